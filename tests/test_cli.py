@@ -30,8 +30,8 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         (["--nonsense"], "Unknown option: --nonsense"),
         (["up", "--hedless"], "Did you mean --headless?"),
-        (["frobnicate"], "'frobnicate' is nothing this command knows"),
-        (["up", "extra"], "'extra' is nothing this command knows"),
+        (["frobnicate"], "'frobnicate' is an unknown argument"),
+        (["up", "extra"], "'extra' is an unknown argument"),
         (["demo", "--duration", "long"], 'unable to convert "long" into float'),
         (["demo", "--seed", "x"], "--seed"),
         (["up", "--config"], "--config"),
@@ -105,7 +105,7 @@ def test_a_fault_of_ours_is_kept_in_a_file_and_not_shown(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert cli.main(["check"]) == 2
     said = capsys.readouterr().err
-    assert said.startswith("paired: this should not have happened (RuntimeError); ")
+    assert said.startswith("paired: internal error (RuntimeError); ")
     (kept,) = tmp_path.glob("paired-failure-*.log")
     assert str(kept) in said
     assert "Traceback" in kept.read_text()
@@ -129,7 +129,8 @@ def test_a_verb_whose_reader_has_gone_ends_without_a_word(verb: list[str], tmp_p
     os.close(read)
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "paired_servicebus.cli", *verb], cwd=ROOT, env=os.environ | {"XDG_STATE_HOME": str(tmp_path)},
+            [sys.executable, "-m", "paired_servicebus.cli", *verb],
+            cwd=ROOT, env=os.environ | {"XDG_STATE_HOME": str(tmp_path)},
             stdout=write, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
         )  # fmt: skip
     finally:

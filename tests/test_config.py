@@ -217,7 +217,7 @@ def test_plain_amqp_is_for_this_machine_alone(tmp_path: Path, host: str) -> None
     with pytest.raises(ConfigurationError) as refused:
         read(tmp_path, with_primary('connection_string = { env = "PLAIN" }'), PLAIN=string)
     said = str(refused.value)
-    assert f"says UseDevelopmentEmulator=true for {host}, which is not this machine" in said
+    assert f"has UseDevelopmentEmulator=true for {host}, which is not this machine" in said
     assert "leave that part out" in said
     assert "c4n4ry" not in said
 
@@ -292,9 +292,9 @@ EMULATOR_ELSEWHERE = f'connection_string = "Endpoint=sb://contoso.net;{KEY};UseD
         (with_pairing("").replace('"orders"', '"or/ders"'), "[pairing] name is 'or/ders'", "letters, digits"),
         (with_primary('connection_string = { env = "NOPE" }'), "environment variable NOPE", "export NOPE"),
         (with_primary('connection_string = { file = "none" }'), "the file none, which cannot be read", "No such file"),
-        (with_primary('connection_string = { env = "PRIMARY", file = "x" }'), "may not stand in this file", "{ env ="),
-        (with_primary(LOOPBACK_WITHOUT_FLAG), "may not stand in this file", '{ env = "NAME" }'),
-        (with_primary(EMULATOR_ELSEWHERE), "may not stand in this file", '{ file = "PATH" }'),
+        (with_primary('connection_string = { env = "PRIMARY", file = "x" }'), "this file may not contain", "{ env ="),
+        (with_primary(LOOPBACK_WITHOUT_FLAG), "this file may not contain", '{ env = "NAME" }'),
+        (with_primary(EMULATOR_ELSEWHERE), "this file may not contain", '{ file = "PATH" }'),
         (with_primary('connection_string = { env = "EMPTY" }'), "has no Endpoint", "copy the namespace's"),
         (with_primary('connection_string = { env = "KEYLESS" }'), "has no SharedAccessKeyName", "copy the namespace's"),
         (with_primary('connection_string = { env = "ENTITY" }'), "is one entity's", "needs the namespace's"),

@@ -1,4 +1,4 @@
-"""HOUSE: one distribution with almost no dependencies; a command whose extra is missing says which to install."""
+"""One distribution with no dependencies of its own; a command whose extra is missing names the extra."""
 
 from __future__ import annotations
 

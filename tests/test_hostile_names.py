@@ -137,7 +137,7 @@ def test_what_a_command_complains_of_is_one_harmless_line(
 
 def test_a_crash_is_kept_without_what_steers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    kept = Path(cli._keep(RuntimeError(EVIL)))
+    kept = Path(cli._save_traceback(RuntimeError(EVIL)))
     assert "alert(1)" in kept.read_text()
     assert not STEERING.search(kept.read_text())
 

@@ -17,7 +17,8 @@ PROGRAM = "/opt/paired/bin/paired"
 
 @pytest.fixture
 def unit() -> str:
-    (found,) = re.findall(r"```ini\n(# /etc/systemd.*?)```", (ROOT / "console/paired_servicebus/engine/README.md").read_text(), re.DOTALL)
+    page = (ROOT / "console/paired_servicebus/engine/README.md").read_text()
+    (found,) = re.findall(r"```ini\n(# /etc/systemd.*?)```", page, re.DOTALL)
     return str(found)
 
 

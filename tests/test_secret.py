@@ -149,7 +149,7 @@ def test_what_an_error_says_is_masked_wherever_it_goes(
         judge(ServiceBusError(said)).reason,
         *(records.encode(Record(engine="e", boot="b", seq=1, event=event)).decode() for event in events),
         capsys.readouterr().err,
-        Path(cli._keep(error)).read_text(),
+        Path(cli._save_traceback(error)).read_text(),
         *(path.read_text() for path in tmp_path.rglob("dashboard.log")),
     ]
     assert len(texts) == 9

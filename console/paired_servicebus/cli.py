@@ -1,8 +1,8 @@
-"""The command: one short function per verb. What a verb does is done elsewhere, and imported when it is needed.
+"""The command: one short function per verb. Implementations are elsewhere, and imported on demand.
 
-Exit status: 0, 1 for a demo or a simulation that did not balance, a dashboard that failed or an answer that is no, 3
-where how things stand was asked and nobody answers, 2 for anything a person can put right, with one sentence on
-standard error that says what, where and what would be right. Never a traceback.
+Exit status: 0; 1 for an unbalanced demo or simulation, a failed dashboard or a negative answer; 3 if no engine answers
+a status query; 2 for an error that the user can correct. Such an error is one sentence on standard error with problem,
+place and remedy. Never a traceback.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from paired_servicebus.verbs.bench_commands import bench
 from paired_servicebus.verbs.parameters import Config, EngineSelection, JsonLine
 
 BROKEN_PIPE_STATUS: Final = 128 + signal.SIGPIPE
-"""As if the signal had ended it, which is what a shell expects of a command whose reader has gone."""
+"""The status that a shell expects of a command ended by SIGPIPE."""
 
 ReadOnly = Annotated[
     bool, Parameter(help="The engine, if it is started here, refuses orders; the dashboard gives none in any case.")
@@ -52,32 +52,32 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 app.command(bench)
-for _verb in (*engine_commands.VERBS, *engine_commands.GROUPS, *spark_commands.VERBS):
+for _verb in (*engine_commands.VERBS, *spark_commands.VERBS):
     app.command(_verb)
+for _group in engine_commands.GROUPS:
+    app.command(_group)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line (by default this process's); the exit status."""
+    """Run the command line (by default this process's); return the exit status."""
     try:
         status = app(arguments, exit_on_error=False, print_error=False)
         sys.stdout.flush()
     except BrokenPipeError as error:
-        return BROKEN_PIPE_STATUS if _nobody_reads() else _failed(error)
+        return BROKEN_PIPE_STATUS if _reader_gone() else _report_failure(error)
     except UnusedCliTokensError as error:
-        return report_error(
-            f"{' '.join(error.unused_tokens or ())!r} is nothing this command knows; paired --help lists the verbs"
-        )
+        return report_error(f"{' '.join(error.unused_tokens or ())!r} is an unknown argument; see paired --help")
     except CycloptsError as error:
-        return report_error(f"{str(error).rstrip()} (paired --help lists what there is)")
+        return report_error(f"{str(error).rstrip()} (see paired --help)")
     except PairedError as error:
         return report_error(str(error))
     except KeyboardInterrupt:
         return 130
     except ModuleNotFoundError as error:
         sentence = explain_missing(error, what="this command")
-        return report_error(sentence) if sentence else _failed(error)
+        return report_error(sentence) if sentence else _report_failure(error)
     except Exception as error:  # noqa: BLE001 - the last resort: kept for us in a file, one sentence for a person
-        return _failed(error)
+        return _report_failure(error)
     return status if isinstance(status, int) else 0
 
 
@@ -91,9 +91,9 @@ def default(*, config: Config = None, read_only: ReadOnly = False, screen: Scree
 def up(
     *,
     config: Config = None,
-    headless: Annotated[bool, Parameter(help="The engine alone; returns when it serves.")] = False,
+    headless: Annotated[bool, Parameter(help="Only the engine; returns when it serves.")] = False,
     foreground: Annotated[
-        bool, Parameter(help="The engine alone, in this process, for systemd or a container.")
+        bool, Parameter(help="Only the engine, in this process, for systemd or a container.")
     ] = False,
     read_only: ReadOnly = False,
     screen: ScreenWishes = None,
@@ -141,7 +141,7 @@ def check(*, config: Config = None, json: JsonLine = False) -> int:
     except ControlError as error:
         report_error(str(error))
         return UNREACHABLE
-    _tell(as_json(checked, settings.name) if json else as_lines(checked, settings.name))
+    _print_result(as_json(checked, settings.name) if json else as_lines(checked, settings.name))
     return checked.status
 
 
@@ -149,13 +149,14 @@ def check(*, config: Config = None, json: JsonLine = False) -> int:
 def status(
     *,
     config: Annotated[
-        Path | None, Parameter(help="This pairing's engine alone; else all engines of this user here.")
+        Path | None, Parameter(help="Only this pairing's engine; else all engines of this user here.")
     ] = None,
     json: JsonLine = False,
     watch: Annotated[bool, Parameter(help="A line for each change from now on, until Ctrl-C.")] = False,
 ) -> int:
-    """How do the engines of this machine stand? Exit status 0 healthy, 1 degraded, 2 bad input, 3 unreachable."""
-    from paired_servicebus.verbs.status import run_status, run_watch
+    """Show the status of this machine's engines. Exit status 0 healthy, 1 degraded, 2 bad input, 3 unreachable."""
+    from paired_servicebus.verbs.follow import run_watch
+    from paired_servicebus.verbs.status import run_status
 
     chosen = engine_paths(load_config(find_config(config)).name) if config is not None else None
     if watch and json:
@@ -165,7 +166,7 @@ def status(
 
 @app.command
 def snapshot(*, svg: Annotated[Path, Parameter(help="The file to write.")], config: Config = None) -> int:
-    """The dashboard as a picture, as it would look now; needs no terminal."""
+    """Save the current dashboard as a picture; needs no terminal."""
     from paired_servicebus.ui.shell.screenshot import picture  # with Textual behind it
 
     settings = load_config(find_config(config))
@@ -187,32 +188,32 @@ def find(
     config: Config = None,
     json: JsonLine = False,
 ) -> int:
-    """Where did a message go? What this machine's journal of the pairing says of it; exit status 1 if nothing."""
+    """Trace a message through this machine's journal of the pairing; exit status 1 if it is unknown."""
     from paired_servicebus.engine.journal.message_trace import as_json, as_lines
     from paired_servicebus.engine.journal.message_trace import find as look_for
 
     settings = load_config(find_config(config))
     found = look_for(engine_paths(settings.name).spool, message_id)
     kind = settings.policy.journal
-    _tell(as_json(found, kind) if json else as_lines(found, kind))
+    _print_result(as_json(found, kind) if json else as_lines(found, kind))
     return 0 if found.steps else 1
 
 
 @app.command
 def demo(
     *,
-    scenario: Annotated[str, Parameter(help="What goes wrong; --list says what there is.")] = "datacenter-outage",
+    scenario: Annotated[str, Parameter(help="The failure; --list names all scenarios.")] = "datacenter-outage",
     duration: Annotated[float, Parameter(help="Seconds of sending; draining comes on top.")] = 60.0,
     seed: Annotated[int, Parameter(help="Draws the application's sends.")] = 1,
     headless: Annotated[bool, Parameter(help="Without a screen.")] = False,
-    list_: Annotated[bool, Parameter(name="--list", negative=(), help="Say what scenarios there are.")] = False,
+    list_: Annotated[bool, Parameter(name="--list", negative=(), help="List the scenarios.")] = False,
     spark: Annotated[
         bool, Parameter(negative="--no-spark", help="Audit the journal and write the incident report, if it is there.")
     ] = True,
     json: JsonLine = False,
 ) -> int:
     """Everything on this machine: two sandbox namespaces, an application, the engine, an outage to watch."""
-    from paired_servicebus.demo.runner import run_demo  # with what starts processes behind it
+    from paired_servicebus.demo.runner import run_demo  # with its process starters behind it
     from paired_servicebus.demo.scenarios import scenario_list
 
     if list_:
@@ -227,10 +228,10 @@ def demo(
 def simulate(
     *,
     seeds: Annotated[int, Parameter(help="Runs the seeds 1 to this number, and every planted bug.")] = 200,
-    seed: Annotated[int | None, Parameter(help="This seed alone, with its trace if it breaks a rule.")] = None,
+    seed: Annotated[int | None, Parameter(help="Only this seed, with its trace if it breaks a rule.")] = None,
     json: JsonLine = False,
 ) -> int:
-    """The rules as shipped in a simulated world, under faults that seeds draw; nothing is contacted."""
+    """Run the shipped rules in a simulated world, under faults drawn from seeds; contacts nothing."""
     from paired_servicebus.simulation.simulate_command import run_simulation
 
     return run_simulation(seeds=seeds, seed=seed, json_line=json)
@@ -239,7 +240,7 @@ def simulate(
 @app.command
 def sandbox(
     *,
-    json: Annotated[bool, Parameter(help="Tell how it is reached in one line of JSON.")] = False,
+    json: Annotated[bool, Parameter(help="Print its addresses in one line of JSON.")] = False,
     config: Annotated[
         Path | None, Parameter(help="A TOML file with namespaces; else a primary and a secondary.")
     ] = None,
@@ -250,7 +251,7 @@ def sandbox(
     secondary_port: Annotated[int, Parameter(help="0: any that is free.")] = 0,
     control_port: Annotated[int, Parameter(help="0: any that is free.")] = 0,
 ) -> int:
-    """The embedded namespaces alone, until SIGTERM or Ctrl-C."""
+    """Run only the embedded namespaces, until SIGTERM or Ctrl-C."""
     from servicebus_sandbox.sandbox_command import run_sandbox  # with cryptography and aiohttp behind it
 
     return run_sandbox(
@@ -269,13 +270,13 @@ def _start(settings: PairingConfig, places: EnginePaths, *, read_only: bool = Fa
 
 
 def _find_or_start(settings: PairingConfig, places: EnginePaths, *, read_only: bool) -> Path:
-    """The engine's socket."""
+    """Return the engine's socket."""
     holder = running(places.lock)
     if holder is not None:
         return Path(holder.socket)
     try:
         return Path(_start(settings, places, read_only=read_only).socket)
-    except EngineRunningError:  # somebody else was as quick
+    except EngineRunningError:  # another process was as quick
         return places.socket
 
 
@@ -299,8 +300,8 @@ def _needs_terminal(instead: str) -> None:
         raise PairedError(f"the dashboard needs a terminal for its input and output; {instead}")
 
 
-def _nobody_reads() -> bool:
-    """Whether whoever read standard output has gone, as `| head` does; then nothing more is said there."""
+def _reader_gone() -> bool:
+    """Return whether the reader of standard output has gone, as with `| head`; then redirect it to /dev/null."""
     output = select.poll()
     output.register(sys.stdout, 0)
     if not output.poll(0):
@@ -309,20 +310,20 @@ def _nobody_reads() -> bool:
     return True
 
 
-def _failed(error: Exception) -> int:
-    return report_error(f"this should not have happened ({type(error).__name__}); {_keep(error)} says where")
+def _report_failure(error: Exception) -> int:
+    return report_error(f"internal error ({type(error).__name__}); traceback saved to {_save_traceback(error)}")
 
 
-def _tell(said: str | list[str]) -> None:
-    """An object of JSON, or lines for a person."""
+def _print_result(said: str | list[str]) -> None:
+    """Print a JSON object, or lines."""
     if isinstance(said, str):
         print_object(said)
     else:
         print_lines(said)
 
 
-def _keep(error: Exception) -> str:
-    """Writes the traceback, without locals, where a person can find it; the file's name."""
+def _save_traceback(error: Exception) -> str:
+    """Write the traceback, without locals, to a file; return the file's name."""
     with tempfile.NamedTemporaryFile("w", prefix="paired-failure-", suffix=".log", delete=False) as file:
         file.write(masked(indent_lines("".join(traceback.format_exception(error)))))
     return file.name

@@ -1,11 +1,11 @@
 """pairing.toml -> frozen values.
 
-Every key is a row of PAIRING_KEYS or NAMESPACE_KEYS: its name and how its value is read. Whatever cannot be used
-raises ConfigurationError with what, where (file, table, key) and what would be right. Secrets come from the
-environment or a file, never from pairing.toml itself, unless they open nothing but a sandbox on this machine. A file
-may be read again while an engine runs; the environment of a process never changes.
+Every key is a row of PAIRING_KEYS or NAMESPACE_KEYS: its name and its reader. An unusable value raises
+ConfigurationError with problem, place (file, table, key) and remedy. Secrets come from the environment or a file, never
+from pairing.toml itself, unless they only open a sandbox on this machine. A running engine may read a file again; the
+environment of a process never changes.
 
-Not here: what the options mean (paired_servicebus.core.model.policy) and clients made from them (paired_servicebus.engine.clients.client_factory).
+Not here: the meaning of the options (core.model.policy) and the clients (engine.clients.client_factory).
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ class NamespaceConfig:
     client_id: str | None = None
     client_secret: Secret | None = None
     authority: str | None = None
-    """Host that gives tokens; None: as AZURE_AUTHORITY_HOST says, else the public cloud's."""
+    """The host that issues tokens; None: AZURE_AUTHORITY_HOST, else the public cloud's."""
     name: str | None = None
-    """What backlog queues are named after; None: as the namespace tells it."""
+    """The name in backlog queues' names; None: the namespace's own."""
     ca_file: Path | None = None
     """Certificate authorities to trust: a sandbox's, or a private one."""
     transport: Transport = "amqp"
@@ -84,7 +84,7 @@ class NamespaceConfig:
 
     @property
     def emulated(self) -> bool:
-        """Whether messaging is plain AMQP to a sandbox or emulator."""
+        """Return whether messaging is plain AMQP to a sandbox or emulator."""
         return self.connection_string is not None and is_emulated(parts_of(self.connection_string.reveal()))
 
 
@@ -109,11 +109,11 @@ class PairingConfig:
     on_change: tuple[str, ...] = ()
     """A command for the engine to run when a person should hear of something, and its arguments; empty: none."""
     control_group: str = ""
-    """A group of this machine whose members may look at the engine and command it; empty: its own user alone."""
+    """A group of this machine whose members may watch and command the engine; empty: only its own user."""
     probe: tuple[str, ...] = ()
     """Those of the entities that are probed while nothing is sent to them; none by default, since it is billed."""
     remarks: tuple[str, ...] = field(default=(), compare=False)
-    """What a person should hear of the file, though it is used."""
+    """Warnings about the file, which is used nevertheless."""
 
 
 def find_config(given: Path | None = None) -> Path:
@@ -153,9 +153,10 @@ def _refuse_foreign(path: Path) -> None:
 
 
 def refuse_foreign_command(config: PairingConfig) -> None:
-    """Refuse `on_change` from a file that another user can change, however the file was named.
+    """Refuse `on_change` from a file that another user can change.
 
-    Only for who runs the command. Readers of the other settings may be another user: an executor of Spark, say.
+    Only the engine that runs the command needs this. Readers of other settings may be another user, such as a Spark
+    executor.
 
     Raises:
         ConfigurationError: another user can change the file.
@@ -174,10 +175,10 @@ def refuse_foreign_command(config: PairingConfig) -> None:
 
 
 def load_config(path: Path, *, environ: Mapping[str, str] = os.environ) -> PairingConfig:
-    """Reads a pairing.toml, and the secrets that it points to.
+    """Read a pairing.toml, and the secrets that it names.
 
     Raises:
-        ConfigurationError: what cannot be used, where it stands, what would be right.
+        ConfigurationError: with problem, place and remedy.
     """
     document = _parse(path)
     unknown = [key for key in document if key not in _TABLES]
@@ -224,7 +225,7 @@ def _probe(path: Path, pairing: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _destinations(path: Path, pairing: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """The entities that the syphon delivers to; None: any that its key reaches."""
+    """Return the entities that the syphon delivers to; None: all that its key reaches."""
     if pairing.get("destinations", "any") == "any":
         return None
     entities: tuple[str, ...] = pairing.get("entities", ())
@@ -336,11 +337,11 @@ _COMPANY: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
     ("resource_group", "management", ("arm",)),
     ("arm_url", "management", ("arm",)),
 )
-"""A setting, and what another has to be for it to mean anything."""
+"""A setting, and the value of another that it requires."""
 
 
 def _check_company(path: Path, table: str, values: Mapping[str, Any]) -> None:
-    """Settings that mean nothing beside the others are mistakes, and are said."""
+    """Refuse settings that have no effect beside the others."""
     by_arm = values.get("management") == "arm"
     lone = next((key for key in _IDENTITY if key in values), None)
     if "connection_string" in values and lone is not None and not by_arm:
@@ -356,7 +357,7 @@ def _check_company(path: Path, table: str, values: Mapping[str, Any]) -> None:
 
 
 def _check_plain(path: Path, table: str, values: Mapping[str, Any]) -> None:
-    """Plain AMQP, which an emulator speaks, stays on this machine whatever it is led through."""
+    """Refuse plain AMQP, which an emulator uses, beyond this machine."""
     secret, endpoint = values.get("connection_string"), values.get("custom_endpoint")
     is_plain = values.get("transport") != "websocket" and "proxy" not in values
     if secret is None or endpoint is None or not is_plain or not is_emulated(parts_of(secret.reveal())):
@@ -374,7 +375,7 @@ def _either(words: tuple[str, ...]) -> str:
 
 
 def _client_secret(path: Path, table: str, values: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
-    """What a client's secret is good for nothing without, from the environment where it does not stand in the file."""
+    """Refuse a client secret without its companions, which may be in the environment."""
     found: dict[str, Any] = {}
     for key, variable in (("tenant", "TENANT_ID"), ("client_id", "CLIENT_ID"), ("client_secret", "CLIENT_SECRET")):
         if key in values:

@@ -14,13 +14,13 @@ Parts = Mapping[str, str]
 
 
 def parts_of(connection_string: str) -> Parts:
-    """What has no "=" is left out, and missed by `complaint`."""
+    """Split a connection string; parts without "=" are left out, and reported by `complaint`."""
     pairs = (part.partition("=") for part in connection_string.split(";") if "=" in part)
     return {key.strip().lower(): value.strip() for key, _, value in pairs}
 
 
 def complaint(parts: Parts) -> str:
-    """Why it cannot be used, after the name of the setting; empty if it can."""
+    """Return the reason why it cannot be used, to follow the setting's name; empty if it can."""
     endpoint = split_url(parts.get("endpoint", ""))
     if endpoint is None or endpoint.scheme != "sb" or not endpoint.hostname:
         return "has no Endpoint=sb://HOST/: copy the namespace's connection string whole"
@@ -34,7 +34,7 @@ def complaint(parts: Parts) -> str:
 
 
 def host_of(parts: Parts) -> str:
-    """The host, with its port if it has one. For those without complaint."""
+    """Return the host, with its port if it has one. For parts without complaint."""
     endpoint = urlsplit(parts["endpoint"])
     name = endpoint.hostname or ""
     host = f"[{name}]" if ":" in name else name
@@ -42,12 +42,12 @@ def host_of(parts: Parts) -> str:
 
 
 def is_emulated(parts: Parts) -> bool:
-    """Whether messaging is plain AMQP; compared as the SDK does, with case."""
+    """Return whether messaging is plain AMQP; compared case-sensitively, as the SDK does."""
     return parts.get("usedevelopmentemulator") == "true"
 
 
 def is_loopback(parts: Parts) -> bool:
-    """Whether it opens nothing but something on this machine."""
+    """Return whether its host is on this machine."""
     endpoint = split_url(parts.get("endpoint", ""))
     host = (endpoint.hostname if endpoint else None) or ""
     try:
@@ -57,7 +57,7 @@ def is_loopback(parts: Parts) -> bool:
 
 
 def split_url(url: str) -> SplitResult | None:
-    """The URL's parts; None if its host or port cannot be one."""
+    """Return the URL's parts; None if its host or port is invalid."""
     try:
         parts = urlsplit(url)
         _ = parts.port  # looked at only here

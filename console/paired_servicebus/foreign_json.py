@@ -1,8 +1,7 @@
-"""JSON that something else wrote: a disk, a peer, another version. Bytes in, a value or UnreadableError out.
+"""JSON from disks, peers and other versions: returns a value or raises UnreadableError.
 
-The library raises its own errors for what is no JSON or of another type, UnicodeDecodeError for bytes that are not
-UTF-8, and RecursionError for what is nested too deeply. Whoever catches one of them forgets the others: so all JSON
-that this process has not just made itself is read here.
+The library raises its own errors for invalid JSON or a wrong type, UnicodeDecodeError for bytes that are not UTF-8, and
+RecursionError for deep nesting. One reader handles all of them, so all foreign JSON is read here.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ def read_json(decoder: msgspec.json.Decoder[T], data: bytes | str) -> T:
     """Read one value.
 
     Raises:
-        UnreadableError: the bytes hold no value of the decoder's type; the text says why.
+        UnreadableError: the bytes contain no value of the decoder's type; the text has the reason.
     """
     try:
         return decoder.decode(data)

@@ -1,6 +1,6 @@
-"""Python processes of this package: the folder that they are started from decides nothing that they import.
+"""Python processes of this package, whose imports do not depend on the working directory.
 
-`python -m` puts the working directory before everything else: a msgspec.py that lies there would run as ours.
+`python -m` puts the working directory first in the path: a msgspec.py there would run as ours.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 SAFE_PATH: Final = "PYTHONSAFEPATH"
-"""The variable that does what -P does, for processes that others start: workers of Spark, of multiprocessing."""
+"""The variable with the effect of -P, for processes of Spark and multiprocessing."""
 _SOURCE: Final = Path(__file__).parents[1]
 
 

@@ -1,6 +1,6 @@
 """Whether another user could have written a file, or could replace one in a folder.
 
-Root counts as trusted: it can change everything anyway. Not here: what is refused because of it.
+Root counts as trusted, because it can change everything anyway. Not here: the refusal.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from pathlib import Path
 
 
 def foreign_access(path: Path) -> str:
-    """Say how a user other than this one and root can change `path`, as the end of a sentence; empty: none can.
+    """Return how a user other than this one and root can change `path`, as the end of a sentence; empty: none can.
 
     Raises:
-        OSError: it cannot be looked at.
+        OSError: its status cannot be read.
     """
     found = path.stat()
     mode = stat.S_IMODE(found.st_mode)
@@ -30,7 +30,7 @@ def foreign_access(path: Path) -> str:
 
 
 def _is_private(gid: int) -> bool:
-    """Whether the group is this user's alone, as distributions make one per user and set the umask 002 with it."""
+    """Return whether the group belongs only to this user, as with distributions' user groups and umask 002."""
     try:
         user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(gid)
     except KeyError:

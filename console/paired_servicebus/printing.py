@@ -1,4 +1,4 @@
-"""What a command writes onto its terminal: masked, and so that nothing in it can move a cursor or pose as our line."""
+"""Output of commands to the terminal: masked, and without control characters or forged lines."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ def print_object(encoded: str) -> None:
 
 
 def report_error(sentence: str) -> int:
-    """Write a sentence on standard error; the exit status of what a person can put right."""
+    """Write a sentence on standard error; return the exit status of a user's error."""
     sys.stderr.write(f"paired: {masked(one_line(sentence))}\n")
     return 2

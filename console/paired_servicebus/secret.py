@@ -1,4 +1,4 @@
-"""Secrets: a type that never renders itself. Not here: secrets in texts that others wrote (paired_servicebus.core.text.masking)."""
+"""Secrets: a type that never renders itself. Not here: secrets in foreign texts (core.text.masking)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from paired_servicebus.core.text.masking import MASK
 
 
 class Secret:
-    """A text that is shown to nobody: repr, str, format, JSON and pickle give a mask. Only `reveal` gives it."""
+    """A secret text: repr, str, format, JSON and pickle give a mask. Only `reveal` returns it."""
 
     __slots__ = ("_value",)
 
@@ -18,10 +18,10 @@ class Secret:
         self._value: str | None = value
 
     def reveal(self) -> str:
-        """The text, for the one call that needs it.
+        """Return the text, for the one call that needs it.
 
         Raises:
-            ConfigurationError: this is a pickled copy, which the text did not travel with.
+            ConfigurationError: this is a pickled copy, which has no text.
         """
         if self._value is None:
             raise ConfigurationError("a secret does not travel between processes: read it again where it is needed")

@@ -1,7 +1,7 @@
-"""One setting of pairing.toml: read, or refused in one sentence with what, where and what would be right.
+"""One setting of pairing.toml: read, or refused in one sentence with problem, place and remedy.
 
-No sentence quotes a secret; one that stands where none may is masked as well as it can be. Not here: which settings
-there are, and which go together (config.py).
+No sentence quotes a secret; a misplaced one is masked as far as possible. Not here: the list of settings and their
+combinations (config.py).
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ _HOST: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class SettingLocation:
-    """Where a value stands, and what reading it may need."""
+    """The place of a value, and the context for reading it."""
 
     path: Path
     table: str
     key: str
     environ: Mapping[str, str]
     remarks: list[str] = field(default_factory=list)
-    """What a person should hear of the value, though it is used."""
+    """Warnings about the value, which is used nevertheless."""
 
     def error(self, text: str) -> ConfigurationError:
         return ConfigurationError(f"{self.path}: [{self.table}] {self.key} {text}")
 
 
 def shown(value: object) -> str:
-    """A value as a message may show it: somebody may have put a secret in the wrong place."""
+    """Return a value as a message may show it: a secret may be in the wrong place."""
     text = masked(repr(value))
     return text if len(text) <= 80 else f"{text[:77]}..."
 
@@ -72,11 +72,11 @@ def read_megabytes(place: SettingLocation, value: object) -> int:
 
 
 def as_it_is(place: SettingLocation, value: object) -> object:
-    return value  # Policy checks it and knows better what to say
+    return value  # Policy checks it and has the better sentence
 
 
 def read_duration(place: SettingLocation, value: object) -> object:
-    """Seconds."""
+    """Read a duration in seconds."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value
     seconds = seconds_of(value) if isinstance(value, str) else None
@@ -86,7 +86,7 @@ def read_duration(place: SettingLocation, value: object) -> object:
 
 
 def seconds_of(text: str) -> float | None:
-    """The seconds in a written time; None where it is none."""
+    """Return the seconds in a written time; None if it is not one."""
     match = _DURATION.fullmatch(text.strip())
     return None if match is None else float(match[1]) * _UNITS[match[2]]
 
@@ -126,7 +126,7 @@ def read_entities(place: SettingLocation, value: object) -> tuple[str, ...]:
 
 
 def read_command(place: SettingLocation, value: object) -> tuple[str, ...]:
-    """A program and its arguments, split as a shell would; no shell is meant."""
+    """Read a program and its arguments, split as a shell would, without running a shell."""
     try:
         words = shlex.split(read_text(place, value))
     except ValueError as error:
@@ -143,7 +143,7 @@ def read_proxy(place: SettingLocation, value: object) -> Secret:
         raise place.error('is no proxy; it is a URL with a port, such as "http://proxy.example.com:3128"')
     if isinstance(value, str) and url.password:
         raise place.error(
-            'carries a password, which may not stand in this file; say { env = "NAME" } or { file = "PATH" }'
+            'carries a password, which this file may not contain; use { env = "NAME" } or { file = "PATH" }'
         )
     return given
 
@@ -173,7 +173,7 @@ class ListenAddress:
 
 
 def read_address(place: SettingLocation, value: object) -> ListenAddress:
-    """A port alone is one of loopback."""
+    """Read an address; a port without a host is one of loopback."""
     url = split_url(f"//127.0.0.1:{value}" if isinstance(value, int) else f"//{value}")
     host, port = (url.hostname, url.port) if url is not None else (None, None)
     try:
@@ -222,11 +222,11 @@ def read_secret(place: SettingLocation, value: object) -> Secret:
             if not found:
                 raise place.error(f"is to come from the file {name}, which is empty")
             return Secret(found)
-    raise place.error('is a secret and may not stand in this file; say { env = "NAME" } or { file = "PATH" }')
+    raise place.error('is a secret, which this file may not contain; use { env = "NAME" } or { file = "PATH" }')
 
 
 def is_open_to_all(file: Path) -> bool:
-    """Whether every user can read a file, and get as far as it."""
+    """Return whether every user can read a file and reach its folder."""
     return bool(file.stat().st_mode & stat.S_IROTH and file.resolve().parent.stat().st_mode & stat.S_IXOTH)
 
 
@@ -239,7 +239,7 @@ def read_connection_string(place: SettingLocation, value: object) -> Secret:
         raise place.error(why_not)
     if is_emulated(parts) and not is_loopback(parts):
         raise place.error(
-            f"says UseDevelopmentEmulator=true for {host_of(parts)}, which is not this machine: messages and keys "
+            f"has UseDevelopmentEmulator=true for {host_of(parts)}, which is not this machine: messages and keys "
             "would cross the network in plain AMQP; leave that part out, and reach a sandbox elsewhere by its "
             "ca_file and a custom_endpoint"
         )

@@ -1,11 +1,13 @@
-"""AMQP 1.0 without I/O, both roles: bytes in, events out; actions in, bytes out.
+"""AMQP 1.0 without I/O, for both roles: bytes in, events out; actions in, bytes out.
 
-    connection   the one object an owner drives; session, link, sender, receiver live inside it
-    events       what it tells
-    message      an encoded message's sections, kept raw
-    codec, types values of AMQP; composite, performatives, outcomes, termini what is built of them
+    protocol.connection       the object that an owner drives; sessions and links live inside it
+    protocol.protocol_events  its events
+    encoding.message_sections an encoded message's sections, kept raw
+    encoding                  values of AMQP, composites, performatives, delivery states, termini
+    node_address              addresses of links and audiences of tokens
+    request_reply             requests to `$cbs` and `$management`
 
-Rules: the standard library only; no sockets, no clock, no asyncio; bodies are never decoded.
+Rules: the standard library only; no sockets, no clock, no asyncio. Bodies are never decoded.
 """
 
 from servicebus_amqp.encoding.delivery_states import ACCEPTED, RELEASED, Accepted, Error, Modified, Rejected, Released

@@ -1,7 +1,6 @@
-"""Link addresses and audiences: what a client calls a node, brought down to the path of an entity.
+"""Link addresses and audiences, reduced to the path of an entity.
 
-Clients write `amqps://host:port/orders`, `sb://host/orders` or plain `orders`; slashes inside entity paths arrive as
-they are. Whether the entity exists is the broker's to say.
+Clients write `amqps://host:port/orders`, `sb://host/orders` or plain `orders`; slashes inside an entity's path stay.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ MANAGEMENT = "/$management"
 
 
 class NodeKind(Enum):
-    """What sort of node an address names."""
+    """The kind of node that an address names."""
 
     CBS = "the token node"
     MANAGEMENT = "an entity's management node"
@@ -23,9 +22,9 @@ class NodeKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NodeAddress:
-    """`path` is the entity's, without scheme, authority or `/$management`; empty for the token node.
+    """path: the entity's, without scheme, authority or `/$management`; empty for the token node.
 
-    `resource` is what a token has to cover: the path with its `/$management`; nothing for the token node.
+    resource: the path that a token has to cover, with its `/$management`; empty for the token node.
     """
 
     kind: NodeKind
@@ -34,7 +33,7 @@ class NodeAddress:
 
 
 def path_of(uri: str) -> str:
-    """The path in `scheme://authority/path`, or the text itself if it has no scheme; no slashes at its ends."""
+    """Return the path in `scheme://authority/path`, or the text itself without a scheme; outer slashes are stripped."""
     scheme, separator, rest = uri.partition("://")
     if separator and "/" not in scheme:
         return rest.partition("/")[2].strip("/")
@@ -42,7 +41,7 @@ def path_of(uri: str) -> str:
 
 
 def parse_address(text: str) -> NodeAddress:
-    """What a link's source or target address names."""
+    """Parse the address of a link's source or target."""
     path = path_of(text)
     if path.lower() == CBS:
         return NodeAddress(NodeKind.CBS, "", "")
@@ -52,6 +51,6 @@ def parse_address(text: str) -> NodeAddress:
 
 
 def covers(parent: str, path: str) -> bool:
-    """Whether `path` is `parent` or lies below it, by whole segments and without regard to case."""
+    """Return whether `path` is `parent` or below it, by whole segments and without regard to case."""
     parent, path = parent.lower(), path.lower()
     return not parent or path == parent or path.startswith(parent + "/")

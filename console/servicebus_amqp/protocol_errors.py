@@ -1,15 +1,14 @@
-"""What can go wrong on an AMQP connection, and the names AMQP has for it.
+"""Errors on an AMQP connection, and AMQP's names for them.
 
     AmqpError
-    ├── ProtocolError      the peer broke the protocol; carries the condition that the close frame will name
+    ├── ProtocolError      the peer broke the protocol; carries the condition for the close frame
     │   ├── FramingError   the bytes are no frames
     │   ├── DecodeError    the bytes are frames, but their values are malformed
-    │   └── SessionError   breaks one session only: it is ended, the connection goes on
-    ├── EncodeError        a value of ours cannot be written
-    └── StateError         an action of ours that the connection, session or link is in no state for
+    │   └── SessionError   ends one session; the connection continues
+    ├── EncodeError        a local value cannot be written
+    └── StateError         a local action is invalid in the present state
 
-A ProtocolError never leaves `Connection.receive_data`; it becomes an event. What it does to sessions and
-links does not belong here.
+`Connection.receive_data` never raises a ProtocolError: it returns an event instead.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from enum import StrEnum
 
 
 class Condition(StrEnum):
-    """Error conditions that AMQP 1.0 itself defines and this package raises or understands."""
+    """Error conditions of AMQP 1.0 that this package raises or understands."""
 
     INTERNAL_ERROR = "amqp:internal-error"
     NOT_FOUND = "amqp:not-found"
@@ -41,11 +40,11 @@ class Condition(StrEnum):
 
 
 class AmqpError(Exception):
-    """Anything this package raises."""
+    """Base class of this package's errors."""
 
 
 class ProtocolError(AmqpError):
-    """The peer broke the protocol; the connection cannot go on."""
+    """The peer broke the protocol; the connection cannot continue."""
 
     def __init__(self, description: str, condition: str = Condition.NOT_ALLOWED) -> None:
         super().__init__(description)
@@ -64,12 +63,12 @@ class DecodeError(ProtocolError):
 
 
 class SessionError(ProtocolError):
-    """Breaks one session: it is ended with this condition, the connection goes on."""
+    """Ends one session with this condition; the connection continues."""
 
 
 class EncodeError(AmqpError):
-    """A value of ours has no AMQP form; says which and why."""
+    """A local value has no AMQP form."""
 
 
 class StateError(AmqpError):
-    """An action that the connection, session or link is in no state for."""
+    """The connection, session or link is in no state for this action."""

@@ -1,7 +1,7 @@
-"""Requests to a node and their replies, as messages: what `$cbs` and `$management` have in common.
+"""Requests to `$cbs` and `$management` and their replies, as messages.
 
-A request carries its operation in application properties and its arguments in the body; the reply is correlated by the
-request's message id, in the type it came in. Which reply link is used is the connection's business.
+A request has its operation in the application properties and its arguments in the body. The reply repeats the
+request's message id, in its original type.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from servicebus_amqp.encoding.message_sections import (
 
 
 class ReplyVocabulary(Enum):
-    """What a node calls status, description and error condition in its replies."""
+    """A node's names for status, description and error condition in its replies."""
 
     CBS = ("status-code", "status-description", "error-condition")
     MANAGEMENT = ("statusCode", "statusDescription", "errorCondition")
@@ -34,7 +34,7 @@ class ReplyVocabulary(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRequest:
-    """`message_id` has the type it came in and is echoed in it. `properties` are the application properties."""
+    """message_id: echoed in its original type. properties: the application properties."""
 
     message_id: Any
     reply_to: str | None
@@ -48,7 +48,7 @@ class NodeRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReply:
-    """`status` is like HTTP's; `condition` is given with most failures; `body` is the value, None for an empty one."""
+    """status: as in HTTP. condition: present with most failures. body: the value; None for an empty one."""
 
     status: int
     description: str
@@ -57,7 +57,7 @@ class NodeReply:
 
 
 def read_request(data: bytes) -> NodeRequest:
-    """A request from its encoded message. Raises DecodeError."""
+    """Read a request from its encoded message. Raises DecodeError."""
     found = split(data)
     properties = read_properties(found.properties)
     return NodeRequest(
@@ -69,7 +69,7 @@ def read_request(data: bytes) -> NodeRequest:
 
 
 def write_reply(request: NodeRequest, reply: NodeReply, vocabulary: ReplyVocabulary) -> bytes:
-    """The encoded reply to a request."""
+    """Return the encoded reply to a request."""
     status, description, condition = vocabulary.value
     outcome: dict[str, Any] = {status: Int(reply.status), description: reply.description}
     if reply.condition:

@@ -220,7 +220,7 @@ def test_more_sessions_than_the_peer_takes_are_refused_here() -> None:
     pair = Pair(server=settings("server", channel_max=1))
     pair.begin()
     pair.client.begin()
-    with pytest.raises(StateError, match="takes 2 sessions"):
+    with pytest.raises(StateError, match="allows 2 sessions"):
         pair.client.begin()
 
 

@@ -320,7 +320,7 @@ def test_delivery_annotations_that_come_last_come_once() -> None:
     body = write_data(b"x")
     assert split(body + late) == Sections(delivery_annotations=late, body=body)
     for wrong in (late + body + late, body + late + late, body + late + body):
-        with pytest.raises(DecodeError, match="cannot stand behind"):
+        with pytest.raises(DecodeError, match="cannot follow"):
             split(wrong)
 
 

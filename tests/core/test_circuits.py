@@ -10,7 +10,7 @@ from paired_servicebus.core.model.verdict import FailureKind
 from paired_servicebus.core.pump.destination_circuits import (
     FATES,
     MAX_BACKOFF_SECONDS,
-    UNBROKEN,
+    MAX_RUN_GAP_SECONDS,
     DestinationCircuits,
     Fate,
 )
@@ -54,7 +54,7 @@ class AnyTries(RuleBasedStateMachine):
             self.busy_until = self.now + THROTTLE
         if kind is not FailureKind.NOT_FOUND:
             self.missing = []
-        elif self.missing and self.now - self.missing[-1] <= UNBROKEN:
+        elif self.missing and self.now - self.missing[-1] <= MAX_RUN_GAP_SECONDS:
             self.missing.append(self.now)
         else:
             self.missing = [self.now]

@@ -169,7 +169,7 @@ class TestMachine:
         """What only the journal wants is a mistake here."""
         pairing = told()
         stopped = EngineStopped(at=pairing.at, reason="asked to")
-        assert "EngineStopped is told to others" in refused(pairing, lambda: pairing.step(stopped))
+        assert "does not handle EngineStopped" in refused(pairing, lambda: pairing.step(stopped))
 
     def test_the_next_deadline_is_the_nearest_of_all(self, told) -> None:
         """A Ticked is wanted at the first of: an interval's end, a ping, a probe."""

@@ -312,8 +312,8 @@ class TestFailedOver:
     def test_the_answer_of_a_ping_to_an_entity_nobody_knows_is_illegal(self, told, refused) -> None:
         """Pings go to entities that failed over: there is none of that name."""
         pairing = told()
-        assert "knows no entity 'orders'" in refused(pairing, lambda: pairing.ping_accepted(1))
-        assert "knows no entity 'orders'" in refused(pairing, lambda: pairing.ping_failed(1))
+        assert "unknown entity 'orders'" in refused(pairing, lambda: pairing.ping_accepted(1))
+        assert "unknown entity 'orders'" in refused(pairing, lambda: pairing.ping_failed(1))
 
     def test_episodes_are_counted_and_timed(self, told) -> None:
         """Section 6: failed over ends with failback; the time between is what senders spent on the backlog."""

@@ -121,9 +121,9 @@ def test_live_senders_have_their_share_as_long_as_they_send() -> None:
     pace = SyphonRateLimit(rate=100, live_share=0.25, rest=REST)
     pace.live_at = NOW
     assert pace.limit(NOW) == pytest.approx(75)
-    assert pace.why(NOW) == "at most 75 a second, as syphon_rate says; live senders have the rest"
+    assert pace.why(NOW) == "at most 75 a second, by syphon_rate; live senders get the rest"
     assert pace.limit(NOW + LIVE_SECONDS) == 100
-    assert pace.why(NOW + LIVE_SECONDS) == "at most 100 a second, as syphon_rate says"
+    assert pace.why(NOW + LIVE_SECONDS) == "at most 100 a second, by syphon_rate"
 
 
 def test_what_was_moved_without_a_limit_is_no_debt_when_there_is_one() -> None:

@@ -166,5 +166,5 @@ def test_an_answer_for_an_entity_that_is_not_probed_is_refused(
     pairing = told()
     pairing.accepts()
     assert "is not probed" in refused(pairing, lambda: answers(pairing))
-    with pytest.raises(IllegalEventError, match="knows no entity"):
+    with pytest.raises(IllegalEventError, match="unknown entity"):
         answers(pairing, entity="nobody")

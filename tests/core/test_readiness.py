@@ -88,15 +88,15 @@ def test_where_all_is_well_everything_is_ok_and_nothing_is_to_be_done() -> None:
         (ROOM, both(size_bytes=4.5 * GB, messages=70), WARN, "1.0 of 10 GB free in 2 backlog queues, 140 messages"),
         (ROOM, {"queues": (queue(0), queue(1, size_bytes=5 * GB))}, WARN, "full: q/1"),
         (ROOM, both(size_bytes=5 * GB), NO, "0.0 of 10 GB free"),
-        (ROOM, {**both(**NOT_READ), "trouble": "not authorized"}, UNKNOWN, "are not known: not authorized"),
-        (ROOM, {"trouble": "timeout"}, OK, "(not read anew: timeout)"),
-        (TOKENS, {}, OK, "backup: a key, good until it is changed"),
-        (TOKENS, {"tokens": (TokenEvidence(namespace="b", expires_at=70.0),)}, OK, "renews itself, this one good"),
+        (ROOM, {**both(**NOT_READ), "trouble": "not authorized"}, UNKNOWN, "are unknown: not authorized"),
+        (ROOM, {"trouble": "timeout"}, OK, "(not updated: timeout)"),
+        (TOKENS, {}, OK, "backup: a key, valid until it is changed"),
+        (TOKENS, {"tokens": (TokenEvidence(namespace="b", expires_at=70.0),)}, OK, "a self-renewing token, now"),
         (
             TOKENS,
             {"tokens": (TokenEvidence(namespace="b", expires_at=7000.0, renewable=False),)},
             OK,
-            "b: a signature, good until 01:56:40",
+            "b: a signature, valid until 01:56:40",
         ),
         (TOKENS, {"tokens": (TokenEvidence(namespace="b", expires_at=70.0, renewable=False),)}, WARN, "00:01:10"),
         (TOKENS, {"tokens": (TokenEvidence(namespace="b", expires_at=9.0, renewable=False),)}, NO, "00:00:09"),
@@ -106,7 +106,7 @@ def test_where_all_is_well_everything_is_ok_and_nothing_is_to_be_done() -> None:
         (SYPHON, {"syphon": SyphonStatus.PAUSED}, WARN, "is paused"),
         (SYPHON, {"syphon": SyphonStatus.STUCK}, WARN, "is stuck"),
         (SYPHON, {"syphon": SyphonStatus.OFF}, WARN, "syphon unknown: this engine runs none, and none is known here"),
-        (SYPHON, {"syphon": None}, WARN, "syphon unknown: no engine of this pairing is known here"),
+        (SYPHON, {"syphon": None}, WARN, "syphon unknown: no known engine of this pairing"),
         (SYPHON, {"syphon": SyphonStatus.OFF, "syphons_elsewhere": ("b@h",)}, OK, "engine b@h runs one"),
         (SIZES, {"too_large": None}, UNKNOWN, "only an engine that sends can count them"),
         (
@@ -117,7 +117,7 @@ def test_where_all_is_well_everything_is_ok_and_nothing_is_to_be_done() -> None:
         ),
         (SIZES, {"too_large": (TooLarge(entity="orders", messages=0),)}, OK, "would have fitted"),
         (EXPIRY, {"ping": "link", "expiry": None}, OK, 'ping = "link"'),
-        (EXPIRY, {"expiry": None}, UNKNOWN, "not known"),
+        (EXPIRY, {"expiry": None}, UNKNOWN, "unknown"),
         (EXPIRY, {"expiry": (ExpiryEvidence(path="orders", dead_letters=None),)}, UNKNOWN, "not known: orders"),
         (EXPIRY, {"expiry": (ExpiryEvidence(path="orders", dead_letters=True),)}, WARN, "dead-lettered by: orders"),
     ],
@@ -139,7 +139,7 @@ def test_parked_messages_with_no_syphon_known_to_run_warn() -> None:
 def test_pings_that_would_be_dead_lettered_are_warned_of() -> None:
     """The console warns where an entity dead-letters on expiry (each ping would land there)."""
     finding = found(EXPIRY, expiry=(ExpiryEvidence(path="orders", dead_letters=True),))
-    assert "each ping lands in that dead-letter queue" in finding.todo
+    assert "each ping goes to that dead-letter queue" in finding.todo
 
 
 @pytest.mark.parametrize("status", [None, *SyphonStatus])

@@ -1,4 +1,5 @@
-"""A send's way: every path of SendRouter's diagram, its times, and what a sender remembers (SPEC.md sections 5 to 7)."""
+"""A send's way: every path of SendRouter's diagram, its times, and what a sender remembers (SPEC.md sections 5 to
+7)."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ WAITING, IDLE = SyphonStatus.WAITING, SyphonStatus.IDLE
 OUTAGE = UnavailableDestinations(outage=("orders",))
 REFUSED = UnavailableDestinations(refused=(("orders", "timeout"),))
 PACE = "at most 5 a second"
-UNEXPLAINED = "not moved, for no reason that is known here"
+UNEXPLAINED = "not moved, for an unknown reason"
 LIES: dict[str, Any] = {"parked": 348, "lies_still": 348}
 
 
@@ -77,7 +77,7 @@ def test_the_rule(status: SyphonStatus, sight: dict[str, Any]) -> None:
         ),
         ("924 messages parked; an operator paused backlog queue 1", {"paused_queues": "backlog queue 1"}),
         ("924 messages parked; another engine moves them, or holds them for an outage", {"others_busy": True}),
-        ("924 messages parked, and none has come here since the start", {}),
+        ("924 messages parked, and none received since the start", {}),
         (f"924 messages lie in the backlog queues and are {UNEXPLAINED}", {"lies_still": 924}),
         (f"1 message lies in the backlog queues and is {UNEXPLAINED}", {"lies_still": 1}),
         ("moving messages to their destinations; at most 5 a second", {"moves_now": True, "pace": PACE}),
@@ -88,10 +88,8 @@ def test_it_says_why(text: str, sight: dict[str, Any]) -> None:
 
 
 def test_unknown_is_not_idle_with_nothing_to_move() -> None:
-    assert judge(SyphonEvidence(parked=None))[1] == "nothing received; the depth of some queues is not known"
-    assert (
-        judge(SyphonEvidence(parked=0, is_whole=False))[1] == "nothing received; the depth of some queues is not known"
-    )
+    assert judge(SyphonEvidence(parked=None))[1] == "nothing received; the depth of some queues is unknown"
+    assert judge(SyphonEvidence(parked=0, is_whole=False))[1] == "nothing received; the depth of some queues is unknown"
     assert judge(SyphonEvidence())[1] == "nothing to move"
 
 

@@ -83,7 +83,7 @@ async def test_it_is_listed_commanded_and_journalled(sandbox: Sandbox) -> None:
         client = await ControlClient.connect(places.socket)
         await client.order("force", targets=("orders",), by="ada", typed="orders")
         assert paired.entity_views()[0].state is State.FORCED
-        with pytest.raises(CommandRefusedError, match="lives in an application, and ends with it"):
+        with pytest.raises(CommandRefusedError, match="runs inside an application and stops with it"):
             await client.order("stop", by="ada", typed="primary")
         await client.close()
     assert local_engines() == ()
@@ -99,8 +99,8 @@ async def test_a_queue_that_another_application_here_uses_is_not_cleaned_up(
     """Section 4.3: "*Unused* = under the prefix, an integer index that no known engine uses (its real indices, not
     their number: creation may leave gaps)". The other one uses 0, 2 and 3."""
     monkeypatch.setattr(engine_host, "USAGE_INTERVAL", 0.1)
-    monkeypatch.setattr(unused_queues, "SETTLE", 0.01)
-    monkeypatch.setattr(backlog_queues, "PAUSE", 0.0)
+    monkeypatch.setattr(unused_queues, "SETTLE_SECONDS", 0.01)
+    monkeypatch.setattr(backlog_queues, "RETRY_SECONDS", 0.0)
     path = "primary/x-servicebus-transfer/3"
     wide = await pair(sandbox, wanted=4, refused=path.replace("/3", "/1"))
     assert wide.backlog_queue_indices == (0, 2, 3)
@@ -113,7 +113,7 @@ async def test_a_queue_that_another_application_here_uses_is_not_cleaned_up(
     await until(lambda: narrow.unused_view().read_at is not None and not narrow.unused_view().queues)
     with pytest.raises(CleanUpError, match="/3 stays: another engine on this machine uses it"):
         await narrow.clean_up(path, elsewhere=partial(queues_in_use, narrow, besides=engine_paths("primary-2").socket))
-    with pytest.raises(CommandRefusedError, match="is no unused backlog queue"):
+    with pytest.raises(CommandRefusedError, match="is not an unused backlog queue"):
         await client.order("clean-up", targets=(path,), by="ada", typed=path)
     await wide.close()
     await until(lambda: [one.index for one in narrow.unused_view().queues] == [2, 3])

@@ -165,7 +165,7 @@ async def test_a_file_that_cannot_be_used_is_said_once_and_changes_nothing(site:
         await site.renewal.read()
     (said,) = site.said
     assert "the file primary, which is empty" in said
-    assert said.endswith("the engine goes on with the settings that it has")
+    assert said.endswith("the engine continues with its present settings")
     await send(site)
 
 
@@ -175,7 +175,7 @@ async def test_other_settings_wait_for_the_next_start_and_that_is_said_once(site
     for _ in range(3):
         await site.renewal.read()
     (said,) = site.said
-    assert said.endswith("start the engine again to use the rest")
+    assert said.endswith("restart the engine to apply the rest")
     site.toml.write_text(toml_of(site.sandbox))
     await site.renewal.read()
     assert len(site.said) == 1
@@ -206,7 +206,7 @@ async def test_an_identity_that_azure_does_not_accept_leaves_the_one_there_is(tm
             await found.read()
         assert identity.current is before
         assert len(said) == 1
-        assert said[0].endswith("the engine goes on with the settings that it has")
+        assert said[0].endswith("the engine continues with its present settings")
         (tmp_path / "pairing.toml").write_text(settings.format(tenant="fabrikam.example"))
         await found.read()
         assert identity.current is not before

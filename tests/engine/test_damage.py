@@ -162,7 +162,7 @@ async def test_the_engine_starts_and_says_what_it_could_not_read_once(
     (text,) = [event.text for event in told if _is_of_lines(event)]
     assert text.startswith(f"2 lines of {path.name} cannot be read, the first is line {len(lines) // 2 + 1} (")
     (standing,) = [event.text for event in told if isinstance(event, Warned) and event.about == "standing"]
-    assert standing.startswith("what operators ordered of the engine before cannot be read (")
+    assert standing.startswith("the standing orders of the engine before cannot be read (")
 
 
 def _is_of_lines(event: Event) -> bool:

@@ -52,7 +52,7 @@ async def test_one_that_was_killed_is_told_with_its_log() -> None:
     standing = await query_engine(places)
     assert standing.snapshot is None
     assert standing.trouble == (
-        "the engine (pid 4711) did not end in order; its log is /x.log: start another with paired up"
+        "the engine (pid 4711) did not end cleanly; its log is /x.log: start another with paired up"
     )
 
 
@@ -106,4 +106,4 @@ async def test_an_engine_that_says_nothing_is_given_up(short: Path, monkeypatch:
     standing = await query_engine(places)
     os.close(held)
     server.close()
-    assert "did not say within 0.05 s" in standing.trouble
+    assert "did not report its status within 0.05 s" in standing.trouble

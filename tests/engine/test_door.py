@@ -1,4 +1,4 @@
-"""The public door: `pair_namespaces` by `Namespace`, awaitable and a context manager (FINDINGS D13, D15)."""
+"""The public door: `pair_namespaces` by `Namespace`, awaitable and a context manager."""
 
 from __future__ import annotations
 

@@ -111,11 +111,11 @@ async def test_it_runs_beside_the_engine_and_ends_in_order_when_told(drains: Dra
     draining = drains("when told")
     assert draining.view(time.time()).text == ""
     started = await draining.start(why="the outage of Tuesday")
-    assert "the syphon's line says how far it is" in started
+    assert "the syphon's line shows its progress" in started
     assert draining.view(time.time()).text == "12 moved"
     with pytest.raises(DrainError, match="drains already"):
         await draining.start(why="")
-    assert "settles what it has in hand" in draining.end()
+    assert "settles its messages in flight" in draining.end()
     ended = "the drain ended, and not all is drained (it was told to end): 12 messages moved"
     assert await told() == ended
 

@@ -314,7 +314,7 @@ async def test_status_and_picture_need_no_terminal(site: Site) -> None:
     os.kill(holder.pid, signal.SIGKILL)
     assert site.gone()
     killed = site.paired("status")
-    assert (killed.returncode, "did not end in order" in killed.stdout) == (3, True)
+    assert (killed.returncode, "did not end cleanly" in killed.stdout) == (3, True)
 
 
 def test_watching_prints_lines_until_nobody_reads(site: Site) -> None:

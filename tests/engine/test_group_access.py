@@ -80,14 +80,14 @@ def mode(path: Path) -> int:
 
 def seen_from(monkeypatch: pytest.MonkeyPatch, *, service: int, peer_is: int) -> None:
     """As if socket and folder were of the user `service`, and whoever is at the other end the user `peer_is`."""
-    look = group_access._look
+    look = group_access._lstat
 
     def as_owned(path: Path) -> os.stat_result:
         found = list(look(path))
         found[stat.ST_UID] = service
         return os.stat_result(found)
 
-    monkeypatch.setattr(group_access, "_look", as_owned)
+    monkeypatch.setattr(group_access, "_lstat", as_owned)
     for module in (client_module, control_server):
         monkeypatch.setattr(module, "is_ours", lambda transport: transport.get_extra_info("socket") is None)
         monkeypatch.setattr(module, "peer_uid", lambda _transport: peer_is)
@@ -178,7 +178,7 @@ async def test_a_services_engine_is_found_without_a_word_by_every_verb(
             assert await asyncio.to_thread(cli.main, ["syphon", "pause"]) == 2
             assert "choose one by --engine (billing, orders)" in capsys.readouterr().err
             assert await asyncio.to_thread(cli.main, ["down", "--engine", "orders"]) == 0
-            assert "orders: the engine ends in order" in capsys.readouterr().out
+            assert "orders: the engine ends cleanly" in capsys.readouterr().out
 
 
 async def test_an_engine_that_answers_as_a_stranger_is_not_talked_to(
@@ -193,7 +193,7 @@ async def test_an_engine_that_answers_as_a_stranger_is_not_talked_to(
 async def test_a_socket_of_a_stranger_is_never_trusted(
     service: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    look = group_access._look
+    look = group_access._lstat
 
     def strange(path: Path) -> os.stat_result:
         found = list(look(path))
@@ -201,7 +201,7 @@ async def test_a_socket_of_a_stranger_is_never_trusted(
         return os.stat_result(found)
 
     async with service(), service("billing"):
-        monkeypatch.setattr(group_access, "_look", strange)
+        monkeypatch.setattr(group_access, "_lstat", strange)
         assert group_access.trusted_users(folder / "orders.sock") == frozenset()
         assert [places.name for places in local_engines()] == ["billing"]
 
@@ -242,7 +242,7 @@ def test_who_is_not_in_the_group_is_told_which_group_it_is(
         assert cli.main(arguments) == 2
         assert sentence in capsys.readouterr().err
     folder.chmod(0o700)
-    assert "alone: control_group in the pairing.toml of that engine lets a group in" in explain_closed_services()
+    assert ": control_group in the pairing.toml of that engine lets a group in" in explain_closed_services()
 
 
 def test_where_there_is_no_service_nothing_is_said(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:

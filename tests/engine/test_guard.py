@@ -12,7 +12,7 @@ import pytest
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.pairing_events import Commanded, CommandEnded, Event
 from paired_servicebus.core.model.snapshot import BilledView, DrainView, Snapshot, SyphonStatus
-from paired_servicebus.core.operator.action_table import ACTIONS, ARMED_SECONDS, BY_ID, Action, Scope, why_not
+from paired_servicebus.core.operator.actions import ACTIONS, ARMED_SECONDS, BY_ID, Action, Scope, why_not
 from paired_servicebus.engine.commands.guard import Guard
 from paired_servicebus.engine.commands.handlers import COMMAND_HANDLERS, CommandContext
 from paired_servicebus.engine.commands.standing_orders import StandingOrders
@@ -207,11 +207,11 @@ def test_every_row_of_the_table_has_its_act() -> None:
 @pytest.mark.parametrize(
     ("drain", "syphon", "depth", "reason"),
     [
-        (None, SyphonStatus.PAUSED, 5, "this engine starts none; the command does: paired drain"),
+        (None, SyphonStatus.PAUSED, 5, "this engine cannot start one; use: paired drain"),
         (DrainView(trouble="no Spark"), SyphonStatus.PAUSED, 5, "no Spark"),
-        (DrainView(text="12 moved"), SyphonStatus.PAUSED, 5, "there is one already: 12 moved"),
+        (DrainView(text="12 moved"), SyphonStatus.PAUSED, 5, "a drain runs already: 12 moved"),
         (DrainView(), SyphonStatus.RUNNING, 5, "the syphon moves the same messages: pause it first"),
-        (DrainView(), SyphonStatus.OFF, 0, "nothing was parked when the queues were read"),
+        (DrainView(), SyphonStatus.OFF, 0, "nothing was parked at the last reading"),
         (DrainView(), SyphonStatus.OFF, None, ""),
         (DrainView(), SyphonStatus.PAUSED, 5, ""),
     ],
@@ -250,9 +250,9 @@ async def test_what_is_not_dangerous_is_not_armed(site: Site) -> None:
 @pytest.mark.parametrize(
     ("changed", "refusal"),
     [
-        ({"targets": ("payments",)}, "what was armed is another order: force orders"),
-        ({"verb": "pin"}, "what was armed is another order: force orders"),
-        ({"by": "bob"}, "what was armed is another order"),
+        ({"targets": ("payments",)}, "another order was armed: force orders"),
+        ({"verb": "pin"}, "another order was armed: force orders"),
+        ({"by": "bob"}, "another order was armed"),
         ({"typed": "order"}, "'order' was typed, and firing needs 'orders'"),
         ({"typed": ""}, "'' was typed"),
         ({"token": "token 2"}, "its 30 s are over or it was fired already"),
@@ -389,15 +389,15 @@ async def test_read_only_is_switched_on_by_one_key_and_off_by_arm_then_fire(site
     ("verb", "targets", "more", "sentence"),
     [
         ("explode", ("orders",), {}, "there is no command 'explode'; there are force, release"),
-        ("force", ("orders",), {"by": " "}, "needs the name of who orders it"),
+        ("force", ("orders",), {"by": " "}, "needs the name of its operator"),
         ("force", (), {}, "force failover needs a target (entity)"),
         ("force", ("nothing",), {}, "this engine has no entity 'nothing'; it has orders, payments"),
         ("force", ("orders", "orders"), {}, "'orders' was named twice"),
-        ("force", ("orders",), {"scope": "planet"}, "'planet' is nothing a target can be"),
+        ("force", ("orders",), {"scope": "planet"}, "'planet' is no kind of target"),
         ("force", ("0",), {"scope": "queue"}, "force failover cannot be ordered for: queue; it is for: entity"),
         ("stop", ("orders",), {}, "end the engine takes no target, and 'orders' was named"),
         ("redrive", ("2",), {}, "this pairing uses no backlog queue '2'; it uses 0, 1"),
-        ("clean-up", ("contoso/x-servicebus-transfer/0",), {}, "is no unused backlog queue; there are contoso/"),
+        ("clean-up", ("contoso/x-servicebus-transfer/0",), {}, "is not an unused backlog queue; there are contoso/"),
     ],
 )
 async def test_a_faulty_order_is_answered_and_leaves_no_trace(
@@ -440,7 +440,7 @@ async def test_one_target_that_does_not_allow_it_is_enough_to_refuse_all(site: S
 async def test_a_reason_can_be_required(pairing: Any, tmp_path: Path) -> None:
     site = Site(pairing, tmp_path, require_reason=True)
     done = await site.order("pause-syphon")
-    assert "pause syphon needs a reason here (require_reason is set): say why" in done.text
+    assert "pause syphon needs a reason here (require_reason is set): give one" in done.text
     assert (await site.order("pause-syphon", why="maintenance")).ok
 
 
@@ -448,7 +448,7 @@ async def test_an_engine_inside_an_application_cannot_be_ended(pairing: Any, tmp
     site = Site(pairing, tmp_path, own_process=False)
     refused = site.arm("stop")
     assert isinstance(refused, CommandDone)
-    assert "lives in an application, and ends with it" in refused.text
+    assert "runs inside an application and stops with it" in refused.text
 
 
 @pytest.mark.parametrize("verb", ["redrive", "move-stranded", "pause-syphon"])

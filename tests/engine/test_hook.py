@@ -190,7 +190,7 @@ async def test_a_program_that_is_not_there_is_said_before_it_is_needed(
 ) -> None:
     async with calling((command,), tmp_path) as calls:
         await until(lambda: bool(calls.said))
-        assert calls.said == [f"on_change names {command}, which is no program here: nobody will be told of changes"]
+        assert calls.said == [f"on_change names {command}, which is no program here: it will not be run"]
         calls.note(OVER)
         await until(lambda: len(calls.said) == 2)
     assert "could not be run: " in calls.said[1]
@@ -211,7 +211,7 @@ rmdir running
         (tmp_path / "go").touch()
         expected = ["orders", *(str(number) for number in range(3, MAX_WAITING_CALLS + 3))]
         await until(lambda: (tmp_path / "calls").exists() and (tmp_path / "calls").read_text().split() == expected)
-    assert calls.said == ["on_change is too slow: 3 changes were not told, the oldest of those that waited"]
+    assert calls.said == ["on_change is too slow: 3 waiting changes were dropped, the oldest first"]
     assert not (tmp_path / "two").exists()
 
 

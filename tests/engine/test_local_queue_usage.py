@@ -80,7 +80,7 @@ async def test_where_a_path_does_not_tell_the_index_nothing_is_deleted(
     monkeypatch.setattr(pairing, "queue_views", lambda **_: untold)
     async with engine() as hosted:
         hold("other", hosted.socket)
-        with pytest.raises(CleanUpError, match="the engine of other does not say what it uses"):
+        with pytest.raises(CleanUpError, match="the engine of other does not report its queues"):
             await queues_in_use(FakePairing(), besides=NOT_HERE)
         assert await read_local_usage(FakePairing(), besides=NOT_HERE) == QueueUsage(used=frozenset({0, 1, 2}))
 

@@ -122,8 +122,10 @@ def test_a_second_engine_is_refused_with_the_firsts_pid(tmp_path: Path) -> None:
 
 def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
     program = (
-        "import os, signal, sys; from pathlib import Path; from paired_servicebus.engine.instance.lock import LockHolder, acquire;"
-        "acquire(Path(sys.argv[1]), LockHolder(pid=os.getpid(), socket='', log='')); os.kill(os.getpid(), signal.SIGKILL)"
+        "import os, signal, sys; from pathlib import Path;"
+        "from paired_servicebus.engine.instance.lock import LockHolder, acquire;"
+        "acquire(Path(sys.argv[1]), LockHolder(pid=os.getpid(), socket='', log=''));"
+        "os.kill(os.getpid(), signal.SIGKILL)"
     )
     killed = subprocess.run([sys.executable, "-c", program, str(tmp_path / "lock")], timeout=30, check=False)
     assert killed.returncode == -signal.SIGKILL

@@ -194,7 +194,7 @@ async def test_a_crash_report_of_the_command_shows_no_secret(site: Site) -> None
     said, _ = await process.communicate()
     (report,) = site.folder.glob("paired-failure-*.log")
     assert process.returncode == 2
-    assert b"this should not have happened (RuntimeError)" in said
+    assert b"internal error (RuntimeError)" in said
     text = report.read_text() + said.decode()
     assert "cannot use Endpoint=sb://" in text
     assert not [secret for secret in site.secrets if secret in text]

@@ -13,7 +13,7 @@ from paired_servicebus.core.errors import IllegalEventError
 from paired_servicebus.core.model.pairing_events import Warned
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.snapshot import SyphonStatus
-from paired_servicebus.core.operator.action_table import Scope
+from paired_servicebus.core.operator.actions import Scope
 from paired_servicebus.engine.commands.handlers import CommandTarget
 from paired_servicebus.engine.commands.standing_orders import StandingOrders
 from paired_servicebus.engine.control.control_client import ControlClient, user_name
@@ -132,7 +132,7 @@ async def test_orders_that_cannot_be_read_are_said_and_the_engine_starts(short: 
     async with boot(short, fresh()):
         pass
     (text,) = said(short)
-    assert text.startswith("what operators ordered of the engine before cannot be read (")
+    assert text.startswith("the standing orders of the engine before cannot be read (")
 
 
 async def test_an_answer_says_when_the_order_could_not_be_kept(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:

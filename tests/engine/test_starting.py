@@ -76,7 +76,7 @@ def test_an_engine_nobody_waits_for_ends() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     ready = Ready(pid=1, socket="s", log="l", backlog_queues=1)
-    with pytest.raises(EngineStartError, match="whoever started the engine has gone"):
+    with pytest.raises(EngineStartError, match="the process that started the engine has gone"):
         _Starting(partial(report, writing)).ready(ready)
 
 

@@ -127,7 +127,7 @@ async def test_atom_goes_through_the_proxy_with_its_password(sandbox: Sandbox) -
 async def test_arm_goes_through_the_proxy_with_its_password(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     arm = urlsplit(sandbox.arm_url)
     monkeypatch.setattr(
-        namespace_credentials, "_made", lambda _: AsyncSandboxCredential(sandbox.control_url, "Data Owner")
+        namespace_credentials, "_make", lambda _: AsyncSandboxCredential(sandbox.control_url, "Data Owner")
     )
     with connect_proxy({}, LOGIN) as proxy:
         async with open_admin(arm_of(sandbox, proxy=through(proxy))) as admin:
@@ -172,7 +172,7 @@ def arm_of(sandbox: Sandbox, name: str = "primary", **more: object) -> Namespace
 async def test_management_through_arm_beside_a_key(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """management = "arm" works: messaging by key, management by identity."""
     monkeypatch.setattr(
-        namespace_credentials, "_made", lambda _: AsyncSandboxCredential(sandbox.control_url, "Data Owner")
+        namespace_credentials, "_make", lambda _: AsyncSandboxCredential(sandbox.control_url, "Data Owner")
     )
     secondary = arm_of(sandbox, "secondary", custom_endpoint=sandbox["secondary"].endpoint)
     async with open_clients(pairing_of(emulated(sandbox), secondary)) as clients:
@@ -184,7 +184,7 @@ async def test_management_through_arm_beside_a_key(sandbox: Sandbox, monkeypatch
 
 async def test_identity_alone_is_enough_for_everything(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        namespace_credentials, "_made", lambda _: AsyncSandboxCredential(sandbox.control_url, "Data Owner")
+        namespace_credentials, "_make", lambda _: AsyncSandboxCredential(sandbox.control_url, "Data Owner")
     )
     one = sandbox["primary"]
     namespace = replace(by_name(sandbox, custom_endpoint=one.endpoint), connection_string=None)

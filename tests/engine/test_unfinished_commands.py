@@ -50,7 +50,7 @@ async def test_an_engine_killed_after_the_audit_line_leaves_the_outcome_unknown(
     told = [record.event for record in read_records(hosted.spool)]
     (said,) = [event.text for event in told if isinstance(event, Warned) and event.about == "audit"]
     assert said.startswith("outcome unknown: force orders, ordered ")
-    assert f'by {user_name()} "drill": the engine ended before it was written down what came of it' in said
+    assert f'by {user_name()} "drill": the engine ended before its outcome was written' in said
     async with engine() as again:
         pass
     told = [record.event for record in read_records(again.spool)]

@@ -90,7 +90,7 @@ async def test_without_the_name_nothing_is_done_and_the_preview_is_said(
 ) -> None:
     status, out, err = await paired("failover", "orders", *yes, *HERE)
     assert status == 2
-    missed = "this engine sends nothing to orders: no sender is diverted; applications elsewhere decide for themselves"
+    missed = "this engine sends nothing to orders: no sender is diverted; applications elsewhere are unaffected"
     assert out.startswith(f"Force failover: orders — {missed}\nFrom now on  {missed}")
     assert "nothing was done: force failover needs --yes orders" in err
     assert hosted.pairing.acts == []
@@ -106,7 +106,7 @@ async def test_without_the_name_nothing_is_done_and_the_preview_is_said(
         (("syphon", "resume"), "the syphon is not paused"),
         (("syphon", "pause", "--queue", "1", "--destination", "x"), "are two orders"),
         (("redrive", "9", "--yes", "9"), "uses no backlog queue '9'"),
-        (("cleanup", "primary/x", "--yes", "primary/x"), "is no unused backlog queue"),
+        (("cleanup", "primary/x", "--yes", "primary/x"), "is not an unused backlog queue"),
     ],
 )
 async def test_what_cannot_be_is_one_sentence_and_exit_status_2(

@@ -17,7 +17,7 @@ import pytest
 from paired_servicebus import cli
 from paired_servicebus.core.errors import CommandRefusedError
 from paired_servicebus.core.model.pairing_events import Commanded, CommandEnded
-from paired_servicebus.core.operator.action_table import ACTIONS, Action, Scope
+from paired_servicebus.core.operator.actions import ACTIONS, Action, Scope
 from paired_servicebus.engine.control import protocol
 from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.instance.engine_paths import engine_paths

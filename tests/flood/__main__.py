@@ -95,7 +95,8 @@ async def run(*command: str, environ: dict[str, str]) -> float:
     """Runs `paired` to its end; the seconds it took. Raises RuntimeError when it failed."""
     began = time.perf_counter()
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "paired_servicebus.cli", *command, cwd=ROOT, env=environ, stdin=DEVNULL, stdout=PIPE, stderr=PIPE,
+        sys.executable, "-m", "paired_servicebus.cli", *command,
+        cwd=ROOT, env=environ, stdin=DEVNULL, stdout=PIPE, stderr=PIPE,
         preexec_fn=lambda: allow(DESCRIPTORS),
     )  # fmt: skip
     async with asyncio.timeout(START):

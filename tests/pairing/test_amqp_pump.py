@@ -17,7 +17,7 @@ from paired_servicebus.core.model.snapshot import SyphonStatus
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
 from paired_servicebus.pairing.syphon import amqp_pump, message_locks, outcomes
 from paired_servicebus.pairing.syphon.backlog_message import BacklogMessage
-from paired_servicebus.pairing.syphon.deferred_messages import DeferredMessage, DeferredMessages
+from paired_servicebus.pairing.syphon.deferred_messages import DeferredByDestination, DeferredMessages
 from paired_servicebus.pairing.syphon.sdk_pump import LOST_IN_THE_SDK
 from servicebus_amqp.encoding.amqp_types import (
     Array,
@@ -95,7 +95,7 @@ async def test_every_type_and_kind_of_body_arrives_bit_for_bit(world: World, kin
 
 @pytest.mark.parametrize("name", sorted(LOST_IN_THE_SDK))
 def test_what_the_sdk_cannot_carry_is_among_what_this_pump_carries(name: str) -> None:
-    """Through an SDK pump what the SDK can carry (WIRE.md 5.1)."""
+    """Through an SDK pump what the SDK can carry."""
     assert name in TYPES or name in {"ushort", "uint", "ulong", "byte", "short", "long", "timespan"}
 
 
@@ -195,12 +195,12 @@ async def test_a_queue_that_cannot_be_managed_is_pumped_all_the_same(world: Worl
     paired = await world.pair(enable_syphon=True, backlog_queue_count=1)
     put(world, [parked("orders", "x")])
     await until(lambda: world.depth("orders") == 1, patience=30)
-    assert "cannot look for what was set aside" in paired.queue_views()[0].pump_text
+    assert "cannot search for deferred messages" in paired.queue_views()[0].pump_text
 
 
 async def test_locks_of_what_waits_long_are_renewed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A message whose lock would end is not sent late."""
-    monkeypatch.setattr(message_locks, "RENEWED_BEFORE", 120.0)
+    monkeypatch.setattr(message_locks, "RENEWAL_SECONDS", 120.0)
     paired = await world.pair(enable_syphon=True, backlog_queue_count=1, send_timeout=60.0)
     await until(lambda: paired.queue_views()[0].pump_text == "receiving")
     world.fault("unanswered", entity="orders")
@@ -240,7 +240,7 @@ async def test_closing_leaves_nothing_half_done(world: World) -> None:
 
 
 async def test_many_destinations_share_a_bounded_number_of_links(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paired_servicebus.pairing.syphon.amqp_delivery.MOST_LINKS", 5)
+    monkeypatch.setattr("paired_servicebus.pairing.syphon.amqp_delivery.MAX_LINKS", 5)
     paths = [f"queue-{number}" for number in range(40)]
     for path in paths:
         world.sandbox["primary"].node.namespace.create_queue(path)
@@ -320,7 +320,7 @@ def test_what_is_set_aside_is_taken_oldest_first_and_a_partition_at_a_time(numbe
 
 
 def test_what_a_search_finds_is_taken_in_its_place() -> None:
-    aside = DeferredMessage()
+    aside = DeferredByDestination()
     aside.of("orders", "orders").add(5)
     aside.found([("orders", "orders", 3), ("Audit", "audit", 9)])
     assert aside.numbers() == {3, 5, 9}

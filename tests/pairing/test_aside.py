@@ -21,7 +21,7 @@ from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.runtime.task_owner import TaskOwner
 from paired_servicebus.pairing.syphon import deferred_receiver, deferred_scan, outcomes
 from paired_servicebus.pairing.syphon.amqp_delivery import AmqpDelivery
-from paired_servicebus.pairing.syphon.settlement import Settlement, received_again
+from paired_servicebus.pairing.syphon.settlement import Settlement, receive_again
 from servicebus_sandbox import Sandbox
 from servicebus_sandbox.broker.entity_settings import QueueSettings
 from servicebus_sandbox.faults import FaultTerms, Operation
@@ -49,7 +49,7 @@ async def test_waiting_for_a_destination_that_nobody_has_a_link_to_lets_others_r
     courier = AmqpDelivery(steering, SimpleNamespace(after_read=[]))  # type: ignore[arg-type]
     ran: list[int] = []
     asyncio.get_running_loop().call_soon(ran.append, 1)
-    await courier.turn("nobody", 0.01)
+    await courier.wait_for_change("nobody", 0.01)
     assert ran
 
 
@@ -64,10 +64,10 @@ async def test_what_comes_while_the_last_portion_is_asked_for_goes_behind_it(
     ) -> AsyncIterator[tuple[bytes, UUID]]:
         asked.set()
         await go.wait()
-        async for one in received_again(wire, path, numbers):
+        async for one in receive_again(wire, path, numbers):
             yield one
 
-    monkeypatch.setattr(deferred_receiver, "received_again", slowly)
+    monkeypatch.setattr(deferred_receiver, "receive_again", slowly)
     heal = world.fault("disabled", entity="orders")
     await world.pair(enable_syphon=True, backlog_queue_count=1)
     put(world, [parked("orders", "old", session="s")])

@@ -8,7 +8,7 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import MessageSizeExceededError
 
-from paired_servicebus.pairing.sending import encoded_batch
+from paired_servicebus.pairing import sdk_internals
 from paired_servicebus.pairing.sending.encoded_batch import EncodedBatch
 from paired_servicebus.pairing.sending.sdk_messages import Sendable, park
 
@@ -74,5 +74,5 @@ def test_what_does_not_fit_leaves_it_as_it_was() -> None:
 
 
 def test_where_the_hooks_are_missing_the_sdk_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoded_batch, "_HOOKS", ("not_there",))
+    monkeypatch.setattr(sdk_internals, "ENCODER_HOOKS", ("not_there",))
     assert filled(EncodedBatch())._message == filled(ServiceBusMessageBatch())._message

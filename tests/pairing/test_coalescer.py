@@ -20,7 +20,7 @@ from paired_servicebus.core.errors import PairingClosedError
 from paired_servicebus.pairing.runtime.task_owner import TaskOwner
 from paired_servicebus.pairing.sending.coalescer import Coalescer, PendingSend
 from paired_servicebus.pairing.sending.encoded_batch import EncodedBatch
-from paired_servicebus.pairing.sending.sdk_messages import Sendable, id_of, likeness
+from paired_servicebus.pairing.sending.sdk_messages import Sendable, batch_key, id_of
 
 from .conftest import until
 
@@ -252,7 +252,7 @@ async def test_who_waits_when_the_pairing_ends_is_told_and_what_was_under_way_is
 
 
 async def test_only_messages_of_one_session_and_partition_key_travel_together(shared: Shared) -> None:
-    shared.coalescer = Coalescer(shared.link, shared.tasks, shared.said.append, likeness=likeness)  # type: ignore[arg-type]
+    shared.coalescer = Coalescer(shared.link, shared.tasks, shared.said.append, batch_key=batch_key)  # type: ignore[arg-type]
     first = await shared.in_the_way()
     sessions = [
         ServiceBusMessage(b"x", message_id=f"{session}{number}", session_id=session)

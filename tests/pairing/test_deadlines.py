@@ -8,7 +8,7 @@ from collections.abc import Awaitable
 
 import pytest
 
-from paired_servicebus.pairing.runtime.deadlines import AGAIN, Watch, bounded, end_all
+from paired_servicebus.pairing.runtime.deadlines import CANCEL_SECONDS, Watch, bounded, end_all
 from paired_servicebus.pairing.runtime.task_owner import TaskOwner
 
 SOON = 0.05
@@ -124,7 +124,7 @@ async def test_one_watch_ends_each_wait_in_its_own_time(times: int) -> None:
     task = asyncio.current_task()
     assert task is not None
     assert task.cancelling() == 0
-    assert await watched(watch, 60, asyncio.sleep(2 * AGAIN, "not told again")) == "not told again"
+    assert await watched(watch, 60, asyncio.sleep(2 * CANCEL_SECONDS, "not told again")) == "not told again"
     watch.stop()
 
 

@@ -18,10 +18,10 @@ from .test_opening import wrong_key
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "PATIENCE", 0.2)
-    monkeypatch.setattr(degraded, "PAUSE", 0.1)
-    monkeypatch.setattr(degraded, "TRY", 0.2)
-    monkeypatch.setattr(backlog_queues, "PAUSE", 0.05)
+    monkeypatch.setattr(opening, "START_SECONDS", 0.2)
+    monkeypatch.setattr(degraded, "RETRY_SECONDS", 0.1)
+    monkeypatch.setattr(degraded, "TRY_SECONDS", 0.2)
+    monkeypatch.setattr(backlog_queues, "RETRY_SECONDS", 0.05)
 
 
 def alarms(paired: object) -> list[str]:

@@ -54,7 +54,7 @@ async def test_the_options_of_a_sender_are_those_of_its_link_to_the_primary(worl
     assert sender.fully_qualified_namespace == paired.fully_qualified_namespace
     assert "checkout-7" in str(sender)
     for _ in range(2):  # each link that is opened for it
-        plain: Any = sender._primary._made()
+        plain: Any = sender._primary._make()
         assert (plain.client_identifier, plain._config.socket_timeout) == ("checkout-7", 3.5)
     assert paired.get_topic_sender("orders", client_identifier="checkout-8").client_identifier == "checkout-8"
 

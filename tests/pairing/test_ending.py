@@ -51,8 +51,8 @@ async def test_a_client_that_is_closed_alone_faults_its_partner_after_the_grace(
     assert str(refused.value) in paired.alarms()
     assert [warned.about for warned in world.told(Warned)].count("pairing") == 1
     await paired.close()
-    assert await paired._partners.primary.is_closed()
-    assert await paired._partners.secondary.is_closed()
+    assert await paired._client_watch.primary.is_closed()
+    assert await paired._client_watch.secondary.is_closed()
 
 
 async def test_a_partner_closed_within_the_grace_is_an_orderly_end(world: World) -> None:
@@ -73,8 +73,8 @@ async def test_an_outage_of_both_namespaces_is_not_a_fault(world: World) -> None
     heal = [world.fault("refused"), world.fault("refused", namespace="secondary")]
     await until(lambda: any("receive" in queue.pump_text for queue in paired.queue_views()))
     for _ in range(3):
-        assert not await paired._partners.primary.is_closed()
-        assert not await paired._partners.secondary.is_closed()
+        assert not await paired._client_watch.primary.is_closed()
+        assert not await paired._client_watch.secondary.is_closed()
     assert paired._steering.ended is None
     for mend in heal:
         mend()
@@ -95,7 +95,7 @@ async def test_a_crashed_task_of_ours_faults_both(world: World) -> None:
         paired.get_queue_sender("orders")
     assert "a bug" in repr(refused.value.__cause__)
     await paired.close()
-    assert await paired._partners.primary.is_closed()
+    assert await paired._client_watch.primary.is_closed()
 
 
 async def test_closing_the_pairing_closes_both_sides_and_nothing_is_sent_after_it(world: World) -> None:
@@ -104,8 +104,8 @@ async def test_closing_the_pairing_closes_both_sides_and_nothing_is_sent_after_i
     sender = paired.get_queue_sender("orders")
     await sender.send_messages(ServiceBusMessage(b"before"))
     await asyncio.gather(paired.close(), paired.close())
-    assert await paired._partners.primary.is_closed()
-    assert await paired._partners.secondary.is_closed()
+    assert await paired._client_watch.primary.is_closed()
+    assert await paired._client_watch.secondary.is_closed()
     calls: list[Any] = [
         lambda: sender.send_messages(ServiceBusMessage(b"after")),
         lambda: sender.schedule_messages(ServiceBusMessage(b"after"), None),  # type: ignore[arg-type]

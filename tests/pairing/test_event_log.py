@@ -19,8 +19,9 @@ from paired_servicebus.core.accounting import refused_calls
 from paired_servicebus.core.model.pairing_events import PingFailed, QueuePulled, StateChanged, Warned
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.pairing.runtime import event_log
-from paired_servicebus.pairing.runtime.event_log import FOLD_SECONDS, MOST, EventLog
-from paired_servicebus.pairing.runtime.sdk_log import LOGGERS, all_judged, judged
+from paired_servicebus.pairing.runtime.event_log import FOLD_SECONDS, MAX_LINES, EventLog
+from paired_servicebus.pairing.runtime.sdk_log import register_client, register_link
+from paired_servicebus.pairing.sdk_internals import LOGGERS
 
 from .conftest import World, until
 
@@ -72,7 +73,8 @@ PROGRAM = """
 OUTAGE = [
     r"WARNING\|paired_servicebus\.pairing\|orders is suspect: [a-z ]+; fails over in 0\.3 s unless a send succeeds",
     r"WARNING\|paired_servicebus\.pairing\|sends to orders are refused at their callers: [a-z ]+",
-    r"WARNING\|paired_servicebus\.pairing\|orders failed over, sends go to the backlog: no send accepted for 0\.3 s after .+",
+    r"WARNING\|paired_servicebus\.pairing\|orders failed over, sends go to the backlog: "
+    r"no send accepted for 0\.3 s after .+",
     r"WARNING\|paired_servicebus\.pairing\|backlog queue 0 left the rotation: [a-z ]+",
     r"WARNING\|paired_servicebus\.pairing\|backlog queue 1 left the rotation: [a-z ]+",
     r"INFO\|paired_servicebus\.pairing\|backlog queue 0 is in the rotation again",
@@ -112,11 +114,11 @@ def test_an_entity_that_flaps_is_folded_and_its_last_state_is_written(said: pyte
     for second in range(0, 40, 2):
         log.note(changed("healthy", "suspect", second))
         log.note(changed("suspect", "healthy", second + 1, why="a send was accepted"))
-    assert len(said.messages) == MOST
+    assert len(said.messages) == MAX_LINES
     log.tick(FOLD_SECONDS - 1)
-    assert len(said.messages) == MOST
+    assert len(said.messages) == MAX_LINES
     log.tick(FOLD_SECONDS)
-    assert said.messages[MOST:] == ["orders is healthy again: a send was accepted (and 33 more like it)"]
+    assert said.messages[MAX_LINES:] == ["orders is healthy again: a send was accepted (and 33 more like it)"]
     log.tick(3 * FOLD_SECONDS)
     log.note(changed("healthy", "suspect", 3 * FOLD_SECONDS))
     assert said.messages[-1] == "orders is suspect: timeout"
@@ -151,7 +153,7 @@ def test_nothing_else_is_written_and_what_is_written_is_one_harmless_line(said: 
     log.note(QueuePulled(at=0.0, queue=3, reason="a\nb \x1b[2J" + "x" * 1000))
     (line,) = said.messages
     assert line.startswith(r"backlog queue 3 left the rotation: a b \x1b[2Jx")
-    assert len(line) == event_log.LONGEST
+    assert len(line) == event_log.MAX_CHARACTERS
 
 
 async def test_a_misspelt_queue_whose_sends_succeed_is_named_once(world: World, said: pytest.LogCaptureFixture) -> None:
@@ -195,8 +197,8 @@ async def test_records_of_links_that_the_pairing_judges_are_dropped_and_no_other
         ServiceBusClient.from_connection_string(text) as ours,
         ServiceBusClient.from_connection_string(text) as theirs,
     ):
-        all_judged(ours)
-        mine, own = ours.get_queue_receiver("q"), judged(theirs.get_queue_sender("q"))
+        register_client(ours)
+        mine, own = ours.get_queue_receiver("q"), register_link(theirs.get_queue_sender("q"))
         foreign = theirs.get_queue_sender("q")
         for name in LOGGERS:
             logger = logging.getLogger(name)

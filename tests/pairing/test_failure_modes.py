@@ -180,7 +180,7 @@ async def test_unable_to_manage(world: World) -> None:
         heal()
         await until(lambda: state(paired, "orders") is State.HEALTHY)
         await until(lambda: world.told(Moved))
-    await paired._soundings.read()
+    await paired._poller.read()
     assert paired.queue_views()[0].read_at == read_at
     assert paired.queue_views()[1].read_at > read_at  # that one queue can be read is no news of the other
     assert any(text.startswith("the depth of the backlog cannot be read") for text in paired.alarms())

@@ -18,7 +18,7 @@ class Crowd:
         self.leave = asyncio.Event()
 
     async def enter(self, name: str, *, urgent: bool = False) -> None:
-        async with self.gate.passage(urgent=urgent):
+        async with self.gate.slot(urgent=urgent):
             self.inside.append(name)
             await self.leave.wait()
 

@@ -55,7 +55,7 @@ class Idle:
             self.steering.look()
             for _ in range(TURNS):
                 await asyncio.sleep(0)
-            await until(lambda: not any(pump._searching.is_due(self.now) for pump in self.pumps))
+            await until(lambda: not any(pump._scan.is_due(self.now) for pump in self.pumps))
 
 
 @asynccontextmanager

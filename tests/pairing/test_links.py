@@ -26,7 +26,7 @@ def grow_old(world: World, namespace: str = "primary") -> None:
 
 async def test_a_link_that_was_cut_while_idle_is_no_failure(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Section 6: "While healthy, no behavior changes occur": a quiet entity does not fail over for its quiet."""
-    monkeypatch.setattr(sender_link, "PAUSE", 0.0)
+    monkeypatch.setattr(sender_link, "IDLE_SECONDS", 0.0)
     paired = await world.pair(failover_interval=0, **PATIENT)
     async with paired.get_queue_sender("orders") as sender:
         await sender.send_messages(ServiceBusMessage(b"one"))
@@ -57,8 +57,8 @@ async def test_backlog_links_stand_ready_before_they_are_needed(world: World) ->
 async def test_an_idle_backlog_link_is_opened_anew_before_it_is_cut(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backlog_links, "RENEW_AFTER", 0.1)
-    monkeypatch.setattr(backlog_links, "LOOK", 0.05)
+    monkeypatch.setattr(backlog_links, "RENEW_AFTER_SECONDS", 0.1)
+    monkeypatch.setattr(backlog_links, "CHECK_SECONDS", 0.05)
     paired = await world.pair(backlog_queue_count=1, **PATIENT)
     link = paired._standby.queues[0].link
     await until(lambda: link.is_open)
@@ -75,13 +75,13 @@ async def test_backlog_links_open_by_themselves_once_the_secondary_is_back(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The secondary as well: recovery with no restart."""
-    monkeypatch.setattr(backlog_links, "LOOK", 0.05)
+    monkeypatch.setattr(backlog_links, "CHECK_SECONDS", 0.05)
     down = world.sandbox["secondary"].node.faults
     paired = await world.pair(backlog_queue_count=1, **PATIENT)
     link = paired._standby.queues[0].link
     await until(lambda: link.is_open)
     begun = down.add("refused")
-    link.put_away()
+    link.discard()
     await until(lambda: [warned.about for warned in world.told(Warned)] == ["secondary"])
     down.remove(begun.id)
     await until(lambda: link.is_open)
@@ -126,7 +126,7 @@ async def test_a_released_entity_has_its_links_opened_again(world: World) -> Non
     sender = paired.get_queue_sender("orders")
     await sender.send_messages(ServiceBusMessage(b"before"))
     paired.force("orders", by="kim")
-    sender._primary.put_away()
+    sender._primary.discard()
     paired.pin("orders", by="kim")
     await until(lambda: sender._primary.is_open)
     await sender.send_messages(ServiceBusMessage(b"after"))
@@ -139,9 +139,9 @@ async def test_a_link_that_is_being_closed_stands_in_for_no_other(world: World) 
     closing = paired.get_queue_sender("orders")
     await closing.send_messages(ServiceBusMessage(b"x"))
     link = closing._primary
-    assert link._turn.take()
+    assert link._lock.acquire_nowait()
     ending = asyncio.create_task(closing.close())
     await asyncio.sleep(0)
     assert not link.is_open
-    link._turn.give_back()
+    link._lock.release()
     await ending

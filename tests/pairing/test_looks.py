@@ -19,7 +19,8 @@ from paired_servicebus.engine.instance.identity import EngineIdentity
 from paired_servicebus.engine.service.engine_host import EngineHost
 from paired_servicebus.pairing import PairedServiceBusClient
 from paired_servicebus.pairing.management import queue_counts
-from paired_servicebus.pairing.management.management_port import Depth, Management, management_of
+from paired_servicebus.pairing.management.admin_selection import management_of
+from paired_servicebus.pairing.management.management_port import Depth, Management
 from servicebus_sandbox.atom import management_api as atom
 
 from .backlogs import parked, put, queue_path
@@ -47,7 +48,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def faster(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = tuple((reasons, seconds / FASTER) for reasons, seconds in poll_schedule.EVERY)
     monkeypatch.setattr(poll_schedule, "EVERY", rows)
-    monkeypatch.setattr("paired_servicebus.pairing.monitoring.unused_queues.EVERY", 300 / FASTER)
+    monkeypatch.setattr("paired_servicebus.pairing.monitoring.unused_queues.LIST_SECONDS", 300 / FASTER)
 
 
 @pytest.fixture
@@ -96,7 +97,7 @@ async def test_a_sender_only_process_in_good_health_asks_nothing(world: World, a
 
 @pytest.mark.usefixtures("faster")
 async def test_a_failed_over_sender_asks_for_one_list_a_minute(world: World, asked: list[str]) -> None:
-    """FINDINGS.md A5: 120 reads a minute failed over, at 10 credits each."""
+    """It was 120 reads a minute failed over, at 10 credits each."""
     paired = await world.pair(backlog_queue_count=10, failover_interval=0)
     world.fault("disabled", entity="orders")
     asked.clear()
@@ -115,7 +116,7 @@ async def test_an_idle_syphon_that_nobody_looks_at_asks_for_two_lists_in_five_mi
 ) -> None:
     """Section 8: a pump's status is derived from messages moved; so a rule needs the depths now and then."""
     paired = await world.pair(enable_syphon=True, backlog_queue_count=10)
-    await until(lambda: paired._soundings.messages == 0 and paired.queue_views(looking=False)[9].depth == 0)
+    await until(lambda: paired._poller.messages == 0 and paired.queue_views(looking=False)[9].depth == 0)
     asked.clear()
     began = paired._steering.clock()
     await until(lambda: lists(asked) >= 2)
@@ -181,7 +182,7 @@ async def test_readiness_is_judged_again_once_somebody_looks(
     async with hosted(paired, folder) as host:
         await host.adopt(paired)
         await until(lambda: host.latest().readiness is not None)
-        assert "read where somebody looks" in str(host.latest().readiness)
+        assert "read only while a console is attached" in str(host.latest().readiness)
         found = await first_snapshot(folder / "s", watches=True)
         assert "GB free in 2 backlog queues" in str(found.readiness)
 

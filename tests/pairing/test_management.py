@@ -25,6 +25,7 @@ from paired_servicebus.core.model.namespace_info import UNKNOWN_NAMESPACE, Names
 from paired_servicebus.core.model.pairing_events import Warned
 from paired_servicebus.pairing import ArmAdmin
 from paired_servicebus.pairing.management import backlog_queues
+from paired_servicebus.pairing.management.admin_selection import management_of
 from paired_servicebus.pairing.management.management_port import (
     Depth,
     Management,
@@ -33,7 +34,6 @@ from paired_servicebus.pairing.management.management_port import (
     is_refusal,
     is_there_already,
     is_transient,
-    management_of,
 )
 from paired_servicebus.pairing.runtime.task_owner import TaskOwner
 from paired_servicebus.pairing.sending.sender_link import SenderLink
@@ -267,7 +267,7 @@ class Scripted:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tries that follow each other at once."""
-    monkeypatch.setattr(backlog_queues, "PAUSE", 0.01)
+    monkeypatch.setattr(backlog_queues, "RETRY_SECONDS", 0.01)
 
 
 TRANSIENT = (answered(500), answered(503), answered(429), answered(408), ServiceRequestError("reset"), TimeoutError())
@@ -280,7 +280,7 @@ async def test_listing_is_retried_on_transient_errors() -> None:
     admin = Scripted(listing=TRANSIENT)
     assert (await backlog_queues.ensure(admin, "primary", 1)).paths == {0: f"{PREFIX}0"}
     assert admin.listed == len(TRANSIENT) + 1
-    assert backlog_queues.LIST_FOR == 120
+    assert backlog_queues.LIST_SECONDS == 120
 
 
 @pytest.mark.usefixtures("quick")
@@ -305,7 +305,7 @@ async def test_each_creation_is_tried_three_times() -> None:
     found = await backlog_queues.ensure(admin, "primary", 2)
     assert found.paths == {1: f"{PREFIX}1"}
     assert admin.tried == 3 + 1
-    assert found.warnings == (f"1 of 2 backlog queues stand ready (1): {PREFIX}0: no",)
+    assert found.warnings == (f"1 of 2 backlog queues are ready (1): {PREFIX}0: no",)
 
 
 @pytest.mark.usefixtures("quick")
@@ -367,7 +367,7 @@ async def test_fewer_queues_than_asked_are_said_and_counted(world: World) -> Non
     world.stack.push_async_callback(made.close)
     paired = await world.pair(secondary_admin=Missing())
     assert paired.backlog_queue_count == 1
-    assert any("1 of 2 backlog queues stand ready" in warned.text for warned in world.told(Warned))
+    assert any("1 of 2 backlog queues are ready" in warned.text for warned in world.told(Warned))
 
 
 async def test_while_no_link_has_said_it_the_tier_tells_how_large_a_message_may_be(world: World) -> None:

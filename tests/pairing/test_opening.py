@@ -25,7 +25,7 @@ from paired_servicebus.core.model.snapshot import FindingVerdict
 from paired_servicebus.core.operator.failover_readiness import SEND
 from paired_servicebus.pairing import SendAvailabilityPairedNamespaceOptions, opening, pair_namespaces
 from paired_servicebus.pairing.management import backlog_queues
-from paired_servicebus.pairing.management.management_port import management_of
+from paired_servicebus.pairing.management.admin_selection import management_of
 from paired_servicebus.pairing.sending import backlog_links
 
 from .backlogs import queue_path
@@ -84,7 +84,7 @@ async def test_a_client_that_can_open_no_backlog_link_is_refused_by_the_pairing_
 ) -> None:
     """Section 4.5: "Nothing may be sent before pairing completed; bad credentials, failed creation etc. are raised by
     the awaited pairing call itself." The clients have the SDK's own retries."""
-    monkeypatch.setattr(backlog_links, "SECOND_TRY", 0.1)
+    monkeypatch.setattr(backlog_links, "SECOND_TRY_SECONDS", 0.1)
     make, sentence = WRONG[what]
     client, began = make(world), time.monotonic()
     async with closing(client):
@@ -114,7 +114,7 @@ async def test_what_was_opened_is_closed_where_pairing_fails_and_the_clients_are
 async def test_a_queue_that_refuses_beside_one_that_does_not_is_an_alarm_until_it_is_healed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backlog_links, "LOOK", 0.05)
+    monkeypatch.setattr(backlog_links, "CHECK_SECONDS", 0.05)
     world.sandbox["secondary"].node.namespace.create_queue(queue_path(1))
     heal = world.fault("unauthorized", namespace="secondary", entity=queue_path(1))
     paired = await world.pair()
@@ -132,7 +132,7 @@ async def test_a_secondary_that_is_only_away_for_messaging_hinders_no_pairing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An outage is no mistake: only what time does not mend is refused."""
-    monkeypatch.setattr(opening, "PROOF", 0.3)
+    monkeypatch.setattr(opening, "FIRST_LINK_SECONDS", 0.3)
     world.fault("disabled", namespace="secondary")
     paired = await world.pair()
     await until(lambda: "no link to backlog queue 0, 1: entity disabled" in paired.alarms())
@@ -181,8 +181,8 @@ async def test_a_host_without_an_address_is_refused_after_a_short_retry(
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    monkeypatch.setattr(backlog_queues, "PAUSE", 0.05)
-    monkeypatch.setattr(backlog_queues, "UNKNOWN_HOST_FOR", 0.2)
+    monkeypatch.setattr(backlog_queues, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(backlog_queues, "UNKNOWN_HOST_SECONDS", 0.2)
     text = f"Endpoint=sb://{ELSEWHERE}/;SharedAccessKeyName=n;SharedAccessKey=a2V5"
     async with ServiceBusAdministrationClient.from_connection_string(text) as admin:
         said = await refused_by(admin, ELSEWHERE)
@@ -202,8 +202,8 @@ async def test_what_pairing_waits_for_is_logged(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Section 4.4: "Listing is retried for 2 min on transient errors"."""
-    monkeypatch.setattr(backlog_queues, "SAY_AFTER", 0.05)
-    monkeypatch.setattr(backlog_queues, "PAUSE", 0.05)
+    monkeypatch.setattr(backlog_queues, "LOG_AFTER_SECONDS", 0.05)
+    monkeypatch.setattr(backlog_queues, "RETRY_SECONDS", 0.05)
     heal = world.fault("refused", namespace="secondary")
     pairing = asyncio.create_task(world.pair())
     await until(lambda: "does not answer" in caplog.text)
@@ -221,7 +221,8 @@ OBJECTS: dict[str, tuple[str, Callable[[], Any], str]] = {
     "a synchronous client": (
         "primary_client",
         lambda: azure.servicebus.ServiceBusClient.from_connection_string(SECRET),
-        "primary_client is the synchronous ServiceBusClient: take the one of azure.servicebus.aio, or .* paired_servicebus.sync",
+        "primary_client is the synchronous ServiceBusClient: "
+        "use the one of azure.servicebus.aio, or .* paired_servicebus.sync",
     ),
     "a synchronous secondary": (
         "secondary_client",
@@ -233,7 +234,7 @@ OBJECTS: dict[str, tuple[str, Callable[[], Any], str]] = {
     "a synchronous administration": (
         "secondary_admin",
         lambda: azure.servicebus.management.ServiceBusAdministrationClient.from_connection_string(SECRET),
-        r"secondary_admin is a .*: take the one of azure\.servicebus\.aio\.management",
+        r"secondary_admin is a .*: use the one of azure\.servicebus\.aio\.management",
     ),
     "a text for administration": (
         "secondary_admin",

@@ -225,6 +225,6 @@ async def test_a_depth_that_cannot_be_read_is_said_and_not_taken_for_zero(world:
     await until(lambda: paired.queue_views()[0].depth is not None)
     read_at = paired.queue_views()[0].read_at
     world.fault("refused", namespace="secondary")
-    await paired._soundings.read()
+    await paired._poller.read()
     assert paired.alarms() == ("the depth of the backlog cannot be read: connection lost",)
     assert paired.queue_views()[0].read_at == read_at

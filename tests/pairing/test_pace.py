@@ -40,7 +40,7 @@ async def test_a_throttled_destination_slows_the_whole_syphon_down_and_it_says_s
     await until(lambda: world.told(Warned))
     warned = world.told(Warned)[0]
     assert warned.about == "syphon"
-    assert warned.text.startswith("orders is throttled: at most ")
+    assert warned.text.startswith("orders is throttled: the limit is ")
     await until(lambda: world.depth("well") == 400)
     assert "since the primary throttles" in paired.syphon_view().text
     assert len(world.told(Warned)) == 1

@@ -24,7 +24,7 @@ def figure(paired: PairedServiceBusClient) -> ParkedView:
 
 async def read(paired: PairedServiceBusClient) -> None:
     """Read all depths now."""
-    await paired._soundings.read()
+    await paired._poller.read()
 
 
 async def never_read(paired: PairedServiceBusClient) -> None:
@@ -35,7 +35,7 @@ async def never_read(paired: PairedServiceBusClient) -> None:
     async def unread() -> None:
         await asyncio.Event().wait()
 
-    paired._soundings.read = unread  # type: ignore[method-assign] # for this test
+    paired._poller.read = unread  # type: ignore[method-assign] # for this test
 
 
 async def test_what_is_parked_now_needs_no_new_reading(world: World) -> None:
@@ -77,7 +77,7 @@ async def test_two_syphons_on_one_backlog_wait_through_an_outage(
     world: World, monkeypatch: pytest.MonkeyPatch, forced: bool
 ) -> None:
     """Seen: "the syphon is stuck: 348 messages lie in the backlog queues and none is moved", with two engines."""
-    monkeypatch.setattr("paired_servicebus.pairing.monitoring.syphon_report.STUCK_AFTER", 0.3)
+    monkeypatch.setattr("paired_servicebus.pairing.monitoring.syphon_report.STUCK_SECONDS", 0.3)
     up = await world.pair(enable_syphon=True, failover_interval=0)
     application = await world.pair(enable_syphon=True, failover_interval=0)
     heal = world.fault("refused", entity="orders")

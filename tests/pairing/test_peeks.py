@@ -37,7 +37,7 @@ async def bury(world: World, *letters: tuple[str | None, str | None]) -> None:
 
 async def looked(paired: PairedServiceBusClient) -> Any:
     """The view of backlog queue 0 after its counts were read, and a look into it where that is due."""
-    await paired._soundings.read()
+    await paired._poller.read()
     await paired._peeks.look(0)
     return paired.queue_views()[0]
 
@@ -58,7 +58,7 @@ async def test_reasons_are_those_in_the_queue_whoever_gave_them(world: World) ->
 
 
 async def test_a_look_reads_a_bounded_number_of_dead_letters(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST", 3)
+    monkeypatch.setattr(module, "MAX_PEEKED", 3)
     paired = await world.pair(backlog_queue_count=1)
     await bury(world, *[("Undeliverable", "no x-ms-path")] * 5)
     view = await looked(paired)
@@ -112,7 +112,7 @@ async def test_empty_queues_cost_nothing_and_others_one_look_a_minute(world: Wor
 async def test_dead_letters_that_only_lie_there_are_looked_at_seldom(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "EVERY", 0.0)
+    monkeypatch.setattr(module, "MIN_LOOK_SECONDS", 0.0)
     paired = await world.pair(backlog_queue_count=1)
     await bury(world, ("Undeliverable", "no x-ms-path"))
     await looked(paired)
@@ -126,13 +126,13 @@ async def test_dead_letters_that_only_lie_there_are_looked_at_seldom(
 async def test_a_peek_that_fails_is_said_beside_what_was_found_before(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "EVERY", 0.0)
-    monkeypatch.setattr(module, "UNCHANGED", 0.0)
+    monkeypatch.setattr(module, "MIN_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(module, "UNCHANGED_SECONDS", 0.0)
     paired = await world.pair(backlog_queue_count=1)
     await bury(world, ("Undeliverable", "no x-ms-path"))
     put(world, [parked("orders", "x")])
     before = await looked(paired)
-    monkeypatch.setattr(module, "PEEK", 0.3)
+    monkeypatch.setattr(module, "PEEK_SECONDS", 0.3)
     heal = world.fault("black-holed", namespace="secondary")
     await paired._peeks.look(0)
     view = paired.queue_views()[0]
@@ -144,7 +144,7 @@ async def test_a_peek_that_fails_is_said_beside_what_was_found_before(
     )
     assert view.oldest.enqueued_at == before.oldest.enqueued_at
     heal()
-    monkeypatch.setattr(module, "PEEK", 30.0)
+    monkeypatch.setattr(module, "PEEK_SECONDS", 30.0)
     view = await looked(paired)
     assert (view.dead_letters.trouble, view.oldest.trouble) == ("", "")
 

@@ -14,7 +14,7 @@ from azure.servicebus.exceptions import MessagingEntityDisabledError
 
 from paired_servicebus.core.errors import IllegalEventError
 from paired_servicebus.core.model.pairing_events import DeadLettered, Diverted, Moved, QueuePulled, QueueRead
-from paired_servicebus.core.operator.action_table import Scope
+from paired_servicebus.core.operator.actions import Scope
 from paired_servicebus.engine.commands.handlers import CommandContext
 from paired_servicebus.engine.commands.standing_orders import StandingOrder, StandingOrders
 from paired_servicebus.pairing import PairedServiceBusClient
@@ -32,8 +32,8 @@ GAPPED = (0, 2, 3)
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SETTLE", 0.01)
-    monkeypatch.setattr(backlog_queues, "PAUSE", 0.0)
+    monkeypatch.setattr(module, "SETTLE_SECONDS", 0.01)
+    monkeypatch.setattr(backlog_queues, "RETRY_SECONDS", 0.0)
     monkeypatch.setattr(redrive, "QUIET", 0.5)
 
 

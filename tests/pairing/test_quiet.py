@@ -12,7 +12,7 @@ import pytest
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio._async_utils import close_handler_for_cleanup
 
-from paired_servicebus.pairing.sending.sender_link import _leave_closing_to_us
+from paired_servicebus.pairing.sdk_internals import keep_unopened
 
 PROGRAM = """
     import asyncio, sys
@@ -65,7 +65,7 @@ async def test_the_sdk_complains_of_links_that_it_has_no_time_to_close(
     async with _client() as client:
         sender = client.get_queue_sender("orders")
         if ours:
-            _leave_closing_to_us(sender)
+            keep_unopened(sender)
         await close_handler_for_cleanup(sender._close_handler(), time.monotonic() - 1)
     assert [record.message for record in caplog.records] == (
         [] if ours else ["Handler cleanup did not complete; preserving the original error."]
@@ -75,7 +75,7 @@ async def test_the_sdk_complains_of_links_that_it_has_no_time_to_close(
 async def test_the_sdk_still_closes_a_link_that_was_open() -> None:
     async with _client() as client:
         sender = client.get_queue_sender("orders")
-        _leave_closing_to_us(sender)
+        keep_unopened(sender)
         sender._running = True
         await sender._close_handler()
         assert not sender._running

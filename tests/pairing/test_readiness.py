@@ -11,7 +11,7 @@ from azure.servicebus.aio import ServiceBusClient
 from paired_servicebus.core.model.snapshot import Finding, FindingVerdict, Readiness
 from paired_servicebus.core.operator.failover_readiness import ROOM, SECONDARY, SEND, TOKENS, judge
 from paired_servicebus.pairing import PairedServiceBusClient
-from paired_servicebus.pairing.management.management_port import management_of
+from paired_servicebus.pairing.management.admin_selection import management_of
 from paired_servicebus.pairing.monitoring.readiness_probes import ReadinessProbes, expiry, read_counts, validity
 
 from .conftest import World, until
@@ -40,8 +40,8 @@ async def test_a_pairing_that_would_work_says_so_and_leaves_nothing_in_the_queue
 async def test_a_secondary_that_does_not_answer_is_not_ready(
     world: World, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paired_servicebus.pairing.monitoring.readiness_probes.ATTACH", 1.0)
-    monkeypatch.setattr("paired_servicebus.pairing.monitoring.inspection.WAIT", 1.0)
+    monkeypatch.setattr("paired_servicebus.pairing.monitoring.readiness_probes.ATTACH_SECONDS", 1.0)
+    monkeypatch.setattr("paired_servicebus.pairing.monitoring.inspection.WAIT_SECONDS", 1.0)
     paired = await world.pair(enable_syphon=True)
     world.fault(fault, namespace="secondary")
     readiness = await looked_at(paired)
@@ -68,7 +68,7 @@ async def test_counts_that_cannot_be_read_are_unknown_and_not_zero(world: World)
     paired = await world.pair(enable_syphon=True)
     await until(lambda: paired.queue_views(looking=False)[0].depth is not None)
     world.fault("refused", namespace="secondary")
-    paired._soundings.found = dict.fromkeys(paired._soundings.found)
+    paired._poller.found = dict.fromkeys(paired._poller.found)
     assert of(await looked_at(paired), ROOM).verdict is FindingVerdict.UNKNOWN
 
 

@@ -48,7 +48,7 @@ async def test_where_all_refuse_the_caller_is_told_why_and_owns_the_message(worl
     paired = await diverted(world, 2)
     world.fault("unauthorized", namespace="secondary")
     for queue in paired._standby.queues.values():
-        queue.link.put_away()  # else the fault cuts a link that is open, which is another failure
+        queue.link.discard()  # else the fault cuts a link that is open, which is another failure
     async with paired.get_queue_sender("orders") as sender:
         with pytest.raises(BacklogUnavailableError, match=r"last: not authorized\. You still own it"):
             await sender.send_messages(ServiceBusMessage(b"x"))

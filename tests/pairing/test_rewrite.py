@@ -119,7 +119,7 @@ def cases(draw: Any) -> tuple[Sections, bytes]:
     delivery = section(DELIVERY_ANNOTATIONS, draw(ANNOTATIONS))
     body, footer = draw(BODIES), section(FOOTER, draw(ANNOTATIONS))
     meant: dict[str, Any] = {"group_id": session}
-    ms = None if ticks is None else min(ticks // 10_000, envelope_codec.MOST_TTL_MS)
+    ms = None if ticks is None else min(ticks // 10_000, envelope_codec.MAX_TTL_MS)
     if ms is not None:
         meant |= {"creation_time": NOW, "absolute_expiry_time": NOW + ms}
     at = {} if scheduled is None else {Symbol("x-opt-scheduled-enqueue-time"): Timestamp(scheduled)}
@@ -154,10 +154,10 @@ def test_whatever_its_sender_wrote_comes_back_bit_for_bit(case: tuple[Sections, 
     """Nothing else may change: [...] every application property survive the round trip: of any AMQP type and bit for
     bit through our own AMQP pump."""
     original, backlog = case
-    found = envelope_codec.opened(backlog)
+    found = envelope_codec.open_envelope(backlog)
     assert found.enclosed.path == "orders/EU"
     assert (found.held.sequence_number, found.held.enqueued_ms) == (7, NOW)
-    moved = split(envelope_codec.original(found, now_ms=NOW))
+    moved = split(envelope_codec.restore_message(found, now_ms=NOW))
     assert moved._replace(application_properties=None) == original._replace(application_properties=None)
     pairs = [pairs_of(one.application_properties) for one in (moved, original)]
     assert pairs[0] == pairs[1]
@@ -208,8 +208,8 @@ def test_what_the_sdk_parked_comes_out_as_the_sdk_would_have_sent_it(body: bytes
     direct = split(sent(message.raw_amqp_message))
     parked_ = split(sent(sdk_messages.park(message, "orders")))
     backlog = parked_._replace(message_annotations=held(parked_.message_annotations)).join()
-    found = envelope_codec.opened(backlog)
-    moved = split(envelope_codec.original(found, now_ms=NOW))
+    found = envelope_codec.open_envelope(backlog)
+    moved = split(envelope_codec.restore_message(found, now_ms=NOW))
     assert found.message_id == fields["message_id"]
     assert moved.body == direct.body
     assert pairs_of(moved.application_properties) == pairs_of(direct.application_properties)
@@ -246,7 +246,7 @@ def test_the_retired_clients_envelope_is_read() -> None:
     """Backlog messages of the retired client are readable: timespan = described type, long, 100 ns ticks."""
     span = Described(Symbol("com.microsoft:timespan"), 90 * 10_000_000)
     data = backlog({PATH: "orders", SESSION_ID: "s", TIME_TO_LIVE: span, SCHEDULED: Timestamp(NOW), "n": UInt(7)})
-    moved = split(envelope_codec.original(envelope_codec.opened(data), now_ms=NOW))
+    moved = split(envelope_codec.restore_message(envelope_codec.open_envelope(data), now_ms=NOW))
     assert read_header(moved.header).ttl == 90_000
     assert read_properties(moved.properties).group_id == "s"
     assert read_map(moved.message_annotations) == {"x-opt-scheduled-enqueue-time": NOW}
@@ -263,8 +263,8 @@ def test_encodings_that_are_not_the_smallest_are_read_and_left_as_they_are() -> 
     properties = described_by + b"\x74\xd1" + size.to_bytes(4, "big") + b"\x00\x00\x00\x04" + pairs
     listed = described_by + b"\x73\xd0\x00\x00\x00\x0b\x00\x00\x00\x01\xb1\x00\x00\x00\x02id"
     data = backlog({}, application_properties=properties, properties=listed)
-    found = envelope_codec.opened(data)
-    moved = split(envelope_codec.original(found, now_ms=NOW))
+    found = envelope_codec.open_envelope(data)
+    moved = split(envelope_codec.restore_message(found, now_ms=NOW))
     assert (found.enclosed.path, found.message_id) == ("orders", "id")
     assert mine in (moved.application_properties or b"")
     assert moved.properties == listed
@@ -274,9 +274,9 @@ def test_a_name_inside_of_another_propertys_value_is_no_destination() -> None:
     """The destination is what stands under x-ms-path, whatever bytes a sender puts elsewhere."""
     bait = b"\xa1\x09x-ms-path\xa1\x05bogus"
     data = backlog({PATH: "orders", "last": bait})
-    found = envelope_codec.opened(data)
+    found = envelope_codec.open_envelope(data)
     assert found.enclosed.path == "orders"
-    assert read_map(split(envelope_codec.original(found, now_ms=NOW)).application_properties) == {"last": bait}
+    assert read_map(split(envelope_codec.restore_message(found, now_ms=NOW)).application_properties) == {"last": bait}
 
 
 MALFORMED: list[tuple[bytes, str]] = [
@@ -303,14 +303,14 @@ MALFORMED: list[tuple[bytes, str]] = [
 def test_what_cannot_be_translated_back_says_why(data: bytes, words: str) -> None:
     """No x-ms-path, or a property of the wrong type: dead-letter in the backlog queue with a reason that says which."""
     with pytest.raises(EnvelopeError, match=words):
-        envelope_codec.original(envelope_codec.opened(data), now_ms=NOW)
+        envelope_codec.restore_message(envelope_codec.open_envelope(data), now_ms=NOW)
 
 
 def read_or_refused(data: bytes) -> str:
     """Where it goes, or why it cannot; nothing else may be raised."""
     try:
-        found = envelope_codec.opened(data)
-        envelope_codec.original(found, now_ms=NOW)
+        found = envelope_codec.open_envelope(data)
+        envelope_codec.restore_message(found, now_ms=NOW)
     except EnvelopeError as error:
         return str(error)
     return found.enclosed.path
@@ -319,8 +319,8 @@ def read_or_refused(data: bytes) -> str:
 @given(st.binary(max_size=200))
 def test_anything_is_either_read_or_refused_in_words(data: bytes) -> None:
     assert read_or_refused(data)
-    envelope_codec.held_of(data)
-    envelope_codec.id_of(data)
+    envelope_codec.broker_properties(data)
+    envelope_codec.read_message_id(data)
 
 
 @given(case=cases(), cut=st.floats(0, 1), flipped=st.integers(0, 255))
@@ -338,19 +338,19 @@ def test_a_damaged_message_is_either_read_or_refused_in_words(
 def test_restart_gives_the_full_time_to_live_and_elapsed_what_is_left() -> None:
     """TTL restored: the full original value ("restart") or what is left ("elapsed"; used up: dead-lettered)."""
     span = Described(Symbol("com.microsoft:timespan"), 60 * 10_000_000)
-    found = envelope_codec.opened(backlog({PATH: "orders", TIME_TO_LIVE: span}))
+    found = envelope_codec.open_envelope(backlog({PATH: "orders", TIME_TO_LIVE: span}))
     now = NOW + 20_000
-    assert read_header(split(envelope_codec.original(found, now_ms=now)).header).ttl == 60_000
-    assert read_header(split(envelope_codec.original(found, now_ms=now, elapsed=True)).header).ttl == 40_000
+    assert read_header(split(envelope_codec.restore_message(found, now_ms=now)).header).ttl == 60_000
+    assert read_header(split(envelope_codec.restore_message(found, now_ms=now, elapsed=True)).header).ttl == 40_000
     with pytest.raises(EnvelopeError, match="expired: its time to live of 0:01:00 passed in the backlog"):
-        envelope_codec.original(found, now_ms=NOW + 60_000, elapsed=True)
+        envelope_codec.restore_message(found, now_ms=NOW + 60_000, elapsed=True)
 
 
 def test_a_large_body_is_a_view_of_what_came() -> None:
     """It would be copied once more on its way."""
     body = described(DATA, encode(b"x" * 20_000))
     data = backlog({PATH: "orders", SESSION_ID: "s"}, body=body)
-    moved = envelope_codec.original(envelope_codec.opened(data), now_ms=NOW)
+    moved = envelope_codec.restore_message(envelope_codec.open_envelope(data), now_ms=NOW)
     assert not isinstance(moved, bytes)
     views = [piece for piece in moved if isinstance(piece, memoryview)]
     assert [view.obj is data for view in views] == [True]
@@ -370,22 +370,22 @@ def test_a_dead_letter_is_revived_as_it_lay_in_its_queue(case: tuple[Sections, b
     dead = dead._replace(
         application_properties=edit_map(dead.application_properties, APPLICATION_PROPERTIES, add=reasons, added=1)
     )
-    again = split(envelope_codec.revived(dead.join()))
+    again = split(envelope_codec.strip_dead_letter(dead.join()))
     assert again.application_properties == split(backlog_).application_properties
     assert read_header(again.header).delivery_count is None
-    moved = envelope_codec.original(envelope_codec.opened(again.join()), now_ms=NOW)
+    moved = envelope_codec.restore_message(envelope_codec.open_envelope(again.join()), now_ms=NOW)
     assert split(moved).body == original.body
 
 
 def test_a_list_that_lies_about_its_size_is_refused() -> None:
     lying = b"\x00\x53\x73" + encode_list([encode("id")])[:-1] + b"\x40"
     with pytest.raises(EnvelopeError):
-        envelope_codec.original(
-            envelope_codec.opened(backlog({PATH: "orders", SESSION_ID: "s"}, properties=lying[:-2])), now_ms=NOW
+        envelope_codec.restore_message(
+            envelope_codec.open_envelope(backlog({PATH: "orders", SESSION_ID: "s"}, properties=lying[:-2])), now_ms=NOW
         )
 
 
 def test_application_properties_without_anything_inside_are_said_to_be_unreadable() -> None:
     """A property of the wrong type: dead-letter in the backlog queue with a reason, and go on."""
     with pytest.raises(EnvelopeError):
-        envelope_codec.opened(bytes.fromhex("005374c100"))
+        envelope_codec.open_envelope(bytes.fromhex("005374c100"))

@@ -9,7 +9,7 @@ import pytest
 
 from paired_servicebus.core.errors import WireError
 from paired_servicebus.pairing.syphon import deferred_scan
-from paired_servicebus.pairing.syphon.deferred_messages import DeferredMessage
+from paired_servicebus.pairing.syphon.deferred_messages import DeferredByDestination
 from paired_servicebus.pairing.syphon.deferred_scan import DeferredScan
 from paired_servicebus.pairing.syphon.outcomes import SOON
 
@@ -24,10 +24,10 @@ async def test_a_queue_that_cannot_be_searched_is_asked_again_after_a_while(monk
     now = 1000.0
     steering: Any = SimpleNamespace(clock=lambda: now, judge=lambda error: SimpleNamespace(reason=str(error)))
     wire: Any = None
-    search = DeferredScan(steering, wire, "primary/x-servicebus-transfer/0", DeferredMessage(), set)
+    search = DeferredScan(steering, wire, "primary/x-servicebus-transfer/0", DeferredByDestination(), set)
 
     assert search.is_due(now)
     await search.look()
-    assert search.trouble == "cannot look for what was set aside: no answer"
+    assert search.trouble == "cannot search for deferred messages: no answer"
     assert not search.is_due(now)
     assert search.is_due(now + SOON)

@@ -310,7 +310,7 @@ async def test_stranded_messages_are_moved_on_an_operators_order(world: World) -
 
 @pytest.mark.parametrize(
     ("path", "words"),
-    [(queue_path(0), "is in use"), ("orders", "is no backlog queue"), ("primary/x-servicebus-transfer/x", "is no")],
+    [(queue_path(0), "is in use"), ("orders", "is not a backlog queue"), ("primary/x-servicebus-transfer/x", "is not")],
 )
 def test_only_unused_backlog_queues_can_hold_what_is_stranded(path: str, words: str) -> None:
     with pytest.raises(IllegalEventError, match=words):
@@ -326,7 +326,7 @@ async def test_a_pump_that_moves_nothing_of_what_lies_there_is_stuck_whatever_it
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A pump's status is derived from messages moved, never from a task being alive."""
-    monkeypatch.setattr("paired_servicebus.pairing.monitoring.syphon_report.STUCK_AFTER", 0.3)
+    monkeypatch.setattr("paired_servicebus.pairing.monitoring.syphon_report.STUCK_SECONDS", 0.3)
     paired = await world.pair(enable_syphon=True, backlog_queue_count=1)
     await until(lambda: paired.queue_views()[0].pump_text == "receiving")
     faults = world.sandbox["secondary"].node.faults
@@ -335,10 +335,10 @@ async def test_a_pump_that_moves_nothing_of_what_lies_there_is_stuck_whatever_it
     statuses: set[SyphonStatus] = set()
     async with asyncio.timeout(15):
         while SyphonStatus.STUCK not in statuses:
-            await paired._soundings.read()
+            await paired._poller.read()
             await asyncio.sleep(0.1)
             statuses.add(paired.syphon_view().status)
-    words = "1 message lies in the backlog queues and is not moved, for no reason that is known here"
+    words = "1 message lies in the backlog queues and is not moved, for an unknown reason"
     assert paired.syphon_view().text == words
     assert f"the syphon is stuck: {words}" in paired.alarms()
     assert statuses <= {SyphonStatus.IDLE, SyphonStatus.WAITING, SyphonStatus.STUCK}

@@ -18,7 +18,7 @@ async def waiting(turn: FairLock, had: list[str], name: str) -> asyncio.Task[Non
     """A task that notes when it has the turn, and keeps it."""
 
     async def wait() -> None:
-        await turn.wait()
+        await turn.acquire()
         had.append(name)
 
     task = asyncio.create_task(wait())
@@ -28,43 +28,43 @@ async def waiting(turn: FairLock, had: list[str], name: str) -> asyncio.Task[Non
 
 async def test_what_nobody_has_is_taken_at_once() -> None:
     turn = FairLock()
-    assert turn.take()
-    assert not turn.take()
-    turn.give_back()
-    assert not turn.taken
+    assert turn.acquire_nowait()
+    assert not turn.acquire_nowait()
+    turn.release()
+    assert not turn.held
 
 
 async def test_who_asked_first_has_it_first_and_nobody_comes_in_between() -> None:
     turn, had = FairLock(), list[str]()
-    assert turn.take()
+    assert turn.acquire_nowait()
     for name in ("first", "second"):
         await waiting(turn, had, name)
-    turn.give_back()
-    assert not turn.take()
+    turn.release()
+    assert not turn.acquire_nowait()
     await passes()
     assert had == ["first"]
-    turn.give_back()
+    turn.release()
     await passes()
     assert had == ["first", "second"]
 
 
 async def test_who_leaves_while_waiting_is_passed_over() -> None:
     turn, had = FairLock(), list[str]()
-    assert turn.take()
+    assert turn.acquire_nowait()
     first = await waiting(turn, had, "first")
     await waiting(turn, had, "second")
     first.cancel()
-    turn.give_back()
+    turn.release()
     await passes()
     assert had == ["second"]
 
 
 async def test_a_turn_that_comes_together_with_a_cancellation_goes_to_the_next() -> None:
     turn, had = FairLock(), list[str]()
-    assert turn.take()
+    assert turn.acquire_nowait()
     first = await waiting(turn, had, "first")
     await waiting(turn, had, "second")
-    turn.give_back()
+    turn.release()
     first.cancel()
     with pytest.raises(asyncio.CancelledError):
         await first

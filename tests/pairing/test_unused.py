@@ -21,7 +21,7 @@ SPARE = queue_path(7)
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SETTLE", 0.01)
+    monkeypatch.setattr(module, "SETTLE_SECONDS", 0.01)
 
 
 async def paired_beside(world: World, *paths: str, **options: Any) -> Any:
@@ -71,7 +71,7 @@ async def test_an_empty_quiet_one_that_was_named_is_deleted(world: World) -> Non
     quiet(world, SPARE)
     said = await paired.clean_up(SPARE)
     assert f"{SPARE} was deleted" in said
-    assert "closed to senders, then nothing was in it nor among its dead letters" in said
+    assert "closed to senders, then empty of messages and dead letters" in said
     assert not await exists(world, SPARE)
     assert paired.unused_view().queues == ()
 
@@ -81,7 +81,7 @@ async def test_one_that_was_active_within_the_quiet_period_stays(world: World) -
     message can take that long to appear)"."""
     paired = await paired_beside(world, quiet_period=900.0)
     quiet(world, SPARE, 600.0)
-    with pytest.raises(CleanUpError, match="what was sent can take 900 s to appear"):
+    with pytest.raises(CleanUpError, match="a sent message can take 900 s to appear"):
         await paired.clean_up(SPARE)
     assert "ACTIVE" in (await status_of(world, SPARE)).upper()
 
@@ -90,7 +90,7 @@ async def test_one_that_holds_messages_stays(world: World) -> None:
     paired = await paired_beside(world)
     put(world, [parked("orders", "m1")], path=SPARE)
     quiet(world, SPARE)
-    with pytest.raises(CleanUpError, match="1 messages and 0 dead letters are in it; move what is stranded first"):
+    with pytest.raises(CleanUpError, match="1 messages and 0 dead letters are in it; move the stranded messages first"):
         await paired.clean_up(SPARE)
 
 
@@ -110,7 +110,7 @@ async def test_counts_of_zero_are_no_proof(world: World, where: str, monkeypatch
         return Depth(messages=0, dead_lettered=0, size_bytes=0, last_active=1.0)
 
     monkeypatch.setattr(paired._admin, "depth", zeros)
-    with pytest.raises(CleanUpError, match=f"a message was seen in its {where}, whatever the counts say"):
+    with pytest.raises(CleanUpError, match=f"a message was seen in its {where}, despite its counts"):
         await paired.clean_up(SPARE)
     assert await status_of(world, SPARE) == QueueStatus.ACTIVE
 
@@ -121,12 +121,12 @@ async def test_one_that_is_used_while_it_is_looked_at_stays(world: World, monkey
     wait = asyncio.sleep
 
     async def meanwhile(seconds: float) -> None:
-        if seconds == module.SETTLE:
+        if seconds == module.SETTLE_SECONDS:
             world.sandbox["secondary"].node.namespace.queue(SPARE).messages.accessed_at += 60
         await wait(min(seconds, 0.05))
 
     monkeypatch.setattr(module.asyncio, "sleep", meanwhile)
-    with pytest.raises(CleanUpError, match="somebody used it"):
+    with pytest.raises(CleanUpError, match="it was used"):
         await paired.clean_up(SPARE)
     assert await status_of(world, SPARE) == QueueStatus.ACTIVE
 

@@ -32,11 +32,11 @@ async def world() -> AsyncIterator[World]:
 def test_a_message_made_to_do_harm_is_read_or_refused_in_words_that_hold_nothing_of_it(kind: str) -> None:
     """Nothing that a message holds may stop, slow or crash more than itself."""
     data = KINDS[kind].join()
-    envelope_codec.held_of(data)
-    envelope_codec.id_of(data)
+    envelope_codec.broker_properties(data)
+    envelope_codec.read_message_id(data)
     reason = ""
     try:
-        envelope_codec.original(envelope_codec.opened(data), now_ms=0)
+        envelope_codec.restore_message(envelope_codec.open_envelope(data), now_ms=0)
     except EnvelopeError as error:
         reason = str(error)
     assert reason.isprintable()
@@ -77,5 +77,5 @@ async def test_a_re_drive_ends_also_where_dead_letters_cannot_be_read(world: Wor
 
 def test_a_message_of_which_only_the_namespaces_part_can_be_read_has_its_number() -> None:
     theirs = write_annotations(MESSAGE_ANNOTATIONS, {"x-opt-sequence-number": 7, "x-opt-message-state": 1})
-    held = envelope_codec.held_of(theirs + b"\x00\x53\x75\xb0\x7f\xff\xff\xffx")
+    held = envelope_codec.broker_properties(theirs + b"\x00\x53\x75\xb0\x7f\xff\xff\xffx")
     assert (held.sequence_number, held.state) == (7, 1)

@@ -11,14 +11,14 @@ from paired_servicebus.simulation import simulate_command
 from paired_servicebus.simulation.planted_bugs import BUGS
 from paired_servicebus.simulation.world import AS_SHIPPED, RunResult, WorldParts, run_seed
 
-FEW = BUGS[:2]
+SEEDS_PER_CHUNK = BUGS[:2]
 
 
 @pytest.fixture(autouse=True)
 def one_process_and_few_bugs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulate_command, "PROCESSES", 1)
-    monkeypatch.setattr(simulate_command, "BUGS", FEW)
-    monkeypatch.setattr("paired_servicebus.simulation.campaign.BUGS", FEW)
+    monkeypatch.setattr(simulate_command, "BUGS", SEEDS_PER_CHUNK)
+    monkeypatch.setattr("paired_servicebus.simulation.campaign.BUGS", SEEDS_PER_CHUNK)
 
 
 @pytest.fixture

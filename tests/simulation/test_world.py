@@ -12,7 +12,7 @@ import pytest
 from paired_servicebus.core.accounting.ledger import SendOutcome
 from paired_servicebus.core.model.entity_state import TABLE, State
 from paired_servicebus.core.model.policy import Policy
-from paired_servicebus.simulation.campaign import Totals, run_some
+from paired_servicebus.simulation.campaign import Totals, run_seeds
 from paired_servicebus.simulation.run_plan import (
     Crash,
     EntityPlan,
@@ -31,7 +31,7 @@ CHUNKS = [range(start, start + 15) for start in range(1, 61, 15)]
 @pytest.mark.parametrize("seeds", CHUNKS, ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
 def test_no_seed_breaks_a_rule(seeds: range) -> None:
     """Section 11: "accepted = delivered ∪ parked ∪ dead-lettered ∪ expired by its own TTL ∪ lost, each id once"."""
-    totals = run_some(seeds)
+    totals = run_seeds(seeds)
     assert totals.failing == []
     assert (totals.lost, totals.unexpected, totals.stuck) == (0, 0, 0)
     assert totals.events >= 2000 * totals.seeds
@@ -53,7 +53,7 @@ def test_what_a_seed_once_found_stays_found(seed: int) -> None:
 
 def test_the_seeds_reach_most_lines_of_the_table() -> None:
     """All of them take some hundred seeds, which the command runs."""
-    totals = run_some(range(1, 41))
+    totals = run_seeds(range(1, 41))
     assert len(totals.reached) >= len(TABLE) - 3
 
 
@@ -77,9 +77,9 @@ def test_a_seed_is_the_same_in_another_process_whatever_its_hashes() -> None:
 
 
 def test_totals_add_up() -> None:
-    apart = run_some([1])
-    apart.add(run_some([2]))
-    together = run_some([1, 2])
+    apart = run_seeds([1])
+    apart.add(run_seeds([2]))
+    together = run_seeds([1, 2])
     together.seconds = apart.seconds
     assert apart == together
     assert Totals().seeds == 0

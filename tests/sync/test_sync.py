@@ -258,9 +258,7 @@ class TestBadInput:
         """Those who come from the SDK hand in what they have: its client, or its connection string."""
         text = "Endpoint=sb://contoso.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=c4n4ry="
         made: Any = {"text": text, "client": ServiceBusClient.from_connection_string(text), None: None}[given]
-        with pytest.raises(
-            ConfigurationError, match=r"secondary is a \w+; it has to be a Namespace"
-        ) as refused:
+        with pytest.raises(ConfigurationError, match=r"secondary is a \w+; it has to be a Namespace") as refused:
             pair_namespaces(Namespace.from_connection_string(text), made)
         assert "c4n4ry" not in str(refused.value)
 

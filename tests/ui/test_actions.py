@@ -10,7 +10,7 @@ import pytest
 
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import SyphonStatus
-from paired_servicebus.core.operator import action_table as orders
+from paired_servicebus.core.operator import actions as orders
 from paired_servicebus.ui.commands.action_table import (
     CONSOLE_ACTIONS,
     CONSOLE_BY_ID,

@@ -9,8 +9,8 @@ import pytest
 
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import SyphonStatus
-from paired_servicebus.core.operator.action_table import BY_ID as ORDERS
-from paired_servicebus.core.operator.action_table import Scope
+from paired_servicebus.core.operator.actions import BY_ID as ORDERS
+from paired_servicebus.core.operator.actions import Scope
 from paired_servicebus.ui.commands.action_table import ActionTarget
 from paired_servicebus.ui.commands.consequences import ARMABLE, NOT_KNOWN, facts, title
 
@@ -56,14 +56,14 @@ NOTHING_SENT = {"accepted": 0, "diverted": 0, "failed": 0, "sends_per_second": 0
     [
         ("force", "Force failover", "no sender is diverted"),
         ("pin", "Pin", "no sender is pinned"),
-        ("release", "Release", "no sender is led back"),
+        ("release", "Release", "no sender returns to the primary"),
     ],
 )
 def test_the_title_says_that_an_engine_without_senders_reaches_none(
     made: Any, action: str, label: str, not_done: str
 ) -> None:
     snapshot = made.snapshot(made.entity("orders", **NOTHING_SENT))
-    missed = f"this engine sends nothing to orders: {not_done}; applications elsewhere decide for themselves"
+    missed = f"this engine sends nothing to orders: {not_done}; applications elsewhere are unaffected"
     assert title(action, label, snapshot, aim_at(action, "orders"), "p") == f"{label}: orders — {missed}"
     assert missed in said(action, snapshot, "orders")["From now on"]
     assert "sends for" not in said(action, snapshot, "orders")["From now on"]

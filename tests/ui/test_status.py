@@ -26,7 +26,7 @@ def standing(snapshot: Any) -> EngineStatus:
     return EngineStatus(pairing=snapshot.pairing, snapshot=snapshot)
 
 
-GONE = EngineStatus(pairing="billing", trouble="the engine (pid 7) did not end in order; its log is /l")
+GONE = EngineStatus(pairing="billing", trouble="the engine (pid 7) did not end cleanly; its log is /l")
 
 
 def test_an_engine_with_nothing_wrong_is_healthy(made: Any) -> None:
@@ -83,7 +83,7 @@ def test_the_table_has_engines_entities_backlog_syphon_alarms_and_readiness(made
     assert "backlog   1,221 parked in 10 queues, read 14:02:10" in text
     assert "syphon    running, 22 msg/s, moved 8,112" in text
     assert "failover  would work, 1 to check, checked 14:02:00 (paired check)" in text
-    assert "billing: unreachable\n  the engine (pid 7) did not end in order; its log is /l" in text
+    assert "billing: unreachable\n  the engine (pid 7) did not end cleanly; its log is /l" in text
     assert max(map(len, lines)) <= 100
 
 

@@ -1,70 +1,70 @@
-"""The one tree of errors. Each says what happened, where, and what to do; each is raised `from` its cause.
+"""The one tree of errors. Each text names the event, its place and the remedy; each error is raised `from` its cause.
 
     PairedError
-    ├── ConfigurationError (ValueError)      a pairing.toml or an option that cannot be used
-    │   └── ConfigurationMissingError        no pairing.toml was named, and none was found
-    ├── UnreadableError (ValueError)         foreign bytes, of a disk or a peer, that are not in the form agreed on
-    ├── PairingError                         pairing two namespaces did not succeed
+    ├── ConfigurationError (ValueError)      an invalid pairing.toml or option
+    │   └── ConfigurationMissingError        no pairing.toml was named or found
+    ├── UnreadableError (ValueError)         foreign bytes in an unexpected form
+    ├── PairingError                         pairing two namespaces failed
     │   ├── SameNamespaceError (ValueError)  primary and secondary are one namespace
-    │   ├── BacklogQueueError                not one backlog queue could be found or made
+    │   ├── BacklogQueueError                no backlog queue could be found or created
     │   ├── NamespaceUnreachableError        a namespace did not answer, or refused the credential
-    │   ├── PairedClientError                one side was closed or faulted without its partner
+    │   ├── PairedClientError                one client was closed or faulted without its partner
     │   ├── PairingClosedError (ValueError)  the pairing, or the sender, was closed
-    │   └── ForeignLoopError (RuntimeError)  the pairing was made in another event loop
+    │   └── ForeignLoopError (RuntimeError)  the pairing was created in another event loop
     ├── SendError                            the caller still owns its message
-    │   ├── BacklogUnavailableError          failed over, and no backlog queue took the message
+    │   ├── BacklogUnavailableError          failed over, and no backlog queue accepted the message
     │   ├── BacklogMessageSizeError (ValueError)  larger than a backlog queue accepts
-    │   ├── ReservedPropertyError (ValueError)    carries a property the envelope needs
-    │   └── ScheduledInBacklogError          a number that no queue of the primary has given
-    ├── EnvelopeError                        a backlog message that cannot be translated back
-    ├── WireError                            a connection of our own to a namespace; carries the AMQP condition
-    │   ├── WireUnavailableError             a namespace or a client that such a connection cannot be had for
+    │   ├── ReservedPropertyError (ValueError)    uses a property of the envelope
+    │   └── ScheduledInBacklogError          a sequence number unknown to the primary
+    ├── EnvelopeError                        a backlog message with invalid envelope properties
+    ├── WireError                            our own AMQP connection failed; carries the AMQP condition
+    │   ├── WireUnavailableError             our own AMQP does not support this namespace or client
     │   ├── WireTimeoutError (TimeoutError)  no answer within our own deadline
-    │   ├── WireConnectionError              not connected, or connected no longer
-    │   ├── WireAuthenticationError          no token, or one that was refused
+    │   ├── WireConnectionError              not connected, or disconnected
+    │   ├── WireAuthenticationError          no token, or a refused one
     │   ├── WireLinkError                    a link refused or detached
-    │   ├── WireOutcomeError                 a message that was not accepted
-    │   └── WireRequestError                 a request that was answered with no
-    ├── CleanUpError                         an unused backlog queue stays, and why
-    ├── DrainError                           a drain cannot begin, or cannot go on
-    ├── PipelineError                        the journal's tables and what makes and reads them
+    │   ├── WireOutcomeError                 a message not accepted
+    │   └── WireRequestError                 a request refused
+    ├── CleanUpError                         an unused backlog queue was not deleted
+    ├── DrainError                           a drain cannot begin or continue
+    ├── PipelineError                        the journal's tables and the programs around them
     │   ├── SparkMissingError                the extra `spark` is not installed
-    │   ├── JavaNotFoundError                no Java that Spark runs on
-    │   ├── SparkFailedError                 Spark did not start, or gave up
+    │   ├── JavaNotFoundError                no Java for Spark
+    │   ├── SparkFailedError                 Spark did not start, or failed
     │   ├── PipelineRunningError             another pipeline writes these tables
-    │   └── NoTablesError                    there are no tables to read, or none that can be read
-    │       └── DamagedTablesError           their manifest is changed: nothing is made anew over them
-    ├── IllegalEventError                    the state machine was told something that cannot be; state unchanged
-    └── ControlError                         talking to an engine
+    │   └── NoTablesError                    no readable tables
+    │       └── DamagedTablesError           a damaged manifest: its tables are never overwritten
+    ├── IllegalEventError                    an impossible event; the state is unchanged
+    └── ControlError                         contacting an engine failed
         ├── EngineNotRunningError            no engine answers there
         ├── EngineRunningError               an engine for this pairing runs already
         ├── EngineStartError                 the engine ended before it was ready
-        └── CommandRefusedError              the guard said no
+        └── CommandRefusedError              the guard refused a command
 
-What the Service Bus SDK raises reaches the caller unchanged where the failure is the caller's own (SPEC.md section 5).
+Errors of the Service Bus SDK reach the caller unchanged if the caller caused them (SPEC.md section 5).
 """
 
 from __future__ import annotations
 
 
 class PairedError(Exception):
-    """Everything this package raises on its own account."""
+    """The base of every error that this package raises."""
 
 
 class ConfigurationError(PairedError, ValueError):
-    """A setting that cannot be used; the text names the setting, its value and what would be right."""
+    """An invalid setting; the text names the setting, its value and the valid values."""
 
 
 class ConfigurationMissingError(ConfigurationError):
-    """No pairing.toml was named, and none was found; the text names the places."""
+    """No pairing.toml was named or found; the text names the places searched."""
 
 
 class UnreadableError(PairedError, ValueError):
-    """Bytes of a disk or a peer that are not in the form agreed on; the text says why, and repeats nothing raw."""
+    """Bytes from a disk or a peer in an unexpected form; the text has the reason and no raw bytes."""
 
 
 class PairingError(PairedError):
-    """Two namespaces could not be paired, or can be paired no longer."""
+    """Two namespaces could not be paired, or their pairing has ended."""
 
 
 class SameNamespaceError(PairingError, ValueError):
@@ -72,13 +72,13 @@ class SameNamespaceError(PairingError, ValueError):
 
 
 class BacklogQueueError(PairingError):
-    """No backlog queue could be found or made (SPEC.md section 4.4)."""
+    """No backlog queue could be found or created (SPEC.md section 4.4)."""
 
 
 class NamespaceUnreachableError(PairingError):
-    """A namespace did not answer in time, or did not accept the credential, while pairing.
+    """A namespace did not answer in time, or refused the credential, during pairing.
 
-    `is_outage`: it may answer later. Otherwise it answered with a refusal, or the address or certificate is wrong.
+    `is_outage`: it may answer later. Otherwise it refused, or the address or certificate is wrong.
     """
 
     def __init__(self, text: str, *, is_outage: bool = False) -> None:
@@ -87,13 +87,13 @@ class NamespaceUnreachableError(PairingError):
 
 
 class PairedClientError(PairingError):
-    """One side of the pairing was closed or faulted and its partner was not (SPEC.md section 9)."""
+    """One client of the pairing was closed or faulted without its partner (SPEC.md section 9)."""
 
 
 class PairingClosedError(PairingError, ValueError):
-    """The pairing or the sender was closed (SPEC.md section 9). A ValueError, as the SDK raises on a closed sender.
+    """The pairing or the sender was closed (SPEC.md section 9). A ValueError, like the SDK's for a closed sender.
 
-    `in_doubt`: the send was under way and may have arrived; otherwise nothing of it was sent.
+    `in_doubt`: the send was under way and may have arrived; otherwise nothing was sent.
     """
 
     def __init__(self, text: str, *, in_doubt: bool = False) -> None:
@@ -102,7 +102,7 @@ class PairingClosedError(PairingError, ValueError):
 
 
 class ForeignLoopError(PairingError, RuntimeError):
-    """A paired client or sender was used from another event loop than the one that made it; nothing was sent."""
+    """A paired client or sender was used in another event loop than its own; nothing was sent."""
 
 
 class SendError(PairedError):
@@ -114,7 +114,7 @@ class BacklogUnavailableError(SendError):
 
 
 class BacklogMessageSizeError(SendError, ValueError):
-    """The message, wrapped for the backlog, is larger than a backlog queue accepts (SPEC.md section 7.4)."""
+    """The message in its envelope is larger than a backlog queue accepts (SPEC.md section 7.4)."""
 
     def __init__(self, *, size: int, limit: int, message_id: str) -> None:
         super().__init__(
@@ -136,17 +136,17 @@ class ReservedPropertyError(SendError, ValueError):
 
 
 class ScheduledInBacklogError(SendError):
-    """A scheduled message lies in the backlog and cannot be cancelled by number (SPEC.md section 7.5)."""
+    """A scheduled message is parked in the backlog and cannot be cancelled by number (SPEC.md section 7.5)."""
 
 
 class EnvelopeError(PairedError):
-    """A backlog message whose properties cannot be translated back; the text says which and why."""
+    """A backlog message with invalid envelope properties; the text names the property and the reason."""
 
 
 class WireError(PairedError):
-    """A connection of our own, or what goes over it, failed.
+    """Our own connection to a namespace, or an operation on it, failed.
 
-    condition: the AMQP condition the peer gave, by which the failure is judged (SPEC.md section 5); None for none.
+    condition: the peer's AMQP condition, which determines the verdict (SPEC.md section 5); None: there was none.
     """
 
     def __init__(self, description: str, condition: str | None = None) -> None:
@@ -155,23 +155,23 @@ class WireError(PairedError):
 
 
 class WireUnavailableError(WireError):
-    """No connection of our own can be had: the SDK's is to be used instead, and the text says why."""
+    """Our own AMQP cannot be used here; the SDK's is used instead. The text has the reason."""
 
 
 class WireTimeoutError(WireError, TimeoutError):
-    """The namespace did not answer within a deadline of ours."""
+    """The namespace did not answer within our own deadline."""
 
 
 class WireConnectionError(WireError):
-    """The namespace could not be connected, or the connection to it has ended."""
+    """The connection to the namespace failed or ended."""
 
 
 class WireAuthenticationError(WireError):
-    """The credential gave no token, or the namespace did not take it."""
+    """The credential gave no token, or the namespace refused it."""
 
 
 class WireLinkError(WireError):
-    """A link was refused, or has been detached."""
+    """A link was refused or detached."""
 
 
 class WireOutcomeError(WireError):
@@ -179,7 +179,7 @@ class WireOutcomeError(WireError):
 
 
 class WireRequestError(WireError):
-    """A request to the namespace was answered with no; `status` is its number, 404 for instance."""
+    """The namespace refused a request; `status` is its HTTP-like number, such as 404."""
 
     def __init__(self, description: str, condition: str | None = None, *, status: int) -> None:
         super().__init__(description, condition)
@@ -187,27 +187,27 @@ class WireRequestError(WireError):
 
 
 class DrainError(PairedError):
-    """A drain cannot begin, or cannot go on; what was moved is moved, and what was not lies where it lay."""
+    """A drain cannot begin or continue. Moved messages stay moved; the others remain in the backlog."""
 
 
 class CleanUpError(PairedError):
-    """An unused backlog queue was not deleted; the text says why, and how it was left (SPEC.md section 4.3)."""
+    """An unused backlog queue was not deleted; the text has the reason and the queue's state (SPEC.md section 4.3)."""
 
 
 class PipelineError(PairedError):
-    """The tables of a journal could not be made or read."""
+    """The tables of a journal could not be written or read."""
 
 
 class SparkMissingError(PipelineError):
-    """Spark is not installed; the text says how to get it."""
+    """Spark is not installed; the text has the install command."""
 
 
 class JavaNotFoundError(PipelineError):
-    """There is no Java that Spark runs on; the text says where was looked."""
+    """Java for Spark was not found; the text names the places searched."""
 
 
 class SparkFailedError(PipelineError):
-    """Spark did not start, or a job of ours failed in it; the text has the first line of its reason."""
+    """Spark did not start, or a job failed; the text has the first line of the reason."""
 
 
 class PipelineRunningError(PipelineError):
@@ -215,15 +215,15 @@ class PipelineRunningError(PipelineError):
 
 
 class NoTablesError(PipelineError):
-    """There are no tables, or they were written in a way that this program does not know."""
+    """No tables were found, or their format is unknown."""
 
 
 class DamagedTablesError(NoTablesError):
-    """The tables' manifest cannot be read; what it names may be fine, and is nobody's to delete but its owner's."""
+    """The tables' manifest is unreadable. The tables may be intact, so only their owner may delete them."""
 
 
 class IllegalEventError(PairedError):
-    """An event that cannot happen in the present state. The state is as it was."""
+    """An event that is impossible in the present state. The state is unchanged."""
 
 
 class ControlError(PairedError):
@@ -239,8 +239,8 @@ class EngineRunningError(ControlError):
 
 
 class EngineStartError(ControlError):
-    """The engine ended before it was ready; the text carries its reason."""
+    """The engine ended before it was ready; the text has its reason."""
 
 
 class CommandRefusedError(ControlError):
-    """The guard refused a command; the text says why."""
+    """The guard refused a command; the text has the reason."""

@@ -1,4 +1,4 @@
-"""What an engine asks of the pairing it hosts: to be looked at, and to be steered."""
+"""The engine's interface to the pairing that it hosts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paired_servicebus.pairing.monitoring.poll_watchers import PollWatchers
 
 
 class ControllablePairing(Protocol):
-    """A pairing, as its engine sees it. The acts return a sentence saying what came of them and raise PairedError."""
+    """A pairing, as its engine sees it. Commands return a sentence about the result and raise PairedError."""
 
     @property
     def backlog_queue_count(self) -> int:
@@ -28,76 +28,76 @@ class ControllablePairing(Protocol):
         """The secondary namespace's name."""
 
     def write_together(self, how: Callable[[], AbstractContextManager[None]]) -> None:
-        """Announces events that come at the same time inside of `how()`."""
+        """Write events that come at the same time inside of `how()`."""
 
     def watch(self, path: str) -> None:
-        """Lists an entity that may send nothing yet."""
+        """List an entity that may have no senders yet."""
 
     def force(self, path: str, *, by: str, why: str = "") -> str:
-        """Fails an entity over by hand."""
+        """Force an entity to the backlog."""
 
     def pin(self, path: str, *, by: str, why: str = "") -> str:
-        """Keeps an entity on the primary whatever fails."""
+        """Keep an entity on the primary whatever fails."""
 
     def release(self, path: str, *, by: str, why: str = "") -> str:
-        """Gives an entity back to the rules."""
+        """Return an entity to automatic failover."""
 
     def pause_syphon(self, *, by: str, why: str = "", queue: int | None = None, destination: str = "") -> str:
-        """Moves nothing until it is resumed: out of one queue, to one destination, or at all."""
+        """Pause moving: out of one queue, to one destination, or all of it."""
 
     def resume_syphon(self, *, by: str, why: str = "", queue: int | None = None, destination: str = "") -> str:
-        """Moves messages again."""
+        """Resume moving."""
 
     async def redrive(self, queue: int) -> str:
-        """Puts a backlog queue's dead letters back to work."""
+        """Resubmit a backlog queue's dead letters."""
 
     async def move_stranded(self, path: str) -> str:
-        """Moves what lies in an unused backlog queue to where it belongs."""
+        """Move an unused backlog queue's messages to their destinations."""
 
     async def clean_up(self, path: str, *, elsewhere: Callable[[], Awaitable[frozenset[int]]]) -> str:
-        """Deletes an unused backlog queue, if it is proven to be empty. `elsewhere`: the indices in use by other known
-        engines."""
+        """Delete an unused backlog queue if it is proven to be empty. `elsewhere` returns the indices in use by other
+        known engines."""
 
     def unused_view(self) -> UnusedView:
-        """The unused backlog queues."""
+        """Return the unused backlog queues."""
 
     def entity_views(self) -> tuple[EntityView, ...]:
-        """The entities, as they are now."""
+        """Return the entities' current state."""
 
     @property
     def looks(self) -> PollWatchers:
-        """Who looks at the depths of the backlog queues."""
+        """The clients that watch the depths of the backlog queues."""
 
     @property
     def reading(self) -> bool:
-        """Whether somebody asked for the depths and they are being read."""
+        """Whether requested depths are being read."""
 
     def queue_views(self, *, looking: bool) -> tuple[QueueView, ...]:
-        """The backlog queues. `looking`: as if somebody asked for their depths."""
+        """Return the backlog queues. `looking`: as if a client watched their depths."""
 
     def parked_view(self) -> ParkedView | None:
-        """How many messages are parked now; None: not known."""
+        """Return the number of parked messages; None: unknown."""
 
     def syphon_view(self) -> SyphonView:
-        """The syphon."""
+        """Return the syphon's status."""
 
     def billed(self) -> BilledView:
-        """Operations so far."""
+        """Return the operations so far."""
 
     async def inspect(self) -> Evidence:
-        """What a failover would rest on, looked at now."""
+        """Collect the current evidence about a failover."""
 
     def recounted(self, evidence: Evidence) -> Evidence:
-        """The evidence with the counts of now."""
+        """Return the evidence with current counts."""
 
     def know_usage(self, usage: QueueUsage) -> None:
-        """Takes note of the backlog queues that other engines use."""
+        """Note the backlog queues that other engines use."""
 
     def know_syphons(self, engines: tuple[str, ...]) -> None:
-        """Takes note of the other engines that run a syphon for the same namespaces."""
+        """Note the other engines that run a syphon for the same namespaces."""
 
     def warnings(self) -> tuple[str, ...]:
-        """What a person may want to look at and no engine can judge."""
+        """Return conditions that no engine can judge, for the operator."""
 
     def alarms(self) -> tuple[str, ...]:
-        """What a person should look at, a sentence each."""
+        """Return the alarms, a sentence each."""

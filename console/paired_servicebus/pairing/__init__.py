@@ -1,7 +1,7 @@
-"""asyncio around the core, on azure-servicebus: everything an application or an engine needs to send under a pairing.
+"""asyncio around the core, on azure-servicebus: the library for applications and engines that send under a pairing.
 
-Rules: every await on the SDK is bounded by a deadline of ours (deadlines.py); one send in flight per SDK sender
-(links.py); tasks have one owner (pairing_runtime.py). What is decided is decided in paired_servicebus.core.
+Rules: a deadline of ours bounds every await on the SDK (runtime/deadlines.py). Each SDK sender has one send in flight
+(sending/sender_link.py). Tasks have one owner (runtime/task_owner.py). paired_servicebus.core makes the decisions.
 """
 
 import logging

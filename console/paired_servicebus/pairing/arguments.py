@@ -1,6 +1,6 @@
-"""What a caller hands in, judged before anything is contacted: each refusal names the argument and what it has to be.
+"""The checks of a caller's arguments, before any contact: each error names the argument and its expected value.
 
-A text that is handed in where a client belongs may be a connection string, so it is never repeated.
+A text in place of a client may be a connection string, so no error repeats it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.pairing.options import SendAvailabilityPairedNamespaceOptions
 
 _MANAGEMENT: Final = ("queues", "create_backlog_queue", "depth", "depths", "namespace", "close")
-"""Of what takes the place of the SDK's management client: `paired_servicebus.pairing.management.management_port.Management`."""
+"""The methods of a `Management` that replaces the SDK's management client."""
 
 _paired: Final[WeakSet[Any]] = WeakSet()
-"""The clients of pairings that are not closed."""
+"""The clients of open pairings."""
 
 
 def check_arguments(primary_client: object, options: object) -> None:
-    """Raise ConfigurationError for what no pairing can be made of."""
+    """Raise ConfigurationError for arguments that make no pairing."""
     if not isinstance(options, SendAvailabilityPairedNamespaceOptions):
         raise ConfigurationError(
             f"options is {_kind(options)}; it is SendAvailabilityPairedNamespaceOptions(secondary_admin=..., "
@@ -36,19 +36,19 @@ def check_arguments(primary_client: object, options: object) -> None:
 
 
 @contextmanager
-def claimed(clients: Mapping[str, Any]) -> Iterator[None]:
-    """Mark clients, by their arguments' names, as paired; where the block raises they are free again.
+def claim_clients(clients: Mapping[str, Any]) -> Iterator[None]:
+    """Mark clients, by their arguments' names, as paired; release them if the block raises.
 
     Raises:
         ConfigurationError: one is paired already, and would be closed with that pairing.
     """
-    taken = [client for client in clients.values() if type(client).__weakrefoffset__]
+    weakable = [client for client in clients.values() if type(client).__weakrefoffset__]
     for name, client in clients.items():
-        if client in taken and client in _paired:
+        if client in weakable and client in _paired:
             raise ConfigurationError(
-                f"{name} is part of another pairing, which closes it at its end: make a client of its own for this one"
+                f"{name} is part of another pairing, which closes it at its end: make a separate client for this one"
             )
-    _paired.update(taken)
+    _paired.update(weakable)
     try:
         yield
     except BaseException:
@@ -57,7 +57,7 @@ def claimed(clients: Mapping[str, Any]) -> Iterator[None]:
 
 
 def release(clients: Mapping[str, Any]) -> None:
-    """Have the clients free again: their pairing was closed, or not made."""
+    """Release the clients of a pairing that was closed, or not made."""
     for client in clients.values():
         if type(client).__weakrefoffset__:
             _paired.discard(client)
@@ -66,10 +66,10 @@ def release(clients: Mapping[str, Any]) -> None:
 def _check_client(name: str, client: object) -> None:
     is_async = inspect.iscoroutinefunction(getattr(client, "close", None))
     if hasattr(client, "backlog_queue_count"):
-        raise ConfigurationError(f"{name} is a paired client already: hand in the ServiceBusClient it was made from")
+        raise ConfigurationError(f"{name} is a paired client already: pass the ServiceBusClient it was made from")
     if hasattr(client, "get_queue_sender") and not is_async:
         raise ConfigurationError(
-            f"{name} is the synchronous ServiceBusClient: take the one of azure.servicebus.aio, or pair_namespaces of "
+            f"{name} is the synchronous ServiceBusClient: use the one of azure.servicebus.aio, or pair_namespaces of "
             "paired_servicebus.sync, which needs no asyncio"
         )
     is_client = isinstance(getattr(client, "fully_qualified_namespace", None), str)
@@ -87,18 +87,16 @@ def _check_admin(admin: object) -> None:
         return
     kind = type(admin)
     if kind.__name__ == "ServiceBusAdministrationClient":
-        todo = "take the one of azure.servicebus.aio.management"
+        todo = "use the one of azure.servicebus.aio.management"
     elif kind.__name__ == "ServiceBusManagementClient":
-        todo = (
-            "hand in ArmAdmin(client, resource_group=..., namespace=...), and the client of azure.mgmt.servicebus.aio"
-        )
+        todo = "pass ArmAdmin(client, resource_group=..., namespace=...), and the client of azure.mgmt.servicebus.aio"
     else:
         todo = "it is a ServiceBusAdministrationClient of azure.servicebus.aio.management, or an ArmAdmin"
     raise ConfigurationError(f"secondary_admin is {_kind(admin)}: {todo}")
 
 
 def _kind(thing: object) -> str:
-    """What something is, without its value."""
+    """Return a description of a value's type, without the value."""
     if isinstance(thing, str | bytes):
         return "a text"
     return (

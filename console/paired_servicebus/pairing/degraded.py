@@ -1,7 +1,7 @@
-"""A pairing that started although its secondary namespace did not answer: how it is completed.
+"""The completion of a pairing that started without an answer from its secondary namespace.
 
-Until then its backlog queues are taken to be those it would make, and all are out of the rotation. So sends go to the
-primary as ever, and a send that needs the backlog is refused at once.
+Until then it assumes the backlog queues that it would create, all out of the rotation. Sends go to the primary as
+usual. A send that needs the backlog is refused immediately.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from paired_servicebus.pairing.management import backlog_queues
 from paired_servicebus.pairing.management.management_port import Management
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 
-PATIENCE: Final = 5.0
-"""Seconds that the secondary has to answer at the start."""
-PAUSE: Final = 5.0
+START_SECONDS: Final = 5.0
+"""Seconds in which the secondary has to answer at the start."""
+RETRY_SECONDS: Final = 5.0
 """Seconds between two tries to complete the pairing."""
-TRY: Final = 10.0
-"""Seconds that one try goes on."""
+TRY_SECONDS: Final = 10.0
+"""Seconds for one try."""
 
 OnComplete = Callable[[backlog_queues.BacklogQueues, NamespaceInfo], object]
 
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class DegradedStart:
-    """Completes one pairing in the background.
+    """The background completion of one pairing.
 
     Args:
         admin: the secondary's management.
@@ -47,12 +47,12 @@ class DegradedStart:
         self._host = host
         self._reason = reason
         self.found: Mapping[int, str] = {}
-        """The backlog queues that were found or made so far, by index."""
+        """The backlog queues that were found or created so far, by index."""
         self._is_complete = False
 
     @property
     def alarm(self) -> str:
-        """That the pairing is not complete, and why; empty once it is."""
+        """A sentence with the reason why the pairing is incomplete; empty once it is complete."""
         if self._is_complete:
             return ""
         return (
@@ -61,25 +61,25 @@ class DegradedStart:
         )
 
     def take_out(self) -> None:
-        """Take every backlog queue out of the rotation: a probe that succeeds brings it back."""
+        """Remove every backlog queue from the rotation: a probe that succeeds returns it."""
         steering, reason = self._steering, f"{self._host} has not answered since the start"
         now, rotation = steering.clock(), steering.machine.rotation
         for index in rotation.indices:
             rotation.pull(index, at=now, reason=reason)
             steering.announce(QueuePulled(at=now, queue=index, reason=reason))
         steering.tell(Ticked(at=now))  # sets the timer for the probes
-        self._say(self.alarm)
+        self._warn(self.alarm)
 
     async def run(self, on_complete: OnComplete) -> None:
         """Try until every backlog queue exists."""
         policy = self._steering.policy
         while True:
-            await asyncio.sleep(PAUSE)
+            await asyncio.sleep(RETRY_SECONDS)
             try:
                 found = await backlog_queues.ensure(
-                    self._admin, self._primary, policy.backlog_queue_count, patience=TRY, host=self._host
+                    self._admin, self._primary, policy.backlog_queue_count, patience=TRY_SECONDS, host=self._host
                 )
-            except Exception as error:  # noqa: BLE001 - whatever was raised, the alarm says it and the next try comes
+            except Exception as error:  # noqa: BLE001 - the alarm shows any error, and the next try follows
                 self._reason = str(error)
                 continue
             self.found = found.paths
@@ -88,16 +88,16 @@ class DegradedStart:
             self._reason = found.warnings[-1]
         self._is_complete = True
         on_complete(found, await backlog_queues.told(self._admin))
-        self._say("the secondary answers: the pairing is complete")
+        self._warn("the secondary answers: the pairing is complete")
         await self._probe()
 
     async def _probe(self) -> None:
-        """Bring the queues back now, not with their next probe."""
+        """Probe the removed queues now, before their next regular probe."""
         steering = self._steering
         pulled = [place.index for place in steering.machine.rotation.places if place.pulled]
-        if steering.hands is not None:
-            await asyncio.gather(*(steering.hands.probe(ProbeQueue(index)) for index in pulled))
+        if steering.effect_handler is not None:
+            await asyncio.gather(*(steering.effect_handler.probe(ProbeQueue(index)) for index in pulled))
 
-    def _say(self, text: str) -> None:
+    def _warn(self, text: str) -> None:
         log.warning("%s", text)
         self._steering.announce(Warned(at=self._steering.clock(), about="secondary", text=text))

@@ -1,7 +1,7 @@
-"""How two namespaces are paired: what is checked, found and proven before a paired client exists (SPEC.md section 4).
+"""The pairing of two namespaces: all checks before a paired client exists (SPEC.md section 4).
 
-The clients stay the caller's until pairing has succeeded. Where it fails, what was opened over them is closed again,
-and they are left as they were found.
+The clients stay the caller's until pairing has succeeded. A failure closes the links opened over them, and leaves them
+usable.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from paired_servicebus.core.model.namespace_info import first_label
 from paired_servicebus.core.model.pairing_events import Event, Warned
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.verdict import Judge, judge
-from paired_servicebus.pairing.arguments import check_arguments, claimed, release
-from paired_servicebus.pairing.degraded import PATIENCE, DegradedStart
+from paired_servicebus.pairing.arguments import check_arguments, claim_clients, release
+from paired_servicebus.pairing.degraded import START_SECONDS, DegradedStart
 from paired_servicebus.pairing.management import backlog_queues
-from paired_servicebus.pairing.management.management_port import Management, management_of
+from paired_servicebus.pairing.management.admin_selection import management_of
+from paired_servicebus.pairing.management.management_port import Management
 from paired_servicebus.pairing.management.primary_name import alias_remark, host_of, name_of, reported_name
 from paired_servicebus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from paired_servicebus.pairing.paired_client import PairedServiceBusClient
@@ -34,8 +35,8 @@ from paired_servicebus.pairing.runtime.task_owner import TaskOwner
 from paired_servicebus.pairing.sending.backlog_links import Standby
 from paired_servicebus.pairing.sending.open_limiter import OpenLimiter
 
-PROOF: Final = 4.0
-"""Seconds that pairing waits for the first link to a backlog queue; one that is only slow hinders no pairing."""
+FIRST_LINK_SECONDS: Final = 4.0
+"""Seconds that pairing waits for the first link to a backlog queue; a slow link does not fail it."""
 
 log = logging.getLogger(__name__)
 
@@ -49,19 +50,19 @@ async def pair_namespaces(
 ) -> PairedServiceBusClient:
     """Pair the primary with the secondary namespace; nothing can be sent before this has returned.
 
-    Where it raises, the clients are still the caller's, to be closed or used again.
+    If it raises, the clients are still the caller's, and usable.
 
     Args:
-        primary_client: the namespace the application talks to.
-        options: the secondary namespace's clients, and how to behave.
-        on_event: told every journalled event, in order, at once; must not block.
+        primary_client: the application's namespace.
+        options: the secondary namespace's clients, and the policy.
+        on_event: called with every journalled event, in order and synchronously; must not block.
         judge: the verdict on failures, replaceable (SPEC.md section 5).
 
     Raises:
-        ConfigurationError: an option out of range, or a client that no pairing can be made of.
+        ConfigurationError: an option out of range, or a client that cannot be paired.
         SameNamespaceError: both clients belong to one namespace.
-        NamespaceUnreachableError: no answer of the secondary for 2 min; or, within seconds, a credential, host or
-            certificate that will not do.
+        NamespaceUnreachableError: no answer of the secondary for 2 min; or, within seconds, an unusable credential,
+            host or certificate.
         BacklogQueueError: no backlog queue exists or could be created.
     """
     check_arguments(primary_client, options)
@@ -76,7 +77,7 @@ async def pair_namespaces(
         "secondary_client": options.secondary_client,
         "secondary_admin": options.secondary_admin,
     }
-    with claimed(clients):
+    with claim_clients(clients):
         paired = await _Opening(primary_client, options, policy, hosts).pair(on_event, judge)
 
     async def free() -> None:
@@ -88,7 +89,7 @@ async def pair_namespaces(
 
 @dataclass(frozen=True, slots=True)
 class _Opening:
-    """One pairing on its way. hosts: the primary's and the secondary's."""
+    """One pairing in preparation. hosts: the primary's and the secondary's."""
 
     primary: ServiceBusClient
     options: SendAvailabilityPairedNamespaceOptions
@@ -96,11 +97,11 @@ class _Opening:
     hosts: tuple[str, str]
 
     async def pair(self, on_event: Callable[[Event], object] | None, judge: Judge) -> PairedServiceBusClient:
-        """The paired client, once a link to a backlog queue is open, or not each of them is refused for good."""
+        """Return the paired client, unless each link to a backlog queue is refused permanently."""
         admin = management_of(self.options.secondary_admin)
         name, info = await asyncio.gather(self._name(), backlog_queues.told(admin))
         found, missing = await self._find(admin, name)
-        sdk_log.all_judged(self.options.secondary_client)
+        sdk_log.register_client(self.options.secondary_client)
         info = info if info.name else replace(info, name=first_label(self.hosts[1]))
         tasks = TaskOwner()
         await tasks.open()
@@ -109,11 +110,11 @@ class _Opening:
             OpenLimiter(),
         )
         standby = Standby(steering, self.options.secondary_client, found.paths, gate, assumed=info.message_limit)
-        late = None
+        degraded = None
         if missing is not None:
-            late = DegradedStart(steering, admin, primary=name, host=self.hosts[1], reason=str(missing))
-            late.take_out()
-        await self._prove(standby, tasks, wait=late is None)
+            degraded = DegradedStart(steering, admin, primary=name, host=self.hosts[1], reason=str(missing))
+            degraded.take_out()
+        await self._prove(standby, tasks, wait=degraded is None)
         paired = PairedServiceBusClient(
             self.primary,
             self.options,
@@ -124,7 +125,7 @@ class _Opening:
             secondary=info,
             gate=gate,
             standby=standby,
-            late=late,
+            degraded=degraded,
         )
         for about, text in [*(("backlog queues", text) for text in found.warnings), *await self._remarks(admin, name)]:
             steering.announce(Warned(at=steering.clock(), about=about, text=text))
@@ -139,7 +140,7 @@ class _Opening:
         return name_of(host, configured=configured, reported=reported)
 
     async def _find(self, admin: Management, name: str) -> tuple[backlog_queues.BacklogQueues, PairingError | None]:
-        """The backlog queues; with a degraded start those that there should be, and why they could not be found."""
+        """Return the backlog queues; for a degraded start the expected ones, and the failure to find them."""
         count, host = self.policy.backlog_queue_count, self.hosts[1]
         if not self.policy.start_degraded:
             try:
@@ -150,7 +151,7 @@ class _Opening:
                 text = f"{error}; start_degraded=True pairs without waiting for it"
                 raise NamespaceUnreachableError(text, is_outage=True) from error
         try:
-            return await backlog_queues.ensure(admin, name, count, patience=PATIENCE, host=host), None
+            return await backlog_queues.ensure(admin, name, count, patience=START_SECONDS, host=host), None
         except (NamespaceUnreachableError, BacklogQueueError) as error:
             if isinstance(error, NamespaceUnreachableError) and not error.is_outage:
                 raise
@@ -159,12 +160,12 @@ class _Opening:
             ), error
 
     async def _prove(self, standby: Standby, tasks: TaskOwner, *, wait: bool) -> None:
-        """Raise NamespaceUnreachableError where every link to a backlog queue is refused for good."""
+        """Raise NamespaceUnreachableError if every link to a backlog queue is refused permanently."""
         opening = tasks.start(standby.run(), name="the links to the backlog queues")
         if not wait:
             return
         try:
-            refusals = await standby.refusals(PROOF)
+            refusals = await standby.refusals(FIRST_LINK_SECONDS)
             if refusals:
                 first = refusals[0]
                 raise NamespaceUnreachableError(
@@ -180,17 +181,17 @@ class _Opening:
             raise
 
     async def _remarks(self, admin: Management, name: str) -> list[tuple[str, str]]:
-        """What the owner should know: what a warning is about, and its sentence."""
-        said = [("options", text) for text in self.policy.remarks]
+        """Return remarks for the operator: a warning's subject, and its sentence."""
+        remarks = [("options", text) for text in self.policy.remarks]
         label = first_label(self.hosts[0])
-        others = await backlog_queues.strangers(admin, label) if label.casefold() != name.casefold() else 0
+        others = await backlog_queues.count_strangers(admin, label) if label.casefold() != name.casefold() else 0
         if others:
-            said.append(
+            remarks.append(
                 (
                     "backlog queues",
-                    f"the secondary also has {others} backlog queues under {label}/{backlog_queues.SEGMENT}/: a program that "
-                    f"names the primary after its host parks there, and no syphon here moves that; give it "
-                    f'primary_name="{name}"',
+                    f"the secondary also has {others} backlog queues under {label}/{backlog_queues.SEGMENT}/: a "
+                    "program that names the primary after its host parks there, and no syphon here moves its messages; "
+                    f'set its primary_name="{name}"',
                 )
             )
-        return said
+        return remarks

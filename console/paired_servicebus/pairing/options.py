@@ -1,4 +1,4 @@
-"""What a caller says when it pairs two namespaces (SPEC.md section 3)."""
+"""A caller's options for pairing two namespaces (SPEC.md section 3)."""
 
 from __future__ import annotations
 
@@ -17,55 +17,54 @@ Duration = timedelta | float
 
 @dataclass(frozen=True, kw_only=True)
 class PairedNamespaceOptions:
-    """The base of pairing kinds. The clients stay the caller's until pairing has succeeded, also when it fails; from
-    then on the pairing closes them with itself."""
+    """The base of pairing kinds. The clients stay the caller's until pairing has succeeded; the pairing closes them at
+    its end."""
 
     secondary_admin: SecondaryAdmin
-    """Finds and makes the backlog queues: the SDK's asynchronous admin client, or an `ArmAdmin`; needs Manage."""
+    """Finds and creates the backlog queues: the SDK's asynchronous admin client, or an `ArmAdmin`; needs Manage."""
     secondary_client: ServiceBusClient
     """Sends to the backlog queues; needs Send, and Listen with the syphon."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
-    """Keep the ability to send: park messages in the secondary namespace while the primary takes none.
+    """Options for send availability: messages are parked in the secondary namespace while the primary accepts none.
 
     Durations are `timedelta` or seconds (SPEC.md section 3). They are checked when the pairing is made.
 
     Args:
         secondary_admin, secondary_client: as of `PairedNamespaceOptions`; without defaults.
-        primary_name: what the backlog queues are named after; None: the name that the primary namespace reports, else
+        primary_name: the prefix of the backlog queues' paths; None: the name that the primary namespace reports, else
             the first label of its host.
         backlog_queue_count: queues `{primary}/x-servicebus-transfer/0…` in the secondary; 10; at least 1.
         failover_interval: from the first failure that counts to the backlog; 1 min; 0 to 60 min. 0: in the same call.
         enable_syphon: move parked messages home from here; False. At least one program has to.
-        ping_primary_interval: from one ping of an entity that failed over to the next; 1 min; 1 s to 30 min.
-        ping_timeout: what a ping may take; 2 min; 1 s to 2 min.
+        ping_primary_interval: between two pings of an entity that failed over; 1 min; 1 s to 30 min.
+        ping_timeout: of one ping; 2 min; 1 s to 2 min.
         ping: "message"; or "link": only attach, no ping messages.
         syphon_retry_interval: a pump's pause after a failure; 1 s; 1 s to 2 min.
-        syphon_receive_window: how long one receive waits at an empty queue; 15 min; 1 s to 60 min.
-        close_grace: what sends in hand have to finish when the pairing closes, and one side to follow the other;
-            5 s; 0 to 60 min.
+        syphon_receive_window: of one receive at an empty queue; 15 min; 1 s to 60 min.
+        close_grace: for sends under way when the pairing closes, and for one side to follow the other; 5 s; 0 to 60
+            min.
         send_timeout: one attempt; 30 s; 1 s to 5 min.
         hold_until_failover: False; True: a send waits instead of raising while its entity is suspect.
         failback_pings: accepted pings in a row until failback; 1; at least 1.
-        cool_down: what an entity stays failed over at least; 0; at least 0.
-        ttl_policy: what a parked message has to live when it arrives: "restart", its full time, or "elapsed", the rest.
-        undeliverable_after: how long a destination may be missing until its messages are dead-lettered; 15 min; at
+        cool_down: minimum time that an entity stays failed over; 0; at least 0.
+        ttl_policy: a parked message's time to live at its arrival: "restart", its full time, or "elapsed", the rest.
+        undeliverable_after: time that a destination may be missing until its messages are dead-lettered; 15 min; at
             least 0.
         throttle_wait: after "server busy", which never fails over; 10 s; at least 10 s.
-        quiet_period: how long an unused backlog queue has to be inactive to be deleted; 15 min; at least 1 s.
-        journal: which messages it names: "diverted", those that left the direct path or are in doubt, or "all".
-        pump: how the syphon moves: "amqp", our own AMQP, bit for bit; "sdk", the SDK's; "auto": the first, or the
+        quiet_period: inactive time of an unused backlog queue before it may be deleted; 15 min; at least 1 s.
+        journal: the messages that it names: "diverted", those that left the direct path or are in doubt, or "all".
+        pump: the syphon's transport: "amqp", our own AMQP, bit for bit; "sdk", the SDK's; "auto": the first, or the
             second with a warning.
-        syphon_rate: messages a second that this syphon moves at most; 0, no limit; at least 0.
-        syphon_live_share: the part of that rate, or of what throttling showed, that is left to this pairing's live
-            senders; 0.5; 0 to 0.9.
+        syphon_rate: maximum of messages a second that this syphon moves; 0, no limit; at least 0.
+        syphon_live_share: the part of that rate, or of the throttled rate, reserved for this pairing's live senders;
+            0.5; 0 to 0.9.
         destinations: the only entities that this syphon delivers to; messages for others are dead-lettered in their
-            backlog queue. None: any entity that the primary client's key reaches, named by whoever may send to the
-            backlog.
-        start_degraded: False; True: pair though the secondary does not answer, and keep trying in the background.
-            Sends that need the backlog are refused until a backlog queue answers.
+            backlog queue. None: any entity that the primary client's key reaches, as named by the backlog's senders.
+        start_degraded: False; True: pair without the secondary's answer, and retry in the background. Sends that need
+            the backlog are refused until a backlog queue answers.
     """
 
     primary_name: str | None = None
@@ -94,7 +93,7 @@ class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
     start_degraded: bool = DEFAULTS.start_degraded
 
     def policy(self) -> Policy:
-        """The options that are values, checked.
+        """Return the options that are values, checked.
 
         Raises:
             ConfigurationError (a ValueError): naming the option, its value and its range.

@@ -1,7 +1,7 @@
-"""The paired client: what an application holds instead of its `ServiceBusClient` (SPEC.md sections 1, 4 and 9).
+"""The paired client, which replaces an application's `ServiceBusClient` (SPEC.md sections 1, 4 and 9).
 
-It answers to the names of the SDK's client, gives no handle to the secondary namespace, and owns every task and link
-of the pairing. `pair_namespaces` of opening.py makes it, once the backlog queues are known.
+It has the names of the SDK's client, gives no access to the secondary namespace, and owns every task and link of the
+pairing. `pair_namespaces` of opening.py makes it, once the backlog queues are known.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from paired_servicebus.core.backlog.poll_schedule import PollReason
 from paired_servicebus.core.backlog.queue_usage import QueueUsage
 from paired_servicebus.core.errors import (
     ConfigurationError,
-    IllegalEventError,
     PairingClosedError,
     PairingError,
 )
 from paired_servicebus.core.model.namespace_info import NamespaceInfo
-from paired_servicebus.core.model.pairing_events import Forced, Pinned, Released, SyphonPaused, SyphonResumed, Warned
+from paired_servicebus.core.model.pairing_events import Warned
 from paired_servicebus.core.model.snapshot import (
     BilledView,
     EntityView,
@@ -37,7 +36,6 @@ from paired_servicebus.core.model.snapshot import (
 )
 from paired_servicebus.core.operator import failover_readiness
 from paired_servicebus.core.operator.backlog_alarms import backlog_alarms
-from paired_servicebus.core.operator.command_reach import PAUSED_HERE
 from paired_servicebus.core.operator.failover_readiness import Evidence
 from paired_servicebus.core.text.entity_paths import entity_path
 from paired_servicebus.pairing.degraded import DegradedStart
@@ -52,7 +50,8 @@ from paired_servicebus.pairing.monitoring.peeks import Peeks
 from paired_servicebus.pairing.monitoring.poll_watchers import PollWatchers
 from paired_servicebus.pairing.monitoring.syphon_report import SyphonReport
 from paired_servicebus.pairing.monitoring.unmoved_messages import UnmovedMessages
-from paired_servicebus.pairing.monitoring.unused_queues import Elsewhere, UnusedQueues, nowhere
+from paired_servicebus.pairing.monitoring.unused_queues import UnusedQueues
+from paired_servicebus.pairing.operator_orders import OperatorOrders
 from paired_servicebus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from paired_servicebus.pairing.paired_receiver import PairedReceiver
 from paired_servicebus.pairing.runtime.client_watch import ClientWatch, WatchedClient
@@ -69,9 +68,9 @@ if TYPE_CHECKING:
     from prometheus_client.registry import Collector
 
 
-class PairedServiceBusClient:
-    """A primary namespace with a secondary one behind it. Made by `pair_namespaces`; close it, or use it as a context
-    manager; that closes both namespaces' clients too."""
+class PairedServiceBusClient(OperatorOrders):
+    """A primary namespace with a secondary one behind it, made by `pair_namespaces`. Closing it, or leaving its
+    context, closes both namespaces' clients too."""
 
     def __init__(
         self,
@@ -85,7 +84,7 @@ class PairedServiceBusClient:
         secondary: NamespaceInfo,
         gate: OpenLimiter,
         standby: Standby,
-        late: DegradedStart | None,
+        degraded: DegradedStart | None,
     ) -> None:
         self.primary_name = primary
         self.secondary_name = secondary.name
@@ -99,65 +98,65 @@ class PairedServiceBusClient:
         self._queues = queues = found.paths
         self._primaries = PrimaryLinks(steering, primary_client, gate)
         self._standby = standby
-        self._late = late
+        self._degraded = degraded
         self._syphon: Syphon | None = None
         self.looks = looks = PollWatchers(steering.clock, steering.changed)
-        self._soundings = soundings = DepthPoller(steering, admin, queues, looks)
-        self._parked = ParkedFigures(steering, soundings)
-        self._standing: SyphonReport | None = None
-        """How the syphon stands, where there is one."""
-        self._peeks = Peeks(steering, options.secondary_client, queues, soundings, looks)
+        self._poller = poller = DepthPoller(steering, admin, queues, looks)
+        self._parked = ParkedFigures(steering, poller)
+        self._syphon_report: SyphonReport | None = None
+        """The syphon's status; None: no syphon runs here."""
+        self._peeks = Peeks(steering, options.secondary_client, queues, poller, looks)
         clients = (primary_client, options.secondary_client)
         self._inspection = Inspection(
-            steering, *clients, admin, queues, soundings, looks, limit=lambda index: self._found.limit(index)
+            steering, *clients, admin, queues, poller, looks, limit=lambda index: self._found.limit(index)
         )
         self._unused = UnusedQueues(steering, admin, options.secondary_client, queues, looks)
-        self._unmoved = UnmovedMessages(steering, soundings, self._unused, has_syphon=steering.policy.enable_syphon)
+        self._unmoved = UnmovedMessages(steering, poller, self._unused, has_syphon=steering.policy.enable_syphon)
         self._carried: set[str] = set()
         """Paths without case of the entities that this process has made a sender for."""
         first = next(iter(queues.values()))
-        self._partners = ClientWatch(
+        self._client_watch = ClientWatch(
             WatchedClient(primary, primary_client, first),
             WatchedClient(secondary.name, options.secondary_client, first),
             steering.tasks,
             grace=steering.policy.close_grace,
             over=self._faulted,
         )
-        self._watch = asyncio.create_task(self._partners.run(), name="the watch over both clients")
+        self._watch = asyncio.create_task(self._client_watch.run(), name="the watch over both clients")
         self._closing: asyncio.Task[None] | None = None
         self.figures: Collector | None = None
-        """What `collector` gives; the engine around the pairing puts it here."""
+        """The result of `collector`, set by the engine around the pairing."""
         self._afterwards: list[Callable[[], Awaitable[None]]] = []
-        steering.hands = Pinger(steering, self._primaries, standby, gate)
+        steering.effect_handler = Pinger(steering, self._primaries, standby, gate)
         self._start()
 
     def _start(self) -> None:
         steering, tasks = self._steering, self._steering.tasks
         tasks.start(self._count(), name="the count of sends")
-        self._soundings.when_read = self._follow
-        tasks.start(self._soundings.run(self._reasons), name="the depth of the backlog")
+        self._poller.when_read = self._follow
+        tasks.start(self._poller.run(self._reasons), name="the depth of the backlog")
         tasks.start(self._peeks.run(), name="the peeks into the backlog")
-        if self._late is not None:
-            tasks.start(self._late.run(self._completed), name="the completion of the pairing")
+        if self._degraded is not None:
+            tasks.start(self._degraded.run(self._completed), name="the completion of the pairing")
         tasks.start(self._unused.run(), name="the list of unused backlog queues")
         if steering.policy.enable_syphon:
             remaker = QueueRecreator(steering, self._admin, self._found)
             self._syphon = Syphon(steering, self._primary, self._options.secondary_client, self._queues, remaker)
             self._parked.pumps = self._syphon.pumps
-            self._standing = SyphonReport(steering, self._soundings, self._parked)
+            self._syphon_report = SyphonReport(steering, self._poller, self._parked)
             self._syphon.start()
 
-    # -- what applications use --------------------------------------------------------------------------------
+    # -- for applications --------------------------------------------------------------------------------
 
     @property
     def backlog_queue_count(self) -> int:
-        """The number of backlog queues really found or created."""
+        """The number of backlog queues found or created."""
         return len(self.backlog_queue_indices)
 
     @property
     def backlog_queue_indices(self) -> tuple[int, ...]:
         """The indices in the paths of the backlog queues, ascending; a queue that could not be created leaves a gap."""
-        return tuple(self._queues if self._late is None else self._late.found)
+        return tuple(self._queues if self._degraded is None else self._degraded.found)
 
     @classmethod
     def from_connection_string(cls, conn_str: str, **options: Any) -> NoReturn:
@@ -167,20 +166,23 @@ class PairedServiceBusClient:
     def get_queue_sender(
         self, queue_name: str, *, client_identifier: str | None = None, socket_timeout: float | None = None
     ) -> PairedSender:
-        """A sender to a queue of the primary namespace, under the pairing. The SDK's options are for its link to the
-        primary; senders share the links to the backlog queues. Raises PairingClosedError."""
+        """Return a sender to a queue of the primary namespace, under the pairing.
+
+        The SDK's options apply to its link to the primary; senders share the links to the backlog queues. Raises
+        PairingClosedError.
+        """
         return self._sender(queue_name, client_identifier, socket_timeout)
 
     def get_topic_sender(
         self, topic_name: str, *, client_identifier: str | None = None, socket_timeout: float | None = None
     ) -> PairedSender:
-        """A sender to a topic of the primary namespace, as `get_queue_sender`."""
+        """Return a sender to a topic of the primary namespace, as `get_queue_sender`."""
         return self._sender(topic_name, client_identifier, socket_timeout)
 
     def list_queue_sessions(
         self, queue_name: str, *, state_updated_after: datetime | None = None, timeout: float | None = None
     ) -> AsyncItemPaged[str]:
-        """The ids of a queue's sessions in the primary namespace, as the SDK lists them. Raises PairingClosedError."""
+        """List the ids of a queue's sessions in the primary namespace, as the SDK does. Raises PairingClosedError."""
         self._steering.refuse_when_ended()
         return self._primary.list_queue_sessions(queue_name, state_updated_after=state_updated_after, timeout=timeout)
 
@@ -192,30 +194,32 @@ class PairedServiceBusClient:
         state_updated_after: datetime | None = None,
         timeout: float | None = None,
     ) -> AsyncItemPaged[str]:
-        """The ids of a subscription's sessions in the primary namespace. Raises PairingClosedError."""
+        """List the ids of a subscription's sessions in the primary namespace. Raises PairingClosedError."""
         self._steering.refuse_when_ended()
         return self._primary.list_subscription_sessions(
             topic_name, subscription_name, state_updated_after=state_updated_after, timeout=timeout
         )
 
     def get_queue_receiver(self, queue_name: str, **options: Any) -> PairedReceiver:
-        """A receiver on the primary namespace; the SDK's options. Raises PairingClosedError."""
+        """Return a receiver on the primary namespace, with the SDK's options. Raises PairingClosedError."""
         self._steering.refuse_when_ended()
         return PairedReceiver(self._primary.get_queue_receiver(queue_name, **options))
 
     def get_subscription_receiver(self, topic_name: str, subscription_name: str, **options: Any) -> PairedReceiver:
-        """A receiver on the primary namespace; the SDK's options. Raises PairingClosedError."""
+        """Return a receiver on the primary namespace, with the SDK's options. Raises PairingClosedError."""
         self._steering.refuse_when_ended()
         return PairedReceiver(self._primary.get_subscription_receiver(topic_name, subscription_name, **options))
 
     async def stands_ready(self) -> None:
-        """Wait until the link to each backlog queue has been opened, or could not be; sends need not wait for it."""
+        """Wait for the first try to open the link to each backlog queue; sends need not wait for it."""
         await self._standby.tried.wait()
 
     def watch(self, path: str, *, probe: bool = False) -> None:
-        """List an entity that nothing may have been sent to yet. `probe`: while nothing is sent, ask for it each
-        `ping_primary_interval` by a ping (or an attach, as `ping` says), which is billed; its outcome counts as a
-        send's."""
+        """List an entity before its first send.
+
+        `probe`: while there are no sends, ping it each `ping_primary_interval`. A ping is
+        billed, and its outcome counts as a send's.
+        """
         self._steering.machine.entity(path, at=self._steering.clock())
         if probe:
             self._steering.probe(path)
@@ -229,12 +233,14 @@ class PairedServiceBusClient:
         await self.close()
 
     async def close(self) -> None:
-        """End the pairing: sends in hand have `close_grace` to finish, then raise; later ones raise at once; pumps
-        and pings end, links detach, both namespaces' clients are closed."""
+        """End the pairing. Sends under way have `close_grace` to finish, then raise; later ones raise immediately.
+
+        Pumps and pings end, links detach, both namespaces' clients are closed.
+        """
         await self._end(PairingClosedError("the pairing was closed: nothing can be sent through it any more"))
 
     def collector(self) -> Collector:
-        """Give the engine's figures, to be registered with a registry of prometheus_client; nothing once it is closed.
+        """Return the engine's figures, for a registry of prometheus_client; none once it is closed.
 
         Raises ConfigurationError: the pairing has no engine.
         """
@@ -243,13 +249,13 @@ class PairedServiceBusClient:
         return self.figures
 
     def when_closed(self, act: Callable[[], Awaitable[None]]) -> None:
-        """Have `act` done once the pairing has ended, however that came."""
+        """Call `act` once the pairing has ended, also after a failure."""
         self._afterwards.append(act)
 
     # -- the end ----------------------------------------------------------------------------------------------
 
     def _faulted(self, reason: PairingError) -> None:
-        """One side can be used no more: the other goes with it."""
+        """End the pairing after one side has become unusable."""
         steering = self._steering
         steering.announce(Warned(at=steering.clock(), about="pairing", text=str(reason)))
         self._begin_to_end(reason)
@@ -266,7 +272,7 @@ class PairedServiceBusClient:
 
     async def _close(self) -> None:
         steering = self._steering
-        await steering.empty_hands(steering.policy.close_grace)
+        await steering.await_in_flight(steering.policy.close_grace)
         self._primaries.cut()
         self._standby.cut()
         await end_all([self._watch], CLOSING)
@@ -277,157 +283,93 @@ class PairedServiceBusClient:
         for client in (self._primary, self._options.secondary_client, self._admin):
             try:
                 await bounded(client.close(), CLOSING, "closing a client")
-            except Exception as error:  # noqa: BLE001 - the SDK fails to close what is broken; the others are closed too
-                text = f"a client did not close in order: {type(error).__name__}"
+            except Exception as error:  # noqa: BLE001 - the SDK fails to close a broken client; the others are closed too
+                text = f"a client did not close cleanly: {type(error).__name__}"
                 steering.announce(Warned(at=steering.clock(), about="close", text=text))
         steering.write_rest()
         for act in self._afterwards:
             await act()
 
-    # -- what operators use -----------------------------------------------------------------------------------
-
-    def force(self, path: str, *, by: str, why: str = "") -> str:
-        """Fail an entity over by hand: to the backlog until it is released (SPEC.md section 6).
-
-        Args:
-            path: the entity's, compared without case; it has been sent to or watched.
-            by, why: for the audit.
-
-        Returns: a sentence that says how it stands now.
-
-        Raises:
-            IllegalEventError: it is forced already, or nobody knows it; nothing has changed.
-        """
-        self._steering.tell(Forced(at=self._steering.clock(), entity=path, by=by, why=why))
-        return self._stands(path)
-
-    def pin(self, path: str, *, by: str, why: str = "") -> str:
-        """Keep an entity on the primary, whatever fails. Arguments, returns and raises as `force`."""
-        self._steering.tell(Pinned(at=self._steering.clock(), entity=path, by=by, why=why))
-        return self._stands(path)
-
-    def release(self, path: str, *, by: str, why: str = "") -> str:
-        """Give an entity back to the rules: to the primary if its last ping was accepted or it failed over by itself,
-        else failed over with automatic failback. Arguments, returns and raises as `force`."""
-        self._steering.tell(Released(at=self._steering.clock(), entity=path, by=by, why=why))
-        return self._stands(path)
-
-    def pause_syphon(self, *, by: str, why: str = "", queue: int | None = None, destination: str = "") -> str:
-        """Stop moving messages: out of one backlog queue (by index), to one destination (by path), or at all; parked
-        ones stay. Returns a sentence. Raises IllegalEventError: it is paused already, or there is no such queue."""
-        steering = self._steering
-        steering.tell(SyphonPaused(at=steering.clock(), by=by, why=why, queue=queue, destination=destination))
-        if queue is not None:
-            return f"backlog queue {queue} is {PAUSED_HERE}"
-        if destination:
-            return f"the syphon to {destination} is {PAUSED_HERE}"
-        return f"the syphon is {PAUSED_HERE}"
-
-    def resume_syphon(self, *, by: str, why: str = "", queue: int | None = None, destination: str = "") -> str:
-        """Move messages again; arguments as `pause_syphon`. Returns a sentence. Raises IllegalEventError: it is not
-        paused."""
-        steering = self._steering
-        steering.tell(SyphonResumed(at=steering.clock(), by=by, why=why, queue=queue, destination=destination))
-        if queue is not None:
-            return f"the syphon moves messages out of backlog queue {queue} again"
-        return f"the syphon moves messages{f' to {destination}' if destination else ''} again"
-
-    async def redrive(self, queue: int) -> str:
-        """Put a backlog queue's dead letters back to work; a sentence that says what came of it. Raises as
-        `Syphon.redrive`, and IllegalEventError where there is no syphon."""
-        return await self._with_syphon().redrive(queue)
-
-    async def move_stranded(self, path: str) -> str:
-        """Move what lies in an unused backlog queue to where it belongs; a sentence. Raises IllegalEventError."""
-        try:
-            return await self._with_syphon().move_stranded(path)
-        finally:
-            await self._unused.look()
-
-    async def clean_up(self, path: str, *, elsewhere: Elsewhere = nowhere) -> str:
-        """Delete an unused backlog queue, if it is proven to be empty (SPEC.md section 4.3); a sentence. `elsewhere`:
-        the indices in use by other known engines. Raises CleanUpError with the reason why it stays."""
-        return await self._unused.clean_up(path, elsewhere=elsewhere)
+    # -- views ----------------------------------------------------------------------------------------------
 
     @property
     def reading(self) -> bool:
-        """Whether somebody asked for the depths and they are being read."""
+        """Whether requested depths are being read."""
         return self.looks.pending or self._unused.listing
 
     def unused_view(self) -> UnusedView:
-        """The backlog queues that no known engine uses."""
+        """Return the backlog queues that no known engine uses."""
         return self._unused.view
 
-    # -- how it stands ----------------------------------------------------------------------------------------
-
     def entity_views(self) -> tuple[EntityView, ...]:
-        """Every entity seen or watched."""
+        """Return every entity seen or watched."""
         return snapshot_views.entities(self._steering, self._carried)
 
     def queue_views(self, *, looking: bool = True) -> tuple[QueueView, ...]:
-        """Every backlog queue in use, with its counts when they were last read. Whoever asks has them read anew within
-        seconds, unless it is not `looking` at them."""
+        """Return every backlog queue in use, with its latest counts. `looking`: read them again within seconds."""
         if looking:
             self.looks.ask()
         found, syphon = self._found, self._syphon
-        return snapshot_views.queues(self._steering, found, self._soundings, self._peeks, syphon, self._parked)
+        return snapshot_views.queues(self._steering, found, self._poller, self._peeks, syphon, self._parked)
 
     def parked_view(self) -> ParkedView | None:
-        """How many messages are parked now; None: not known."""
+        """Return the number of messages parked now; None: unknown."""
         return self._parked.view
 
     def syphon_view(self) -> SyphonView:
-        """The syphon of this engine."""
+        """Return the syphon of this engine."""
         syphons = self._unmoved.syphons
-        if self._syphon is None or self._standing is None:
+        if self._syphon is None or self._syphon_report is None:
             return replace(snapshot_views.without_syphon(self.warnings()), elsewhere=syphons)
-        stands = self._standing.status(self._syphon.moves_now, self._unused.usage, syphons)
+        stands = self._syphon_report.status(self._syphon.moves_now, self._unused.usage, syphons)
         return replace(snapshot_views.syphon(self._syphon.view(*stands), self._steering.machine), elsewhere=syphons)
 
     def billed(self) -> BilledView:
-        """Operations and bytes since the start, by cause."""
+        """Return operations and bytes since the start, by cause."""
         return snapshot_views.billed(self._steering.meter)
 
     def alarms(self) -> tuple[str, ...]:
-        """What a person should look at (SPEC.md section 4.6)."""
-        found = snapshot_views.alarms(self._soundings, self._steering.ended, stalled=self._unmoved.alarm)
+        """Return the alarms (SPEC.md section 4.6)."""
+        found = snapshot_views.alarms(self._poller, self._steering.ended, stalled=self._unmoved.alarm)
         growing = self._unused.alarm if self._syphon is not None else ""
-        late = self._late.alarm if self._late is not None else ""
-        own = (self._steering.refusal_alarm(), late, *found, *self._standby.alarms)
+        degraded = self._degraded.alarm if self._degraded is not None else ""
+        own = (self._steering.refusal_alarm(), degraded, *found, *self._standby.alarms)
         backlog_ = backlog_alarms(self.queue_views(looking=False), self.syphon_view())
         return tuple(filter(None, (*own, *backlog_, growing)))
 
     async def check(self) -> Readiness:
-        """Say whether a failover would work now, as `paired check` does: links are opened to backlog queues and closed,
-        nothing is sent. `ready` is the answer; each of `findings` has a verdict, its evidence and what to do."""
+        """Judge whether a failover would work now, as `paired check` does: links to backlog queues are opened and
+        closed, nothing is sent. `ready` is the answer; each of `findings` has a verdict, its evidence and the remedy.
+        """
         self._steering.refuse_when_ended()
         evidence = await self.inspect(ask=True)
         return failover_readiness.judge(replace(evidence, syphons_elsewhere=self._unmoved.syphons))
 
     def warnings(self) -> tuple[str, ...]:
-        """What a person may want to look at: parked messages whose syphon is unknown (SPEC.md section 4.6)."""
+        """Return the warnings: parked messages without a known syphon (SPEC.md section 4.6)."""
         return self._unmoved.warnings()
 
     async def inspect(self, *, ask: bool = False) -> Evidence:
-        """What a failover would rest on, looked at now: links are opened to backlog queues and closed, nothing is
-        sent. `paired_servicebus.core.operator.failover_readiness.judge` says what it means. `ask`: management too is asked now, whoever looks."""
+        """Collect the evidence for a failover: links to backlog queues are opened and closed, nothing is sent.
+        `paired_servicebus.core.operator.failover_readiness.judge` judges it. `ask`: query management now, even without
+        watchers."""
         names = (self.primary_name, self.secondary_name)
         return await self._inspection.look(names, self.syphon_view().status, self._standby.limit(), ask=ask)
 
     def recounted(self, evidence: Evidence) -> Evidence:
-        """The same evidence with the queues' counts when they were last read."""
+        """Return the same evidence with the queues' latest counts."""
         return self._inspection.recounted(evidence)
 
     def know_syphons(self, engines: tuple[str, ...]) -> None:
-        """Take note of the other engines that run a syphon for the same namespaces: parked messages are theirs, too."""
+        """Set the other engines that run a syphon for the same namespaces, and so move parked messages too."""
         self._unmoved.syphons = engines
 
     def know_usage(self, usage: QueueUsage) -> None:
-        """Take note of the backlog queues that other engines use: those are not unused."""
+        """Set the backlog queues that other engines use: those are not unused."""
         self._unused.usage = usage
 
     def write_together(self, how: Together) -> None:
-        """From now on events that come at the same time are announced inside of `how()`, to be written as one."""
+        """Announce simultaneous events inside of `how()` from now on, to be written together."""
         self._steering.together = how
 
     # -- inside -----------------------------------------------------------------------------------------------
@@ -437,30 +379,20 @@ class PairedServiceBusClient:
         path = entity_path(path)
         self.watch(path)
         self._carried.add(path.casefold())
-        self._partners.primary.use(path)
+        self._client_watch.primary.use(path)
         given = {"client_identifier": client_identifier, "socket_timeout": socket_timeout}
         options = {name: value for name, value in given.items() if value is not None}
         return PairedSender(self._steering, self._primaries, path, self._standby.queues, **options)
 
     def _completed(self, found: backlog_queues.BacklogQueues, secondary: NamespaceInfo) -> None:
-        """The secondary has answered after a degraded start."""
+        """Store the queues and the description of a secondary that has answered after a degraded start."""
         self._found = found
         if secondary.name:
             self.secondary_name, self.secondary_info = secondary.name, secondary
 
     def _reasons(self) -> frozenset[PollReason]:
-        """Why rules want the depths read."""
+        """Return the rules' reasons for reading the depths."""
         return self._unmoved.reasons(aside=self._syphon.aside if self._syphon is not None else 0)
-
-    def _with_syphon(self) -> Syphon:
-        if self._syphon is None:
-            raise IllegalEventError("this engine runs no syphon: order it from one that does")
-        return self._syphon
-
-    def _stands(self, path: str) -> str:
-        entity = self._steering.machine.entity(path, at=self._steering.clock())
-        view = next(one for one in self.entity_views() if one.path == entity.path)
-        return f"{entity.path} is {entity.state}: {view.why}"
 
     async def _count(self) -> None:
         while True:
@@ -469,12 +401,12 @@ class PairedServiceBusClient:
             self._follow()
             if self._syphon is not None:
                 self._syphon.count()
-                self._syphon.know(self._soundings.found)
+                self._syphon.know(self._poller.found)
 
     def _follow(self) -> None:
-        """Bring the figure of what is parked up to date, and how the syphon stands: each second, and with each reading,
-        so that whoever waited for one is not shown the figure of the one before."""
+        """Update the figure of parked messages and the syphon's status: each second, and with each reading before its
+        requester resumes."""
         diverting = any(entity.diverting for entity in self._steering.machine.entities())
-        self._parked.look(held_up=diverting if self._standing is None else self._standing.is_held_up)
-        if self._standing is not None:
-            self._standing.follow()
+        self._parked.look(held_up=diverting if self._syphon_report is None else self._syphon_report.is_held_up)
+        if self._syphon_report is not None:
+            self._syphon_report.follow()

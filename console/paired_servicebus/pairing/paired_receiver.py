@@ -1,7 +1,7 @@
-"""A receiver under a pairing: the SDK's own on the primary, with our pings left out.
+"""The receiver under a pairing: the SDK's own on the primary, without our pings.
 
-Messages are received from the primary only (SPEC.md section 1). Everything but the two ways of receiving is the SDK
-receiver's, passed through.
+Messages are received from the primary only (SPEC.md section 1). All but the two ways of receiving is passed through to
+the SDK's receiver.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from azure.servicebus import ServiceBusReceivedMessage, ServiceBusReceiveMode
+from azure.servicebus import ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusReceiver
 from azure.servicebus.exceptions import ServiceBusError
 
+from paired_servicebus.pairing import sdk_internals
 from paired_servicebus.pairing.sending.sdk_messages import is_ping
 
 if TYPE_CHECKING:
@@ -23,10 +24,9 @@ else:
 
 
 class PairedReceiver(_ReceiverNames):
-    """Receives from the primary namespace, our pings left out (SPEC.md section 8). Made by the paired client.
+    """A receiver on the primary namespace, without our pings (SPEC.md section 8). Made by the paired client.
 
-    Wraps one `ServiceBusReceiver`: every other name is looked up on it, and raises what it raises. Walking through it
-    with `async for` leaves out pings, too.
+    It wraps one `ServiceBusReceiver`, which has every other name. `async for` leaves out pings, too.
     """
 
     def __init__(self, receiver: ServiceBusReceiver) -> None:
@@ -60,8 +60,8 @@ class PairedReceiver(_ReceiverNames):
     async def receive_messages(
         self, max_message_count: int | None = 1, max_wait_time: float | None = None
     ) -> list[ServiceBusReceivedMessage]:
-        """As the SDK's, wait in seconds and errors included; the list may be shorter, or empty before the wait is over,
-        where pings were among the messages."""
+        """Receive as the SDK does, with its wait in seconds and its errors; pings among the messages shorten the list,
+        which may be empty early."""
         received = await self._receiver.receive_messages(max_message_count, max_wait_time)
         return [message for message in received if not await self._was_ping(message)]
 
@@ -71,12 +71,12 @@ class PairedReceiver(_ReceiverNames):
                 yield message
 
     async def _was_ping(self, message: ServiceBusReceivedMessage) -> bool:
-        """Whether it is one of ours, which is settled here and then nobody's."""
+        """Settle a message if it is a ping of ours; return whether it was."""
         if not is_ping(message):
             return False
-        if self._receiver._receive_mode is ServiceBusReceiveMode.PEEK_LOCK:
+        if sdk_internals.has_locks(self._receiver):
             try:
                 await self._receiver.complete_message(message)
             except ServiceBusError:
-                pass  # it lives for a second: nobody misses it, and what came with it is the caller's
+                pass  # it expires within a second, and the caller keeps its other messages
         return True

@@ -1,6 +1,6 @@
-"""Many seeds, on as many processors as wanted, and every planted bug until it is caught.
+"""Many seeds on several processors, and a search for every planted bug.
 
-Speed is counted in events a second of one processor's time, so that it says the same on a busy machine.
+Speed is in events per second of processor time, so that it does not depend on the machine's load.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from paired_servicebus.interpreter import SAFE_PATH
 from paired_servicebus.simulation.planted_bugs import BUGS, WITHIN, Bug
 from paired_servicebus.simulation.world import RunResult, run_seed
 
-FEW: Final = 40
-"""So few seeds are not worth another process."""
-SHOWN: Final = 10
-"""Failing seeds that are told."""
+SEEDS_PER_CHUNK: Final = 40
+"""Minimum number of seeds for another process."""
+MAX_SHOWN: Final = 10
+"""Maximum number of failing seeds in the output."""
 
 NUMBERS: Final = ("seeds", "events", "seconds", "accepted", "delivered", "duplicates", "lost", "unexpected", "stuck")
 
@@ -29,12 +29,11 @@ Map = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
 
 @dataclass(slots=True)
 class Totals:
-    """What came of many seeds; two can be added."""
+    """The results of many seeds; two can be added."""
 
     seeds: int = 0
     events: int = 0
     seconds: float = 0.0
-    """Of processor time."""
     accepted: int = 0
     delivered: int = 0
     duplicates: int = 0
@@ -42,11 +41,10 @@ class Totals:
     unexpected: int = 0
     stuck: int = 0
     failing: list[tuple[int, str]] = field(default_factory=list)
-    """Seeds that broke a rule, and the first rule they broke."""
+    """Seeds that broke a rule, with the first broken rule."""
     reached: set[tuple[str, str]] = field(default_factory=set)
 
     def count(self, result: RunResult) -> None:
-        """Add one run."""
         ledger = result.ledger
         self.seeds += 1
         self.events += result.events
@@ -61,15 +59,13 @@ class Totals:
             self.failing.append((result.seed, str(result.broken[0])))
 
     def add(self, other: Totals) -> None:
-        """Add what another process did."""
         for name in NUMBERS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.failing += other.failing
         self.reached |= other.reached
 
 
-def run_some(seeds: Sequence[int]) -> Totals:
-    """These seeds, one after the other."""
+def run_seeds(seeds: Sequence[int]) -> Totals:
     totals, began = Totals(), time.process_time()
     for seed in seeds:
         totals.count(run_seed(seed))
@@ -78,19 +74,18 @@ def run_some(seeds: Sequence[int]) -> Totals:
 
 
 def run_many(seeds: int, *, processes: int) -> Totals:
-    """The seeds 1 to `seeds`."""
     every = range(1, seeds + 1)
-    chunks = [every[start : start + FEW] for start in range(0, seeds, FEW)]
+    chunks = [every[start : start + SEEDS_PER_CHUNK] for start in range(0, seeds, SEEDS_PER_CHUNK)]
     totals = Totals()
-    with _mapped(processes if seeds > FEW else 1) as run:
-        for part in run(run_some, chunks):
+    with _open_map(processes if seeds > SEEDS_PER_CHUNK else 1) as run:
+        for part in run(run_seeds, chunks):
             totals.add(part)
     totals.failing.sort()
     return totals
 
 
 def catch(bug: Bug, *, within: int = WITHIN) -> RunResult | None:
-    """The first run that catches a bug; None when no seed does."""
+    """Return the first run that catches a bug; None: no seed does."""
     for seed in range(1, within + 1):
         result = run_seed(seed, parts=bug.parts)
         if result.broken:
@@ -99,8 +94,8 @@ def catch(bug: Bug, *, within: int = WITHIN) -> RunResult | None:
 
 
 def catch_all(*, processes: int) -> list[bool]:
-    """Whether each of BUGS is caught."""
-    with _mapped(processes) as run:
+    """Return for each of BUGS whether it is caught."""
+    with _open_map(processes) as run:
         return list(run(_is_caught, range(len(BUGS))))
 
 
@@ -109,11 +104,11 @@ def _is_caught(index: int) -> bool:
 
 
 @contextmanager
-def _mapped(processes: int) -> Iterator[Map]:
-    """Map in this process or in several."""
+def _open_map(processes: int) -> Iterator[Map]:
+    """Yield `map` for this process or for several."""
     if processes < 2:
         yield map
         return
-    os.environ[SAFE_PATH] = "1"  # what it starts would import from the working directory first
+    os.environ[SAFE_PATH] = "1"  # else child processes import from the working directory first
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
         yield pool.imap_unordered

@@ -1,8 +1,8 @@
-"""What must be true of a run, looked at where it happens in the World, never where an adapter says so.
+"""The invariants of a run, checked against the events in the World, never against an adapter's own report.
 
-Each rule has a name; a run that breaks one says which, when and of what. The balance (SPEC.md section 11) is made by
-paired_servicebus.core.accounting.ledger from the lists kept here. A duplicate is allowed only where one of the three windows was open for
-its message; with duplicate detection at the destination, never.
+Each rule has a name; a broken rule is recorded with its time and subject. paired_servicebus.core.accounting.ledger
+makes the balance (SPEC.md section 11) from the lists kept here. A duplicate is allowed only if one of the three windows
+was open for its message, and never at a destination with duplicate detection.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 from paired_servicebus.core.accounting.ledger import Arrival, Ledger, SendOutcome, balance
 from paired_servicebus.core.model.verdict import BACKLOG_VERDICTS, FailureKind, Verdict
-from paired_servicebus.core.pump.destination_circuits import MIN_BACKOFF_SECONDS, UNBROKEN
+from paired_servicebus.core.pump.destination_circuits import MAX_RUN_GAP_SECONDS, MIN_BACKOFF_SECONDS
 from paired_servicebus.simulation.run_plan import Plan
 from paired_servicebus.simulation.sim_messages import BEGAN, SimMessage
 from paired_servicebus.simulation.sim_namespaces import (
@@ -24,16 +24,16 @@ from paired_servicebus.simulation.sim_namespaces import (
     SimDestination,
 )
 
-CLOSE: Final = 1e-3
-"""Seconds within which two times are the same: sums of floats around 1.7e9 are not exact."""
-MESSAGES_FAULT: Final = frozenset({FailureKind.ARGUMENT, FailureKind.TOO_LARGE})
-MOST: Final = 20
-"""BrokenInvariant rules that are kept of a run."""
+TOLERANCE: Final = 1e-3
+"""Seconds within which two times are equal: sums of floats around 1.7e9 are not exact."""
+MESSAGES_FAULT: Final = frozenset({FailureKind.ARGUMENT, FailureKind.TOO_LARGE})  # not from FATES, which is under test
+MAX_BROKEN: Final = 20
+"""Maximum number of broken rules kept per run."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokenInvariant:
-    """A rule that was broken: its name, when (seconds since the beginning), and of what."""
+    """A broken rule: its name, the time (seconds since the beginning), and the subject."""
 
     rule: str
     at: float
@@ -44,7 +44,7 @@ class BrokenInvariant:
 
 
 class InvariantChecker:
-    """Looks after one run."""
+    """The checker of one run."""
 
     def __init__(self, plan: Plan, clock: Callable[[], float], trace: list[str] | None) -> None:
         self.plan = plan
@@ -60,124 +60,120 @@ class InvariantChecker:
         self._windows: Counter[str] = Counter()
         self._lock_ends: Counter[str] = Counter()
         self._detected: dict[str, str] = {}
-        """Bodies that landed more than once where duplicates are detected, and where."""
+        """Messages that landed more than once despite duplicate detection, with their destination."""
         self._resting: dict[tuple[object, ...], float] = {}
         self._failed_at: dict[tuple[object, ...], float] = {}
         self._missing: dict[tuple[str, str], tuple[float, float]] = {}
-        """By engine and destination: since when, and when last, it was said to be missing."""
+        """First and latest "not found" by engine and destination."""
         self._newest: dict[tuple[int, str], int] = {}
         self._disorder: set[tuple[int, str]] = set()
-        """Backlog queue and stream where an open window excuses order."""
+        """Pairs of backlog queue and stream whose order an open window excuses."""
         self._ordered = sum(plan.syphons) == 1 and not plan.crashes
 
-    def say(self, text: str) -> None:
-        """One line of trace."""
+    def log(self, text: str) -> None:
         if self.trace is not None:
             self.trace.append(f"{self._clock() - BEGAN:9.3f}  {text}")
 
     def fail(self, rule: str, text: str) -> None:
-        """A rule is broken."""
         found = BrokenInvariant(rule, self._clock() - BEGAN, text)
         if self.trace is not None:
             self.trace.append(str(found))
-        if len(self.broken) < MOST:
+        if len(self.broken) < MAX_BROKEN:
             self.broken.append(found)
 
     # -- messages ---------------------------------------------------------------------------------------------------
 
-    def offered(self, letters: Sequence[SimMessage]) -> None:
-        """A caller hands them over; until it is told otherwise, it is in doubt."""
-        for letter in letters:
-            self.sent[letter.body] = letter
-            self.answers[letter.body] = SendOutcome.IN_DOUBT
+    def offered(self, messages: Sequence[SimMessage]) -> None:
+        """Record messages handed over by a caller; until an answer they are in doubt."""
+        for message in messages:
+            self.sent[message.body] = message
+            self.answers[message.body] = SendOutcome.IN_DOUBT
 
-    def told(self, letter: SimMessage, answer: SendOutcome) -> None:
-        """What a caller was told in the end."""
-        self.answers[letter.body] = answer
+    def told(self, message: SimMessage, answer: SendOutcome) -> None:
+        self.answers[message.body] = answer
 
-    def landed(self, destination: SimDestination, letter: SimMessage) -> None:
-        """A destination took a letter."""
-        body = letter.body
+    def landed(self, destination: SimDestination, message: SimMessage) -> None:
+        """Check a message that a destination accepted."""
+        body = message.body
         self._landings[body] += 1
         if self._landings[body] > 1:
             if destination.plan.detects_duplicates:
                 self.fail("duplicate detected", f"{body} landed twice in {destination.name}, which detects duplicates")
-        elif letter.parked_at is not None:
-            self._look_at_order(letter, *letter.parked_at)
+        elif message.parked_at is not None:
+            self._check_order(message, *message.parked_at)
         original = self.sent.get(body)
-        if original is not None and original is not letter:
-            self._look_at_content(letter, original, destination)
+        if original is not None and original is not message:
+            self._check_content(message, original, destination)
 
-    def _look_at_order(self, letter: SimMessage, queue: int, number: int) -> None:
-        if not self._ordered or letter.session_id is None:
+    def _check_order(self, message: SimMessage, queue: int, number: int) -> None:
+        if not self._ordered or message.session_id is None:
             return
-        key = (queue, letter.stream)
+        key = (queue, message.stream)
         if number < self._newest.get(key, 0) and key not in self._disorder:
             newer = self._newest[key]
-            self.fail("order", f"{letter.body}, number {number} of backlog/{queue}, after {newer} of {letter.stream}")
+            self.fail("order", f"{message.body}, number {number} of backlog/{queue}, after {newer} of {message.stream}")
         self._newest[key] = max(number, self._newest.get(key, 0))
 
-    def _look_at_content(self, letter: SimMessage, original: SimMessage, destination: SimDestination) -> None:
+    def _check_content(self, message: SimMessage, original: SimMessage, destination: SimDestination) -> None:
         for name in ("message_id", "session_id", "scheduled", "properties"):
-            if getattr(letter, name) != getattr(original, name):
-                was, now = getattr(original, name), getattr(letter, name)
-                self.fail("content", f"{letter.body}: {name} was {was!r} and arrived as {now!r}")
-        left, whole = letter.time_to_live, original.time_to_live
-        if self.plan.policy.ttl_policy == "restart" or letter.parked_at is None or whole is None or left is None:
+            if getattr(message, name) != getattr(original, name):
+                was, now = getattr(original, name), getattr(message, name)
+                self.fail("content", f"{message.body}: {name} was {was!r} and arrived as {now!r}")
+        left, whole = message.time_to_live, original.time_to_live
+        if self.plan.policy.ttl_policy == "restart" or message.parked_at is None or whole is None or left is None:
             same = left == whole
         else:
             same = left <= whole
         if not same:
-            self.fail("content", f"{letter.body}: its time to live was {whole} and arrived as {left}")
-        if destination.name != letter.path.casefold():
-            self.fail("content", f"{letter.body} was sent to {letter.path} and arrived in {destination.name}")
+            self.fail("content", f"{message.body}: its time to live was {whole} and arrived as {left}")
+        if destination.name != message.path.casefold():
+            self.fail("content", f"{message.body} was sent to {message.path} and arrived in {destination.name}")
 
-    def received(self, letter: SimMessage) -> None:
-        """A receiver got it."""
-        self._arrivals.append(Arrival(letter.body, letter.stream, letter.number))
+    def received(self, message: SimMessage) -> None:
+        self._arrivals.append(Arrival(message.body, message.stream, message.number))
 
-    def expired(self, letter: SimMessage) -> None:
-        """It was not received in its time to live."""
-        self._expired.append(letter.body)
+    def expired(self, message: SimMessage) -> None:
+        """Record a message that expired before it was received."""
+        self._expired.append(message.body)
 
     # -- windows ----------------------------------------------------------------------------------------------------
 
-    def unheard(self, letters: Sequence[SimMessage]) -> None:
-        """They land, and their sender will not know."""
-        for letter in letters:
-            self._windows[letter.body] += 1
-            if letter.parked_at is not None:
-                self._disorder.add((letter.parked_at[0], letter.stream))
+    def unanswered(self, messages: Sequence[SimMessage]) -> None:
+        """Open a window: the messages land, but their sender gets no answer."""
+        for message in messages:
+            self._windows[message.body] += 1
+            if message.parked_at is not None:
+                self._disorder.add((message.parked_at[0], message.stream))
 
     def lock_ended(self, queue: int, held: HeldMessage) -> None:
-        """A lock ended unsettled."""
+        """Open a window: a lock ended unsettled."""
         self._windows[held.letter.body] += 1
         self._lock_ends[held.letter.body] += 1
         self._disorder.add((queue, held.letter.stream))
 
     def deferred_unheard(self, queue: int, locked: Sequence[tuple[HeldMessage, int]]) -> None:
-        """They are set aside after their pump gave up waiting for it: newer ones went meanwhile."""
+        """Excuse the order of messages that were deferred after their pump's time-out, since newer ones went first."""
         self.hidden(queue, [held.letter for held, _ in locked])
 
-    def hidden(self, queue: int, letters: Sequence[SimMessage]) -> None:
-        """They appear late in a backlog queue."""
-        for letter in letters:
-            self._disorder.add((queue, letter.stream))
+    def hidden(self, queue: int, messages: Sequence[SimMessage]) -> None:
+        """Excuse the order of messages that appear late in a backlog queue."""
+        for message in messages:
+            self._disorder.add((queue, message.stream))
 
     # -- attempts ---------------------------------------------------------------------------------------------------
 
     def attempted(self, who: tuple[object, ...], where: str, what: str, *, diverting: bool) -> None:
-        """An attempt begins. `who` makes it (engine, boot, and what in it), `diverting` is its engine's mind."""
+        """Check the start of an attempt. `who` is the engine, boot and part; `diverting` is the engine's own state."""
         now = self._clock()
         if diverting:
             self.fail("no send to the primary while failed over", f"{who} attempted {what} at {where}")
         until = self._resting.get((*who, where))
-        if until is not None and until > now + CLOSE:
+        if until is not None and until > now + TOLERANCE:
             self.fail("rest", f"{who} attempted {what} at {where} {until - now:.3f} s too early")
 
     def answered(self, who: tuple[object, ...], where: str, failure: FailureKind | None, *, tried: float = 0.0) -> None:
-        """An attempt ended. `tried` is when one of a syphon began: one that began before another failed opened nothing
-        anew."""
+        """Record the end of an attempt. `tried`: start of a syphon's attempt. One that began before the latest failure
+        is no new try."""
         if failure is None or failure in MESSAGES_FAULT:
             return
         now, key = self._clock(), (*who, where)
@@ -188,36 +184,39 @@ class InvariantChecker:
         self._resting[key] = max(self._resting.get(key, 0.0), now + rest)
 
     def heard(self, engine: str, path: str, failure: FailureKind | None) -> None:
-        """What an engine's syphon heard of a destination: how long it has been called missing, try after try."""
+        """Record a syphon's result at a destination, for the duration of "not found"."""
         now, since, last = self._clock(), *self._missing.get((engine, path), (0.0, 0.0))
         if failure is FailureKind.NOT_FOUND:
-            self._missing[(engine, path)] = (since if now - last <= UNBROKEN + CLOSE else now, now)
+            self._missing[(engine, path)] = (
+                since if now - last <= MAX_RUN_GAP_SECONDS + TOLERANCE else now,
+                now,
+            )
         elif failure is None:
             self._missing.pop((engine, path), None)
 
-    def buried(self, engine: str, held: HeldMessage) -> None:
-        """A pump dead-lettered a message: there must be a reason."""
-        letter, policy = held.letter, self.plan.policy
-        original = self.sent.get(letter.body, letter)
-        since, last = self._missing.get((engine, letter.path.casefold()), (0.0, 0.0))
-        missing = since and last - since >= policy.undeliverable_after - CLOSE
-        if letter.poison or not letter.path or missing:
+    def dead_lettered(self, engine: str, held: HeldMessage) -> None:
+        """Check that there is a reason for a message dead-lettered by a pump."""
+        message, policy = held.letter, self.plan.policy
+        original = self.sent.get(message.body, message)
+        since, last = self._missing.get((engine, message.path.casefold()), (0.0, 0.0))
+        missing = since and last - since >= policy.undeliverable_after - TOLERANCE
+        if message.poison or not message.path or missing:
             return
         lives = original.time_to_live
         parked_for = self._clock() - held.enqueued_at
-        if policy.ttl_policy == "elapsed" and lives is not None and parked_for >= lives.total_seconds() - CLOSE:
+        if policy.ttl_policy == "elapsed" and lives is not None and parked_for >= lives.total_seconds() - TOLERANCE:
             return
-        self.fail("dead-lettered without reason", f"{letter.body} for {letter.path}")
+        self.fail("dead-lettered without reason", f"{message.body} for {message.path}")
 
     def pulled_for(self, failure: FailureKind, what: str) -> None:
-        """A backlog queue left the rotation."""
+        """Check that there is a reason for a backlog queue pulled from the rotation."""
         if BACKLOG_VERDICTS[failure] is not Verdict.COUNTS:
             self.fail("verdict", f"{what} was pulled for {failure}")
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
     def stuck(self, queues: Sequence[SimBacklogQueue]) -> int:
-        """What never left: messages in backlog queues and calls without an end."""
+        """Check for messages left in backlog queues and calls without an end; return their number."""
         left = [f"{held.letter.body} in backlog/{queue.index}" for queue in queues for held in queue.held.values()]
         if left:
             self.fail("stuck", f"{len(left)} messages never left: {', '.join(left[:5])}")
@@ -226,11 +225,11 @@ class InvariantChecker:
         return len(left) + self.open_calls
 
     def balance(self, queues: Sequence[SimBacklogQueue]) -> Ledger:
-        """The ledger, and the rules that can only be judged at the end."""
+        """Return the ledger, and check the rules that apply at the end."""
         dead = [(queue, *found) for queue in queues for found in queue.dead]
-        for queue, letter, reason in dead:
-            if reason == EVERY_DELIVERY_LIMIT and self._lock_ends[letter.body] < queue.plan.delivery_limit:
-                self.fail("delivery limit", f"{letter.body} in {queue.name} was given back until its limit")
+        for queue, message, reason in dead:
+            if reason == EVERY_DELIVERY_LIMIT and self._lock_ends[message.body] < queue.plan.delivery_limit:
+                self.fail("delivery limit", f"{message.body} in {queue.name} was given back until its limit")
         for body, count in self._landings.items():
             if count - 1 > self._windows[body]:
                 self.fail("duplicate", f"{body} landed {count} times; windows open for it: {self._windows[body]}")
@@ -238,7 +237,7 @@ class InvariantChecker:
             answers=self.answers,
             arrivals=self._arrivals,
             parked=[held.letter.body for queue in queues for held in queue.held.values()],
-            dead_lettered=[letter.body for _, letter, _ in dead],
+            dead_lettered=[message.body for _, message, _ in dead],
             expired=self._expired,
         )
         if ledger.lost:

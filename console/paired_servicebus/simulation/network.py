@@ -1,7 +1,7 @@
-"""One request's way to a namespace and back, and what a fault makes of it.
+"""One request's way to a namespace and back, and the effect of a fault on it.
 
-A request is on its own once it has left: its sender may crash or give up, and it arrives all the same. What lands
-unheard is how duplicates come about.
+A request that has left is independent: its sender may crash or give up, and it still arrives. Requests that arrive
+without an answer cause duplicates.
 """
 
 from __future__ import annotations
@@ -24,17 +24,14 @@ ANSWERS: Final = {
     InjectedCondition.UNAUTHORIZED: FailureKind.UNAUTHORIZED,
     InjectedCondition.FULL: FailureKind.FULL,
 }
-"""Conditions under which a request is answered with no more than a failure."""
+"""Conditions with a failure as the only answer."""
 HARMLESS: Final = frozenset({InjectedCondition.HIDDEN, InjectedCondition.AWAY})
 ONLY_SENDS: Final = frozenset({InjectedCondition.FULL})
-"""A full queue can be read, settled and attached to."""
-
-Trip = Generator[None, Any, tuple[FailureKind | None, Any]]
-Act = Callable[[], Any]
+"""A full queue can still be read, settled and attached to."""
 
 
 class Network:
-    """Between engines and namespaces. A refusal takes `refusal` seconds longer than its way."""
+    """The network between engines and namespaces. A refusal takes `refusal` seconds longer than its way."""
 
     refusal = 0.0
 
@@ -47,12 +44,13 @@ class Network:
         target: RequestTarget,
         condition: InjectedCondition | None,
         timeout: float,
-        act: Act,
-        unheard: Callable[[], None] | None = None,
-    ) -> Trip:
-        """Ask `target` to `act`; the failure, or None and what the act gave. Part of the running process.
+        act: Callable[[], Any],
+        unanswered: Callable[[], None] | None = None,
+    ) -> Generator[None, Any, tuple[FailureKind | None, Any]]:
+        """Request `act` from `target`; return the failure or None, and the act's result. Part of the running process.
 
-        condition: what the request meets. timeout: seconds. unheard: told before an act whose result nobody will hear.
+        condition: the fault that the request meets. timeout: seconds. unheard: called before an act whose answer is
+        lost.
         """
         clock, random = self._clock, self._random
         process, now = clock.current, clock.now
@@ -61,7 +59,7 @@ class Network:
             if out + back < timeout:
                 clock.at(now + out, self._land, act, back, process, process.turn)
             else:
-                self._cut(now + out, now + timeout, FailureKind.TIMEOUT, act, unheard)
+                self._cut(now + out, now + timeout, FailureKind.TIMEOUT, act, unanswered)
         elif condition is InjectedCondition.BLACK_HOLE or out + back >= timeout:
             clock.wake(now + timeout, process, process.turn, (FailureKind.TIMEOUT, None))
         elif condition in ANSWERS:
@@ -71,40 +69,45 @@ class Network:
             if slow + back < timeout:
                 clock.at(now + slow, self._land, act, back, process, process.turn)
             else:
-                self._cut(now + slow, now + timeout, FailureKind.TIMEOUT, act, unheard)
+                self._cut(now + slow, now + timeout, FailureKind.TIMEOUT, act, unanswered)
         elif condition is InjectedCondition.ACK_LOST:
-            self._cut(now + out, now + timeout, FailureKind.TIMEOUT, act, unheard)
+            self._cut(now + out, now + timeout, FailureKind.TIMEOUT, act, unanswered)
         elif condition is InjectedCondition.LANDS_LATE:
             late = timeout + 60.0 * random.random()
-            self._cut(now + late, now + timeout, FailureKind.TIMEOUT, act, unheard)
+            self._cut(now + late, now + timeout, FailureKind.TIMEOUT, act, unanswered)
         elif random.random() < 0.5:  # RESET, after it arrived or before
-            self._cut(now + out, now + out + back, FailureKind.CONNECTION, act, unheard)
+            self._cut(now + out, now + out + back, FailureKind.CONNECTION, act, unanswered)
         else:
             self._refuse(now + out, now + timeout, FailureKind.CONNECTION)
         outcome: tuple[FailureKind | None, Any] = yield
         return outcome
 
     def _refuse(self, at: float, gives_up: float, failure: FailureKind) -> None:
-        process, told = self._clock.current, at + self.refusal
-        if told < gives_up or not self.refusal:
-            self._clock.wake(told, process, process.turn, (failure, None))
+        process, answered_at = self._clock.current, at + self.refusal
+        if answered_at < gives_up or not self.refusal:
+            self._clock.wake(answered_at, process, process.turn, (failure, None))
         else:
             self._clock.wake(gives_up, process, process.turn, (FailureKind.TIMEOUT, None))
 
-    def _land(self, act: Act, back: float, process: SimProcess, turn: int) -> None:
+    def _land(self, act: Callable[[], Any], back: float, process: SimProcess, turn: int) -> None:
         answer = act()
         failure = answer if isinstance(answer, FailureKind) else None
         self._clock.wake(self._clock.now + back, process, turn, (failure, None if failure else answer))
 
     def _cut(
-        self, lands: float, told: float, failure: FailureKind, act: Act, unheard: Callable[[], None] | None
+        self,
+        lands: float,
+        answered_at: float,
+        failure: FailureKind,
+        act: Callable[[], Any],
+        unanswered: Callable[[], None] | None,
     ) -> None:
         process = self._clock.current
-        self._clock.at(lands, _land_unheard, act, unheard)
-        self._clock.wake(told, process, process.turn, (failure, None))
+        self._clock.at(lands, _land_unheard, act, unanswered)
+        self._clock.wake(answered_at, process, process.turn, (failure, None))
 
 
-def _land_unheard(act: Act, unheard: Callable[[], None] | None) -> None:
-    if unheard is not None:
-        unheard()
+def _land_unheard(act: Callable[[], Any], unanswered: Callable[[], None] | None) -> None:
+    if unanswered is not None:
+        unanswered()
     act()

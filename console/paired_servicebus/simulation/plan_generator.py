@@ -1,7 +1,7 @@
-"""A plan from chance: the seed's whole fate is drawn before the run begins.
+"""The generator of plans: a seed draws everything before the run begins.
 
-Most seeds are ordinary: some trouble here and there. Shares of them get what is rare outside: everything down at once,
-an entity that flaps, engines that crash in a row.
+Most seeds have moderate faults. Some seeds have rare cases: everything down together, a flapping entity, repeated
+crashes of engines.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Final
 
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.simulation.run_plan import (
-    LATEST,
     LOCK,
+    MAX_HIDDEN,
     RESCAN,
     Crash,
     EntityPlan,
@@ -29,7 +29,7 @@ from paired_servicebus.simulation.run_plan import (
 CHAOS: Final = 1500.0
 CALLS: Final = 420
 LATE_CALLS: Final = 20
-"""Calls after everything healed."""
+"""Calls after the end of all faults."""
 BACKLOG: Final = tuple(
     one for one in InjectedCondition if one not in (InjectedCondition.DELETED, InjectedCondition.AWAY)
 )
@@ -41,11 +41,10 @@ WHOLE: Final = (
     InjectedCondition.BUSY,
     InjectedCondition.ACK_LOST,
 )
-"""What happens to a node or a namespace as one."""
+"""Faults of a whole node or namespace."""
 
 
 def draw_plan(random: Random) -> Plan:
-    """One run's plan."""
     policy = _policy(random)
     entities = tuple(_entity(random, path) for path in ("orders", "payments", "audit")[: random.choice((2, 2, 3))])
     queues = tuple(_queue(random) for _ in range(policy.backlog_queue_count))
@@ -62,7 +61,7 @@ def draw_plan(random: Random) -> Plan:
         calls=calls,
         faults=faults,
         crashes=crashes,
-        acts=acts + _second_thoughts(random, entities, len(syphons)),
+        acts=acts + _draw_early_release(random, entities, len(syphons)),
         strangers=strangers,
         heals_at=CHAOS,
         ends_at=ends,
@@ -87,10 +86,12 @@ def _policy(random: Random) -> Policy:
 
 
 def _quiet(policy: Policy) -> float:
-    """Long enough for everything that may take its time: hidden messages, probes far apart, locks, back-off."""
+    """Return the seconds for every slow process to end: hidden messages, distant probes, locks, back-off."""
     probes = 9 * policy.ping_primary_interval + policy.ping_timeout
     back = policy.failback_pings * (policy.ping_timeout + policy.ping_primary_interval) + policy.cool_down
-    return LATEST + 2 * LOCK + 3 * RESCAN + max(probes, policy.undeliverable_after) + back + policy.failover_interval
+    return (
+        MAX_HIDDEN + 2 * LOCK + 3 * RESCAN + max(probes, policy.undeliverable_after) + back + policy.failover_interval
+    )
 
 
 def _entity(random: Random, path: str) -> EntityPlan:
@@ -110,9 +111,9 @@ def _queue(random: Random) -> QueuePlan:
 
 
 def _calls(random: Random, entities: tuple[EntityPlan, ...], engines: int) -> tuple[PlannedCall, ...]:
-    """Callers write a path as they like."""
+    """Draw calls, with paths in arbitrary case."""
     spread = [random.uniform(0.0, CHAOS) for _ in range(CALLS)]
-    spread += [random.uniform(CHAOS, CHAOS + LATEST) for _ in range(LATE_CALLS)]
+    spread += [random.uniform(CHAOS, CHAOS + MAX_HIDDEN) for _ in range(LATE_CALLS)]
     calls = []
     first = 1 if engines > 1 and random.random() < 0.4 else 0  # an engine without an application: the console's own
     for at in sorted(spread):
@@ -157,7 +158,7 @@ def _faults(random: Random, entities: tuple[EntityPlan, ...], queues: int) -> tu
     if random.random() < 0.3:
         faults += _flapping(random, random.choice(paths))
     if random.random() < 0.2:
-        faults += _made_again(random, random.choice(paths))
+        faults += _draw_recreation(random, random.choice(paths))
     return tuple(faults)
 
 
@@ -172,8 +173,8 @@ def _flapping(random: Random, path: str) -> list[InjectedFault]:
     return [InjectedFault(start, start + period, (path,), condition) for start in starts if start + period < CHAOS]
 
 
-def _made_again(random: Random, path: str) -> list[InjectedFault]:
-    """Deleted and made again, and some time later once more."""
+def _draw_recreation(random: Random, path: str) -> list[InjectedFault]:
+    """Draw an entity that is deleted and created, twice."""
     at = random.uniform(20.0, CHAOS / 2)
     again = at + random.uniform(90.0, 500.0)
     return [
@@ -194,7 +195,7 @@ def _crashes(random: Random, engines: int) -> tuple[Crash, ...]:
 def _acts(
     random: Random, entities: tuple[EntityPlan, ...], calls: tuple[PlannedCall, ...], engines: int
 ) -> tuple[OperatorAct, ...]:
-    """Some come while a send is in flight."""
+    """Draw operators' acts, some during a send in flight."""
     acts = []
     for _ in range(random.choice((0, 0, 3, 8, 16))):
         verb = random.choice(VERBS)
@@ -207,8 +208,9 @@ def _acts(
     return tuple(acts)
 
 
-def _second_thoughts(random: Random, entities: tuple[EntityPlan, ...], engines: int) -> tuple[OperatorAct, ...]:
-    """A failover by hand that is taken back before anybody knows of the primary. Drawn last: other plans stay."""
+def _draw_early_release(random: Random, entities: tuple[EntityPlan, ...], engines: int) -> tuple[OperatorAct, ...]:
+    """Draw a failover by hand that is released before any answer of the primary. Drawn last, so that other plans stay
+    equal."""
     if random.random() >= 0.2:
         return ()
     at, engine, path = random.uniform(0.0, 10.0), random.randrange(engines), random.choice(entities).path
@@ -216,7 +218,7 @@ def _second_thoughts(random: Random, entities: tuple[EntityPlan, ...], engines: 
 
 
 def _strangers(random: Random, queues: int) -> tuple[Stranger, ...]:
-    """What others put there, the retired client or somebody by mistake."""
+    """Draw messages put into backlog queues by a retired client or by mistake."""
     return tuple(
         Stranger(random.uniform(5.0, CHAOS - 60.0), random.randrange(queues), random.random() < 0.5)
         for _ in range(random.randint(0, 6))

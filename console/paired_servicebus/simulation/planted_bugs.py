@@ -1,5 +1,6 @@
-"""Mistakes put in on purpose, to show that the checks can fail. Each replaces one part of a World; nothing shipped
-knows of them. Every one has to be caught within `WITHIN` seeds; the rules as shipped never are.
+"""Deliberate mistakes, to show that the checks can fail. Each replaces one part of a World; shipped code knows none.
+
+Each must be caught within `WITHIN` seeds; the rules as shipped must pass.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ WITHIN: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Bug:
-    """A mistake in one sentence, and the parts that make it."""
+    """A mistake in one sentence, with the parts that contain it."""
 
     what: str
     parts: WorldParts
@@ -44,33 +45,33 @@ class Bug:
 
 
 class TakesTimeoutForAccepted(SimSender):
-    def attempt(self, target: Any, letters: list[SimMessage], timeout: float) -> Any:
-        failure = yield from super().attempt(target, letters, timeout)
+    def attempt(self, target: Any, messages: list[SimMessage], timeout: float) -> Any:
+        failure = yield from super().attempt(target, messages, timeout)
         return None if failure is FailureKind.TIMEOUT else failure
 
 
 class FreshIdOnResend(SimSender):
     def at_primary(self, left: list[SimMessage], timeout: float) -> Any:
         failure = yield from super().at_primary(left, timeout)
-        left[:] = [replace(letter, message_id=f"{letter.message_id}-again") for letter in left]
+        left[:] = [replace(message, message_id=f"{message.message_id}-again") for message in left]
         return failure
 
 
 class LosesSession(SimSender):
-    def enclosed(self, letter: SimMessage) -> SimMessage:
-        parked = super().enclosed(letter)
+    def wrap_message(self, message: SimMessage) -> SimMessage:
+        parked = super().wrap_message(message)
         parked.properties.pop(SESSION_ID, None)
         return parked
 
 
 class ForgetsThrottling(SimSender):
-    def ended(self, journey: SendRouter, step: Try, verdict: Verdict) -> None:
-        super().ended(journey, step, verdict)
+    def ended(self, router: SendRouter, step: Try, verdict: Verdict) -> None:
+        super().ended(router, step, verdict)
         self.memory.busy.clear()
 
 
 class RefusesWhatIsInDoubt(SimSender):
-    def answer(self, letter: SimMessage) -> SendOutcome:
+    def answer(self, message: SimMessage) -> SendOutcome:
         return SendOutcome.REFUSED
 
 
@@ -80,7 +81,7 @@ class StaysWithPrimary(SimSender):
 
 
 class ParksAllAgain(SimSender):
-    """After a failure, the packs that were accepted are sent once more."""
+    """A sender that repeats accepted packs after a failure."""
 
     def deliver(self, left: list[SimMessage], timeout: float | None) -> Steps:
         self.whole = list(left)
@@ -130,7 +131,7 @@ class BuriesMissingAtOnce(SimPump):
 
 
 class Abandons(SimPump):
-    def set_aside(self, path: str, load: Sequence[Load]) -> Steps:
+    def defer(self, path: str, load: Sequence[Load]) -> Steps:
         yield from self.request(partial(self.queue.abandon, [locked for locked, _ in load]))
         yield from self.clock.sleep(self.clock.now + 1.0)
 
@@ -153,8 +154,8 @@ class NewerFirst(SimPump):
 
 
 class LosesTimeToLive(SimPump):
-    def opened(self, held: HeldMessage) -> EnvelopeProperties:
-        return replace(super().opened(held), time_to_live=None)
+    def open_envelope(self, held: HeldMessage) -> EnvelopeProperties:
+        return replace(super().open_envelope(held), time_to_live=None)
 
 
 # -- the machine ---------------------------------------------------------------------------------------------------
@@ -182,10 +183,10 @@ class OnePingIsEnough(CountingMachine):
 
 
 class PingsTwiceAsOften(CountingMachine):
-    def _after_ping(
+    def _schedule_ping(
         self, entity: life.Entity, event: PingAccepted | PingFailed, *, good: bool, text: str
     ) -> life.Entity:
-        after = super()._after_ping(entity, event, good=good, text=text)
+        after = super()._schedule_ping(entity, event, good=good, text=text)
         return replace(after, ping_due=event.at + self.policy.ping_primary_interval / 2)
 
 
@@ -285,22 +286,22 @@ class ThrottledPingCounts(SimEngine):
 
 
 BUGS: Final = (
-    Bug("a timeout is taken for an acceptance by a sender", WorldParts(sending=TakesTimeoutForAccepted)),
+    Bug("a sender counts a timeout as acceptance", WorldParts(sending=TakesTimeoutForAccepted)),
     Bug("a message gets a fresh id when it is sent again", WorldParts(sending=FreshIdOnResend)),
     Bug("the envelope loses the session", WorldParts(sending=LosesSession)),
     Bug("a sender forgets that it was throttled", WorldParts(sending=ForgetsThrottling)),
-    Bug("what is in doubt is called refused", WorldParts(sending=RefusesWhatIsInDoubt)),
+    Bug("a message in doubt is reported as refused", WorldParts(sending=RefusesWhatIsInDoubt)),
     Bug("a sender stays with the primary after a failover", WorldParts(sending=StaysWithPrimary)),
-    Bug("what was parked is parked again after a failure", WorldParts(sending=ParksAllAgain)),
+    Bug("parked messages are parked again after a failure", WorldParts(sending=ParksAllAgain)),
     Bug("a pump completes before it sends", WorldParts(moving=CompletesFirst)),
-    Bug("a timeout is taken for an acceptance by a pump", WorldParts(moving=CompletesAfterTimeout)),
-    Bug("what should be dead-lettered is dropped", WorldParts(moving=DropsUnreadable)),
+    Bug("a pump counts a timeout as acceptance", WorldParts(moving=CompletesAfterTimeout)),
+    Bug("messages to dead-message are dropped", WorldParts(moving=DropsUnreadable)),
     Bug("a pump sends to a destination that is failed over", WorldParts(moving=IgnoresFailover)),
     Bug("a failed destination is tried for every message", WorldParts(moving=TriesEveryMessage)),
-    Bug("what is not found is dead-lettered at once", WorldParts(moving=BuriesMissingAtOnce)),
-    Bug("messages are set aside by abandoning them", WorldParts(moving=Abandons)),
-    Bug("nobody looks for what was set aside before a crash", WorldParts(moving=NeverLooksForSetAside)),
-    Bug("newer messages overtake what was set aside", WorldParts(moving=NewerFirst)),
+    Bug("messages for a missing destination are dead-lettered immediately", WorldParts(moving=BuriesMissingAtOnce)),
+    Bug("messages are abandoned instead of deferred", WorldParts(moving=Abandons)),
+    Bug("messages deferred before a crash are never searched for", WorldParts(moving=NeverLooksForSetAside)),
+    Bug("newer messages overtake deferred ones", WorldParts(moving=NewerFirst)),
     Bug("the time to live is lost in the backlog", WorldParts(moving=LosesTimeToLive)),
     Bug("later failures restart the failover timer", WorldParts(pairing=TimerStartsAnew)),
     Bug("an entity fails back without a ping", WorldParts(pairing=FailsBackUnasked)),
@@ -310,8 +311,8 @@ BUGS: Final = (
     Bug("a pulled queue never returns", WorldParts(pairing=NeverProbes)),
     Bug("a success that began before a failure ends its wait", WorldParts(pairing=OldSuccessEndsWait)),
     Bug("not found long ago counts as not found ever since", WorldParts(pairing=OldMissesCount)),
-    Bug("an entity that nothing is sent to stays healthy for ever", WorldParts(pairing=HealthyForEver)),
-    Bug("what is released and was never asked is called healthy", WorldParts(pairing=HealthyByRelease)),
+    Bug("an entity without sends stays healthy forever", WorldParts(pairing=HealthyForEver)),
+    Bug("a released entity without any answer becomes healthy", WorldParts(pairing=HealthyByRelease)),
     Bug("sends that are only counted are no evidence", WorldParts(engine=ForgetsCounted)),
     Bug("throttling counts as a failure", WorldParts(engine=CountsThrottling)),
     Bug("a healthy entity is pinged", WorldParts(engine=PingsWhileHealthy)),

@@ -1,7 +1,7 @@
-"""What one run is made of: a policy, entities, queues, engines, calls, faults, crashes and operators' acts.
+"""The values of one run: a policy, entities, queues, engines, calls, faults, crashes and operators' acts.
 
-All values, times in seconds since the beginning. plan_generator.py takes them from chance; a recorded history could state
-them as well. Every fault ends by `heals_at`; nothing new goes wrong after it.
+Times are seconds since the beginning. plan_generator.py draws the values; a recorded history could also supply them.
+Every fault ends by `heals_at`, and none begins after it.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from paired_servicebus.core.accounting.billing import SEARCH_INTERVAL_SECONDS
 from paired_servicebus.core.model.policy import Policy
 
 LOCK: Final = 60.0
-"""Seconds a backlog message stays locked: as the pairing creates its queues."""
+"""Seconds of a backlog message's lock, as the pairing creates its queues."""
 RESCAN: Final = SEARCH_INTERVAL_SECONDS
-"""Seconds between two of a pump's searches for what somebody else set aside."""
-MISSED: Final = 60.0
-"""Seconds until the next one, where a message that was set aside could not be received."""
-LATEST: Final = 15 * 60.0
-"""Seconds that an accepted message may take to appear (SPEC.md section 1)."""
+"""Seconds between two searches of a pump for messages that another engine deferred."""
+RESCAN_AFTER_MISS: Final = 60.0
+"""Seconds until the next search after a deferred message could not be received."""
+MAX_HIDDEN: Final = 15 * 60.0
+"""Maximum seconds until an accepted message appears (SPEC.md section 1)."""
 
 
 class InjectedCondition(Enum):
-    """What a fault makes of a request."""
+    """The effect of a fault on a request."""
 
     REFUSED = auto()
     """The connection is refused: nothing arrives."""
@@ -37,7 +37,7 @@ class InjectedCondition(Enum):
     LANDS_LATE = auto()
     """It arrives after the caller has given up."""
     SLOW = auto()
-    """Answers come about when the caller gives up."""
+    """Answers arrive around the caller's time-out."""
     HIDDEN = auto()
     """Accepted; visible only later, up to 15 minutes."""
     INTERNAL = auto()
@@ -47,12 +47,12 @@ class InjectedCondition(Enum):
     UNAUTHORIZED = auto()
     FULL = auto()
     AWAY = auto()
-    """The entity's receivers are away: it fills, and what expires expires."""
+    """The entity has no receivers: it fills, and messages expire."""
 
 
 class InjectedFault(NamedTuple):
-    """From `at` to `ends`, requests to `targets` (an entity's path, a backlog queue's index) meet `condition`, each
-    with the probability `share`."""
+    """From `at` to `ends`, requests to `targets` (an entity's path, a backlog queue's index) meet `condition` with the
+    probability `share`."""
 
     at: float
     ends: float
@@ -62,7 +62,7 @@ class InjectedFault(NamedTuple):
 
 
 class PlannedCall(NamedTuple):
-    """One call of an application: so many messages, to be sent again so often when it fails."""
+    """One call of an application: the number of messages and of retries."""
 
     at: float
     engine: int
@@ -74,7 +74,7 @@ class PlannedCall(NamedTuple):
 
 
 class Crash(NamedTuple):
-    """An engine dies at `at` and another is in its place at `back`."""
+    """An engine dies at `at` and restarts at `back`."""
 
     at: float
     back: float
@@ -94,7 +94,7 @@ class OperatorAct(NamedTuple):
 
 
 class Stranger(NamedTuple):
-    """Somebody else puts a message into a backlog queue: without a readable destination, or for one that never is."""
+    """A foreign message in a backlog queue: without a valid destination, or for a destination that never exists."""
 
     at: float
     queue: int
@@ -113,7 +113,7 @@ class EntityPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuePlan:
-    """A backlog queue; one with a delivery limit is its owner's choice."""
+    """A backlog queue; a delivery limit is its owner's choice."""
 
     capacity: int = 10_000
     delivery_limit: int = 2**31 - 1
@@ -127,7 +127,7 @@ class Plan:
     entities: tuple[EntityPlan, ...]
     queues: tuple[QueuePlan, ...]
     syphons: tuple[bool, ...]
-    """One engine each, and whether it moves messages."""
+    """One engine each, and whether it runs a syphon."""
     calls: tuple[PlannedCall, ...]
     faults: tuple[InjectedFault, ...] = ()
     crashes: tuple[Crash, ...] = ()
@@ -138,8 +138,8 @@ class Plan:
 
     @property
     def back_within(self) -> float:
-        """Seconds in which a healed primary is back (SPEC.md section 3); waits that throttling or `cool_down` ask for
-        come on top."""
+        """Return the seconds within which a healed primary is used again (SPEC.md section 3), without the waits for
+        throttling or `cool_down`."""
         policy = self.policy
         stated = policy.failback_pings * (policy.ping_timeout + policy.ping_primary_interval)
         cool = policy.cool_down + policy.ping_primary_interval if policy.cool_down else 0.0

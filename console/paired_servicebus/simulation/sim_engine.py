@@ -1,10 +1,13 @@
-"""One engine in the World: the shipped machine, and around it what paired_servicebus.pairing does with asyncio: the timer, the
-hands that ping and probe, waking those who wait for a change.
+"""One engine in the World: the shipped machine, with substitutes for the asyncio parts of paired_servicebus.pairing.
+
+They are the timer, pings and probes, and the wake-up of waiting calls.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from random import Random
+from typing import Any, Protocol
 
 from paired_servicebus.core.errors import IllegalEventError
 from paired_servicebus.core.failover.effects import Announce, ProbeQueue, SendPing
@@ -29,19 +32,19 @@ from paired_servicebus.core.model.pairing_events import (
     Ticked,
 )
 from paired_servicebus.core.model.verdict import VERDICTS, FailureKind, Judgement, Verdict
-from paired_servicebus.simulation.run_plan import OperatorAct
+from paired_servicebus.simulation.invariants import InvariantChecker
+from paired_servicebus.simulation.network import Network
+from paired_servicebus.simulation.run_plan import OperatorAct, Plan
+from paired_servicebus.simulation.sim_namespaces import SimBacklogQueue, SimDestination
 from paired_servicebus.simulation.state_invariants import StateInvariantChecker
-from paired_servicebus.simulation.virtual_clock import SimProcess, Steps, kill
-
-if TYPE_CHECKING:
-    from paired_servicebus.simulation.world import World
+from paired_servicebus.simulation.virtual_clock import SimProcess, Steps, VirtualClock, kill
 
 JUDGEMENTS = {kind: Judgement(kind, VERDICTS[kind], str(kind)) for kind in FailureKind}
 Reached = set[tuple[State, Trigger]]
 
 
 class CountingMachine(PairingMachine):
-    """The machine as it is shipped, counting which lines of its table were reached."""
+    """The machine as shipped, with a record of the reached lines of its table."""
 
     reached: Reached
 
@@ -51,32 +54,54 @@ class CountingMachine(PairingMachine):
         return effects
 
 
+class EngineParts(Protocol):
+    """The parts of a World that an engine creates."""
+
+    @property
+    def pairing(self) -> type[CountingMachine]: ...
+    @property
+    def moving(self) -> Callable[[SimEngine, SimBacklogQueue], Any]: ...
+
+
+class RunContext(Protocol):
+    """The state of one run that its engines, senders and pumps use; `World` is the implementation."""
+
+    plan: Plan
+    random: Random
+    clock: VirtualClock
+    reached: Reached
+    watch: InvariantChecker
+    network: Network
+    destinations: dict[str, SimDestination]
+    queues: list[SimBacklogQueue]
+
+    @property
+    def parts(self) -> EngineParts: ...
+
+
 class SimEngine:
-    """One engine; a crash ends it where it stands, and `start` is another boot in its place.
+    """One engine; a crash ends it anywhere, and `start` boots it again.
 
     Overridden by planted bugs: `judge`, `tell`, `ping`, `probe`.
     """
 
-    def __init__(self, world: World, index: int, *, syphon: bool) -> None:
+    def __init__(self, world: RunContext, index: int, *, syphon: bool) -> None:
         self.world = world
         self.clock = world.clock
         self.index = index
         self.syphon = syphon
         self.boot = 0
         self.name = ""
-        """Of this boot, in traces."""
         self.alive = False
         self.processes: dict[SimProcess, None] = {}
         self.calls = 0
-        """In hand."""
         self._waiters: list[tuple[SimProcess, int]] = []
         self._arms = 0
-        """Timers that were set: over all boots, since one of a boot that crashed is still to come."""
+        """Timers set over all boots, since a crashed boot's timer may still fire."""
 
     # -- life -------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Pair, and set the pumps to work."""
         world = self.world
         self.boot += 1
         self.name = f"engine {self.index}.{self.boot}"
@@ -86,19 +111,19 @@ class SimEngine:
         self.state_watch = StateInvariantChecker(self.name, world.watch)
         self.memories: dict[tuple[int, str], SenderMemory] = {}
         self._armed: float | None = None
-        world.watch.say(f"{self.name} starts")
-        for entity in world.plan.entities:  # as the console's own engine lists what it is told to
+        world.watch.log(f"{self.name} starts")
+        for entity in world.plan.entities:  # like an engine with configured entities
             self.machine.entity(entity.path, at=self.clock.now)
         if self.syphon:
             for queue in world.queues:
                 self.clock.start(world.parts.moving(self, queue).run(), self.processes)
 
     def crash(self) -> None:
-        """Die: what is in hand is never told to anybody."""
+        """Die; the calls in progress get no answer."""
         if not self.alive:
             return
-        self.world.watch.say(f"{self.name} crashes")
-        self.state_watch.all_on_time(self.clock.now)
+        self.world.watch.log(f"{self.name} crashes")
+        self.state_watch.check_end(self.clock.now)
         self.alive = False
         self._arms += 1
         self._waiters = []
@@ -107,17 +132,16 @@ class SimEngine:
         kill(self.processes)
 
     def memory(self, sender: int, path: str) -> SenderMemory:
-        """What one paired sender remembers."""
+        """Return the memory of one paired sender."""
         return self.memories.setdefault((sender, path), SenderMemory())
 
     # -- the machine ------------------------------------------------------------------------------------------------
 
     def judge(self, failure: FailureKind) -> Judgement:
-        """The verdict on a failure."""
         return JUDGEMENTS[failure]
 
     def tell(self, event: Event) -> None:
-        """Step the machine and do what it asks for."""
+        """Step the machine and carry out its effects."""
         machine = self.machine
         for effect in machine.step(event):
             if isinstance(effect, Announce):
@@ -141,7 +165,7 @@ class SimEngine:
     def _announced(self, event: Event) -> None:
         watch = self.world.watch
         if watch.trace is not None:
-            watch.say(f"{self.name}: {event}")
+            watch.log(f"{self.name}: {event}")
         if isinstance(event, StateChanged):
             self.state_watch.changed(event)
         elif isinstance(event, QueuePulled):
@@ -158,7 +182,7 @@ class SimEngine:
         yield
 
     def operate(self, act: OperatorAct) -> None:
-        """What an operator does; what cannot be is refused by the machine and changes nothing."""
+        """Apply an operator's act; the machine refuses an impossible one."""
         if not self.alive:
             return
         at = self.clock.now
@@ -172,16 +196,14 @@ class SimEngine:
         try:
             self.tell(events[act.verb])
         except IllegalEventError as error:
-            self.world.watch.say(f"{self.name} refuses to {act.verb} {act.path}: {error}")
+            self.world.watch.log(f"{self.name} refuses to {act.verb} {act.path}: {error}")
 
-    # -- what the machine knows of sends ------------------------------------------------------------------------------
+    # -- reports of sends to the machine -----------------------------------------------------------------------------
 
     def accepted(self, path: str, queue: int | None, messages: int) -> None:
-        """An attempt was accepted."""
         self.tell(SendAccepted(at=self.clock.now, entity=path, queue=queue, messages=messages))
 
     def failed(self, path: str, queue: int | None, judgement: Judgement, messages: int) -> None:
-        """An attempt failed."""
         self.tell(
             SendFailed(
                 at=self.clock.now,
@@ -196,7 +218,7 @@ class SimEngine:
     # -- hands ------------------------------------------------------------------------------------------------------
 
     def ping(self, effect: SendPing) -> Steps:
-        """One ping, within `ping_timeout`; a throttled one is not an accepted one."""
+        """Send one ping, within `ping_timeout`; a throttled ping is not accepted."""
         world, path, began = self.world, effect.entity, self.clock.now
         destination = world.destinations[path.casefold()]
         who = (self.name, "ping")
@@ -221,7 +243,7 @@ class SimEngine:
         )
 
     def probe(self, effect: ProbeQueue) -> Steps:
-        """Attach to a pulled backlog queue; one that is full or busy can be attached to."""
+        """Attach to a pulled backlog queue; a full or busy one can be attached to."""
         world = self.world
         queue = world.queues[effect.queue]
         condition = queue.met(world.random)
@@ -232,4 +254,4 @@ class SimEngine:
 
 
 def _nothing() -> None:
-    """What attaching does to a queue."""
+    """Do nothing, like an attach."""

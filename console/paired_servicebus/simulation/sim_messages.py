@@ -1,6 +1,6 @@
-"""Messages as the World carries them. A letter is a value: what is changed on its way is a copy.
+"""The World's messages. A message is a value; every change on its way makes a copy.
 
-The envelope is the core's: parking and unparking here only move its four properties between fields and properties.
+The envelope is core's. `park` and `unpark` move its four properties between fields and application properties.
 """
 
 from __future__ import annotations
@@ -13,94 +13,92 @@ from typing import Final
 from paired_servicebus.core.model.envelope import RESERVED, EnvelopeProperties, wrap
 
 BEGAN: Final = 1_700_000_000.0
-"""When every run begins, seconds since the epoch."""
+"""Start of every run, seconds since the epoch."""
 
 
 @dataclass(slots=True)
 class SimMessage:
-    """One message. `body` is the World's own count and names it for the balance: message ids are under test."""
+    """One message. `body` is the World's own number for the balance, since message ids are under test."""
 
     body: str
     message_id: str
     path: str
     """The entity it was sent to."""
     stream: str
-    """What order is kept in: the entity, or one of its sessions."""
+    """The unit of order: the entity, or one of its sessions."""
     number: int
     session_id: str | None = None
     time_to_live: timedelta | None = None
     scheduled: datetime | None = None
     poison: bool = False
-    """No entity takes it: a bad argument."""
+    """Whether every entity rejects it as a bad argument."""
     properties: dict[object, object] = field(default_factory=dict)
     parked_at: tuple[int, int] | None = None
-    """The backlog queue and the number there that it was moved from."""
+    """The backlog queue that it came from, with its number there."""
 
 
-def draw_letter(random: Random, number: int, path: str, sessions: int, now: float) -> SimMessage:
-    """A new message of an application."""
+def draw_message(random: Random, number: int, path: str, sessions: int, now: float) -> SimMessage:
+    """Draw a new message of an application."""
     body = f"m{number}"
     session = f"s{int(random.random() * sessions)}" if sessions else None
-    letter = SimMessage(
+    message = SimMessage(
         body, body, path, path.casefold() if session is None else f"{path.casefold()}/{session}", number
     )
-    letter.session_id = session
+    message.session_id = session
     draw = random.random()
     if draw < 0.25:
-        _decorate(letter, draw, now)
-    return letter
+        _decorate(message, draw, now)
+    return message
 
 
-def _decorate(letter: SimMessage, draw: float, now: float) -> None:
+def _decorate(message: SimMessage, draw: float, now: float) -> None:
     if draw < 0.10:
-        letter.time_to_live = timedelta(seconds=1 + int(draw * 6000))
+        message.time_to_live = timedelta(seconds=1 + int(draw * 6000))
     elif draw < 0.14:
-        letter.scheduled = datetime.fromtimestamp(now + 1 + int(draw * 500), UTC)
+        message.scheduled = datetime.fromtimestamp(now + 1 + int(draw * 500), UTC)
     elif draw < 0.145:
-        letter.poison = True
+        message.poison = True
     else:
-        letter.properties = {"tenant": int(draw * 1000)}
+        message.properties = {"tenant": int(draw * 1000)}
 
 
-def park(letter: SimMessage, path: str) -> SimMessage:
-    """The letter in its backlog envelope."""
-    properties = dict(letter.properties)
+def park(message: SimMessage, path: str) -> SimMessage:
+    properties = dict(message.properties)
     properties.update(
         wrap(
             EnvelopeProperties(
                 path=path,
-                session_id=letter.session_id,
-                time_to_live=letter.time_to_live,
-                scheduled=letter.scheduled,
+                session_id=message.session_id,
+                time_to_live=message.time_to_live,
+                scheduled=message.scheduled,
             )
         )
     )
-    return _on_its_way(letter, EnvelopeProperties(path=path), properties, letter.parked_at)
+    return _copy(message, EnvelopeProperties(path=path), properties, message.parked_at)
 
 
-def unpark(letter: SimMessage, enclosed: EnvelopeProperties, parked_at: tuple[int, int]) -> SimMessage:
-    """The letter out of its envelope."""
-    kept = {name: value for name, value in letter.properties.items() if name not in RESERVED}
-    return _on_its_way(letter, enclosed, kept, parked_at)
+def unpark(message: SimMessage, content: EnvelopeProperties, parked_at: tuple[int, int]) -> SimMessage:
+    kept = {name: value for name, value in message.properties.items() if name not in RESERVED}
+    return _copy(message, content, kept, parked_at)
 
 
-def _on_its_way(
-    letter: SimMessage,
-    enclosed: EnvelopeProperties,
+def _copy(
+    message: SimMessage,
+    content: EnvelopeProperties,
     properties: dict[object, object],
     parked_at: tuple[int, int] | None,
 ) -> SimMessage:
-    """A copy, field by field: dataclasses.replace takes some times as long, for every message."""
+    """Copy field by field: dataclasses.replace is several times slower, and every message is copied."""
     return SimMessage(
-        letter.body,
-        letter.message_id,
-        letter.path,
-        letter.stream,
-        letter.number,
-        enclosed.session_id,
-        enclosed.time_to_live,
-        enclosed.scheduled,
-        letter.poison,
+        message.body,
+        message.message_id,
+        message.path,
+        message.stream,
+        message.number,
+        content.session_id,
+        content.time_to_live,
+        content.scheduled,
+        message.poison,
         properties,
         parked_at,
     )

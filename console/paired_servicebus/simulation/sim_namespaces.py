@@ -1,7 +1,7 @@
-"""What requests reach: destinations in the primary, backlog queues in the secondary. No rule of ours is in here.
+"""The targets of requests: destinations in the primary, backlog queues in the secondary. Without any rule of core.
 
-A deleted destination takes nothing while it is gone; what it held was received before. Backlog queues are never
-deleted: what they hold would be their owner's to lose.
+A deleted destination accepts nothing; its messages were received before. Backlog queues are never deleted, since only
+their owner may lose their messages.
 """
 
 from __future__ import annotations
@@ -13,32 +13,36 @@ from random import Random
 from typing import Final
 
 from paired_servicebus.core.model.verdict import FailureKind
-from paired_servicebus.simulation.run_plan import LATEST, LOCK, EntityPlan, InjectedCondition, InjectedFault, QueuePlan
+from paired_servicebus.simulation.run_plan import (
+    LOCK,
+    MAX_HIDDEN,
+    EntityPlan,
+    InjectedCondition,
+    InjectedFault,
+    QueuePlan,
+)
 from paired_servicebus.simulation.sim_messages import SimMessage
 from paired_servicebus.simulation.virtual_clock import VirtualClock
 
 
 class RequestTarget:
-    """Something that requests go to, and the faults on the way."""
+    """A target of requests, with its faults."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.faults: list[InjectedFault] = []
         self.fault: InjectedFault | None = None
-        """The latest of them, which is the one that is met."""
 
     def begin(self, fault: InjectedFault) -> None:
-        """A fault begins."""
         self.faults.append(fault)
         self.fault = fault
 
     def end(self, fault: InjectedFault) -> None:
-        """A fault ends."""
         self.faults.remove(fault)
         self.fault = self.faults[-1] if self.faults else None
 
     def met(self, random: Random) -> InjectedCondition | None:
-        """The condition that one request meets."""
+        """Return the condition that one request meets."""
         fault = self.fault
         if fault is None or (fault.share < 1.0 and random.random() >= fault.share):
             return None
@@ -49,9 +53,9 @@ class SimDestination(RequestTarget):
     """An entity of the primary, with its receivers.
 
     Args:
-        landed: told of each letter that was taken; not of those that duplicate detection drops.
-        received: told of each letter that a receiver got.
-        expired: told of each letter that was not received in its time to live.
+        landed: called with each accepted message, without detected duplicates.
+        received: called with each message that a receiver got.
+        expired: called with each message that expired before it was received.
     """
 
     def __init__(
@@ -67,7 +71,7 @@ class SimDestination(RequestTarget):
         self.plan = plan
         self.depth = 0
         self.full_at = 0.0
-        """When it last refused something for want of room, which scheduled messages and hidden ones take too."""
+        """Time of the last refusal for lack of space, which scheduled and hidden messages also use."""
         self._clock = clock
         self._landed, self._received, self._expired = landed, received, expired
         self._seen: set[str] = set()
@@ -75,56 +79,54 @@ class SimDestination(RequestTarget):
 
     @property
     def away(self) -> bool:
-        """Whether its receivers are away."""
         return any(fault.condition is InjectedCondition.AWAY for fault in self.faults)
 
     def end(self, fault: InjectedFault) -> None:
-        """A fault ends; receivers that come back read what waits."""
+        """End a fault; returning receivers read the waiting messages."""
         super().end(fault)
         if not self.away:
             waiting, self._waiting = self._waiting, []
-            for letter, expires in waiting:
-                self._read(letter, expires)
+            for message, expires in waiting:
+                self._read(message, expires)
 
-    def take(self, letters: Sequence[SimMessage], hidden: float = 0.0) -> FailureKind | None:
-        """Take all of them or none; `hidden` seconds pass before they can be seen."""
-        if any(letter.poison for letter in letters):
+    def take(self, messages: Sequence[SimMessage], hidden: float = 0.0) -> FailureKind | None:
+        """Accept all or none; they are visible after `hidden` seconds."""
+        if any(message.poison for message in messages):
             return FailureKind.ARGUMENT
-        if self.depth + len(letters) > self.plan.capacity:
+        if self.depth + len(messages) > self.plan.capacity:
             self.full_at = self._clock.now
             return FailureKind.FULL
-        for letter in letters:
+        for message in messages:
             if self.plan.detects_duplicates:
-                if letter.message_id in self._seen:
+                if message.message_id in self._seen:
                     continue
-                self._seen.add(letter.message_id)
-            self._landed(self, letter)
-            self._enqueue(letter, hidden)
+                self._seen.add(message.message_id)
+            self._landed(self, message)
+            self._enqueue(message, hidden)
         return None
 
     def ping(self) -> FailureKind | None:
-        """Take a ping, which nobody receives."""
         if self.depth < self.plan.capacity:
             return None
         self.full_at = self._clock.now
         return FailureKind.FULL
 
-    def _enqueue(self, letter: SimMessage, hidden: float) -> None:
+    def _enqueue(self, message: SimMessage, hidden: float) -> None:
         self.depth += 1
         visible = self._clock.now
-        if letter.scheduled is not None:
-            visible = max(visible, letter.scheduled.timestamp())
-        expires = None if letter.time_to_live is None else visible + letter.time_to_live.total_seconds()
-        self._clock.at(visible + hidden + 0.1, self._read, letter, expires)
+        if message.scheduled is not None:
+            visible = max(visible, message.scheduled.timestamp())
+        expires = None if message.time_to_live is None else visible + message.time_to_live.total_seconds()
+        self._clock.at(visible + hidden + 0.1, self._read, message, expires)
 
-    def _read(self, letter: SimMessage, expires: float | None) -> None:
+    def _read(self, message: SimMessage, expires: float | None) -> None:
         if expires is not None and expires <= self._clock.now:
-            self._expired(letter)
+            self._expired(message)
         elif self.away:
-            self._waiting.append((letter, expires))
+            self._waiting.append((message, expires))
             return
         else:
-            self._received(letter)
+            self._received(message)
         self.depth -= 1
 
 
@@ -136,7 +138,7 @@ class HeldMessage:
     letter: SimMessage
     enqueued_at: float
     lock: int = 0
-    """Zero: not locked; else which lock."""
+    """Zero: not locked; otherwise the lock's number."""
     deferred: bool = False
     deliveries: int = 0
 
@@ -145,9 +147,9 @@ EVERY_DELIVERY_LIMIT: Final = "the delivery limit"
 
 
 class SimBacklogQueue(RequestTarget):
-    """A backlog queue: peek-lock, deferral, dead letters, a quota, perhaps a delivery limit.
+    """A backlog queue: peek-lock, deferral, dead messages, a quota, perhaps a delivery limit.
 
-    `expired_lock` is told of every lock that ended unsettled.
+    `expired_lock` is called for every lock that ended unsettled.
     """
 
     def __init__(
@@ -159,20 +161,20 @@ class SimBacklogQueue(RequestTarget):
         self.held: dict[int, HeldMessage] = {}
         self.dead: list[tuple[SimMessage, str]] = []
         self.waiters: list[Callable[[], None]] = []
-        """Woken when something can be received."""
+        """Woken when a message can be received."""
         self._clock = clock
         self._expired_lock = expired_lock
         self._ready: list[int] = []
         self._numbers = 0
         self._locks = 0
 
-    def take(self, letters: Sequence[SimMessage], hidden: float = 0.0) -> FailureKind | None:
-        """Take all of them or none; `hidden` seconds pass before they can be seen."""
-        if len(self.held) + len(letters) > self.plan.capacity:
+    def take(self, messages: Sequence[SimMessage], hidden: float = 0.0) -> FailureKind | None:
+        """Accept all or none; they are visible after `hidden` seconds."""
+        if len(self.held) + len(messages) > self.plan.capacity:
             return FailureKind.FULL
-        for letter in letters:
+        for message in messages:
             self._numbers += 1
-            self.held[self._numbers] = HeldMessage(self._numbers, letter, self._clock.now)
+            self.held[self._numbers] = HeldMessage(self._numbers, message, self._clock.now)
             if hidden:
                 self._clock.at(self._clock.now + hidden, self._show, self._numbers)
             else:
@@ -187,11 +189,11 @@ class SimBacklogQueue(RequestTarget):
 
     @property
     def readable(self) -> bool:
-        """Whether a receive would give something."""
+        """Return whether a receive would return a message."""
         return bool(self._ready)
 
     def receive(self, most: int) -> list[tuple[HeldMessage, int]]:
-        """Lock the oldest messages: each with the lock it was given."""
+        """Lock the oldest messages; return each with its lock."""
         ready = self._ready
         found: list[HeldMessage] = []
         while ready and len(found) < most:
@@ -225,22 +227,21 @@ class SimBacklogQueue(RequestTarget):
         del self.held[held.number]
         self.dead.append((held.letter, reason))
 
-    # -- settlements: what was locked, and whether each was still ---------------------------------------------------
+    # -- settlements -----------------------------------------------------------------------------------------------
 
     def complete(self, locked: Sequence[tuple[HeldMessage, int]]) -> list[bool]:
-        """Remove them."""
         return [self._settle(held, lock, lambda one: self.held.pop(one.number)) for held, lock in locked]
 
     def dead_letter(self, locked: Sequence[tuple[HeldMessage, int]], reason: str) -> list[bool]:
-        """Put them into the dead-letter queue."""
+        """Move the messages to the dead-message queue."""
         return [self._settle(held, lock, lambda one: self._bury(one, reason)) for held, lock in locked]
 
     def defer(self, locked: Sequence[tuple[HeldMessage, int]]) -> list[bool]:
-        """Set them aside: received by number from now on."""
+        """Defer the messages: they are received by number from now on."""
         return [self._settle(held, lock, _defer) for held, lock in locked]
 
     def abandon(self, locked: Sequence[tuple[HeldMessage, int]]) -> list[bool]:
-        """Give them back, which counts as a delivery."""
+        """Release the locks, which counts as a delivery."""
         return [self._settle(held, lock, self._give_back) for held, lock in locked]
 
     def _settle(self, held: HeldMessage, lock: int, act: Callable[[HeldMessage], object]) -> bool:
@@ -250,7 +251,7 @@ class SimBacklogQueue(RequestTarget):
         act(held)
         return True
 
-    # -- what was set aside ----------------------------------------------------------------------------------------
+    # -- deferred messages ----------------------------------------------------------------------------------------
 
     def receive_deferred(self, numbers: Sequence[int]) -> list[tuple[HeldMessage, int]] | None:
         """Lock deferred messages: all of them, or none if one is gone or locked."""
@@ -258,7 +259,6 @@ class SimBacklogQueue(RequestTarget):
         return self._lock(found) if len(found) == len(numbers) else None
 
     def peek_deferred(self) -> list[HeldMessage]:
-        """Everything that is set aside."""
         return [held for held in self.held.values() if held.deferred]
 
 
@@ -267,5 +267,5 @@ def _defer(held: HeldMessage) -> None:
 
 
 def hidden_for(random: Random, condition: InjectedCondition | None) -> float:
-    """How long what is accepted now stays invisible; mostly short, at most 15 minutes."""
-    return random.random() ** 3 * LATEST if condition is InjectedCondition.HIDDEN else 0.0
+    """Return the seconds until a message accepted now is visible; mostly short, at most 15 minutes."""
+    return random.random() ** 3 * MAX_HIDDEN if condition is InjectedCondition.HIDDEN else 0.0

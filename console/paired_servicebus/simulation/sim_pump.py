@@ -1,6 +1,6 @@
-"""A pump in the World: moves one backlog queue's messages home, as paired_servicebus.pairing.syphon.sdk_pump and courier do.
+"""A pump in the World: moves one backlog queue's messages, like paired_servicebus.pairing.syphon.sdk_pump.
 
-Whether a destination may be tried, when again and when its messages are undeliverable is the core's to say.
+Core decides whether a destination may be tried, when it is retried, and when its messages are undeliverable.
 """
 
 from __future__ import annotations
@@ -8,19 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from paired_servicebus.core.errors import EnvelopeError, PairedError
 from paired_servicebus.core.model.envelope import EnvelopeProperties, remaining, unwrap
 from paired_servicebus.core.model.verdict import FailureKind
 from paired_servicebus.core.pump.destination_circuits import FATES, Fate
-from paired_servicebus.simulation.run_plan import MISSED, RESCAN
+from paired_servicebus.simulation.run_plan import RESCAN, RESCAN_AFTER_MISS
+from paired_servicebus.simulation.sim_engine import SimEngine
 from paired_servicebus.simulation.sim_messages import SimMessage, unpark
 from paired_servicebus.simulation.sim_namespaces import HeldMessage, SimBacklogQueue
 from paired_servicebus.simulation.virtual_clock import Steps
-
-if TYPE_CHECKING:
-    from paired_servicebus.simulation.sim_engine import SimEngine
 
 BATCH: Final = 20
 PACK: Final = 5
@@ -28,19 +26,19 @@ SETTLE: Final = 30.0
 MESSAGES_FAULT: Final = frozenset(kind for kind, fate in FATES.items() if fate is Fate.DEAD_LETTERED)
 
 Locked = tuple[HeldMessage, int]
-"""A backlog message and the lock it was received with."""
+"""A backlog message and its lock."""
 Load = tuple[Locked, EnvelopeProperties]
 
 
 class LinkBrokenError(PairedError):
-    """The link to the backlog queue is of no use any more; the pump begins a new cycle."""
+    """The link to the backlog queue is unusable; the pump begins a new cycle."""
 
 
 class SimPump:
-    """Moves what lies in one backlog queue.
+    """The pump of one backlog queue.
 
-    Overridden by planted bugs: `may_deliver`, `deliver_pack`, `settle`, `dead_letter`, `set_aside`, `find_set_aside`,
-    `opened`, `undeliverable`, `move`.
+    Overridden by planted bugs: `may_deliver`, `deliver_pack`, `settle`, `dead_letter`, `defer`, `find_set_aside`,
+    `open_envelope`, `undeliverable`, `move`.
     """
 
     def __init__(self, engine: SimEngine, queue: SimBacklogQueue) -> None:
@@ -53,10 +51,10 @@ class SimPump:
         self.who = (engine.name, "syphon")
         self._scanned_at: float | None = None
         self._missed = False
-        """Whether somebody else had some of what was asked for again."""
+        """Whether another engine held a requested deferred message."""
 
     def run(self) -> Steps:
-        """Cycle for ever; a failure ends a cycle, not the pump."""
+        """Repeat cycles; a failure ends a cycle, not the pump."""
         engine, clock = self.engine, self.clock
         while True:
             while engine.machine.pauses.all:
@@ -69,25 +67,25 @@ class SimPump:
                 yield from clock.sleep(clock.now + engine.machine.policy.syphon_retry_interval)
 
     def cycle(self) -> Steps:
-        """What was set aside and may go, in its order; then what the queue gives."""
+        """Move the deferred messages that may go, in their order, then receive from the queue."""
         clock = self.clock
         if self._scanned_at is None or clock.now >= self.scan_due(self._scanned_at):
             self._missed = False
             yield from self.find_set_aside()
             self._scanned_at = clock.now
         for path in [path for path in self.aside if self.may_deliver(path)]:
-            yield from self.move_set_aside(path)
+            yield from self.move_deferred(path)
         if not self.queue.readable:
-            yield from self._something_to_do(self.scan_due(self._scanned_at))
+            yield from self._wait_for_work(self.scan_due(self._scanned_at))
             return
         received = yield from self.request(partial(self.queue.receive, BATCH))
         yield from self.move(received)
 
     def scan_due(self, scanned_at: float) -> float:
-        """When to search for what is set aside: soon after a miss, since whoever has it may be dead."""
-        return scanned_at + (MISSED if self._missed else RESCAN)
+        """Return when to search for deferred messages: soon after a miss, since the engine holding them may be dead."""
+        return scanned_at + (RESCAN_AFTER_MISS if self._missed else RESCAN)
 
-    def _something_to_do(self, until: float) -> Steps:
+    def _wait_for_work(self, until: float) -> Steps:
         """Wait for a message, a change, or the next try of a destination."""
         clock, process = self.clock, self.clock.current
         turn = process.turn
@@ -96,57 +94,57 @@ class SimPump:
             until = min(until, max(self.engine.machine.destinations.next_try() or until, clock.now + 1.0))
         yield from self.engine.change(until)
 
-    def request(self, act: Any, unheard: Callable[[], None] | None = None) -> Any:
-        """Ask the queue; raises LinkBrokenError. unheard: told before an act whose result nobody will hear."""
+    def request(self, act: Any, unanswered: Callable[[], None] | None = None) -> Any:
+        """Send a request to the queue. Raises LinkBrokenError. unheard: called before an act whose answer is lost."""
         condition = self.queue.met(self.world.random)
-        failure, answer = yield from self.world.network.request(self.queue, condition, SETTLE, act, unheard)
+        failure, answer = yield from self.world.network.request(self.queue, condition, SETTLE, act, unanswered)
         if failure is not None and failure is not FailureKind.FULL:
             raise LinkBrokenError(f"{self.queue.name}: {failure}")
         return act() if failure is FailureKind.FULL else answer
 
     def may_deliver(self, path: str) -> bool:
-        """Whether the destination may be tried now."""
+        """Return whether the destination may be tried now."""
         return self.engine.machine.may_deliver(path, at=self.clock.now)
 
     # -- moving -----------------------------------------------------------------------------------------------------
 
     def move(self, received: Sequence[Locked]) -> Steps:
-        """Each destination's messages in their order, one destination after the other."""
+        """Move each destination's messages in their order, one destination after another."""
         for path, load in (yield from self.sorted(received)).items():
-            # What was set aside goes before newer messages of its destination.
+            # Deferred messages precede newer messages of their destination.
             if path in self.aside or not self.may_deliver(path):
-                yield from self.set_aside(path, load)
+                yield from self.defer(path, load)
             else:
                 yield from self.deliver(path, load)
 
     def sorted(self, received: Sequence[Locked]) -> Any:
-        """Messages by destination; those without a readable one, or used up, are dead-lettered."""
+        """Group messages by destination; dead-message those without a valid one, and expired ones."""
         loads: dict[str, list[Load]] = {}
         for locked in received:
             try:
-                enclosed = self.opened(locked[0])
+                content = self.open_envelope(locked[0])
             except EnvelopeError as error:
                 yield from self.dead_letter([locked], str(error))
             else:
-                loads.setdefault(enclosed.path.casefold(), []).append((locked, enclosed))
+                loads.setdefault(content.path.casefold(), []).append((locked, content))
         return loads
 
-    def opened(self, held: HeldMessage) -> EnvelopeProperties:
-        """The envelope's contents, the time to live as the policy has it."""
-        enclosed = unwrap(held.letter.properties)
-        if self.engine.machine.policy.ttl_policy == "restart" or enclosed.time_to_live is None:
-            return enclosed
-        left = remaining(enclosed.time_to_live, parked_for=self.clock.now - held.enqueued_at)
+    def open_envelope(self, held: HeldMessage) -> EnvelopeProperties:
+        """Return the envelope's contents, with the time to live by the policy."""
+        content = unwrap(held.letter.properties)
+        if self.engine.machine.policy.ttl_policy == "restart" or content.time_to_live is None:
+            return content
+        left = remaining(content.time_to_live, parked_for=self.clock.now - held.enqueued_at)
         if left is None:
             raise EnvelopeError("expired in the backlog")
-        return replace(enclosed, time_to_live=left)
+        return replace(content, time_to_live=left)
 
     def deliver(self, path: str, load: Sequence[Load]) -> Steps:
-        """Give a load to its destination, a pack at a time; what it does not take now is set aside."""
+        """Deliver a load to its destination in packs; defer the messages that it does not accept now."""
         done = 0
         while done < len(load):
             if not self.may_deliver(path):  # asked anew each time: other pumps have tried it meanwhile
-                yield from self.set_aside(path, load[done:])
+                yield from self.defer(path, load[done:])
                 return
             pack = load[done : done + PACK]
             failure = yield from self.deliver_pack(path, pack)
@@ -154,40 +152,39 @@ class SimPump:
                 failure, count = yield from self._one_by_one(path, pack)
                 done += count
             elif failure is None or failure in MESSAGES_FAULT:
-                yield from self.came_of_it(path, pack, failure)
+                yield from self.settle_result(path, pack, failure)
                 done += len(pack)
                 continue
             if failure is not None and failure not in MESSAGES_FAULT:
-                yield from self.came_of_it(path, load[done:], failure)
+                yield from self.settle_result(path, load[done:], failure)
                 return
 
     def _one_by_one(self, path: str, pack: Sequence[Load]) -> Any:
-        """A batch may be refused for one message: each of them on its own then; the failure that ended it, if one did,
-        and how many are dealt with."""
+        """Deliver each message separately after a refused batch; return the last failure, and the number handled."""
         for count, one in enumerate(pack):
             if not self.may_deliver(path):
                 return None, count
             failure = yield from self.deliver_pack(path, [one])
             if failure is not None and failure not in MESSAGES_FAULT:
                 return failure, count
-            yield from self.came_of_it(path, [one], failure)
+            yield from self.settle_result(path, [one], failure)
         return None, len(pack)
 
     def deliver_pack(self, path: str, pack: Sequence[Load]) -> Any:
-        """One attempt; its failure, or None."""
+        """Make one attempt; return its failure, or None."""
         world, watch, engine = self.world, self.world.watch, self.engine
-        letters = [unpark(held.letter, enclosed, (self.queue.index, held.number)) for (held, _), enclosed in pack]
+        messages = [unpark(held.letter, content, (self.queue.index, held.number)) for (held, _), content in pack]
         timeout, began = engine.machine.policy.send_timeout, self.clock.now
         diverting = engine.machine.entity(path, at=self.clock.now).diverting if path in world.destinations else False
-        watch.attempted(self.who, path, letters[0].body, diverting=diverting)
-        failure = yield from self._attempt(path, letters, timeout)
+        watch.attempted(self.who, path, messages[0].body, diverting=diverting)
+        failure = yield from self._attempt(path, messages, timeout)
         if watch.trace is not None:
-            watch.say(f"{engine.name} moved {letters[0].body}+{len(letters) - 1} to {path}: {failure or 'accepted'}")
+            watch.log(f"{engine.name} moved {messages[0].body}+{len(messages) - 1} to {path}: {failure or 'accepted'}")
         watch.answered(self.who, path, failure, tried=began)
         watch.heard(engine.name, path, failure)
         return failure
 
-    def _attempt(self, path: str, letters: list[SimMessage], timeout: float) -> Any:
+    def _attempt(self, path: str, messages: list[SimMessage], timeout: float) -> Any:
         world = self.world
         destination = world.destinations.get(path)
         if destination is None:
@@ -195,12 +192,16 @@ class SimPump:
             return FailureKind.NOT_FOUND
         condition = destination.met(world.random)
         failure, _ = yield from world.network.request(
-            destination, condition, timeout, partial(destination.take, letters), partial(world.watch.unheard, letters)
+            destination,
+            condition,
+            timeout,
+            partial(destination.take, messages),
+            partial(world.watch.unanswered, messages),
         )
         return failure
 
-    def came_of_it(self, path: str, load: Sequence[Load], failure: FailureKind | None) -> Steps:
-        """Complete, dead-letter or set aside; and tell the destination's circuit."""
+    def settle_result(self, path: str, load: Sequence[Load], failure: FailureKind | None) -> Steps:
+        """Complete, dead-message or defer by the result; update the destination's circuit."""
         now, destinations = self.clock.now, self.engine.machine.destinations
         if failure is None:
             destinations.delivered(path, at=now)
@@ -213,61 +214,61 @@ class SimPump:
             if self.undeliverable(path):
                 yield from self.dead_letter([locked for locked, _ in load], "not found for too long")
             else:
-                yield from self.set_aside(path, load)
+                yield from self.defer(path, load)
 
     def undeliverable(self, path: str) -> bool:
-        """Whether the destination has been missing for too long."""
+        """Return whether the destination has been missing for too long."""
         return self.engine.machine.destinations.undeliverable(path, self.clock.now)
 
     # -- settlements ------------------------------------------------------------------------------------------------
 
     def settle(self, load: Sequence[Load]) -> Steps:
-        """Complete them; a lock that is lost means that the message comes again."""
+        """Complete the messages; one with a lost lock is delivered again."""
         yield from self.request(partial(self.queue.complete, [locked for locked, _ in load]))
 
     def dead_letter(self, locked: Sequence[Locked], reason: str) -> Steps:
-        """Put them into the queue's dead-letter queue."""
+        """Move the messages to the queue's dead-message queue."""
         for held, _ in locked:
-            self.world.watch.buried(self.engine.name, held)
+            self.world.watch.dead_lettered(self.engine.name, held)
         yield from self.request(partial(self.queue.dead_letter, locked, reason))
 
-    def set_aside(self, path: str, load: Sequence[Load]) -> Steps:
-        """Defer them, and remember their numbers."""
+    def defer(self, path: str, load: Sequence[Load]) -> Steps:
+        """Defer the messages and remember their numbers."""
         locked = [one for one, _ in load]
-        unheard = partial(self.world.watch.deferred_unheard, self.queue.index, locked)
-        yield from self.request(partial(self.queue.defer, locked), unheard)
+        unanswered = partial(self.world.watch.deferred_unheard, self.queue.index, locked)
+        yield from self.request(partial(self.queue.defer, locked), unanswered)
         self.aside.setdefault(path, []).extend(held.number for (held, _), _ in load)
 
-    # -- set aside --------------------------------------------------------------------------------------------------
+    # -- deferred messages -------------------------------------------------------------------------------------------
 
-    def move_set_aside(self, path: str) -> Steps:
-        """Deliver what was set aside for a destination, oldest first, as long as it takes them."""
+    def move_deferred(self, path: str) -> Steps:
+        """Deliver the messages deferred for a destination, oldest first, while it accepts them."""
         numbers = sorted(set(self.aside.pop(path)))
         while numbers:
             chunk, numbers = numbers[:BATCH], numbers[BATCH:]
-            received = yield from self.received_again(chunk)
+            received = yield from self.receive_again(chunk)
             for destination, load in (yield from self.sorted(received)).items():
                 yield from self.deliver(destination, load)
-            if path in self.aside:  # it failed again: everything later waits behind it
+            if path in self.aside:  # it failed again: later messages wait behind it
                 self.aside[path] += numbers
                 return
             if numbers and not self.may_deliver(path):
                 self.aside[path] = numbers
                 return
 
-    def received_again(self, numbers: Sequence[int]) -> Any:
-        """Deferred messages by number. All or nothing, so one that is gone makes them be asked for one by one."""
+    def receive_again(self, numbers: Sequence[int]) -> Any:
+        """Receive deferred messages by number, one by one if the whole request fails."""
         found = yield from self.request(partial(self.queue.receive_deferred, numbers))
         if found is not None or len(numbers) == 1:
             self._missed = self._missed or found is None
             return found or []
         received: list[Locked] = []
         for number in numbers:
-            received += yield from self.received_again([number])
+            received += yield from self.receive_again([number])
         return received
 
     def find_set_aside(self) -> Steps:
-        """Peek through the queue for deferred messages, ours from before a crash or another syphon's."""
+        """Peek through the queue for messages deferred by this engine before a crash, or by another syphon."""
         found = yield from self.request(self.queue.peek_deferred)
         known: dict[str, list[int]] = {}
         for held in found:

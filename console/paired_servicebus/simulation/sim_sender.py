@@ -1,31 +1,29 @@
-"""A paired sender in the World: goes where the core's SendRouter says, as paired_servicebus.pairing.sending.paired_sender does."""
+"""A paired sender in the World: follows core's SendRouter, like paired_servicebus.pairing.sending.paired_sender."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from paired_servicebus.core.accounting.ledger import SendOutcome
 from paired_servicebus.core.failover.send_router import SendRouter, Try, Wait
 from paired_servicebus.core.model.verdict import DOUBTFUL, FailureKind, Judgement, Verdict, at_backlog
-from paired_servicebus.simulation.invariants import CLOSE
+from paired_servicebus.simulation.invariants import TOLERANCE
 from paired_servicebus.simulation.run_plan import PlannedCall
+from paired_servicebus.simulation.sim_engine import SimEngine
 from paired_servicebus.simulation.sim_messages import SimMessage, park
 from paired_servicebus.simulation.sim_namespaces import hidden_for
 from paired_servicebus.simulation.virtual_clock import Steps
 
-if TYPE_CHECKING:
-    from paired_servicebus.simulation.sim_engine import SimEngine
-
 PACK: Final = 2
-"""Letters that a backlog batch holds: small, so that calls are parked in parts."""
+"""Messages in a backlog batch: few, so that calls are parked in parts."""
 
 
 class SimSender:
-    """One call of an application, from its first attempt to what the caller is told.
+    """One call of an application, from its first attempt to the final answer.
 
-    Overridden by planted bugs: `at_primary`, `at_backlog`, `ended`, `enclosed`, `answer`.
+    Overridden by planted bugs: `at_primary`, `at_backlog`, `ended`, `wrap_message`, `answer`.
     """
 
     def __init__(self, engine: SimEngine, sender: int, path: str) -> None:
@@ -38,35 +36,35 @@ class SimSender:
         self.destination = self.world.destinations[path.casefold()]
         self.doubtful: dict[str, None] = {}
 
-    def call(self, order: PlannedCall, letters: Sequence[SimMessage]) -> Steps:
-        """Send, and send again what was not accepted as often as the caller has the patience to."""
+    def call(self, order: PlannedCall, messages: Sequence[SimMessage]) -> Steps:
+        """Send, and retry unaccepted messages as often as the caller's patience allows."""
         engine, watch = self.engine, self.world.watch
         engine.calls += 1
         watch.open_calls += 1
-        left = list(letters)
+        left = list(messages)
         for _ in range(1 + order.retries):
             yield from self.deliver(left, order.timeout)
             if not left:
                 break
             yield from self.clock.sleep(self.clock.now + 15.0 * self.world.random.random())
-        for letter in left:
-            watch.told(letter, self.answer(letter))
+        for message in left:
+            watch.told(message, self.answer(message))
         engine.calls -= 1
         watch.open_calls -= 1
 
-    def answer(self, letter: SimMessage) -> SendOutcome:
-        """What the caller is told of a letter that was not accepted."""
-        return SendOutcome.IN_DOUBT if letter.body in self.doubtful else SendOutcome.REFUSED
+    def answer(self, message: SimMessage) -> SendOutcome:
+        """Return the caller's answer for a message that was not accepted."""
+        return SendOutcome.IN_DOUBT if message.body in self.doubtful else SendOutcome.REFUSED
 
     def deliver(self, left: list[SimMessage], timeout: float | None) -> Steps:
-        """Try, wait and divert as the journey says; what is accepted leaves `left`."""
+        """Try, wait and divert as the router decides; accepted messages leave `left`."""
         engine, clock, machine = self.engine, self.clock, self.engine.machine
         began = clock.now
-        journey = SendRouter(self.memory, machine.policy, at=began, timeout=timeout)
+        router = SendRouter(self.memory, machine.policy, at=began, timeout=timeout)
         while left:
             now = clock.now
             entity = machine.entity(self.path, at=now)
-            step = journey.next(entity, machine.rotation, at=now, draw=self.world.random.random())
+            step = router.next(entity, machine.rotation, at=now, draw=self.world.random.random())
             if isinstance(step, Try):
                 queue = step.route.queue
                 attempt = self.at_primary if queue is None else partial(self.at_backlog, queue)
@@ -76,71 +74,68 @@ class SimSender:
                     verdict = judgement.verdict if queue is None else at_backlog(judgement)
                     if verdict is Verdict.CALLERS:
                         break
-                    self.ended(journey, step, verdict)
+                    self.ended(router, step, verdict)
             elif isinstance(step, Wait):
-                self._look_at_wait(entity.diverting, now)
+                self._check_wait(entity.diverting, now)
                 yield from engine.change(step.until)
             else:
                 break
-        self._look_at_time(began, timeout)
+        self._check_time(began, timeout)
 
-    def ended(self, journey: SendRouter, step: Try, verdict: Verdict) -> None:
-        """Tell the journey of a failure."""
-        journey.ended(step.route, verdict, at=self.clock.now)
+    def ended(self, router: SendRouter, step: Try, verdict: Verdict) -> None:
+        router.ended(step.route, verdict, at=self.clock.now)
 
     def failed(self, queue: int | None, failure: FailureKind, left: Sequence[SimMessage]) -> Judgement:
-        """Tell the machine of a failure."""
         judgement = self.engine.judge(failure)
         if judgement.kind in DOUBTFUL:
-            self.doubtful.update((letter.body, None) for letter in left)
+            self.doubtful.update((message.body, None) for message in left)
         self.engine.failed(self.path, queue, judgement, len(left))
         return judgement
 
     # -- attempts ---------------------------------------------------------------------------------------------------
 
     def at_primary(self, left: list[SimMessage], timeout: float) -> Any:
-        """One attempt at the primary: all of them or none."""
+        """Make one attempt at the primary: all or none."""
         failure = yield from self.attempt(self.destination, list(left), timeout)
         if failure is None:
             self.accepted(None, left, len(left))
         return failure
 
     def at_backlog(self, queue: int, left: list[SimMessage], timeout: float) -> Any:
-        """Park one pack of what is left; the journey is asked again for the rest, so that the call keeps its time."""
+        """Park one pack of `left`. The router decides again for the rest, so that the call keeps its time."""
         target = self.world.queues[queue]
-        pack = [self.enclosed(letter) for letter in left[:PACK]]
+        pack = [self.wrap_message(message) for message in left[:PACK]]
         failure = yield from self.attempt(target, pack, timeout)
         if failure is None:
             self.accepted(queue, left, len(pack))
         return failure
 
-    def enclosed(self, letter: SimMessage) -> SimMessage:
-        """A letter in its envelope."""
-        return park(letter, self.path)
+    def wrap_message(self, message: SimMessage) -> SimMessage:
+        return park(message, self.path)
 
     def accepted(self, queue: int | None, left: list[SimMessage], count: int) -> None:
-        """The first `count` of what is left have been accepted."""
-        for letter in left[:count]:
-            self.world.watch.told(letter, SendOutcome.ACCEPTED)
+        """Record that the first `count` of `left` were accepted."""
+        for message in left[:count]:
+            self.world.watch.told(message, SendOutcome.ACCEPTED)
         del left[:count]
         self.engine.accepted(self.path, queue, count)
 
-    def attempt(self, target: Any, letters: list[SimMessage], timeout: float) -> Any:
-        """One attempt on the wire; its failure, or None."""
+    def attempt(self, target: Any, messages: list[SimMessage], timeout: float) -> Any:
+        """Make one attempt over the network; return its failure, or None."""
         world, engine, watch = self.world, self.engine, self.world.watch
         primary = target is self.destination
         diverting = primary and engine.machine.entity(self.path, at=self.clock.now).diverting
-        watch.attempted(self.who, target.name, letters[0].body, diverting=diverting)
+        watch.attempted(self.who, target.name, messages[0].body, diverting=diverting)
         condition = target.met(world.random)
         hidden = hidden_for(world.random, condition) if condition is not None else 0.0
         if hidden and not primary:
-            watch.hidden(target.index, letters)
+            watch.hidden(target.index, messages)
         failure, _ = yield from world.network.request(
-            target, condition, timeout, partial(target.take, letters, hidden), partial(watch.unheard, letters)
+            target, condition, timeout, partial(target.take, messages, hidden), partial(watch.unanswered, messages)
         )
         if watch.trace is not None:
-            watch.say(
-                f"{engine.name} sent {letters[0].body}+{len(letters) - 1} to {target.name}: {failure or 'accepted'}"
+            watch.log(
+                f"{engine.name} sent {messages[0].body}+{len(messages) - 1} to {target.name}: {failure or 'accepted'}"
             )
         watch.answered(self.who, target.name, failure)
         if primary:
@@ -149,8 +144,8 @@ class SimSender:
 
     # -- looked at ---------------------------------------------------------------------------------------------------
 
-    def _look_at_wait(self, diverting: bool, now: float) -> None:
-        """A busy backlog queue: another is tried before anyone waits (SPEC.md section 5)."""
+    def _check_wait(self, diverting: bool, now: float) -> None:
+        """Check that another queue is tried before a wait for a busy one (SPEC.md section 5)."""
         if not diverting:
             return
         resting = {route.queue for route, until in self.memory.busy.items() if until > now}
@@ -160,10 +155,10 @@ class SimSender:
                 "another queue first", f"{self.engine.name} waits while {free} are in, {resting} rest"
             )
 
-    def _look_at_time(self, began: float, timeout: float | None) -> None:
-        """No call is longer than its time: one `send_timeout` at the primary and two at the backlog, or its own."""
+    def _check_time(self, began: float, timeout: float | None) -> None:
+        """Check the call's duration: its own limit, or one `send_timeout` at the primary and two at the backlog."""
         policy = self.world.plan.policy
         longest = 3 * policy.send_timeout if timeout is None else timeout
         took = self.clock.now - began
-        if took > longest + CLOSE:
+        if took > longest + TOLERANCE:
             self.world.watch.fail("call's time", f"{self.engine.name}: a call took {took:.3f} s of {longest:g} s")

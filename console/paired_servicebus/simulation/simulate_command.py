@@ -1,5 +1,6 @@
-"""What `paired simulate` prints: sentences for people, or one JSON object for programs; exit status 1 when a rule was
-broken or a planted bug got away.
+"""The output of `paired simulate`: sentences, or one JSON object.
+
+Exit status 1: a rule was broken, or a planted bug was not caught.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any, Final
 
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.model.entity_state import TABLE, State
-from paired_servicebus.simulation.campaign import SHOWN, Totals, catch_all, run_many
+from paired_servicebus.simulation.campaign import MAX_SHOWN, Totals, catch_all, run_many
 from paired_servicebus.simulation.planted_bugs import BUGS, WITHIN
 from paired_servicebus.simulation.world import RunResult, run_seed
 
@@ -19,13 +20,13 @@ PROCESSES: Final = 2
 
 
 def run_simulation(*, seeds: int, seed: int | None, json_line: bool) -> int:
-    """Run the seeds 1 to `seeds` and all planted bugs; or `seed` alone, with its trace when a rule is broken.
+    """Run the seeds 1 to `seeds` and all planted bugs; or only `seed`, with its trace if a rule is broken.
 
     Raises:
         ConfigurationError: fewer than one seed.
     """
     if seed is not None:
-        return _one(seed, json_line=json_line)
+        return _run_one(seed, json_line=json_line)
     if seeds < 1:
         raise ConfigurationError(f"--seeds is {seeds}; it must be 1 at least")
     processes = min(PROCESSES, os.cpu_count() or 1)
@@ -35,8 +36,8 @@ def run_simulation(*, seeds: int, seed: int | None, json_line: bool) -> int:
     return 1 if totals.failing or caught < len(BUGS) else 0
 
 
-def _one(seed: int, *, json_line: bool) -> int:
-    """The trace goes to standard error, so that the object stays alone on standard output."""
+def _run_one(seed: int, *, json_line: bool) -> int:
+    """Run one seed; its trace goes to standard error, so that standard output has only the object."""
     result = run_seed(seed, traced=True)
     if result.broken:
         sys.stderr.write("\n".join(result.trace) + "\n")
@@ -55,7 +56,7 @@ def _object(totals: Totals, caught: int) -> dict[str, Any]:
         "lost": totals.lost,
         "unexpected": totals.unexpected,
         "stuck": totals.stuck,
-        "failing_seeds": [seed for seed, _ in totals.failing[:SHOWN]],
+        "failing_seeds": [seed for seed, _ in totals.failing[:MAX_SHOWN]],
         "planted_bugs": {"total": len(BUGS), "caught": caught},
         "states_reached": _states(totals.reached),
         "transitions_reached": len(totals.reached),
@@ -64,7 +65,7 @@ def _object(totals: Totals, caught: int) -> dict[str, Any]:
 
 
 def _states(reached: set[tuple[str, str]]) -> int:
-    """Every state is left by a line of the table that was reached, or entered by one."""
+    """Return whether every state was left or entered by a reached line of the table."""
     left = {state for state, _ in reached}
     entered = {str(now) for (was, trigger), now in TABLE.items() if (str(was), trigger.name) in reached}
     return len((left | entered) & {str(state) for state in State})
@@ -80,7 +81,7 @@ def _sentences(totals: Totals, caught: int) -> str:
         f"{len(totals.reached)} of {len(TABLE)}",
         f"planted bugs caught within {WITHIN} seeds: {caught} of {len(BUGS)}",
     ]
-    lines += [f"seed {seed} {text}" for seed, text in totals.failing[:SHOWN]]
+    lines += [f"seed {seed} {text}" for seed, text in totals.failing[:MAX_SHOWN]]
     if totals.failing:
         first = totals.failing[0][0]
         lines.append(f"{len(totals.failing)} seeds broke a rule; paired simulate --seed {first} replays the first")

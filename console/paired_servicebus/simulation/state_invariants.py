@@ -1,6 +1,4 @@
-"""The rules of SPEC.md section 6, looked at from outside: what an engine's machine announces is held against what the
-World's primary really answered.
-"""
+"""The rules of SPEC.md section 6, checked from outside: an engine's announcements against the World's real answers."""
 
 from __future__ import annotations
 
@@ -10,39 +8,37 @@ from paired_servicebus.core.failover.inactivity import QUIET_AFTER
 from paired_servicebus.core.model.entity_state import DIVERTING, State
 from paired_servicebus.core.model.pairing_events import StateChanged
 from paired_servicebus.core.model.verdict import VERDICTS, FailureKind, Verdict
-from paired_servicebus.simulation.invariants import CLOSE, InvariantChecker
+from paired_servicebus.simulation.invariants import TOLERANCE, InvariantChecker
 
 
 @dataclass(slots=True)
 class SeenEntity:
-    """One entity of one engine, from outside."""
+    """One entity of one engine, seen from outside."""
 
     state: State = State.UNKNOWN
     since: float = 0.0
     failure: FailureKind | None = None
-    """The latest answer to a send, None: accepted or none yet."""
+    """The latest answer to a send; None: accepted, or none yet."""
     heard: float | None = None
-    """When the latest send or ping of this engine ended; None: none has."""
+    """End of the engine's latest send or ping; None: none yet."""
     ping_due: float | None = None
-    """When the next ping has to leave."""
+    """Time at which the next ping must leave."""
     ping_began: float | None = None
-    """When the one under way left."""
+    """Start of the ping under way."""
     pings_rest_until: float = 0.0
-    """After a throttled one, whatever a person does meanwhile."""
+    """Time before which no ping may leave after a throttled one, whatever operators order."""
     good_pings: int = 0
-    """Accepted in a row."""
 
 
 @dataclass(slots=True)
 class StateInvariantChecker:
-    """Looks after the entities of one engine, from one boot to its end."""
+    """The checker of one engine's entities during one boot."""
 
     engine: str
     watch: InvariantChecker
     seen: dict[str, SeenEntity] = field(default_factory=dict)
 
     def of(self, path: str) -> SeenEntity:
-        """What is known of an entity."""
         key = path.casefold()
         found = self.seen.get(key)
         if found is None:
@@ -50,13 +46,13 @@ class StateInvariantChecker:
         return found
 
     def send_answered(self, path: str, at: float, failure: FailureKind | None) -> None:
-        """The primary answered a send, or did not."""
+        """Record the result of a send at the primary."""
         seen = self.of(path)
-        self._not_quiet_for_long(seen, path, at)
+        self._check_not_silent(seen, path, at)
         seen.failure, seen.heard = failure, at
 
     def changed(self, change: StateChanged) -> None:
-        """The machine says that an entity changed."""
+        """Check a change of state announced by the machine."""
         seen, now = self.of(change.entity), State(change.now)
         if not change.by:
             self._by_itself(seen, now, change)
@@ -66,7 +62,7 @@ class StateInvariantChecker:
             seen.ping_due = max(change.at + self.watch.plan.policy.ping_primary_interval, seen.pings_rest_until)
             seen.ping_began, seen.good_pings = None, 0
         elif now not in DIVERTING:
-            self._on_time(seen, change.entity, change.at)
+            self._check_ping_time(seen, change.entity, change.at)
             seen.ping_due = seen.ping_began = None
         seen.state, seen.since = now, change.at
 
@@ -82,12 +78,12 @@ class StateInvariantChecker:
             self._fell_quiet(seen, what, change.at)
         elif now is State.FAILED_OVER:
             late = change.at - seen.since - policy.failover_interval
-            if seen.state is not State.SUSPECT or abs(late) > CLOSE:
+            if seen.state is not State.SUSPECT or abs(late) > TOLERANCE:
                 fail("failover interval", f"{what}, {late:+.3f} s from when the interval ended")
         elif seen.state is State.FAILED_OVER:
             if seen.good_pings < policy.failback_pings:
                 fail("failback", f"{what} after {seen.good_pings} accepted pings of {policy.failback_pings}")
-            if change.at - seen.since < policy.cool_down - CLOSE:
+            if change.at - seen.since < policy.cool_down - TOLERANCE:
                 fail("failback", f"{what} before the cool-down of {policy.cool_down:g} s")
         elif seen.failure is not None:
             fail("healthy by a send", f"{what} after {seen.failure}")
@@ -96,35 +92,36 @@ class StateInvariantChecker:
 
     @staticmethod
     def _quiet_at(seen: SeenEntity) -> float | None:
-        """When it may be called healthy no longer; None: it is not."""
+        """Return when it may no longer be called healthy; None: it is not."""
         return max((seen.heard or 0.0) + QUIET_AFTER, seen.since) if seen.state is State.HEALTHY else None
 
     def _fell_quiet(self, seen: SeenEntity, what: str, at: float) -> None:
         due = self._quiet_at(seen)
-        if due is None or abs(at - due) > CLOSE:
+        if due is None or abs(at - due) > TOLERANCE:
             self.watch.fail("quiet", f"{what}, {at - (due or 0.0):+.3f} s from when it had been quiet for long enough")
 
-    def _not_quiet_for_long(self, seen: SeenEntity, path: str, at: float) -> None:
+    def _check_not_silent(self, seen: SeenEntity, path: str, at: float) -> None:
         due = self._quiet_at(seen)
-        if due is not None and due < at - CLOSE:
+        if due is not None and due < at - TOLERANCE:
             self.watch.fail("quiet", f"{self.engine}: {path} is healthy though quiet for {at - due:.3f} s too long")
 
     # -- pings ------------------------------------------------------------------------------------------------------
 
     def ping_leaves(self, path: str, at: float) -> None:
-        """One an interval, the first an interval after failover, none while sends go to the primary."""
+        """Check a ping's time: the first one interval after failover, then one an interval, none while sends use the
+        primary."""
         seen = self.of(path)
         what = f"{self.engine}: {path} is {seen.state}"
         if seen.state not in DIVERTING:
             self.watch.fail("ping", f"{what} and is pinged")
         elif seen.ping_began is not None:
             self.watch.fail("ping", f"{what} and two pings are under way")
-        elif seen.ping_due is None or abs(at - seen.ping_due) > CLOSE:
+        elif seen.ping_due is None or abs(at - seen.ping_due) > TOLERANCE:
             self.watch.fail("ping", f"{what} and is pinged {at - (seen.ping_due or 0):+.3f} s from when it was due")
         seen.ping_due, seen.ping_began = None, at
 
     def ping_answered(self, path: str, began: float, at: float, failure: FailureKind | None) -> None:
-        """An answer that a failback has overtaken says nothing of what is under way now."""
+        """Record a ping's answer; ignore one that a failback has overtaken."""
         seen = self.of(path)
         if seen.ping_began != began:
             return
@@ -136,12 +133,12 @@ class StateInvariantChecker:
         seen.heard = at
         seen.ping_due = max(began + policy.ping_primary_interval, at + rest)
 
-    def _on_time(self, seen: SeenEntity, path: str, at: float) -> None:
-        if seen.ping_due is not None and seen.ping_due < at - CLOSE:
+    def _check_ping_time(self, seen: SeenEntity, path: str, at: float) -> None:
+        if seen.ping_due is not None and seen.ping_due < at - TOLERANCE:
             self.watch.fail("ping", f"{self.engine}: {path} was to be pinged {at - seen.ping_due:.3f} s ago")
 
-    def all_on_time(self, at: float) -> None:
-        """At the end of a boot: no ping is overdue, and nothing is called healthy that has long been quiet."""
+    def check_end(self, at: float) -> None:
+        """Check at the end of a boot that no ping is overdue, and no silent entity is called healthy."""
         for path, seen in self.seen.items():
-            self._on_time(seen, path, at)
-            self._not_quiet_for_long(seen, path, at)
+            self._check_ping_time(seen, path, at)
+            self._check_not_silent(seen, path, at)

@@ -1,8 +1,7 @@
-"""Virtual time: a heap of what happens when, and processes that wait for it.
+"""Virtual time: a heap of scheduled calls, and processes that wait for them.
 
-A process is a generator. It arranges its own awakenings (as many as it likes) and yields once; the first of them
-resumes it and the others have become stale. What belongs to an engine dies with it. An event is one thing taken off
-the heap that did something.
+A process is a generator. It schedules any number of wake-ups and yields once; the first resumes it, and the others are
+then stale. An engine's processes die with it. An event is one entry of the heap that had an effect.
 """
 
 from __future__ import annotations
@@ -12,11 +11,11 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 Steps = Generator[None, Any, Any]
-"""A process's body; `yield` waits, and gives what it was woken with."""
+"""A process's body; `yield` waits, and returns the wake-up's value."""
 
 
 class SimProcess:
-    """A running generator; `turn` counts its waits, so that only the first awakening of each counts."""
+    """A running generator; `turn` counts its waits, so that only the first wake-up of each counts."""
 
     __slots__ = ("alive", "owner", "steps", "turn")
 
@@ -28,7 +27,7 @@ class SimProcess:
 
 
 class VirtualClock:
-    """Runs what was arranged, in the order of time, and of arrangement where times are equal."""
+    """The scheduler: calls in order of time, then of scheduling."""
 
     def __init__(self, began: float) -> None:
         self.now = began
@@ -38,12 +37,12 @@ class VirtualClock:
         self._order = 0
 
     def at(self, when: float, action: Callable[..., object], *arguments: Any) -> None:
-        """Call `action` at `when`; at once when that has passed."""
+        """Call `action` at `when`; immediately if that has passed."""
         self._order += 1
         heapq.heappush(self._heap, (when if when > self.now else self.now, self._order, action, arguments))
 
     def run(self, until: float) -> None:
-        """Everything up to and including `until`."""
+        """Run all calls up to and including `until`."""
         heap, pop = self._heap, heapq.heappop
         while heap and heap[0][0] <= until:
             self.now, _, action, arguments = pop(heap)
@@ -54,14 +53,14 @@ class VirtualClock:
     # -- processes ----------------------------------------------------------------------------------------------
 
     def start(self, steps: Steps, owner: dict[SimProcess, None]) -> SimProcess:
-        """Run a process to its first wait; it is in `owner` as long as it lives."""
+        """Run a process to its first wait; it is in `owner` while it lives."""
         process = SimProcess(steps, owner)
         owner[process] = None
         self._step(process, None)
         return process
 
     def wake(self, when: float, process: SimProcess, turn: int, value: object = None) -> None:
-        """Resume `process` at `when` with `value`, unless something else has ended the wait of `turn`."""
+        """Resume `process` at `when` with `value`, unless the wait of `turn` has ended."""
         self.at(when, self._wake, process, turn, value)
 
     def sleep(self, until: float) -> Steps:
@@ -89,7 +88,7 @@ class VirtualClock:
 
 
 def kill(owner: dict[SimProcess, None]) -> None:
-    """End every process of an owner where it stands; what it put on the wire stays there."""
+    """End every process of an owner; its requests on the way still arrive."""
     for process in owner:
         process.alive = False
     owner.clear()

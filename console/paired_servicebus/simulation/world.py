@@ -1,4 +1,4 @@
-"""One run: a plan laid out in virtual time, then heal, quiet and the balance."""
+"""One run: a plan in virtual time, then recovery, quiet and the balance."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paired_servicebus.simulation.network import Network
 from paired_servicebus.simulation.plan_generator import draw_plan
 from paired_servicebus.simulation.run_plan import InjectedFault, OperatorAct, Plan, PlannedCall, Stranger
 from paired_servicebus.simulation.sim_engine import CountingMachine, Reached, SimEngine
-from paired_servicebus.simulation.sim_messages import BEGAN, SimMessage, draw_letter
+from paired_servicebus.simulation.sim_messages import BEGAN, SimMessage, draw_message
 from paired_servicebus.simulation.sim_namespaces import SimBacklogQueue, SimDestination
 from paired_servicebus.simulation.sim_pump import SimPump
 from paired_servicebus.simulation.sim_sender import SimSender
@@ -22,7 +22,7 @@ from paired_servicebus.simulation.virtual_clock import VirtualClock
 
 @dataclass(frozen=True, slots=True)
 class WorldParts:
-    """What a World is built of: the rules as shipped and the World's adapters. A planted bug replaces one."""
+    """The parts of a World: the shipped rules and the World's adapters. A planted bug replaces one."""
 
     pairing: type[CountingMachine] = CountingMachine
     engine: type[SimEngine] = SimEngine
@@ -35,7 +35,7 @@ AS_SHIPPED = WorldParts()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """What came of one run."""
+    """The result of one run."""
 
     seed: int
     events: int
@@ -43,16 +43,16 @@ class RunResult:
     stuck: int
     broken: tuple[BrokenInvariant, ...]
     reached: frozenset[tuple[str, str]]
-    """States and triggers of the table that came about."""
+    """States and triggers of the table that occurred."""
     trace: tuple[str, ...] = ()
 
 
 class World:
-    """Everything of one run, and its order of events.
+    """One run, with its parts and its schedule.
 
     Args:
-        plan: what happens.
-        seed: draws what the plan leaves open: the network's times, shares of faults, the machine's draws.
+        plan: the events.
+        seed: for everything that the plan leaves open: network times, shares of faults, the machine's random choices.
     """
 
     def __init__(self, plan: Plan, seed: int, *, parts: WorldParts = AS_SHIPPED, traced: bool = False) -> None:
@@ -77,7 +77,7 @@ class World:
         ]
         self.engines = [parts.engine(self, index, syphon=syphon) for index, syphon in enumerate(plan.syphons)]
         self._letters = 0
-        self._to_come_back: list[tuple[SimEngine, str, int]] = []
+        self._expected_failbacks: list[tuple[SimEngine, str, int]] = []
 
     def _lock_ended(self, index: int):  # type: ignore[no-untyped-def]
         return lambda held: self.watch.lock_ended(index, held)
@@ -85,13 +85,12 @@ class World:
     # -- a run ------------------------------------------------------------------------------------------------------
 
     def run(self) -> RunResult:
-        """From the beginning to the balance."""
         self._lay_out()
         self.clock.run(BEGAN + self.plan.ends_at)
         stuck = self.watch.stuck(self.queues)
         for engine in self.engines:
-            engine.state_watch.all_on_time(self.clock.now)
-            self._look_at_end(engine)
+            engine.state_watch.check_end(self.clock.now)
+            self._check_end(engine)
         ledger = self.watch.balance(self.queues)
         return RunResult(
             seed=self.seed,
@@ -121,31 +120,31 @@ class World:
         for stranger in plan.strangers:
             at(BEGAN + stranger[0], self._stranger, stranger)
         at(BEGAN + plan.heals_at, self._heal)
-        at(BEGAN + plan.heals_at + plan.back_within, self._look_who_is_back)
+        at(BEGAN + plan.heals_at + plan.back_within, self._check_failbacks)
 
     def _call(self, call: PlannedCall) -> None:
         engine = self.engines[call.engine]
         if not engine.alive:
             return
         sessions = self.destinations[call.path.casefold()].plan.sessions
-        letters = [self._letter(call.path, sessions) for _ in range(call.messages)]
-        self.watch.offered(letters)
-        self.clock.start(self.parts.sending(engine, call.sender, call.path).call(call, letters), engine.processes)
+        messages = [self._letter(call.path, sessions) for _ in range(call.messages)]
+        self.watch.offered(messages)
+        self.clock.start(self.parts.sending(engine, call.sender, call.path).call(call, messages), engine.processes)
 
     def _letter(self, path: str, sessions: int) -> SimMessage:
         self._letters += 1
-        return draw_letter(self.random, self._letters, path, sessions, self.clock.now)
+        return draw_message(self.random, self._letters, path, sessions, self.clock.now)
 
     def _stranger(self, stranger: Stranger) -> None:
-        """Somebody else's message in a backlog queue: accepted, so it counts."""
+        """Put a foreign message into a backlog queue; if accepted, it counts."""
         self._letters += 1
         body = f"x{self._letters}"
         path = "" if stranger.malformed else "nowhere"
-        letter = SimMessage(body, body, path, path, self._letters)
-        letter.properties = {"x-ms-path": path} if path else {"x-ms-path": 7}
-        if self.queues[stranger.queue].take([letter]) is None:
-            self.watch.offered([letter])
-            self.watch.told(letter, SendOutcome.ACCEPTED)
+        message = SimMessage(body, body, path, path, self._letters)
+        message.properties = {"x-ms-path": path} if path else {"x-ms-path": 7}
+        if self.queues[stranger.queue].take([message]) is None:
+            self.watch.offered([message])
+            self.watch.told(message, SendOutcome.ACCEPTED)
 
     # -- faults -----------------------------------------------------------------------------------------------------
 
@@ -155,12 +154,12 @@ class World:
         ]
 
     def _begin(self, fault: InjectedFault) -> None:
-        self.watch.say(f"{fault.condition.name} begins at {fault.targets}, share {fault.share}")
+        self.watch.log(f"{fault.condition.name} begins at {fault.targets}, share {fault.share}")
         for target in self._targets(fault):
             target.begin(fault)
 
     def _end(self, fault: InjectedFault) -> None:
-        self.watch.say(f"{fault.condition.name} ends at {fault.targets}")
+        self.watch.log(f"{fault.condition.name} ends at {fault.targets}")
         for target in self._targets(fault):
             target.end(fault)
 
@@ -172,8 +171,8 @@ class World:
     # -- afterwards -------------------------------------------------------------------------------------------------
 
     def _heal(self) -> None:
-        """Operators let everything go; who is failed over now has to come back in the stated time."""
-        self.watch.say("everything has healed")
+        """Undo every operator's act; entities failed over now must fail back in the stated time."""
+        self.watch.log("everything has healed")
         for index, engine in enumerate(self.engines):
             for entity in engine.machine.entities():
                 if entity.state in (State.FORCED, State.PINNED):
@@ -182,12 +181,12 @@ class World:
                 engine.operate(OperatorAct(self.clock.now, index, "resume"))
             for entity in engine.machine.entities():
                 if entity.state is State.FAILED_OVER:
-                    self._to_come_back.append((engine, entity.path, entity.failbacks))
+                    self._expected_failbacks.append((engine, entity.path, entity.failbacks))
 
-    def _look_who_is_back(self) -> None:
-        """Each in the stated time after its entity healed; and nothing that is full has healed."""
+    def _check_failbacks(self) -> None:
+        """Check that each entity failed back in the stated time after its recovery; a full entity has not recovered."""
         now, within = self.clock.now, self.plan.back_within
-        waiting, self._to_come_back = self._to_come_back, []
+        waiting, self._expected_failbacks = self._expected_failbacks, []
         later: list[float] = []
         for engine, path, failbacks in waiting:
             entity = engine.machine.entity(path, at=now)
@@ -195,14 +194,14 @@ class World:
             if entity.failbacks != failbacks:
                 continue
             if due > now:
-                self._to_come_back.append((engine, path, failbacks))
+                self._expected_failbacks.append((engine, path, failbacks))
                 later.append(due)
             else:
                 self.watch.fail("back in time", f"{engine.name}: {path} is {entity.state} {within:g} s after it healed")
         if later:
-            self.clock.at(min(later), self._look_who_is_back)
+            self.clock.at(min(later), self._check_failbacks)
 
-    def _look_at_end(self, engine: SimEngine) -> None:
+    def _check_end(self, engine: SimEngine) -> None:
         for entity in engine.machine.entities():
             if entity.state not in (State.HEALTHY, State.UNKNOWN):
                 self.watch.fail("healthy in the end", f"{engine.name}: {entity.path} is {entity.state}")

@@ -1,4 +1,4 @@
-"""The verbs of the command line that come in kinds: orders, what Spark does, measurements; paired_servicebus.cli has the rest.
+"""Groups of verbs of the command line: engine commands, Spark, measurements; paired_servicebus.cli has the rest.
 
-A verb reads the command line and hands over: what it does is done elsewhere, and imported when it is asked for.
+A verb parses the command line and calls an implementation, imported on demand.
 """

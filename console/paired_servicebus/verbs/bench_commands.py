@@ -1,6 +1,6 @@
-"""The verbs that measure: `paired bench NAME`. Each reads its plan from the command line; paired_servicebus.bench does the rest.
+"""The verbs of `paired bench NAME`. Each parses its plan from the command line and calls paired_servicebus.bench.
 
-Importing this is cheap: what measures is imported when it is asked for.
+Importing this module is cheap: it imports the benchmarks on demand.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ bench = App(name="bench", help="The project's own measurements, on this machine.
 
 @bench.command(name="sandbox")
 def bench_sandbox(*, plan: SandboxPlan = SandboxPlan(), json: JsonLine = False) -> int:
-    """What the sandbox takes in, moves, holds, costs idle, and how long others wait in a flood."""
+    """Measure the sandbox: throughput, memory, idle cost, and other clients' waits in a flood."""
     from paired_servicebus.bench.bench_command import run_bench_sandbox  # with the SDK and the sandbox behind it
 
     return run_bench_sandbox(plan, json_line=json)
@@ -41,7 +41,7 @@ def bench_sandbox(*, plan: SandboxPlan = SandboxPlan(), json: JsonLine = False) 
 
 @bench.command(name="syphon")
 def bench_syphon(*, plan: SyphonPlan = SyphonPlan(), config: Elsewhere = None, json: JsonLine = False) -> int:
-    """How fast a backlog is moved, beside two loops on the SDK and a plain copy on our AMQP."""
+    """Measure how fast a backlog is moved, beside two loops on the SDK and a plain copy on our AMQP."""
     from paired_servicebus.bench.bench_command import run_bench_syphon  # with the SDK and the sandbox behind it
 
     return run_bench_syphon(plan, _pairing(config), json_line=json)
@@ -49,7 +49,7 @@ def bench_syphon(*, plan: SyphonPlan = SyphonPlan(), config: Elsewhere = None, j
 
 @bench.command(name="send")
 def bench_send(*, plan: SendPlan = SendPlan(), config: Elsewhere = None, json: JsonLine = False) -> int:
-    """What a healthy send costs under a pairing, beside the plain SDK."""
+    """Measure the cost of a healthy send under a pairing, beside the plain SDK."""
     from paired_servicebus.bench.bench_command import run_bench_send  # with the SDK and the sandbox behind it
 
     return run_bench_send(plan, _pairing(config), json_line=json)
@@ -57,7 +57,7 @@ def bench_send(*, plan: SendPlan = SendPlan(), config: Elsewhere = None, json: J
 
 @bench.command(name="drain")
 def bench_drain(*, plan: DrainPlan = DrainPlan(), json: JsonLine = False) -> int:
-    """How a drain grows with its tasks, where a namespace takes its time to answer; needs Spark."""
+    """Measure how a drain grows with its tasks over a slow namespace; needs Spark."""
     from paired_servicebus.bench.bench_command import run_bench_drain  # with the SDK and the sandbox behind it
 
     return run_bench_drain(plan, json_line=json)
@@ -65,7 +65,7 @@ def bench_drain(*, plan: DrainPlan = DrainPlan(), json: JsonLine = False) -> int
 
 @bench.command(name="engine")
 def bench_engine(*, plan: EnginePlan = EnginePlan(), json: JsonLine = False) -> int:
-    """What consoles cost the engine: lateness of pings and times of sends with none, one and five."""
+    """Measure the cost of consoles for the engine: lateness of pings and times of sends with none, one and five."""
     from paired_servicebus.bench.bench_command import run_bench_engine  # with the SDK and the sandbox behind it
 
     return run_bench_engine(plan, json_line=json)
@@ -73,7 +73,7 @@ def bench_engine(*, plan: EnginePlan = EnginePlan(), json: JsonLine = False) -> 
 
 @bench.command(name="console")
 def bench_console(*, plan: ScreenPlan = ScreenPlan(), json: JsonLine = False) -> int:
-    """How fast the dashboard opens and answers keys over an engine with many entities, on a pseudo-terminal."""
+    """Measure how fast the dashboard opens and answers keys over an engine with many entities, on a pseudo-terminal."""
     from paired_servicebus.bench.bench_command import run_bench_console  # with the SDK behind it
 
     return run_bench_console(plan, json_line=json)
@@ -81,7 +81,8 @@ def bench_console(*, plan: ScreenPlan = ScreenPlan(), json: JsonLine = False) ->
 
 @bench.command(name="pipeline")
 def bench_pipeline(*, plan: PipelinePlan = PipelinePlan(), json: JsonLine = False) -> int:
-    """How fast Spark makes a journal into tables, in two sizes and on a cluster, and how far behind it follows one."""
+    """Measure how fast Spark makes a journal into tables, in two sizes and on a cluster, and its lag behind a live
+    one."""
     from paired_servicebus.bench.bench_command import run_bench_pipeline  # with the SDK and the sandbox behind it
 
     return run_bench_pipeline(plan, json_line=json)
@@ -89,12 +90,12 @@ def bench_pipeline(*, plan: PipelinePlan = PipelinePlan(), json: JsonLine = Fals
 
 @bench.command(name="failover")
 def bench_failover(*, plan: FailoverPlan = FailoverPlan(), json: JsonLine = False) -> int:
-    """How long a send waits at a failover with failover_interval 0, and at the failback."""
+    """Measure how long a send waits at a failover with failover_interval 0, and at the failback."""
     from paired_servicebus.bench.bench_command import run_bench_failover  # with the SDK and the sandbox behind it
 
     return run_bench_failover(plan, json_line=json)
 
 
 def _pairing(config: Path | None) -> PairingConfig | None:
-    """The pairing.toml that was named; none is looked for."""
+    """Load the named pairing.toml; None without a name."""
     return None if config is None else load_config(find_config(config))

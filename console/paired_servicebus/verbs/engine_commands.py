@@ -1,15 +1,15 @@
-"""The verbs that act: each is an order of paired_servicebus.core.operator.action_table to one engine of this machine, or to several.
+"""The verbs that command engines of this machine; each is a row of paired_servicebus.core.operator.actions.
 
-A dangerous one needs `--yes NAME` in place of typing the name on the screen; without it nothing is done, and what
-would be is said. Whether it may be done is the engine's guard's to say, here as everywhere.
+A dangerous one needs `--yes NAME` in place of the confirmation on the screen. Without it the verb only prints a
+preview. The engine's guard decides whether the command is permitted.
 
-Exit status: 0 done, 2 if an engine refused it, failed at it, or was not asked.
+Exit status: 0 done; 2 if an engine refused, failed, or was not asked.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
@@ -24,8 +24,8 @@ from paired_servicebus.core.errors import (
     EngineNotRunningError,
 )
 from paired_servicebus.core.model.snapshot import Snapshot, UnusedQueue
-from paired_servicebus.core.operator import action_table
-from paired_servicebus.core.operator.action_table import Action, Scope
+from paired_servicebus.core.operator import actions
+from paired_servicebus.core.operator.actions import Action, Scope
 from paired_servicebus.core.text.time_format import clock, day_and_clock
 from paired_servicebus.engine.control.control_client import ControlClient, user_name
 from paired_servicebus.engine.control.discovery import (
@@ -42,10 +42,16 @@ from paired_servicebus.verbs.parameters import Consent, EngineSelection, Why
 
 ALL: Final = "all"
 DOWN_TIMEOUT: Final = 90.0
-"""Seconds that an engine has to end in order: sends in hand, pumps, links."""
+"""Seconds that an engine has to end cleanly: sends in flight, pumps, links."""
 
+OWN_VERBS: Final = ("cleanup", "down", "drain")
+"""Verbs that are not derived from the table, beside those of two words."""
+
+Verb = Callable[..., int]
 Entity = Annotated[str, Parameter(help="Entities, by path.")]
 Matching = Annotated[str | None, Parameter(help="All entities whose path has this in it, instead of names.")]
+
+Queue = Annotated[str, Parameter(help="Backlog queues, by index; unused ones also by path.")]
 
 
 @Parameter(name="*")
@@ -61,7 +67,7 @@ class SyphonPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandRequest:
-    """What the command line asks for, before an engine's snapshot says what it comes to there."""
+    """A command as given on the command line, before an engine's snapshot resolves its targets."""
 
     verb: str
     consent: Consent
@@ -69,21 +75,21 @@ class CommandRequest:
     targets: tuple[str, ...] = ()
     matching: str | None = None
     confirmed: bool = False
-    """Whether the command line states what the act has a person confirm."""
+    """Whether the command line contains the operator's confirmation."""
 
     @property
     def typed(self) -> str:
-        """What would be typed on the screen."""
+        """The text that the screen would require."""
         confirmed = self.action.confirms if self.confirmed else ""
         return f"{self.consent.yes or ''} {confirmed}".strip()
 
     @property
     def action(self) -> Action:
-        """The row of the table."""
-        return action_table.BY_ID[self.verb]
+        """The command's row of the table."""
+        return actions.BY_ID[self.verb]
 
     def aimed(self, snapshot: Snapshot) -> tuple[str, ...]:
-        """The targets as this engine names them. Raises ConfigurationError: none of its entities match."""
+        """Return the targets by this engine's names. Raises ConfigurationError: none of its entities match."""
         if self.matching is not None:
             part = self.matching.casefold()
             found = tuple(one.path for one in snapshot.entities if part in one.path.casefold())
@@ -92,11 +98,11 @@ class CommandRequest:
                     f"none of its {len(snapshot.entities)} entities has {self.matching!r} in its path"
                 )
             return found
-        return tuple(_named(snapshot, self.scope, target) for target in self.targets)
+        return tuple(_resolve(snapshot, self.scope, target) for target in self.targets)
 
 
-def _named(snapshot: Snapshot, scope: Scope, target: str) -> str:
-    """A queue may be called by its bare index, or as screens write it."""
+def _resolve(snapshot: Snapshot, scope: Scope, target: str) -> str:
+    """Resolve a target; a queue may have its bare index or the screen's form."""
     bare = target.removeprefix("backlog/")
     if scope is Scope.QUEUE:
         return bare
@@ -106,36 +112,6 @@ def _named(snapshot: Snapshot, scope: Scope, target: str) -> str:
 
 
 # -- the verbs -------------------------------------------------------------------------------------------------------
-
-
-def failover(
-    *entities: Entity,
-    matching: Matching = None,
-    consent: Consent = Consent(),
-    engines: EngineSelection = EngineSelection(),
-) -> int:
-    """Send to the backlog until released; dangerous. It diverts the asked engine's own senders, and none elsewhere."""
-    return _order(_of_entities("force", entities, matching, consent), engines)
-
-
-def pin(
-    *entities: Entity,
-    matching: Matching = None,
-    consent: Consent = Consent(),
-    engines: EngineSelection = EngineSelection(),
-) -> int:
-    """Send to the primary whatever fails; dangerous. It pins the asked engine's own senders, and none elsewhere."""
-    return _order(_of_entities("pin", entities, matching, consent), engines)
-
-
-def release(
-    *entities: Entity,
-    matching: Matching = None,
-    consent: Consent = Consent(),
-    engines: EngineSelection = EngineSelection(),
-) -> int:
-    """Give entities back to the rules; dangerous. It reaches the asked engine's own senders, and none elsewhere."""
-    return _order(_of_entities("release", entities, matching, consent), engines)
 
 
 def cleanup(
@@ -156,29 +132,6 @@ def cleanup(
         verb="clean-up", scope=Scope.UNUSED, targets=queues, consent=consent, confirmed=no_other_host_uses_it
     )
     return _order(wish, engines)
-
-
-def redrive(
-    *queues: Annotated[str, Parameter(help="Backlog queues, by index.")],
-    consent: Consent = Consent(),
-    engines: EngineSelection = EngineSelection(),
-) -> int:
-    """Put the dead letters of backlog queues back to work; dangerous."""
-    return _order(CommandRequest(verb="redrive", scope=Scope.QUEUE, targets=queues, consent=consent), engines)
-
-
-def move_stranded(
-    *queues: Annotated[str, Parameter(help="Unused backlog queues, by path or index.")],
-    consent: Consent = Consent(),
-    engines: EngineSelection = EngineSelection(),
-) -> int:
-    """Move what lies in unused backlog queues to where it belongs; dangerous."""
-    return _order(CommandRequest(verb="move-stranded", scope=Scope.UNUSED, targets=queues, consent=consent), engines)
-
-
-def end_drain(*, why: Why = "", engines: EngineSelection = EngineSelection()) -> int:
-    """Have the drain of a pairing settle what it has in hand, and end."""
-    return _order(CommandRequest(verb="end-drain", consent=Consent(why=why)), engines)
 
 
 syphon = App(name="syphon", help="Pause and resume the syphon: all of it, one queue, one destination.")
@@ -210,18 +163,61 @@ def off(*, consent: Consent = Consent(), engines: EngineSelection = EngineSelect
 
 
 def down(*, engines: EngineSelection = EngineSelection()) -> int:
-    """End the engine in order: sends in hand finish, locks are released, the last audit line is written."""
+    """End the engine cleanly: sends in flight finish, locks are released, the last audit line is written."""
     return max(_end(places) for places in select_engines(engines))
 
 
-VERBS: Final = (down, failover, pin, release, cleanup, redrive, move_stranded, end_drain)
+def _entity_verb(action: Action) -> Verb:
+    def verb(
+        *entities: Entity,
+        matching: Matching = None,
+        consent: Consent = Consent(),
+        engines: EngineSelection = EngineSelection(),
+    ) -> int:
+        if bool(entities) == (matching is not None):
+            raise ConfigurationError("name the entities, or --matching TEXT for all that have it in their path")
+        wish = CommandRequest(verb=action.id, scope=action.scope, targets=entities, matching=matching, consent=consent)
+        return _order(wish, engines)
+
+    return verb
+
+
+def _queue_verb(action: Action) -> Verb:
+    def verb(*queues: Queue, consent: Consent = Consent(), engines: EngineSelection = EngineSelection()) -> int:
+        return _order(CommandRequest(verb=action.id, scope=action.scope, targets=queues, consent=consent), engines)
+
+    return verb
+
+
+def _engine_verb(action: Action) -> Verb:
+    def verb(*, consent: Consent = Consent(), engines: EngineSelection = EngineSelection()) -> int:
+        return _order(CommandRequest(verb=action.id, consent=consent), engines)
+
+    def harmless_verb(*, why: Why = "", engines: EngineSelection = EngineSelection()) -> int:
+        return _order(CommandRequest(verb=action.id, consent=Consent(why=why)), engines)
+
+    return verb if action.dangerous else harmless_verb
+
+
+_FACTORIES: Final = {Scope.ENTITY: _entity_verb, Scope.QUEUE: _queue_verb, Scope.UNUSED: _queue_verb}
+
+
+def _make_verb(action: Action) -> Verb:
+    """Return the verb of a row of the table that has none of its own here."""
+    verb = _FACTORIES.get(action.scope, _engine_verb)(action)
+    verb.__name__ = action.verb.replace("-", "_")
+    reach = " It reaches the asked engine's own senders, and none elsewhere." if action.scope is Scope.ENTITY else ""
+    danger = "; dangerous" if action.dangerous else ""
+    verb.__doc__ = f"{action.help[0].upper()}{action.help[1:]}{danger}.{reach}"
+    return verb
+
+
+VERBS: Final[tuple[Verb, ...]] = (
+    down,
+    cleanup,
+    *(_make_verb(action) for action in actions.ACTIONS if " " not in action.verb and action.verb not in OWN_VERBS),
+)
 GROUPS: Final = (syphon, read_only)
-
-
-def _of_entities(verb: str, entities: tuple[str, ...], matching: str | None, consent: Consent) -> CommandRequest:
-    if bool(entities) == (matching is not None):
-        raise ConfigurationError("name the entities, or --matching TEXT for all that have it in their path")
-    return CommandRequest(verb=verb, scope=Scope.ENTITY, targets=entities, matching=matching, consent=consent)
 
 
 def _of_syphon(verb: str, part: SyphonPart, why: str) -> CommandRequest:
@@ -239,23 +235,24 @@ def _of_syphon(verb: str, part: SyphonPart, why: str) -> CommandRequest:
 
 
 def select_engines(engines: EngineSelection) -> tuple[EnginePaths, ...]:
-    """Those that are asked for and run.
+    """Return the selected engines that run.
 
     Raises:
-        EngineNotRunningError: none does.
+        EngineNotRunningError: none runs.
     """
-    chosen = _chosen(engines)
+    chosen = _select(engines)
     running = tuple(places for places in chosen if find_socket(places) is not None)
     if running:
         return running
     names = ", ".join(_running_here()) or "none"
     closed = f"; {said}" if (said := explain_closed_services()) else ""
     raise EngineNotRunningError(
-        f"no engine of {_wanted(engines, chosen)} runs here: start one with paired up; those that run: {names}{closed}"
+        f"no engine of {_selection_name(engines, chosen)} runs here: start one with paired up; "
+        f"those that run: {names}{closed}"
     )
 
 
-def _wanted(engines: EngineSelection, chosen: tuple[EnginePaths, ...]) -> str:
+def _selection_name(engines: EngineSelection, chosen: tuple[EnginePaths, ...]) -> str:
     name = engines.engine if engines.engine is not None else chosen[0].name
     return "any pairing" if name == ALL else f"the pairing {name}"
 
@@ -264,8 +261,8 @@ def _running_here() -> list[str]:
     return [places.name for places in local_engines() if find_socket(places) is not None]
 
 
-def _chosen(engines: EngineSelection) -> tuple[EnginePaths, ...]:
-    """By name: this user's own before a service's. Without a name or a pairing.toml: the only one that runs here."""
+def _select(engines: EngineSelection) -> tuple[EnginePaths, ...]:
+    """Select by name: this user's own before a service's. Without a name or a pairing.toml: the only running one."""
     if engines.engine == ALL:
         return local_engines()
     if engines.engine is not None:
@@ -277,7 +274,7 @@ def _chosen(engines: EngineSelection) -> tuple[EnginePaths, ...]:
 
 
 def _only_one(missing: ConfigurationMissingError) -> EnginePaths:
-    """The engine that is meant where no pairing.toml says so."""
+    """Return the only running engine, for use without a pairing.toml."""
     here = [places for places in local_engines() if find_socket(places) is not None]
     if len(here) > 1:
         names = ", ".join(places.name for places in here)
@@ -289,7 +286,7 @@ def _only_one(missing: ConfigurationMissingError) -> EnginePaths:
 
 
 def require_socket(places: EnginePaths) -> Path:
-    """Where the engine there listens. Raises EngineNotRunningError: it has ended meanwhile."""
+    """Return the engine's socket. Raises EngineNotRunningError: it has ended meanwhile."""
     socket = find_socket(places)
     if socket is None:
         raise EngineNotRunningError(f"the engine of {places.name} has ended meanwhile")
@@ -304,16 +301,16 @@ def _order(wish: CommandRequest, engines: EngineSelection) -> int:
 
 
 async def _ask(places: EnginePaths, wish: CommandRequest) -> int:
-    """One engine's answer, on standard output if it is done and on standard error if not."""
+    """Execute the request at one engine; print the result on standard output, or a failure on standard error."""
     try:
         socket = require_socket(places)
         snapshot = await first_snapshot(socket, watches=True)
         targets = wish.aimed(snapshot)
-        fault = action_table.fault(wish.action, snapshot, wish.scope, targets)
+        fault = actions.fault(wish.action, snapshot, wish.scope, targets)
         if fault:
             raise ConfigurationError(fault)
         if wish.action.dangerous and not _is_named(wish, snapshot, targets):
-            return _would(wish, snapshot, targets)
+            return _preview(wish, snapshot, targets)
         said = await _fire(socket, wish, targets)
     except (ControlError, ConfigurationError) as error:
         return _refused(places, str(error))
@@ -338,20 +335,20 @@ async def _fire(socket: Path, wish: CommandRequest, targets: tuple[str, ...]) ->
 
 
 def _is_named(wish: CommandRequest, snapshot: Snapshot, targets: tuple[str, ...]) -> bool:
-    return action_table.typed_right(wish.typed, action_table.to_fire(wish.action, snapshot, wish.scope, targets))
+    return actions.typed_right(wish.typed, actions.to_fire(wish.action, snapshot, wish.scope, targets))
 
 
-def _would(wish: CommandRequest, snapshot: Snapshot, targets: tuple[str, ...]) -> int:
-    """What firing would mean: the preview of the screen's question."""
+def _preview(wish: CommandRequest, snapshot: Snapshot, targets: tuple[str, ...]) -> int:
+    """Print the preview of the screen's confirmation."""
     from paired_servicebus.ui.commands.action_table import ActionTarget
     from paired_servicebus.ui.commands.consequences import facts, title
 
     aim = ActionTarget(wish.scope, targets)
     asked = title(wish.verb, wish.action.label.capitalize(), snapshot, aim, snapshot.pairing)
     print_lines([asked, *(f"{fact.label:<13}{fact.text}" for fact in facts(wish.verb, snapshot, aim))])
-    needed = action_table.to_type(snapshot, wish.scope, targets)
+    needed = actions.to_type(snapshot, wish.scope, targets)
     yes = wish.consent.yes
-    given = "" if yes is None or action_table.typed_right(yes, needed) else f", not {yes}"
+    given = "" if yes is None or actions.typed_right(yes, needed) else f", not {yes}"
     if wish.action.confirms and not wish.confirmed:
         needed += f" and --{wish.action.confirms.replace(' ', '-')}"
     return report_error(f"nothing was done: {wish.action.label} needs --yes {needed}{given}")
@@ -381,12 +378,12 @@ def _end(places: EnginePaths) -> int:
 
 
 def _end_service(places: EnginePaths, stop: CommandRequest) -> int:
-    """Its lock is not ours to read, so that its socket has to tell."""
+    """Wait for the end of a service's engine by its socket, because its lock is not readable here."""
     try:
         said = asyncio.run(_fire(places.socket, stop, ()))
     except ControlError as error:
         return _refused(places, str(error))
-    print_lines([f"{places.name}: {said}; its service says what comes after"])
+    print_lines([f"{places.name}: {said}; its service manager decides about a restart"])
     return 0
 
 
@@ -398,25 +395,30 @@ def _list_unused(engines: Iterable[EnginePaths]) -> int:
         except ControlError as error:
             status = _refused(places, str(error))
         else:
-            print_lines(_listed(snapshot))
+            print_lines(_unused_lines(snapshot))
     return status
 
 
-def _listed(snapshot: Snapshot) -> list[str]:
+def _unused_lines(snapshot: Snapshot) -> list[str]:
     unused = snapshot.unused
     if unused.read_at is None:
         return [f"{snapshot.engine}: unused backlog queues are not known: {unused.trouble or 'not listed yet'}"]
     stale = f"; since then: {unused.trouble}" if unused.trouble else ""
     count = len(unused.queues) or "none"
     head = f"{snapshot.engine}: unused backlog queues: {count} (read {clock(unused.read_at)} UTC{stale})"
-    return [head, *(_described(queue) for queue in unused.queues)]
+    return [head, *(_describe(queue) for queue in unused.queues)]
 
 
-def _described(queue: UnusedQueue) -> str:
+def _describe(queue: UnusedQueue) -> str:
     counts = "counts not known" if queue.messages is None else f"{queue.messages} messages, {queue.dead_lettered} dead"
-    parts = [f"  {queue.path}", counts, f"last active {_when(queue.last_active)}", f"made {_when(queue.created_at)}"]
+    parts = [
+        f"  {queue.path}",
+        counts,
+        f"last active {_format_time(queue.last_active)}",
+        f"made {_format_time(queue.created_at)}",
+    ]
     return "  ".join([*parts, *((f"differs: {', '.join(queue.differences)}",) if queue.differences else ())])
 
 
-def _when(at: float | None) -> str:
+def _format_time(at: float | None) -> str:
     return "not known" if at is None else day_and_clock(at)

@@ -1,12 +1,14 @@
-"""What engines tell, as lines for a log or a pipe: one line a change, the sentences of the screen, no colour codes.
+"""`paired status --watch`: the changes of engines as lines for a log or a pipe.
 
-Followed from now on, not from the beginning; what happened while an engine could not be reached is told when it is
-reached again. An engine that is started meanwhile is followed too.
+A line is one change, in the screen's sentences, without colour codes. Following begins with the present. Events during
+a disconnection are printed after the reconnection. Engines started meanwhile are followed too.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -15,8 +17,9 @@ from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.core.text.untrusted_text import harmless
-from paired_servicebus.engine.control.discovery import find_socket
+from paired_servicebus.engine.control.discovery import find_socket, local_engines
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
+from paired_servicebus.printing import print_lines
 from paired_servicebus.ui.engines.feed import EngineFeed
 from paired_servicebus.ui.render.sentences import sentence
 from paired_servicebus.ui.state.summary import summary
@@ -32,9 +35,9 @@ class Follower:
     """One engine's news as lines.
 
     Args:
-        pairing: what the engine is called until it says its own name.
-        say: takes a line.
-        named: whether each line names the engine, since there may be several.
+        pairing: the engine's name until it reports its own.
+        say: receives a line.
+        named: whether each line names the engine.
     """
 
     def __init__(self, pairing: str, say: Say, *, named: bool, now: Callable[[], float] = time.time) -> None:
@@ -47,20 +50,20 @@ class Follower:
         self._lost = False
 
     def tell(self, news: News) -> None:
-        """Says what changed, if anything did."""
+        """Print a line for a change."""
         match news:
             case Snapshot():
-                self._found(news)
+                self._report_snapshot(news)
             case Records(records):
                 for record in records:
-                    self._happened(record)
+                    self._report_event(record)
             case Missed(count):
                 self._line(self._now(), f"engine {count} events are missing here")
             case Unreachable(since, reason) if not self._lost:
                 self._lost = True
                 self._line(since, f"engine unreachable: {reason}")
 
-    def _found(self, snapshot: Snapshot) -> None:
+    def _report_snapshot(self, snapshot: Snapshot) -> None:
         if self._began is not None and not self._lost:
             return
         self._engine, self._lost = snapshot.engine, False
@@ -68,13 +71,13 @@ class Follower:
         view = View(pairing=snapshot.pairing, link=EngineLink.LIVE, snapshot=snapshot)
         self._line(snapshot.at, f"engine reached: {summary(view).text}")
 
-    def _happened(self, record: Record) -> None:
+    def _report_event(self, record: Record) -> None:
         began = self._began
         if began is None:
             is_news = True
         elif record.boot == began.boot:
             is_news = record.seq > began.seq
-        else:  # a later boot's, or what was told before the first that was met
+        else:  # a later boot's, or an earlier one's
             is_news = record.event.at >= began.at
         if is_news:
             self._line(record.event.at, str(sentence(record.event)))
@@ -85,7 +88,7 @@ class Follower:
 
 
 async def follow(engines: Callable[[], Sequence[EnginePaths]], say: Say, *, named: bool) -> None:
-    """Follows the engines that `engines` finds, now and later, until cancelled."""
+    """Follow the engines that `engines` returns, now and later, until cancelled."""
     followed: set[str] = set()
     async with asyncio.TaskGroup() as tasks:
         while True:
@@ -98,3 +101,19 @@ async def follow(engines: Callable[[], Sequence[EnginePaths]], say: Say, *, name
                 say(f"{clock(time.time())} no engine runs here yet; it will be followed when it does")
                 followed.add("")
             await asyncio.sleep(LOOK_AROUND)
+
+
+def run_watch(chosen: EnginePaths | None) -> int:
+    """Print a line for each change until interrupted, or until standard output is closed."""
+    engines = local_engines if chosen is None else lambda: (chosen,)
+    try:
+        asyncio.run(follow(engines, _print, named=chosen is None))
+    except* BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the rest of the buffer has no reader either
+    return 0
+
+
+def _print(line: str) -> None:
+    """Print a line immediately."""
+    print_lines([line])
+    sys.stdout.flush()

@@ -18,17 +18,17 @@ Why = Annotated[str, Parameter(help="The reason, for the audit.")]
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consent:
-    """What a person says to a dangerous order; without `yes` nothing is done."""
+    """The operator's consent to a dangerous command; without `yes` nothing is done."""
 
     yes: str | None = None
-    """What would be typed on the screen: the target's name; the number of several."""
+    """The text that the screen would require: the target's name; the number of several."""
     why: Why = ""
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSelection:
-    """Whom a verb speaks to, of the engines of this machine."""
+    """The engines of this machine that a verb addresses."""
 
     engine: str | None = None
     """An engine of this machine by its name; "all": each; else the pairing.toml's."""

@@ -1,7 +1,8 @@
-"""The verbs of what Spark does: drain, tables, reports and rehearsals. Each process with Spark in it is another one."""
+"""The verbs that use Spark: drain, tables, reports and rehearsals. Spark runs only in child processes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -17,7 +18,7 @@ ReportFormat = Annotated[Literal["md", "json"], Parameter(help="Markdown, or one
 
 def drain(
     *,
-    master: Annotated[str, Parameter(help="A Spark cluster, by whatever Spark accepts.")] = "local[*]",
+    master: Annotated[str, Parameter(help="A Spark cluster, as Spark's master URL.")] = "local[*]",
     parallelism: Annotated[
         int | None, Parameter(help="Tasks at a time; else the processors here, or on a cluster one a backlog queue.")
     ] = None,
@@ -34,7 +35,7 @@ def drain(
     json: JsonLine = False,
 ) -> int:
     """Move a large backlog with the executors of a Spark cluster; dangerous, and named by the pairing. Ctrl-C ends it
-    in order."""
+    cleanly."""
     from paired_servicebus.pipeline.drain.drain_command import plan_of, run_drain  # with the SDK behind it
 
     settings = load_config(find_config(config))
@@ -55,15 +56,16 @@ def drain(
 
 def pipeline(
     *,
-    once: Annotated[bool, Parameter(help="Make the tables of what the journal holds, and end.")] = False,
+    once: Annotated[bool, Parameter(help="Make the tables of the present journal, and end.")] = False,
     journal: Annotated[Path | None, Parameter(help="A journal's folder; else the pairing.toml's engine's.")] = None,
     tables: Annotated[Path | None, Parameter(help="Where the tables are; else beside the journal.")] = None,
-    master: Annotated[str | None, Parameter(help="Whatever Spark accepts; else this machine.")] = None,
+    master: Annotated[str | None, Parameter(help="Spark's master URL; else this machine.")] = None,
     trigger: Annotated[float, Parameter(help="Seconds between two looks for new journal files.")] = 5.0,
     java_home: Annotated[Path | None, Parameter(help="A Java to run Spark on; else one is looked for.")] = None,
     config: Config = None,
 ) -> int:
-    """The journal as tables, by Spark: events, episodes, minutes, backlog, syphon, cost and the audit of messages."""
+    """Make the journal into tables by Spark: events, episodes, minutes, backlog, syphon, cost and the audit of
+    messages."""
     from paired_servicebus.pipeline.pipeline_command import run_pipeline  # with duckdb behind it
 
     found = journal or engine_paths(load_config(find_config(config)).name).spool
@@ -88,9 +90,9 @@ def rehearse(
     config: Config = None,
     json: JsonLine = False,
 ) -> int:
-    """What would have happened under other policies: recorded failures through the shipped rules, on Spark.
+    """Replay recorded failures through the shipped rules under other policies, on Spark.
 
-    Where nothing that failed was recorded, a made-up hour is replayed, and said to be.
+    Without recorded failures a synthetic hour is replayed, and marked as such.
     """
     from paired_servicebus.pipeline.rehearsal.rehearsal_command import run_rehearsal
     from paired_servicebus.pipeline.rehearsal.rehearsal_request import RehearsalRequest
@@ -114,7 +116,7 @@ def report(
     tables: Annotated[Path | None, Parameter(help="The pipeline's tables; else the pairing.toml's.")] = None,
     config: Config = None,
 ) -> int:
-    """What happened, what it cost and whether anything was lost: from the pipeline's tables."""
+    """Report an incident from the pipeline's tables: events, cost and lost messages."""
     from paired_servicebus.pipeline.report.report_command import chooser, run_report
     from paired_servicebus.ui.shell.preferences import config_folder, load_preferences
 
@@ -124,11 +126,11 @@ def report(
     return run_report(folder, choose=choose, format_=format, out=out, price=price)
 
 
-VERBS: Final = (drain, pipeline, rehearse, report)
+VERBS: Final[tuple[Callable[..., int], ...]] = (drain, pipeline, rehearse, report)
 
 
 def _settings_if_any(config: Path | None) -> PairingConfig | None:
-    """The pairing.toml that is named or lies about; None where there is none to be found."""
+    """Load the named or default pairing.toml; None if there is none."""
     try:
         found = find_config(config)
     except ConfigurationMissingError:

@@ -1,23 +1,19 @@
-"""`paired status`: what it prints, once or for as long as somebody watches."""
+"""`paired status`: prints the engines' status."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 import time
-from collections.abc import Callable, Sequence
 
 from paired_servicebus.engine.control.discovery import explain_closed_services, local_engines, query_engines
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.printing import print_lines, print_object, report_error
 from paired_servicebus.ui.engines.health import as_json, as_lines, health
-from paired_servicebus.verbs.follow import follow
 
 
 def run_status(chosen: EnginePaths | None, *, json_line: bool) -> int:
-    """Prints how the engines of this machine stand, or the `chosen` one; the exit status."""
-    standings = asyncio.run(query_engines(_engines(chosen)(), watches=True))
+    """Print the status of this machine's engines, or of the `chosen` one; return the exit status."""
+    standings = asyncio.run(query_engines(local_engines() if chosen is None else (chosen,), watches=True))
     now = time.time()
     if json_line:
         print_object(as_json(standings, now))
@@ -27,22 +23,3 @@ def run_status(chosen: EnginePaths | None, *, json_line: bool) -> int:
         if closed:
             report_error(closed)
     return int(health(standings, now))
-
-
-def run_watch(chosen: EnginePaths | None) -> int:
-    """Prints a line for each change until interrupted, or until nobody reads any more."""
-    try:
-        asyncio.run(follow(_engines(chosen), _print, named=chosen is None))
-    except* BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left to flush has no reader either
-    return 0
-
-
-def _engines(chosen: EnginePaths | None) -> Callable[[], Sequence[EnginePaths]]:
-    return local_engines if chosen is None else lambda: (chosen,)
-
-
-def _print(line: str) -> None:
-    """At once: somebody watches."""
-    print_lines([line])
-    sys.stdout.flush()

@@ -1,14 +1,13 @@
-"""The AMQP 1.0 types that plain Python values cannot tell apart, as thin wrappers.
+"""Thin wrappers for the AMQP 1.0 types that plain Python values cannot tell apart.
 
-Rules: every AMQP type decodes to exactly one Python type and encodes back to the same AMQP type.
+Rules: every AMQP type decodes to exactly one Python type and encodes to the same AMQP type.
 
     null  None        ubyte UByte     byte  Byte      float  Float    char       Char       list   list
     bool  bool        ushort UShort   short Short     double float    timestamp  Timestamp  map    dict
     string str        uint  UInt      int   Int       decimal32/64/128 Decimal32/64/128     array  Array
     symbol Symbol     ulong ULong     long  int       binary bytes    uuid       UUID       described Described
 
-Wrappers compare equal to the plain value they hold (`Symbol("a") == "a"`), so that maps are looked up by
-plain names. How they are written on the wire does not belong here (codec).
+Wrappers compare equal to their plain values (`Symbol("a") == "a"`), so that plain names find map entries.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ UINT_MAX: Final = 0xFFFFFFFF
 
 
 class _Ranged(int):
-    """An integer of one AMQP type; building one outside the type's range is a ValueError."""
+    """An integer of one AMQP type. Raises ValueError outside the type's range."""
 
     __slots__ = ()
     LOWEST: ClassVar[int]
@@ -30,7 +29,7 @@ class _Ranged(int):
 
     def __new__(cls, value: int = 0) -> Self:
         if not cls.LOWEST <= value <= cls.HIGHEST:
-            raise ValueError(f"{value} is no {cls.__name__}: it lies outside {cls.LOWEST} to {cls.HIGHEST}")
+            raise ValueError(f"{value} is not a {cls.__name__}: the range is {cls.LOWEST} to {cls.HIGHEST}")
         return super().__new__(cls, value)
 
     def __repr__(self) -> str:
@@ -80,7 +79,7 @@ class Timestamp(_Ranged):
 
 
 class Symbol(str):
-    """A name out of some vocabulary; ASCII only."""
+    """A name from a vocabulary; ASCII only."""
 
     __slots__ = ()
 
@@ -112,7 +111,7 @@ class Float(float):
 
 
 class _Decimal(bytes):
-    """An IEEE 754 decimal as its bytes: carried, never computed with."""
+    """An IEEE 754 decimal as its bytes, never used in arithmetic."""
 
     __slots__ = ()
     WIDTH: ClassVar[int]
@@ -143,7 +142,7 @@ class Decimal128(_Decimal):
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A value with a descriptor (a ULong or a Symbol, as a rule) that says what it means."""
+    """A value with the descriptor of its meaning, usually a ULong or a Symbol."""
 
     descriptor: Any
     value: Any
@@ -160,7 +159,7 @@ _ELEMENT_CODE: Final[dict[type, int]] = {
 class Array:
     """Values that share one constructor.
 
-    code: the format code of every element (`0x98` for uuid), which also says how wide each is written.
+    code: the format code of every element (`0x98` for uuid), which also gives its width.
     descriptor: of every element, or None.
     """
 
@@ -170,7 +169,7 @@ class Array:
 
     @classmethod
     def of(cls, kind: type, values: Iterable[Any]) -> Array:
-        """An array of one of the Python types above; raises ValueError for a type that has no code."""
+        """Return an array of one of the Python types above. Raises ValueError for a type without a code."""
         if kind not in _ELEMENT_CODE:
             raise ValueError(
                 f"no array of {kind.__name__}: use one of the types of servicebus_amqp.encoding.amqp_types"

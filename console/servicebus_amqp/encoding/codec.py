@@ -1,8 +1,7 @@
-"""AMQP 1.0 values to bytes and back: `decode`, `encode`, and `skip`, which only steps over a value.
+"""Encode and decode AMQP 1.0 values; `skip` steps over a value without decoding it.
 
-Rules: `decode` takes every encoding AMQP allows; `encode` writes the smallest one. What is malformed is a
-DecodeError, what has no AMQP form an EncodeError; nothing else comes out. Types are those of
-servicebus_amqp.encoding.amqp_types. What the values mean (performatives, message sections) does not belong here.
+Rules: `decode` accepts every encoding of AMQP; `encode` writes the smallest. Malformed bytes raise DecodeError, values
+without an AMQP form raise EncodeError. Types are those of servicebus_amqp.encoding.amqp_types.
 """
 
 from __future__ import annotations
@@ -37,12 +36,11 @@ Decoder = Callable[[bytes, int], tuple[Any, int]]
 
 NULL: Final = b"\x40"
 MAX_NESTING: Final = 64
-"""Compounds and descriptors inside one another; the SDK's own limit. Deeper values would end in RecursionError, here or
-wherever else they are walked."""
+"""Levels of compounds and descriptors, the SDK's own limit. Deeper values would end in RecursionError."""
 MAX_EMPTY_ELEMENTS: Final = 128
-"""Elements of no width cost no bytes to send, so their number is bounded lest a few bytes become gigabytes."""
+"""Elements of width 0. They cost no bytes to send, so a few bytes could ask for gigabytes."""
 _LONGEST_KNOWN: Final = 128
-"""Bytes of a symbol that is cached: a peer chooses their length, and the cache holds many."""
+"""Bytes of a cached symbol: a peer chooses their length, and the cache has many."""
 
 _U16: Final = struct.Struct(">H")
 _U32: Final = struct.Struct(">I")
@@ -54,18 +52,18 @@ _LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
 
 
 def decode(buffer: bytes, offset: int = 0) -> tuple[Any, int]:
-    """The value at `offset`, and the offset behind it. Raises DecodeError."""
+    """Return the value at `offset` and the offset after it. Raises DecodeError."""
     try:
         value, end = _DECODERS[buffer[offset]](buffer, offset + 1)
     except _MALFORMED as error:
         raise DecodeError(f"malformed value at byte {offset}: {error}") from error
     if end > len(buffer):
-        raise DecodeError(f"the value at byte {offset} ends {end - len(buffer)} bytes behind the end of the data")
+        raise DecodeError(f"the value at byte {offset} ends {end - len(buffer)} bytes after the end of the data")
     return value, end
 
 
 def skip(buffer: bytes, offset: int = 0) -> int:
-    """The offset behind the value at `offset`, whose content is not looked at. Raises DecodeError."""
+    """Return the offset after the value at `offset`; its content is not checked. Raises DecodeError."""
     try:
         width = _WIDTHS[buffer[offset]]
         if width >= 0:
@@ -81,7 +79,7 @@ def skip(buffer: bytes, offset: int = 0) -> int:
     except (IndexError, struct.error) as error:
         raise DecodeError(f"malformed value at byte {offset}: {error}") from error
     if end > len(buffer):
-        raise DecodeError(f"the value at byte {offset} ends {end - len(buffer)} bytes behind the end of the data")
+        raise DecodeError(f"the value at byte {offset} ends {end - len(buffer)} bytes after the end of the data")
     return end
 
 
@@ -101,7 +99,7 @@ def _behind_described(buffer: bytes, at: int) -> int:
 
 
 def encode(value: Any) -> bytes:
-    """The smallest encoding of a value. Raises EncodeError."""
+    """Return the smallest encoding of a value. Raises EncodeError."""
     try:
         kind = type(value)
         return (_ENCODERS.get(kind) or _encoder(kind))(value)
@@ -118,7 +116,7 @@ def _fixed(form: str, kind: type | None = None) -> Decoder:
     make: Any = kind
     if kind is None:
         return lambda buffer, at: (unpack(buffer, at)[0], at + width)
-    if issubclass(kind, int):  # the width keeps the range: no need to look twice
+    if issubclass(kind, int):  # the width ensures the range
         return lambda buffer, at: (_new_int(make, unpack(buffer, at)[0]), at + width)
     return lambda buffer, at: (make(unpack(buffer, at)[0]), at + width)
 
@@ -188,12 +186,12 @@ def _items(level: int, buffer: bytes, at: int, count: int, end: int) -> list[Any
         value, at = decoders[buffer[at]](buffer, at + 1)
         values.append(value)
     if at != end:
-        raise DecodeError(f"a compound of {count} items ends at byte {at}, its size says {end}")
+        raise DecodeError(f"a compound of {count} items ends at byte {at}, its size field gives {end}")
     return values
 
 
 def _map(level: int, buffer: bytes, at: int, count: int, end: int) -> dict[Any, Any]:
-    """Build a map whose keys' hashes a peer cannot choose: equal ones would cost the square of their number."""
+    """Build a map; keys whose hashes a peer can choose are refused, since equal hashes cost quadratic time."""
     values = _items(level, buffer, at, count, end)
     if len(values) % 2:
         raise DecodeError(f"a map has as many keys as values, so {len(values)} items make none")
@@ -208,7 +206,7 @@ def _map(level: int, buffer: bytes, at: int, count: int, end: int) -> dict[Any, 
 
 
 def _compound_readers(level: int, read: Callable[[int, bytes, int, int, int], Any]) -> tuple[Decoder, Decoder]:
-    """A compound's decoders: for size and count of one byte each, and of four."""
+    """Return a compound's decoders: for size and count of one byte each, and of four."""
 
     def small(buffer: bytes, at: int) -> tuple[Any, int]:
         end = at + 1 + buffer[at]
@@ -239,7 +237,7 @@ def _array(level: int, buffer: bytes, at: int, count: int, end: int) -> Array:
         value, at = read(buffer, at)
         values.append(value)
     if at != end:
-        raise DecodeError(f"an array of {count} elements ends at byte {at}, its size says {end}")
+        raise DecodeError(f"an array of {count} elements ends at byte {at}, its size field gives {end}")
     return Array(code, tuple(values), descriptor)
 
 
@@ -255,7 +253,7 @@ def _unknown(code: int) -> Decoder:
 
 
 _KEY_TYPES: Final = frozenset((str, Symbol, bytes, ULong))
-"""What keys of maps are: the types that AMQP's own maps have. Their hashes are salted, or differ for all but a few."""
+"""The types of keys in AMQP's own maps. Their hashes are salted, or differ for all but a few."""
 
 _DECODER_OF: Final[dict[int, Decoder]] = {
     0x40: _constant(None), 0x41: _constant(True), 0x42: _constant(False), 0x56: _read_boolean,
@@ -279,7 +277,7 @@ _PLAIN_DECODERS: Final[Sequence[Decoder]] = [_DECODER_OF.get(code) or _unknown(c
 
 
 def _decoders_at(level: int) -> list[Decoder]:
-    """The decoders of values that lie `level` compounds deep: a table a level bounds the depth and costs no check."""
+    """Return the decoders of values `level` compounds deep; one table a level bounds the depth without a check."""
     decoders = list(_PLAIN_DECODERS)
     readers: list[Decoder] = [_too_deep] * len(_COMPOUND_CODES)
     if level < MAX_NESTING:
@@ -312,7 +310,7 @@ def _encoder(kind: type) -> Callable[[Any], bytes]:
         if ancestor in _ENCODERS:
             return _ENCODERS[ancestor]
     raise EncodeError(
-        f"{kind.__name__} is no type of AMQP: use one of servicebus_amqp.encoding.amqp_types or a plain value"
+        f"{kind.__name__} has no AMQP type: use one of servicebus_amqp.encoding.amqp_types or a plain value"
     )
 
 
@@ -353,22 +351,22 @@ def _compound(small: int, wide: int, count: int, body: bytes) -> bytes:
 
 
 def encode_list(items: Sequence[bytes]) -> bytes:
-    """A list of items that are encoded already."""
+    """Return a list of encoded items."""
     return _compound(0xC0, 0xD0, len(items), b"".join(items)) if items else b"\x45"
 
 
 def encode_fields(count: int, fields: bytes) -> bytes:
-    """A list of `count` items, encoded one after the other."""
+    """Return a list of `count` items, encoded one after the other."""
     return _compound(0xC0, 0xD0, count, fields)
 
 
 def encode_map(count: int, pairs: bytes) -> bytes:
-    """A map of `count` keys and values together, encoded one after the other."""
+    """Return a map of `count` keys and values together, encoded one after the other."""
     return _compound(0xC1, 0xD1, count, pairs)
 
 
 def described(descriptor: int, encoded: bytes) -> bytes:
-    """An encoded value, described by one of AMQP's own numbers (below 256)."""
+    """Return an encoded value with one of AMQP's numeric descriptors (below 256)."""
     return bytes((0x00, 0x53, descriptor)) + encoded
 
 
@@ -398,7 +396,7 @@ def _elements(value: Array) -> bytes:
 
 
 def _resized(code: int, encoded: bytes) -> bytes:
-    """An encoded variable-width item without its own code, its size and count as wide as `code` asks."""
+    """Return an encoded variable-width item without its code, with size and count as wide as in `code`."""
     if encoded == b"\x45":
         encoded = b"\xc0\x01\x00"
     own = encoded[0]

@@ -1,16 +1,15 @@
-"""How AMQP's composite types (described lists: performatives, outcomes, termini) are declared, read and written.
+"""Declare, read and write AMQP's composite types: described lists such as performatives, outcomes and termini.
 
-A composite is a frozen dataclass whose fields say how they travel, in the order of the specification:
+A composite is a frozen dataclass whose fields name their encodings, in the order of the specification:
 
     @composite(0x1D, "amqp:error:list")
     class Error:
         condition: str = wire(SYMBOL)
         description: str | None = wire(STRING, default=None)
 
-Rules: fields that a peer leaves out or sends as null take their default; trailing fields unknown to us are
-stepped over; a mandatory field that is missing, or a value of the wrong kind, is a DecodeError. Written are
-always all fields, nulls too: there are peers that index into the list without asking how long it is. Which
-composites exist does not belong here.
+Rules: absent and null fields get their default; unknown trailing fields are skipped. A missing mandatory field or a
+value of the wrong kind is a DecodeError. All fields are written, nulls too, because some peers index into the list
+without a length check.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _NULL: Final = NULL[0]
 
 @dataclass(frozen=True, slots=True)
 class FieldCodec:
-    """How one kind of field travels. `read` gets None for null; `write` is never given None."""
+    """The encoding of one kind of field. Nulls never reach `read` or `write`."""
 
     read: Reader
     write: Writer = encode
@@ -59,7 +58,7 @@ _CODE_OF_NAME: Final[dict[str, int]] = {}
 
 
 def wire(kind: FieldCodec, *, default: Any = dataclasses.MISSING, factory: Any = dataclasses.MISSING) -> Any:
-    """A field of a composite; without `default` or `factory` it is mandatory."""
+    """Declare a field of a composite; it is mandatory without `default` or `factory`."""
     field: Any = dataclasses.field
     return field(default=default, default_factory=factory, metadata={_WIRE: kind})
 
@@ -94,7 +93,7 @@ _DESCRIPTORS: Final = frozenset((0x44, 0x53, 0x80, 0xA3, 0xB3))
 
 
 def read_descriptor(buffer: bytes, at: int) -> tuple[int | None, int]:
-    """The numeric descriptor of the described value at `at` (None: one we don't know), and where the value begins."""
+    """Return the numeric descriptor of the described value at `at` (None: unknown) and the value's offset."""
     if buffer[at : at + 2] == b"\x00\x53":
         return _byte(buffer, at + 2), at + 3
     if buffer[at : at + 1] != b"\x00":
@@ -108,7 +107,7 @@ def read_descriptor(buffer: bytes, at: int) -> tuple[int | None, int]:
 
 
 def read_list(buffer: bytes, at: int) -> tuple[int, int, int]:
-    """The number of items of the list at `at`, where the first begins and where the list ends."""
+    """Return the number of items of the list at `at`, the offset of the first and the end of the list."""
     code = _byte(buffer, at)
     if code == 0x45:
         return 0, at + 1, at + 1
@@ -126,7 +125,7 @@ def _byte(buffer: bytes, at: int) -> int:
 
 
 def read_composite(buffer: bytes, at: int) -> tuple[Any, int]:
-    """The composite at `at` and the offset behind it; a described value that is none of ours stays a Described."""
+    """Return the composite at `at` and the offset after it; an unknown described value stays a Described."""
     code, body = read_descriptor(buffer, at)
     kind = None if code is None else _CLASS_OF_CODE.get(code)
     if kind is None:
@@ -137,7 +136,7 @@ def read_composite(buffer: bytes, at: int) -> tuple[Any, int]:
     for _ in range(count - len(shape.readers)):
         at = skip(buffer, at)
     if at != end:
-        raise DecodeError(f"{shape.name} ends at byte {at}, its size says {end}")
+        raise DecodeError(f"{shape.name} ends at byte {at}, its size field gives {end}")
     for name in shape.mandatory:
         if name not in values:
             raise DecodeError(f"{shape.name} came without its {name}, which is mandatory")
@@ -145,7 +144,7 @@ def read_composite(buffer: bytes, at: int) -> tuple[Any, int]:
 
 
 def _read_fields(shape: _Shape, count: int, buffer: bytes, at: int) -> tuple[dict[str, Any], int]:
-    """What the first `count` fields say, without those that are null, and the offset behind them."""
+    """Return the first `count` fields that are not null, and the offset after them."""
     values: dict[str, Any] = {}
     name = shape.name
     try:
@@ -162,7 +161,7 @@ def _read_fields(shape: _Shape, count: int, buffer: bytes, at: int) -> tuple[dic
 
 
 def write_composite(value: Any) -> bytes:
-    """A composite with all its fields. Raises EncodeError."""
+    """Write a composite with all its fields. Raises EncodeError."""
     shape = _SHAPES[type(value)]
     items = []
     for name, write in shape.writers:
@@ -197,7 +196,7 @@ def _integer(kind: type[UByte | UShort | UInt | ULong]) -> FieldCodec:
 
 
 def _shown(value: object) -> str:
-    """A peer's value for an error's text: numbers as they are, of all else the type."""
+    """Return a peer's value for an error's text: numbers as they are, otherwise only the type."""
     return repr(value) if isinstance(value, int) else f"a value of type {type(value).__name__}"
 
 
@@ -232,7 +231,7 @@ FIELDS: Final = FieldCodec(MAP.read, _write_fields)
 
 
 def one_of(*kinds: type) -> FieldCodec:
-    """A field that is one of these composites (or a Described, where that is among them)."""
+    """Return the codec of a field that contains one of these composites, or a Described if that is among them."""
 
     def read(buffer: bytes, at: int) -> tuple[Any, int]:
         value, end = read_composite(buffer, at)

@@ -1,8 +1,7 @@
-"""Delivery states and the error that AMQP carries in outcomes, detaches, ends and closes.
+"""Delivery states, and the error that AMQP carries in outcomes, detaches, ends and closes.
 
-Rules: an error is always written whole, with condition, description and an info map; peers index into all
-three. An outcome is written with all its fields. A state we have no class for (transactions) stays a
-Described and is passed on. What an outcome means to a queue does not belong here.
+Rules: an error always has condition, description and an info map, since peers index into all three. An outcome has all
+its fields. A state without a class here (transactions) stays a Described and is passed on.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from servicebus_amqp.protocol_errors import EncodeError, ProtocolError
 
 @composite(0x1D, "amqp:error:list")
 class Error:
-    """Why a link, session, connection or delivery failed. `info` maps symbols (plain str will do) to values."""
+    """The reason why a link, session, connection or delivery failed. info: maps symbols (or plain str) to values."""
 
     condition: str = wire(SYMBOL)
     description: str = wire(STRING, default="")
@@ -80,7 +79,7 @@ _ENCODED_RELEASED: Final = write_composite(RELEASED)
 
 
 def write_state(state: DeliveryState | None) -> bytes:
-    """A delivery state; None is null. Raises EncodeError."""
+    """Write a delivery state; None is null. Raises EncodeError."""
     if state is ACCEPTED:
         return _ENCODED_ACCEPTED
     if state is RELEASED:
@@ -89,7 +88,7 @@ def write_state(state: DeliveryState | None) -> bytes:
 
 
 def read_state(buffer: bytes, at: int) -> tuple[DeliveryState | None, int]:
-    """The delivery state at `at` (None for null) and the offset behind it. Raises DecodeError."""
+    """Return the delivery state at `at` (None for null) and the offset after it. Raises DecodeError."""
     if buffer.startswith(_ENCODED_ACCEPTED, at):
         return ACCEPTED, at + len(_ENCODED_ACCEPTED)
     if buffer[at : at + 1] == b"\x40":
@@ -99,12 +98,12 @@ def read_state(buffer: bytes, at: int) -> tuple[DeliveryState | None, int]:
 
 
 def error_of(failure: ProtocolError) -> Error:
-    """What the peer is told about a failure."""
+    """Return the error that reports a failure to the peer."""
     return Error(condition=str(failure.condition), description=failure.description)
 
 
 def fit_error(error: Error, room: int) -> Error:
-    """The error itself if it can be written in `room` bytes, else one without info whose description is cut to fit."""
+    """Return the error if it fits `room` bytes, otherwise one without info and with a truncated description."""
     if len(write_composite(error)) <= room:
         return error
     bare = Error(condition=error.condition)
@@ -113,10 +112,10 @@ def fit_error(error: Error, room: int) -> Error:
 
 
 def fit_state(state: DeliveryState, room: int) -> DeliveryState:
-    """The state itself if it can be written in `room` bytes, else one without what is too long of it.
+    """Return the state if it fits `room` bytes, otherwise one without its longest part.
 
     Raises:
-        EncodeError: the state has no part that could be left out.
+        EncodeError: the state has no part that may be omitted.
     """
     size = len(write_state(state))
     if size <= room:

@@ -1,8 +1,7 @@
-"""Bytes to frames and back: protocol headers, frame headers, and the buffer that waits for the rest of a frame.
+"""Protocol headers, frame headers, and the buffer for incomplete frames.
 
-Rules: nothing is copied twice; a frame that trickles in byte by byte costs time in proportion to its length;
-a size that the negotiated maximum does not allow is a FramingError before anything is stored for it. What a
-frame's body says does not belong here.
+Rules: nothing is copied twice. A frame that arrives byte by byte costs time in proportion to its length. A size above
+the negotiated maximum is a FramingError before anything is stored for it.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from servicebus_amqp.protocol_errors import FramingError
 AMQP_HEADER: Final = b"AMQP\x00\x01\x00\x00"
 SASL_HEADER: Final = b"AMQP\x03\x01\x00\x00"
 HEADER_SIZE: Final = 8
-"""Of a protocol header, and of the smallest frame."""
+"""Bytes of a protocol header, and of the smallest frame."""
 
 AMQP_FRAME: Final = 0
 SASL_FRAME: Final = 1
 MIN_MAX_FRAME_SIZE: Final = 512
-"""What every peer takes, and the most it may be sent before its open has said more."""
+"""Bytes that every peer accepts, and the most before its open has set another limit."""
 
 _FRAME: Final = struct.Struct(">IBBH")
 unpack_frame_header: Final = _FRAME.unpack_from
@@ -30,7 +29,7 @@ unpack_frame_header: Final = _FRAME.unpack_from
 
 
 def build_frame(channel: int, body: bytes, kind: int = AMQP_FRAME) -> bytes:
-    """A whole frame around a body; an empty body makes the empty frame that keeps a connection alive."""
+    """Return a frame around a body; an empty body makes the empty frame that keeps a connection alive."""
     return _FRAME.pack(HEADER_SIZE + len(body), 2, kind, channel) + body
 
 
@@ -41,12 +40,12 @@ EMPTY_FRAME: Final = build_frame(0, b"")
 class FrameHeader:
     size: int
     body: int
-    """Where the body begins, counted from the frame's first byte."""
+    """Offset of the body from the frame's first byte."""
     channel: int
 
 
 def read_frame_header(buffer: bytes, at: int, *, kind: int, most: int) -> FrameHeader:
-    """The header of the frame at `at`, checked; eight bytes must be there.
+    """Read and check the header of the frame at `at`; eight bytes must be available.
 
     Raises:
         FramingError: the frame is shorter than its header, longer than `most` bytes, or not of this kind.
@@ -64,7 +63,7 @@ def read_frame_header(buffer: bytes, at: int, *, kind: int, most: int) -> FrameH
 
 
 class ReceiveBuffer:
-    """Bytes that wait for the rest of a header or frame."""
+    """Bytes of an incomplete header or frame."""
 
     __slots__ = ("_chunks", "_held", "_needed")
 
@@ -74,9 +73,9 @@ class ReceiveBuffer:
         self._needed = HEADER_SIZE
 
     def add(self, data: bytes) -> Iterator[tuple[bytes, int]]:
-        """Bytes, and where in them to read on: what was cut, made whole, and then what of `data` is behind it.
+        """Yield bytes and the offset to read from: first the completed piece, then the rest of `data`.
 
-        Whoever leaves something of a piece unread says so by `keep` before the next piece.
+        The reader calls `keep` with the unread rest of a piece before it asks for the next piece.
         """
         at = 0
         while self._chunks and at < len(data):
@@ -92,7 +91,7 @@ class ReceiveBuffer:
             yield data, at
 
     def keep(self, rest: bytes, needed: int) -> None:
-        """Hold what is left of a piece until there are `needed` bytes of it."""
+        """Store the rest of a piece until `needed` bytes of it are available."""
         self._needed = max(needed, HEADER_SIZE)
         self._held = len(rest)
         if rest:

@@ -1,8 +1,7 @@
-"""An encoded message as its raw sections: split, read in part, changed in part, put together again.
+"""An encoded message as its raw sections: split, read in part, changed in part, joined again.
 
-Rules: a section is kept as the bytes it came in, descriptor and all, so that what is not changed stays bit
-for bit; the body, of whatever kind, is one raw tail that is stepped over and never decoded. Malformed
-messages are DecodeErrors. Which annotations a broker owns, and what a property means, does not belong here.
+Rules: a section keeps its original bytes, descriptor included, so that unchanged sections stay equal bit for bit. The
+body, of any kind, is one raw tail that is skipped and never decoded. Malformed messages are DecodeErrors.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from servicebus_amqp.protocol_errors import DecodeError
 HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES = 0x70, 0x71, 0x72, 0x73
 APPLICATION_PROPERTIES, DATA, SEQUENCE, VALUE, FOOTER = 0x74, 0x75, 0x76, 0x77, 0x78
 BATCH_FORMAT: Final = 0x80013700
-"""The message-format of a batch: each data section holds a whole encoded message."""
+"""The message-format of a batch: each data section contains an encoded message."""
 
 _NAMES: Final = {
     "amqp:header:list": HEADER,
@@ -46,13 +45,13 @@ _PLACES: Final = {
     for code in range(HEADER, FOOTER + 1)
     for constructor in _SMALL + _WIDE
 }
-"""How sections begin as a rule: which place in `Sections` each takes, and whether its size is one byte or four."""
+"""Usual beginnings of sections: the place in `Sections`, and whether the size has one byte or four."""
 _BODY: Final = 5
 _LARGE: Final = 16 * 1024
 
 
 class Sections(NamedTuple):
-    """A message's sections, each as its raw bytes or None; change one with `_replace`, join with `join`."""
+    """A message's sections, each as raw bytes or None. Change one with `_replace`, then call `join`."""
 
     header: bytes | None = None
     delivery_annotations: bytes | None = None
@@ -63,7 +62,7 @@ class Sections(NamedTuple):
     footer: bytes | None = None
 
     def join(self) -> bytes:
-        """The whole encoded message."""
+        """Return the encoded message."""
         return b"".join([section for section in self if section])
 
     @property
@@ -72,20 +71,20 @@ class Sections(NamedTuple):
 
 
 def split(message: bytes) -> Sections:
-    """The sections of an encoded message. Raises DecodeError for an unknown, repeated or misplaced section.
+    """Split an encoded message. Raises DecodeError for an unknown, repeated or misplaced section.
 
-    Delivery annotations may come last: Microsoft's Python client writes them there.
+    Delivery annotations may come last, as Microsoft's Python client writes them.
     """
     return _split_plain(message) or _split_any(message)
 
 
 def split_for_joining(message: bytes) -> Sections:
-    """As `split`, where the sections are put together again: a large body is a view of the message, and not copied."""
+    """Split as `split`, but without a copy of a large body: it is a view of the message."""
     return _split_plain(message, _LARGE) or _split_any(message)
 
 
 def _split_plain(message: bytes, large: float = inf) -> Sections | None:
-    """`split` for sections that begin as usual and stand in their order, each once; None for all others."""
+    """Split sections with usual beginnings, in order and each once; None for all others."""
     found: list[Any] = [None, None, None, None, None, b"", None]
     length, at, last = len(message), 0, -1
     try:
@@ -115,7 +114,7 @@ def _split_any(message: bytes) -> Sections:
                 body_to = min(body_to, start)
                 last = _AFTER
             elif code != last or code not in _REPEATED:
-                raise DecodeError(f"section 0x{code:x} cannot stand behind section 0x{last:x} (byte {start})")
+                raise DecodeError(f"section 0x{code:x} cannot follow section 0x{last:x} (byte {start})")
         else:
             last = code
         if code < DATA:
@@ -131,7 +130,7 @@ def _split_any(message: bytes) -> Sections:
 
 
 def first_section(message: bytes, code: int) -> bytes | None:
-    """The first section of this number, whatever stands behind it; None if there is none. Raises DecodeError."""
+    """Return the first section of this number; None without one. Raises DecodeError."""
     at = 0
     while at < len(message):
         start = at
@@ -143,13 +142,13 @@ def first_section(message: bytes, code: int) -> bytes | None:
 
 
 def _section(message: bytes, at: int) -> tuple[int, int]:
-    """The number of the section at `at` and where its value begins."""
+    """Return the number of the section at `at` and the offset of its value."""
     if message.startswith(b"\x00\x53", at) and at + 2 < len(message):
         code, behind = message[at + 2], at + 3
     else:
         code, behind = _generic_section(message, at)
     if not HEADER <= code <= FOOTER:
-        raise DecodeError(f"0x{code:x} is no section of a message (byte {at})")
+        raise DecodeError(f"0x{code:x} is not a message section (byte {at})")
     return code, behind
 
 
@@ -159,7 +158,7 @@ def _generic_section(message: bytes, at: int) -> tuple[int, int]:
         descriptor, behind = decode(message, at + 1)
         code = _NAMES.get(descriptor, -1) if isinstance(descriptor, Symbol) else -1
     if code is None or code < 0:
-        raise DecodeError(f"an unknown section stands at byte {at}")
+        raise DecodeError(f"unknown section at byte {at}")
     return code, behind
 
 
@@ -174,7 +173,7 @@ class Header(NamedTuple):
 
 
 class Properties(NamedTuple):
-    """Times are milliseconds since 1970; ids keep the type they came in (string, binary, UUID, ULong)."""
+    """Times are milliseconds since 1970; ids keep their type (string, binary, UUID, ULong)."""
 
     message_id: Any = None
     user_id: bytes | None = None
@@ -197,12 +196,12 @@ _PROPERTY_KINDS: Final = (
     (_ID, None), (bytes, bytes), (str, None), (str, str), (str, None), (_ID, None), (str, Symbol), (str, Symbol),
     (int, Timestamp), (int, Timestamp), (str, str), (int, UInt), (str, str),
 )  # fmt: skip
-"""What each field is read as, and what it is written as (None: as the type it has)."""
+"""The type of each field when read, and when written (None: its own type)."""
 _Kinds = tuple[tuple[type | tuple[type, ...], type | None], ...]
 
 
 def _read_list(section: bytes, kinds: _Kinds, names: tuple[str, ...]) -> list[Any]:
-    """The items of a list section, nulls where it is shorter than its fields; what it has beyond is stepped over."""
+    """Return the items of a list section, with nulls for missing fields; unknown trailing items are skipped."""
     count, at, end = read_list(section, _section(section, 0)[1])
     values: list[Any] = [None] * len(kinds)
     for index in range(count):
@@ -216,7 +215,7 @@ def _read_list(section: bytes, kinds: _Kinds, names: tuple[str, ...]) -> list[An
                 raise DecodeError(f"{names[index]} is a {type(value).__name__}, not a {_called(kinds[index][0])}")
             values[index] = value
     if not at == end == len(section):
-        raise DecodeError(f"the list ends at byte {at}, its size says {end}, the section has {len(section)}")
+        raise DecodeError(f"the list ends at byte {at}, its size field gives {end}, the section has {len(section)}")
     return values
 
 
@@ -235,31 +234,31 @@ def _write_list(code: int, values: tuple[Any, ...], kinds: _Kinds) -> bytes:
 
 
 def read_header(section: bytes | None) -> Header:
-    """The header's fields; all None without a header. Raises DecodeError."""
+    """Return the header's fields; all None without a header. Raises DecodeError."""
     if section is None:
         return Header()
     return Header._make(_read_list(section, _HEADER_KINDS, Header._fields))
 
 
 def write_header(header: Header) -> bytes:
-    """The header's section."""
+    """Return the header's section."""
     return _write_list(HEADER, header, _HEADER_KINDS)
 
 
 def read_properties(section: bytes | None) -> Properties:
-    """The properties; all None without such a section. Raises DecodeError."""
+    """Return the properties; all None without such a section. Raises DecodeError."""
     if section is None:
         return Properties()
     return Properties._make(_read_list(section, _PROPERTY_KINDS, Properties._fields))
 
 
 def write_properties(properties: Properties) -> bytes:
-    """The properties' section."""
+    """Return the properties' section."""
     return _write_list(PROPERTIES, properties, _PROPERTY_KINDS)
 
 
 def with_message_id(section: bytes | None, message_id: str) -> bytes:
-    """Put this id in place of a properties section's own; all else stays as it came. Raises DecodeError."""
+    """Replace the id in a properties section; all other fields keep their bytes. Raises DecodeError."""
     count, rest = 1, b""
     if section is not None:
         found, at, end = read_list(section, _section(section, 0)[1])
@@ -268,17 +267,17 @@ def with_message_id(section: bytes | None, message_id: str) -> bytes:
 
 
 def read_map(section: bytes | None) -> dict[Any, Any]:
-    """The map of an annotations, application properties or footer section; empty without one. Raises DecodeError."""
+    """Return the map of an annotations, application properties or footer section, {} for None. Raises DecodeError."""
     if section is None:
         return {}
     value, end = decode(section, _section(section, 0)[1])
     if not isinstance(value, dict) or end != len(section):
-        raise DecodeError("the section is no single map")
+        raise DecodeError("the section is not a single map")
     return value
 
 
 def write_annotations(code: int, annotations: dict[str, Any]) -> bytes:
-    """An annotations section; its keys are written as symbols."""
+    """Return an annotations section; its keys are written as symbols."""
     return described(code, encode({Symbol(key): value for key, value in annotations.items()}))
 
 
@@ -287,33 +286,33 @@ def write_application_properties(properties: dict[str, Any]) -> bytes:
 
 
 def write_data(data: bytes) -> bytes:
-    """A body of one data section."""
+    """Return a body of one data section."""
     return described(DATA, encode(data))
 
 
 def write_value(value: Any) -> bytes:
-    """A body of one value."""
+    """Return a body of one value."""
     return described(VALUE, encode(value))
 
 
 def read_value(body: bytes) -> Any:
-    """The value of a body that is one value section, as requests to $cbs and $management have. Raises DecodeError."""
+    """Return the value of a body of one value section, as in requests to $cbs. Raises DecodeError."""
     code, at = _section(body, 0)
     if code != VALUE:
         raise DecodeError(f"the body is of section 0x{code:x}, not a value")
     value, end = decode(body, at)
     if end != len(body):
-        raise DecodeError(f"{len(body) - end} bytes stand behind the value")
+        raise DecodeError(f"{len(body) - end} bytes follow the value")
     return value
 
 
 def edit_map(
     section: bytes | None, code: int, *, drop: Collection[bytes] = (), add: bytes = b"", added: int = 0
 ) -> bytes | None:
-    """A map section with some keys left out and others put behind, all else as it came.
+    """Return a map section without some keys and with others appended; all else keeps its bytes.
 
     drop: keys, as the bytes of their names (strings and symbols alike). add: encoded keys and values in turn, `added`
-    pairs of them. None if nothing is left. Raises DecodeError.
+    pairs of them. None if nothing remains. Raises DecodeError.
     """
     count, pairs = 0, b""
     if section is not None:
@@ -324,7 +323,7 @@ def edit_map(
 
 
 def find_in_map(section: bytes, names: Collection[bytes]) -> list[tuple[bytes, int]]:
-    """The pairs of a map section whose keys are among `names`, in their order: the key's bytes, where the value begins.
+    """Return the pairs of a map section whose keys are among `names`, in order: key bytes and offset of the value.
 
     names: the bytes of keys (strings and symbols alike). No value is decoded. Raises DecodeError.
     """
@@ -332,7 +331,7 @@ def find_in_map(section: bytes, names: Collection[bytes]) -> list[tuple[bytes, i
 
 
 def _kept(section: bytes, drop: Collection[bytes]) -> tuple[int, bytes]:
-    """How many pairs remain, and their bytes."""
+    """Return the number of remaining pairs, and their bytes."""
     if not drop:
         count, at, end = _map_bounds(section, _section(section, 0)[1])
         return count // 2, section[at:end]
@@ -341,7 +340,7 @@ def _kept(section: bytes, drop: Collection[bytes]) -> tuple[int, bytes]:
 
 
 def _pairs(section: bytes) -> Iterator[tuple[bytes | None, int, int, int]]:
-    """A map section's pairs: the bytes of the key's name, and where key and value begin and the value ends."""
+    """Yield a map section's pairs: the bytes of the key's name, the offsets of key and value, and the value's end."""
     count, at, end = _map_bounds(section, _section(section, 0)[1])
     for _ in range(count // 2):
         start = at
@@ -349,11 +348,11 @@ def _pairs(section: bytes) -> Iterator[tuple[bytes | None, int, int, int]]:
         at = skip(section, value)
         yield _name(section, start, value), start, value, at
     if at != end:
-        raise DecodeError(f"the map ends at byte {at}, its size says {end}")
+        raise DecodeError(f"the map ends at byte {at}, its size field gives {end}")
 
 
 def _name(section: bytes, key: int, end: int) -> bytes | None:
-    """The bytes of a key's name; None for a key that is no string or symbol."""
+    """Return the bytes of a key's name; None for a key of another type."""
     code = section[key]
     if code in (0xA3, 0xA1):
         return section[key + 2 : end]
@@ -361,7 +360,7 @@ def _name(section: bytes, key: int, end: int) -> bytes | None:
 
 
 def _map_bounds(section: bytes, at: int) -> tuple[int, int, int]:
-    """The number of items of the map at `at`, where the first begins and where the map ends."""
+    """Return the number of items of the map at `at`, the offset of the first and the end of the map."""
     if section[at : at + 1] == b"\xc1" and at + 3 <= len(section):
         count, first, end = section[at + 2], at + 3, at + 2 + section[at + 1]
     elif section[at : at + 1] == b"\xd1" and at + 9 <= len(section):
@@ -374,12 +373,12 @@ def _map_bounds(section: bytes, at: int) -> tuple[int, int, int]:
 
 
 def encode_pair(key: str, value: Any) -> bytes:
-    """An annotation for `edit_map`: the key as a symbol, and its value."""
+    """Return an annotation for `edit_map`: the key as a symbol, and its value."""
     return encode(Symbol(key)) + encode(value)
 
 
 def unbatch(message: bytes) -> Iterator[bytes]:
-    """The encoded messages in a batch, in order. Raises DecodeError when it comes upon what is no data section."""
+    """Yield the encoded messages of a batch, in order. Raises DecodeError for any section but data."""
     body = split(message).body
     at = 0
     while at < len(body):
@@ -393,6 +392,6 @@ def unbatch(message: bytes) -> Iterator[bytes]:
 
 
 def batch(messages: Iterable[bytes], *, properties: bytes | None = None, annotations: bytes | None = None) -> bytes:
-    """Encoded messages as one message of BATCH_FORMAT; the envelope's sections as their raw bytes."""
+    """Join encoded messages into one message of BATCH_FORMAT; the envelope's sections are raw bytes."""
     body = b"".join([write_data(message) for message in messages])
     return Sections(message_annotations=annotations, properties=properties, body=body).join()

@@ -1,9 +1,8 @@
-"""The frames' bodies: the performatives of AMQP 1.0 and those of its SASL layer, as typed values.
+"""Frame bodies as typed values: the performatives of AMQP 1.0 and of its SASL layer.
 
-Rules: field names are the specification's; unknown trailing fields are tolerated, missing ones take the
-specification's default. Reading and writing a frame's body starts here; the frame around it is
-servicebus_amqp.encoding.frames, and the two performatives that come with every message have quicker readers in
-servicebus_amqp.encoding.transfer_codec.
+Rules: field names are the specification's; unknown trailing fields are ignored, missing ones get the specification's
+default. servicebus_amqp.encoding.frames has the frame around a body; servicebus_amqp.encoding.transfer_codec has
+faster readers for the two performatives of every message.
 """
 
 from __future__ import annotations
@@ -185,7 +184,7 @@ _ALL_SASL = (SaslMechanisms, SaslInit, SaslChallenge, SaslResponse, SaslOutcome)
 
 
 def read_performative(buffer: bytes, at: int) -> tuple[Performative, int]:
-    """The performative at `at` and where the payload begins. Raises DecodeError."""
+    """Return the performative at `at` and the offset of the payload. Raises DecodeError."""
     value, end = read_composite(buffer, at)
     if isinstance(value, _ALL):
         return value, end
@@ -193,7 +192,7 @@ def read_performative(buffer: bytes, at: int) -> tuple[Performative, int]:
 
 
 def read_sasl(buffer: bytes, at: int) -> tuple[SaslPerformative, int]:
-    """The SASL performative at `at` and the offset behind it. Raises DecodeError."""
+    """Return the SASL performative at `at` and the offset after it. Raises DecodeError."""
     value, end = read_composite(buffer, at)
     if isinstance(value, _ALL_SASL):
         return value, end

@@ -1,8 +1,7 @@
 """Sources and targets: the two ends of a link.
 
-Rules: a terminus that came from a peer keeps the bytes it came in (`raw`) and is echoed by them, so that
-filters and types stay as they were; one that was made or changed here is written from its fields. Which
-addresses exist and what a filter means does not belong here.
+Rules: a peer's terminus keeps its original bytes (`raw`) and is echoed with them, so that filters and types stay
+unchanged. A terminus made or changed here is written from its fields.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from servicebus_amqp.encoding.delivery_states import STATE, DeliveryState
 
 @composite(0x28, "amqp:source:list")
 class Source:
-    """Where a link's messages come from; `filter` maps symbols to values, as they came."""
+    """The origin of a link's messages. filter: maps symbols to values, as received."""
 
     address: Any = wire(ANY, default=None)
     durable: int = wire(UINT, default=0)
@@ -44,13 +43,13 @@ class Source:
     raw: bytes | None = field(default=None, compare=False, repr=False)
 
     def with_filter(self, filters: dict[Any, Any] | None) -> Source:
-        """The same source with other filters; written from its fields then."""
+        """Return the same source with other filters, without its raw bytes."""
         return replace(self, filter=filters, raw=None)
 
 
 @composite(0x29, "amqp:target:list")
 class Target:
-    """Where a link's messages go."""
+    """The destination of a link's messages."""
 
     address: Any = wire(ANY, default=None)
     durable: int = wire(UINT, default=0)
@@ -64,7 +63,7 @@ class Target:
 
 @composite(0x30, "amqp:coordinator:list")
 class Coordinator:
-    """The target of a link that controls transactions; known so that it can be refused by name."""
+    """The target of a link that controls transactions; known only for a refusal by name."""
 
     capabilities: tuple[str, ...] = wire(SYMBOLS, default=())
     raw: bytes | None = field(default=None, compare=False, repr=False)
@@ -78,7 +77,7 @@ _ANY_TERMINUS: Final = one_of(Source, Target, Coordinator)
 
 def _read(buffer: bytes, at: int) -> tuple[Terminus, int]:
     terminus, end = _ANY_TERMINUS.read(buffer, at)
-    object.__setattr__(terminus, "raw", buffer[at:end])  # it was made here, and nobody has seen it yet
+    object.__setattr__(terminus, "raw", buffer[at:end])  # new and not shared yet
     return terminus, end
 
 

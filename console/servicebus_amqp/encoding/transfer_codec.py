@@ -1,8 +1,7 @@
-"""Transfers and dispositions, read and written by hand: they come with every message.
+"""Transfers and dispositions, read and written by hand, since they accompany every message.
 
-Rules: a quick reader returns None for any shape it was not written for, and for anything malformed; the
-general reader (servicebus_amqp.encoding.performatives) then decides. Where both answer, they answer the same; tests hold
-them to it. What the values do to links and sessions does not belong here.
+Rules: a fast reader returns None for unusual shapes and for malformed bytes; the general reader
+(servicebus_amqp.encoding.performatives) then decides. Tests ensure that both give equal results.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from servicebus_amqp.protocol_errors import DecodeError
 TRANSFER_PREFIX: Final = b"\x00\x53\x14\xc0"
 DISPOSITION_PREFIX: Final = b"\x00\x53\x15\xc0"
 TRANSFER_ROOM: Final = 8 + 6 + 5 + 5 + 34 + 5 + 1 + 1 + 5
-"""The most bytes that frame header and performative of a transfer of ours take; the rest of a frame is payload."""
+"""Bytes of frame header and performative of our largest transfer; the rest of a frame is payload."""
 
 _NULL, _TRUE, _FALSE, _BOOLEAN = 0x40, 0x41, 0x42, 0x56
 _UINT0, _UINT8, _UINT32, _BINARY8 = 0x43, 0x52, 0x70, 0xA0
@@ -31,23 +30,23 @@ _TRANSFER_WORD: Final = 0x005314C0
 _FLAGS: Final = {_FALSE: False, _NULL: False, _TRUE: True}
 _ALL_FIELDS: Final = 11
 _TAIL: Final = b"\x40\x40\x42\x42\x42"
-"""The last five fields of a transfer. They are written, defaults though they are: azure-servicebus below 7.15 counts
-the fields to find the payload behind them."""
+"""The last five fields of a transfer. These defaults are written because azure-servicebus below 7.15 counts the fields
+to find the payload after them."""
 _MORE_TAIL, _LAST_TAIL = b"\x41" + _TAIL, b"\x42" + _TAIL
 _SETTLED_MORE, _SETTLED_LAST = b"\x41" + _MORE_TAIL, b"\x41" + _LAST_TAIL
 _UNSETTLED_MORE, _UNSETTLED_LAST = b"\x42" + _MORE_TAIL, b"\x42" + _LAST_TAIL
 new_tuple: Final[Any] = tuple.__new__
-"""Builds a named tuple past its Python constructor, which costs more than all else about it."""
+"""Build a named tuple without its Python constructor, which is the slowest part of it."""
 _PLAIN_TAILS: Final = frozenset(
     bytes(tail[:length])
     for tail in product((_NULL,), (_NULL,), (_NULL, _FALSE), (_NULL, _FALSE), (_NULL, _FALSE, _TRUE))
     for length in range(6)
 )
-"""What the last five fields of a transfer usually are: no settle mode, no state, not resumed, not aborted."""
+"""Usual values of a transfer's last five fields: no settle mode, no state, not resumed, not aborted."""
 
 
 class TransferHead(NamedTuple):
-    """What of a transfer matters here; a plain tuple, since one is made for every frame."""
+    """The fields of a transfer that matter here; a plain tuple, since every frame needs one."""
 
     handle: int
     delivery_id: int | None
@@ -57,7 +56,7 @@ class TransferHead(NamedTuple):
     more: bool
     aborted: bool
     payload: int
-    """Where the payload begins in the buffer."""
+    """Offset of the payload in the buffer."""
 
 
 class DispositionHead(NamedTuple):
@@ -87,7 +86,7 @@ def head_of_disposition(disposition: Disposition) -> DispositionHead:
 
 
 def _uint(buffer: bytes, at: int) -> tuple[int, int]:
-    """An unsigned integer and the offset behind it; a LookupError where there is none."""
+    """Return an unsigned integer and the offset after it. Raises LookupError for any other type."""
     code = buffer[at]
     if code == _UINT8:
         return buffer[at + 1], at + 2
@@ -99,7 +98,7 @@ def _uint(buffer: bytes, at: int) -> tuple[int, int]:
 
 
 def read_transfer(buffer: bytes, at: int, stop: int) -> TransferHead | None:
-    """The transfer whose prefix (TRANSFER_PREFIX) stands at `at`, in a frame that ends at `stop`."""
+    """Read the transfer whose TRANSFER_PREFIX is at `at`, in a frame that ends at `stop`."""
     try:
         end = at + 5 + buffer[at + 4]
         count = buffer[at + 5]
@@ -146,7 +145,7 @@ def read_transfer(buffer: bytes, at: int, stop: int) -> TransferHead | None:
 
 
 def _flag(buffer: bytes, at: int) -> tuple[bool, int]:
-    """A boolean, null being False, and the offset behind it; a LookupError where there is none."""
+    """Return a boolean (null is False) and the offset after it. Raises LookupError for any other type."""
     code = buffer[at]
     if code == _BOOLEAN and buffer[at + 1] < 2:
         return buffer[at + 1] == 1, at + 2
@@ -154,7 +153,7 @@ def _flag(buffer: bytes, at: int) -> tuple[bool, int]:
 
 
 def read_disposition(buffer: bytes, at: int, stop: int) -> DispositionHead | None:
-    """The disposition whose prefix (DISPOSITION_PREFIX) stands at `at`, in a frame that ends at `stop`."""
+    """Read the disposition whose DISPOSITION_PREFIX is at `at`, in a frame that ends at `stop`."""
     try:
         end = at + 5 + buffer[at + 4]
         count = buffer[at + 5]
@@ -183,7 +182,7 @@ def write_transfer(
     more: bool,
     payload: int,
 ) -> bytes:
-    """Everything of a message's first transfer frame that comes before its payload.
+    """Return a message's first transfer frame up to its payload.
 
     handle, message_format: encoded. payload: its size in bytes. tag: 32 bytes at most.
     """
@@ -200,14 +199,14 @@ def write_transfer(
 
 
 def write_continuation(channel: int, handle: bytes, *, more: bool, payload: int) -> bytes:
-    """Everything of a message's further transfer frames that comes before their payload."""
+    """Return a message's further transfer frame up to its payload."""
     body = handle + b"\x40\x40\x40\x40" + (_MORE_TAIL if more else _LAST_TAIL)
     size = len(body)
     return _pack_start(14 + size + payload, 2, 0, channel, _TRANSFER_WORD, 1 + size, _ALL_FIELDS) + body
 
 
 def write_disposition(head: DispositionHead) -> bytes:
-    """The body of a disposition frame. Raises EncodeError."""
+    """Return the body of a disposition frame. Raises EncodeError."""
     return described(
         0x15,
         encode_list(

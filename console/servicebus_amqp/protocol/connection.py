@@ -1,16 +1,14 @@
-"""One AMQP connection, either side: bytes in, events out; actions in, bytes out. No socket, no clock, no
-waiting.
+"""One AMQP connection, either side: bytes in, events out; actions in, bytes out.
 
     conn = Connection(role=ConnectionRole.SERVER, settings=ConnectionSettings(container_id="contoso"))
     for event in conn.receive_data(data): ...      # the peer's mistakes are events, never exceptions
-    transport.write(conn.data_to_send())           # once after each read, and after actions of one's own
+    transport.write(conn.data_to_send())           # once after each read, and after the owner's actions
     if conn.is_finished: transport.close()
 
-Rules: a server answers open, begin, detach, end and close by itself; attaches are the owner's to answer. The
-owner asks for the bytes when it is done with a read's events: that is when collected outcomes leave and
-drains are answered. `SenderLink.send` returns None for a message that has to wait, because delivery-ids are
-given in the order of the wire. After `tick`, which gives no events, look at `is_finished` and `failure`. What
-lives inside a session belongs to session.
+Rules: there is no socket, clock or wait here. A server answers open, begin, detach, end and close by itself; the owner
+answers attaches. The owner calls `data_to_send` after a read's events: collected outcomes and answers to drains leave
+then. `SenderLink.send` returns None for a message that has to wait, since delivery-ids follow the order of the wire.
+`tick` returns no events; check `is_finished` and `failure` after it.
 """
 
 from __future__ import annotations
@@ -71,15 +69,15 @@ from servicebus_amqp.protocol_errors import (
 )
 
 MAX_OPEN_FRAME_BYTES: Final = 8192
-"""Bytes of a frame that comes before the peer's open has been read: AMQP promises 512, peers send more properties."""
+"""Bytes of a frame before the peer's open: AMQP guarantees 512, peers send more properties."""
 BODY_ROOM: Final = 48
-"""What a frame's body takes besides the error or state it carries, at most."""
+"""Bytes of a frame's body besides its error or state, at most."""
 
 
 class Connection:
     """One side of a connection.
 
-    remote: the peer's open, None until it came. failure: why the connection failed, None while it has not.
+    remote: the peer's open; None before it. failure: the reason of a failed connection, otherwise None.
     """
 
     def __init__(self, *, role: ConnectionRole, settings: ConnectionSettings) -> None:
@@ -91,9 +89,7 @@ class Connection:
         self.events: list[Event] = []
         self.out: list[bytes] = []
         self.remote_max_frame_size = MIN_MAX_FRAME_SIZE
-        self._early: list[
-            bytes
-        ] = []  # our open: may leave once the AMQP header has, all else once the peer's open is in
+        self._early: list[bytes] = []  # our open: it follows the AMQP header, all else follows the peer's open
         self._handshake = Handshake(role, sasl=settings.sasl)
         self._handshake.events = self.events
         self._buffer = ReceiveBuffer()
@@ -114,25 +110,25 @@ class Connection:
     # actions
 
     def open(self) -> None:
-        """A client's first act: protocol headers, then the open. A server opens by itself and ignores this."""
+        """Send a client's protocol headers and open. A server opens by itself and ignores this."""
         if self.role is ConnectionRole.CLIENT and not self._open_sent:
             self._handshake.begin()
             self._send_open()
 
     def begin(self) -> Session:
-        """Begin a session; SessionBegun follows. Links may be asked for at once.
+        """Begin a session; SessionBegun follows. Links may be requested immediately.
 
         Raises:
-            StateError: the connection is not opened, is closed, or the peer takes no further session.
+            StateError: the connection is not open, is closed, or the peer allows no further session.
         """
         if not self._open_sent or self._closing or self.is_finished:
-            raise StateError("a session needs a connection that is open: call open first, or connect again")
+            raise StateError("a session needs an open connection: call open first, or connect again")
         session = self._new_session()
         session.start()
         return session
 
     def close(self, error: Error | None = None) -> None:
-        """Close; Closed follows when the peer has answered. Sessions end silently, what waits in them is dropped."""
+        """Close; Closed follows the peer's answer. Sessions end silently, and their waiting messages are dropped."""
         if self._closing or self.is_finished:
             return
         self._flush_sessions()
@@ -143,7 +139,7 @@ class Connection:
         self._abandon_sessions()
 
     def receive_data(self, data: bytes) -> list[Event]:
-        """Work on what was read from the transport; the events that came of it."""
+        """Process bytes from the transport; return their events."""
         self._idle.heard = True
         try:
             if not self.is_finished:
@@ -157,7 +153,7 @@ class Connection:
         return events
 
     def data_to_send(self) -> bytes:
-        """Everything there is to send; b"" for nothing. What is returned counts as sent."""
+        """Return all bytes to send, b"" for none. They count as sent."""
         self._flush_sessions()
         parts: list[bytes] = []
         handshake = self._handshake
@@ -174,9 +170,9 @@ class Connection:
         return b"".join(parts)
 
     def tick(self, now: float) -> float | None:
-        """Idle time-outs: keeps the peer's from ending, and fails the connection when ours has.
+        """Apply the idle time-outs: queue an empty frame, or fail the connection if the peer is silent.
 
-        now: seconds of any monotonic clock. Call it once after Opened and then at each time it returns, until None.
+        now: seconds of any monotonic clock. Call it once after Opened, then at each returned time, until None.
         """
         if self.is_finished:
             return None
@@ -188,44 +184,44 @@ class Connection:
             self._fail(
                 Error(
                     condition=Condition.RESOURCE_LIMIT_EXCEEDED,
-                    description=f"nothing was heard for the idle time-out of {silence} ms",
+                    description=f"nothing was received for the idle time-out of {silence} ms",
                 )
             )
             return None
         return deadline
 
-    # what sessions call
+    # called by sessions
 
     def mark(self, session: Session) -> None:
-        """The session has something collected that leaves with the next bytes."""
+        """Register a session with collected frames; they leave with the next bytes."""
         self._marked[session] = None
 
     def write(self, channel: int, performative: Performative) -> None:
-        """Queue a frame. Raises EncodeError if the peer takes none that large; errors are cut to fit instead."""
+        """Queue a frame. Raises EncodeError if it is too large for the peer; errors are truncated instead."""
         if isinstance(performative, Detach | End | Close) and performative.error:
             performative = replace(performative, error=self.fitted(performative.error))
         self.write_body(channel, write_performative(performative))
 
     def fitted(self, error: Error) -> Error:
-        """The error, cut if a frame of the peer's size has no room for it."""
+        """Return the error, truncated to the peer's frame size."""
         return fit_error(error, self._room() - BODY_ROOM)
 
     def fitted_state(self, state: DeliveryState) -> DeliveryState:
-        """The state, cut if a frame of the peer's size has no room for it. Raises EncodeError if that cannot be."""
+        """Return the state, truncated to the peer's frame size. Raises EncodeError if that is impossible."""
         return fit_state(state, self._room() - BODY_ROOM)
 
     def write_body(self, channel: int, body: bytes) -> None:
-        """Queue a frame around a body. Raises EncodeError if the peer takes none that large."""
+        """Queue a frame around a body. Raises EncodeError if it is too large for the peer."""
         if self._closing or self.is_finished:
             return
         if len(body) > self._room():
             raise EncodeError(
-                f"a frame of {HEADER_SIZE + len(body)} bytes; the peer takes {self.remote_max_frame_size}: say less"
+                f"a frame of {HEADER_SIZE + len(body)} bytes; the peer allows {self.remote_max_frame_size}"
             )
         self.out.append(build_frame(channel, body))
 
     def _room(self) -> int:
-        """The most bytes of a frame's body; without limit while frames are held back for the peer's open."""
+        """Return the most bytes of a frame's body; unlimited before the peer's open, when frames are held back."""
         return UINT_MAX if self.remote is None else self.remote_max_frame_size - HEADER_SIZE
 
     # reading
@@ -247,7 +243,7 @@ class Connection:
                 self._buffer.keep(buffer[at:], needed)
 
     def _read_frames(self, buffer: bytes, at: int) -> tuple[int, int]:
-        """All whole frames from `at` on; where the rest begins, and how many bytes the next frame needs."""
+        """Read all whole frames from `at` on; return the offset of the rest and the size of the next frame."""
         length, most = len(buffer), self._longest_frame()
         while length - at >= HEADER_SIZE:
             size, words, kind, channel = unpack_frame_header(buffer, at)
@@ -270,7 +266,7 @@ class Connection:
         return at, HEADER_SIZE
 
     def _longest_frame(self) -> int:
-        """The most bytes of a frame just now."""
+        """Return the most bytes of a frame at present."""
         most = self.settings.max_frame_size
         return most if self.remote is not None else min(most, MAX_OPEN_FRAME_BYTES)
 
@@ -285,7 +281,7 @@ class Connection:
         if isinstance(performative, Transfer):
             self._on_transfer(channel, head_of_transfer(performative, end), body[end:])
         elif end != len(body):
-            raise DecodeError(f"{len(body) - end} bytes too many behind a {type(performative).__name__}")
+            raise DecodeError(f"{len(body) - end} extra bytes after a {type(performative).__name__}")
         elif isinstance(performative, Disposition):
             self._on_disposition(channel, head_of_disposition(performative))
         else:
@@ -322,7 +318,7 @@ class Connection:
             return
         session = self._sessions_of_peer.get(channel)
         if session is None or session.state is not SessionState.OPEN:
-            if not isinstance(performative, Detach):  # some clients detach once more after their end
+            if not isinstance(performative, Detach):  # some clients detach again after their end
                 self._check_channel(channel, type(performative).__name__.lower())
             return
         try:
@@ -335,12 +331,12 @@ class Connection:
         except SessionError as failure:
             session.fail(failure)
 
-    def _check_channel(self, channel: int, what: str) -> None:
-        """What comes in a session that is ending is late and meets silence; what never had a session is an error."""
+    def _check_channel(self, channel: int, frame: str) -> None:
+        """Raise for a frame on a channel that never had a session; ignore late frames of an ending session."""
         if self.remote is None:
-            raise ProtocolError(f"a {what} came before the open")
+            raise ProtocolError(f"a {frame} came before the open")
         if not self._closing and channel not in self._sessions_of_peer:
-            raise ProtocolError(f"a {what} came on channel {channel}, which has no session")
+            raise ProtocolError(f"a {frame} came on channel {channel}, which has no session")
 
     def _on_open(self, _channel: int, remote: Open) -> None:
         if self.remote is not None:
@@ -358,7 +354,7 @@ class Connection:
             self._send_open()
         longest = max(map(len, self.out), default=0)
         if longest > remote.max_frame_size:
-            raise EncodeError(f"a frame of {longest} bytes was asked for; the peer takes {remote.max_frame_size}")
+            raise EncodeError(f"a frame of {longest} bytes is queued; the peer allows {remote.max_frame_size}")
         self.events.append(Opened(remote.hostname, remote.container_id, remote.properties))
 
     def _on_begin(self, channel: int, remote: Begin) -> None:
@@ -379,10 +375,10 @@ class Connection:
         self.events.append(SessionBegun(session))
 
     def _answered(self, channel: int) -> Session:
-        """The session of ours whose begin was answered."""
+        """Return our session whose begin was answered."""
         session = self._sessions.get(channel)
         if session is None or session.remote is not None:
-            raise ProtocolError(f"a begin answers channel {channel}, where none was asked for")
+            raise ProtocolError(f"a begin answers channel {channel}, where none was requested")
         return session
 
     def _on_end(self, channel: int, end: End) -> None:
@@ -407,7 +403,7 @@ class Connection:
         most = 0xFFFF if self.remote is None else self.remote.channel_max
         channel = self._free_channels.pop() if self._free_channels else len(self._sessions)
         if channel > most:
-            raise StateError(f"no channel is left: the peer takes {most + 1} sessions; connect once more")
+            raise StateError(f"no channel is left: the peer allows {most + 1} sessions; make another connection")
         session = self._sessions[channel] = Session(self, channel)
         return session
 
@@ -431,7 +427,7 @@ class Connection:
         self._marked.clear()
 
     def _fail(self, error: Error) -> None:
-        """Nothing more is read; the peer is told why, if it speaks AMQP by now."""
+        """Stop reading, and report the error if the peer has sent its AMQP header."""
         error = self.failure = fit_error(error, self.remote_max_frame_size - HEADER_SIZE - BODY_ROOM)
         if self._handshake.is_amqp_header_sent and not self._closing:
             if not self._open_sent:

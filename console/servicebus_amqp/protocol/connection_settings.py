@@ -1,4 +1,4 @@
-"""What one side of a connection tells the other about itself, and which side it is."""
+"""The settings that one side of a connection announces to the other, and the two roles."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class ConnectionRole(Enum):
 
 
 class LinkRole(Enum):
-    """Which end of a link is ours."""
+    """Our end of a link."""
 
     SENDER = "sender"
     RECEIVER = "receiver"
@@ -24,17 +24,17 @@ class LinkRole(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionSettings:
-    """Of our side of a connection.
+    """Settings of our side of a connection.
 
-    hostname: the namespace a client wants to speak with.
+    hostname: the namespace that a client connects to.
     max_frame_size: bytes; larger frames are refused.
-    channel_max, handle_max: the highest channel of a connection and handle of a session that the peer may use.
-    idle_timeout_ms: the peer must be heard that often, None for never; see Connection.tick.
-    incoming_window, outgoing_window: transfer frames of a session that may be under way.
-    max_message_size: bytes of one message that links of ours take, None for any; links may say otherwise.
-    sasl: a client speaks SASL ANONYMOUS first; a server takes clients with and without.
+    channel_max, handle_max: the peer's highest channel of a connection and handle of a session.
+    idle_timeout_ms: the peer must send within this time, None for no limit; see Connection.tick.
+    incoming_window, outgoing_window: transfer frames of a session in flight.
+    max_message_size: bytes of one message on our links, None for any; a link may override it.
+    sasl: a client begins with SASL ANONYMOUS; a server accepts clients with and without.
     properties: of the open.
-    first_outgoing_id, first_delivery_id: where a session's two counters begin.
+    first_outgoing_id, first_delivery_id: initial values of a session's two counters.
     """
 
     container_id: str
@@ -53,12 +53,12 @@ class ConnectionSettings:
 
     def __post_init__(self) -> None:
         if self.max_frame_size < MIN_MAX_FRAME_SIZE:
-            raise ValueError(f"max_frame_size is {self.max_frame_size}; AMQP asks for {MIN_MAX_FRAME_SIZE} at least")
+            raise ValueError(f"max_frame_size is {self.max_frame_size}; AMQP requires at least {MIN_MAX_FRAME_SIZE}")
         if self.incoming_window < 1:
-            raise ValueError(f"incoming_window is {self.incoming_window}; it must be 1 at least")
+            raise ValueError(f"incoming_window is {self.incoming_window}; it must be at least 1")
 
     def to_open(self) -> Open:
-        """The open that tells the peer."""
+        """Return the open for these settings."""
         return Open(
             container_id=self.container_id,
             hostname=self.hostname,

@@ -1,9 +1,8 @@
-"""What comes before the first AMQP frame: protocol headers, and SASL between them.
+"""The steps before the first AMQP frame: protocol headers, and SASL between them.
 
-Rules: a server sends nothing until the client's header is there, since some clients take an early one amiss;
-it takes clients with and without SASL, and an initial response or none. It treats the three mechanisms it
-offers alike: none authenticates, since tokens on the open connection do. A client speaks ANONYMOUS and waits
-for each step. The frames that follow belong to the connection.
+Rules: a server waits for the client's header, since some clients reject an early one. It accepts clients with and
+without SASL and with or without an initial response. None of its three mechanisms authenticates: tokens on the open
+connection do. A client uses ANONYMOUS and waits for each step.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from servicebus_amqp.protocol_errors import Condition, DecodeError, FramingError
 
 ANONYMOUS: Final = "ANONYMOUS"
 OFFERED: Final = ("MSSBCBS", "EXTERNAL", ANONYMOUS)
-"""MSSBCBS is the only one that Microsoft's .NET client knows."""
+"""Mechanisms of a server. Microsoft's .NET client knows only MSSBCBS."""
 _OK, _REFUSED = 0, 1
 
 
@@ -46,7 +45,7 @@ class HandshakeState(Enum):
 
 
 class Handshake:
-    """One side's steps up to AMQP frames. `out`: bytes to send; `events`: what happened, emptied by the owner."""
+    """One side's steps up to AMQP frames. out: bytes to send. events: emptied by the owner."""
 
     __slots__ = ("_role", "_sasl", "events", "expecting", "is_amqp_header_sent", "out")
 
@@ -59,11 +58,11 @@ class Handshake:
         self.events: list[Event] = []
 
     def begin(self) -> None:
-        """A client speaks first."""
+        """Send a client's first header."""
         self._write_header(SASL_HEADER if self._sasl else AMQP_HEADER)
 
     def read(self, buffer: bytes, at: int) -> int:
-        """Take one header or SASL frame, once all of it is there; its size. Raises ProtocolError."""
+        """Read one header or SASL frame if it is complete; return its size. Raises ProtocolError."""
         if self.expecting is not HandshakeState.SASL_FRAME:
             self.on_header(buffer[at : at + HEADER_SIZE])
             return HEADER_SIZE
@@ -72,19 +71,19 @@ class Handshake:
             body = buffer[at + header.body : at + header.size]
             frame, end = read_sasl(body, 0)
             if end != len(body):
-                raise DecodeError(f"{len(body) - end} bytes too many behind a {type(frame).__name__}")
+                raise DecodeError(f"{len(body) - end} extra bytes after a {type(frame).__name__}")
             self.on_sasl(frame)
         return header.size
 
     def on_header(self, header: bytes) -> None:
-        """Eight bytes of the peer. Raises FramingError if they are no header that can be answered."""
+        """Handle the peer's eight header bytes. Raises FramingError for an unknown or unexpected header."""
         wanted = {AMQP_HEADER, SASL_HEADER} if self.expecting is HandshakeState.HEADER else {AMQP_HEADER}
         if self._role is ConnectionRole.CLIENT and self.expecting is HandshakeState.HEADER:
             wanted = {SASL_HEADER if self._sasl else AMQP_HEADER}
         if header not in wanted:
             if self._role is ConnectionRole.SERVER:
                 self.out.append(SASL_HEADER)
-            raise FramingError(f"{header!r} is no protocol header of AMQP 1.0 or its SASL layer")
+            raise FramingError(f"{header!r} is not a protocol header of AMQP 1.0 or its SASL layer")
         is_sasl = header == SASL_HEADER
         self.expecting = HandshakeState.SASL_FRAME if is_sasl else HandshakeState.FRAMES
         self.events.append(HeaderReceived(is_sasl))
@@ -94,7 +93,7 @@ class Handshake:
                 self._write(SaslMechanisms(sasl_server_mechanisms=OFFERED))
 
     def on_sasl(self, frame: SaslPerformative) -> None:
-        """A SASL frame of the peer. Raises ProtocolError if it is out of turn or ends in a refusal."""
+        """Handle a SASL frame of the peer. Raises ProtocolError for an unexpected frame or a refusal."""
         if self._role is ConnectionRole.SERVER and isinstance(frame, SaslInit):
             self._choose(frame)
         elif self._role is ConnectionRole.CLIENT and isinstance(frame, SaslMechanisms):

@@ -1,8 +1,7 @@
-"""Idle time-outs, both ways, without a clock: when to send an empty frame, and when the peer counts as gone.
+"""Idle time-outs of both sides, without a clock: when to send an empty frame, and when the peer counts as gone.
 
-Rules: times are seconds of the caller's monotonic clock. What happened between two ticks is taken to have
-happened at the later one for what we hear (never fail too early) and is looked at often enough for what we
-send (never too late). The frames themselves belong to the connection.
+Rules: times are seconds of the caller's monotonic clock. Received bytes count from the later of two ticks, so that the
+connection never fails too early; ticks are frequent enough that an empty frame is never late.
 """
 
 from __future__ import annotations
@@ -10,8 +9,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-_LOOKS: Final = 4
-"""How many times a time-out is looked at while it runs."""
+_TICKS_PER_TIMEOUT: Final = 4
+"""Ticks during one time-out."""
 
 
 class IdleVerdict(Enum):
@@ -34,17 +33,17 @@ class IdleWatch:
         self._last_sent = 0.0
 
     def tick(self, now: float) -> tuple[IdleVerdict, float | None]:
-        """What to do now, and when to look again (None: never)."""
+        """Return the present verdict and the time of the next tick (None: never)."""
         if self.heard:
             self._last_heard = now
         if self.sent:
             self._last_sent = now
         self.heard = self.sent = False
         verdict = IdleVerdict.FINE
-        if self.peers is not None and now - self._last_sent >= self.peers / _LOOKS:
+        if self.peers is not None and now - self._last_sent >= self.peers / _TICKS_PER_TIMEOUT:
             verdict = IdleVerdict.SEND
             self._last_sent = now
         if self.ours is not None and now - self._last_heard >= self.ours:
             verdict = IdleVerdict.GONE
         running = [limit for limit in (self.ours, self.peers) if limit is not None]
-        return verdict, now + min(running) / _LOOKS if running else None
+        return verdict, now + min(running) / _TICKS_PER_TIMEOUT if running else None

@@ -1,24 +1,20 @@
-"""One link's life, common to both ends: attach, refuse, detach.
+"""The life of a link, common to both ends: attach, refuse, detach.
 
-Rules: a link of the peer's waits for `accept_attach` or `refuse`; a refusal is an attach with null termini
-and then a detach with the error, the only form clients read the error from. What a link carries is sender and
-receiver.
+Rules: a peer's link waits for `accept_attach` or `refuse`. A refusal is an attach with null termini, then a detach with
+the error: clients read the error in no other form.
 """
 
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from servicebus_amqp.encoding.delivery_states import Error
-from servicebus_amqp.encoding.performatives import Attach, Detach, Flow
+from servicebus_amqp.encoding.performatives import Attach, Detach, Flow, Performative
 from servicebus_amqp.encoding.termini import Coordinator, Source, Target
-from servicebus_amqp.protocol.connection_settings import LinkRole
-from servicebus_amqp.protocol.protocol_events import Attached, Detached
+from servicebus_amqp.protocol.connection_settings import ConnectionSettings, LinkRole
+from servicebus_amqp.protocol.protocol_events import Attached, Detached, Event
 from servicebus_amqp.protocol_errors import StateError
-
-if TYPE_CHECKING:
-    from servicebus_amqp.protocol.session import Session
 
 
 class LinkState(Enum):
@@ -29,17 +25,31 @@ class LinkState(Enum):
     DETACHED = "detached"
 
 
-class Link:
-    """One end of a link; made by a session, never directly.
+class LinkOwner(Protocol):
+    """The session of a link, as every link uses it."""
 
-    remote: the peer's attach, None until it came.
+    settings: ConnectionSettings
+    channel: int
+
+    def emit(self, event: Event) -> None: ...
+    def write(self, performative: Performative) -> None: ...
+    def write_flow(self, **link: Any) -> None: ...
+    def release_handle(self, link: Link) -> None: ...
+    def forget_deliveries(self, link: Link) -> None: ...
+    def flush_dispositions(self) -> None: ...
+
+
+class Link:
+    """One end of a link, made only by a session.
+
+    remote: the peer's attach; None before it.
     max_message_size: of the peer for a sender, of ours for a receiver; None for any.
     """
 
     __slots__ = ("handle", "max_message_size", "name", "remote", "session", "state")  # a session may have thousands
     role: ClassVar[LinkRole]
 
-    def __init__(self, session: Session, name: str, handle: int, state: LinkState) -> None:
+    def __init__(self, session: LinkOwner, name: str, handle: int, state: LinkState) -> None:
         self.session = session
         self.name = name
         self.handle = handle
@@ -49,6 +59,11 @@ class Link:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} handle {self.handle}, {self.state.value}>"
+
+    @property
+    def is_requested(self) -> bool:
+        """Return whether the peer's attach is still unanswered."""
+        return self.state is LinkState.REQUESTED
 
     @property
     def is_attached(self) -> bool:
@@ -63,9 +78,9 @@ class Link:
         max_message_size: int | None = None,
         initial_delivery_count: int = 0,
     ) -> None:
-        """Answer an AttachRequested. Termini not given are echoed as they came; does nothing if the link is gone.
+        """Answer an AttachRequested; omitted termini are echoed. Does nothing if the link has ended.
 
-        max_message_size: bytes; by default that of the settings. initial_delivery_count: senders only.
+        max_message_size: bytes; default: that of the settings. initial_delivery_count: senders only.
 
         Raises:
             StateError: the link was answered before, or is our own.
@@ -73,7 +88,7 @@ class Link:
         if self.state in (LinkState.DETACHING, LinkState.DETACHED):
             return
         if self.state is not LinkState.REQUESTED or self.remote is None:
-            raise StateError(f"{self!r} waits for no answer")
+            raise StateError(f"{self!r} has no pending attach")
         self.state = LinkState.ATTACHED
         self._announce(
             source or self.remote.source,
@@ -85,7 +100,7 @@ class Link:
         )
 
     def refuse(self, error: Error) -> None:
-        """Answer an AttachRequested with no. Does nothing if the link is gone.
+        """Refuse an AttachRequested. Does nothing if the link has ended.
 
         Raises:
             StateError: the link was answered before, or is our own.
@@ -93,32 +108,32 @@ class Link:
         if self.state in (LinkState.DETACHING, LinkState.DETACHED):
             return
         if self.state is not LinkState.REQUESTED:
-            raise StateError(f"{self!r} waits for no answer")
+            raise StateError(f"{self!r} has no pending attach")
         self._announce(None, None)
         self._leave(closed=True, error=error)
 
     def detach(self, *, closed: bool = True, error: Error | None = None) -> None:
-        """Detach; a Detached event follows when the peer has answered. Does nothing if that is under way already."""
+        """Detach; a Detached event follows the peer's answer. Does nothing if a detach is under way."""
         if self.state is LinkState.REQUESTED:
             self._announce(None, None)
         if self.state not in (LinkState.DETACHING, LinkState.DETACHED):
             self._leave(closed=closed, error=error)
 
-    # what the session calls
+    # called by the session
 
     def request(self, source: Source | None, target: Target | Coordinator | None, **attach: Any) -> None:
         """Send our own attach."""
         self._announce(source, target, **attach)
 
     def on_attach(self, attach: Attach) -> None:
-        """The peer's attach, asking or answering."""
+        """Handle the peer's attach, a request or an answer."""
         self.remote = attach
         if self.state is LinkState.ATTACHING:
             self.state = LinkState.ATTACHED
             self.session.emit(Attached(self, attach))
 
     def on_detach(self, detach: Detach) -> None:
-        """The peer's detach: answered, unless it is the answer to ours."""
+        """Handle the peer's detach; answer it unless it answers ours."""
         silent = self.state is LinkState.DETACHED
         if self.state is LinkState.REQUESTED:
             self._announce(None, None)
@@ -133,11 +148,11 @@ class Link:
         raise NotImplementedError
 
     def forget(self) -> None:
-        """The link is gone: what it held is dropped."""
+        """Mark the link as ended and drop its state."""
         self.state = LinkState.DETACHED
 
     def fail(self, condition: str, description: str) -> None:
-        """Detach because the peer broke a rule of the link; its answer will only free the handle."""
+        """Detach because the peer broke a rule of the link; its answer only frees the handle."""
         error = Error(condition=condition, description=description)
         self._leave(closed=True, error=error)
         self.forget()

@@ -1,29 +1,26 @@
 """The receiving end of a link: transfer frames to messages, credit out, outcomes out.
 
-Rules: frames of one message are joined and handed over whole; an aborted message is dropped; one above the
-link's max_message_size is dropped while it comes in and rejected, the link stays; a message beyond all credit
-ever granted ends the link. Credit is the owner's business: `flow` sets it, nothing here renews it.
+Rules: the frames of a message are joined before its delivery; an aborted message is dropped. A message above the
+link's max_message_size is dropped and rejected, and the link stays. A message beyond all credit ever granted ends the
+link. The owner sets credit with `flow`; this module never renews it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from servicebus_amqp.encoding.delivery_states import DeliveryState, Error, Rejected
 from servicebus_amqp.encoding.performatives import Attach, Flow
 from servicebus_amqp.encoding.transfer_codec import TransferHead, new_tuple
 from servicebus_amqp.protocol.connection_settings import LinkRole
-from servicebus_amqp.protocol.link import Link, LinkState
-from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DeliveryTooLarge, FlowReceived
+from servicebus_amqp.protocol.link import Link, LinkOwner, LinkState
+from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DeliveryTooLarge, Event, FlowReceived
 from servicebus_amqp.protocol.serial_numbers import MASK, distance
 from servicebus_amqp.protocol_errors import Condition, SessionError
 
-if TYPE_CHECKING:
-    from servicebus_amqp.protocol.session import Session
-
 
 class _Incoming:
-    """A message of which more frames are to come."""
+    """A message with missing frames."""
 
     __slots__ = ("delivery_id", "format", "frames", "settled", "size", "tag")
 
@@ -36,13 +33,30 @@ class _Incoming:
         self.size = 0
 
 
+class EventQueue(Protocol):
+    """The connection of a link, as a receiver uses it."""
+
+    events: list[Event]
+
+
+class ReceiverOwner(LinkOwner, Protocol):
+    """The session of a link, as a receiver uses it."""
+
+    @property
+    def connection(self) -> EventQueue: ...
+
+    def hold_delivery(self, link: ReceiverLink, delivery_id: int, tag: bytes) -> None: ...
+    def settle(self, link: ReceiverLink, delivery_id: int, state: DeliveryState | None, *, settled: bool) -> None: ...
+
+
 class ReceiverLink(Link):
-    """Made by `Session.attach_receiver`, or by the peer's attach of a sender."""
+    """A link made by `Session.attach_receiver`, or by the peer's attach of a sender."""
 
     __slots__ = ("_beyond", "_credit", "_delivery_count", "_partial")
     role: ClassVar[LinkRole] = LinkRole.RECEIVER
+    session: ReceiverOwner
 
-    def __init__(self, session: Session, name: str, handle: int, state: LinkState) -> None:
+    def __init__(self, session: ReceiverOwner, name: str, handle: int, state: LinkState) -> None:
         super().__init__(session, name, handle, state)
         self._credit = 0
         self._beyond = 0
@@ -51,7 +65,7 @@ class ReceiverLink(Link):
 
     @property
     def credit(self) -> int:
-        """How many more messages the peer may send, as far as we know."""
+        """Messages that the peer may still send, as far as known here."""
         return max(0, self._credit)
 
     @property
@@ -67,13 +81,14 @@ class ReceiverLink(Link):
         echo: bool = False,
         properties: dict[Any, Any] | None = None,
     ) -> None:
-        """Let the peer send `credit` messages from now on, whatever it was granted before.
+        """Let the peer send `credit` messages from now on, regardless of earlier grants.
 
-        drain: it shall send what it has at once and give the rest of the credit back. Does nothing if the link is gone.
+        drain: the peer sends available messages immediately and returns the rest of the credit. Does nothing on an
+        ended link.
         """
         if self.state not in (LinkState.ATTACHED, LinkState.ATTACHING):
             return
-        # Lowering credit cannot call back what is under way, so the most ever granted stays allowed.
+        # Lower credit cannot recall messages in flight, so the highest grant stays valid.
         self._beyond = max(0, self._beyond + self._credit - credit)
         self._credit = credit
         self.session.write_flow(
@@ -86,13 +101,12 @@ class ReceiverLink(Link):
         )
 
     def settle(self, deliveries: int | range, state: DeliveryState | None, *, settled: bool = True) -> None:
-        """Tell the sender the outcome of one delivery, or of a range of delivery-ids (taken modulo 2**32).
+        """Report the outcome of one delivery, or of a range of delivery-ids (modulo 2**32), to the sender.
 
-        Neighbours of equal state leave as one frame. Does nothing for deliveries that are settled already, and nothing
-        if the link is gone.
+        Neighbours with equal states share a frame. Does nothing for settled deliveries and on an ended link.
 
         Raises:
-            EncodeError: the state does not fit a frame of the peer's; errors and annotations are cut instead.
+            EncodeError: the state does not fit a frame of the peer; errors and annotations are truncated instead.
         """
         if isinstance(deliveries, int):
             self.session.settle(self, deliveries, state, settled=settled)
@@ -101,11 +115,11 @@ class ReceiverLink(Link):
             self.session.settle(self, delivery_id & MASK, state, settled=settled)
 
     def on_attach(self, attach: Attach) -> None:
-        self._delivery_count = attach.initial_delivery_count or 0  # .NET's request links leave it out, and count from 0
+        self._delivery_count = attach.initial_delivery_count or 0  # .NET's request links omit it and count from 0
         super().on_attach(attach)
 
     def on_flow(self, flow: Flow) -> None:
-        """The sender tells its count; it has run ahead of ours when credit was drained."""
+        """Handle the sender's count; after a drain it is ahead of ours."""
         if flow.delivery_count is not None:
             ahead = 0 if self._delivery_count is None else distance(self._delivery_count, flow.delivery_count)
             self._delivery_count = flow.delivery_count
@@ -115,7 +129,7 @@ class ReceiverLink(Link):
         self.session.emit(FlowReceived(self, self.credit, flow.drain, flow.echo, flow.properties))
 
     def on_transfer(self, head: TransferHead, payload: bytes) -> None:
-        """One frame of a message. Raises SessionError."""
+        """Handle one frame of a message. Raises SessionError."""
         if self.state is not LinkState.ATTACHED:
             return
         _, delivery_id, tag, message_format, settled, more, aborted, _ = head
@@ -149,11 +163,11 @@ class ReceiverLink(Link):
         self._credit = max(0, self._credit - credit)
 
     def _use_credit_under_way(self) -> bool:
-        """A message came without credit: it is one the peer sent before it was told, or it ends the link."""
+        """Count a message without credit: sent before a lower grant arrived, otherwise end the link."""
         if self._beyond > 0:
             self._beyond -= 1
             return True
-        self.fail(Condition.TRANSFER_LIMIT_EXCEEDED, "a message came that no credit had been granted for")
+        self.fail(Condition.TRANSFER_LIMIT_EXCEEDED, "the peer sent a message without credit")
         return False
 
     def _continue(self, partial: _Incoming, head: TransferHead, payload: bytes) -> None:
@@ -178,7 +192,7 @@ class ReceiverLink(Link):
     def _deliver(
         self, delivery_id: int, tag: bytes, message_format: int, payload: bytes, size: int, settled: bool
     ) -> None:
-        """Hand a message over, or refuse it; `size` is its own even where its bytes were dropped."""
+        """Deliver a message, or reject it. size: its full size, even if its bytes were dropped."""
         session = self.session
         if not settled:
             session.hold_delivery(self, delivery_id, tag)

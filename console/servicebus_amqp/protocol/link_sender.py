@@ -1,16 +1,15 @@
 """The sending end of a link: messages to transfer frames, within credit and the session's window.
 
-Rules: a message gets its delivery-id when its first frame goes out, never before, since ids must rise on the
-wire; what finds no credit or no window waits here in order and goes out by itself when there is some. A drain
-is answered when the owner has had its turn (`Connection.data_to_send`), so that what it still had to send
-goes first.
+Rules: a message gets its delivery-id with its first frame, since ids must rise on the wire. Messages without credit or
+window wait here in order and leave as soon as both allow. A drain is answered in `Connection.data_to_send`, after the
+owner's last messages.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Protocol
 
 from servicebus_amqp.encoding.amqp_types import UInt
 from servicebus_amqp.encoding.codec import encode
@@ -18,24 +17,21 @@ from servicebus_amqp.encoding.delivery_states import DeliveryState
 from servicebus_amqp.encoding.performatives import Attach, Flow
 from servicebus_amqp.encoding.transfer_codec import TRANSFER_ROOM, write_continuation, write_transfer
 from servicebus_amqp.protocol.connection_settings import LinkRole
-from servicebus_amqp.protocol.link import Link, LinkState
+from servicebus_amqp.protocol.link import Link, LinkOwner, LinkState
 from servicebus_amqp.protocol.protocol_events import FlowReceived
 from servicebus_amqp.protocol.serial_numbers import advance, distance
 from servicebus_amqp.protocol_errors import EncodeError, StateError
 
-if TYPE_CHECKING:
-    from servicebus_amqp.protocol.session import Session
-
 MAX_TAG_BYTES: Final = 32
 _PLAIN: Final = encode(UInt(0))
-"""The format of a single message, encoded."""
+"""The encoded format of a single message."""
 Piece = bytes | memoryview
 Payload = bytes | Sequence[Piece]
-"""An encoded message, whole or in pieces; memory that a view shows must not change until it is out."""
+"""An encoded message, whole or in pieces. Memory behind a view must not change before it is sent."""
 
 
 class _Outgoing:
-    """A message on its way out: what is `left` of it, and whether its first frame is gone."""
+    """A message that is partly sent, or not yet. left: the unsent bytes."""
 
     __slots__ = ("delivery_id", "format", "has_begun", "left", "settled", "tag")
 
@@ -49,7 +45,7 @@ class _Outgoing:
         self.delivery_id: int | None = None
 
     def take(self, room: int) -> list[memoryview]:
-        """The next bytes, `room` at most; nothing is copied."""
+        """Return the next bytes, at most `room`, without a copy."""
         left, taken = self.left, []
         while left and room:
             piece = left[0]
@@ -62,8 +58,22 @@ class _Outgoing:
         return taken
 
 
+class SenderOwner(LinkOwner, Protocol):
+    """The session of a link, as a sender uses it."""
+
+    out: list[bytes]
+    frame_room: int
+    remote_incoming_window: int
+
+    def start_delivery(self, link: SenderLink, tag: bytes, settled: bool) -> int: ...
+    def count_outgoing_frame(self) -> None: ...
+    def settle(self, link: SenderLink, delivery_id: int, state: DeliveryState | None, *, settled: bool) -> None: ...
+    def block(self, link: SenderLink) -> None: ...
+    def drains(self, link: SenderLink) -> None: ...
+
+
 class SenderLink(Link):
-    """Made by `Session.attach_sender`, or by the peer's attach of a receiver."""
+    """A link made by `Session.attach_sender`, or by the peer's attach of a receiver."""
 
     __slots__ = (
         "_credit",
@@ -74,8 +84,9 @@ class SenderLink(Link):
         "_waiting",
     )
     role: ClassVar[LinkRole] = LinkRole.SENDER
+    session: SenderOwner
 
-    def __init__(self, session: Session, name: str, handle: int, state: LinkState) -> None:
+    def __init__(self, session: SenderOwner, name: str, handle: int, state: LinkState) -> None:
         super().__init__(session, name, handle, state)
         self._handle = encode(UInt(handle))
         self._credit = 0
@@ -86,7 +97,7 @@ class SenderLink(Link):
 
     @property
     def credit(self) -> int:
-        """How many more messages may be sent before they have to wait."""
+        """Messages that may be sent before others have to wait."""
         if not self._waiting:
             return self._credit
         fresh = len(self._waiting) - (1 if self._waiting[0].has_begun else 0)
@@ -98,16 +109,16 @@ class SenderLink(Link):
 
     @property
     def waiting(self) -> int:
-        """Messages handed to `send` that are not out completely."""
+        """Messages passed to `send` that are not completely sent."""
         return len(self._waiting)
 
     def send(self, payload: Payload, *, tag: bytes, message_format: int = 0, settled: bool = False) -> int | None:
-        """Send one encoded message, given whole or in pieces.
+        """Send one encoded message, whole or in pieces.
 
         tag: at most 32 bytes, and unique among the link's unsettled deliveries.
 
-        Returns the delivery-id, or None if even the first frame has to wait for credit or window: the id is given when
-        it goes out, and what comes back names the delivery by its tag as well.
+        Returns the delivery-id, or None if the first frame has to wait for credit or window. Events name a delivery by
+        its tag as well.
 
         Raises:
             StateError: the link is detached.
@@ -115,7 +126,7 @@ class SenderLink(Link):
         """
         is_attached = self.state is LinkState.ATTACHED
         if not is_attached and self.state in (LinkState.DETACHED, LinkState.DETACHING):
-            raise StateError(f"{self!r} takes no message any more: send it on another link")
+            raise StateError(f"{self!r} is detached: send the message on another link")
         if len(tag) > MAX_TAG_BYTES:
             raise EncodeError(f"a delivery tag of {len(tag)} bytes; {MAX_TAG_BYTES} is the most AMQP allows")
         encoded_format = encode(UInt(message_format)) if message_format else _PLAIN
@@ -152,14 +163,14 @@ class SenderLink(Link):
         return message.delivery_id
 
     def settle(self, delivery_id: int, state: DeliveryState | None, *, settled: bool = True) -> None:
-        """Tell the receiver what became of a delivery of ours; as a rule the echo of its own outcome, settled.
+        """Report the state of our delivery to the receiver, usually its own outcome, settled.
 
-        Does nothing for a delivery that is settled already.
+        Does nothing for a delivery that is already settled.
         """
         self.session.settle(self, delivery_id, state, settled=settled)
 
     def pump(self) -> None:
-        """Send what waits, as far as credit and window go."""
+        """Send waiting messages within credit and window."""
         waiting, session = self._waiting, self.session
         if self.state is not LinkState.ATTACHED:
             return
@@ -173,7 +184,7 @@ class SenderLink(Link):
                 waiting.popleft()
 
     def answer_drain(self) -> bool:
-        """Give back the credit nothing was sent for, once all that waited is out; tells whether that is settled."""
+        """Return unused credit once no message waits; return whether the drain is answered."""
         if not self._drain or self.state in (LinkState.DETACHING, LinkState.DETACHED):
             return True
         if self.state is not LinkState.ATTACHED or (self._waiting and self._credit > 0):
@@ -181,7 +192,7 @@ class SenderLink(Link):
         self._drain = False
         self._delivery_count = advance(self._delivery_count, self._credit)
         self._credit = 0
-        self._tell(drain=True)
+        self._write_flow(drain=True)
         return True
 
     def accept_attach(self, *termini: Any, **answer: Any) -> None:
@@ -201,7 +212,7 @@ class SenderLink(Link):
         if flow.drain:
             self.session.drains(self)
         if flow.echo:
-            self._tell()
+            self._write_flow()
         self.session.emit(FlowReceived(self, self.credit, flow.drain, flow.echo, flow.properties))
 
     def forget(self) -> None:
@@ -210,7 +221,7 @@ class SenderLink(Link):
         self._waiting.clear()
         self.session.forget_deliveries(self)
 
-    def _tell(self, *, drain: bool = False) -> None:
+    def _write_flow(self, *, drain: bool = False) -> None:
         self.session.write_flow(
             handle=self.handle,
             delivery_count=self._delivery_count,
@@ -226,7 +237,7 @@ class SenderLink(Link):
 
     def _send_frame(self, message: _Outgoing) -> None:
         session = self.session
-        pieces: list[Any] = message.take(session.frame_room - TRANSFER_ROOM)  # copied when they leave
+        pieces: list[Any] = message.take(session.frame_room - TRANSFER_ROOM)  # copied when sent
         size, more = sum(map(len, pieces)), bool(message.left)
         if not message.has_begun:
             message.has_begun = True

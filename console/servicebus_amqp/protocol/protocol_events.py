@@ -1,32 +1,53 @@
-"""What `Connection.receive_data` tells its owner.
+"""The events that `Connection.receive_data` returns.
 
-Rules: events come in the order of the frames that caused them. By the time an event is read, later frames of
-the same read have been worked on already: a link may be detached behind its AttachRequested, and actions on
-it then do nothing (`send` alone refuses). A link ends with exactly one Detached, a session with one
-SessionEnded, a connection with one Closed or ConnectionFailed; what lived inside ends with a Detached of its
-own for a session, silently for a connection.
+Rules: events have the order of the frames that caused them. Later frames of the same read are already processed then:
+a link may be detached after its AttachRequested, and actions on it do nothing (only `send` raises). A link ends with
+exactly one Detached, a session with one SessionEnded, a connection with one Closed or ConnectionFailed. The links of
+an ended session get a Detached each; a closed connection ends its sessions and links silently.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from servicebus_amqp.encoding.delivery_states import DeliveryState, Error
 from servicebus_amqp.encoding.performatives import Attach
 from servicebus_amqp.encoding.termini import Coordinator, Source, Target
 from servicebus_amqp.protocol.connection_settings import LinkRole
 
-if TYPE_CHECKING:
-    from servicebus_amqp.protocol.link import Link
-    from servicebus_amqp.protocol.link_receiver import ReceiverLink
-    from servicebus_amqp.protocol.link_sender import SenderLink
-    from servicebus_amqp.protocol.session import Session
+
+class SessionEnd(Protocol):
+    """Our end of a session, a `Session`."""
+
+    channel: int
+
+    def end(self, error: Error | None = None) -> None: ...
+
+
+class LinkEnd(Protocol):
+    """Our end of a link, a `SenderLink` or a `ReceiverLink`; the methods are those of `Link`."""
+
+    name: str
+
+    @property
+    def role(self) -> LinkRole: ...
+    @property
+    def is_requested(self) -> bool: ...
+    def accept_attach(self, *termini: Any, **answer: Any) -> None: ...
+    def refuse(self, error: Error) -> None: ...
+    def detach(self, *, closed: bool = True, error: Error | None = None) -> None: ...
+
+
+class SettlingEnd(LinkEnd, Protocol):
+    """A link end with deliveries."""
+
+    def settle(self, delivery_id: int, state: DeliveryState | None, /, *, settled: bool = True) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class HeaderReceived:
-    """The peer's protocol header; `sasl` tells which of the two."""
+    """The peer's protocol header. sasl: whether it is that of the SASL layer."""
 
     sasl: bool
 
@@ -38,7 +59,7 @@ class SaslDone:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The peer's open; a server has answered it already."""
+    """The peer's open; a server has already answered it."""
 
     hostname: str | None
     container_id: str
@@ -47,16 +68,16 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class SessionBegun:
-    """A session is there for both sides; a server has answered its begin already."""
+    """A session is open on both sides; a server has already answered its begin."""
 
-    session: Session
+    session: SessionEnd
 
 
 @dataclass(frozen=True, slots=True)
 class AttachRequested:
-    """The peer wants a link; answer with `link.accept_attach` or `link.refuse`. `role` is our end."""
+    """The peer requests a link; answer with `link.accept_attach` or `link.refuse`. `role` is our end."""
 
-    link: Link
+    link: LinkEnd
     attach: Attach
 
     @property
@@ -82,17 +103,17 @@ class AttachRequested:
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """The peer answered our attach. Where it refuses, null termini come here and a Detached follows."""
+    """The peer answered our attach. A refusal has null termini, and a Detached follows."""
 
-    link: Link
+    link: LinkEnd
     attach: Attach
 
 
 @dataclass(frozen=True, slots=True)
 class FlowReceived:
-    """credit: what our sender may send now, or what a peer's sender has left. properties: of the flow."""
+    """credit: messages that our sender may send now, or the rest of a peer's sender. properties: of the flow."""
 
-    link: Link
+    link: LinkEnd
     credit: int
     drain: bool
     echo: bool
@@ -100,9 +121,9 @@ class FlowReceived:
 
 
 class DeliveryReceived(NamedTuple):
-    """A whole message, its frames joined. settled: the sender wants no answer."""
+    """A complete message. settled: the sender expects no answer."""
 
-    link: ReceiverLink
+    link: SettlingEnd
     delivery_id: int
     tag: bytes
     message_format: int
@@ -112,9 +133,9 @@ class DeliveryReceived(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeliveryTooLarge:
-    """A message above its link's max_message_size: dropped, and rejected already unless it came settled."""
+    """A message above its link's max_message_size: dropped, and already rejected unless it came settled."""
 
-    link: ReceiverLink
+    link: SettlingEnd
     delivery_id: int
     tag: bytes
     size: int
@@ -122,9 +143,9 @@ class DeliveryTooLarge:
 
 
 class DispositionReceived(NamedTuple):
-    """What the peer says of one delivery: of ours on a SenderLink, of its own on a ReceiverLink."""
+    """The peer's state of one delivery: one of ours on a SenderLink, one of its own on a ReceiverLink."""
 
-    link: SenderLink | ReceiverLink
+    link: SettlingEnd
     delivery_id: int
     tag: bytes
     state: DeliveryState | None
@@ -133,16 +154,16 @@ class DispositionReceived(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Detached:
-    """The link is gone; the peer's detach has been answered."""
+    """The link has ended; the peer's detach has been answered."""
 
-    link: Link
+    link: LinkEnd
     closed: bool
     error: Error | None
 
 
 @dataclass(frozen=True, slots=True)
 class SessionEnded:
-    session: Session
+    session: SessionEnd
     error: Error | None
 
 
@@ -155,7 +176,7 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionFailed:
-    """The connection cannot go on; the close frame is queued. Send it, then close the transport."""
+    """The connection cannot continue; its close frame is queued. Send it, then close the transport."""
 
     error: Error
 

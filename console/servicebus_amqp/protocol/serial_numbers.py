@@ -12,5 +12,5 @@ def advance(number: int, steps: int) -> int:
 
 
 def distance(start: int, end: int) -> int:
-    """How far `end` lies ahead of `start`; negative when it lies behind. Between -2**31 and 2**31 - 1."""
+    """Return how far `end` is ahead of `start`, from -2**31 to 2**31 - 1; negative if it is behind."""
     return ((end - start + 0x80000000) & MASK) - 0x80000000

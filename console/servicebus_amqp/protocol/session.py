@@ -1,16 +1,15 @@
-"""One session: its windows, its two counters, its handles, and what is unsettled in it.
+"""One session: its windows, its two counters, its handles and its unsettled deliveries.
 
-Rules: delivery-ids count messages, outgoing ids count frames, and both wrap; every transfer frame costs the
-peer's window one, and ours is opened again when half of it is used up. Outcomes are collected into ranges of
-equal state and leave when the connection is asked for its bytes. A session the peer broke is ended, the
-connection goes on. What a link does with a message belongs to sender and receiver.
+Rules: delivery-ids count messages, outgoing ids count frames, and both wrap. Every transfer frame uses one of the
+peer's window; our window opens again at half. Outcomes form ranges of equal state and leave with the connection's
+next bytes. A peer's mistake in a session ends the session; the connection continues.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from servicebus_amqp.encoding.delivery_states import ACCEPTED, DeliveryState, Error, error_of
 from servicebus_amqp.encoding.performatives import Attach, Begin, Detach, End, Flow, Performative
@@ -24,9 +23,6 @@ from servicebus_amqp.protocol.protocol_events import AttachRequested, Detached, 
 from servicebus_amqp.protocol.serial_numbers import MASK, distance
 from servicebus_amqp.protocol_errors import Condition, ProtocolError, SessionError, StateError
 
-if TYPE_CHECKING:
-    from servicebus_amqp.protocol.connection import Connection
-
 _Held = dict[int, tuple[SenderLink | ReceiverLink, bytes]]
 
 
@@ -38,7 +34,7 @@ class SessionState(Enum):
 
 
 class _Outcome:
-    """What is to be said of neighbouring deliveries, while it still may grow."""
+    """The state of neighbouring deliveries; the range may still grow."""
 
     __slots__ = ("first", "is_receiver", "last", "settled", "state")
 
@@ -49,13 +45,27 @@ class _Outcome:
         self.state = state
 
 
-class Session:
-    """Made by `Connection.begin`, or by the peer's begin.
+class SessionOwner(Protocol):
+    """The connection of a session, as the session uses it."""
 
-    channel: ours. out: the connection's frames to send. frame_room: the most bytes of a frame the peer takes.
+    settings: ConnectionSettings
+    events: list[Event]
+    out: list[bytes]
+    remote_max_frame_size: int
+
+    def mark(self, session: Session) -> None: ...
+    def write(self, channel: int, performative: Performative) -> None: ...
+    def write_body(self, channel: int, body: bytes) -> None: ...
+    def fitted_state(self, state: DeliveryState) -> DeliveryState: ...
+
+
+class Session:
+    """A session made by `Connection.begin`, or by the peer's begin.
+
+    channel: ours. out: the connection's queued frames. frame_room: the most bytes of a frame for the peer.
     """
 
-    def __init__(self, connection: Connection, channel: int) -> None:
+    def __init__(self, connection: SessionOwner, channel: int) -> None:
         self.connection = connection
         self.settings: ConnectionSettings = connection.settings
         self.channel = channel
@@ -71,7 +81,7 @@ class Session:
         self._links: dict[int, Link] = {}
         self._links_of_peer: dict[int, Link] = {}
         self._free_handles: list[int] = []
-        self._asked: dict[tuple[LinkRole, str], Link] = {}
+        self._requested: dict[tuple[LinkRole, str], Link] = {}
         self._sent: _Held = {}
         self._received: _Held = {}
         self._outcomes: list[_Outcome | None] = [None, None]
@@ -83,12 +93,11 @@ class Session:
 
     @property
     def links(self) -> list[Link]:
-        """The links that hold a handle of ours."""
+        """The links with a handle of ours."""
         return list(self._links.values())
 
     @property
     def link_count(self) -> int:
-        """How many they are."""
         return len(self._links)
 
     # actions
@@ -96,39 +105,39 @@ class Session:
     def attach_sender(
         self, name: str, source: Source | None, target: Target | Coordinator | None, **attach: Any
     ) -> SenderLink:
-        """Ask for a link that we send on; Attached or Detached tells how it went.
+        """Request a link that we send on; Attached or Detached follows.
 
         attach: settle_modes (numbers of AMQP, default (2, 0)), properties, max_message_size, initial_delivery_count.
 
         Raises:
-            StateError: the session takes no links any more.
+            StateError: the session accepts no more links.
         """
         link = SenderLink(self, name, self._take_handle(), LinkState.ATTACHING)
-        self._ask(link)
+        self._register(link)
         link.request(source, target, **attach)
         return link
 
     def attach_receiver(
         self, name: str, source: Source | None, target: Target | Coordinator | None, **attach: Any
     ) -> ReceiverLink:
-        """Ask for a link that we receive on; as `attach_sender`."""
+        """Request a link that we receive on, as `attach_sender`."""
         link = ReceiverLink(self, name, self._take_handle(), LinkState.ATTACHING)
-        self._ask(link)
+        self._register(link)
         link.request(source, target, **attach)
         return link
 
     def end(self, error: Error | None = None) -> None:
-        """End the session; SessionEnded follows when the peer has answered. Does nothing if that is under way."""
+        """End the session; SessionEnded follows the peer's answer. Does nothing if an end is under way."""
         if self.state in (SessionState.ENDING, SessionState.ENDED):
             return
         self.flush_dispositions()
         self.write(End(error=error))
         self.state = SessionState.ENDING
 
-    # what the connection calls
+    # called by the connection
 
     def start(self, remote: Begin | None = None, remote_channel: int | None = None) -> None:
-        """Send our begin, asking or (given the peer's) answering."""
+        """Send our begin: a request, or the answer to the peer's."""
         self.write(
             Begin(
                 remote_channel=remote_channel,
@@ -156,7 +165,7 @@ class Session:
             )
         if attach.handle in self._links_of_peer:
             raise SessionError(f"handle {attach.handle} is in use already", Condition.HANDLE_IN_USE)
-        link = self._asked.pop((LinkRole.SENDER if attach.role else LinkRole.RECEIVER, attach.name), None)
+        link = self._requested.pop((LinkRole.SENDER if attach.role else LinkRole.RECEIVER, attach.name), None)
         if link is None:
             link = self._link_for(attach)
             self.emit(AttachRequested(link, attach))
@@ -177,7 +186,7 @@ class Session:
 
     def on_transfer(self, head: TransferHead, payload: bytes) -> None:
         if self._incoming_window <= 0:
-            raise SessionError("more transfers came than the session's window allows", Condition.WINDOW_VIOLATION)
+            raise SessionError("more transfers than the session's window allows", Condition.WINDOW_VIOLATION)
         self._incoming_window -= 1
         self._next_incoming_id = ((self._next_incoming_id or 0) + 1) & MASK
         handle = head[0]
@@ -188,15 +197,15 @@ class Session:
         if self._incoming_window * 2 <= self.settings.incoming_window:
             self.connection.mark(self)
 
-    def on_disposition(self, said: DispositionHead) -> None:
-        span = distance(said.first, said.last)
+    def on_disposition(self, head: DispositionHead) -> None:
+        span = distance(head.first, head.last)
         if span < 0:
-            raise SessionError(f"a disposition of {said.first} to {said.last} runs backwards", Condition.INVALID_FIELD)
-        held = self._sent if said.is_receiver else self._received
-        deliveries: Iterable[int] = range(said.first, said.first + span + 1)
+            raise SessionError(f"a disposition of {head.first} to {head.last} runs backwards", Condition.INVALID_FIELD)
+        held = self._sent if head.is_receiver else self._received
+        deliveries: Iterable[int] = range(head.first, head.first + span + 1)
         if span > len(held):
-            deliveries = [number for number in held if (number - said.first) & MASK <= span]
-        emit, settled, state = self.connection.events.append, said.settled, said.state
+            deliveries = [number for number in held if (number - head.first) & MASK <= span]
+        emit, settled, state = self.connection.events.append, head.settled, head.state
         find: Callable[..., tuple[Link, bytes] | None] = held.pop if settled else held.get
         for delivery in deliveries:
             number = delivery & MASK
@@ -212,31 +221,31 @@ class Session:
     def on_end(self, end: End) -> None:
         if self.state is SessionState.OPEN:
             self.write(End())
-        already_told = self.state is SessionState.ENDED
+        was_reported = self.state is SessionState.ENDED
         self._drop(end.error)
-        if not already_told:
+        if not was_reported:
             self.emit(SessionEnded(self, end.error))
 
     def fail(self, failure: SessionError) -> None:
-        """End the session because the peer broke a rule of it; its answer will only free the channel."""
+        """End the session because the peer broke a rule of it; its answer only frees the channel."""
         error = error_of(failure)
         self.end(error)
         self._drop(error)
         self.emit(SessionEnded(self, error))
 
     def abandon(self) -> None:
-        """The session is over, and nobody is told: nothing may be sent in it any more."""
+        """End the session silently; it can send nothing more."""
         self.state = SessionState.ENDED
         self._sent.clear()
         self._received.clear()
         self._outcomes = [None, None]
         for link in self._links.values():
             link.forget()
-        for held in (self._links, self._links_of_peer, self._asked, self._blocked, self._draining):
+        for held in (self._links, self._links_of_peer, self._requested, self._blocked, self._draining):
             held.clear()
 
     def flush(self) -> None:
-        """Write what was collected: outcomes, answers to drains, a window opened again."""
+        """Write collected outcomes, answers to drains and a reopened window."""
         if self.state is not SessionState.OPEN:
             return
         self.flush_dispositions()
@@ -248,18 +257,18 @@ class Session:
         if self._incoming_window * 2 <= self.settings.incoming_window:
             self.write_flow()
 
-    # what links call
+    # called by links
 
     def emit(self, event: Event) -> None:
         self.connection.events.append(event)
 
     def write(self, performative: Performative) -> None:
-        """Queue a frame, unless the session is over."""
+        """Queue a frame, unless the session has ended."""
         if self.state not in (SessionState.ENDING, SessionState.ENDED):
             self.connection.write(self.channel, performative)
 
     def write_flow(self, **link: Any) -> None:
-        """Queue a flow with the session's windows, ours opened wide, and with what a link has to say."""
+        """Queue a flow with the session's windows, ours fully open, and with a link's fields."""
         self._incoming_window = self.settings.incoming_window
         self.write(
             Flow(
@@ -272,7 +281,7 @@ class Session:
         )
 
     def start_delivery(self, link: SenderLink, tag: bytes, settled: bool) -> int:
-        """The delivery-id of a message whose first frame goes out now."""
+        """Return the delivery-id of a message whose first frame is sent now."""
         delivery_id = self.next_delivery_id
         self.next_delivery_id = (delivery_id + 1) & MASK
         self.count_outgoing_frame()
@@ -285,20 +294,20 @@ class Session:
         self.remote_incoming_window -= 1
 
     def hold_delivery(self, link: ReceiverLink, delivery_id: int, tag: bytes) -> None:
-        """Remember an unsettled message of the peer's.
+        """Remember an unsettled message of the peer.
 
-        An id that is taken is taken over: Microsoft's Python client gives one id to several messages when its callers
-        are concurrent, the service takes them all, and the first outcome then stands for every one of them.
+        A duplicate id replaces the earlier one: Microsoft's Python client gives one id to several messages of
+        concurrent callers, the service accepts them all, and the first outcome then counts for each.
         """
         self._received[delivery_id] = (link, tag)
 
     def settle(
         self, link: SenderLink | ReceiverLink, delivery_id: int, state: DeliveryState | None, *, settled: bool
     ) -> None:
-        """Collect what is to be said of a delivery; ranges never span the wrap, which some peers misread.
+        """Collect a delivery's state; ranges never span the wrap, which some peers misread.
 
         Raises:
-            EncodeError: the state is larger than a frame the peer takes, and cannot be cut.
+            EncodeError: the state is larger than a frame of the peer and cannot be truncated.
         """
         is_receiver = type(link) is ReceiverLink
         held = self._received if is_receiver else self._sent
@@ -339,21 +348,21 @@ class Session:
             self._free_handles.append(link.handle)
 
     def block(self, link: SenderLink) -> None:
-        """The link has frames that wait for the peer's window."""
+        """Register a link whose frames wait for the peer's window."""
         self._blocked[link] = None
 
     def drains(self, link: SenderLink) -> None:
-        """The link owes the peer an answer to its drain."""
+        """Register a link that has to answer a drain."""
         self._draining[link] = None
         self.connection.mark(self)
 
-    # inside
+    # internal
 
     def _write_disposition(self, outcome: _Outcome) -> None:
         if self.state is not SessionState.OPEN:
             return
-        said = DispositionHead(outcome.is_receiver, outcome.first, outcome.last, outcome.settled, outcome.state)
-        self.connection.write_body(self.channel, write_disposition(said))
+        head = DispositionHead(outcome.is_receiver, outcome.first, outcome.last, outcome.settled, outcome.state)
+        self.connection.write_body(self.channel, write_disposition(head))
 
     def _unblock(self) -> None:
         blocked, self._blocked = self._blocked, {}
@@ -362,19 +371,19 @@ class Session:
 
     def _take_handle(self) -> int:
         if self.state in (SessionState.ENDING, SessionState.ENDED):
-            raise StateError(f"{self!r} takes no link any more: begin another session")
+            raise StateError(f"{self!r} has ended: begin another session")
         most = self.remote.handle_max if self.remote else MASK
         handle = self._free_handles.pop() if self._free_handles else len(self._links)
         if handle > most:
-            raise StateError(f"{self!r} has no handle left: the peer takes {most + 1}; begin another session")
+            raise StateError(f"{self!r} has no handle left: the peer allows {most + 1}; begin another session")
         return handle
 
-    def _ask(self, link: Link) -> None:
+    def _register(self, link: Link) -> None:
         self._links[link.handle] = link
-        self._asked[link.role, link.name] = link
+        self._requested[link.role, link.name] = link
 
     def _link_for(self, attach: Attach) -> Link:
-        """A link for what the peer asks."""
+        """Make a link for the peer's attach."""
         kind: type[SenderLink | ReceiverLink] = SenderLink if attach.role else ReceiverLink
         try:
             link = kind(self, attach.name, self._take_handle(), LinkState.REQUESTED)
@@ -396,7 +405,7 @@ class Session:
         return link
 
     def _drop(self, error: Error | None) -> None:
-        """The session is over: its links with it."""
+        """End the session and its links."""
         links = [link for link in self._links.values() if link.state is not LinkState.DETACHED]
         self.abandon()
         for link in links:

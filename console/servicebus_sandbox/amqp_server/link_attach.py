@@ -12,10 +12,9 @@ from typing import Any, Final
 from servicebus_amqp.encoding.amqp_types import Described, Symbol, ULong
 from servicebus_amqp.encoding.termini import Source
 from servicebus_amqp.node_address import NodeAddress, NodeKind, parse_address
-from servicebus_amqp.protocol.link import Link, LinkState
 from servicebus_amqp.protocol.link_receiver import ReceiverLink
 from servicebus_amqp.protocol.link_sender import SenderLink
-from servicebus_amqp.protocol.protocol_events import AttachRequested
+from servicebus_amqp.protocol.protocol_events import AttachRequested, LinkEnd
 from servicebus_sandbox.amqp_server.message_links import MAX_BATCH_BYTES, IncomingLink, OutgoingLink
 from servicebus_sandbox.amqp_server.property_codec import TICKS_AT_EPOCH, TICKS_PER_SECOND
 from servicebus_sandbox.amqp_server.request_links import ReplyLink, request_link
@@ -58,7 +57,7 @@ def attach(server: LinkOwner, event: AttachRequested) -> None:
         _refuse(server, event.link, refusal_of(error))
 
 
-def _refuse(server: LinkOwner, link: Link, refusal: AmqpRefusal) -> None:
+def _refuse(server: LinkOwner, link: LinkEnd, refusal: AmqpRefusal) -> None:
     link.refuse(error_of(refusal))
     if server.node.faults.is_quiet and refusal.condition not in _ORDINARY:
         server.node.complaints.about(refusal.condition, f"refused a link: {refusal.description}")
@@ -76,7 +75,7 @@ def attach_latency(server: LinkOwner, event: AttachRequested) -> float:
 
 def _serve(server: LinkOwner, event: AttachRequested) -> None:
     link = event.link
-    if link.state is not LinkState.REQUESTED:
+    if not link.is_requested:
         return  # the client gave up while its answer was held back
     if len(server.links) >= MAX_LINKS:
         raise too_many_links()
@@ -93,7 +92,7 @@ def _serve(server: LinkOwner, event: AttachRequested) -> None:
         _serve_receiver(server, link, address, event)
 
 
-def _is_cut(server: LinkOwner, link: Link, address: NodeAddress) -> bool:
+def _is_cut(server: LinkOwner, link: LinkEnd, address: NodeAddress) -> bool:
     """Whether a fault leaves the attach without an answer. Raises AmqpRefusal if it is to have one."""
     verdict = server.node.faults.verdict(InjectionPoint.ATTACH, address.path, _operations_of(link, address))
     refusal = refusal_by(verdict, address.path)
@@ -106,7 +105,7 @@ def _is_cut(server: LinkOwner, link: Link, address: NodeAddress) -> bool:
     return verdict is not FaultVerdict.SERVE
 
 
-def _operations_of(link: Link, address: NodeAddress) -> frozenset[Operation]:
+def _operations_of(link: LinkEnd, address: NodeAddress) -> frozenset[Operation]:
     """What faults call the link's business."""
     if address.kind is NodeKind.MANAGEMENT:
         return ReplyLink.operations
@@ -124,7 +123,7 @@ def _address_of(event: AttachRequested) -> NodeAddress:
     return parse_address(address)
 
 
-def _right_for(link: Link, address: NodeAddress) -> Right | None:
+def _right_for(link: LinkEnd, address: NodeAddress) -> Right | None:
     """What opening the link takes; a management node opens with any right and asks again for each request."""
     if address.kind is NodeKind.MANAGEMENT:
         return None

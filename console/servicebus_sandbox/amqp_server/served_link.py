@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, Protocol
 
 from servicebus_amqp.encoding.delivery_states import Error, Rejected
 from servicebus_amqp.protocol.link import Link
-from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived, FlowReceived
+from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived, FlowReceived, LinkEnd
 from servicebus_sandbox.access.authorization import Authorization
 from servicebus_sandbox.access.grants import Grants
 from servicebus_sandbox.access.proven_access import ProvenAccess
@@ -61,7 +61,7 @@ class LinkOwner(Protocol):
     @property
     def node(self) -> NamespaceOwner: ...
 
-    links: dict[Link, ServedLink]
+    links: dict[LinkEnd, ServedLink]
     grants: Grants
     read_at: float
     is_holding: bool

@@ -18,7 +18,6 @@ from typing import Any, Final, cast
 from servicebus_amqp.node_address import covers
 from servicebus_amqp.protocol.connection import Connection
 from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings
-from servicebus_amqp.protocol.link import Link
 from servicebus_amqp.protocol.protocol_events import (
     AttachRequested,
     Closed,
@@ -27,6 +26,7 @@ from servicebus_amqp.protocol.protocol_events import (
     Detached,
     DispositionReceived,
     FlowReceived,
+    LinkEnd,
     Opened,
 )
 from servicebus_sandbox.access.grants import Grants
@@ -71,7 +71,7 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
     def __init__(self, node: NamespaceOwner) -> None:
         self.node = node
         self.grants = Grants()
-        self.links: dict[Link, ServedLink] = {}
+        self.links: dict[LinkEnd, ServedLink] = {}
         settings = ConnectionSettings(
             container_id=node.name,
             max_frame_size=MAX_FRAME_SIZE,

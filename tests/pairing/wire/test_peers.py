@@ -323,7 +323,7 @@ async def test_a_peer_that_falls_silent_is_lost_within_the_idle_time_out(script:
     await told.sender(wire)
     await until(lambda: told.lost)
     assert isinstance(told.lost[0], WireConnectionError)
-    assert "nothing was heard" in str(told.lost[0])
+    assert "nothing was received" in str(told.lost[0])
     await wire.close()
 
 

@@ -1,5 +1,5 @@
 """Every fault ordered as data at the control URL, and what the SDK's clients see of it: the class they raise, by
-WIRE.md's tables, and what the queue holds afterwards. What else keeps working is asked beside it."""
+the SDK's tables of errors, and what the queue holds afterwards. What else keeps working is asked beside it."""
 
 from __future__ import annotations
 

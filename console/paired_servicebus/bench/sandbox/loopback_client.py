@@ -24,7 +24,6 @@ from servicebus_amqp.encoding.message_sections import (
 from servicebus_amqp.encoding.termini import Source, Target
 from servicebus_amqp.protocol.connection import Connection
 from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings
-from servicebus_amqp.protocol.link import Link
 from servicebus_amqp.protocol.link_receiver import ReceiverLink
 from servicebus_amqp.protocol.link_sender import SenderLink
 from servicebus_amqp.protocol.protocol_events import (
@@ -35,6 +34,7 @@ from servicebus_amqp.protocol.protocol_events import (
     Detached,
     DispositionReceived,
     FlowReceived,
+    LinkEnd,
     Opened,
     SessionEnded,
 )
@@ -62,7 +62,7 @@ class LoopbackClient(asyncio.Protocol):
         )
         self._amqp = Connection(role=ConnectionRole.CLIENT, settings=settings)
         self._transport: asyncio.Transport | None = None
-        self._attaching: dict[Link, asyncio.Future[None]] = {}
+        self._attaching: dict[LinkEnd, asyncio.Future[None]] = {}
         self._ticking: asyncio.TimerHandle | None = None
         self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._is_closing = False
@@ -201,7 +201,7 @@ class LoopbackClient(asyncio.Protocol):
             raise BenchError(f"the sandbox refused its own key: {reply}")
         self.on_delivery = _ignored
 
-    async def _attached(self, link: Link) -> None:
+    async def _attached(self, link: LinkEnd) -> None:
         answered = self._attaching[link] = asyncio.get_running_loop().create_future()
         self.flush()
         await self.until(answered)

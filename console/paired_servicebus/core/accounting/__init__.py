@@ -1,1 +1,1 @@
-"""What is counted: billed operations, the ledger of message ids, refused calls."""
+"""The counts: billed operations, the ledger of message ids, refused calls."""

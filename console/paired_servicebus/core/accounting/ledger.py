@@ -1,8 +1,7 @@
-"""The ledger (SPEC.md section 11): what became of every message id, from lists kept outside of the system.
+"""The ledger (SPEC.md section 11): the fate of every message id, from lists kept outside of the system.
 
 accepted = delivered, parked, dead-lettered, expired or LOST, each id once. UNEXPECTED = delivered, though never
 attempted or definitely refused. Duplicates and out-of-order arrivals are counted and do not unbalance it.
-Lists go in, a frozen result comes out; who kept them is not known here.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Literal
 
 
 class SendOutcome(StrEnum):
-    """What a caller was told of its message in the end."""
+    """The final result of a message for its caller."""
 
     ACCEPTED = "accepted"
     REFUSED = "refused"
@@ -24,8 +23,10 @@ class SendOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One delivery of a message to a receiver; `stream` is what order is kept in (an entity, or one of its sessions)
-    and `number` the sender's own count within it."""
+    """One delivery of a message to a receiver.
+
+    `stream` is the unit of order: an entity, or one of its sessions. `number` is the sender's own count within it.
+    """
 
     message_id: str
     stream: str
@@ -34,7 +35,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """The balance. The numbers count message ids; duplicates and out_of_order count deliveries."""
+    """The balance. The numbers count message ids, except that duplicates and out_of_order count deliveries."""
 
     attempted: int
     accepted: int
@@ -54,7 +55,7 @@ class Ledger:
 
     @property
     def verdict(self) -> Literal["balanced", "unbalanced"]:
-        """Balanced: nothing lost, nothing unexpected."""
+        """Return "balanced" if nothing is lost or unexpected."""
         return "unbalanced" if self.lost or self.unexpected else "balanced"
 
 
@@ -66,14 +67,14 @@ def balance(
     dead_lettered: Iterable[str] = (),
     expired: Iterable[str] = (),
 ) -> Ledger:
-    """Compare what senders were told with what receivers got.
+    """Compare the senders' results with the receivers' deliveries.
 
     Args:
-        answers: every attempted message id, with what its caller was told in the end.
+        answers: every attempted message id, with the final result for its caller.
         arrivals: every delivery, in the order of receipt.
-        parked, dead_lettered, expired: ids found there when everything had come to rest.
+        parked, dead_lettered, expired: ids found there in the final state.
     """
-    told = Counter(answers.values())
+    results = Counter(answers.values())
     received = Counter(arrival.message_id for arrival in arrivals)
     delivered = set(received)
     in_parked, in_dead, in_expired = set(parked), set(dead_lettered), set(expired)
@@ -82,9 +83,9 @@ def balance(
     unexpected = {key for key in delivered if answers.get(key, SendOutcome.REFUSED) is SendOutcome.REFUSED}
     return Ledger(
         attempted=len(answers),
-        accepted=told[SendOutcome.ACCEPTED],
-        refused=told[SendOutcome.REFUSED],
-        in_doubt=told[SendOutcome.IN_DOUBT],
+        accepted=results[SendOutcome.ACCEPTED],
+        refused=results[SendOutcome.REFUSED],
+        in_doubt=results[SendOutcome.IN_DOUBT],
         recovered=sum(1 for key in delivered if answers.get(key) is SendOutcome.IN_DOUBT),
         delivered=len(delivered),
         dead_lettered=len(in_dead - delivered),
@@ -100,7 +101,7 @@ def balance(
 
 
 def _out_of_order(arrivals: Sequence[Arrival]) -> int:
-    """Deliveries that come after a later one of their stream; repeats of a message are duplicates, not disorder."""
+    """Count deliveries after a later one of their stream; a repeated message is a duplicate, not out of order."""
     newest: dict[str, int] = {}
     seen: set[str] = set()
     late = 0

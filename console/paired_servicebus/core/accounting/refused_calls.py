@@ -1,9 +1,9 @@
-"""Calls that ended in an error at their caller: how many messages, why, how fast, and since when. Pure.
+"""Calls that ended in an error at their caller: messages, reasons, rate and start. Pure.
 
-An attempt that failed is not a refused call: the same call may go on to the backlog, and the caller sees no error. A
-call without any attempt can be refused. Each call is counted once, by the messages that its caller still owns.
+A failed attempt is not a refused call: the call may go on to the backlog without an error. A call may be refused
+without any attempt. Each call counts once, with the messages that its caller still owns.
 
-Not here: which calls are refused, and in which words (paired_servicebus.pairing.sending.send_call).
+Not here: the refusals themselves, and their texts (paired_servicebus.pairing.sending.send_call).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from paired_servicebus.core.errors import PairedClientError, PairingError
 from paired_servicebus.core.text.time_format import clock
 
 EPISODE_GAP_SECONDS: Final = 10.0
-"""Seconds without a refused call after which an episode of them is over; the rate is over as many."""
+"""Seconds without a refused call that end an episode; also the span of the rate."""
 MAX_REASONS: Final = 24
 OTHER_REASONS: Final = "other reasons"
 
 
 @dataclass(slots=True)
 class RefusalEpisode:
-    """Refused calls with less than EPISODE_GAP_SECONDS seconds between two of them."""
+    """Refused calls less than EPISODE_GAP_SECONDS apart."""
 
     began: float
     latest: float
@@ -32,7 +32,7 @@ class RefusalEpisode:
     reasons: Counter[str] = field(default_factory=Counter)
 
     def runs(self, at: float) -> bool:
-        """Return whether it goes on at `at`."""
+        """Return whether the episode goes on at `at`."""
         return at - self.latest < EPISODE_GAP_SECONDS
 
 
@@ -43,21 +43,21 @@ class Refusals:
         self.total = 0
         """Messages, since the engine started."""
         self.reasons: Counter[str] = Counter()
-        """The same by reason; at most MAX_REASONS, and the rest under OTHER_REASONS."""
+        """Messages by reason; at most MAX_REASONS, the rest under OTHER_REASONS."""
         self.episode: RefusalEpisode | None = None
-        """The latest one until `over` has returned it."""
+        """The latest episode until `over` has returned it."""
         self._recent: deque[tuple[int, int]] = deque()
-        """Messages in each of the last seconds that had any: the second, the messages."""
+        """Pairs of second and messages, for the latest seconds with refused calls."""
         self._turned = 0.0
-        """When the entity's state changed last: what was refused before is no sign of what is refused now."""
+        """Time of the entity's last change of state; the rate ignores earlier refusals."""
         self._since = 0.0
         self._accepted: int | None = None
-        """Messages of the entity that had been accepted when the latest call was refused."""
+        """Accepted messages of the entity at the latest refused call."""
 
     def add(self, messages: int, reason: str, *, at: float, accepted: int) -> bool:
-        """Count a refused call; return whether an episode begins with it.
+        """Count a refused call; return whether it begins an episode.
 
-        accepted: messages of the entity that were accepted so far, on any route.
+        accepted: accepted messages of the entity so far, on any route.
         """
         if reason not in self.reasons and len(self.reasons) >= MAX_REASONS:
             reason = OTHER_REASONS
@@ -74,33 +74,34 @@ class Refusals:
         return begins
 
     def since(self, accepted: int) -> float | None:
-        """Return when the running series of refused calls began; None: the latest call was accepted, or there is none.
+        """Return the start of the present series of refused calls; None: the latest call succeeded, or there is none.
 
-        accepted: as of `add`, now.
+        accepted: as for `add`, now.
         """
         return self._since if self._accepted is not None and self._accepted == accepted else None
 
     def turn(self, at: float) -> None:
-        """Begin the rate anew: the entity's state has changed, and its sends go elsewhere."""
+        """Restart the rate after a change of state, since sends now take another route."""
         self._recent.clear()
         self._turned = at
 
     def is_running(self, at: float, accepted: int) -> bool:
-        """Return whether calls are refused now: within EPISODE_GAP_SECONDS seconds, and either since the last change of the state or
-        with none accepted since."""
+        """Return whether calls are refused now: within EPISODE_GAP_SECONDS, and either since the last change of state
+        or without an accepted message since."""
         if self.episode is None or not self.episode.runs(at):
             return False
         return self.per_second(at) > 0 or self.since(accepted) is not None
 
     def per_second(self, at: float) -> float:
-        """Return the messages a second over the last EPISODE_GAP_SECONDS seconds, or since the episode began or the state changed."""
+        """Return messages a second over EPISODE_GAP_SECONDS, or since the episode began or the state changed if that is
+        less."""
         recent = sum(messages for second, messages in self._recent if second > at - EPISODE_GAP_SECONDS)
         if not recent or self.episode is None:
             return 0.0
         return recent / min(EPISODE_GAP_SECONDS, max(1.0, at - max(self.episode.began, self._turned)))
 
     def over(self, at: float) -> RefusalEpisode | None:
-        """Return the episode that is over at `at`, once."""
+        """Return the finished episode at `at`, once."""
         ended = self.episode
         if ended is None or ended.runs(at):
             return None
@@ -117,12 +118,12 @@ class Refusals:
 
 
 def closed_reason(error: PairingError) -> str:
-    """Say in few words why there is no pairing any more."""
+    """Return why the pairing has ended, in a few words."""
     return "a client of the pairing was closed" if isinstance(error, PairedClientError) else "the pairing is closed"
 
 
 def refusal_alarm(refused: Iterable[tuple[Refusals, int]], *, at: float) -> str:
-    """Say that calls are refused now, summed over entities, each with its accepted messages; empty where none is."""
+    """Return the alarm for calls refused now, over all entities with their accepted messages; empty: none."""
     running = [one for one, accepted in refused if one.is_running(at, accepted)]
     episodes = [one.episode for one in running if one.episode is not None]
     if not episodes:
@@ -137,5 +138,5 @@ def refusal_alarm(refused: Iterable[tuple[Refusals, int]], *, at: float) -> str:
 
 
 def figure(rate: float) -> str:
-    """Write a rate: whole from ten on, and never a zero for one that is more."""
+    """Format a rate: whole from ten on, and never zero for a positive rate."""
     return f"{rate:,.0f}" if rate >= 10 else f"{max(rate, 0.1):.1f}".removesuffix(".0")

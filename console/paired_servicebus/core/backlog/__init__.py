@@ -1,1 +1,1 @@
-"""What the backlog holds and where it goes: counts, trend, stalls, queues in use, the syphon's status."""
+"""The state of the backlog: counts, trend, stalls, queues in use, the syphon's status."""

@@ -1,8 +1,8 @@
-"""Growing, steady or draining: what a few readings of a backlog queue say about where it goes.
+"""The trend of a backlog queue from a few readings: growing, steady or draining.
 
-The rules: a trend is the slope of the least-squares line through the readings since the depth turned last; fewer than
-three readings, or those of a few seconds, say nothing. What moves less than a message in ten seconds is steady. An
-empty queue is steady, whatever the readings before the last say: there is nothing left that could go anywhere.
+A trend is the slope of the least-squares line through the readings since the last turn. Fewer than three readings, or a
+span of a few seconds, give none. Less than a message in ten seconds is steady. An empty queue is always steady, since
+its depth cannot fall further.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from typing import Final
 
 MIN_READINGS: Final = 3
 MIN_SPAN_SECONDS: Final = 5.0
-"""Seconds."""
 STEADY: Final = 0.1
-"""Messages a second, either way."""
+"""Messages a second, in either direction."""
 NOISE: Final = 0.02
-"""Part of the greatest depth, and LEAST_TURN messages: a change against the trend by no more than that is no turn."""
-LEAST_TURN: Final = 2.0
+"""Share of the greatest depth. A change against the trend up to this or LEAST_TURN messages is no turn."""
+MIN_TURN_MESSAGES: Final = 2.0
 
 
 class Trend(StrEnum):
@@ -41,14 +40,14 @@ class DepthReading:
 
 @dataclass(frozen=True, slots=True)
 class DepthGrowth:
-    """A second's change; negative while it drains."""
+    """Change per second; negative while draining."""
 
     messages: float
     size_bytes: float
 
 
 def growth(readings: Sequence[DepthReading]) -> DepthGrowth | None:
-    """What the readings say, oldest first; None: too few, or all of one moment."""
+    """Return the growth by the readings, oldest first; None: too few, or too short a span."""
     if len(readings) < MIN_READINGS:
         return None
     if not readings[-1].messages:
@@ -63,8 +62,8 @@ def growth(readings: Sequence[DepthReading]) -> DepthGrowth | None:
 
 
 def since_turn(readings: Sequence[DepthReading]) -> Sequence[DepthReading]:
-    """Those since the depth was at its last peak or trough, that one included; all where it never turned."""
-    noise = max(LEAST_TURN, NOISE * max(reading.messages for reading in readings))
+    """Return the readings since the last peak or trough, inclusive; all of them without a turn."""
+    noise = max(MIN_TURN_MESSAGES, NOISE * max(reading.messages for reading in readings))
     now, low, high = readings[-1].messages, readings[-1], readings[-1]
     for reading in reversed(readings):
         for turn in (low, high):
@@ -77,13 +76,13 @@ def since_turn(readings: Sequence[DepthReading]) -> Sequence[DepthReading]:
 
 
 def reading_now(last: DepthReading, messages: int, at: float) -> DepthReading:
-    """What a reading would find now, by the figure of what is parked; its bytes as many for each message as before."""
+    """Return a reading for now from the count of parked messages, with the last reading's mean size."""
     each = last.size_bytes / last.messages if last.messages else 0.0
     return DepthReading(at, messages, round(each * messages) if last.messages else last.size_bytes)
 
 
 def trend(per_second: float | None) -> Trend | None:
-    """A growth in messages a second, as a word; None: not known."""
+    """Return the trend for a growth in messages a second; None: unknown."""
     if per_second is None:
         return None
     if abs(per_second) < STEADY:
@@ -92,9 +91,9 @@ def trend(per_second: float | None) -> Trend | None:
 
 
 def seconds_until(now: float, goal: float, per_second: float | None) -> float | None:
-    """Seconds until `now` has become `goal` at that speed; None where it goes elsewhere, or nowhere.
+    """Return the seconds until `now` reaches `goal` at that speed; None: it never does.
 
-    All three in the same unit, messages or bytes.
+    All three have the same unit, messages or bytes.
     """
     if per_second is None or per_second == 0:
         return None

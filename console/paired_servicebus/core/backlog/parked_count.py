@@ -1,15 +1,15 @@
-"""How many messages are parked now: one figure for every screen, verb and metric.
+"""The number of parked messages: one figure for every screen, verb and metric.
 
-The rules, for each backlog queue and for their sum:
+The rules, for each backlog queue and for the sum:
 
-    known                          the figure
-    a reading, and our own counts  the reading + what we parked since - what we took out since, never below zero
-    no reading, own counts         what we parked and did not take out: at least so many
-    more set aside than when read  at least so many as were set aside since
-    neither                        not known
+    known                            figure
+    a reading and own counts         reading + parked since - removed since, never below zero
+    own counts only                  parked - removed: a minimum
+    more held back than at reading   at least the number held back since
+    neither                          unknown
 
-QueueCounters are taken so that doubt makes the figure smaller for a moment, never larger for good: what had left the queue
-only nearly when it was read counts as taken out afterwards.
+In doubt a count makes the figure too small for a moment, never too large for good. A message that was leaving during
+the reading counts as removed afterwards.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from typing import Final
 from paired_servicebus.core.model.snapshot import ParkedView
 
 DRAIN_PAUSE_SECONDS: Final = 5.0
-"""Seconds without a fall after which the backlog drains no longer."""
+"""Seconds without a fall after which the backlog no longer drains."""
 MIN_DRAIN_SECONDS: Final = 1.0
-"""Seconds of draining that make a speed."""
+"""Minimum seconds of draining for a rate."""
 MIN_DRAIN_RATE: Final = 0.1
-"""Messages a second; what is slower has no end that could be told."""
+"""Messages a second; a slower drain has no predictable end."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueCounters:
-    """What this engine did with one backlog queue since it started, in messages."""
+    """This engine's counts for one backlog queue since it started, in messages."""
 
     added: int = 0
     """Accepted by the queue from this engine's senders."""
     removed: int = 0
-    """Moved out of it or dead-lettered by this engine's pump."""
+    """Moved or dead-lettered by this engine's pump."""
     leaving: int = 0
-    """Of these: the queue has not confirmed yet that they left."""
+    """Messages within `removed` that the queue has not yet confirmed."""
     aside: int = 0
-    """Held in it by this engine's pump."""
+    """Held back in it by this engine's pump."""
 
 
 NOTHING: Final = QueueCounters()
@@ -47,7 +47,7 @@ NOTHING: Final = QueueCounters()
 
 @dataclass(frozen=True, slots=True)
 class DepthRead:
-    """A depth that was read at `at`, with this engine's counts when it was asked for and when the answer came."""
+    """A depth read at `at`, with this engine's counts at the request and at the answer."""
 
     at: float
     messages: int
@@ -56,24 +56,24 @@ class DepthRead:
 
 
 class QueueDepthEstimate:
-    """The figure of one backlog queue."""
+    """The estimated depth of one backlog queue."""
 
     def __init__(self) -> None:
         self.messages = 0
         self.read: DepthRead | None = None
         self.others_at: float | None = None
-        """The latest reading that was smaller than this engine can explain: somebody else took messages out."""
+        """Time of the latest reading below this engine's own estimate: another engine removed messages."""
         self._counted = 0
         self._added = 0
         self._removed = 0
 
     @property
     def is_known(self) -> bool:
-        """Whether anything is known of the queue."""
+        """Return whether there is any reading or count."""
         return self.read is not None or self.messages > 0
 
     def look(self, read: DepthRead | None, counts: QueueCounters) -> None:
-        """Take in the newest reading, which may be one that was seen before, and this engine's counts now."""
+        """Apply the newest reading, possibly a known one, and this engine's present counts."""
         if read is not None and read != self.read:
             self._compare(read)
             self.read, self._counted = read, read.messages
@@ -93,8 +93,7 @@ class QueueDepthEstimate:
 
 
 class DrainRate:
-    """Since when the figure falls, and how fast since then: moments before that, in which nothing moved, do not
-    count."""
+    """The rate of the falling depth; idle moments before the fall are excluded."""
 
     def __init__(self) -> None:
         self.since: float | None = None
@@ -110,9 +109,9 @@ class DrainRate:
         """Follow the figure.
 
         Args:
-            removed: messages that this engine took out since it started.
+            removed: messages that this engine removed since it started.
             read_at: the oldest reading; every: seconds until the next one.
-            held_up: some of the messages wait for a destination that takes none.
+            held_up: whether some messages wait for an unavailable destination.
         """
         by_us = removed != self._removed
         if messages < self._messages and not held_up:
@@ -127,7 +126,7 @@ class DrainRate:
 
     @property
     def per_second(self) -> float | None:
-        """Messages a second since it began; None: it does not drain, or not for long enough."""
+        """Return messages a second since the start of the drain; None: no drain, or too short."""
         if self.since is None or self._fell_at - self.since < MIN_DRAIN_SECONDS:
             return None
         return max(0.0, (self._began_with - self._messages) / (self._fell_at - self.since))
@@ -136,10 +135,10 @@ class DrainRate:
 def parked_view(
     figures: Collection[QueueDepthEstimate], drained: DrainRate, *, at: float, oldest: float
 ) -> ParkedView | None:
-    """Give the sum of all queues; None: nothing is known of any.
+    """Return the sum over all queues; None: no queue has a figure.
 
     Args:
-        oldest: seconds that a reading may be old to tell when the backlog is empty.
+        oldest: maximum age in seconds of a reading that may predict the end of the backlog.
     """
     if not any(one.is_known for one in figures):
         return None

@@ -1,7 +1,7 @@
-"""How often the depths of the backlog are read: as often as somebody looks or a rule needs it (SPEC.md section 12).
+"""The interval for reading backlog depths, by its present uses (SPEC.md section 12).
 
-A reading is one list of the secondary's queues, and costs that namespace credits which it may need for messages. So the
-rows below say for whom it is made; where no row holds, nobody asks. The first row that holds counts.
+A reading lists the secondary's queues, and so uses credits that messages may need. Each row below names a use; the
+first matching row counts. Without a match no depths are read.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 
 
 class PollReason(StrEnum):
-    """Why the depths may be wanted now."""
+    """The uses of backlog depths."""
 
     WATCHED = "a console is attached and shows them"
     SCRAPED = "figures are scraped"
@@ -30,12 +30,12 @@ EVERY: Final[tuple[tuple[frozenset[PollReason], float], ...]] = (
     (frozenset({PollReason.SYPHON, PollReason.LYING}), 30.0),  # the rule "stuck" compares two readings
     (frozenset({PollReason.SYPHON, PollReason.DIVERTING}), 30.0),
     (frozenset({PollReason.DIVERTING}), 60.0),  # so that "parked" has a figure in the journal
-    (frozenset({PollReason.SYPHON}), 300.0),  # a pump that receives nothing though messages lie there
+    (frozenset({PollReason.SYPHON}), 300.0),  # detects a pump that receives nothing despite messages
     (frozenset({PollReason.UNMOVED}), 300.0),  # the rule "has not fallen for 15 min"
 )
-"""Reasons that hold together, and the seconds between two readings then."""
+"""Combinations of uses, with the seconds between two readings."""
 
 
 def every(reasons: frozenset[PollReason]) -> float | None:
-    """Return the seconds between two readings; None: nobody wants any."""
+    """Return the seconds between two readings; None: no use."""
     return next((seconds for row, seconds in EVERY if row <= reasons), None)

@@ -1,6 +1,6 @@
-"""Which backlog queues other engines use, and which unused ones grow all the same (SPEC.md section 4.3).
+"""The backlog queues used by other engines, and growth in unused ones (SPEC.md section 4.3).
 
-Queues are named by their real indices, which may have gaps: a number of queues says nothing of which they are.
+Queues are named by their real indices, which may have gaps, so a number of queues does not identify them.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from paired_servicebus.core.text.index_ranges import format_indices
 
 @dataclass(frozen=True, slots=True)
 class QueueUsage:
-    """The backlog queues of the same namespaces that other known engines use, by index."""
+    """The backlog queues that other known engines of the same namespaces use, by index."""
 
     used: frozenset[int] = frozenset()
     moved: frozenset[int] = frozenset()
-    """Of these: a syphon moves messages out of them."""
+    """Queues that a syphon moves messages out of."""
     busy: frozenset[int] = frozenset()
-    """Of these: it moves some now, or holds them for destinations that take none."""
+    """Queues that a syphon moves messages out of now, or holds messages of for unavailable destinations."""
 
 
 class GrowthDetector:
-    """Finds the unused queues that hold more messages than before.
+    """A detector for unused queues with growing depth.
 
-    A namespace that throttles counts zeros. So a count that rose proves growth only if the queue was active meanwhile.
+    A throttling namespace may count zeros. So a higher count proves growth only if the queue was active in between.
     """
 
     def __init__(self) -> None:
         self._least: dict[int, UnusedQueue] = {}
-        """The reading of each queue with the fewest messages, the latest of equal ones."""
+        """The reading of each queue with the fewest messages; of equal ones the latest."""
         self.indices: frozenset[int] = frozenset()
-        """The queues that grew since then and were not emptied."""
+        """The queues that grew and were not emptied since."""
 
     def read(self, queues: Sequence[UnusedQueue]) -> frozenset[int]:
-        """Compare a reading with the earlier ones; the queues that began to grow."""
+        """Compare a reading with earlier ones; return the queues that began to grow."""
         before = self.indices
         self._least = {queue.index: self._fewer(queue) for queue in queues}
         self.indices = frozenset(queue.index for queue in queues if self._grew(queue))
@@ -57,12 +57,12 @@ class GrowthDetector:
 
 
 def growth_alarm(indices: frozenset[int]) -> str:
-    """What to do about unused queues that grow; empty if none does."""
+    """Return the alarm for growing unused queues; empty: none grows."""
     if not indices:
         return ""
     subject, grow = ("queue {} is", "grows") if len(indices) == 1 else ("queues {} are", "grow")
     return (
-        f"backlog {subject.format(format_indices(indices))} unused by this engine and {grow}: an application parks there and "
-        f"no syphon known here moves it; set backlog_queue_count to {max(indices) + 1} or more here, or move the "
-        "messages by order (paired move-stranded)"
+        f"backlog {subject.format(format_indices(indices))} unused by this engine and {grow}: an application parks "
+        f"there and no syphon known here moves it; set backlog_queue_count to {max(indices) + 1} or more here, or "
+        "move the messages by order (paired move-stranded)"
     )

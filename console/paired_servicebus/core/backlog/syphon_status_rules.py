@@ -1,39 +1,38 @@
-"""How the syphon stands, by messages moved and by what explains those that were not (SPEC.md section 8).
+"""The status of the syphon, from moved messages and the reasons for the others (SPEC.md section 8).
 
-"stuck" calls a person, so it needs proof: messages lie in the backlog that no known reason explains, a reading shows
-them after nobody had moved any for long enough, and no destination is known to take nothing. Another engine that
-syphons on the same queues may hold them for the same outage; whoever knows of the outage cannot exclude that.
+"stuck" calls the operator, so it needs proof. Messages without a known reason are in the backlog, a reading shows them
+after a sufficient time without moves, and every destination accepts messages. Another engine's syphon on the same
+queues may hold messages for the same outage; an engine that knows of the outage cannot exclude that.
 
-`Standstill` follows the messages, `ROWS` is the rule: the first row that holds has the status and the sentence.
+`Standstill` follows the messages. `ROWS` gives the status and the sentence of the first rule that holds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from paired_servicebus.core.model.snapshot import SyphonStatus
 from paired_servicebus.core.pump.destination_circuits import MAX_BACKOFF_SECONDS
+from paired_servicebus.core.text.index_ranges import join_names
 from paired_servicebus.core.text.time_format import clock
-
-MAX_NAMES: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnavailableDestinations:
-    """The destinations that take no message of this engine's syphon now, and why."""
+    """The destinations that refuse messages from this engine's syphon now, with the reasons."""
 
     outage: tuple[str, ...] = ()
-    """Failed over here."""
+    """Failed over in this engine."""
     refused: tuple[tuple[str, str], ...] = ()
-    """Refused the last message that was sent there: path and reason."""
+    """Destinations that refused their last message: path and reason."""
     forced: tuple[str, ...] = ()
-    """An operator keeps their senders on the backlog."""
+    """Forced by an operator: their senders use the backlog."""
     paused: tuple[str, ...] = ()
-    """An operator lets nothing be moved there."""
+    """Paused by an operator."""
     since: float = 0.0
-    """When the latest of these began."""
+    """Start of the latest of these outages."""
 
     def __bool__(self) -> bool:
         return bool(self.outage or self.refused or self.forced or self.paused)
@@ -43,27 +42,27 @@ NONE_AWAY: Final = UnavailableDestinations()
 
 
 class Standstill:
-    """Since when messages lie that no known reason explains and that nobody moves."""
+    """The time since which unexplained messages are in the backlog without any move."""
 
     def __init__(self) -> None:
         self.since: float | None = None
         """None: there are none."""
         self.empty_at = 0.0
-        """The latest reading of all queues by which nothing was parked."""
+        """Time of the latest complete reading without parked messages."""
         self._settled_at = 0.0
         self._proven = 0.0
 
     def look(
         self, at: float, *, unexplained: int, empty_at: float, read_at: float | None, moved_at: float, away: bool
     ) -> None:
-        """Follow them.
+        """Update the state.
 
         Args:
-            unexplained: messages that lie in queues which are pumped, and that this engine does not hold.
-            empty_at: the oldest reading of all queues, where nothing is parked by it; else 0.
+            unexplained: messages in pumped queues that this engine does not hold back.
+            empty_at: the oldest reading of all queues if nothing is parked; else 0.
             read_at: the oldest reading of those queues; None: one was not read.
-            moved_at: when this engine, or visibly another one, took messages out last.
-            away: whether a destination takes nothing. When it heals, every engine has its own pause until it tries.
+            moved_at: when this engine, or visibly another one, last removed messages.
+            away: whether a destination is unavailable. After its recovery each engine waits for its own next try.
         """
         self.empty_at = max(self.empty_at, empty_at)
         if away:
@@ -76,49 +75,49 @@ class Standstill:
         self._proven = (read_at or 0.0) - self.since
 
     def is_proven(self, least: float) -> bool:
-        """Whether a reading shows that they lay there for at least so many seconds, and nobody moved any."""
+        """Return whether a reading proves that the messages stayed for at least `seconds` without any move."""
         return self.since is not None and self._proven >= least
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyphonEvidence:
-    """What an engine knows of its syphon at one moment."""
+    """An engine's knowledge of its syphon at one moment."""
 
     paused: str = ""
-    """By whom and why all of it is paused, as a sentence."""
+    """The operator and reason of a pause of the whole syphon, as a sentence."""
     failing: str = ""
-    """Which queue could not be received from for too long, and why."""
+    """The queue that could not be received from for too long, with the reason."""
     moves_now: bool = False
-    """Messages were moved in the last second."""
+    """Whether messages were moved in the last second."""
     moved_lately: bool = False
     pace: str = ""
-    """What limits its speed."""
+    """The limit on its rate, as a sentence."""
     parked: int | None = 0
-    """The figure; None: not known."""
+    """The number of parked messages; None: unknown."""
     is_whole: bool = True
-    """Whether every queue's depth was read."""
+    """Whether the depth of every queue was read."""
     away: UnavailableDestinations = NONE_AWAY
     paused_queues: str = ""
-    """In words, those that hold messages."""
+    """The paused queues with messages, as a sentence."""
     lies_still: int = 0
-    """Messages that nothing explains, once Standstill has proof that nobody moves them."""
+    """Unexplained messages that Standstill has proven to be unmoved."""
     takes: bool = False
-    """A destination took messages since those that are away began to be."""
+    """Whether a destination accepted messages since the outages began."""
     others: bool = False
-    """Another engine with a syphon is known, or was seen by what it moved."""
+    """Whether another engine with a syphon is known, or visible by its moves."""
     others_busy: bool = False
-    """One of them is known to move these messages, or to hold them for an outage."""
+    """Whether one of them is known to move these messages, or to hold them for an outage."""
     last_moved_at: float = 0.0
 
 
 def judge(sight: SyphonEvidence) -> tuple[SyphonStatus, str]:
-    """Give the status and the sentence of the first row that holds."""
+    """Return the status and the sentence of the first rule that holds."""
     return next((row.status, row.text(sight)) for row in ROWS if row.holds(sight))
 
 
 @dataclass(frozen=True, slots=True)
 class StatusRule:
-    """One rule."""
+    """One rule: a condition, a status and a sentence."""
 
     holds: Callable[[SyphonEvidence], bool]
     status: SyphonStatus
@@ -147,9 +146,9 @@ ROWS: Final = (
     StatusRule(lambda it: it.parked is None or not it.is_whole, SyphonStatus.IDLE, lambda _: _UNREAD),
     StatusRule(lambda _: True, SyphonStatus.IDLE, lambda it: _idle(it)),
 )
-"""The first that holds counts; the last one always does."""
+"""The first rule that holds counts; the last one always holds."""
 
-_UNREAD: Final = "nothing received; the depth of some queues is not known"
+_UNREAD: Final = "nothing received; the depth of some queues is unknown"
 
 
 def _running(it: SyphonEvidence) -> str:
@@ -159,15 +158,15 @@ def _running(it: SyphonEvidence) -> str:
 def _stuck(it: SyphonEvidence) -> str:
     number = it.lies_still
     lie = "message lies in the backlog queues and is" if number == 1 else "messages lie in the backlog queues and are"
-    return f"{number} {lie} not moved, for no reason that is known here"
+    return f"{number} {lie} not moved, for an unknown reason"
 
 
 def _for_destinations(it: SyphonEvidence) -> str:
     away = it.away
-    whom = [f"an outage of {_named(away.outage)}"] if away.outage else []
-    whom += [_named([f"{path} ({reason})" for path, reason in away.refused])] if away.refused else []
-    whom += [f"{_named(away.forced)} (forced here)"] if away.forced else []
-    whom += [f"{_named(away.paused)} (paused by an operator)"] if away.paused else []
+    whom = [f"an outage of {join_names(away.outage)}"] if away.outage else []
+    whom += [join_names([f"{path} ({reason})" for path, reason in away.refused])] if away.refused else []
+    whom += [f"{join_names(away.forced)} (forced here)"] if away.forced else []
+    whom += [f"{join_names(away.paused)} (paused by an operator)"] if away.paused else []
     heals = bool(away.outage or away.refused)
     several = len(away.outage) + len(away.refused) > 1
     end = f"moves them when {'each is' if several else 'it is'} healthy again" if heals else ""
@@ -183,7 +182,7 @@ def _for_others(it: SyphonEvidence) -> str:
 
 
 def _for_a_reason_unknown(it: SyphonEvidence) -> str:
-    return f"{_count(it)} parked, and none has come here since {_last(it) or 'the start'}"
+    return f"{_count(it)} parked, and none received since {_last(it) or 'the start'}"
 
 
 def _idle(it: SyphonEvidence) -> str:
@@ -197,8 +196,3 @@ def _last(it: SyphonEvidence) -> str:
 
 def _count(it: SyphonEvidence) -> str:
     return f"{it.parked} message{'' if it.parked == 1 else 's'}"
-
-
-def _named(paths: Sequence[str]) -> str:
-    more = f" and {len(paths) - MAX_NAMES} more" if len(paths) > MAX_NAMES else ""
-    return ", ".join(paths[:MAX_NAMES]) + more

@@ -1,4 +1,4 @@
-"""What the machine asks of the world. Not here: when it does (engine.py)."""
+"""The state machine's requests to its runtime (pairing_machine.py decides when)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from paired_servicebus.core.model.pairing_events import Event
 
 @dataclass(frozen=True, slots=True)
 class SendPing:
-    """Send ping `number` to the primary's entity; tell the machine PingAccepted or PingFailed."""
+    """Send ping `number` to the primary's entity; answer with PingAccepted or PingFailed."""
 
     entity: str
     number: int
@@ -17,21 +17,21 @@ class SendPing:
 
 @dataclass(frozen=True, slots=True)
 class ProbeQueue:
-    """Try a pulled backlog queue; tell the machine QueueProbed."""
+    """Try a pulled backlog queue; answer with QueueProbed."""
 
     queue: int
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeEntity:
-    """Send a ping to an entity of the primary that nothing is sent to; tell the machine EntityProbed."""
+    """Send a ping to an entity of the primary without sends; answer with EntityProbed."""
 
     entity: str
 
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """Write the event down and show it; wake whoever waits for a change."""
+    """Journal and show the event; wake the tasks that wait for a change."""
 
     event: Event
 

@@ -1,11 +1,11 @@
-"""The whole pairing as one pure machine: `step(event) -> effects`.
+"""The pairing as one pure state machine: `step(event) -> effects`.
 
-Events carry their time; what is due by itself (the failover interval, pings, probes of pulled queues) comes with
-`Ticked`, and `next_deadline` says when the next one is wanted. Effects are what the world has to do: send a ping,
-probe a queue, announce an event. The machine does nothing itself and knows neither clock nor network.
+Events carry their time. `Ticked` handles deadlines (failover interval, pings, queue probes); `next_deadline` names the
+next one. Effects are requests to the runtime: send a ping, probe a queue, announce an event. The machine has no clock
+and no network.
 
-An event that cannot happen raises `IllegalEventError` and leaves everything as it was. The answer of a ping that was
-overtaken by a failback is not illegal, only late: it is announced and moves nothing.
+An impossible event raises `IllegalEventError` and changes nothing. A ping's answer that arrives after a failback is
+legal but late: it is announced and changes no state.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from paired_servicebus.core.pump.syphon_rate_limit import SyphonRateLimit
 from paired_servicebus.core.text.index_ranges import format_indices
 
 DEADLINES_PER_TICK: Final = 50
-"""Deadlines that one `Ticked` sees to; what is due besides stays the next deadline, so that sends come in between."""
+"""Maximum deadlines per `Ticked`; the rest stay due, so that sends are handled in between."""
 
 
 class PairingMachine:
@@ -78,70 +78,70 @@ class PairingMachine:
         allowed = policy.destinations
         self._destinations = None if allowed is None else frozenset(path.casefold() for path in allowed)
         self.settled: set[str] = set()
-        """Paths without case of the entities of which one more accepted send says nothing new: it need not be told."""
+        """Casefolded paths of the entities for which another accepted send changes nothing and need not be reported."""
         self._entities: dict[str, Entity] = {}
         self._deadlines: list[tuple[float, str]] = []
 
-    # -- asked ------------------------------------------------------------------------------------------------
+    # -- queries ------------------------------------------------------------------------------------------------
 
     def entity(self, path: str, *, at: float) -> Entity:
-        """The entity at `path` (compared without case); one never seen before is unknown since `at`."""
+        """Return the entity at `path` (compared without case); a new one is unknown since `at`."""
         key = path.casefold()
         found = self._entities.get(key)
         if found is None:
-            found = self._keep(Entity(path=path, since=at))
+            found = self._store(Entity(path=path, since=at))
         return found
 
     def probe(self, path: str, *, at: float) -> None:
-        """From now on ask for the entity when nothing is sent to it (off by default: it costs)."""
+        """Probe the entity while it has no sends. Off by default, since probes are billed."""
         interval = self.policy.ping_primary_interval
         a_day = probes_a_day(interval=interval, ping=self.policy.ping)
         probed = replace(self.entity(path, at=at), probed_every=interval, probes_a_day=a_day)
-        self._keep(probed)
+        self._store(probed)
         self.probes.start(path.casefold(), at=at)
 
     def entities(self) -> tuple[Entity, ...]:
-        """Every entity seen so far, in the order of first sight."""
+        """Return every known entity, in the order of first use."""
         return tuple(self._entities.values())
 
     def may_deliver(self, path: str, *, at: float) -> bool:
-        """Whether the syphon may try this destination now (SPEC.md sections 6 and 8)."""
+        """Return whether the syphon may try this destination now (SPEC.md sections 6 and 8)."""
         if path.casefold() in self.pauses.destinations:
             return False
         found = self._entities.get(path.casefold())
         return (found is None or not found.diverting) and self.destinations.available(path, at)
 
     def refusal(self, path: str) -> str:
-        """Why this engine's syphon delivers nothing to a destination, whatever its health; empty if it does."""
+        """Return why this engine's syphon never delivers to a destination; empty if it does."""
         if self._destinations is None or path.casefold() in self._destinations:
             return ""
         return f"{path} is not among the destinations that this engine's owner allows"
 
     def may_pump(self, queue: int) -> bool:
-        """Whether an operator lets messages be moved out of this backlog queue."""
+        """Return whether no operator has paused this backlog queue."""
         return not self.pauses.all and queue not in self.pauses.queues
 
     @property
     def next_deadline(self) -> float | None:
-        """When a `Ticked` is wanted; None: nothing is due by itself."""
+        """Return the time of the next `Ticked`; None: no deadline is pending."""
         probe = self.rotation.next_probe()
         first = self._deadlines[0][0] if self._deadlines else None
         wanted = (probe, first, self.quiet.next(), self.probes.next())
         return min((due for due in wanted if due is not None), default=None)
 
-    # -- told -------------------------------------------------------------------------------------------------
+    # -- events -------------------------------------------------------------------------------------------------
 
     def step(self, event: Event) -> list[Effect]:
-        """What follows from `event`.
+        """Apply `event` and return its effects.
 
         Raises:
-            IllegalEventError: it cannot happen now; nothing has changed.
+            IllegalEventError: the event is impossible now; nothing has changed.
         """
         handler = _HANDLERS.get(type(event))
         if handler is None:
-            raise IllegalEventError(f"a {type(event).__name__} is told to others, not to the state machine")
+            raise IllegalEventError(f"the state machine does not handle {type(event).__name__}")
         effects = handler(self, event)
-        self._forget_stale()
+        self._drop_stale_deadlines()
         return effects
 
     def _send_accepted(self, event: SendAccepted) -> list[Effect]:
@@ -153,11 +153,11 @@ class PairingMachine:
         if entity.probed_every is not None:
             self.probes.heard(event.entity.casefold(), at=event.at)
         if entity.state is State.HEALTHY and entity.primary_good:
-            return []  # the healthy path: nothing is new
+            return []  # the healthy path: no change
         return self._attempt_accepted(entity, event.at)
 
     def _sends_counted(self, event: SendsCounted) -> list[Effect]:
-        """What was only counted: that there was a send, once for all of them."""
+        """Apply sends that were only counted, as one send."""
         if event.route != str(PRIMARY):
             return []
         entity = self._known(event.entity)
@@ -168,7 +168,7 @@ class PairingMachine:
 
     def _attempt_accepted(self, entity: Entity, at: float) -> list[Effect]:
         entity = replace(entity, primary_good=True)
-        if entity.state is State.PINNED:  # its state stays, and what was wrong is over
+        if entity.state is State.PINNED:  # keeps its state, without the failure
             entity = replace(entity, first_failure="", first_failure_at=None)
         return self._move(entity, Trigger.SEND_ACCEPTED, at, "a send was accepted by the primary")
 
@@ -177,31 +177,31 @@ class PairingMachine:
             self._refuse_unknown_queue(event.queue)
             pulls = BACKLOG_VERDICTS[event.failure] is Verdict.COUNTS
             return self._queue_failed(event, event.queue) if pulls else []
-        self._heard_failure(event)
+        self._record_failed_send(event)
         verdict = VERDICTS[event.failure]
-        if verdict is Verdict.THROTTLED:  # a probe would only add to it
+        if verdict is Verdict.THROTTLED:  # a probe would add load
             self.probes.heard(event.entity.casefold(), at=event.at)
             self.pace.live_at = event.at
             self.pace.throttled(event.at)
         return self._attempt_failed(event, verdict)
 
-    def _heard_failure(self, event: SendFailed) -> None:
-        """It is a send as well, whatever it failed with: an entity that stays unknown is quiet since then."""
+    def _record_failed_send(self, event: SendFailed) -> None:
+        """Record a failed send as activity, so that an unknown entity is silent from then on."""
         self.quiet.heard(event.entity.casefold(), at=event.at)
         entity = self.entity(event.entity, at=event.at)
         if entity.quiet_since is not None:
-            self._keep(replace(entity, quiet_since=event.at))
+            self._store(replace(entity, quiet_since=event.at))
 
     def _attempt_failed(self, event: SendFailed, verdict: Verdict) -> list[Effect]:
         if verdict is Verdict.COUNTS:
             return self._primary_failed(event)
-        if verdict is Verdict.THROTTLED:  # moves nothing; its why-line says it
+        if verdict is Verdict.THROTTLED:  # no change of state; the why-line shows it
             self._note_failure(event)
         return []
 
     def _note_failure(self, event: SendFailed) -> None:
         entity = self.entity(event.entity, at=event.at)
-        self._keep(replace(entity, last_failure=event.reason, last_failure_at=event.at))
+        self._store(replace(entity, last_failure=event.reason, last_failure_at=event.at))
 
     def _primary_failed(self, event: SendFailed) -> list[Effect]:
         entity = self.entity(event.entity, at=event.at)
@@ -245,7 +245,7 @@ class PairingMachine:
     def _fallen_quiet(self, at: float) -> list[Effect]:
         effects: list[Effect] = []
         for key in self.quiet.due(at, most=DEADLINES_PER_TICK):
-            effects += self._move(self.quiet.not_known(self._entities[key]), Trigger.QUIET, at, SILENCE)
+            effects += self._move(self.quiet.discard_answer(self._entities[key]), Trigger.QUIET, at, SILENCE)
         return effects
 
     def _probes_due(self, at: float) -> list[Effect]:
@@ -259,7 +259,7 @@ class PairingMachine:
         return effects
 
     def _entity_probed(self, event: EntityProbed) -> list[Effect]:
-        """A probe finds out what a send would, and moves the state as one."""
+        """Apply a probe's result as a send's."""
         entity = self._known(event.entity)
         if entity.probed_every is None:
             raise IllegalEventError(f"{entity.path} is not probed")
@@ -273,11 +273,11 @@ class PairingMachine:
         if not entity.diverting:  # then the pings' answers stand there
             text = event.reason or f"{event.took * 1000:.0f} ms"
             entity = replace(entity, last_ping_at=event.at, last_ping_good=event.failure is None, last_ping_text=text)
-            self._keep(entity)
+            self._store(entity)
         if event.failure is None or verdict is None:
             return self._attempt_accepted(entity, event.at)
         failed = SendFailed(at=event.at, entity=entity.path, failure=event.failure, reason=event.reason, messages=0)
-        if verdict is Verdict.CALLERS:  # moves nothing either; without traffic nobody else would say it
+        if verdict is Verdict.CALLERS:  # no change of state; without traffic only the probe reports it
             self._note_failure(failed)
         return self._attempt_failed(failed, verdict)
 
@@ -294,14 +294,14 @@ class PairingMachine:
         if entity.ping_due is None or entity.ping_due > at:
             return []
         number = entity.pings + 1
-        self._keep(replace(entity, pings=number, ping_due=None, ping_in_flight=True))
+        self._store(replace(entity, pings=number, ping_due=None, ping_in_flight=True))
         return [SendPing(entity.path, number), Announce(PingSent(at=at, entity=entity.path, number=number))]
 
     def _ping_accepted(self, event: PingAccepted) -> list[Effect]:
         entity = self._known(event.entity)
-        if self._overtaken(entity, event):
+        if self._is_overtaken(entity, event):
             return [Announce(event)]
-        entity = self._after_ping(entity, event, good=True, text=f"{event.took * 1000:.0f} ms")
+        entity = self._schedule_ping(entity, event, good=True, text=f"{event.took * 1000:.0f} ms")
         trigger = Trigger.PINGS_ENOUGH if self._enough(entity, event.at) else Trigger.PING_ACCEPTED
         count = entity.pings_in_a_row
         why = "a ping was accepted" if count == 1 else f"{count} pings in a row were accepted"
@@ -309,22 +309,22 @@ class PairingMachine:
 
     def _ping_failed(self, event: PingFailed) -> list[Effect]:
         entity = self._known(event.entity)
-        if self._overtaken(entity, event):
+        if self._is_overtaken(entity, event):
             return [Announce(event)]
-        entity = self._after_ping(entity, event, good=False, text=event.reason)
+        entity = self._schedule_ping(entity, event, good=False, text=event.reason)
         return [Announce(event), *self._move(entity, Trigger.PING_FAILED, event.at, event.reason)]
 
     @staticmethod
-    def _overtaken(entity: Entity, event: PingAccepted | PingFailed) -> bool:
-        """Whether a failback came between the ping and its answer. Numbers begin again with each failover, so a ping
-        is also known by when it began: this failover's pings begin an interval after it."""
+    def _is_overtaken(entity: Entity, event: PingAccepted | PingFailed) -> bool:
+        """Return whether a failback came between the ping and its answer. Numbers restart with each failover, so
+        `began` also identifies a ping: this failover's pings begin at least one interval after it."""
         left = entity.left_primary_at
         earlier = left is not None and event.at - event.took < left
         return not entity.ping_in_flight or entity.pings != event.number or earlier
 
-    def _after_ping(self, entity: Entity, event: PingAccepted | PingFailed, *, good: bool, text: str) -> Entity:
-        """One ping an interval, counted from start to start; one that took longer is followed at once, and one that
-        was throttled not before `throttle_wait`."""
+    def _schedule_ping(self, entity: Entity, event: PingAccepted | PingFailed, *, good: bool, text: str) -> Entity:
+        """Schedule the next ping one interval after the start of this one, immediately if it took longer. A throttled
+        ping delays the next by at least `throttle_wait`."""
         throttled = isinstance(event, PingFailed) and event.throttled
         earliest = event.at + (self.policy.throttle_wait if throttled else 0.0)
         began = event.at - event.took
@@ -358,7 +358,7 @@ class PairingMachine:
     def _by_hand(self, event: Forced | Pinned | Released, trigger: Trigger, act: str) -> list[Effect]:
         entity = self._known(event.entity)
         if trigger is Trigger.RELEASE_UNKNOWN:
-            entity = self.quiet.not_known(entity)
+            entity = self.quiet.discard_answer(entity)
         reason = f' "{event.why}"' if event.why else ""
         entity = replace(entity, by=event.by, by_why=event.why)
         return [Announce(event), *self._move(entity, trigger, event.at, f"{act} by {event.by}{reason}", by=event.by)]
@@ -379,13 +379,12 @@ class PairingMachine:
         found = self._entities.get(path.casefold())
         if found is None:
             known = ", ".join(entity.path for entity in self.entities()) or "none"
-            raise IllegalEventError(f"this engine knows no entity {path!r}; it knows: {known}")
+            raise IllegalEventError(f"unknown entity {path!r}; this engine has: {known}")
         return found
 
-    # -- moving -----------------------------------------------------------------------------------------------
+    # -- transitions -----------------------------------------------------------------------------------------------
 
     def _move(self, entity: Entity, trigger: Trigger, at: float, why: str, by: str = "") -> list[Effect]:
-        """Ask the table, enter the state it names, and keep the deadlines that follow."""
         was, now = entity.state, life.next_state(entity, trigger)
         if now is not was:
             entity = life.enter(entity, now, at=at, ping_interval=self.policy.ping_primary_interval)
@@ -394,7 +393,7 @@ class PairingMachine:
             self.quiet.entered(entity.path.casefold(), now)
         key = entity.path.casefold()
         before = self._entities.get(key)
-        self._keep(entity)
+        self._store(entity)
         for due in (entity.fails_over_at, entity.ping_due):
             if due is not None and (before is None or due not in (before.fails_over_at, before.ping_due)):
                 heapq.heappush(self._deadlines, (due, key))
@@ -402,8 +401,7 @@ class PairingMachine:
             return []
         return [Announce(StateChanged(at=at, entity=entity.path, was=was, now=now, why=why, by=by))]
 
-    def _keep(self, entity: Entity) -> Entity:
-        """From now on this is how the entity stands."""
+    def _store(self, entity: Entity) -> Entity:
         key = entity.path.casefold()
         self._entities[key] = entity
         if entity.settled:
@@ -412,8 +410,8 @@ class PairingMachine:
             self.settled.discard(key)
         return entity
 
-    def _forget_stale(self) -> None:
-        """Drop the nearest deadlines as long as nobody wants them any more."""
+    def _drop_stale_deadlines(self) -> None:
+        """Drop outdated deadlines from the front of the heap."""
         while self._deadlines:
             due, key = self._deadlines[0]
             entity = self._entities[key]

@@ -1,13 +1,13 @@
-"""One send's way: to the primary, to a backlog queue, waiting, or back to its caller (SPEC.md sections 5 to 7).
+"""The route of one send: primary, backlog queue, wait, or error to the caller (SPEC.md sections 5 to 7).
 
-`SendRouter` is asked where to go next and told what came of it; it reads the entity's state and the rotation and changes
-neither. It holds no clock and draws nothing: `at` and `draw` come with each question.
+`SendRouter` reads the entity's state and the rotation and changes neither. It has no clock and no randomness: `at` and
+`draw` are arguments.
 
     primary ──accepted──▶ done
        │ counts, entity diverts now (or interval 0) ──▶ backlog queue, the sender's own ──accepted──▶ done
        │ counts, still suspect ──▶ raise, or hold until the state changes       │ counts: another queue; none: raise
        │ busy ──▶ wait ten seconds, or until the state changes                  │ busy: another queue, then wait
-       │                                                                        │ right refused: as what counts
+       │                                                                        │ unauthorized: as counts
        └ the caller's own ──▶ raise                                             └ the caller's own ──▶ raise
 """
 
@@ -25,7 +25,7 @@ from paired_servicebus.core.model.verdict import Verdict
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where an attempt goes: the primary, or a backlog queue by index."""
+    """A target of an attempt: the primary, or a backlog queue by index."""
 
     queue: int | None = None
 
@@ -35,19 +35,19 @@ class Route:
 
 PRIMARY: Final = Route()
 BACKLOG_TRIES: Final = 2
-"""Without a limit of the caller's, the backlog gets this many times `send_timeout`: when one queue used up all of its
-time, there is as much for another."""
+"""Multiple of `send_timeout` for the backlog if the caller set no limit. One queue may use up its time; another has as
+much."""
 MIN_ATTEMPT_SECONDS: Final = 1.0
 MIN_ATTEMPT_SHARE: Final = 0.2
-"""After a rest for "server busy", an attempt with fewer seconds left than MIN_ATTEMPT_SECONDS, or than this share of `send_timeout`
-where that is shorter, is not made: it would time out for want of time, and throttling would have failed over."""
+"""Minimum share of `send_timeout` for an attempt after a rest for "server busy"; MIN_ATTEMPT_SECONDS if that is less. A
+shorter attempt would time out, and throttling would cause a failover."""
 _PROVEN: Final = frozenset({State.HEALTHY})
-"""A call that was held tries the primary again once another send has proven it."""
+"""States in which a held call retries the primary, since another send has succeeded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """Attempt it on `route`, for at most `timeout` seconds."""
+    """Attempt the send on `route`, for at most `timeout` seconds."""
 
     route: Route
     timeout: float
@@ -55,13 +55,13 @@ class Try:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Ask again at `until`, or as soon as the entity's state or the rotation has changed."""
+    """Ask again at `until`, or when the entity's state or the rotation has changed."""
 
     until: float
 
 
 class GiveUp(StrEnum):
-    """Why the call ends without acceptance."""
+    """The reason why a call ends without acceptance."""
 
     FAILED = "the failure goes to the caller"
     NO_BACKLOG = "no backlog queue took it"
@@ -73,32 +73,32 @@ Next = Try | Wait | GiveUp
 
 @dataclass(slots=True)
 class SenderMemory:
-    """What one paired sender remembers between calls."""
+    """The state that one paired sender keeps between calls."""
 
     queue: int | None = None
-    """The backlog queue it picked at random and keeps."""
+    """The sender's backlog queue, first chosen at random."""
     busy: dict[Route, float] = field(default_factory=dict)
-    """Routes that said "server busy", and until when this sender leaves them alone."""
+    """Routes that answered "server busy", each with the time until which this sender avoids it."""
 
     def rests(self, route: Route, at: float) -> bool:
-        """Whether this sender still has to leave `route` alone."""
+        """Return whether this sender must still avoid `route`."""
         return self.busy.get(route, at) > at
 
     def lapse(self, at: float) -> None:
-        """Forget the routes that have rested enough."""
+        """Forget the routes whose rest is over."""
         for route in [route for route, until in self.busy.items() if until <= at]:
             del self.busy[route]
 
 
 class SendRouter:
-    """One send call under a pairing.
+    """The route of one send call.
 
     Args:
-        sender: remembers the backlog queue and the throttled routes of the paired sender it belongs to.
+        sender: the paired sender's backlog queue and throttled routes.
         policy: times are seconds.
         at: when the call began.
-        timeout: the caller's own limit for the whole call; None: `send_timeout` at the primary, and then twice that at
-            the backlog.
+        timeout: the caller's limit for the whole call; None: `send_timeout` at the primary, then twice that at the
+            backlog.
     """
 
     __slots__ = ("_budget", "_deadline", "_last", "_on_backlog", "_policy", "_refused", "_rested", "_sender")
@@ -111,13 +111,13 @@ class SendRouter:
         self._on_backlog = False
         self._last: Verdict | None = None
         self._rested = False
-        """Whether it has waited for a route that is busy."""
+        """Whether the call has waited for a busy route."""
         self._refused = False
-        """Whether the latest failure was the primary's, and one that counts. A backlog queue's is not the caller's."""
+        """Whether the primary caused the latest counted failure. The caller never sees a backlog queue's."""
         sender.lapse(at)
 
     def next(self, entity: Entity, rotation: Rotation, *, at: float, draw: float) -> Next:
-        """Where to go now."""
+        """Return the next step."""
         if entity.diverting:
             return self._backlog(rotation, at, draw)
         if self._refused and not (self._policy.hold_until_failover and entity.state in _PROVEN):
@@ -125,7 +125,7 @@ class SendRouter:
         return self._attempt(PRIMARY, at)
 
     def ended(self, route: Route, verdict: Verdict, *, at: float) -> None:
-        """An attempt on `route` failed with `verdict` at `at`."""
+        """Record that an attempt on `route` failed with `verdict` at `at`."""
         self._last = verdict
         self._refused = verdict is Verdict.COUNTS and route == PRIMARY
         if verdict is Verdict.THROTTLED:
@@ -134,7 +134,7 @@ class SendRouter:
             self._sender.queue = None
 
     def _may_hold(self, entity: Entity, at: float) -> bool:
-        """Only a suspect entity will change by itself; waiting on another one would be waiting for nothing."""
+        """Return whether to hold the call: only a suspect entity changes by itself."""
         return self._policy.hold_until_failover and entity.state is State.SUSPECT and at < self._deadline
 
     def _backlog(self, rotation: Rotation, at: float, draw: float) -> Next:
@@ -147,12 +147,12 @@ class SendRouter:
             resting = [route.queue for route in self._sender.busy if self._sender.rests(route, at)]
             queue = rotation.pick(draw, avoid=[index for index in resting if index is not None])
         if queue is None:
-            return self._wait_for_a_queue(rotation, at)
+            return self._wait_for_queue(rotation, at)
         self._sender.queue = queue
         return self._attempt(Route(queue), at)
 
-    def _wait_for_a_queue(self, rotation: Rotation, at: float) -> Next:
-        """Nothing to pick: wait where a queue is only busy, else say so at once."""
+    def _wait_for_queue(self, rotation: Rotation, at: float) -> Next:
+        """Return a wait for a busy queue, or give up if no queue is merely busy."""
         busy = [until for route, until in self._sender.busy.items() if until > at and self._in(rotation, route)]
         if not busy:
             return GiveUp.NO_BACKLOG

@@ -1,1 +1,1 @@
-"""The values that every room shares: options, entity states, failure verdicts, events, the envelope, snapshots."""
+"""The values shared by every package: options, entity states, failure verdicts, events, the envelope, snapshots."""

@@ -1,17 +1,15 @@
-"""The life of one entity under a pairing (SPEC.md section 6).
+"""The state machine of one entity under a pairing (SPEC.md section 6).
 
-Everything that moves an entity from one state to another is in TABLE; nothing else in the project decides it. What
-happened is first made a `Trigger` (its guards, such as "enough pings", are looked at there); then the table is asked.
-A pair that is not in the table cannot happen: `IllegalEventError`, and the state stays as it was.
+TABLE has every transition. An event first becomes a `Trigger`, with its guards checked (such as "enough pings"); the
+table then gives the next state. A pair outside the table raises `IllegalEventError` and changes nothing.
 
     unknown ──send accepted──▶ healthy ◀──send accepted── suspect ◀──a failure that counts── healthy, unknown
                                   ▲                          │
                                   └──enough pings── failed over ◀──the interval ended, no send accepted
-    any ──force──▶ forced      any ──pin──▶ pinned      forced, pinned, failed over ──release──▶ what is known says
+    any ──force──▶ forced      any ──pin──▶ pinned      forced, pinned, failed over ──release──▶ by the last answer
     healthy ──neither send, probe nor ping for long──▶ unknown
 
-Only sends, pings, operators and their long absence move the state. This file knows no clock, no timer and no other
-entity.
+Only sends, pings, operators and silence change the state. This module knows no clock, timer or other entity.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from paired_servicebus.core.errors import IllegalEventError
 
 
 class State(StrEnum):
-    """Where an entity is. The values are the words on the screen."""
+    """The state of an entity. The values are the words on the screen."""
 
     UNKNOWN = "unknown"
     HEALTHY = "healthy"
@@ -35,17 +33,17 @@ class State(StrEnum):
 
 
 DIVERTING: Final = frozenset({State.FAILED_OVER, State.FORCED})
-"""In these states no send touches the primary, and pings go on."""
+"""States without sends to the primary and with pings."""
 
 WELL: Final = frozenset({State.HEALTHY, State.UNKNOWN})
-"""In these states nothing is held against the primary."""
+"""States without evidence against the primary."""
 
 PROBED: Final = frozenset({State.UNKNOWN, State.HEALTHY, State.SUSPECT})
-"""In these states a probe may ask for an entity that nothing is sent to."""
+"""States in which an entity without sends may be probed."""
 
 
 class Trigger(StrEnum):
-    """What can happen to an entity, its guards already looked at."""
+    """An event of an entity, with its guards checked."""
 
     SEND_ACCEPTED = "a send was accepted by the primary"
     SEND_FAILED = "a send failed with a failure that counts"
@@ -59,6 +57,11 @@ class Trigger(StrEnum):
     RELEASE_UNPROVEN = "an operator released it; the primary's last answer was not good, or no ping was answered yet"
     RELEASE_UNKNOWN = "an operator released it; the primary was never asked, or not for long"
     QUIET = "neither a send nor a probe or ping for long"
+
+    @property
+    def words(self) -> str:
+        """Return its name for error texts: "ping accepted"."""
+        return self.name.replace("_", " ").lower()
 
 
 _UNKNOWN, _HEALTHY, _SUSPECT, _FAILED_OVER, _FORCED, _PINNED = State
@@ -95,7 +98,7 @@ TABLE: Final[dict[tuple[State, Trigger], State]] = {
     (_FORCED, Trigger.PIN): _PINNED,
     (_FORCED, Trigger.RELEASE): _HEALTHY,
     (_FORCED, Trigger.RELEASE_UNPROVEN): _FAILED_OVER,
-    (_FORCED, Trigger.RELEASE_UNKNOWN): _UNKNOWN,  # nothing is known against the primary: diverting would be a guess
+    (_FORCED, Trigger.RELEASE_UNKNOWN): _UNKNOWN,  # without evidence against the primary
     (_PINNED, Trigger.SEND_ACCEPTED): _PINNED,
     (_PINNED, Trigger.SEND_FAILED): _PINNED,
     (_PINNED, Trigger.FORCE): _FORCED,
@@ -103,74 +106,76 @@ TABLE: Final[dict[tuple[State, Trigger], State]] = {
     (_PINNED, Trigger.RELEASE_UNPROVEN): _FAILED_OVER,
     (_PINNED, Trigger.RELEASE_UNKNOWN): _UNKNOWN,
 }
-"""State and trigger to the next state. A ping that returns after its entity failed back is illegal here, as is an
-interval that ends twice: the caller tells them from real events by `Entity.pinging` and `Entity.fails_over_at`."""
+"""State and trigger to the next state. A ping answered after the failback is illegal here, as is an interval that ends
+twice. Callers filter these by `Entity.pinging` and `Entity.fails_over_at`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entity:
-    """One entity of a pairing, as its engine knows it. Times are seconds since the epoch."""
+    """One entity of a pairing, as known to its engine. Times are seconds since the epoch."""
 
     path: str
     state: State = State.UNKNOWN
     since: float
     fails_over_at: float | None = None
-    """When a suspect entity fails over unless a send succeeds."""
+    """Time at which a suspect entity fails over unless a send succeeds."""
     first_failure: str = ""
-    """The failure that made it suspect; empty since nothing was held against the primary."""
+    """The failure that made it suspect; empty without evidence against the primary."""
     first_failure_at: float | None = None
-    """When that was; None as long as `first_failure` is empty."""
+    """Time of `first_failure`; None while that is empty."""
     last_failure: str = ""
     last_failure_at: float | None = None
     left_primary_at: float | None = None
-    """When sends began to go to the backlog; None while they go to the primary."""
+    """Time since which sends go to the backlog; None while they go to the primary."""
     primary_good: bool | None = None
-    """The primary's last answer, to a send or a ping; None: none yet, or none for so long that it says nothing."""
+    """Whether the primary's last answer to a send or a ping was good; None: there is none, or it is outdated."""
     quiet_since: float | None = None
-    """When the last send, probe or ping ended, of an entity that is unknown because none followed."""
+    """Time of the last send, probe or ping of an entity that is unknown because of silence."""
     pings: int = 0
     """Pings since it left the primary."""
     pings_in_a_row: int = 0
     ping_due: float | None = None
-    """When the next ping leaves; None while none is to be sent, or while one is under way."""
+    """Time of the next ping; None while none is planned, or during one."""
     ping_in_flight: bool = False
     ping_rests_until: float | None = None
-    """After a throttled ping: no ping before this, whatever happens to the entity meanwhile (SPEC.md section 5)."""
+    """Time before which no ping is sent after a throttled one, in any state (SPEC.md section 5)."""
     last_ping_at: float | None = None
-    """When the latest answer came; this one and the next two belong together."""
+    """Time of the latest ping's answer; the next two fields describe it."""
     last_ping_good: bool | None = None
     last_ping_text: str = ""
     by: str = ""
-    """Who forced or pinned it, and why."""
+    """The operator who forced or pinned it; `by_why` is the reason."""
     by_why: str = ""
     probed_every: float | None = None
-    """Seconds between two probes while nothing is sent; None: it is not probed."""
+    """Seconds between two probes without sends; None: it is not probed."""
     probes_a_day: int = 0
-    """Billed operations, at most."""
+    """Billed operations at most."""
     failures_while_pinned: int = 0
     failovers: int = 0
     failbacks: int = 0
     seconds_failed_over: float = 0.0
-    """Of the episodes that have ended."""
+    """Total over the finished episodes."""
 
     @property
     def diverting(self) -> bool:
-        """Whether sends go to the backlog."""
+        """Return whether sends go to the backlog."""
         return self.state in DIVERTING
 
     @property
     def settled(self) -> bool:
-        """Whether one more accepted send says nothing new: healthy, known to be, and nobody else asks for it."""
+        """Return whether another accepted send changes nothing: proven healthy and not probed."""
         return self.state is State.HEALTHY and self.primary_good is True and self.probed_every is None
 
     @property
     def pinging(self) -> bool:
-        """Whether a ping is due or under way."""
+        """Return whether a ping is due or under way."""
         return self.ping_in_flight or self.ping_due is not None
 
     def release_trigger(self, *, quiet: bool = False) -> Trigger:
-        """Which release this is. quiet: nothing was heard of the primary for long. What was never asked, or not for
-        long, is unknown: it is not called healthy, and with nothing known against it diverting would be a guess."""
+        """Return the kind of release. `quiet`: the primary was silent for long.
+
+        Without a recent answer the entity becomes unknown: neither healthy nor diverted without evidence.
+        """
         if self.state is State.PINNED:
             return _OF_PINNED[None if quiet and self.primary_good else self.primary_good]
         if self.last_ping_good:
@@ -180,23 +185,23 @@ class Entity:
 
 
 _OF_PINNED: Final = {True: Trigger.RELEASE, False: Trigger.RELEASE_UNPROVEN, None: Trigger.RELEASE_UNKNOWN}
-"""By the primary's last answer: a pinned entity is not pinged."""
+"""By the primary's last answer, since a pinned entity is not pinged."""
 
 
 def next_state(entity: Entity, trigger: Trigger) -> State:
-    """What TABLE says.
+    """Return the next state from TABLE.
 
     Raises:
-        IllegalEventError: the trigger cannot happen in the entity's state.
+        IllegalEventError: the trigger is impossible in the entity's state.
     """
     found = TABLE.get((entity.state, trigger))
     if found is None:
-        raise IllegalEventError(f"{entity.path} is {entity.state}: it cannot be that {trigger}")
+        raise IllegalEventError(f"invalid transition for {entity.path}: {trigger.words} while {entity.state}")
     return found
 
 
 def enter(entity: Entity, state: State, *, at: float, ping_interval: float) -> Entity:
-    """The entity in `state` from `at` on, with the counts and deadlines that belong to the change."""
+    """Return the entity in `state` since `at`, with the counts and deadlines of the change."""
     was_diverting, diverts = entity.diverting, state in DIVERTING
     is_well = state in WELL
     changed = replace(

@@ -1,8 +1,7 @@
-"""A message's properties into a backlog queue and out again (SPEC.md section 7.2).
+"""The conversion of message properties into the backlog envelope and back (SPEC.md section 7.2).
 
-Messages for many entities lie in one backlog queue, so four properties are cleared and kept as application
-properties; nothing else of the message changes. Values only: what carries them (an SDK message, encoded sections)
-belongs to paired_servicebus.pairing.
+A backlog queue holds messages for many entities. So four properties are cleared and stored as application properties;
+the rest of the message is unchanged. This module handles values only; paired_servicebus.pairing handles messages.
 
     session_id                    x-ms-sessionid                 string
     time_to_live                  x-ms-timetolive                timespan: 100 ns ticks
@@ -27,7 +26,7 @@ SCHEDULED: Final = "x-ms-scheduledenqueuetimeutc"
 RESERVED: Final = frozenset({PATH, SESSION_ID, TIME_TO_LIVE, SCHEDULED})
 _SPELLINGS: Final = RESERVED | {name.encode() for name in RESERVED}
 unreserved: Final = _SPELLINGS.isdisjoint
-"""Whether none of the names is reserved."""
+"""A check that none of the names is reserved."""
 
 PING_CONTENT_TYPE: Final = "application/vnd.ms-servicebus-ping"
 TIMESPAN: Final = "com.microsoft:timespan"
@@ -45,12 +44,12 @@ BROKERS: Final = frozenset(
         SCHEDULED_ANNOTATION,
     }
 )
-"""Annotations that a namespace puts on a message it holds; they are not the sender's."""
+"""Annotations that a namespace adds to the messages it stores; the sender did not set them."""
 
 TICKS_A_SECOND: Final = 10_000_000
 _TICKS_A_MICROSECOND: Final = 10
 MAX_TICKS: Final = 2**63 - 1
-"""TimeSpan.MaxValue: no time-out at all."""
+"""TimeSpan.MaxValue: no time-out."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -62,12 +61,12 @@ class Timespan:
 
 
 Value = str | int | datetime | Timespan
-"""What an envelope property is written as: strings, a timespan, a timestamp."""
+"""The values of envelope properties: strings, a timespan, a timestamp."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvelopeProperties:
-    """The four properties, as the caller set them; None where it did not."""
+    """The four properties as the caller set them; None: not set."""
 
     path: str
     session_id: str | None = None
@@ -76,10 +75,10 @@ class EnvelopeProperties:
 
 
 def refuse_reserved(names: Collection[object]) -> None:
-    """A message may carry none of the four names itself.
+    """Reject a message that has one of the four properties itself.
 
     Raises:
-        ReservedPropertyError: it does; the first such name.
+        ReservedPropertyError: the first such name.
     """
     if unreserved(names):
         return
@@ -90,7 +89,7 @@ def refuse_reserved(names: Collection[object]) -> None:
 
 
 def wrap(enclosed: EnvelopeProperties) -> dict[str, Value]:
-    """The application properties to add; the message's own fields are then cleared."""
+    """Return the application properties to add; the message's own fields are then cleared."""
     added: dict[str, Value] = {PATH: enclosed.path}
     if enclosed.session_id is not None:
         added[SESSION_ID] = enclosed.session_id
@@ -102,10 +101,10 @@ def wrap(enclosed: EnvelopeProperties) -> dict[str, Value]:
 
 
 def unwrap(properties: Mapping[object, object]) -> EnvelopeProperties:
-    """The four properties out of a backlog message's application properties (keys may be bytes).
+    """Read the four properties from a backlog message's application properties (keys may be bytes).
 
     Raises:
-        EnvelopeError: no path or one that no entity has, or a property of the wrong type; the text says which.
+        EnvelopeError: no valid entity path, or a property of the wrong type; the text names it.
     """
     found: dict[str, object] = {}
     for key, value in properties.items():
@@ -127,18 +126,18 @@ def unwrap(properties: Mapping[object, object]) -> EnvelopeProperties:
 
 
 def remaining(time_to_live: timedelta, *, parked_for: float) -> timedelta | None:
-    """What `parked_for` seconds in the backlog left of a time to live; None when it is used up (ttl_policy elapsed)."""
+    """Return the time to live after `parked_for` seconds in the backlog; None: used up (ttl_policy elapsed)."""
     left = time_to_live - timedelta(seconds=max(0.0, parked_for))
     return left if left > timedelta(0) else None
 
 
 def to_ticks(span: timedelta) -> int:
-    """A duration as 100 ns ticks; durations beyond TimeSpan.MaxValue become it."""
+    """Convert a duration to 100 ns ticks, at most TimeSpan.MaxValue."""
     return min(span // timedelta(microseconds=1) * _TICKS_A_MICROSECOND, MAX_TICKS)
 
 
 def from_ticks(ticks: int) -> timedelta:
-    """100 ns ticks as a duration (to the microsecond, as Python keeps it)."""
+    """Convert 100 ns ticks to a duration, to the microsecond."""
     return timedelta(microseconds=ticks // _TICKS_A_MICROSECOND)
 
 
@@ -159,7 +158,7 @@ def _timespan(value: object) -> timedelta:
     elif isinstance(value, Timespan):
         ticks = value.ticks
     elif isinstance(value, int) and not isinstance(value, bool):
-        ticks = value  # what an SDK leaves of a timespan: its descriptor is lost
+        ticks = value  # a timespan without its descriptor, as the SDK returns it
     else:
         raise EnvelopeError(f"the application property {TIME_TO_LIVE!r} is {_kind(value)}; it must be a timespan")
     if ticks < 0:
@@ -179,7 +178,7 @@ def _timestamp(value: object) -> datetime:
 
 
 def _utc(moment: datetime) -> datetime:
-    """In UTC; a time without a zone is UTC already, as it is to the SDK, whatever the machine's zone."""
+    """Convert to UTC. Times without a zone are UTC, as in the SDK."""
     return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 

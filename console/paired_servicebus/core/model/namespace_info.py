@@ -1,7 +1,7 @@
-"""What a namespace tells about itself, and what a pairing has to say about that (SPEC.md sections 1 and 7.4).
+"""A namespace's description of itself, and remarks on a pair of them (SPEC.md sections 1 and 7.4).
 
-A namespace need not tell everything: Atom knows no region and no status, and a key may not be allowed to ask at all.
-What is not known is empty, and nothing is said about it.
+Descriptions may be incomplete: Atom has no region and no status, and a key may lack the right to ask. Unknown values
+are empty and get no remark.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ KIB: Final = 1024
 
 
 class Tier(StrEnum):
-    """What is paid for; decides how large a message may be."""
+    """The pricing tier, which limits the size of a message."""
 
     BASIC = "Basic"
     STANDARD = "Standard"
@@ -24,7 +24,7 @@ class Tier(StrEnum):
 
     @classmethod
     def called(cls, name: str | None) -> Tier:
-        """The tier of this name; UNKNOWN for one that is not."""
+        """Return the tier of this name; UNKNOWN for other names."""
         return next((tier for tier in cls if name and tier.lower() == name.lower()), cls.UNKNOWN)
 
 
@@ -34,14 +34,14 @@ MESSAGE_LIMITS: Final[dict[Tier, int]] = {
     Tier.PREMIUM: 1024 * KIB,
     Tier.UNKNOWN: 256 * KIB,
 }
-"""Bytes of the largest message, where the entity itself does not say; Premium's entities may allow up to 100 MB."""
+"""Maximum bytes of a message if the entity has no limit of its own; entities of Premium allow up to 100 MB."""
 
 ACTIVE: Final = "Active"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceInfo:
-    """A namespace in its own words."""
+    """A namespace's description of itself."""
 
     name: str = ""
     tier: Tier = Tier.UNKNOWN
@@ -50,33 +50,33 @@ class NamespaceInfo:
 
     @property
     def message_limit(self) -> int:
-        """Bytes of the largest message where the entity does not say; unknown tiers count as the smallest."""
+        """Return the maximum bytes of a message if the entity has no limit; unknown tiers count as the smallest."""
         return MESSAGE_LIMITS[self.tier]
 
     @property
     def has_topics(self) -> bool:
-        """Whether topics can be made here; True where the tier is not known."""
+        """Return whether the namespace supports topics; True for an unknown tier."""
         return self.tier is not Tier.BASIC
 
 
 UNKNOWN_NAMESPACE: Final = NamespaceInfo()
-"""Of a namespace that was not asked, or did not answer."""
+"""The description of a namespace that was not asked, or did not answer."""
 
 
 def remarks(primary: NamespaceInfo, secondary: NamespaceInfo) -> tuple[str, ...]:
-    """What a person should know about two namespaces that are paired; a sentence each."""
-    said = [_status("primary", primary), _status("secondary", secondary), _region(primary, secondary)]
+    """Return remarks for the operator on a pair of namespaces, one sentence each."""
+    found = [_status("primary", primary), _status("secondary", secondary), _region(primary, secondary)]
     if secondary.message_limit < primary.message_limit and secondary.tier is not Tier.UNKNOWN:
-        said.append(
+        found.append(
             f"the secondary namespace {secondary.name} is {secondary.tier} and the primary {primary.tier}: messages "
             f"above {secondary.message_limit // KIB} KB would not survive a failover"
         )
     if secondary.tier is Tier.BASIC:
-        said.append(
-            f"the secondary namespace {secondary.name} is Basic: messages lie in its queues for 14 days at most, "
-            "whatever their time to live"
+        found.append(
+            f"the secondary namespace {secondary.name} is Basic: its queues expire messages after 14 days, "
+            "even with a longer time to live"
         )
-    return tuple(text for text in said if text)
+    return tuple(text for text in found if text)
 
 
 def _status(side: str, namespace: NamespaceInfo) -> str:
@@ -86,18 +86,18 @@ def _status(side: str, namespace: NamespaceInfo) -> str:
 
 
 def _region(primary: NamespaceInfo, secondary: NamespaceInfo) -> str:
-    """Regions compare as ARM writes them: `West Europe` is `westeurope`."""
+    """Return a region in ARM's spelling: `West Europe` becomes `westeurope`."""
     one, other = (info.region.replace(" ", "").lower() for info in (primary, secondary))
     if not one or one != other:
         return ""
     return (
-        f"both namespaces are in {secondary.region}: a data centre's outage takes them both; pair with a namespace of "
+        f"both namespaces are in {secondary.region}: one outage may affect both; pair with a namespace in "
         "another region"
     )
 
 
 def first_label(host: str) -> str:
-    """Return `contoso` of contoso.servicebus.windows.net; an address stays whole: its first number names nothing."""
+    """Return `contoso` for contoso.servicebus.windows.net; an IP address is returned whole."""
     bare = host.rsplit(":", 1)[0] if host.count(":") == 1 else host
     try:
         ipaddress.ip_address(bare.strip("[]"))

@@ -1,11 +1,11 @@
-"""What happened: the one vocabulary that state machine, journal, pipeline and screen share.
+"""The events shared by state machine, journal, pipeline and screen.
 
-Rules: an event is a fact in the past tense, frozen, with the time it happened (`at`, seconds since the epoch, UTC).
-Entities are named by path as configured; a `route` is "primary" or "backlog/N". Events that would cost the healthy
-path (one per send) are told to the machine but not journalled; `SendsCounted` sums them up once a second.
-`Record` is an event with its place in an engine's history; (engine, boot, seq) has no gaps.
+An event is a frozen fact in the past tense, with its time (`at`, seconds since the epoch, UTC). Entities are named by
+configured path; a `route` is "primary" or "backlog/N". Events of the healthy path (one per send) reach the state
+machine but not the journal; `SendsCounted` sums them up once a second. `Record` gives an event its place in an engine's
+history; (engine, boot, seq) has no gaps.
 
-Not here: what follows from an event (entity.py, engine.py), and how it is written down (paired_servicebus.engine.journal.writer).
+Not here: an event's effects (pairing_machine.py), and its journal form (paired_servicebus.engine.journal.writer).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import ClassVar
 from paired_servicebus.core.model.verdict import FailureKind
 
 KINDS: dict[str, type[Event]] = {}
-"""Every journalled kind by its name, for readers."""
+"""Every journalled kind by its name, for readers of a journal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that happened at `at` (seconds since the epoch)."""
+    """An event at `at` (seconds since the epoch)."""
 
     at: float
     kind: ClassVar[str] = ""
@@ -36,7 +36,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """An event in an engine's history: seq counts from 1 within a boot."""
+    """An event in an engine's history; `seq` counts from 1 within a boot."""
 
     engine: str
     boot: str
@@ -44,7 +44,7 @@ class Record:
     event: Event
 
 
-# -- told to the machine, summed up before they are journalled ---------------------------------------------------
+# -- for the machine; journalled as sums ---------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ class QueueProbed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntityProbed(Event):
-    """A probe of an entity that nothing is sent to ended after `took` seconds; `failure` None: it was accepted."""
+    """A probe of an entity without sends ended after `took` seconds; `failure` None: it was accepted."""
 
     entity: str
     took: float
@@ -96,7 +96,7 @@ class EntityProbed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStarted(Event, kind="engine-started"):
-    """An engine paired `primary` with `secondary` and found or made `backlog_queues` queues."""
+    """An engine paired `primary` with `secondary`; it found or created `backlog_queues` queues."""
 
     pairing: str
     primary: str
@@ -108,14 +108,14 @@ class EngineStarted(Event, kind="engine-started"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStopped(Event, kind="engine-stopped"):
-    """An engine ended in order."""
+    """An engine ended cleanly."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateChanged(Event, kind="state-changed"):
-    """An entity went from one state to another; `why` is a sentence for a person."""
+    """An entity changed its state; `why` is a sentence for the operator."""
 
     entity: str
     was: str
@@ -150,7 +150,7 @@ class PingFailed(Event, kind="ping-failed"):
     reason: str
     took: float
     throttled: bool = False
-    """The namespace was busy: the next ping leaves it alone for `throttle_wait`."""
+    """Whether the namespace was busy; the next ping waits for `throttle_wait`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +166,7 @@ class SendsCounted(Event, kind="sends"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailuresCounted(Event, kind="failures"):
-    """Of the failed sends in a `SendsCounted` of the same time: those that failed in one way, in messages."""
+    """The failed messages of the `SendsCounted` with the same time, for one kind of failure."""
 
     entity: str
     route: str
@@ -176,8 +176,8 @@ class FailuresCounted(Event, kind="failures"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationsCounted(Event, kind="operations"):
-    """Billed operations by cause since the last such event, and the bytes that went with them: of bodies for sends, of
-    whole messages for what the syphon moved."""
+    """Billed operations by cause since the last such event. Bytes are of bodies for sends, of whole messages for the
+    syphon's moves."""
 
     sends: int
     parked: int
@@ -192,7 +192,7 @@ class OperationsCounted(Event, kind="operations"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueRead(Event, kind="queue-read"):
-    """The depth of a backlog queue, when it was read and found changed."""
+    """The depth of a backlog queue was read and had changed."""
 
     queue: int
     depth: int
@@ -245,7 +245,7 @@ class InDoubt(Event, kind="in-doubt"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused(Event, kind="refused"):
-    """Receipt: the caller was told that this message was not accepted, and that is certain (journal = "all")."""
+    """Receipt: a message was certainly not accepted, and the caller was informed (journal = "all")."""
 
     entity: str
     message_id: str
@@ -254,9 +254,11 @@ class Refused(Event, kind="refused"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Received(Event, kind="received"):
-    """Receipt: a receiver was given a message, once for each delivery. Applications that want their messages audited to
-    the end record it; `stream` is what order is kept in, `number` the sender's own count within it, if it has one.
-    `subscription`: of a topic, the one that it was received from."""
+    """Receipt: a receiver got a message, once per delivery. Applications record it for audited messages.
+
+    `stream` is the unit of order. `number` is the sender's own count within it, if any. `subscription` is the topic's
+    subscription that it came from.
+    """
 
     entity: str
     message_id: str
@@ -295,14 +297,14 @@ class DestinationFailed(Event, kind="destination-failed"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DestinationHealed(Event, kind="destination-healed"):
-    """A destination takes messages again."""
+    """A destination accepts messages again."""
 
     entity: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PumpStopped(Event, kind="pump-stopped"):
-    """A pump could not go on with its backlog queue and starts a new cycle at `retry_at`."""
+    """A pump failed on its backlog queue and starts a new cycle at `retry_at`."""
 
     queue: int
     reason: str
@@ -311,7 +313,7 @@ class PumpStopped(Event, kind="pump-stopped"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commanded(Event, kind="commanded"):
-    """The audit line of an operator's act, written before the act: who, what, on what, why."""
+    """The audit line of an operator's act, written before the act: operator, act, target, reason."""
 
     command: str
     target: str
@@ -321,7 +323,7 @@ class Commanded(Event, kind="commanded"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandEnded(Event, kind="command-ended"):
-    """What came of the act that stands at `command_seq` in the same boot."""
+    """The result of the act with `command_seq` in the same boot."""
 
     command_seq: int
     outcome: str
@@ -329,7 +331,7 @@ class CommandEnded(Event, kind="command-ended"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forced(Event, kind="forced"):
-    """An operator failed an entity over by hand."""
+    """An operator forced an entity's failover."""
 
     entity: str
     by: str
@@ -347,7 +349,7 @@ class Pinned(Event, kind="pinned"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Released(Event, kind="released"):
-    """An operator gave an entity back to the rules."""
+    """An operator released an entity."""
 
     entity: str
     by: str
@@ -356,7 +358,7 @@ class Released(Event, kind="released"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyphonPaused(Event, kind="syphon-paused"):
-    """An operator paused the syphon: for one queue, for one destination, or altogether where neither is named."""
+    """An operator paused the syphon: for one queue, for one destination, or entirely without either."""
 
     by: str
     why: str = ""
@@ -366,8 +368,7 @@ class SyphonPaused(Event, kind="syphon-paused"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyphonResumed(Event, kind="syphon-resumed"):
-    """The syphon moves messages again: out of one queue, to one destination, or altogether. What was paused one by
-    one stays paused until it is resumed one by one."""
+    """The syphon resumed: for one queue, for one destination, or entirely. Resuming it entirely keeps single pauses."""
 
     by: str
     why: str = ""
@@ -377,7 +378,7 @@ class SyphonResumed(Event, kind="syphon-resumed"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Warned(Event, kind="warned"):
-    """Something a person should know that changes no state."""
+    """A remark for the operator that changes no state."""
 
     about: str
     text: str

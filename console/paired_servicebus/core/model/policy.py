@@ -1,7 +1,7 @@
 """The options of SPEC.md section 3 that are values: names, defaults, ranges. Durations are seconds.
 
-Checked when made, before anything is contacted. The two clients belong to paired_servicebus.pairing, which builds a `Policy`
-from what the caller says.
+`Policy` checks them when it is created, before any network contact. The two clients belong to
+paired_servicebus.pairing, which builds a `Policy` from the caller's arguments.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ PumpKind = Literal["auto", "amqp", "sdk"]
 
 
 class OptionRange(NamedTuple):
-    """An option's least and greatest value; None: no bound."""
+    """An option's minimum and maximum; None: unbounded."""
 
     least: float
     greatest: float | None = None
 
     def holds(self, value: float) -> bool:
-        """Whether `value` lies inside, both ends included; NaN and infinity never do."""
+        """Return whether `value` is in the range, both ends included; NaN and infinity never are."""
         return self.least <= value < inf and (self.greatest is None or value <= self.greatest)
 
     def __str__(self) -> str:
@@ -59,16 +59,16 @@ WORDS: Final[dict[str, tuple[str, ...]]] = {
     "pump": get_args(PumpKind),
 }
 PLAIN: Final = {"syphon_rate": "a number of messages a second", "syphon_live_share": "a part of 1"}
-"""Options that are numbers, and no seconds."""
+"""Options that are numbers but not seconds."""
 WHOLE: Final = frozenset({"backlog_queue_count", "failback_pings"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """How send availability behaves. Seconds, unless it is a number of something.
+    """The options of send availability. Times are seconds.
 
     Raises:
-        ConfigurationError: naming the option, the value and the range.
+        ConfigurationError: names the option, the value and the range.
     """
 
     backlog_queue_count: int = 10
@@ -88,18 +88,18 @@ class Policy:
     undeliverable_after: float = 15 * MINUTE
     throttle_wait: float = 10.0
     quiet_period: float = 15 * MINUTE
-    """What an unused backlog queue's last activity has to be older than to be deleted (SPEC.md section 4.3)."""
+    """Minimum age of an unused backlog queue's last activity before it may be deleted (SPEC.md section 4.3)."""
     journal: JournalKind = "diverted"
     pump: PumpKind = "auto"
     syphon_rate: float = 0.0
-    """Messages a second that this engine's syphon moves at most; 0: as many as it can."""
+    """Maximum messages a second that this engine's syphon moves; 0: unlimited."""
     syphon_live_share: float = 0.5
-    """What part of the rate that the owner set, or that throttling showed, is left to senders of this pairing that send
-    to the primary at the same time."""
+    """Share of the syphon's rate limit, configured or from throttling, that is reserved for live senders to the
+    primary."""
     destinations: tuple[str, ...] | None = None
-    """Entities that this engine's syphon delivers to; messages for others are dead-lettered. None: to any."""
+    """Entities that this engine's syphon delivers to; messages for others are dead-lettered. None: all."""
     start_degraded: bool = False
-    """Pair though the secondary namespace does not answer, and complete the pairing once it does."""
+    """Pair even if the secondary namespace does not answer, and complete the pairing later."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -107,7 +107,7 @@ class Policy:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What the owner should know of options that are allowed and do not go together; a sentence each."""
+        """Return remarks on options that are allowed but conflict, one sentence each."""
         send, failover = self.send_timeout, self.failover_interval
         if not self.hold_until_failover or send > failover:
             return ()
@@ -141,7 +141,7 @@ def _check_destinations(value: object) -> None:
     if value is None:
         return
     if not isinstance(value, tuple) or not value:
-        raise ConfigurationError(f"destinations is {value!r}; it is a tuple of entities' paths, or None for any")
+        raise ConfigurationError(f"destinations is {value!r}; it must be a tuple of entity paths, or None for any")
     for path in value:
         fault = path_fault(path) if isinstance(path, str) else "is no text"
         if fault:

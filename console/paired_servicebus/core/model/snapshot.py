@@ -1,8 +1,8 @@
-"""How an engine stands at one moment: the frozen values that dashboard, status and metrics show.
+"""An engine's state at one moment: the frozen values shown by dashboard, status and metrics.
 
-Rules: every number that was read somewhere carries when (`read_at`, seconds since the epoch, UTC); None means not
-known, never zero. An engine is named in each snapshot, so that one console can watch many. Sentences are made here or
-in why_line.py, in one place, so that screen, log and tests read the same words.
+A number read from a namespace has its time (`read_at`, seconds since the epoch, UTC). None means unknown, never zero.
+Each snapshot names its engine, so that one console can watch many. Sentences are made here or in why_line.py only, so
+that screen, log and tests agree.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from paired_servicebus.core.model.policy import Policy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteView:
-    """What one entity sent over one route, in messages, since the engine started."""
+    """One entity's sends over one route, in messages, since the engine started."""
 
     route: str
     """"primary" or "backlog/N"."""
@@ -26,14 +26,15 @@ class RouteView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntityView:
-    """One entity: its state, its one-sentence why-line, and what this engine sent."""
+    """One entity: its state, its why-line, and this engine's sends to it."""
 
     path: str
     state: State
     since: float
     why: str
     route: str
-    """Where a send goes now: "primary", "backlog", "backlog/N" where one queue took the latest sends, or "nowhere"."""
+    """The route of a send now: "primary", "backlog", "backlog/N" if one queue accepted the latest sends, or
+    "nowhere"."""
     sends_per_second: float
     accepted: int
     """Messages accepted by the primary, since the engine started."""
@@ -55,54 +56,54 @@ class EntityView:
     failovers: int = 0
     failbacks: int = 0
     seconds_failed_over: float = 0.0
-    """The running episode included."""
+    """Seconds, including the present episode."""
     fails_over_at: float | None = None
-    """When a suspect entity fails over unless a send succeeds."""
+    """Time at which a suspect entity fails over unless a send succeeds."""
     pings_in_a_row: int = 0
-    """Accepted, up to the latest one."""
+    """Accepted pings in a row, up to the latest one."""
     recent_pings: tuple[float | None, ...] = ()
-    """Seconds that each of the latest pings took, newest last, at most 20; None: it was not accepted."""
+    """Seconds of each of the latest pings, newest last, at most 20; None: not accepted."""
     sends: tuple[RouteView, ...] = ()
-    """The routes that were used, the primary first."""
+    """The used routes, the primary first."""
     refused: int = 0
     """Messages of calls that ended in an error at their caller, since the engine started."""
     refused_per_second: float = 0.0
-    """The same over the last seconds."""
+    """The same, over the last seconds."""
     refused_since: float | None = None
-    """When the running series of refused calls began; None: the latest call did not end in an error."""
+    """Start of the present series of refused calls; None: the latest call succeeded."""
     refusals: tuple[tuple[str, int], ...] = ()
-    """Why calls were refused, and how many messages; the most frequent reasons."""
+    """The most frequent reasons for refused calls, with their messages."""
     first_failure_at: float | None = None
-    """When the failure was that the present episode began with; None: there is none."""
+    """Time of the failure that began the present episode; None: there is none."""
     carried: bool | None = None
-    """Whether this engine's process has a sender for the entity. Without one, an order diverts no sender. None: an
-    engine that does not say."""
+    """Whether this engine's process has a sender for the entity; without one an order diverts no sender. None:
+    unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLettersView:
-    """What a peek at the first dead letters of a backlog queue found, whoever put them there."""
+    """The result of a peek at the first dead letters of a backlog queue, from any source."""
 
     read_at: float | None = None
-    """None: not looked yet, or there are none."""
+    """None: not read yet, or there are none."""
     looked_at: int = 0
-    """Dead letters that were read, the first ones; there may be more."""
+    """Number of dead letters read, from the first; there may be more."""
     reasons: tuple[tuple[str, int], ...] = ()
-    """Why those are dead, and how many; the most frequent reasons."""
+    """The most frequent reasons of those dead letters, with their number."""
     trouble: str = ""
-    """Why the latest look failed; empty when it did not. The figures are then of an earlier one."""
+    """Why the latest peek failed; empty: it succeeded. After a failure the figures are older."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OldestView:
-    """What a peek at the first message of a backlog queue found: one set aside or set to appear later, too."""
+    """The result of a peek at the first message of a backlog queue, deferred and scheduled ones included."""
 
     read_at: float | None = None
-    """None: not looked yet, or nothing is parked."""
+    """None: not read yet, or nothing is parked."""
     enqueued_at: float | None = None
-    """When it came into the queue. None: none was there, or it does not say."""
+    """Enqueued time of that message. None: there is no message, or no time."""
     trouble: str = ""
-    """Why the latest look failed; empty when it did not."""
+    """Why the latest peek failed; empty: it succeeded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,50 +111,51 @@ class QueueView:
     """One backlog queue."""
 
     index: int
-    """The number in its path. An older engine counts its queues instead: where the two differ, `path` is right."""
+    """The number in its path. An older engine sends a running count instead; `path` is right in both cases."""
     path: str
     in_rotation: bool
     pulled_since: float | None = None
     pulled_reason: str = ""
     depth: int | None = None
-    """Active messages when last read."""
+    """Active messages at `read_at`."""
     dead_lettered: int | None = None
     size_bytes: int | None = None
     read_at: float | None = None
     read_every: float = 5.0
-    """Seconds between two readings just now; what is older than twice this is old."""
+    """Current seconds between two readings; a reading older than twice this is outdated."""
     moved: int = 0
-    """Messages the syphon moved out of it, since the engine started."""
+    """Messages that the syphon moved out of it, since the engine started."""
     pump_text: str = ""
-    """What its pump last had to say; empty without a syphon."""
+    """Its pump's last sentence; empty without a syphon."""
     scheduled: int | None = None
-    """Of `depth`: set to appear later, as those are that the syphon copied aside."""
+    """Scheduled messages within `depth`, including those that the syphon rescheduled."""
     set_aside: int = 0
-    """Held by this engine's pump just now until their destinations take them; `depth` may have been read before."""
+    """Messages that this engine's pump holds back for unavailable destinations; may be newer than `depth`."""
     growth: float | None = None
-    """Messages a second by which the depth grew over the last readings, negative while it drains; None: too few."""
+    """Growth of the depth in messages a second over the last readings, negative while draining; None: too few
+    readings."""
     bytes_growth: float | None = None
     limit_bytes: int | None = None
-    """The queue's size limit, by its owner's settings."""
+    """The queue's size limit."""
     parked: int | None = None
-    """Parked in it now: `depth`, and what this engine diverted and moved since. None: not known."""
+    """Parked messages now: `depth`, corrected by this engine's sends and moves since. None: unknown."""
     differences: tuple[str, ...] = ()
-    """In what its settings differ from what the pairing would have created."""
+    """Settings that differ from those of a queue created by the pairing."""
     dead_reasons: tuple[tuple[str, int], ...] = ()
-    """Why this engine dead-lettered messages of it since it started, and how many; the most frequent reasons."""
+    """The most frequent reasons of messages that this engine dead-lettered since it started, with their number."""
     dead_letters: DeadLettersView = DeadLettersView()
     oldest: OldestView = OldestView()
 
 
 class SyphonStatus(StrEnum):
-    """Derived from messages moved, never from a task being alive (SPEC.md section 8)."""
+    """The syphon's status, derived from moved messages, not from running tasks (SPEC.md section 8)."""
 
     OFF = "off"
     PAUSED = "paused"
     RUNNING = "running"
     IDLE = "idle"
     WAITING = "waiting"
-    """Messages are parked that cannot be moved now, for a reason that is known or not to be excluded."""
+    """Parked messages cannot be moved now, for a reason that is known or possible."""
     STUCK = "stuck"
 
 
@@ -169,35 +171,34 @@ class SyphonView:
     moved: int = 0
     dead_lettered: int = 0
     elsewhere: tuple[str, ...] = ()
-    """Other engines known to run a syphon for the same namespaces."""
+    """Other known engines with a syphon for the same namespaces."""
     paused_queues: tuple[int, ...] = ()
-    """Backlog queues that an operator paused one by one."""
+    """Backlog queues that an operator paused singly."""
     paused_destinations: tuple[str, ...] = ()
 
     @property
     def paused_parts(self) -> str:
-        """What an operator paused one by one, as a sentence; empty where nothing is."""
+        """Return the singly paused queues and destinations as a sentence; empty: none."""
         parts = (*(f"backlog/{index}" for index in self.paused_queues), *self.paused_destinations)
         return f"paused by an operator: {', '.join(parts)}" if parts else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParkedView:
-    """How many messages are parked now: the last readings, and what this engine diverted and moved since."""
+    """The number of parked messages now: the last readings, corrected by this engine's sends and moves since."""
 
     messages: int
     read_at: float | None
-    """The oldest of the readings that the figure rests on. None: it rests on what this engine diverted and moved, and
-    there may be more."""
+    """Time of the oldest reading in the figure. None: only this engine's own counts, so there may be more."""
     known: int
-    """Backlog queues whose depth was read at all."""
+    """Backlog queues with a known depth."""
     queues: int
     draining_since: float | None = None
-    """When the backlog began to shrink; None: it does not."""
+    """Time since which the backlog shrinks; None: it does not."""
     drained_per_second: float | None = None
-    """Messages a second since then; None: not known."""
+    """Messages a second since then; None: unknown."""
     empty_at: float | None = None
-    """When it is empty at that rate; None: it does not shrink, or that would be a guess."""
+    """Expected end of the backlog at that rate; None: it does not shrink, or the rate is too uncertain."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,26 +209,26 @@ class UnusedQueue:
     index: int
     status: str
     messages: int | None = None
-    """All but dead letters, as the namespace counted them; None: it did not say. No proof that it is empty."""
+    """Messages by the namespace's count, without dead letters; None: unknown. Zero does not prove that it is empty."""
     dead_lettered: int | None = None
     size_bytes: int | None = None
     created_at: float | None = None
     last_active: float | None = None
-    """When it was last sent to or asked for messages."""
+    """Time of the last send or receive request."""
     differences: tuple[str, ...] = ()
-    """In what its settings differ from what the pairing would have created."""
+    """Settings that differ from those of a queue created by the pairing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnusedView:
-    """The unused backlog queues, read now and then; stranded messages lie in them."""
+    """The unused backlog queues, listed periodically; stranded messages are in them."""
 
     queues: tuple[UnusedQueue, ...] = ()
     read_at: float | None = None
-    """When they were listed; None: not yet."""
+    """Time of the listing; None: not listed yet."""
     read_every: float = 300.0
     trouble: str = ""
-    """Why the latest listing failed; empty when it did not."""
+    """Why the latest listing failed; empty: it succeeded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,25 +240,26 @@ class BilledView:
     pings: int = 0
     receives: int = 0
     waits: int | None = None
-    """Of the receives: windows without a message. None, here and below: an engine that does not count them."""
+    """Receive windows without a message, within `receives`. None, here and below: an older engine without this
+    count."""
     searches: int | None = None
-    """Of the receives: peeks for what is set aside."""
+    """Peeks for deferred messages, within `receives`."""
     attaches: int | None = None
-    """Of the receives: links that the syphon attached."""
+    """Links that the syphon attached, within `receives`."""
     moves: int = 0
     settlements: int = 0
     sent_bytes: int | None = None
-    """Of the bodies that the primary accepted."""
+    """Bytes of bodies accepted by the primary."""
     parked_bytes: int | None = None
-    """Of the bodies that backlog queues accepted."""
+    """Bytes of bodies accepted by backlog queues."""
     received_bytes: int | None = None
-    """Of the messages that the syphon was given."""
+    """Bytes of messages received by the syphon."""
     moved_bytes: int | None = None
-    """Of the messages that destinations were sent by the syphon. Pings and settlements carry no body."""
+    """Bytes of messages sent to destinations by the syphon. Pings and settlements have no body."""
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Return the sum of all operations."""
         return self.sends + self.parked + self.pings + self.receives + self.moves + self.settlements
 
 
@@ -267,13 +269,13 @@ class JournalView:
 
     lines: int = 0
     lost: int = 0
-    """Of these: events that the disk did not take."""
+    """Events that could not be written, within `lines`."""
     trouble: str = ""
-    """Why it is not written at present; empty while it is."""
+    """Why it is not being written; empty while it is."""
 
 
 class FindingVerdict(StrEnum):
-    """What looking found out about one thing that a failover rests on."""
+    """The verdict on one precondition of a failover."""
 
     OK = "ok"
     WARN = "warn"
@@ -283,45 +285,45 @@ class FindingVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that a failover rests on (readiness.py has the rules)."""
+    """One precondition of a failover, with its verdict (failover_readiness.py has the rules)."""
 
     what: str
     verdict: FindingVerdict
     evidence: str
-    """What was seen, as a sentence."""
+    """The evidence, as a sentence."""
     read_at: float | None = None
-    """When; the oldest of several readings. None: it was not looked at."""
+    """Time of the oldest reading in the evidence. None: not examined."""
     todo: str = ""
-    """What a person can do about it; empty where there is nothing to do."""
+    """The remedy; empty: none is needed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readiness:
-    """Would a failover work now? Looked at `at`."""
+    """The answer to "would a failover work now?", at `at`."""
 
     at: float
     findings: tuple[Finding, ...]
 
     @property
     def ready(self) -> bool:
-        """Whether nothing that was found says no."""
+        """Return whether no finding is NO."""
         return not self.of(FindingVerdict.NO)
 
     def of(self, *verdicts: FindingVerdict) -> tuple[Finding, ...]:
-        """The findings with one of these verdicts."""
+        """Return the findings with one of these verdicts."""
         return tuple(finding for finding in self.findings if finding.verdict in verdicts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainView:
-    """Whether the backlog is drained by Spark beside this engine, and whether this engine could start that."""
+    """A drain by Spark beside this engine, and this engine's ability to start one."""
 
     text: str = ""
-    """How far the drain that runs is; empty: none does."""
+    """Progress of the running drain; empty: none runs."""
     trouble: str = ""
-    """Why this engine can start none; empty if it can."""
+    """Why this engine cannot start one; empty if it can."""
     place: str = ""
-    """Where its tasks would run."""
+    """The place where its tasks would run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -344,27 +346,27 @@ class Snapshot:
     syphon: SyphonView
     billed: BilledView
     times: str
-    """The times in force, as one line: send, failover, ping."""
+    """The times in force as one line: send, failover, ping."""
     alarms: tuple[str, ...] = ()
     caption: str = ""
-    """What a demo is showing; empty otherwise."""
+    """The caption of a demo; empty otherwise."""
     readiness: Readiness | None = None
-    """None: not looked yet."""
+    """None: not examined yet."""
     unused: UnusedView = UnusedView()
     started_at: float | None = None
-    """When this engine started."""
+    """Start time of this engine."""
     policy: Policy | None = None
     """The options in force."""
     journal: JournalView | None = None
     own_process: bool = True
-    """Whether the engine has a process of its own, which can be told to end; not so inside an application."""
+    """Whether the engine has its own process that can be stopped; False inside an application."""
     require_reason: bool = False
-    """Whether an act needs a reason."""
+    """Whether an act requires a reason."""
     drain: DrainView | None = None
-    """None: this engine starts none, and does not look."""
+    """None: this engine neither starts nor watches drains."""
     reading: bool = False
-    """Somebody asked for the depths, and they are being read: the next snapshots have newer ones."""
+    """Whether requested depths are being read; the next snapshots contain them."""
     parked: ParkedView | None = None
-    """None: no depth was read yet, and nothing else is known."""
+    """None: no depth was read, and there are no counts."""
     warnings: tuple[str, ...] = ()
-    """What a person may want to look at, and what no engine can judge; unlike alarms it degrades nothing."""
+    """Remarks for the operator that no engine can judge; unlike alarms they do not degrade the status."""

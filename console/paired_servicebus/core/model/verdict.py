@@ -1,10 +1,10 @@
-"""Which failure counts towards a failover (SPEC.md section 5): one function, one table.
+"""The classification of failures for failover (SPEC.md section 5): one function, one table.
 
-An exception is first given its kind, by the names of its classes (so this file needs none of the SDK's modules)
-and by the AMQP condition: a `WireError` carries one, the SDK's bare `ServiceBusError` names one in its text. The kind
-then has one verdict. `_retryable` is never asked: the SDK overwrites it.
+An exception gets its kind from the names of its classes, so this module imports nothing of the SDK. The AMQP condition
+refines it: a `WireError` carries one, the SDK's bare `ServiceBusError` has one in its text. Each kind has one verdict.
+`_retryable` is ignored, since the SDK overwrites it.
 
-Replaceable: whoever wants other rules passes another `exception -> Judgement` to the pairing.
+Replaceable: pass another `exception -> Judgement` to the pairing.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from paired_servicebus.core.text.masking import masked
 
 
 class Verdict(StrEnum):
-    """What a failure means for the entity."""
+    """A failure's consequence for the entity."""
 
     COUNTS = "counts"
-    """Starts, or goes on with, a failover."""
+    """Starts or continues a failover."""
     THROTTLED = "throttled"
-    """Wait ten seconds, then send again; never a failover."""
+    """Wait ten seconds, then retry; never a failover."""
     CALLERS = "callers"
-    """The caller's own; raised, nothing else."""
+    """The caller's own error; raised, without other consequence."""
 
 
 class FailureKind(StrEnum):
@@ -74,9 +74,9 @@ BACKLOG_VERDICTS: Final[dict[FailureKind, Verdict]] = {
     FailureKind.UNAUTHENTICATED: Verdict.COUNTS,
     FailureKind.UNAUTHORIZED: Verdict.COUNTS,
 }
-"""For a backlog queue (SPEC.md section 7.1): COUNTS pulls it, and the call goes on with another one. The right to a
-queue is the pairing's matter. What is not listed stays the caller's: it may be the message's fault, and one message
-must not pull every queue."""
+"""The verdicts for a backlog queue (SPEC.md section 7.1). COUNTS pulls the queue, and the call tries another one. The
+pairing is responsible for the rights to a queue. Unlisted failures stay the caller's, since one bad message must not
+pull every queue."""
 
 DOUBTFUL: Final = frozenset(
     {
@@ -88,7 +88,7 @@ DOUBTFUL: Final = frozenset(
         FailureKind.UNEXPLAINED,
     }
 )
-"""After these a message may have arrived all the same; after every other kind it has not."""
+"""Kinds after which the message may have arrived; after all others it has not."""
 
 _SDK = "azure.servicebus.exceptions."
 KIND_BY_CLASS: Final[dict[str, FailureKind]] = {
@@ -102,7 +102,7 @@ KIND_BY_CLASS: Final[dict[str, FailureKind]] = {
     _SDK + "ServiceBusAuthenticationError": FailureKind.UNAUTHENTICATED,
     _SDK + "ServiceBusAuthorizationError": FailureKind.UNAUTHORIZED,
     _SDK + "MessageSizeExceededError": FailureKind.TOO_LARGE,
-    # Of one message, one session or one call of management: they say nothing of the entity.
+    # About one message, session or management call, not about the entity.
     _SDK + "MessageLockLostError": FailureKind.UNLISTED,
     _SDK + "MessageNotFoundError": FailureKind.UNLISTED,
     _SDK + "SessionLockLostError": FailureKind.UNLISTED,
@@ -148,14 +148,14 @@ KIND_BY_CONDITION: Final[dict[str, FailureKind]] = {
     "amqp:unauthorized-access": FailureKind.UNAUTHORIZED,
     "com.microsoft:auth-failed": FailureKind.UNAUTHORIZED,
     "amqp:link:message-size-exceeded": FailureKind.TOO_LARGE,
-    # Of one message, one session or one request.
+    # About one message, session or request.
     "com.microsoft:message-lock-lost": FailureKind.UNLISTED,
     "com.microsoft:message-not-found": FailureKind.UNLISTED,
     "com.microsoft:session-lock-lost": FailureKind.UNLISTED,
     "com.microsoft:session-cannot-be-locked": FailureKind.UNLISTED,
     "com.microsoft:entity-already-exists": FailureKind.UNLISTED,
 }
-"""Asked where the class says no more than that the SDK failed, and first of all for what carries its condition."""
+"""Used when the class is unspecific, and always first for errors that carry a condition."""
 
 _NOT_WRITABLE: Final = "Unable to encode"
 _MISSING: Final = "could not be found"
@@ -164,7 +164,7 @@ _CONDITION = re.compile(r"Error condition: ([\w.:-]+?)\.?(?:\s|$)")
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A failure's kind, its verdict, and one line of reason that is fit for a screen."""
+    """A failure's kind, its verdict, and a one-line reason for the screen."""
 
     kind: FailureKind
     verdict: Verdict
@@ -175,14 +175,14 @@ Judge = Callable[[BaseException], Judgement]
 
 
 def at_backlog(judgement: Judgement) -> Verdict:
-    """What a failure means for a backlog queue: a refused right says nothing of the caller's message."""
+    """Return the verdict for a backlog queue, where a refused right is not the message's fault."""
     if judgement.kind in (FailureKind.UNAUTHENTICATED, FailureKind.UNAUTHORIZED):
         return BACKLOG_VERDICTS[judgement.kind]
     return judgement.verdict
 
 
 def kind_of(error: BaseException) -> FailureKind:
-    """The row of the table an exception belongs to."""
+    """Return an exception's kind."""
     for cls in type(error).__mro__:
         kind = KIND_BY_CLASS.get(f"{cls.__module__}.{cls.__qualname__}")
         if kind is not None:
@@ -190,22 +190,22 @@ def kind_of(error: BaseException) -> FailureKind:
     else:
         return FailureKind.UNLISTED
     if isinstance(error, WireError) and kind is not FailureKind.UNAUTHENTICATED:
-        return _kind_on_the_wire(error, kind)
+        return _wire_kind(error, kind)
     if kind is FailureKind.UNEXPLAINED:
         found = _CONDITION.search(str(error))
         if found is not None:
             return KIND_BY_CONDITION.get(found.group(1), FailureKind.INTERNAL)
-        if _speaks_of_the_callers_values(error):
+        if _is_unencodable(error):
             return FailureKind.ARGUMENT
-    if kind is FailureKind.UNAUTHENTICATED and _speaks_of_a_missing_entity(error):
+    if kind is FailureKind.UNAUTHENTICATED and _is_missing_entity(error):
         return FailureKind.NOT_FOUND
     return kind
 
 
-def _kind_on_the_wire(error: WireError, kind: FailureKind) -> FailureKind:
-    """By its condition, as far as the table knows it; else by what ended: a link, the connection, or only a message.
+def _wire_kind(error: WireError, kind: FailureKind) -> FailureKind:
+    """Return the kind by condition; for unknown conditions by class.
 
-    A connection that ended is that, whatever for, unless the namespace was busy: as by the SDK.
+    A lost connection keeps its kind unless the namespace was busy, as in the SDK.
     """
     if error.condition is None:
         return kind
@@ -214,30 +214,30 @@ def _kind_on_the_wire(error: WireError, kind: FailureKind) -> FailureKind:
     return kind if kind is FailureKind.CONNECTION and by_condition is not FailureKind.BUSY else by_condition
 
 
-def _speaks_of_a_missing_entity(error: BaseException) -> bool:
-    """The service refuses a token for an entity that is not there, and the SDK calls that an authentication error."""
+def _is_missing_entity(error: BaseException) -> bool:
+    """Return whether a token was refused for a missing entity, which the SDK reports as an authentication error."""
     inner = getattr(error, "inner_exception", None)
-    return any(_MISSING in str(said) for said in (error, getattr(inner, "status_description", "")))
+    return any(_MISSING in str(text) for text in (error, getattr(inner, "status_description", "")))
 
 
-def _speaks_of_the_callers_values(error: BaseException) -> bool:
-    """The SDK could not write a message as AMQP; it wraps that as it wraps a broken connection."""
+def _is_unencodable(error: BaseException) -> bool:
+    """Return whether the message could not be encoded as AMQP, which the SDK reports like a broken connection."""
     inner = getattr(error, "inner_exception", None)
-    if isinstance(inner, TypeError):  # else of a connection that is gone
+    if isinstance(inner, TypeError):  # other texts are about a lost connection
         return str(inner).startswith(_NOT_WRITABLE)
     return isinstance(inner, ValueError | OverflowError | RecursionError | struct.error)
 
 
 def judge(error: BaseException) -> Judgement:
-    """What an exception means for the entity it was met on (SPEC.md section 5). Never raises: what no row of the table
-    fits is `FailureKind.UNLISTED`, the caller's own."""
+    """Judge an exception (SPEC.md section 5). Never raises: an exception outside the table is
+    `FailureKind.UNLISTED`."""
     kind = kind_of(error)
     return Judgement(kind, VERDICTS[kind], _reason(kind, error))
 
 
 def _reason(kind: FailureKind, error: BaseException) -> str:
-    """The kind, and what the failure itself says where that adds something; one line of at most 160 characters."""
+    """Return the kind, with the error's own text if the kind is unspecific; one line of at most 160 characters."""
     if kind not in (FailureKind.UNEXPLAINED, FailureKind.INTERNAL, FailureKind.UNLISTED, FailureKind.ARGUMENT):
         return str(kind)
-    said = masked(" ".join(str(error).split()))
-    return f"{kind}: {said}"[:160] if said else f"{kind}: {type(error).__name__}"
+    text = masked(" ".join(str(error).split()))
+    return f"{kind}: {text}"[:160] if text else f"{kind}: {type(error).__name__}"

@@ -1,1 +1,1 @@
-"""What an operator reads and orders: why-lines, outlook, readiness, alarms, the table of actions."""
+"""The operator's view: why-lines, outlook, readiness, alarms, and the table of actions."""

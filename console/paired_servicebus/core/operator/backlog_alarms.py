@@ -1,7 +1,7 @@
-"""What about the backlog a person should look at now: rules over a snapshot's values, a sentence each.
+"""The alarms of the backlog: rules over a snapshot, one sentence each.
 
-That parked messages have no syphon (SPEC.md section 4.6) and that a failover would not work are said where they are
-found out (paired_servicebus.pairing.monitoring.snapshot_views, readiness.py).
+Elsewhere: parked messages without a syphon (SPEC.md section 4.6; paired_servicebus.pairing.monitoring.snapshot_views),
+and a failover that would fail (failover_readiness.py).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from paired_servicebus.core.text.time_format import clock
 
 
 def backlog_alarms(queues: Sequence[QueueView], syphon: SyphonView) -> list[str]:
-    """A stuck pump, and queues that are nearly full."""
-    said = [f"the syphon is stuck: {syphon.text}"] if syphon.status is SyphonStatus.STUCK else []
-    return said + [_nearly_full(queue) for queue in queues if share_used(queue) > FULL_SHARE]
+    """Return the alarms for stuck pumps and for nearly full queues."""
+    alarms = [f"the syphon is stuck: {syphon.text}"] if syphon.status is SyphonStatus.STUCK else []
+    return alarms + [_nearly_full(queue) for queue in queues if share_used(queue) > FULL_SHARE]
 
 
 def share_used(queue: QueueView) -> float:
-    """How full it is, 0 to 1; 0 where that is not known."""
+    """Return the used share of a queue's size, 0 to 1; 0 if unknown."""
     return queue.size_bytes / queue.limit_bytes if queue.size_bytes is not None and queue.limit_bytes else 0.0
 
 

@@ -1,6 +1,6 @@
-"""Whom an order to one engine reaches, whom not, and what that engine cannot know (SPEC.md section 12).
+"""The senders reached by an order to one engine, and the limits of that engine's knowledge (SPEC.md section 12).
 
-An engine steers the senders of its own process. Screens, previews, answers and why-lines take their sentences here.
+An engine controls the senders of its own process only. Screens, previews, answers and why-lines share these sentences.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import EntityView
 
-ELSEWHERE: Final = "applications elsewhere decide for themselves"
+ELSEWHERE: Final = "applications elsewhere are unaffected"
 STILL_MOVED: Final = "engines elsewhere may still move messages"
 PAUSED_HERE: Final = f"paused here: {STILL_MOVED}"
 USERS_UNKNOWN: Final = (
@@ -21,7 +21,7 @@ USERS_UNKNOWN: Final = (
 _NOT_DONE: Final = {
     "force": "no sender is diverted",
     "pin": "no sender is pinned",
-    "release": "no sender is led back",
+    "release": "no sender returns to the primary",
 }
 _BY_STATE: Final = {
     State.FORCED: _NOT_DONE["force"],
@@ -31,14 +31,15 @@ _BY_STATE: Final = {
 
 
 def carries(entity: EntityView) -> bool:
-    """Whether the engine's own process sends to the entity. An older engine does not say; there its counts do."""
+    """Return whether the engine's own process sends to the entity. An older engine does not report it; its counts
+    decide."""
     if entity.carried is not None:
         return entity.carried
     return bool(entity.accepted or entity.diverted or entity.failed or entity.refused)
 
 
 def not_reached(verb: str, entities: Sequence[EntityView]) -> str:
-    """Say of an order for entities that it reaches no sender of some of them; empty where it reaches one of each."""
+    """Return a note that an order reaches no sender of some entities; empty if it reaches each."""
     silent = [one for one in entities if not carries(one)]
     if not silent or verb not in _NOT_DONE:
         return ""
@@ -48,15 +49,16 @@ def not_reached(verb: str, entities: Sequence[EntityView]) -> str:
 
 
 def unseen(state: State) -> str:
-    """Say what an engine that sends nothing to an entity does not know, or does not do; empty where that is clear."""
+    """Return a note on the limits of an engine without sends to an entity; empty if there are none."""
     if state is State.UNKNOWN:
         return ""
-    said = _BY_STATE.get(state)
-    return f"this engine sends nothing to it: {f'{said}; ' if said else ''}senders elsewhere are unknown"
+    effect = _BY_STATE.get(state)
+    return f"this engine sends nothing to it: {f'{effect}; ' if effect else ''}senders elsewhere are unknown"
 
 
 def held_back(paths: Sequence[str]) -> str:
-    """Say which parked messages a syphon leaves because their entity is forced in its own engine; empty if none."""
+    """Return a note on parked messages that stay because their entity is forced in this engine; empty if there are
+    none."""
     if not paths:
         return ""
     return f"leaves what is parked for {', '.join(paths)}: forced here; release it to have that moved"

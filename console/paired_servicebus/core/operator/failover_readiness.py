@@ -1,28 +1,27 @@
-"""Would a failover work now? What was seen, judged: evidence in, findings out.
+"""The readiness for a failover: evidence in, findings out.
 
-The rules are the rows of RULES; each makes one finding. Where something was not looked at, or could not be, the finding
-says so: unknown is never ok. Only what would make sends fail, or leave parked messages where they are, says no; the
-rest warns. How evidence is gathered belongs to paired_servicebus.pairing.monitoring.readiness_probes and paired_servicebus.engine.readiness.local_evidence.
+Each row of RULES makes one finding. Without evidence a finding is UNKNOWN, never OK. NO means that sends would fail, or
+that parked messages would stay; the rest warns. paired_servicebus.pairing.monitoring.readiness_probes and
+paired_servicebus.engine.readiness.local_evidence gather the evidence.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from paired_servicebus.core.model.policy import PingKind
 from paired_servicebus.core.model.snapshot import Finding, FindingVerdict, Readiness, SyphonStatus
 from paired_servicebus.core.operator.command_reach import PAUSED_HERE
+from paired_servicebus.core.text.index_ranges import join_names
 from paired_servicebus.core.text.time_format import clock
 
 GB: Final = 1024**3
 FULL_SHARE: Final = 0.8
-"""A backlog that is fuller than this share warns."""
+"""Used share of a backlog queue above which it warns."""
 EXPIRY_WARNING_SECONDS: Final = 3600.0
-"""Seconds: a signature that cannot be renewed and ends within them warns."""
-MAX_NAMES: Final = 3
-"""So many names are written out; more are counted."""
+"""Seconds; a signature that ends within them and cannot be renewed warns."""
 
 SECONDARY: Final = "secondary reachable"
 SEND: Final = "send to the backlog"
@@ -35,38 +34,38 @@ EXPIRY: Final = "pings leave nothing"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueEvidence:
-    """One backlog queue. None: not known."""
+    """One backlog queue. None: unknown."""
 
     path: str
     tried_at: float | None = None
-    """When a link to it was opened or refused."""
+    """Time at which a link to it was opened or refused."""
     refusal: str = ""
-    """Why no link could be opened; empty where one could."""
+    """Why a link could not be opened; empty if it was opened."""
     unreachable: bool = False
-    """The refusal is the network's or the namespace's, not this queue's or the credential's."""
+    """Whether network or namespace caused the refusal, not this queue or the credential."""
     messages: int | None = None
     size_bytes: int | None = None
     limit_bytes: int | None = None
     read_at: float | None = None
-    """When messages and size were read."""
+    """Time of the reading of messages and size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenEvidence:
-    """How long one namespace's credential is good."""
+    """The validity of one namespace's credential."""
 
     namespace: str
     expires_at: float | None = None
-    """None: a key, which signs anew each time."""
+    """None: a key, which signs again each time."""
     renewable: bool = True
-    """False: a ready signature, which ends with its time."""
+    """False: a ready signature, which cannot be extended."""
     trouble: str = ""
-    """Why no token could be had."""
+    """Why there is no token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TooLarge:
-    """Messages of one entity that were accepted by the primary and would not fit into a backlog queue."""
+    """Messages of one entity that the primary accepted and a backlog queue would not."""
 
     entity: str
     messages: int
@@ -74,7 +73,7 @@ class TooLarge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiryEvidence:
-    """Whether an entity, or a subscription of it, dead-letters what expires: each ping would land there."""
+    """Whether an entity, or a subscription of it, dead-letters expired messages, which includes pings."""
 
     path: str
     dead_letters: bool | None
@@ -82,7 +81,7 @@ class ExpiryEvidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What was seen at `at`. What nobody looked at keeps its default."""
+    """The evidence at `at`; evidence that was not gathered keeps its default."""
 
     at: float
     primary: str
@@ -92,33 +91,33 @@ class Evidence:
     queues_wanted: int
     tokens: tuple[TokenEvidence, ...] = ()
     syphon: SyphonStatus | None = None
-    """This engine's; None: no engine was asked."""
+    """This engine's syphon; None: no engine was asked."""
     syphons_elsewhere: tuple[str, ...] = ()
-    """Other engines of this pair of namespaces that run a syphon."""
+    """Other engines with a syphon for the same namespaces."""
     too_large: tuple[TooLarge, ...] | None = None
     limit_bytes: int | None = None
-    """The largest message that the backlog takes."""
+    """Maximum bytes of a message in the backlog."""
     ping: PingKind = "message"
     expiry: tuple[ExpiryEvidence, ...] | None = None
     expiry_at: float | None = None
     trouble: str = ""
-    """Why management did not tell the queues' counts; empty where it did."""
+    """Why management did not return the queues' counts; empty if it did."""
     asked: bool = True
-    """Whether management was asked at all: an engine asks it only where somebody looks (SPEC.md section 12)."""
+    """Whether management was asked; an engine asks only while a console is attached (SPEC.md section 12)."""
 
 
 def judge(evidence: Evidence) -> Readiness:
-    """The findings, in the order in which a person goes through them."""
+    """Return the findings, in the order of an operator's checks."""
     return Readiness(at=evidence.at, findings=tuple(rule(evidence) for rule in RULES))
 
 
 def unreachable(readiness: Readiness) -> bool:
-    """Whether the secondary could not be contacted at all."""
+    """Return whether the secondary could not be contacted at all."""
     return any(finding.what == SECONDARY for finding in readiness.of(FindingVerdict.NO))
 
 
 def alarm(readiness: Readiness) -> str:
-    """What stands in the way, as one sentence; empty where nothing does."""
+    """Return the obstacles to a failover as one sentence; empty if there are none."""
     against = readiness.of(FindingVerdict.NO)
     if not against:
         return ""
@@ -146,39 +145,40 @@ def _send(evidence: Evidence) -> Finding:
     tried = [queue for queue in evidence.queues if queue.tried_at is not None]
     refused = [queue for queue in tried if queue.refusal]
     open_ = len(tried) - len(refused)
-    said = f"links opened to {open_} of {evidence.queues_wanted} backlog queues, nothing sent"
+    seen = f"links opened to {open_} of {evidence.queues_wanted} backlog queues, nothing sent"
     if refused:
         reasons = dict.fromkeys(queue.refusal for queue in refused)
-        said += "".join(
-            f"; {reason}: {_named(queue.path for queue in refused if queue.refusal == reason)}" for reason in reasons
+        seen += "".join(
+            f"; {reason}: {join_names(queue.path for queue in refused if queue.refusal == reason)}"
+            for reason in reasons
         )
     if tried and not open_:
         verdict, todo = FindingVerdict.NO, "start an engine, which makes missing queues; the credential needs Send"
     elif not tried:
         verdict, todo = FindingVerdict.UNKNOWN, ""
     elif open_ < evidence.queues_wanted:
-        verdict, todo = FindingVerdict.WARN, "sends go to the queues that are left; look at the ones that refuse"
+        verdict, todo = FindingVerdict.WARN, "sends use the other queues; check the refusing ones"
     elif open_ == 1:
         verdict, todo = (
             FindingVerdict.WARN,
-            "one queue leaves no second choice when it fails: raise backlog_queue_count",
+            "a single queue has no fallback: raise backlog_queue_count",
         )
     else:
         verdict, todo = FindingVerdict.OK, ""
-    return Finding(what=SEND, verdict=verdict, evidence=said, read_at=_oldest(tried), todo=todo)
+    return Finding(what=SEND, verdict=verdict, evidence=seen, read_at=_oldest(tried), todo=todo)
 
 
 def _room(evidence: Evidence) -> Finding:
     known = [queue for queue in evidence.queues if queue.size_bytes is not None and queue.limit_bytes]
     if not known:
         if not evidence.asked and not evidence.trouble:
-            seen = "the sizes of the backlog queues are not known: they are read where somebody looks"
+            seen = "backlog queue sizes are unknown: they are read only while a console is attached"
             return Finding(what=ROOM, verdict=FindingVerdict.UNKNOWN, evidence=seen)
         why = f": {evidence.trouble}" if evidence.trouble else ""
         return Finding(
             what=ROOM,
             verdict=FindingVerdict.UNKNOWN,
-            evidence=f"the sizes of the backlog queues are not known{why}",
+            evidence=f"backlog queue sizes are unknown{why}",
             todo="" if evidence.trouble else "reading them needs Manage on the secondary; sending does not",
         )
     limit = sum(queue.limit_bytes or 0 for queue in known)
@@ -188,11 +188,11 @@ def _room(evidence: Evidence) -> Finding:
     if len(full) == len(evidence.queues):
         verdict, todo = FindingVerdict.NO, "run a syphon, or add queues: raise backlog_queue_count"
     elif full or used > FULL_SHARE * limit:
-        verdict, todo = FindingVerdict.WARN, "run a syphon; more queues make more room (backlog_queue_count)"
+        verdict, todo = FindingVerdict.WARN, "run a syphon; more queues add space (backlog_queue_count)"
     free = f"{max(0, limit - used) / GB:.1f} of {limit / GB:.0f} GB free in {len(known)} backlog queues"
     parked = f", {sum(queue.messages or 0 for queue in known):,} messages parked"
-    named = f"; full: {_named(queue.path for queue in full)}" if full else ""
-    stale = f" (not read anew: {evidence.trouble})" if evidence.trouble else ""
+    named = f"; full: {join_names(queue.path for queue in full)}" if full else ""
+    stale = f" (not updated: {evidence.trouble})" if evidence.trouble else ""
     return Finding(
         what=ROOM,
         verdict=verdict,
@@ -203,16 +203,16 @@ def _room(evidence: Evidence) -> Finding:
 
 
 def _tokens(evidence: Evidence) -> Finding:
-    told = [(_token(token, evidence.at), token) for token in evidence.tokens]
-    worst = next((answer for answer in _WORST if any(one == answer for one, _ in told)), FindingVerdict.UNKNOWN)
+    judged = [(_token(token, evidence.at), token) for token in evidence.tokens]
+    worst = next((answer for answer in _WORST if any(one == answer for one, _ in judged)), FindingVerdict.UNKNOWN)
     todo = (
         "renew the signature, or use a key or an identity" if worst in (FindingVerdict.WARN, FindingVerdict.NO) else ""
     )
     return Finding(
         what=TOKENS,
         verdict=worst,
-        evidence="; ".join(_validity(token) for _, token in told) or "not looked at",
-        read_at=evidence.at if told else None,
+        evidence="; ".join(_validity(token) for _, token in judged) or "not looked at",
+        read_at=evidence.at if judged else None,
         todo=todo,
     )
 
@@ -231,34 +231,34 @@ def _validity(token: TokenEvidence) -> str:
     if token.trouble:
         return f"{token.namespace}: no token: {token.trouble}"
     if token.expires_at is None:
-        return f"{token.namespace}: a key, good until it is changed"
-    kind = "a token that renews itself, this one" if token.renewable else "a signature,"
-    return f"{token.namespace}: {kind} good until {clock(token.expires_at)}"
+        return f"{token.namespace}: a key, valid until it is changed"
+    kind = "a self-renewing token, now" if token.renewable else "a signature,"
+    return f"{token.namespace}: {kind} valid until {clock(token.expires_at)}"
 
 
 def _syphon(evidence: Evidence) -> Finding:
     counted = [queue.messages for queue in evidence.queues if queue.messages is not None]
     parked = sum(counted)
-    lie = f"; {parked:,} messages are parked" if parked else ""
+    parked_text = f"; {parked:,} messages are parked" if parked else ""
     if evidence.syphons_elsewhere:
-        verdict, said, todo = FindingVerdict.OK, f"engine {_named(evidence.syphons_elsewhere)} runs one", ""
+        verdict, seen, todo = FindingVerdict.OK, f"engine {join_names(evidence.syphons_elsewhere)} runs one", ""
     else:
-        verdict, said, todo = _SYPHONS[evidence.syphon]
-    return Finding(what=SYPHON, verdict=verdict, evidence=said + lie, read_at=evidence.at, todo=todo)
+        verdict, seen, todo = _SYPHONS[evidence.syphon]
+    return Finding(what=SYPHON, verdict=verdict, evidence=seen + parked_text, read_at=evidence.at, todo=todo)
 
 
 def _sizes(evidence: Evidence) -> Finding:
     if evidence.too_large is None:
         return Finding(what=SIZES, verdict=FindingVerdict.UNKNOWN, evidence="only an engine that sends can count them")
-    said = [f"{one.messages:,} to {one.entity}" for one in evidence.too_large if one.messages]
+    large = [f"{one.messages:,} to {one.entity}" for one in evidence.too_large if one.messages]
     limit = f" (limit {evidence.limit_bytes:,} bytes)" if evidence.limit_bytes else ""
-    if not said:
+    if not large:
         seen = f"every message this engine sent would have fitted into the backlog{limit}"
         return Finding(what=SIZES, verdict=FindingVerdict.OK, evidence=seen, read_at=evidence.at)
     return Finding(
         what=SIZES,
         verdict=FindingVerdict.WARN,
-        evidence=f"messages that would not survive failover{limit}: {_named(said)}",
+        evidence=f"messages that would not survive failover{limit}: {join_names(large)}",
         read_at=evidence.at,
         todo="send smaller bodies, or pair with a namespace of a larger tier",
     )
@@ -268,20 +268,20 @@ def _expiry(evidence: Evidence) -> Finding:
     if evidence.ping == "link":
         return Finding(what=EXPIRY, verdict=FindingVerdict.OK, evidence='pings only attach (ping = "link")')
     if evidence.expiry is None:
-        seen = "not known whether entities dead-letter on expiry: management of the primary did not tell"
+        seen = "unknown whether entities dead-letter on expiry: the primary's management did not report it"
         return Finding(what=EXPIRY, verdict=FindingVerdict.UNKNOWN, evidence=seen)
     hit = [one.path for one in evidence.expiry if one.dead_letters]
     blind = [one.path for one in evidence.expiry if one.dead_letters is None]
     verdict = FindingVerdict.WARN if hit else FindingVerdict.UNKNOWN if blind else FindingVerdict.OK
-    seen = f"on expiry dead-lettered by: {_named(hit)}" if hit else "no entity looked at dead-letters on expiry"
+    seen = f"on expiry dead-lettered by: {join_names(hit)}" if hit else "no examined entity dead-letters on expiry"
     if blind:
-        seen += f"; not known: {_named(blind)}"
+        seen += f"; not known: {join_names(blind)}"
     return Finding(
         what=EXPIRY,
         verdict=verdict,
         evidence=seen,
         read_at=evidence.expiry_at,
-        todo='each ping lands in that dead-letter queue: say ping = "link", or empty it' if hit else "",
+        todo='each ping goes to that dead-letter queue: set ping = "link", or empty the queue' if hit else "",
     )
 
 
@@ -290,20 +290,14 @@ RULES: Final[tuple[Callable[[Evidence], Finding], ...]] = (_secondary, _send, _r
 _WORST: Final = (FindingVerdict.NO, FindingVerdict.WARN, FindingVerdict.UNKNOWN, FindingVerdict.OK)
 _START: Final = "start an engine with a syphon (enable_syphon = true)"
 _SYPHONS: Final[dict[SyphonStatus | None, tuple[FindingVerdict, str, str]]] = {
-    None: (FindingVerdict.WARN, "syphon unknown: no engine of this pairing is known here to run one", _START),
+    None: (FindingVerdict.WARN, "syphon unknown: no known engine of this pairing runs one", _START),
     SyphonStatus.OFF: (FindingVerdict.WARN, "syphon unknown: this engine runs none, and none is known here", _START),
     SyphonStatus.PAUSED: (FindingVerdict.WARN, f"this engine's syphon is {PAUSED_HERE}", "resume it"),
-    SyphonStatus.STUCK: (FindingVerdict.WARN, "this engine's syphon is stuck", "its line on the dashboard says why"),
+    SyphonStatus.STUCK: (FindingVerdict.WARN, "this engine's syphon is stuck", "see its line on the dashboard"),
     SyphonStatus.IDLE: (FindingVerdict.OK, "this engine's, with nothing to move", ""),
-    SyphonStatus.WAITING: (FindingVerdict.OK, "this engine's, waiting for destinations that take nothing now", ""),
+    SyphonStatus.WAITING: (FindingVerdict.OK, "this engine's, waiting for unavailable destinations", ""),
     SyphonStatus.RUNNING: (FindingVerdict.OK, "this engine's, moving messages", ""),
 }
-
-
-def _named(names: Iterable[str]) -> str:
-    all_of = list(names)
-    more = f" and {len(all_of) - MAX_NAMES} more" if len(all_of) > MAX_NAMES else ""
-    return ", ".join(all_of[:MAX_NAMES]) + more
 
 
 def _oldest(queues: list[QueueEvidence]) -> float | None:

@@ -1,8 +1,8 @@
-"""What calls a person: an entity leaves the primary or comes back to it, an alarm begins or is over.
+"""The events that notify the operator: an entity leaves or rejoins the primary, an alarm begins or ends.
 
-One rule for the terminal's bell and for the command that an engine runs (paired_servicebus.engine.service.hook). Pure.
+One rule for the terminal's bell and for the engine's command (paired_servicebus.engine.service.hook). Pure.
 
-Not here: which alarms there are (backlog_alarms.py, readiness.py, paired_servicebus.pairing.monitoring.snapshot_views).
+Not here: the alarms (backlog_alarms.py, failover_readiness.py, paired_servicebus.pairing.monitoring.snapshot_views).
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from paired_servicebus.core.model.entity_state import DIVERTING
 from paired_servicebus.core.model.pairing_events import Event, StateChanged, Warned
 
 ALARM: Final = "alarm"
-"""What a warning is about that says that an alarm began or is over."""
+"""The topic of a warning that an alarm began or ended."""
 CALLING: Final = frozenset({ALARM, "readiness", "journal"})
-"""Warnings about these are alarms as well."""
+"""Topics of warnings that count as alarms."""
 _FIGURES: Final = re.compile(r"\d[\d,.:%]*")
 _AND_MORE: Final = re.compile(r"[:,] ")
 
 
 def calls(event: Event) -> bool:
-    """Whether a person should hear of it."""
+    """Return whether the event notifies the operator."""
     match event:
         case StateChanged(was=was, now=now):
             return turned(was, now)
@@ -34,17 +34,19 @@ def calls(event: Event) -> bool:
 
 
 def turned(was: str, now: str) -> bool:
-    """Whether an entity that went from one state to the other left the primary, or came back to it."""
+    """Return whether an entity left the primary or came back to it with this change of state."""
     return (was in DIVERTING) != (now in DIVERTING)
 
 
 def begun(before: Sequence[str], after: Sequence[str]) -> tuple[str, ...]:
-    """The alarms of `after` that were not among those before; those that are over are `begun(after, before)`. What an
-    alarm is comes before its first colon or comma: other figures, or another cause, make no other alarm."""
-    known = Counter(map(_named, before))
+    """Return the alarms of `after` that are new; the ended ones are `begun(after, before)`.
+
+    The text before its first colon or comma identifies an alarm, without figures.
+    """
+    known = Counter(map(_alarm_name, before))
     new: list[str] = []
     for alarm in after:
-        name = _named(alarm)
+        name = _alarm_name(alarm)
         if known[name]:
             known[name] -= 1
         else:
@@ -52,5 +54,5 @@ def begun(before: Sequence[str], after: Sequence[str]) -> tuple[str, ...]:
     return tuple(new)
 
 
-def _named(alarm: str) -> str:
+def _alarm_name(alarm: str) -> str:
     return _FIGURES.sub("#", _AND_MORE.split(alarm)[0])

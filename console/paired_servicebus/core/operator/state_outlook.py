@@ -1,7 +1,6 @@
-"""What would change an entity's state next, and when: the rules of SPEC.md section 6 told for one entity as it stands.
+"""The next possible changes of an entity's state, by the rules of SPEC.md section 6.
 
-Made from what a snapshot carries, so that screens and status say the same. What the snapshot does not tell is left
-out, never guessed.
+Made from a snapshot, so that screens and status agree. Data missing in the snapshot is omitted, never guessed.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from paired_servicebus.core.text.time_format import age, until
 
 
 class StateOutlook(NamedTuple):
-    """One way out of the present state: where it leads, and what has to happen."""
+    """One possible next state and its condition."""
 
     to: State
     when: str
 
 
 class PingStatistics(NamedTuple):
-    """The latest pings of an entity. Seconds; None: none of them was accepted."""
+    """The latest pings of an entity. Seconds; None: none was accepted."""
 
     number: int
     accepted: int
@@ -34,23 +33,23 @@ class PingStatistics(NamedTuple):
 
 
 def outlook(entity: EntityView, policy: Policy | None, now: float) -> tuple[StateOutlook, ...]:
-    """Every way out of the state, the likeliest first. `policy`: the engine's options, where known."""
+    """Return every possible next state, the most likely first. `policy`: the engine's options; None: unknown."""
     return _WAYS[entity.state](entity, policy, now)
 
 
 def pings(recent: Sequence[float | None]) -> PingStatistics:
-    """What `EntityView.recent_pings` comes to. Percentiles are of the accepted ones, by nearest rank."""
+    """Return the statistics of `EntityView.recent_pings`; percentiles are of accepted pings, by nearest rank."""
     took = sorted(seconds for seconds in recent if seconds is not None)
     return PingStatistics(len(recent), len(took), percentile(took, 0.50), percentile(took, 0.95))
 
 
 def percentile(ordered: Sequence[float], share: float) -> float | None:
-    """The value that `share` of the ordered values don't exceed, by nearest rank; None: there are none."""
+    """Return the nearest-rank percentile of ordered values; None: there are none."""
     return ordered[max(0, ceil(share * len(ordered)) - 1)] if ordered else None
 
 
 def pings_needed(entity: EntityView, policy: Policy | None) -> int:
-    """Return how many pings have to be accepted before the entity fails back, at least one."""
+    """Return the number of accepted pings still needed for a failback, at least one."""
     return max(1, policy.failback_pings - entity.pings_in_a_row) if policy is not None else 1
 
 
@@ -85,14 +84,14 @@ def _failed_over(entity: EntityView, policy: Policy | None, now: float) -> tuple
     cool = f"; not for another {age(calm - now)}" if calm is not None and calm > now else ""
     return (
         StateOutlook(State.HEALTHY, f"{what}{following}{cool}"),
-        StateOutlook(State.HEALTHY, "at once when released by hand"),
+        StateOutlook(State.HEALTHY, "immediately when released by an operator"),
     )
 
 
 def _forced(entity: EntityView, _policy: Policy | None, _now: float) -> tuple[StateOutlook, ...]:
     if entity.last_ping_good:
         return (StateOutlook(State.HEALTHY, "only when released: the last ping was accepted"),)
-    why = "was not accepted" if entity.last_ping_good is False else "is not there yet"
+    why = "was not accepted" if entity.last_ping_good is False else "has no answer yet"
     back = StateOutlook(State.FAILED_OVER, f"only when released: the last ping {why}; it then fails back by itself")
     if entity.last_ping_good is False:
         return (back,)

@@ -1,6 +1,6 @@
-"""The why-line: one sentence that says why an entity is where it is and what comes next.
+"""The why-line: one sentence with the reason for an entity's state and its next change.
 
-Screen, log, headless output and tests read the same sentence. Times are UTC.
+Screen, log, headless output and tests share the sentence. Times are UTC.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from paired_servicebus.core.text.time_format import clock
 
 
 def why(entity: Entity) -> str:
-    """Why the entity is in its state, and what would change it."""
     return _SENTENCES[entity.state](entity)
 
 
@@ -49,16 +48,16 @@ def _failed_over(entity: Entity) -> str:
 
 
 def _forced(entity: Entity) -> str:
-    return f"forced by {_hand(entity)}; {_pings(entity)}; stays until released"
+    return f"forced by {_operator(entity)}; {_pings(entity)}; stays until released"
 
 
 def _pinned(entity: Entity) -> str:
     failures = entity.failures_while_pinned
     count = f"{failures} failure{'' if failures == 1 else 's'} since, none diverted" if failures else "no failure since"
-    return f"pinned by {_hand(entity)}; {count}"
+    return f"pinned by {_operator(entity)}; {count}"
 
 
-def _hand(entity: Entity) -> str:
+def _operator(entity: Entity) -> str:
     reason = f' "{entity.by_why}"' if entity.by_why else ""
     return f"{entity.by} {clock(entity.since)}{reason}"
 
@@ -70,11 +69,11 @@ def _pings(entity: Entity) -> str:
     if entity.last_ping_good:
         return f"pings accepted ({entity.pings_in_a_row} in a row){following}"
     answered = entity.pings - entity.ping_in_flight
-    return f"ping {answered} refused {clock(entity.last_ping_at)} ({_explained(entity.last_ping_text)}){following}"
+    return f"ping {answered} refused {clock(entity.last_ping_at)} ({_with_advice(entity.last_ping_text)}){following}"
 
 
 def _probing(entity: Entity) -> str:
-    """That silence is broken by probes, and what that costs."""
+    """Return the interval and cost of probes; empty without probes."""
     if entity.probed_every is None:
         return ""
     day, month = entity.probes_a_day, entity.probes_a_day * MONTH_DAYS
@@ -83,11 +82,11 @@ def _probing(entity: Entity) -> str:
 
 
 def _last_failure(entity: Entity, at: float) -> str:
-    return f"{clock(at)} ({_explained(entity.last_failure)})"
+    return f"{clock(at)} ({_with_advice(entity.last_failure)})"
 
 
-def _explained(reason: str) -> str:
-    """The reason, and for throttling what makes it less likely (SPEC.md section 5)."""
+def _with_advice(reason: str) -> str:
+    """Return the reason, with advice in case of throttling (SPEC.md section 5)."""
     busy = reason.startswith(FailureKind.BUSY)
     return f"{reason}: partitioning the entity makes throttling less likely" if busy else reason
 

@@ -1,1 +1,1 @@
-"""What a pump may deliver: circuits per destination, the syphon's rate limit, pauses."""
+"""The limits on a pump's deliveries: circuits per destination, the syphon's rate limit, pauses."""

@@ -1,7 +1,7 @@
-"""Which destinations the syphon may try now: one circuit per destination (SPEC.md section 8).
+"""The circuit breakers of the syphon, one per destination (SPEC.md section 8).
 
-One failed destination must not delay the others' messages: after a failure there is one try per destination when its
-back-off has ended, not one per message. What a failure means for the messages is a table; every pump asks it.
+One failed destination must not delay the others' messages. After a failure each destination gets one try per back-off,
+not one per message. A table gives a failure's consequence for the message; every pump uses it.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from paired_servicebus.core.model.verdict import FailureKind
 
 MIN_BACKOFF_SECONDS: Final = 1.0
 MAX_BACKOFF_SECONDS: Final = 30.0
-UNBROKEN: Final = 2 * MAX_BACKOFF_SECONDS
-"""Seconds between two tries that still make one run of "not found": after a longer silence (a pause, a failover, no
-message for it) nobody knows whether the destination was missing all the time."""
+MAX_RUN_GAP_SECONDS: Final = 2 * MAX_BACKOFF_SECONDS
+"""Maximum seconds between two tries of one run of "not found". After a longer gap (a pause, a failover, no message) the
+destination may have existed in between."""
 
 
 class Fate(StrEnum):
-    """What becomes of a message whose destination said no."""
+    """The consequence of a failed delivery for the message."""
 
     WAITS = "waits"
-    """Until the destination takes it, however long that is."""
+    """Waits until the destination accepts it, without limit."""
     WAITS_A_WHILE = "waits a while"
-    """For `undeliverable_after`; then it is dead-lettered."""
+    """Waits for `undeliverable_after`, then is dead-lettered."""
     DEAD_LETTERED = "dead-lettered"
-    """At once: the destination will never take this message."""
+    """Dead-lettered immediately: the destination will never accept this message."""
 
 
 FATES: Final[dict[FailureKind, Fate]] = {
@@ -47,12 +47,12 @@ FATES: Final[dict[FailureKind, Fate]] = {
     FailureKind.UNAUTHORIZED: Fate.WAITS,
     FailureKind.UNLISTED: Fate.WAITS,
 }
-"""SPEC.md section 8. DEAD_LETTERED is the message's own fault, everything else the destination's."""
+"""SPEC.md section 8. For DEAD_LETTERED the message is at fault, otherwise the destination."""
 
 
 @dataclass(slots=True)
 class Circuit:
-    """A destination that failed: since when, why, how often, and when it may be tried again."""
+    """A failed destination: start, reason, number of failures, and time of the next try."""
 
     path: str
     since: float
@@ -60,7 +60,6 @@ class Circuit:
     missing_since: float | None
     failures: int = 0
     failed_at: float = 0.0
-    """The latest failure."""
     retry_at: float = 0.0
 
 
@@ -73,19 +72,19 @@ class DestinationCircuits:
         self._undeliverable_after = undeliverable_after
 
     def available(self, path: str, at: float) -> bool:
-        """Whether a message may be sent there now."""
+        """Return whether a message may be sent there now."""
         circuit = self._open.get(path.casefold()) if self._open else None
         return circuit is None or circuit.retry_at <= at
 
     def failed(self, path: str, *, at: float, kind: FailureKind, reason: str) -> Circuit:
-        """A send there failed; the circuit with its next try.
+        """Record a failed send; return the circuit with its next try.
 
-        One that fails while the circuit waits began before the wait. It is no further try, so the back-off does not
-        grow; but "server busy" makes the wait as long as it asks for, and no wait is ever shortened.
+        A failure during the wait belongs to an earlier attempt, so the back-off does not grow. "Server busy" still
+        extends the wait to `throttle_wait`. No failure shortens a wait.
         """
         missing = at if FATES[kind] is Fate.WAITS_A_WHILE else None
         circuit = self._open.setdefault(path.casefold(), Circuit(path, at, reason, missing, failed_at=at))
-        unbroken = circuit.missing_since is not None and at - circuit.failed_at <= UNBROKEN
+        unbroken = circuit.missing_since is not None and at - circuit.failed_at <= MAX_RUN_GAP_SECONDS
         if missing is None or not unbroken:
             circuit.missing_since = missing
         circuit.reason, circuit.failed_at = reason, at
@@ -97,12 +96,12 @@ class DestinationCircuits:
         return circuit
 
     def delivered(self, path: str, *, at: float) -> bool:
-        """A send there was accepted; True when the destination had failed before and is healed.
+        """Record an accepted send; return whether this closed the destination's circuit.
 
-        One that is accepted while the circuit waits began before the failure: a throttled destination keeps its rest.
-        But it exists, so a run of "not found" is over.
+        A send accepted during the wait began before the failure, so a throttled destination keeps its rest. It ends a
+        run of "not found".
         """
-        circuit = self._open.get(path.casefold()) if self._open else None  # as a rule no destination fails
+        circuit = self._open.get(path.casefold()) if self._open else None  # usually empty
         if circuit is None:
             return False
         circuit.missing_since = None
@@ -112,21 +111,21 @@ class DestinationCircuits:
         return True
 
     def undeliverable(self, path: str, at: float) -> bool:
-        """Whether the destination has been missing for so long that its messages are dead-lettered. Time in which it
-        was not tried says nothing."""
+        """Return whether the destination was missing long enough to dead-letter its messages, counting only tried
+        time."""
         circuit = self._open.get(path.casefold())
         if circuit is None or circuit.missing_since is None:
             return False
         return min(at, circuit.failed_at) - circuit.missing_since >= self._undeliverable_after
 
     def circuit(self, path: str) -> Circuit | None:
-        """The destination's failure; None when it has not failed, or not since its last success."""
+        """Return the destination's circuit; None: no failure since its last success."""
         return self._open.get(path.casefold())
 
     def circuits(self) -> tuple[Circuit, ...]:
-        """The destinations that fail now."""
+        """Return the circuits of all failing destinations."""
         return tuple(self._open.values())
 
     def next_try(self) -> float | None:
-        """When the first of them may be tried again."""
+        """Return the time of the first retry; None: no destination fails."""
         return min((circuit.retry_at for circuit in self._open.values()), default=None)

@@ -1,4 +1,4 @@
-"""What is held back of the syphon, by whoever ordered it: all of it, a backlog queue, a destination."""
+"""An operator's pauses of the syphon: all of it, a backlog queue, a destination."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from paired_servicebus.core.model.pairing_events import SyphonPaused, SyphonResu
 
 
 class SyphonPauses:
-    """Each is paused and resumed by itself: who resumes all of the syphon leaves what was paused one by one."""
+    """The pauses in force. Resuming the whole syphon keeps the pauses of single queues and destinations."""
 
     def __init__(self) -> None:
         self.whole: SyphonPaused | None = None
-        """What holds back all of it; None: nothing does."""
+        """The pause of the whole syphon; None: it is not paused."""
         self.queues: set[int] = set()
         self.destinations: dict[str, str] = {}
-        """By path without case: the path as it was named."""
+        """The path as the operator wrote it, by casefolded path."""
 
     @property
     def all(self) -> bool:
-        """Whether all of the syphon is held back."""
+        """Return whether the whole syphon is paused."""
         return self.whole is not None
 
     def pause(self, event: SyphonPaused) -> None:
-        """From now on it stands. Raises IllegalEventError: it does already."""
+        """Add a pause. Raises IllegalEventError: already paused."""
         if self._has(event):
-            raise IllegalEventError(f"{_named(event)} is paused already")
+            raise IllegalEventError(f"{_target(event)} is paused already")
         if event.queue is not None:
             self.queues.add(event.queue)
         elif event.destination:
@@ -33,9 +33,9 @@ class SyphonPauses:
             self.whole = event
 
     def resume(self, event: SyphonResumed) -> None:
-        """From now on it goes on. Raises IllegalEventError: it does already."""
+        """Remove a pause. Raises IllegalEventError: not paused."""
         if not self._has(event):
-            raise IllegalEventError(f"{_named(event)} is not paused")
+            raise IllegalEventError(f"{_target(event)} is not paused")
         if event.queue is not None:
             self.queues.discard(event.queue)
         elif event.destination:
@@ -51,8 +51,7 @@ class SyphonPauses:
         return self.all
 
 
-def _named(event: SyphonPaused | SyphonResumed) -> str:
-    """What was paused or resumed."""
+def _target(event: SyphonPaused | SyphonResumed) -> str:
     if event.queue is not None:
         return f"backlog queue {event.queue}"
     return f"the syphon to {event.destination}" if event.destination else "the syphon"

@@ -1,17 +1,16 @@
-"""How fast the syphon may move messages: as its owner says, as far as the primary namespace bears it, and no further
-than leaves live senders their share.
+"""The syphon's rate limit: the configured maximum, lowered while the primary throttles or live senders need capacity.
 
-A namespace does not say what it bears; it says "server busy" when that is too much. Then the rate is halved; after the
-namespace's rest it grows again by equal steps, and once it is twice what was too much nothing is held back any more.
-Where neither the owner nor the namespace has set a limit there is none, and asking costs next to nothing.
+A namespace does not publish its capacity; it answers "server busy" above it. The rate is then halved. After a rest it
+grows in equal steps, and at twice the throttled rate the limit ends. Without a configured maximum or throttling there
+is no limit, and a query costs next to nothing.
 
-    told                          the limit, in messages a second
-    rate set by the owner         never more than that
-    throttled                     half of what was moved in the second before, once in a rest
-    every second after the rest   a twentieth of that rate more, until twice that rate; then none
-    a live send in LIVE_SECONDS       of all this the part that is not `live_share`
+    event                          limit, in messages a second
+    configured rate                never more
+    throttled                      half of the rate in the second before, once per rest
+    each second after the rest     plus a twentieth of the throttled rate, up to twice that rate; then none
+    live send in LIVE_SECONDS      `1 - live_share` of the above
 
-Only the sends of this pairing are known as live. What others send shows in the throttling alone.
+Only this pairing's sends count as live. Other clients' sends show only as throttling.
 """
 
 from __future__ import annotations
@@ -20,26 +19,26 @@ from math import inf
 from typing import Final
 
 LIVE_SECONDS: Final = 5.0
-"""Seconds after a live send in which its share is left free."""
+"""Seconds after a live send during which its share stays reserved."""
 MIN_RATE: Final = 1.0
-"""Messages a second that are moved however often the namespace throttles: what is parked has to arrive one day."""
+"""Minimum messages a second under throttling, so that the backlog always shrinks."""
 DOWN: Final = 0.5
 STEPS: Final = 20.0
 BURST: Final = 1.0
-"""Seconds of the rate that may be moved at once after a pause."""
+"""Seconds of the rate that may be used as one burst after a pause."""
 _SPAN: Final = 1.0
-"""Seconds over which what is moved is counted."""
+"""Seconds per measurement of the rate."""
 
 
 class SyphonRateLimit:
-    """The limit of one engine's syphon. Times are seconds since 1970.
+    """The rate limit of one engine's syphon. Times are seconds since 1970.
 
     Args:
-        rate: messages a second at most; 0: as fast as it goes.
-        live_share: part of the limit that is left to live senders while there are any.
-        rest: seconds that a throttled namespace is left alone.
+        rate: maximum messages a second; 0: unlimited.
+        live_share: share of the limit reserved for live senders while there are any.
+        rest: seconds without growth after throttling.
 
-    live_at: when a live send was accepted last.
+    live_at: time of the latest accepted live send.
     """
 
     __slots__ = (
@@ -62,7 +61,7 @@ class SyphonRateLimit:
         self._live_share = live_share
         self._rest = rest
         self._was = 0.0
-        """The rate that was too much; 0: none was."""
+        """The throttled rate; 0: not throttled."""
         self._throttled_at = -inf
         self._tokens = 1.0
         self._filled_at = -inf
@@ -71,17 +70,17 @@ class SyphonRateLimit:
         self._seen = 0.0
         """Messages a second in the latest span."""
 
-    # -- asked --------------------------------------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------------------------------
 
     def limit(self, at: float) -> float:
-        """Messages a second that may be moved now; infinity: no limit."""
-        allowed = min(self._rate, self._borne(at))
+        """Return the current limit in messages a second; infinity: none."""
+        allowed = min(self._rate, self._namespace_limit(at))
         if allowed == inf or at - self.live_at >= LIVE_SECONDS:
             return allowed
         return max(min(MIN_RATE, allowed), allowed * (1.0 - self._live_share))
 
     def left(self, at: float) -> float:
-        """How many messages may be moved at once now; infinity: no limit. Less than 1: none."""
+        """Return how many messages may be moved now; infinity: no limit. Less than 1: none."""
         if at - self._began >= _SPAN:
             self._seen = self._count / (at - self._began)
             self._began, self._count = at, 0
@@ -95,45 +94,45 @@ class SyphonRateLimit:
         return self._tokens
 
     def why(self, at: float) -> str:
-        """What binds now, as the syphon says it; empty where nothing does."""
+        """Return the current limit as a phrase for the syphon's line; empty without one."""
         limit = self.limit(at)
         if limit == inf:
             return ""
-        borne = self._borne(at)
-        reason = "since the primary throttles" if borne <= self._rate else "as syphon_rate says"
-        share = "; live senders have the rest" if self._live_share and at - self.live_at < LIVE_SECONDS else ""
+        borne = self._namespace_limit(at)
+        reason = "since the primary throttles" if borne <= self._rate else "by syphon_rate"
+        share = "; live senders get the rest" if self._live_share and at - self.live_at < LIVE_SECONDS else ""
         return f"at most {limit:,.0f} a second, {reason}{share}"
 
-    # -- told ---------------------------------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------------------------
 
     def took(self, messages: int = 1) -> None:
-        """So many are moved."""
+        """Count moved messages."""
         self._count += messages
         self._tokens -= messages
 
     def gave_back(self, messages: int = 1) -> None:
-        """So many that were counted are not moved after all: their destination takes nothing now."""
+        """Return unused capacity: the destination accepted none of these messages."""
         self._count -= messages
         self._tokens += messages
 
     def throttled(self, at: float) -> float | None:
-        """The primary was too busy for a message of the syphon's or of a live sender; the new limit, or None where that
-        changes nothing: what follows in the same rest speaks of the same load."""
+        """Lower the limit after throttling and return it. Return None if nothing changes: further answers within the
+        same rest report the same load."""
         if at - self._throttled_at < self._rest:
             return None
         span = max(at - self._began, _SPAN)
         moved = max(self._seen, self._count / span)
-        before = min(self._rate, self._borne(at))
+        before = min(self._rate, self._namespace_limit(at))
         if moved < MIN_RATE and before == inf:
-            return None  # it was not the syphon
+            return None  # not the syphon's load
         self._was = max(2 * MIN_RATE, min(before, moved) if moved >= MIN_RATE else before)
         self._throttled_at = at
         self._tokens = 0.0
         self._filled_at = at
         return self.limit(at)
 
-    def _borne(self, at: float) -> float:
-        """What the namespace bears, as far as it has said."""
+    def _namespace_limit(self, at: float) -> float:
+        """Return the rate that the namespace bears, as far as throttling shows; infinity: unlimited."""
         if not self._was:
             return inf
         calm = at - self._throttled_at - self._rest

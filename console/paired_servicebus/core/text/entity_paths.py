@@ -1,8 +1,8 @@
-"""Which texts are paths of entities (SPEC.md section 12): a backlog message's path is a stranger's until judged here.
+"""The validation of entity paths (SPEC.md section 12); a backlog message's path is untrusted.
 
-The syphon attaches to a message's destination with its own key. So a path may name an entity and nothing else: no node
-of the namespace such as `orders/$management`, no other host, no second spelling of an entity that is paused. Segments
-hold what Service Bus allows: letters, digits, dots, dashes and underscores.
+The syphon attaches to a message's destination with its own key. So a path may name an entity only: no node such as
+`orders/$management`, no other host, no second spelling of a paused entity. Segments may contain the characters that
+Service Bus allows: letters, digits, dots, dashes and underscores.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Final
 from paired_servicebus.core.errors import ConfigurationError
 
 MAX_PATH: Final = 260
-"""Characters; Service Bus's own limit."""
+"""Characters; the limit of Service Bus."""
 _MARKS: Final = frozenset(".-_")
 _DOTS: Final = frozenset({".", ".."})
 _WIDEST_ASCII: Final = "\x7f"
 
 
 def path_fault(path: str) -> str:
-    """Why a text cannot be an entity's path, without repeating the text; empty if it can."""
+    """Return why a text is not a valid entity path, without repeating the text; empty if it is valid."""
     if not path.strip("/"):
         return "is empty"
     if len(path) > MAX_PATH:
@@ -28,20 +28,20 @@ def path_fault(path: str) -> str:
         return "has a scheme; an entity's path names no host"
     for segment in path.split("/"):
         if not segment or segment in _DOTS:
-            return "has an empty segment; slashes stand between names only"
+            return "has an empty segment; use single slashes between names"
         if segment.startswith("$"):
-            return "has a segment that begins with '$'; that is a node of the namespace and no entity"
+            return "has a segment that begins with '$'; that is a node of the namespace, not an entity"
         for character in segment:
             if not character.isalnum() and character not in _MARKS:
-                return f"holds {_named(character)}; names hold letters, digits, dots, dashes and underscores"
+                return f"holds {_format(character)}; names contain letters, digits, dots, dashes and underscores"
     return ""
 
 
 def entity_path(name: str) -> str:
-    """The path that a caller's name for an entity means: without slashes around it, as the namespace takes it too.
+    """Return the path for a caller's entity name: without surrounding slashes, as the namespace accepts it.
 
     Raises:
-        ConfigurationError: no entity can be called that.
+        ConfigurationError: the name is not a valid path.
     """
     path = name.strip("/")
     fault = path_fault(path)
@@ -50,7 +50,7 @@ def entity_path(name: str) -> str:
     return path
 
 
-def _named(character: str) -> str:
-    """A character for a sentence; by its number where a terminal might act on it."""
+def _format(character: str) -> str:
+    """Return a character for a sentence, as a code point if it is not plain ASCII."""
     is_plain = character.isprintable() and character <= _WIDEST_ASCII
     return repr(character) if is_plain else f"the character U+{ord(character):04X}"

@@ -1,7 +1,7 @@
-r"""Secrets in texts that others wrote, such as errors of libraries: replaced by a mask, in every usual spelling.
+r"""The masking of secrets in foreign texts such as library errors, in every usual spelling.
 
-A name of a secret, a separator, a value. Names and values may stand in quotes, in JSON, in JSON within JSON (`\"`), or
-be percent-encoded. What is masked in JSON leaves JSON behind. Tokens, signatures and passwords in URLs need no name.
+A secret is a name, a separator and a value. Names and values may be quoted, in JSON, in JSON within JSON (`\"`), or
+percent-encoded. Masked JSON stays valid JSON. Tokens, signatures and passwords in URLs need no name.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 MASK: Final = "***"
 
 _ENCODED: Final = "%(?:25)*"
-"""The beginning of a percent-encoded character, however often it was encoded."""
+"""The start of a percent-encoded character, encoded once or more."""
 _SPACE: Final = rf"(?:\s|{_ENCODED}20)"
 _QUOTE: Final = rf"(?:(?:\\|{_ENCODED}5C)*(?:['\"]|{_ENCODED}2[27]))"
 _WORD_BEGINS: Final = r"(?:(?<![A-Za-z0-9])|(?<=%[2-7][0-9A-F])|(?<=%25[2-7][0-9A-F]))"
@@ -24,14 +24,14 @@ _NAMES: Final = (
     rf"|{_WORD_BEGINS}(?:pwd|sig)"
 )
 _OPENED: Final = rf"(?:b?{_QUOTE}(?![\s,;:)\]}}]))?"
-"""A quote after a name without one: it may end a text instead, and then such a sign follows."""
+"""A quote after an unquoted name; before a sign such as a comma it ends an enclosing text instead."""
 _SIGN: Final = rf"(?:=>|[=:]|{_ENCODED}3[AD])"
 _SEPARATOR: Final = rf"(?:{_QUOTE}{_SPACE}*{_SIGN}{_SPACE}*(?:b?{_QUOTE})?|{_SPACE}*{_SIGN}{_SPACE}*{_OPENED})"
 _SCHEME: Final = rf"(?:(?:SharedAccessSignature|Bearer|Basic|Digest)(?:{_SPACE}|\+)+)?"
 _VALUE: Final = r"(?:[^\s;&'\",\\]|\\+(?![\\\"'nrt]))+"
-"""To where a value surely ends: backslashes before a quote or a line break end it, others do not."""
+"""A value up to its certain end: a backslash ends it only before a quote or a line break."""
 _IN_QUOTES: Final = r"(?<=\")[^\"\\\n]+(?=\")|(?<=')[^'\\\n]+(?=')"
-"""A value may hold spaces and commas where both its quotes are there."""
+"""A value between two quotes, which may contain spaces and commas."""
 
 _NAMED: Final = re.compile(rf"(?i)((?:{_NAMES}){_SEPARATOR}{_SCHEME})(?:{_IN_QUOTES}|{_VALUE})")
 _HEADER: Final = re.compile(
@@ -49,9 +49,9 @@ _PRIVATE_KEYS: Final = re.compile(r"(-----BEGIN [A-Z ]*PRIVATE KEY-----)[^\"']*?
 def masked(text: str) -> str:
     """Replace keys, signatures, tokens, client secrets and passwords in URLs by the mask."""
     for pattern in (_PRIVATE_KEYS, _TOKENS, _NAMED, _HEADER, _PASSWORDS):
-        text = pattern.sub(_replaced, text)
+        text = pattern.sub(_mask_match, text)
     return text
 
 
-def _replaced(match: re.Match[str]) -> str:
+def _mask_match(match: re.Match[str]) -> str:
     return f"{match[1] if match.re.groups else ''}{MASK}"

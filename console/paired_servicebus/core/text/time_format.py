@@ -1,6 +1,6 @@
-"""Moments as people read them, UTC: the same in sentences, on screens and in reports.
+"""The formats of times and durations, in UTC: the same in sentences, on screens and in reports.
 
-A time may be a stranger's. One that no calendar has is said to be so, and breaks nothing.
+Times may be untrusted. A time outside the calendar is written as IMPOSSIBLE and raises nothing.
 """
 
 from __future__ import annotations
@@ -10,34 +10,34 @@ from math import ceil
 from typing import Final
 
 END: Final = 253_402_300_800.0
-"""Seconds since the epoch at which the calendar ends: the first of the year 10000."""
+"""Seconds since the epoch at the end of the calendar: the first of the year 10000."""
 DAY: Final = 24 * 3600
 IMPOSSIBLE: Final = "an impossible time"
 
 
 def is_possible(at: float) -> bool:
-    """Return whether a calendar has the time: not before 1970, not after 9999, and a number."""
+    """Return whether the calendar contains the time: a number from 1970 to 9999."""
     return 0 <= at < END
 
 
 def clock(at: float) -> str:
-    """HH:MM:SS."""
+    """Format a time as HH:MM:SS."""
     return written(at, "%H:%M:%S")
 
 
 def day_and_clock(at: float) -> str:
-    """YYYY-MM-DD HH:MM:SS."""
+    """Format a time as YYYY-MM-DD HH:MM:SS."""
     return written(at, "%Y-%m-%d %H:%M:%S")
 
 
 def written(at: float, form: str) -> str:
-    """Write a time as strftime does."""
+    """Format a time like strftime."""
     return datetime.fromtimestamp(at, UTC).strftime(form) if is_possible(at) else IMPOSSIBLE
 
 
 def age(seconds: float) -> str:
-    """Write how long something lasts: `43 s`, `1m43s`, `12 min`, `5h02m`, `3 days`; coarser the longer it lasts, so
-    that an old one costs nothing to show."""
+    """Format a duration: `43 s`, `1m43s`, `12 min`, `5h02m`, `3 days`. Longer ones are coarser, so that they rarely
+    need a redraw."""
     whole = max(0, int(seconds))
     if whole < 60:
         return f"{whole} s"
@@ -51,11 +51,11 @@ def age(seconds: float) -> str:
 
 
 def roughly(seconds: float) -> str:
-    """Write how long something lasts that nobody waits for: as `age`, in minutes at the least."""
+    """Format a duration like `age`, but in whole minutes below ten minutes."""
     return "<1 min" if seconds < 60 else f"{int(seconds) // 60} min" if seconds < 600 else age(seconds)
 
 
 def until(at: float, now: float) -> str:
-    """Write how soon a moment comes: `in 4 s`; `now` once it is there."""
+    """Format the time left: `in 4 s`; `now` from that time on."""
     left = ceil(at - now)
     return f"in {age(left)}" if left > 0 else "now"

@@ -1,7 +1,7 @@
-"""Text that others wrote, for terminals, logs and files: what could move, hide or turn other text is written out.
+"""Foreign text made safe for terminals, logs and files: characters that move, hide or turn other text are escaped.
 
-Entity paths, message ids, reasons and names of engines come from namespaces, queues and disks. Not here: secrets in
-them (paired_servicebus.secret), and what a format escapes besides (Markdown, SVG).
+Entity paths, message ids, reasons and engine names come from namespaces, queues and disks. Not here: masking secrets
+(masking.py), and escaping for a format such as Markdown or SVG.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from typing import Final
 
 REPEATED: Final = 160
-"""Characters of foreign text that a sentence of ours repeats."""
+"""Maximum characters of foreign text in a sentence of ours."""
 _NOT_PRINTABLE: Final = re.compile(
     "["
     "\x00-\x1f\x7f-\x9f"  # C0 and C1 controls: cursor movement, colours, bells
@@ -23,34 +23,32 @@ _NOT_PRINTABLE: Final = re.compile(
 
 
 def harmless(text: str) -> str:
-    r"""Write out every character that could move, hide or turn other text, such as `\x1b`."""
-    return _NOT_PRINTABLE.sub(_written_out, text) if _NOT_PRINTABLE.search(text) else text
+    r"""Escape every character that could move, hide or turn other text, such as `\x1b`."""
+    return _NOT_PRINTABLE.sub(_escape_character, text) if _NOT_PRINTABLE.search(text) else text
 
 
 def one_line(text: str, *, most: int | None = None) -> str:
-    """Give the text as one harmless line: line breaks and runs of spaces become a space; cut after `most`
-    characters."""
+    """Return the text as one harmless line of at most `most` characters; white space is collapsed."""
     joined = harmless(" ".join(text.split()))
     return joined if most is None or len(joined) <= most else f"{joined[: most - 1]}…"
 
 
 def repeated(text: str) -> str:
-    """Give the text as a sentence of ours repeats it: one harmless line of at most REPEATED characters."""
+    """Return the text as one harmless line of at most REPEATED characters."""
     return one_line(text, most=REPEATED)
 
 
 def indent_lines(text: str) -> str:
-    """Give a text of several lines, each harmless; those after the first are indented, so that none poses as the
-    beginning of another text."""
+    """Return a harmless text of several lines. All but the first are indented, so that none resembles a new text."""
     return "\n  ".join(harmless(line) for line in text.split("\n"))
 
 
 def escape_json(encoded: str) -> str:
-    """Write out the same characters in JSON by its own escapes: the values stay what they are."""
+    """Escape the same characters in JSON by JSON's own escapes, which keeps the values."""
     return _NOT_PRINTABLE.sub(_escaped, encoded) if _NOT_PRINTABLE.search(encoded) else encoded
 
 
-def _written_out(match: re.Match[str]) -> str:
+def _escape_character(match: re.Match[str]) -> str:
     code = ord(match.group())
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 

@@ -1,7 +1,7 @@
-"""SDK clients from a pairing.toml's values.
+"""SDK clients from a pairing.toml.
 
-Clients made here do not retry by themselves: the pairing owns the time (SPEC.md section 3). How they get in is in
-access.py.
+The clients do not retry: the pairing owns all deadlines (SPEC.md section 3). namespace_credentials.py owns their
+credentials.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.engine.clients.http_transport import HttpProxy, HttpTransport, UnsignedCredential
 from paired_servicebus.engine.clients.namespace_credentials import NamespaceCredentials
 from paired_servicebus.pairing import ArmAdmin
-from paired_servicebus.pairing.management.management_port import Management, management_of
+from paired_servicebus.pairing.management.admin_selection import management_of
+from paired_servicebus.pairing.management.management_port import Management
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, bounded
 from paired_servicebus.pairing.runtime.tls import tls_context
 
@@ -33,14 +34,14 @@ CLOUDS: Final = {
     "login.microsoftonline.us": AzureClouds.AZURE_US_GOVERNMENT,
     "login.chinacloudapi.cn": AzureClouds.AZURE_CHINA_CLOUD,
 }
-"""Authorities of clouds with a Resource Manager of their own; others: as AZURE_SDK_CLOUD_CONF says, else the public."""
+"""Authorities of clouds with their own Resource Manager; others use AZURE_SDK_CLOUD_CONF, else the public cloud."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceClients:
-    """What a pairing is made of, and how each side gets in."""
+    """The clients and credentials of both namespaces."""
 
     primary: ServiceBusClient
     secondary: ServiceBusClient
@@ -51,7 +52,7 @@ class NamespaceClients:
 
 @asynccontextmanager
 async def open_clients(config: PairingConfig) -> AsyncIterator[NamespaceClients]:
-    """Clients for both namespaces, closed again at the end, each within seconds.
+    """Open clients for both namespaces; close each within CLOSING seconds at the end.
 
     Raises:
         ConfigurationError: a setting that the SDK does not accept.
@@ -73,7 +74,7 @@ async def open_clients(config: PairingConfig) -> AsyncIterator[NamespaceClients]
 
 @asynccontextmanager
 async def open_admin(namespace: NamespaceConfig) -> AsyncIterator[Management]:
-    """The management of one namespace for a moment.
+    """Open the management client of one namespace.
 
     Raises:
         ConfigurationError, ValueError: a setting that the SDK does not accept.
@@ -102,14 +103,14 @@ def _client(namespace: NamespaceConfig, access: NamespaceCredentials, stack: Asy
         options["custom_endpoint_address"] = namespace.custom_endpoint
     elif websocket and namespace.emulated:
         options["custom_endpoint_address"] = f"sb://{namespace.host}"
-    options["ssl_context"] = _trusted(None if plain else namespace.ca_file)
+    options["ssl_context"] = _tls_context(None if plain else namespace.ca_file)
     host = namespace.host if plain or not namespace.emulated else _without_port(namespace.host)
     client = ServiceBusClient(host, access.credential, **options)
     stack.push_async_callback(close_quietly, client.close, f"the client of {namespace.host}")
     return client
 
 
-def _trusted(ca_file: Path | None) -> ssl.SSLContext:
+def _tls_context(ca_file: Path | None) -> ssl.SSLContext:
     try:
         return tls_context(ca_file)
     except OSError as error:
@@ -117,7 +118,7 @@ def _trusted(ca_file: Path | None) -> ssl.SSLContext:
 
 
 def _without_port(host: str) -> str:
-    """A name for each sandbox on a machine: over TLS the SDK drops the port, and nothing else tells them apart."""
+    """Return a distinct name for each sandbox on a machine: over TLS the SDK drops the port."""
     return host.strip("[]").replace("]", "").replace(":", "-")
 
 
@@ -151,8 +152,8 @@ def _arm(namespace: NamespaceConfig, access: NamespaceCredentials) -> Management
 
 
 async def close_quietly(close: Callable[[], Awaitable[None]], what: str) -> None:
-    """Closes something of the SDK within seconds; a failure is logged, since nobody needs the thing any more."""
+    """Close an SDK object within CLOSING seconds; log a failure."""
     try:
         await bounded(close(), CLOSING, f"closing {what}")
     except (AzureError, OSError, TimeoutError) as error:
-        log.warning("%s was not closed in order: %s", what, error)
+        log.warning("%s was not closed cleanly: %s", what, error)

@@ -1,9 +1,9 @@
-"""A changed key or secret is picked up without a restart.
+"""Reloads changed keys and secrets without a restart.
 
-pairing.toml and the files it points to are read again every few seconds, and at once when a namespace refuses us. What
-lets us in is renewed in place (access.py) and counts from the next link on; links that are open stay open. All other
-settings are the engine's until it ends, and a change of one is said once. The environment of a running process cannot
-change: a secret that comes from there is renewed by a restart alone.
+The reloader reads pairing.toml and the files it names every few seconds, and immediately after a namespace refuses a
+credential. It renews credentials in place (namespace_credentials.py); new links use them, open links stay open. A
+change of any other setting is reported once and needs a restart. So does a secret from the environment, which cannot
+change in a running process.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ log = logging.getLogger(__name__)
 
 
 class CredentialReloader:
-    """Reads the settings again, as long as `run` runs.
+    """Reads the settings again while `run` runs.
 
     Args:
-        config: as the engine was started with.
-        primary, secondary: what is renewed.
-        say: told a sentence when something was renewed, or cannot be.
+        config: the engine's settings at its start.
+        primary, secondary: the credentials to renew.
+        say: receives a sentence about each renewal or failure.
     """
 
     def __init__(
@@ -66,12 +66,12 @@ class CredentialReloader:
         """Read the files once, beside the event loop: they may lie on a slow disk."""
         try:
             found = await asyncio.to_thread(load_config, self._config.path)
-            self._take(found)
+            self._apply(found)
         except (ConfigurationError, ValueError) as error:
-            self._say_once(f"{error}; the engine goes on with the settings that it has")
+            self._say_once(f"{error}; the engine continues with its present settings")
 
     def judging(self, rules: Judge = judge) -> Judge:
-        """`rules`, and a look at the files whenever a namespace refused us."""
+        """Wrap `rules`: reload the files soon after a namespace refuses a credential."""
 
         def judged(error: BaseException) -> Judgement:
             judgement = rules(error)
@@ -81,18 +81,18 @@ class CredentialReloader:
 
         return judged
 
-    def _take(self, found: PairingConfig) -> None:
+    def _apply(self, found: PairingConfig) -> None:
         for side, access in self._sides.items():
             renewed = access.renew(getattr(found, side))
             if renewed:
                 text = f"{renewed} of the {side} namespace was renewed; links use it from when they next open"
                 log.info("%s", text)
                 self._say(text)
-        if _lasting(found) == _lasting(self._config):
+        if _restart_settings(found) == _restart_settings(self._config):
             self._said = ""
         else:
             self._say_once(
-                f"{found.path} was changed, and not only in what lets us in: start the engine again to use the rest"
+                f"{found.path} was changed, and not only its credentials: restart the engine to apply the rest"
             )
 
     def _say_once(self, text: str) -> None:
@@ -102,6 +102,6 @@ class CredentialReloader:
         self._said = text
 
 
-def _lasting(config: PairingConfig) -> PairingConfig:
-    """What takes a new engine when it changes."""
+def _restart_settings(config: PairingConfig) -> PairingConfig:
+    """Return the settings that need a new engine when they change."""
     return replace(config, primary=without_credentials(config.primary), secondary=without_credentials(config.secondary))

@@ -1,7 +1,7 @@
-"""HTTP as management clients and identities speak it: through a proxy, and signed where there is no token.
+"""HTTP transport of management clients and identities: proxies, and request signing.
 
-A proxy's password goes beside its address, never in it: errors of the layers below quote addresses. Signing happens
-where a request leaves, since Atom's client signs once an hour whatever happens to the key meanwhile.
+A proxy's password stays out of its URL, because errors of lower layers quote URLs. The transport signs each request,
+because the Atom client signs only once an hour and would miss a changed key.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NEVER: Final = 253402300799
 
 @dataclass(frozen=True, slots=True)
 class HttpProxy:
-    """An HTTP proxy: its address, and who we are there."""
+    """An HTTP proxy: its address, user and password."""
 
     scheme: str
     host: str
@@ -34,14 +34,14 @@ class HttpProxy:
 
     @classmethod
     def of(cls, url: Secret) -> HttpProxy:
-        """From a URL that was checked when pairing.toml was read."""
+        """Parse a URL that load_config has checked."""
         parts = urlsplit(url.reveal())
         user, password = unquote(parts.username or ""), unquote(parts.password or "")
         return cls(parts.scheme, parts.hostname or "", parts.port or 0, user, password)
 
     @property
     def url(self) -> str:
-        """Without user and password."""
+        """The URL without user and password."""
         return (
             f"{self.scheme}://[{self.host}]:{self.port}"
             if ":" in self.host
@@ -49,11 +49,11 @@ class HttpProxy:
         )
 
     def authorization(self) -> str:
-        """The header that says who we are."""
+        """Return the Proxy-Authorization header."""
         return f"Basic {b64encode(f'{self.user}:{self.password}'.encode()).decode()}"
 
     def for_messaging(self) -> dict[str, Any]:
-        """As the SDK's messaging clients want it: its asynchronous ones take no host without a scheme."""
+        """Return the proxy options of the SDK's messaging clients; the asynchronous ones need a scheme in the host."""
         named: dict[str, Any] = {"proxy_hostname": self.url.rpartition(":")[0], "proxy_port": self.port}
         return named | ({"username": self.user, "password": self.password} if self.user else {})
 
@@ -79,7 +79,7 @@ class HttpTransport(AioHttpTransport):  # type: ignore[misc]  # azure-core looks
         self._authorization = authorization
 
     async def send(self, request: Any, **options: Any) -> Any:
-        """Sends one request."""
+        """Send one request."""
         if self._authorization is not None:
             request.headers["Authorization"] = self._authorization()
         if self._proxy is not None:
@@ -90,14 +90,14 @@ class HttpTransport(AioHttpTransport):  # type: ignore[misc]  # azure-core looks
 
 
 class UnsignedCredential:
-    """Stands where a management client wants a credential, and gives nothing: the transport signs."""
+    """A credential for clients that require one; the transport signs instead."""
 
     async def get_token(self, *scopes: str, **options: Any) -> AccessToken:
-        """A token that is replaced before it leaves."""
+        """Return an empty token, which the transport replaces."""
         return AccessToken("", _NEVER)
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing."""
 
     async def __aenter__(self) -> Self:
         return self

@@ -1,8 +1,8 @@
-"""How an engine gets into a namespace: by a key, a signature or an identity, each renewed in place.
+"""Credentials of one namespace: a key, a signature or an identity, each renewed in place.
 
-The SDK's clients hold the objects made here for as long as they live and ask them for each new token, so a changed key
-counts from the next link on, and no client has to be replaced. Secrets are looked into here and in http_transport.py alone. Not
-here: noticing that something changed (credential_reload.py).
+The SDK's clients keep these objects for their lifetime and ask them for each new token. A changed key therefore applies
+from the next link on, and no client is replaced. Only this module and http_transport.py reveal secrets. Not here:
+noticing a change (credential_reload.py).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SIGNATURE: Final = "SharedAccessSignature "
 
 
 def _default(namespace: NamespaceConfig) -> dict[str, Any]:
-    """A client's id chooses among the identities that are assigned to a machine or workload."""
+    """Return the options of an identity; a client id chooses among those assigned to a machine or workload."""
     named = {"managed_identity_client_id": namespace.client_id, "workload_identity_client_id": namespace.client_id}
     return {"authority": namespace.authority} | named
 
@@ -50,14 +50,14 @@ CREDENTIAL_CLASSES: Final[dict[CredentialKind, tuple[str, Callable[[NamespaceCon
     "cli": ("AzureCliCredential", lambda namespace: {"tenant_id": namespace.tenant}),
     "client-secret": ("ClientSecretCredential", _client_secret),
 }
-"""Names in pairing.toml to classes of azure-identity and what they are made with; what is None is left to them.
+"""The azure-identity class of each name in pairing.toml, and its arguments; None leaves an argument to the class.
 
-Only a client's secret is taken to the authority through our proxy: a machine's identity is asked at an address that no
-proxy reaches, and DefaultAzureCredential, which asks for both, follows HTTPS_PROXY and NO_PROXY.
+Only a client secret goes to the authority through our proxy. A machine's identity has an address that no proxy reaches.
+DefaultAzureCredential uses both, and follows HTTPS_PROXY and NO_PROXY.
 """
 
 
-def _made(namespace: NamespaceConfig) -> AsyncTokenCredential:
+def _make(namespace: NamespaceConfig) -> AsyncTokenCredential:
     from azure.identity import aio as identity  # slow to import, and holders of keys don't need it
 
     name, options = CREDENTIAL_CLASSES[namespace.credential]
@@ -67,24 +67,24 @@ def _made(namespace: NamespaceConfig) -> AsyncTokenCredential:
 
 
 class RenewableIdentity:
-    """A credential of azure-identity whose place another can take."""
+    """A credential of azure-identity that can be replaced."""
 
     def __init__(self, namespace: NamespaceConfig) -> None:
-        self.current = _made(namespace)
+        self.current = _make(namespace)
         self._past: list[AsyncTokenCredential] = []
 
     async def get_token(self, *scopes: str, **options: Any) -> AccessToken:
-        """A token of the credential as it is now."""
+        """Return a token of the current credential."""
         return await self.current.get_token(*scopes, **options)
 
     def renew(self, namespace: NamespaceConfig) -> None:
-        """From now on as the settings say. The one before is closed at the end: a request may be under way on it."""
-        made = _made(namespace)
+        """Replace the credential. The old one is closed at the end, because a request may still use it."""
+        made = _make(namespace)
         self._past.append(self.current)
         self.current = made
 
     async def close(self) -> None:
-        """Closes every credential that there was."""
+        """Close every credential used so far."""
         for credential in (*self._past, self.current):
             await credential.close()
 
@@ -104,7 +104,7 @@ class RenewableIdentity:
 
 
 class NamespaceCredentials:
-    """One namespace's way in. Made without asking anybody; `close` when no client uses it any more."""
+    """The credential of one namespace. Contacts no service when made; `close` it after its clients."""
 
     def __init__(self, namespace: NamespaceConfig) -> None:
         self._namespace = namespace
@@ -116,17 +116,16 @@ class NamespaceCredentials:
 
     @property
     def credential(self) -> AzureNamedKeyCredential | AzureSasCredential | RenewableIdentity:
-        """What the SDK's messaging clients take."""
+        """The credential for the SDK's messaging clients."""
         return self.key or self.signature or self.of_identity()
 
     def renew(self, namespace: NamespaceConfig) -> str:
-        """Take what the settings say now; what was renewed, or empty if all is as it was.
+        """Apply the credentials of new settings; return their names, empty if all are unchanged.
 
-        Other than the key, the signature and the identity, nothing in the settings is looked at; a key cannot take a
-        signature's place.
+        Ignores settings other than key, signature and identity. A key cannot replace a signature.
 
         Raises:
-            ValueError: azure-identity does not accept the settings; the identity stays as it is.
+            ValueError: azure-identity does not accept the settings; the identity stays unchanged.
         """
         before, parts = self._namespace, _parts(namespace)
         renewed = []
@@ -144,7 +143,7 @@ class NamespaceCredentials:
         return " and ".join(renewed)
 
     def signing(self, audience: str) -> Callable[[], str] | None:
-        """What gives the Authorization header for each management request; None where an identity does it."""
+        """Return the function that makes each management request's Authorization header; None for an identity."""
         if self.key is not None:
             key = self.key
             return lambda: sign(audience, *key.named_key, time.time() + KEY_SECONDS).text
@@ -154,18 +153,18 @@ class NamespaceCredentials:
         return None
 
     def of_identity(self) -> RenewableIdentity:
-        """The identity, for clients that take nothing else."""
+        """Return the identity, for clients that accept nothing else."""
         assert self.identity is not None, "there is one where nothing else is, and for ARM"
         return self.identity
 
     async def close(self) -> None:
-        """Closes the identity's connections."""
+        """Close the identity's connections."""
         if self.identity is not None:
             await self.identity.close()
 
 
 def without_credentials(namespace: NamespaceConfig) -> NamespaceConfig:
-    """The settings less all that `NamespaceCredentials.renew` can take: what is left needs a new engine when it changes."""
+    """Return the settings without all that `NamespaceCredentials.renew` can apply."""
     parts = _parts(namespace)
     kind = ("key" if _has_key(parts) else "signature") if parts else ""
     plain = replace(namespace, connection_string=None, tenant=kind, client_id=None, client_secret=None, authority=None)

@@ -1,7 +1,7 @@
-"""What the primary namespace tells about itself; before all its name, which its backlog queues carry.
+"""The primary namespace's information, first of all its name, which is part of its backlog queues' names.
 
-The rule for the name is paired_servicebus.pairing.management.primary_name's, as for applications. What was told once is remembered here, since an
-engine may have to start during an outage and still find its queues.
+paired_servicebus.pairing.management.primary_name has the rule for the name. This module remembers the name, so that an
+engine can start during an outage and find its queues.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 async def read_primary_info(namespace: NamespaceConfig, places: EnginePaths, *, reachable: bool) -> NamespaceInfo:
-    """What it tells; `reachable` False: it is not asked, and only its name may be remembered."""
+    """Return the namespace's information. `reachable` False: do not contact it; only a remembered name is available."""
     info = await _ask(namespace) if reachable else UNKNOWN_NAMESPACE
     if info.name:
         remark = "" if namespace.name else alias_remark(namespace.host, info.name)
@@ -32,7 +32,7 @@ async def read_primary_info(namespace: NamespaceConfig, places: EnginePaths, *, 
 
 
 async def look_up_name(namespace: NamespaceConfig, places: EnginePaths) -> str:
-    """The name for one who leaves nothing behind: nothing is remembered."""
+    """Return the name without remembering it."""
     reported = "" if namespace.name else (await _ask(namespace)).name or _remembered(namespace, places)
     return name_of(namespace.host, configured=namespace.name, reported=reported)
 

@@ -1,8 +1,8 @@
-"""Is what pairing.toml names there? Asked once, before an engine says that it is ready.
+"""Checks before an engine reports that it is ready: do the namespaces and entities of pairing.toml exist?
 
-A mistake in a file and an outage look alike from outside. They are told apart by memory: a primary that an engine here
-has reached before is having an outage, which is what the pairing is for; one that was never reached is taken for a
-mistake and refused. The secondary must answer in any case, since its backlog queues have to be listed.
+A configuration mistake and an outage look alike from outside. Memory distinguishes them: if an engine here has reached
+the primary before, it is an outage, and the engine starts. Otherwise it is a mistake, and the engine does not start.
+The secondary must always answer, because its backlog queues are listed.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _MANAGEMENT_PORT: Final = 443
 
 
 async def check_ports(config: PairingConfig, places: EnginePaths) -> str:
-    """Whether both namespaces' ports answer. Returns why the primary's does not, if that is an outage; else "".
+    """Check that both namespaces' ports answer. Return the primary's failure if it is an outage, else "".
 
     Raises:
-        NamespaceUnreachableError: one does not answer; host, reason, what to check.
+        NamespaceUnreachableError: one does not answer; the text has host, reason and advice.
     """
     primary, secondary = await asyncio.gather(_try_messaging(config.primary), _try_management(config.secondary))
     if secondary and not config.policy.start_degraded:  # else pairing decides whether it is an outage
@@ -55,31 +55,30 @@ async def check_ports(config: PairingConfig, places: EnginePaths) -> str:
 
 
 async def check_entities(client: ServiceBusClient, config: PairingConfig, places: EnginePaths) -> str:
-    """Whether the primary has the entities that are to be listed, and lets us send to them. Returns why it did not
-    answer, if that is an outage; else "".
+    """Check that the primary has the listed entities and permits sends. Return its failure if it is an outage, else "".
 
     Raises:
-        ConfigurationError: it has no such entity; all of them are named.
-        NamespaceUnreachableError: the credential was refused, or a primary that was never reached did not answer.
+        ConfigurationError: entities are missing; the text names all of them.
+        NamespaceUnreachableError: the credential was refused, or a primary never reached before did not answer.
     """
     limit, end = asyncio.Semaphore(MAX_CONCURRENT_LINKS), asyncio.get_running_loop().time() + CHECK_TIMEOUT
     outcomes = await asyncio.gather(*(_attach(client, path, limit, end) for path in config.entities))
     missing = [path for path, outcome in zip(config.entities, outcomes, strict=True) if _is(outcome, _MISSING)]
     if missing:
         raise ConfigurationError(
-            f"{config.path}: [pairing] entities names {_listed(missing)}, and the primary namespace "
+            f"{config.path}: [pairing] entities names {_list_paths(missing)}, and the primary namespace "
             f"{config.primary.host} has no queue or topic of that name: create it, or take it out"
         )
     for path, outcome in zip(config.entities, outcomes, strict=True):
         if _is(outcome, _REFUSED):
             raise NamespaceUnreachableError(
                 f"the primary namespace {config.primary.host} refused the credential for {path} "
-                f"({_said(outcome)}): check [primary] in {config.path}; its key or role needs Send"
+                f"({_describe(outcome)}): check [primary] in {config.path}; its key or role needs Send"
             )
     if not outcomes or None in outcomes:
         places.reached.write_text(config.primary.host)
         return ""
-    reason = _said(outcomes[0])
+    reason = _describe(outcomes[0])
     _refuse_unless_known(config, places, reason)
     return reason
 
@@ -105,7 +104,7 @@ def _refuse_unless_known(config: PairingConfig, places: EnginePaths, reason: str
 
 
 async def _attach(client: ServiceBusClient, path: str, limit: asyncio.Semaphore, end: float) -> Exception | None:
-    """What opening a link to the entity raised. `end`: the loop's time after which it is not tried."""
+    """Return the error of opening a link to the entity. `end`: the loop's time after which it is not tried."""
     async with limit:
         left = min(ATTACH_TIMEOUT, end - asyncio.get_running_loop().time())
         if left <= 0:
@@ -152,7 +151,7 @@ async def _try_proxy(proxy: Secret) -> str:
 
 
 async def _try(host: str, port: int, context: ssl.SSLContext | None) -> str:
-    """Why no connection can be made; empty if one can."""
+    """Return the reason why no connection can be made; empty if one can."""
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT):
             _, writer = await asyncio.open_connection(host, port, ssl=context)
@@ -173,10 +172,10 @@ def _host_and_port(host: str) -> tuple[str, int | None]:
     return name.strip("[]"), int(port)
 
 
-def _said(error: Exception | None) -> str:
+def _describe(error: Exception | None) -> str:
     lines = str(error).strip().splitlines()
     return masked(lines[0])[:200] if lines else type(error).__name__
 
 
-def _listed(paths: Sequence[str]) -> str:
+def _list_paths(paths: Sequence[str]) -> str:
     return ", ".join(repr(path) for path in paths)

@@ -1,8 +1,7 @@
-"""Arm-then-fire: what was armed, until it is fired or its time is over.
+"""Armed commands, until they are fired or expire.
 
-A token stands for one order in every detail: the same verb on the same targets by the same person. It is good once and
-for some seconds, by a clock that never jumps. What is typed wrong does not use it up; firing does, whatever comes of
-it.
+A token authorizes one command in every detail: verb, targets and operator. It is valid once, for ARMED_SECONDS of
+monotonic time. A wrong confirmation text does not consume it; firing does, regardless of the result.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from paired_servicebus.core.operator.action_table import ARMED_SECONDS, Scope, typed_right
+from paired_servicebus.core.operator.actions import ARMED_SECONDS, Scope, typed_right
 
 MAX_ARMED: Final = 64
 """Orders that are armed at one time; the oldest goes first. Each holds a few names."""
@@ -19,7 +18,7 @@ MAX_ARMED: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class CommandIntent:
-    """What is ordered, in every detail that was previewed."""
+    """A command with all details that its preview showed."""
 
     verb: str
     scope: Scope
@@ -35,11 +34,11 @@ class _Armed:
 
 
 class ArmedCommands:
-    """The armed orders of one engine.
+    """The armed commands of one engine.
 
     Args:
         monotonic: seconds that never jump.
-        token: a new one, that nobody can guess.
+        token: makes a new, unguessable token.
     """
 
     def __init__(self, *, monotonic: Callable[[], float], token: Callable[[], str]) -> None:
@@ -48,7 +47,7 @@ class ArmedCommands:
         self._armed: dict[str, _Armed] = {}
 
     def arm(self, meant: CommandIntent, *, to_type: str) -> str:
-        """Arms an order; its token."""
+        """Arm a command; return its token."""
         self._forget()
         token = self._token()
         self._armed[token] = _Armed(meant, to_type, self._monotonic() + ARMED_SECONDS)
@@ -57,14 +56,14 @@ class ArmedCommands:
         return token
 
     def fire(self, token: str, meant: CommandIntent, *, typed: str) -> str:
-        """Why an order may not be fired; empty if it may, once."""
+        """Return the reason why a command may not be fired; empty if it may, once."""
         self._forget()
         armed = self._armed.get(token)
         if armed is None:
             over = f"its {ARMED_SECONDS:g} s are over or it was fired already" if token else "it was not"
             return f"{meant.verb} is dangerous and has to be armed first: {over}"
         if armed.meant != meant:
-            return f"what was armed is another order: {armed.meant.verb} {' '.join(armed.meant.targets)}".rstrip()
+            return f"another order was armed: {armed.meant.verb} {' '.join(armed.meant.targets)}".rstrip()
         if not typed_right(typed, armed.to_type):
             return f"{typed!r} was typed, and firing needs {armed.to_type!r}"
         del self._armed[token]

@@ -1,7 +1,7 @@
-"""A drain ordered from this engine: `paired drain` as a process of its own, with whatever Spark needs inside it.
+"""A drain started by this engine: `paired drain` as a separate process.
 
-No Spark here, and none in the engine: whatever becomes of that process, sends and syphon go on. It is ordered to end by
-SIGTERM, and then settles what it has in hand. How far a drain is, drains.py says, whoever started it.
+Neither this module nor the engine imports Spark. Sends and syphon continue whatever happens to that process. SIGTERM
+makes it settle its messages in flight and end. drain_progress.py reports the progress of every drain.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from paired_servicebus.foreign_json import read_json
 from paired_servicebus.interpreter import python_command, python_environment
 
 PROGRESS_TIMEOUT: Final = 120.0
-"""Seconds in which it says how far it is, or why it does not begin: Spark takes its time."""
+"""Seconds until the process reports progress or an error; Spark starts slowly."""
 POLL_SECONDS: Final = 0.2
 STOP_TIMEOUT: Final = 10.0
-"""Seconds that it is waited for when the engine ends; it then ends in order by itself."""
+"""Seconds that the engine waits for it at its own end; it then ends by itself."""
 COMMAND: Final = python_command("paired_servicebus", "drain")
 NO_SPARK: Final = "Spark is not installed here: the extra `spark` brings it"
 
@@ -40,7 +40,7 @@ Say = Callable[[str], object]
 
 
 class _Outcome(msgspec.Struct, frozen=True):
-    """What the command says at its end, as far as it matters here."""
+    """The relevant part of the command's final report."""
 
     complete: bool
     moved: int
@@ -55,10 +55,10 @@ class DrainProcess:
 
     Args:
         config: the pairing.toml.
-        pairing: its name, which a drain is ordered by.
-        spool: the journal's folder, where drains say how far they are.
-        say: told how a drain ended.
-        command: what starts one.
+        pairing: its name, which confirms the drain.
+        spool: the journal's folder, where drains report progress.
+        say: receives a sentence when a drain has ended.
+        command: starts a drain.
     """
 
     def __init__(self, config: Path, *, pairing: str, spool: Path, say: Say, command: Sequence[str] = COMMAND) -> None:
@@ -72,7 +72,7 @@ class DrainProcess:
         self._watching: asyncio.Task[None] | None = None
 
     def view(self, now: float) -> DrainView:
-        """How it stands."""
+        """Return the progress of the drain, if any."""
         said = drain_progress.latest(self._spool, now=now)
         text = said.text if said is not None else ""
         if not text and self._process is not None:
@@ -80,7 +80,7 @@ class DrainProcess:
         return DrainView(text=text, trouble=self._trouble, place=f"local[*], {os.cpu_count() or 1} processors")
 
     async def start(self, *, why: str) -> str:
-        """Starts one, and waits until it is under way; a sentence. Raises DrainError: it is not."""
+        """Start a drain, wait until it runs, and return a sentence. Raises DrainError: it does not run."""
         if self._process is not None:
             raise DrainError(f"process {self._process.pid} drains already")
         words = ("--config", str(self._config), "--yes", self._pairing, "--why", why, "--json")
@@ -94,10 +94,10 @@ class DrainProcess:
         self._process = process
         self._watching = asyncio.create_task(self._watch(process), name="the end of the drain")
         await self._under_way(process, self._watching)
-        return f"process {process.pid} drains; the syphon's line says how far it is"
+        return f"process {process.pid} drains; the syphon's line shows its progress"
 
     def end(self) -> str:
-        """Orders the one that runs to end; a sentence. Raises DrainError: there is none, or it is elsewhere."""
+        """End the running drain; return a sentence. Raises DrainError: there is none, or it runs elsewhere."""
         said = drain_progress.latest(self._spool, now=time.time())
         if self._process is not None:
             pid = self._process.pid
@@ -110,11 +110,11 @@ class DrainProcess:
         try:
             os.kill(pid, signal.SIGTERM)
         except (ProcessLookupError, PermissionError) as error:
-            raise DrainError(f"process {pid}, which drains, cannot be told to end: {error}") from error
-        return f"process {pid} was told to end: it settles what it has in hand"
+            raise DrainError(f"process {pid}, which drains, cannot be signalled to end: {error}") from error
+        return f"process {pid} is ending: it settles its messages in flight"
 
     async def close(self) -> None:
-        """Orders ours to end with the engine, and waits a little for it."""
+        """End our drain with the engine, and wait for it briefly."""
         if self._process is None or self._watching is None:
             return
         with suppress(ProcessLookupError):
@@ -135,13 +135,13 @@ class DrainProcess:
                 return
 
     async def _watch(self, process: Process) -> None:
-        """Until it has ended. Raises DrainError: it did not begin, or not go on."""
+        """Wait until it has ended. Raises DrainError: it did not start or failed."""
         try:
             out, err = await process.communicate()
         finally:
             self._process = None
         outcome = _outcome(out)
-        text = _summed_up(outcome) if outcome is not None else _failed(err, process.returncode)
+        text = _summarize(outcome) if outcome is not None else _failed(err, process.returncode)
         self._say(text)
         if outcome is None:
             raise DrainError(text)
@@ -154,7 +154,7 @@ def _outcome(out: bytes) -> _Outcome | None:
         return None
 
 
-def _summed_up(outcome: _Outcome) -> str:
+def _summarize(outcome: _Outcome) -> str:
     if outcome.complete:
         return f"the drain is done: {outcome.moved:,} messages moved"
     return f"the drain ended, and not all is drained ({outcome.text}): {outcome.moved:,} messages moved"
@@ -162,4 +162,4 @@ def _summed_up(outcome: _Outcome) -> str:
 
 def _failed(err: bytes, status: int | None) -> str:
     reason = " ".join(err.decode(errors="replace").split()).removeprefix("paired: ")
-    return masked(f"the drain ended with exit status {status}: {reason or 'it does not say why'}")
+    return masked(f"the drain ended with exit status {status}: {reason or 'no reason given'}")

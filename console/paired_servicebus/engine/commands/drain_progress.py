@@ -1,6 +1,6 @@
-"""A drain of this pairing beside its engine: what it says of itself, once a second, in the journal's folder.
+"""Progress of a drain beside its engine: one file in the journal's folder, written once a second.
 
-Written by `paired drain`, read by the engine for its snapshot. What is old is of a drain that was killed, and nothing.
+`paired drain` writes it; the engine reads it for its snapshot. An old file belongs to a killed drain and is ignored.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.foreign_json import read_json
 
 MAX_AGE_SECONDS: Final = 10.0
-"""Seconds for which what it said holds."""
+"""Seconds for which a report is valid."""
 _NAME: Final = "drain.json"
 
 
 class DrainProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far it is, as a sentence, at seconds since 1970; and which process says so, where."""
+    """Progress as a sentence, at seconds since 1970, with the reporting process and its host."""
 
     at: float
     text: str
@@ -44,19 +44,19 @@ _PROGRESS_DECODER: Final = msgspec.json.Decoder(_StoredProgress)
 
 
 def write_progress(spool: Path, news: DrainProgress) -> None:
-    """Replace what was said before. Raises OSError."""
+    """Replace the last report. Raises OSError."""
     new = spool / f".{_NAME}.new"
     new.write_bytes(msgspec.json.encode(news))
     new.replace(spool / _NAME)
 
 
 def clear_progress(spool: Path) -> None:
-    """It is over. Raises OSError."""
+    """Remove the report. Raises OSError."""
     (spool / _NAME).unlink(missing_ok=True)
 
 
 def latest(spool: Path, *, now: float) -> DrainProgress | None:
-    """What a drain that runs says; None: none does."""
+    """Return the report of a running drain; None: no drain runs."""
     try:
         found = read_json(_PROGRESS_DECODER, (spool / _NAME).read_bytes())
     except (OSError, UnreadableError):

@@ -1,12 +1,12 @@
-"""The one place where commands are executed; screens and command lines only ask it.
+"""The only module that executes commands; screens and command lines send requests to it.
 
-What can be commanded is a row of paired_servicebus.core.operator.action_table. The guard checks the order, then what is read-only, then that
-what is dangerous was armed and the right name typed, then whether it is possible now. Then it writes the audit line
-and waits until it is on disk, acts, and writes what came of it: an engine killed in between leaves an audit line
-without an end, which reads as "outcome unknown" (unfinished_commands.py). If the disk takes no line the act is done all the
-same, since in an incident the act matters more, and the answer says that the audit is not written.
+Each command is a row of paired_servicebus.core.operator.actions. The guard checks, in this sequence: the request,
+read-only mode, arming and confirmation, and current feasibility. It then syncs the audit line to disk, executes the
+command and records the outcome. An engine killed in between leaves an audit line without an outcome, reported as
+"outcome unknown" (unfinished_commands.py). If the disk refuses the line, the command is executed anyway, and the reply
+reports the missing audit.
 
-Read-only is enforced here, so that no way in can go round it; what it refuses, and what was not armed, is audited too.
+Read-only mode is enforced here, so no client can bypass it. Refusals by read-only mode and by arming are audited too.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from azure.servicebus.exceptions import ServiceBusError
 from paired_servicebus.core.errors import PairedError
 from paired_servicebus.core.model.pairing_events import Commanded, CommandEnded, Event
 from paired_servicebus.core.model.snapshot import Snapshot
-from paired_servicebus.core.operator import action_table
-from paired_servicebus.core.operator.action_table import Action, Scope
+from paired_servicebus.core.operator import actions
+from paired_servicebus.core.operator.actions import Action, Scope
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.engine.commands.arming import ArmedCommands, CommandIntent
 from paired_servicebus.engine.commands.handlers import COMMAND_HANDLERS, CommandContext, CommandTarget
@@ -32,7 +32,7 @@ from paired_servicebus.engine.commands.standing_orders import StandingOrders
 from paired_servicebus.engine.control.protocol import Answer, Arm, Armed, Command, CommandDone, Order
 
 MAX_ERROR_CHARS: Final = 400
-"""Characters of what an error says: the SDK's go on with whole responses."""
+"""Characters of an error text; the SDK's include whole responses."""
 
 log = logging.getLogger(__name__)
 
@@ -42,27 +42,27 @@ class AuditLog(Protocol):
 
     @property
     def trouble(self) -> str:
-        """Why lines are not written at present; empty if they are."""
+        """The reason why lines are not being written; empty if they are."""
 
     def record(self, event: Event) -> int:
-        """Writes an event; its number in this boot."""
+        """Write an event; return its number in this boot."""
 
     async def sync(self) -> bool:
-        """Waits until what was written is on disk; whether it is."""
+        """Wait until all written events are on disk; return whether they are."""
 
 
 class Guard:
     """Executes commands.
 
     Args:
-        reach: what they act on; `reach.read_only` may be switched by a command.
-        audit: where each is written down before it is done.
-        orders: keeps those that stand, for the engine after this one.
-        look: how the engine stands now.
-        require_reason: whether an act needs a reason.
+        reach: the context of the commands; a command may switch `reach.read_only`.
+        audit: receives each command before its execution.
+        orders: stores standing orders for the next engine.
+        look: returns the current snapshot.
+        require_reason: whether a command needs a reason.
         clock: seconds since the epoch, for audit lines.
-        monotonic: seconds that never jump, for what is armed.
-        token: one that nobody can guess.
+        monotonic: seconds that never jump, for arming.
+        token: makes an unguessable token.
     """
 
     def __init__(
@@ -83,59 +83,59 @@ class Guard:
         self._look = look
         self._require_reason = require_reason
         self._clock = clock
-        self._armory = ArmedCommands(monotonic=monotonic, token=token)
+        self._armed = ArmedCommands(monotonic=monotonic, token=token)
 
     def arm(self, order: Arm, *, viewer: bool = False) -> Answer:
-        """Arms a dangerous order, or says why not. Never raises."""
+        """Arm a dangerous command, or refuse with a reason. Never raises."""
         snapshot = self._look()
         action, meant, fault = _read(order, snapshot)
         if action is None or fault:
-            return _no(order, fault)
+            return _refusal(order, fault)
         if not action.dangerous:
-            return _no(order, f"{action.label} is not dangerous: order it without arming")
-        refusal = self._read_only(action, viewer) or action_table.why_not(action, snapshot, meant.scope, meant.targets)
+            return _refusal(order, f"{action.label} is not dangerous: order it without arming")
+        refusal = self._read_only(action, viewer) or actions.why_not(action, snapshot, meant.scope, meant.targets)
         if refusal:
-            return _no(order, f"refused: {refusal}")
-        to_type = action_table.to_fire(action, snapshot, meant.scope, meant.targets)
-        token = self._armory.arm(meant, to_type=to_type)
-        until = self._clock() + action_table.ARMED_SECONDS
-        return Armed(id=order.id, token=token, to_type=to_type, seconds=action_table.ARMED_SECONDS, until=until)
+            return _refusal(order, f"refused: {refusal}")
+        to_type = actions.to_fire(action, snapshot, meant.scope, meant.targets)
+        token = self._armed.arm(meant, to_type=to_type)
+        until = self._clock() + actions.ARMED_SECONDS
+        return Armed(id=order.id, token=token, to_type=to_type, seconds=actions.ARMED_SECONDS, until=until)
 
     async def execute(self, order: Command, *, viewer: bool = False) -> CommandDone:
-        """Does what is ordered, or says why not. Never raises.
+        """Execute a command, or refuse with a reason. Never raises.
 
         Args:
-            viewer: it comes from a console that was opened to look only.
+            viewer: the console was opened as read-only.
         """
         snapshot = self._look()
         action, meant, fault = _read(order, snapshot)
         if action is None or fault:
-            return _no(order, fault)
+            return _refusal(order, fault)
         if self._require_reason and not order.why.strip():
-            return _no(order, f"{action.label} needs a reason here (require_reason is set): say why")
+            return _refusal(order, f"{action.label} needs a reason here (require_reason is set): give one")
         refusal = self._read_only(action, viewer) or self._not_armed(action, order, meant)
         if refusal:
             return await self._refuse(order, meant, refusal)
-        refusal = action_table.why_not(action, snapshot, meant.scope, meant.targets)
-        return _no(order, f"refused: {refusal}") if refusal else await self._do(order, meant)
+        refusal = actions.why_not(action, snapshot, meant.scope, meant.targets)
+        return _refusal(order, f"refused: {refusal}") if refusal else await self._do(order, meant)
 
     def _read_only(self, action: Action, viewer: bool) -> str:
         if viewer:
             return f"this console was opened to look only, and {action.label} changes something"
-        return action_table.read_only(action) if self._reach.read_only else ""
+        return actions.read_only(action) if self._reach.read_only else ""
 
     def _not_armed(self, action: Action, order: Command, meant: CommandIntent) -> str:
-        return self._armory.fire(order.token, meant, typed=order.typed) if action.dangerous else ""
+        return self._armed.fire(order.token, meant, typed=order.typed) if action.dangerous else ""
 
     async def _refuse(self, order: Command, meant: CommandIntent, refusal: str) -> CommandDone:
         outcome = f"refused: {refusal}"
-        for line in self._written(order, meant):
+        for line in self._write_audit(order, meant):
             self._end(line, outcome)
-        return _no(order, outcome)
+        return _refusal(order, outcome)
 
     async def _do(self, order: Command, meant: CommandIntent) -> CommandDone:
-        """An audit line for each target, on disk before the first act."""
-        lines = self._written(order, meant, confirmed=action_table.BY_ID[meant.verb].confirms)
+        """Execute the command for each target, after syncing their audit lines."""
+        lines = self._write_audit(order, meant, confirmed=actions.BY_ID[meant.verb].confirms)
         on_disk = await self._audit.sync()
         outcomes: list[tuple[bool, str]] = []
         stands = False
@@ -145,21 +145,21 @@ class Guard:
             stands |= done and self._orders.note(meant.verb, deed, at=self._clock())
             outcomes.append((done, said))
             self._end(line, said)
-        text = _summed_up(outcomes)
+        text = _summarize(outcomes)
         if not on_disk:
             text += f" (the audit is not written: {self._audit.trouble})"
         if stands and (trouble := await self._orders.keep()):
             text += f" (the engine after this one will not know: {trouble})"
         return CommandDone(id=order.id, ok=all(ok for ok, _ in outcomes), text=text)
 
-    def _written(self, order: Command, meant: CommandIntent, *, confirmed: str = "") -> list[int]:
+    def _write_audit(self, order: Command, meant: CommandIntent, *, confirmed: str = "") -> list[int]:
         why = "; ".join(text for text in (order.why, confirmed and f"confirmed: {confirmed}") if text)
         return [
             self._audit.record(
                 Commanded(
                     at=self._clock(),
                     command=meant.verb,
-                    target=action_table.named(meant.scope, target),
+                    target=actions.named(meant.scope, target),
                     by=order.by,
                     why=why,
                 )
@@ -177,30 +177,30 @@ class Guard:
             return False, masked(" ".join(str(error).split())[:MAX_ERROR_CHARS]) or type(error).__name__
         except Exception as error:
             log.exception("the command %s failed", verb)
-            return False, f"{verb} failed in the engine ({type(error).__name__}: {error}); its log says where"
+            return False, f"{verb} failed in the engine ({type(error).__name__}: {error}); see its log"
 
 
 def _read(order: Order, snapshot: Snapshot) -> tuple[Action | None, CommandIntent, str]:
-    """The order's row, what it means, and what is wrong with it; empty if nothing is."""
-    action = action_table.BY_ID.get(order.verb)
+    """Return the command's row, its intent and its fault; the fault is empty if there is none."""
+    action = actions.BY_ID.get(order.verb)
     nothing = CommandIntent(order.verb, Scope.ALL, order.targets, order.by)
     if action is None:
-        return None, nothing, f"there is no command {order.verb!r}; there are {', '.join(action_table.BY_ID)}"
+        return None, nothing, f"there is no command {order.verb!r}; there are {', '.join(actions.BY_ID)}"
     if not order.by.strip():
-        return action, nothing, f"{order.verb} needs the name of who orders it"
+        return action, nothing, f"{order.verb} needs the name of its operator"
     try:
         scope = Scope(order.scope) if order.scope else action.scope
     except ValueError:
-        return action, nothing, f"{order.scope!r} is nothing a target can be; it is one of {', '.join(Scope)}"
+        return action, nothing, f"{order.scope!r} is no kind of target; the kinds are {', '.join(Scope)}"
     meant = CommandIntent(order.verb, scope, order.targets, order.by)
-    return action, meant, action_table.fault(action, snapshot, scope, order.targets)
+    return action, meant, actions.fault(action, snapshot, scope, order.targets)
 
 
-def _no(order: Order, text: str) -> CommandDone:
+def _refusal(order: Order, text: str) -> CommandDone:
     return CommandDone(id=order.id, ok=False, text=text)
 
 
-def _summed_up(outcomes: list[tuple[bool, str]]) -> str:
+def _summarize(outcomes: list[tuple[bool, str]]) -> str:
     if len(outcomes) == 1:
         return outcomes[0][1]
     done = sum(ok for ok, _ in outcomes)

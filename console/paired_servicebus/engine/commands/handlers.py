@@ -1,7 +1,7 @@
-"""How each action of the table is done to a pairing: one function a row, and the sentence that says what came of it.
+"""Handlers of the commands of the action table: one function a row, which returns a sentence about the result.
 
-An act may fail with PairedError, or with what the SDK raises: the guard says so and ends the audit. It never asks
-whether it may be done.
+A handler may raise PairedError or an SDK error; the guard reports it and completes the audit. Handlers check no
+permission.
 """
 
 from __future__ import annotations
@@ -12,35 +12,35 @@ from functools import partial
 from typing import Final, Protocol
 
 from paired_servicebus.core.errors import DrainError
-from paired_servicebus.core.operator.action_table import Scope
+from paired_servicebus.core.operator.actions import Scope
 from paired_servicebus.engine.pairing_port import ControllablePairing
 
 QueuesOfOtherEngines = Callable[[ControllablePairing], Awaitable[frozenset[int]]]
-"""The indices of the backlog queues that other known engines of the same namespaces use.
+"""Returns the indices of the backlog queues that other known engines of the same namespaces use.
 
 Raises:
-    CleanUpError: one that may be of them does not say.
+    CleanUpError: an engine that may use them does not report its queues.
 """
 
 
 async def no_other_engines(_paired: ControllablePairing) -> frozenset[int]:
-    """For an engine that knows no others."""
+    """Return no indices: for an engine that knows no others."""
     return frozenset()
 
 
 class DrainControl(Protocol):
-    """What starts a drain, and ends one. Both raise DrainError."""
+    """Starts and ends drains. Both methods raise DrainError."""
 
     async def start(self, *, why: str) -> str:
-        """A sentence, once it is under way."""
+        """Start a drain; return a sentence when it runs."""
 
     def end(self) -> str:
-        """A sentence, once it was told to."""
+        """Signal the drain to end; return a sentence."""
 
 
 @dataclass(slots=True)
 class CommandContext:
-    """What acts act on: the pairing, and the engine, which can be told to end (with a reason) or to be read-only."""
+    """The context of commands: the pairing and the engine. `end` stops the engine with a reason."""
 
     paired: ControllablePairing
     end: Callable[[str], None]
@@ -51,7 +51,7 @@ class CommandContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandTarget:
-    """One act on one target, by whom and why."""
+    """One target of a command, with operator and reason."""
 
     scope: Scope
     target: str
@@ -60,75 +60,77 @@ class CommandTarget:
 
     @property
     def queue(self) -> int | None:
-        """The index, where the target is a backlog queue."""
+        """The index, if the target is a backlog queue."""
         return int(self.target) if self.scope is Scope.QUEUE else None
 
     @property
     def destination(self) -> str:
-        """The path, where the target is a destination; else empty."""
+        """The path, if the target is a destination; else empty."""
         return self.target if self.scope is Scope.DESTINATION else ""
 
 
 CommandHandler = Callable[[CommandContext, CommandTarget], Awaitable[str]]
 
 
-async def _force(reach: CommandContext, deed: CommandTarget) -> str:
-    return reach.paired.force(deed.target, by=deed.by, why=deed.why)
+async def _force(context: CommandContext, target: CommandTarget) -> str:
+    return context.paired.force(target.target, by=target.by, why=target.why)
 
 
-async def _release(reach: CommandContext, deed: CommandTarget) -> str:
-    return reach.paired.release(deed.target, by=deed.by, why=deed.why)
+async def _release(context: CommandContext, target: CommandTarget) -> str:
+    return context.paired.release(target.target, by=target.by, why=target.why)
 
 
-async def _pin(reach: CommandContext, deed: CommandTarget) -> str:
-    return reach.paired.pin(deed.target, by=deed.by, why=deed.why)
+async def _pin(context: CommandContext, target: CommandTarget) -> str:
+    return context.paired.pin(target.target, by=target.by, why=target.why)
 
 
-async def _pause(reach: CommandContext, deed: CommandTarget) -> str:
-    return reach.paired.pause_syphon(by=deed.by, why=deed.why, queue=deed.queue, destination=deed.destination)
+async def _pause(context: CommandContext, target: CommandTarget) -> str:
+    return context.paired.pause_syphon(by=target.by, why=target.why, queue=target.queue, destination=target.destination)
 
 
-async def _resume(reach: CommandContext, deed: CommandTarget) -> str:
-    return reach.paired.resume_syphon(by=deed.by, why=deed.why, queue=deed.queue, destination=deed.destination)
+async def _resume(context: CommandContext, target: CommandTarget) -> str:
+    return context.paired.resume_syphon(
+        by=target.by, why=target.why, queue=target.queue, destination=target.destination
+    )
 
 
-async def _clean_up(reach: CommandContext, deed: CommandTarget) -> str:
-    return await reach.paired.clean_up(deed.target, elsewhere=partial(reach.others, reach.paired))
+async def _clean_up(context: CommandContext, target: CommandTarget) -> str:
+    return await context.paired.clean_up(target.target, elsewhere=partial(context.others, context.paired))
 
 
-async def _redrive(reach: CommandContext, deed: CommandTarget) -> str:
-    return await reach.paired.redrive(int(deed.target))
+async def _redrive(context: CommandContext, target: CommandTarget) -> str:
+    return await context.paired.redrive(int(target.target))
 
 
-async def _move_stranded(reach: CommandContext, deed: CommandTarget) -> str:
-    return await reach.paired.move_stranded(deed.target)
+async def _move_stranded(context: CommandContext, target: CommandTarget) -> str:
+    return await context.paired.move_stranded(target.target)
 
 
-async def _drain(reach: CommandContext, deed: CommandTarget) -> str:
-    if reach.drains is None:
+async def _drain(context: CommandContext, target: CommandTarget) -> str:
+    if context.drains is None:
         raise DrainError("this engine starts no drain; the command does: paired drain")
-    return await reach.drains.start(why=deed.why)
+    return await context.drains.start(why=target.why)
 
 
-async def _end_drain(reach: CommandContext, _deed: CommandTarget) -> str:
-    if reach.drains is None:
-        raise DrainError("this engine ends no drain; who started it does")
-    return reach.drains.end()
+async def _end_drain(context: CommandContext, _target: CommandTarget) -> str:
+    if context.drains is None:
+        raise DrainError("this engine ends no drain; end it where it was started")
+    return context.drains.end()
 
 
-async def _lock(reach: CommandContext, _deed: CommandTarget) -> str:
-    reach.read_only = True
-    return "the engine is read-only: it takes no order but the one that makes it writable"
+async def _lock(context: CommandContext, _target: CommandTarget) -> str:
+    context.read_only = True
+    return "the engine is read-only: it accepts only the order that makes it writable"
 
 
-async def _unlock(reach: CommandContext, _deed: CommandTarget) -> str:
-    reach.read_only = False
-    return "the engine takes orders again"
+async def _unlock(context: CommandContext, _target: CommandTarget) -> str:
+    context.read_only = False
+    return "the engine accepts orders again"
 
 
-async def _stop(reach: CommandContext, deed: CommandTarget) -> str:
-    reach.end(f"stopped by {deed.by}" + (f': "{deed.why}"' if deed.why else ""))
-    return "the engine ends in order: sends in hand finish, locks are released"
+async def _stop(context: CommandContext, target: CommandTarget) -> str:
+    context.end(f"stopped by {target.by}" + (f': "{target.why}"' if target.why else ""))
+    return "the engine ends cleanly: sends in flight finish, locks are released"
 
 
 COMMAND_HANDLERS: Final[dict[str, CommandHandler]] = {
@@ -147,3 +149,15 @@ COMMAND_HANDLERS: Final[dict[str, CommandHandler]] = {
     "stop": _stop,
 }
 """By the action's id: every action of the table has one."""
+STANDING_SUBJECTS: Final = {
+    "force": "entity",
+    "pin": "entity",
+    "release": "entity",
+    "pause-syphon": "syphon",
+    "resume-syphon": "syphon",
+    "read-only": "orders",
+    "read-write": "orders",
+}
+"""The subject of each command with a lasting effect: the newest order about the same target and subject wins."""
+REVOKING_COMMANDS: Final = ("release", "resume-syphon", "read-write")
+"""Commands that end the standing order about their subject and target."""

@@ -1,11 +1,11 @@
-"""Orders that stand until they are taken back, over the end of their engine: forced, pinned, paused, read-only.
+"""Standing orders: forced, pinned, paused, read-only. They hold until revoked, beyond the end of their engine.
 
-An operator who paused a sick destination counts on it, also when the engine is killed and something starts another. So
-an order that stands is kept beside the journal, and the engine after this one takes it up before its first pump moves
-and says so. In an application (`control=True`) orders end with the process, since its restart is a deployment and not
-an accident; the next one says what stood. Written by the guard, after the act.
+An operator who paused a failing destination relies on it, even if the engine is killed and restarted. Standing orders
+are therefore stored beside the journal, and the next engine applies and reports them before its first pump moves a
+message. In an application (`control=True`) orders end with the process, because its restart is a deployment; the next
+one reports them. The guard stores them after the command.
 
-Not here: whether an act is allowed (guard.py), and acts that are over when they are done.
+Not here: permission (guard.py), and commands without a lasting effect.
 """
 
 from __future__ import annotations
@@ -18,30 +18,25 @@ from typing import Final
 import msgspec
 
 from paired_servicebus.core.errors import PairedError
-from paired_servicebus.core.operator.action_table import Scope, named
+from paired_servicebus.core.operator.actions import Scope, named
 from paired_servicebus.core.text.time_format import day_and_clock
 from paired_servicebus.core.text.untrusted_text import one_line, repeated
-from paired_servicebus.engine.commands.handlers import COMMAND_HANDLERS, CommandContext, CommandTarget
+from paired_servicebus.engine.commands.handlers import (
+    COMMAND_HANDLERS,
+    REVOKING_COMMANDS,
+    STANDING_SUBJECTS,
+    CommandContext,
+    CommandTarget,
+)
 from paired_servicebus.foreign_json import read_json
 
 MAX_SENTENCE_CHARS: Final = 500
 """Characters of an order in a sentence."""
 _NAME: Final = "standing.json"
-_ABOUT: Final = {
-    "force": "entity",
-    "pin": "entity",
-    "release": "entity",
-    "pause-syphon": "syphon",
-    "resume-syphon": "syphon",
-    "read-only": "orders",
-    "read-write": "orders",
-}
-"""By the act's id, what it settles: the newest order about the same target counts."""
-_TAKES_BACK: Final = ("release", "resume-syphon", "read-write")
 
 
 class StandingOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """One order that stands, ordered at `at` (seconds since the epoch)."""
+    """One standing order, given at `at` (seconds since the epoch)."""
 
     verb: str
     scope: Scope
@@ -57,8 +52,8 @@ class StandingOrder(msgspec.Struct, frozen=True, kw_only=True):
         return one_line(order, most=MAX_SENTENCE_CHARS)
 
     @property
-    def _settles(self) -> tuple[str, Scope, str]:
-        return _ABOUT[self.verb], self.scope, self.target.casefold()
+    def _subject_key(self) -> tuple[str, Scope, str]:
+        return STANDING_SUBJECTS[self.verb], self.scope, self.target.casefold()
 
 
 _ORDERS: Final = msgspec.json.Decoder(tuple[StandingOrder, ...])
@@ -77,11 +72,11 @@ class StandingOrders:
         self._writing = asyncio.Lock()
 
     def read(self) -> tuple[StandingOrder, ...]:
-        """What the engine before left standing, oldest first. From here on nothing stands until it is noted.
+        """Return the previous engine's standing orders, oldest first. None of them holds until `note` adds it.
 
         Raises:
             OSError: the file cannot be read.
-            UnreadableError: it holds no orders.
+            UnreadableError: it contains no orders.
         """
         try:
             return read_json(_ORDERS, self._file.read_bytes())
@@ -89,16 +84,16 @@ class StandingOrders:
             return ()
 
     def note(self, verb: str, deed: CommandTarget, *, at: float) -> bool:
-        """Takes note of an act that was done; whether it changed what stands."""
-        if verb not in _ABOUT:
+        """Note an executed command; return whether it changed the standing orders."""
+        if verb not in STANDING_SUBJECTS:
             return False
         order = StandingOrder(verb=verb, scope=deed.scope, target=deed.target, by=deed.by, why=deed.why, at=at)
-        others = tuple(each for each in self._standing if each._settles != order._settles)
-        before, self._standing = self._standing, others if verb in _TAKES_BACK else (*others, order)
+        others = tuple(each for each in self._standing if each._subject_key != order._subject_key)
+        before, self._standing = self._standing, others if verb in REVOKING_COMMANDS else (*others, order)
         return self._standing != before
 
     async def keep(self) -> str:
-        """Puts what stands on disk; why that could not be done, empty if it was."""
+        """Write the standing orders to disk; return the reason of a failure, or ""."""
         async with self._writing:
             try:
                 await asyncio.to_thread(self._write, msgspec.json.encode(self._standing))
@@ -115,8 +110,8 @@ class StandingOrders:
         new.replace(self._file)
 
     async def take_up(self, order: StandingOrder, reach: CommandContext) -> str:
-        """Does an order of the engine before again; a sentence for the timeline."""
-        if order.verb not in _ABOUT:
+        """Apply an order of the previous engine; return a sentence for the timeline."""
+        if order.verb not in STANDING_SUBJECTS:
             return f"cannot be taken up: {order}; this version knows no such order"
         deed = CommandTarget(scope=order.scope, target=order.target, by=order.by, why=order.why)
         if order.scope is Scope.ENTITY:

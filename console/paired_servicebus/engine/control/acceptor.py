@@ -1,11 +1,11 @@
-"""The way into a server of the engine: accepts connections, and bounds those that have not asked for anything yet.
+"""Accepts connections for a server of the engine, and limits those without a complete request.
 
-A connection is a stranger until its conversation calls `AcceptedConnection.known`. Strangers are few: beyond MAX_PENDING_CONNECTIONS the
-one that has waited longest is turned away, so that a client that speaks at once always gets in. Conversations set
-their own time limit, FIRST_REQUEST_TIMEOUT, for the first request.
+A connection is pending until its conversation calls `AcceptedConnection.known`. Beyond MAX_PENDING_CONNECTIONS the
+oldest pending one is rejected, so a client that sends its request immediately is always served. Conversations limit the
+time of the first request by FIRST_REQUEST_TIMEOUT.
 
-Rules: a process without free descriptors loses strangers first, and then waits; neither spins the loop nor fills the
-log. Each bound here is small beside the descriptors that a journal and a syphon need.
+Without free descriptors the acceptor rejects pending connections, then waits. It neither spins nor floods the log. The
+limits leave enough descriptors for a journal and a syphon.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ class AcceptedConnection:
     """One connection. `known` ends its time as a stranger."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, strangers: dict[AcceptedConnection, None]
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pending: dict[AcceptedConnection, None]
     ):
         self.reader = reader
         self.writer = writer
-        self._strangers = strangers
-        strangers[self] = None
+        self._pending = pending
+        pending[self] = None
 
     def known(self) -> None:
-        """Counts no longer as a stranger: a whole request has arrived, or the connection has ended."""
-        self._strangers.pop(self, None)
+        """Mark the connection as no longer pending: a whole request has arrived, or the connection has ended."""
+        self._pending.pop(self, None)
 
     def reject(self, refusal: bytes) -> None:
-        """Ends the connection without waiting for its peer."""
+        """End the connection without waiting for its peer."""
         self.known()
         self.writer.write(refusal)
         self.writer.transport.abort()
@@ -74,24 +74,24 @@ class ConnectionAcceptor:
         self._converse = converse
         self._limit = limit
         self._refusal = refusal
-        self._strangers: dict[AcceptedConnection, None] = {}
+        self._pending: dict[AcceptedConnection, None] = {}
         self._crew = TaskSupervisor()
         self._accepting: asyncio.Task[None] | None = None
-        self._complained_at: float | None = None
+        self._warned_at: float | None = None
 
     def open(self, listening: socket.socket) -> None:
-        """Accepts from now on; the door closes the socket."""
+        """Accept connections from now on; the acceptor closes the socket."""
         listening.setblocking(False)
         self._accepting = self._crew.start(self._accept(listening), name=f"accepting at {self._name}")
 
     async def stop_accepting(self) -> None:
-        """Closes the socket; conversations go on."""
+        """Close the socket; conversations continue."""
         if self._accepting is not None:
             self._accepting.cancel()
             await asyncio.gather(self._accepting, return_exceptions=True)
 
     async def close(self) -> None:
-        """Closes the socket and ends every conversation."""
+        """Close the socket and end every conversation."""
         await self._crew.close()
 
     async def _accept(self, listening: socket.socket) -> None:
@@ -102,21 +102,21 @@ class ConnectionAcceptor:
                 try:
                     connection, _ = await loop.sock_accept(listening)
                 except OSError as error:
-                    self._complain(f"cannot accept a connection: {error.strerror or error}")
-                    await asyncio.sleep(FREED_PAUSE if self._turn_oldest_away() else NO_DESCRIPTOR_PAUSE)
+                    self._warn(f"cannot accept a connection: {error.strerror or error}")
+                    await asyncio.sleep(FREED_PAUSE if self._reject_oldest() else NO_DESCRIPTOR_PAUSE)
                 else:
-                    self._crew.start(self._let_in(connection), name=f"serving {self._name}")
+                    self._crew.start(self._serve_connection(connection), name=f"serving {self._name}")
 
-    async def _let_in(self, connection: socket.socket) -> None:
+    async def _serve_connection(self, connection: socket.socket) -> None:
         try:
             reader, writer = await asyncio.open_connection(sock=connection, limit=self._limit)
         except OSError as error:
             connection.close()
             log.debug("%s: a connection broke off: %s", self._name, error)
             return
-        caller = AcceptedConnection(reader, writer, self._strangers)
-        if len(self._strangers) > MAX_PENDING_CONNECTIONS and self._turn_oldest_away():
-            self._complain(f"turns connections away: more than {MAX_PENDING_CONNECTIONS} have asked for nothing")
+        caller = AcceptedConnection(reader, writer, self._pending)
+        if len(self._pending) > MAX_PENDING_CONNECTIONS and self._reject_oldest():
+            self._warn(f"turns connections away: more than {MAX_PENDING_CONNECTIONS} have asked for nothing")
         try:
             await self._converse(caller)
         except (OSError, EOFError) as error:
@@ -125,14 +125,14 @@ class ConnectionAcceptor:
             caller.known()
             writer.transport.abort()
 
-    def _turn_oldest_away(self) -> bool:
-        oldest = next(iter(self._strangers), None)
+    def _reject_oldest(self) -> bool:
+        oldest = next(iter(self._pending), None)
         if oldest is not None:
             oldest.reject(self._refusal)
         return oldest is not None
 
-    def _complain(self, text: str) -> None:
+    def _warn(self, text: str) -> None:
         now = time.monotonic()
-        if self._complained_at is None or now - self._complained_at >= WARNING_INTERVAL:
-            self._complained_at = now
+        if self._warned_at is None or now - self._warned_at >= WARNING_INTERVAL:
+            self._warned_at = now
             log.warning("%s %s", self._name, text)

@@ -1,8 +1,8 @@
-"""A console's end of an engine's control socket.
+"""The console's end of an engine's control socket.
 
-One connection is one conversation: connect, iterate over `updates`, send commands meanwhile, close. It never
-reconnects by itself; whoever shows things keeps the `position` it reached and hands it to the next `connect`, and
-misses nothing that the engine still remembers.
+One connection is one conversation: connect, iterate over `updates`, send commands meanwhile, close. The client never
+reconnects. Its caller keeps the `position` and passes it to the next `connect`, which resumes from there while the
+engine still has the events.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Final
 from paired_servicebus.core.errors import CommandRefusedError, ControlError, EngineNotRunningError
 from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.core.model.snapshot import Snapshot
-from paired_servicebus.core.operator.action_table import BY_ID
+from paired_servicebus.core.operator.actions import BY_ID
 from paired_servicebus.engine.control import protocol
 from paired_servicebus.engine.control.mailbox import Mailbox
 from paired_servicebus.engine.control.peer_credentials import is_ours, name_of, peer_uid
@@ -44,7 +44,7 @@ from paired_servicebus.engine.journal import records
 CONNECT_TIMEOUT: Final = 5.0
 COMMAND_TIMEOUT: Final = 10.0
 SLOW_TIMEOUT: Final = 900.0
-"""Seconds for what moves or proves messages: it ends sooner by itself."""
+"""Seconds for commands that move or verify messages; they end sooner by themselves."""
 CLOSE_TIMEOUT: Final = 1.0
 CROWDED_PAUSE: Final = 0.05
 _BACKLOG_IS_FULL: Final = (errno.EAGAIN, errno.ENOTCONN)
@@ -55,12 +55,12 @@ Update = Snapshot | Record | Skipped | Goodbye
 
 
 def user_name() -> str:
-    """The user of this process, as the kernel has it: the environment may claim another."""
+    """Return the kernel's name for the user of this process; the environment may claim another."""
     return name_of(os.getuid())
 
 
 def sudo_user() -> str:
-    """The user who is said to have started this process by sudo; empty where the environment names none."""
+    """Return the user who started this process by sudo, as the environment claims; else empty."""
     return os.environ.get("SUDO_USER", "")
 
 
@@ -82,13 +82,15 @@ class ControlClient:
     async def connect(
         cls, socket: Path, *, after: Position | None = None, read_only: bool = False, watches: bool = True
     ) -> ControlClient:
-        """Talks to the engine behind `socket`, which then tells what happened after `after`; without it, the newest
-        events it remembers. `read_only`: to look only; the engine then refuses every order given here.
-        `watches`: to show somebody the depths of the backlog, which costs the secondary namespace readings.
+        """Connect to the engine behind `socket` and receive the events after `after`; None: the newest that it has.
+
+        Args:
+            read_only: the engine refuses every command of this connection.
+            watches: this client shows backlog depths, which costs readings of the secondary namespace.
 
         Raises:
-            EngineNotRunningError: nothing answers there.
-            ControlError: the engine is somebody else's, or of a version that this console doesn't understand.
+            EngineNotRunningError: no engine answers.
+            ControlError: the engine belongs to another user, or its version is incompatible.
         """
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
@@ -125,19 +127,19 @@ class ControlClient:
 
     @property
     def welcome(self) -> Welcome:
-        """What the engine said of itself."""
+        """The engine's description of itself."""
         assert self._welcome is not None, "connect() makes clients"
         return self._welcome
 
     @property
     def position(self) -> Position | None:
-        """The newest event received, to go on from after a reconnection."""
+        """The newest event received, for resuming after a reconnection."""
         return self._position
 
     async def updates(self) -> AsyncIterator[Update]:
-        """Snapshots and events as they come; ends when the engine goes or `close` is called. One iteration a client.
+        """Yield snapshots and events until the engine or `close` ends the connection. One iteration a client.
 
-        One who is slow to take them gets the newest snapshot, the newest events and the number of those between.
+        A slow caller gets the newest snapshot, the newest events and the number of missed events.
         """
         while (update := await self._mailbox.take()) is not None:
             yield update
@@ -153,16 +155,16 @@ class ControlClient:
         token: str = "",
         typed: str = "",
     ) -> CommandDone:
-        """Orders `verb` and returns what came of it.
+        """Send the command `verb` and return its outcome.
 
         Args:
-            verb: an id of paired_servicebus.core.operator.action_table.
-            targets, scope: what it is done to.
-            token, typed: of a dangerous one, what `arm` gave and what the person typed.
+            verb: an id of paired_servicebus.core.operator.actions.
+            targets, scope: its targets.
+            token, typed: for a dangerous command: the token of `arm`, and the operator's confirmation.
 
         Raises:
-            CommandRefusedError: the guard said no, or the act failed; the text is its sentence.
-            EngineNotRunningError: the engine went, or did not answer in time; whether it acted is not known.
+            CommandRefusedError: the guard refused, or the command failed; the text has the reason.
+            EngineNotRunningError: the engine went away or did not answer in time; the outcome is unknown.
         """
         order = Command(
             id=next(self._numbers),
@@ -177,11 +179,11 @@ class ControlClient:
         )
         slow = verb in BY_ID and BY_ID[verb].slow
         done = await self._ask(order, SLOW_TIMEOUT if slow else COMMAND_TIMEOUT)
-        assert isinstance(done, CommandDone), "a command is answered by what came of it"
+        assert isinstance(done, CommandDone), "a command is answered by CommandDone"
         return done
 
     async def arm(self, verb: str, *, targets: tuple[str, ...] = (), scope: str = "", by: str) -> Armed:
-        """Says that the dangerous `verb` is meant; it can be fired for some seconds then.
+        """Arm the dangerous command `verb` for some seconds.
 
         Raises:
             CommandRefusedError, EngineNotRunningError: as `command`.
@@ -190,13 +192,13 @@ class ControlClient:
             Arm(id=next(self._numbers), verb=verb, scope=scope, targets=targets, by=by, sudo_user=sudo_user()),
             COMMAND_TIMEOUT,
         )
-        assert isinstance(armed, Armed), "what is not armed was refused"
+        assert isinstance(armed, Armed), "an order is either armed or refused"
         return armed
 
     async def order(
         self, verb: str, *, targets: tuple[str, ...] = (), scope: str = "", by: str, why: str = "", typed: str = ""
     ) -> CommandDone:
-        """Arms `verb` if it is dangerous, and orders it: for a person who named the target beforehand, `typed`.
+        """Arm `verb` if it is dangerous, and send it; `typed` is the operator's confirmation.
 
         Raises:
             CommandRefusedError, EngineNotRunningError: as `command`.
@@ -207,7 +209,7 @@ class ControlClient:
         return await self.command(verb, targets=targets, scope=scope, by=by, why=why, token=token, typed=typed)
 
     async def _ask(self, order: Order, timeout: float) -> Answer:
-        """The engine's answer, unless that is a no."""
+        """Return the engine's answer unless it refuses."""
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._answers[order.id] = answer
         try:
@@ -229,12 +231,12 @@ class ControlClient:
         return told
 
     async def close(self) -> None:
-        """Leaves. The engine goes on."""
+        """Disconnect. The engine continues."""
         if self._listening is not None:
             self._listening.cancel()
             await asyncio.gather(self._listening, return_exceptions=True)
         self._writer.close()
-        with suppress(OSError, TimeoutError):  # the engine is gone or stalls: there is nothing left to say to it
+        with suppress(OSError, TimeoutError):  # the engine is gone or stalls
             async with asyncio.timeout(CLOSE_TIMEOUT):
                 await self._writer.wait_closed()
 
@@ -249,7 +251,7 @@ class ControlClient:
         if isinstance(answer, Goodbye):
             raise ControlError(f"the engine at {self._path} refused: {answer.reason}")
         if not isinstance(answer, Welcome):
-            raise EngineNotRunningError(f"what answers at {self._path} is no engine: it sent no welcome")
+            raise EngineNotRunningError(f"the peer at {self._path} is not an engine: it sent no welcome")
         if answer.version != protocol.VERSION:
             raise ControlError(
                 f"the engine at {self._path} speaks version {answer.version} of the control protocol and this "
@@ -301,7 +303,7 @@ class ControlClient:
             record = records.decode(line)
         except records.UnreadableLineError as error:
             raise protocol.ControlProtocolError(f"the engine sent an event that cannot be read ({error})") from error
-        if record is None:  # a kind of a newer engine: the reader is told that something is missing
+        if record is None:  # a kind of a newer engine: report a missing event
             self._mailbox.put_event(Skipped(1))
             return
         self._position = Position(boot=record.boot, seq=record.seq)

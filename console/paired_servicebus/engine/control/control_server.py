@@ -1,10 +1,10 @@
-"""The engine's end of its control socket: tells every console what happens, and takes orders.
+"""The engine's end of its control socket: publishes events and snapshots to consoles, and accepts commands.
 
-No console can hold the engine up. What it does not read waits in a bounded mailbox; one that talks nonsense, or stops
-talking half-way, is told so and dropped. Only processes of the engine's own user are heard: the socket has mode 0600
-and the kernel is asked who the peer is. With a group it has mode 0660, and whoever the kernel lets open it is heard.
+No console can block the engine. Unread updates wait in a bounded mailbox. A console that sends invalid or incomplete
+requests receives an error and is disconnected. The socket has mode 0600 and accepts only processes of the engine's own
+user, by the kernel's peer credentials. With a group it has mode 0660 and accepts every peer that the kernel admits.
 
-Not here: what an order means and whether it may be done (guard.py).
+Not here: the meaning and permission of a command (guard.py).
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ from paired_servicebus.engine.instance.task_supervisor import TaskSupervisor
 REMEMBERED_EVENTS: Final = 10_000
 """Events remembered for consoles that come back, and kept for one that reads slowly."""
 REPLAYED_EVENTS: Final = 2000
-"""Events that a console is sent which was never here before: what its timeline begins with."""
+"""Events sent to a console that connects for the first time."""
 MAX_CONSOLES: Final = 32
-"""Consoles that were welcomed; acceptor.py bounds the connections that are not that far."""
+"""Consoles with a completed handshake; acceptor.py limits the other connections."""
 HELLO_TIMEOUT: Final = FIRST_REQUEST_TIMEOUT
 NAME_TIMEOUT: Final = 2.0
 """Seconds for the name of a user, which a directory on the network may hold."""
@@ -65,7 +65,7 @@ ExecuteOrder = Callable[[Order, bool], Awaitable[Answer]]
 """Does an order, or arms it, and returns its answer; True: the console was opened to look only."""
 
 WatchersChanged = Callable[[int], object]
-"""Told how many consoles show somebody the depths, whenever that changes."""
+"""Called with the number of consoles that show depths, on each change."""
 
 log = logging.getLogger(__name__)
 
@@ -85,19 +85,19 @@ class _Console:
         self.viewer = False
         """Whether it was opened to look only."""
         self.watches = False
-        """Whether it shows somebody the depths."""
+        """Whether it shows depths."""
         self.user: str | None = None
-        """Its user by the kernel; None: the kernel cannot tell."""
+        """Its user by the kernel; None: the kernel has none."""
         self.orders: set[asyncio.Task[None]] = set()
         """Those not answered yet: a goodbye waits for them."""
         self.told = asyncio.Event()
         """Set when the mailbox was closed and all of it was written."""
 
     async def hear(self) -> protocol.FromClient:
-        """Its next line.
+        """Return its next line.
 
         Raises:
-            ControlProtocolError: it is no message, or there will be none; the text is for the console.
+            ControlProtocolError: an invalid message, or none will follow; the text is for the console.
         """
         try:
             line = await self.reader.readuntil(b"\n")
@@ -110,12 +110,12 @@ class _Console:
         return protocol.decode_from_client(line)
 
     async def say(self, line: bytes) -> None:
-        """Writes a line, and waits while the console is slow to read."""
+        """Write a line, and wait while the console is slow to read."""
         self.writer.write(line)
         await self.writer.drain()
 
     async def leave(self, reason: str) -> None:
-        """Says goodbye to a console that is dropped, if it still reads; then the connection ends."""
+        """Send a goodbye if the console still reads, then end the connection."""
         with suppress(OSError, TimeoutError):  # it went first, or stalls: the goodbye is a courtesy
             async with asyncio.timeout(GOODBYE_TIMEOUT):
                 await self.say(protocol.encode(Goodbye(reason)))
@@ -124,7 +124,7 @@ class _Console:
         self.writer.transport.abort()
 
     async def dismiss(self, reason: str) -> None:
-        """Ends the conversation in order: the answer under way, what is in the mailbox, the goodbye."""
+        """End the conversation cleanly: the current answer, the mailbox, the goodbye."""
         with suppress(OSError, TimeoutError):  # it went first, or stalls
             async with asyncio.timeout(GOODBYE_TIMEOUT):
                 while self.orders:
@@ -138,16 +138,16 @@ class _Console:
 
 
 class ControlServer:
-    """Serves consoles on a Unix socket while its context lasts. For the holder of the engine's lock: a socket that
-    lies at `path` is taken for a dead engine's and replaced.
+    """Serves consoles on a Unix socket while its context lasts. Only the holder of the engine's lock may use it: a
+    socket at `path` is treated as a dead engine's and replaced.
 
     Args:
-        path: where consoles look for the engine; its folder must be the owner's alone.
-        welcome: what the engine says of itself.
-        execute: see ExecuteOrder; one console may ask again before it was answered. An order is carried out even if the
-            console that gave it goes.
+        path: the socket's path; only the owner may have access to its folder.
+        welcome: the engine's description of itself.
+        execute: see ExecuteOrder; a console may send another command before the answer. A command is executed even if
+            its console disconnects.
         watched: see WatchersChanged.
-        group: the id of a group whose members are heard as well; None: the engine's own user alone.
+        group: the id of a group whose members may connect too; None: only the engine's own user.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class ControlServer:
         self._forgotten = 0
         self._forgotten_seq = 0
         self.snapshot: Snapshot | None = None
-        """The newest that was told."""
+        """The newest snapshot published."""
         self._encoded: tuple[Snapshot, bytes] | None = None
         self._door = ConnectionAcceptor(
             "the control socket",
@@ -186,10 +186,12 @@ class ControlServer:
         self.farewell = "the engine ended"
 
     async def __aenter__(self) -> Self:
-        """Raises:
-        OSError: the socket cannot be made.
+        """Open the socket.
+
+        Raises:
+            OSError: the socket cannot be made.
         """
-        self._owner = await _named(os.geteuid())
+        self._owner = await _user_name(os.geteuid())
         self._door.open(_listen(self._path, self._group))
         return self
 
@@ -207,7 +209,7 @@ class ControlServer:
         await self._crew.close()
 
     def publish_event(self, seq: int, record: bytes) -> None:
-        """Sends a record, in the form of paired_servicebus.engine.journal.records, to every console, now or when it comes back."""
+        """Send a record, in the form of engine.journal.records, to every console now or after its reconnection."""
         line = protocol.encode(EventSent(msgspec.Raw(record)))
         if len(self._history) >= REMEMBERED_EVENTS:
             self._forgotten_seq, _ = self._history.popleft()
@@ -217,11 +219,11 @@ class ControlServer:
             console.mailbox.put_event(line)
 
     def remember(self, before: Sequence[tuple[Record, bytes]]) -> None:
-        """From now on consoles that come are also told what earlier boots told: records, each with its line."""
+        """Also send the records of earlier boots, each with its line, to consoles that connect from now on."""
         self._before = tuple((record, protocol.encode(EventSent(msgspec.Raw(line)))) for record, line in before)
 
     def publish_snapshot(self, snapshot: Snapshot) -> None:
-        """Sends a snapshot to every console that reads; newer ones replace it where it is still unsent."""
+        """Send a snapshot to every console that reads; it replaces an unsent one."""
         self.snapshot = snapshot
         for console in self._consoles:
             console.mailbox.put_state(snapshot)
@@ -256,7 +258,7 @@ class ControlServer:
             )
         uid = peer_uid(console.writer.transport)
         if uid is not None:
-            console.user = self._owner if uid == os.geteuid() else await _named(uid)
+            console.user = self._owner if uid == os.geteuid() else await _user_name(uid)
         try:
             async with asyncio.timeout(HELLO_TIMEOUT):
                 hello = await console.hear()
@@ -274,7 +276,7 @@ class ControlServer:
         console.caller.known()
         console.viewer, console.watches = hello.read_only, hello.watches
         console.writer.write(protocol.encode(self._welcome))
-        if console.watches:  # before it is told how things stand: that depths are being read is part of it
+        if console.watches:  # before its first snapshot, which reports that depths are being read
             self._tell_watched(console)
         self._catch_up(console, hello)
         self._consoles.add(console)
@@ -283,12 +285,12 @@ class ControlServer:
         self._watched(sum(each.watches for each in (*self._consoles, *more)))
 
     def _catch_up(self, console: _Console, hello: Hello) -> None:
-        """Puts into the mailbox what the console has missed. No await from here to its registration: no gap."""
+        """Fill the mailbox with the missed events. No await from here to the registration, so there is no gap."""
         was_here = hello.boot == self._welcome.boot
         before = [] if was_here else self._missed_before(hello)
         missed = [line for seq, line in self._history if not was_here or seq > hello.seq]
         forgotten = self._forgotten
-        if was_here:  # receipts have numbers too but are not told: this may count too many
+        if was_here:  # receipts have numbers too but are not sent: this may count too many
             forgotten = max(0, min(forgotten, self._forgotten_seq - hello.seq))
         elif not hello.boot:
             before, missed, forgotten = [], [*before, *missed][-REPLAYED_EVENTS:], 0
@@ -302,7 +304,7 @@ class ControlServer:
             console.mailbox.put_state(self.snapshot)
 
     def _missed_before(self, hello: Hello) -> list[bytes]:
-        """What earlier boots told after the place that the console has reached; all that is known where it has none."""
+        """Return earlier boots' events after the console's position; all of them if it has none."""
         places = enumerate(record for record, _ in self._before)
         seen = [place for place, record in places if record.boot == hello.boot and record.seq <= hello.seq]
         return [line for _, line in self._before[seen[-1] + 1 if seen else 0 :]]
@@ -320,11 +322,11 @@ class ControlServer:
             log.debug("a console does not read any more: %s", error)
             console.writer.transport.abort()
         except Exception:
-            console.writer.transport.abort()  # nothing more will be told: better it knows
+            console.writer.transport.abort()  # no update will follow
             raise
 
     def _as_line(self, snapshot: Snapshot) -> bytes:
-        """Encoded once for all consoles that are told the same."""
+        """Encode an update once for all consoles."""
         if self._encoded is None or self._encoded[0] is not snapshot:
             self._encoded = (snapshot, protocol.encode(SnapshotSent(snapshot)))
         return self._encoded[1]
@@ -343,12 +345,12 @@ class ControlServer:
     async def _answer(self, console: _Console, order: Order) -> None:
         by = audit_name(console.user, claimed=order.by, sudo_user=order.sudo_user)
         answer = await self._execute(msgspec.structs.replace(order, by=by), console.viewer)
-        with suppress(OSError):  # it went meanwhile: the timeline has what came of the order
+        with suppress(OSError):  # it went meanwhile: the timeline has the outcome
             await console.say(protocol.encode(answer))
 
 
-async def _named(uid: int) -> str:
-    """The user's name; its number where a directory on the network does not answer in time."""
+async def _user_name(uid: int) -> str:
+    """Return the user's name; its number if a network directory does not answer in time."""
     try:
         async with asyncio.timeout(NAME_TIMEOUT):
             return await asyncio.to_thread(name_of, uid)
@@ -357,7 +359,7 @@ async def _named(uid: int) -> str:
 
 
 def _listen(path: Path, group: int | None = None) -> socket.socket:
-    """A socket that has its mode before anyone can see it under its name: 0600, or 0660 where a group is let in."""
+    """Make a socket with its mode before its name becomes visible: 0600, or 0660 with a group."""
     unready = path.with_name(path.name + "~")
     unready.unlink(missing_ok=True)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -1,8 +1,7 @@
-"""The engines of this user on this machine: found by the locks they hold, looked at through their sockets. And those of
-services that let this user in, found by their sockets alone (group_access.py).
+"""Discovery of the engines on this machine: this user's by their locks, those of services by their sockets
+(group_access.py).
 
-An engine that was killed is found too, by what it left behind: nobody should have to remember that there was one. One
-that ended in order is not. Nothing here contacts a namespace.
+Discovery finds killed engines too, but not those that ended cleanly. It contacts no namespace.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from paired_servicebus.engine.instance.engine_paths import EnginePaths, all_engi
 from paired_servicebus.engine.instance.lock import LockHolder, crashed_holder, held, running
 
 QUERY_TIMEOUT: Final = 5.0
-"""Seconds that an engine has to say how it stands."""
+"""Seconds that an engine has to report its status."""
 DEPTHS_TIMEOUT: Final = 3.0
 """Of those, seconds that its reading of the depths is waited for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStatus:
-    """How one engine stands: its snapshot, or why there is none."""
+    """The status of one engine: its snapshot, or the reason why there is none."""
 
     pairing: str
     snapshot: Snapshot | None = None
@@ -37,7 +36,7 @@ class EngineStatus:
 
 
 def local_engines() -> tuple[EnginePaths, ...]:
-    """Where the engines are that run here, and those that were killed; by name, then those of services."""
+    """Return the engines that run here or were killed, by name, then those of services."""
     own = tuple(places for places in all_engine_paths() if held(places.lock) or crashed_holder(places.lock))
     known = {places.socket for places in own}
     found = (socket for socket in group_access.sockets() if socket not in known)
@@ -45,12 +44,12 @@ def local_engines() -> tuple[EnginePaths, ...]:
 
 
 def explain_closed_services() -> str:
-    """Say which services' engines this user may not ask, and which group lets them in; empty where there are none."""
+    """Name the services' engines that this user may not query, and the group that may; empty if there are none."""
     return group_access.explain_closed()
 
 
 def find_socket(places: EnginePaths) -> Path | None:
-    """Where the running engine listens; None: none runs. Where its lock does not say, it is looked for as usual."""
+    """Return the running engine's socket; None: none runs. A lock without an address implies the usual path."""
     if places.is_service:
         return places.socket
     holder = running(places.lock)
@@ -60,13 +59,13 @@ def find_socket(places: EnginePaths) -> Path | None:
 
 
 async def query_engines(engines: Iterable[EnginePaths], *, watches: bool = False) -> tuple[EngineStatus, ...]:
-    """How they stand, asked at the same time. `watches`: somebody is shown the depths, so they are read now. Never
-    raises for an engine's sake."""
+    """Return the status of engines, queried concurrently. `watches`: read depths now. Never raises for one engine's
+    failure."""
     return tuple(await asyncio.gather(*(query_engine(places, watches=watches) for places in engines)))
 
 
 async def query_engine(places: EnginePaths, *, watches: bool = False) -> EngineStatus:
-    """How the engine there stands."""
+    """Return the status of one engine."""
     socket = find_socket(places)
     if socket is None:
         return EngineStatus(pairing=places.name, trouble=_absent(crashed_holder(places.lock)))
@@ -79,16 +78,18 @@ async def query_engine(places: EnginePaths, *, watches: bool = False) -> EngineS
 def _absent(last: LockHolder | None) -> str:
     if last is None:
         return "no engine runs here: start one with paired up"
-    return f"the engine (pid {last.pid}) did not end in order; its log is {last.log}: start another with paired up"
+    return f"the engine (pid {last.pid}) did not end cleanly; its log is {last.log}: start another with paired up"
 
 
 async def first_snapshot(socket: Path, *, watches: bool = False) -> Snapshot:
-    """How the engine behind a socket stands now. `watches`: with depths of now, or none if reading them takes DEPTHS_TIMEOUT
-    seconds.
+    """Return the current snapshot of the engine behind a socket.
+
+    Args:
+        watches: include current depths, or none if reading them takes DEPTHS_TIMEOUT seconds.
 
     Raises:
-        EngineNotRunningError: nothing answers there, or it does not say within QUERY_TIMEOUT seconds.
-        ControlError: what answers is somebody else's, or of a version that this program doesn't understand.
+        EngineNotRunningError: no engine answers within QUERY_TIMEOUT seconds.
+        ControlError: the engine belongs to another user, or its version is incompatible.
     """
     try:
         async with asyncio.timeout(QUERY_TIMEOUT):
@@ -99,17 +100,17 @@ async def first_snapshot(socket: Path, *, watches: bool = False) -> Snapshot:
                 await client.close()
     except TimeoutError as error:
         raise EngineNotRunningError(
-            f"the engine at {socket} did not say within {QUERY_TIMEOUT:g} s how it stands; its log says why"
+            f"the engine at {socket} did not report its status within {QUERY_TIMEOUT:g} s; its log has the reason"
         ) from error
     if found is None:
-        raise EngineNotRunningError(f"the engine at {socket} ended before it said how it stands")
+        raise EngineNotRunningError(f"the engine at {socket} ended before it reported its status")
     return found
 
 
 async def wait_for_depths(client: ControlClient) -> Snapshot | None:
-    """The first snapshot in which the depths are not just being read; after DEPTHS_TIMEOUT seconds the newest.
+    """Return the first snapshot whose depths are complete; after DEPTHS_TIMEOUT seconds the newest.
 
-    None: the engine ended before it said how it stands.
+    None: the engine ended before its first snapshot.
     """
     found: Snapshot | None = None
     end = asyncio.get_running_loop().time() + DEPTHS_TIMEOUT

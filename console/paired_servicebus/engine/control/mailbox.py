@@ -1,9 +1,9 @@
-"""A bounded buffer between one who tells and one who may be slow to listen.
+"""A bounded buffer between a publisher and a possibly slow subscriber.
 
-Of states only the newest is worth anything: it replaces an untaken one. Of events the newest `capacity` are kept; the
-older ones are counted, and the listener is told how many before it gets the next. Telling never waits, so a listener
-that stalls costs a bounded amount of memory and no time. The state is taken before the events that led to it: a slow
-listener has the truth first.
+Only the newest state is kept; it replaces an untaken one. The newest `capacity` events are kept; older ones are
+counted, and the subscriber receives the count before the next event. Publishing never waits, so a stalled subscriber
+costs bounded memory and no time. The state precedes the events that led to it, so a slow subscriber sees the current
+state first.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class Mailbox(Generic[State, Event]):
         self._filled = asyncio.Event()
 
     def put_state(self, state: State) -> None:
-        """The newest state; an untaken one is forgotten."""
+        """Put the newest state; an untaken one is dropped."""
         self._state = state
         self._filled.set()
 
     def put_event(self, event: Event | Skipped) -> None:
-        """One more event, or a number of missing ones; the oldest gives way when there is no room."""
+        """Put an event, or a number of missing ones; the oldest gives way if there is no room."""
         if len(self._events) >= self._capacity:
             oldest = self._events.popleft()
             self._skipped += oldest.count if isinstance(oldest, Skipped) else 1
@@ -43,12 +43,12 @@ class Mailbox(Generic[State, Event]):
         self._filled.set()
 
     def close(self) -> None:
-        """Nothing more will be put in; what is there can still be taken."""
+        """Accept no more items; buffered ones can still be taken."""
         self._closed = True
         self._filled.set()
 
     async def take(self) -> State | Event | Skipped | None:
-        """The next thing, waiting for one if there is none; None when closed and empty."""
+        """Return the next item, waiting if there is none; None when closed and empty."""
         while True:
             item = self._next()
             if item is not None or self._closed:

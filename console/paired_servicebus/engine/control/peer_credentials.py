@@ -1,4 +1,4 @@
-"""Who is at the other end of a Unix socket: the kernel says, not the peer. And how the audit names that user."""
+"""The kernel's credentials of a Unix socket's peer, and the name of that user in the audit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LONGEST_CLAIM: Final = 64
 
 
 def peer_uid(transport: asyncio.BaseTransport) -> int | None:
-    """The peer's user; None where the kernel cannot tell.
+    """Return the peer's user; None if the kernel has none.
 
     Raises:
         OSError: the connection is closed.
@@ -36,8 +36,8 @@ def peer_uid(transport: asyncio.BaseTransport) -> int | None:
 
 
 def is_ours(transport: asyncio.BaseTransport) -> bool:
-    """Whether the peer runs as this process's user. True where the kernel cannot tell: there the socket's mode 0600,
-    in a folder of ours, is the lock."""
+    """Return whether the peer runs as this process's user. True if the kernel has no credentials: the socket's mode
+    0600 in our own folder then protects it."""
     if transport.get_extra_info("socket") is None:
         return False
     uid = peer_uid(transport)
@@ -45,7 +45,7 @@ def is_ours(transport: asyncio.BaseTransport) -> bool:
 
 
 def name_of(uid: int) -> str:
-    """The user's name; the number where it has none, as in a container that runs under any."""
+    """Return the user's name; the number if it has none, as in some containers."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -53,10 +53,10 @@ def name_of(uid: int) -> str:
 
 
 def audit_name(user: str | None, *, claimed: str, sudo_user: str) -> str:
-    """The name for the audit: the peer's `user` by the kernel, and beside it what the peer claims, marked as that.
+    """Return the name for the audit: the kernel's name of the peer's `user`, and the peer's own claims, marked as such.
 
     Args:
-        user: None where the kernel cannot tell; only then `claimed` counts, the peer's name for itself.
+        user: None if the kernel has no credentials; only then `claimed` counts, the peer's own name.
         sudo_user: the peer's SUDO_USER; empty if it has none.
     """
     names = [user] if user is not None else [f"{_cleaned(claimed)} (as claimed)"] if claimed.strip() else []

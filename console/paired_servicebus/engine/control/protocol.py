@@ -1,13 +1,12 @@
-"""What is said on an engine's control socket: one JSON object a line, told apart by "t".
+"""The protocol of an engine's control socket: one JSON object a line; "t" is its type.
 
-A client opens with Hello and the place it had reached; the engine answers Welcome, what the client missed, and from
-then on sends events as they happen and snapshots about once a second. Commands go the other way and each is answered
-by one CommandDone with its number; answers need not come in the order of the commands. What is dangerous is armed
-before: an Arm is answered by Armed, whose token goes with the command, or by a CommandDone that says why not. Goodbye
-is the engine's last line, with the reason.
+A client opens with Hello and its position. The engine answers Welcome, sends the missed events, and then events as they
+happen and snapshots about once a second. The client sends commands; each is answered by one CommandDone with its
+number, in any sequence. A dangerous command is armed first: an Arm is answered by Armed, whose token goes with the
+command, or by a CommandDone with the refusal. Goodbye is the engine's last line, with the reason.
 
-Rules: fields are added, never renamed; a change that an older peer would misunderstand raises VERSION. What a peer
-sends is data to be checked: decoding raises ControlProtocolError, and only that.
+Fields are added, never renamed; an incompatible change raises VERSION. Peers' data is untrusted: decoding raises only
+ControlProtocolError.
 """
 
 from __future__ import annotations
@@ -37,15 +36,15 @@ class Position:
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="hello"):
-    """A client's first line. Without a boot it is sent the newest events; with one, what came after seq."""
+    """A client's first line. Without a boot it receives the newest events; with one, those after seq."""
 
     version: int = VERSION
     boot: str = ""
     seq: int = 0
     read_only: bool = False
-    """Whether this client only looks: the engine's guard then refuses whatever it orders."""
+    """Whether the engine's guard refuses every command of this client."""
     watches: bool = True
-    """Whether it shows somebody the depths: the engine reads them for as long as it is connected."""
+    """Whether the client shows depths; the engine reads them while it is connected."""
 
 
 class Arm(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="arm"):
@@ -63,12 +62,13 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="arm"):
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="command"):
-    """An operator's order. `id` is the client's own and comes back in the answer.
+    """An operator's command. `id` is the client's number for it and comes back in the answer.
 
-    verb: an id of paired_servicebus.core.operator.action_table. scope: what the targets are, a value of Scope; empty: the verb's first one.
-    by: the client's own name for itself; the engine replaces it by its peer's user as the kernel has it.
-    sudo_user: the client's SUDO_USER, a claim that the audit marks as one.
-    token, typed: of a dangerous one, what Armed gave and what the person typed.
+    verb: an id of paired_servicebus.core.operator.actions.
+    scope: the kind of the targets, a value of Scope; empty: the verb's first one.
+    by: the client's own name for itself; the engine replaces it by the kernel's name of its peer.
+    sudo_user: the client's SUDO_USER, which the audit marks as a claim.
+    token, typed: for a dangerous command: Armed's token, and the operator's confirmation.
     """
 
     id: int
@@ -83,7 +83,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="com
 
 
 class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="welcome"):
-    """Who answers: an engine is one pairing in one process, a boot one life of it."""
+    """The engine's identity: an engine is one pairing in one process, a boot is one life of it."""
 
     engine: str
     boot: str
@@ -95,7 +95,7 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="wel
 
 
 class SnapshotSent(msgspec.Struct, frozen=True, tag_field="t", tag="snapshot"):
-    """How the engine stands; an unsent one is replaced by a newer one."""
+    """The engine's status; a newer one replaces an unsent one."""
 
     snapshot: Snapshot
 
@@ -107,7 +107,7 @@ class EventSent(msgspec.Struct, frozen=True, tag_field="t", tag="event"):
 
 
 class Skipped(msgspec.Struct, frozen=True, tag_field="t", tag="skipped"):
-    """So many events are missing here: the client did not read, or was away for longer than the history lasts."""
+    """The number of events missing here: the client was slow, or away for longer than the history lasts."""
 
     count: int
 
@@ -124,7 +124,7 @@ class Armed(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="armed
 
 
 class CommandDone(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="done"):
-    """What came of a command: `ok` False if it was refused or failed. `text` is a sentence for a person."""
+    """The outcome of a command: `ok` False if it was refused or failed. `text` is a sentence for the operator."""
 
     id: int
     ok: bool
@@ -132,7 +132,7 @@ class CommandDone(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag=
 
 
 class Goodbye(msgspec.Struct, frozen=True, tag_field="t", tag="goodbye"):
-    """The engine says nothing more on this connection."""
+    """The engine's last line on this connection."""
 
     reason: str
 
@@ -148,19 +148,19 @@ _FROM_ENGINE: Final[msgspec.json.Decoder[FromEngine]] = msgspec.json.Decoder(Fro
 
 
 class ControlProtocolError(ControlError):
-    """A peer said something that is not of this protocol."""
+    """A peer sent an invalid message."""
 
 
 def encode(message: FromClient | FromEngine) -> bytes:
-    """The message as one line, its newline included."""
+    """Return the message as one line, its newline included."""
     return _ENCODER.encode(message) + b"\n"
 
 
 def decode_from_client(line: bytes) -> FromClient:
-    """A client's line.
+    """Decode a client's line.
 
     Raises:
-        ControlProtocolError: saying what is wrong with it.
+        ControlProtocolError: with the reason.
     """
     try:
         return read_json(_FROM_CLIENT, line)
@@ -169,10 +169,10 @@ def decode_from_client(line: bytes) -> FromClient:
 
 
 def decode_from_engine(line: bytes) -> FromEngine:
-    """An engine's line.
+    """Decode an engine's line.
 
     Raises:
-        ControlProtocolError: saying what is wrong with it.
+        ControlProtocolError: with the reason.
     """
     try:
         return read_json(_FROM_ENGINE, line)

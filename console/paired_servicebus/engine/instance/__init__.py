@@ -1,1 +1,1 @@
-"""What one engine owns on this machine: its name, files, lock, log, socket permissions and background tasks."""
+"""The resources of one engine on this machine: name, files, lock, log, socket permissions and background tasks."""

@@ -1,11 +1,11 @@
-"""Where an engine's files are, from its pairing's name alone: console and engine find the same ones.
+"""The paths of an engine's files, derived only from its pairing's name, so console and engine use the same ones.
 
     state folder    $XDG_STATE_HOME or ~/.local/state, then paired/NAME: the lock, the journal, its tables, the logs
-    socket          $XDG_RUNTIME_DIR/paired/NAME.sock; without that, or where another user could change that folder,
+    socket          $XDG_RUNTIME_DIR/paired/NAME.sock; without that, or if another user could change that folder,
                     control.sock in the state folder
 
-The socket's path is also in the lock file, since a console may have been started with another environment. All folders
-are the owner's alone.
+The lock file also has the socket's path, because a console may run in another environment. Only the owner has access to
+the folders.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.ownership import foreign_access
 
 MAX_SOCKET_PATH_BYTES: Final = 106
-"""Bytes: what a Unix socket's address holds, less its end mark and the character that a new socket has more."""
+"""Bytes of a Unix socket's address, less its end mark and one character for the temporary name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class EnginePaths:
     state: Path
     socket: Path
     is_service: bool = False
-    """Whether it is a service's engine, of which this user may reach the socket alone."""
+    """Whether it is a service's engine, of which this user may reach only the socket."""
 
     @property
     def name(self) -> str:
@@ -46,34 +46,34 @@ class EnginePaths:
 
     @property
     def tables(self) -> Path:
-        """The folder of the tables that the pipeline makes from the journal."""
+        """The folder of the pipeline's tables."""
         return self.state / "tables"
 
     @property
     def logs(self) -> Path:
-        """A file for each start of the engine."""
+        """The folder with one log file for each start of the engine."""
         return self.state / "logs"
 
     @property
     def lock(self) -> Path:
-        """Held by the running engine; says who it is."""
+        """The lock file, which also describes the running engine."""
         return self.state / "lock"
 
     @property
     def reached(self) -> Path:
-        """Names the primary that an engine here has reached at least once."""
+        """The file that names the primary once an engine here has reached it."""
         return self.state / "reached"
 
     @property
     def named(self) -> Path:
-        """What the primary told that it is called, under the host that told it."""
+        """The file with the primary's name and the host that reported it."""
         return self.state / "named"
 
     def prepare(self) -> None:
-        """Makes the folders.
+        """Make the folders.
 
         Raises:
-            ConfigurationError: one cannot be made, or is somebody else's; it is named.
+            ConfigurationError: a folder cannot be made or belongs to another user.
         """
         for folder in (self.state, self.logs, self.socket.parent):
             try:
@@ -86,17 +86,17 @@ class EnginePaths:
 
 
 def engine_paths(name: str) -> EnginePaths:
-    """The places of the pairing called `name`.
+    """Return the paths of the pairing called `name`.
 
     Raises:
-        ConfigurationError: no place for the socket has a path that is short enough.
+        ConfigurationError: every possible path of the socket is too long.
     """
     state = _states() / name
     return EnginePaths(state=state, socket=_socket(state, name))
 
 
 def all_engine_paths() -> tuple[EnginePaths, ...]:
-    """The places of every pairing that ever had an engine here, under the present environment; by name."""
+    """Return the paths of every pairing that ever had an engine here, under the present environment, by name."""
     return tuple(engine_paths(lock.parent.name) for lock in sorted(_states().glob("*/lock")))
 
 
@@ -105,7 +105,7 @@ def _states() -> Path:
 
 
 def _folder(variable: str, otherwise: Path) -> Path:
-    """The XDG rules: a relative path counts as not set."""
+    """Read an XDG variable; a relative path counts as not set."""
     given = Path(os.environ.get(variable, ""))
     return given if given.is_absolute() else otherwise
 

@@ -1,10 +1,10 @@
-"""Engines of services on this machine: the group that one lets in, and where that group's members find it.
+"""Access of a group to services' engines on this machine.
 
-An engine with `control_group` opens its control socket to that group, and the folder of the socket. Lock, journal and
-every other file stay the service's user's: a member of the group has the control protocol's reach and nothing more.
+An engine with `control_group` opens its control socket and the socket's folder to that group. Lock, journal and all
+other files stay private, so a member of the group has only the control protocol.
 
-Members look into FOLDER, which root makes for the service's user (a unit's RuntimeDirectory). Folder and sockets are
-used only if nobody but root and that user could have put them there.
+Members search FOLDER, which root makes for the service's user (a unit's RuntimeDirectory). They use folder and sockets
+only if no user other than root and that user could have made them.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _OF_GROUP: Final = 0o070
 
 
 def open_to_group(name: str, places: EnginePaths) -> int:
-    """Let members of a group get as far as the engine's socket; the group's id.
+    """Give members of a group access to the engine's socket; return the group's id.
 
     Raises:
-        ConfigurationError: there is no such group, or the folder cannot be opened to it alone.
+        ConfigurationError: there is no such group, or the folder cannot be opened only to it.
     """
     said = f"control_group = {name!r}"
     try:
@@ -58,7 +58,7 @@ def open_to_group(name: str, places: EnginePaths) -> int:
         folder.chmod(FOLDER_MODE)
     except OSError as error:
         raise ConfigurationError(
-            f"{said}: {folder} cannot be given to that group ({error.strerror}); put the engine's user into it, or say "
+            f"{said}: {folder} cannot be given to that group ({error.strerror}); put the engine's user into it, or set "
             f"Group={name} in the unit"
         ) from error
     return group
@@ -68,18 +68,18 @@ def open_to_group(name: str, places: EnginePaths) -> int:
 
 
 def sockets() -> tuple[Path, ...]:
-    """The control sockets of services that this user may open, by name."""
+    """Return the control sockets of services that this user may open, by name."""
     return tuple(path for path in _trusted_sockets() if os.access(path, os.W_OK))
 
 
 def trusted_users(path: Path) -> frozenset[int]:
-    """The users whose engine may answer at `path`, besides this one: a service's and root; none at other places."""
+    """Return the other users whose engine may answer at `path`: root and a service's user; none at other paths."""
     owner = _owner() if path.parent == FOLDER else None
     return frozenset({owner, 0}) if owner is not None and _is_socket_of(path, owner) else frozenset()
 
 
 def explain_closed() -> str:
-    """Say which services' engines this user may not ask, and who lets them in; empty where there are none."""
+    """Name the services' engines that this user may not query, and how to get access; empty if there are none."""
     if _owner() is None:
         return ""
     if not os.access(FOLDER, os.R_OK | os.X_OK):
@@ -89,7 +89,7 @@ def explain_closed() -> str:
 
 
 def explain_access(path: Path) -> str:
-    """Say why this user may not open a socket or its folder, and which group would let them in."""
+    """Return the reason why this user may not open a socket or its folder, and the group that may."""
     for part in (*reversed(path.parents), path):
         is_folder = part.is_dir()
         if os.access(part, (os.R_OK if part == path else 0) | os.X_OK if is_folder else os.W_OK):
@@ -98,7 +98,7 @@ def explain_access(path: Path) -> str:
         if found.st_mode & (stat.S_IXGRP if is_folder else stat.S_IWGRP):
             name = _group(found.st_gid)
             return f"{part} is open to the group {name}: have root add you to it (usermod -aG {name}), and log in again"
-        who = f"{part} is open to the user {_user(found.st_uid)} alone"
+        who = f"{part} is open only to the user {_user(found.st_uid)}"
         return f"{who}: control_group in the pairing.toml of that engine lets a group in"
     return f"{path} cannot be opened"
 
@@ -114,11 +114,11 @@ def _trusted_sockets() -> tuple[Path, ...]:
 
 
 def _owner() -> int | None:
-    """The user that FOLDER was made for; None: it is not there, or somebody else could change what lies in it."""
+    """Return the owner of FOLDER; None: it does not exist, or another user could change its contents."""
     try:
         if foreign_access(FOLDER.parent):
             return None
-        found = _look(FOLDER)
+        found = _lstat(FOLDER)
     except OSError:
         return None
     return found.st_uid if stat.S_ISDIR(found.st_mode) and not found.st_mode & _OF_OTHERS else None
@@ -126,14 +126,14 @@ def _owner() -> int | None:
 
 def _is_socket_of(path: Path, owner: int) -> bool:
     try:
-        found = _look(path)
+        found = _lstat(path)
     except OSError:
         return False
     return stat.S_ISSOCK(found.st_mode) and found.st_uid in (0, owner)
 
 
-def _look(path: Path) -> os.stat_result:
-    """At the file itself: a link is no folder and no socket."""
+def _lstat(path: Path) -> os.stat_result:
+    """Return the status of the file itself: a link is neither folder nor socket."""
     return path.lstat()
 
 

@@ -1,4 +1,4 @@
-"""Who an engine is: one pairing in one process, and one life of it."""
+"""An engine's identity: one pairing in one process, and one boot of it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9._@-]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineIdentity:
-    """`engine` stays the same when the engine is started anew, `boot` does not. Both are safe as file names."""
+    """`engine` is the same after a restart, `boot` is not. Both are safe as file names."""
 
     engine: str
     boot: str
@@ -26,7 +26,7 @@ class EngineIdentity:
     require_reason: bool = False
     """Whether an operator's act needs a reason."""
     own_process: bool = True
-    """Whether the process is the engine's alone, and not an application's."""
+    """Whether the process belongs to the engine and not to an application."""
 
     @classmethod
     def of(
@@ -38,7 +38,7 @@ class EngineIdentity:
         require_reason: bool = False,
         own_process: bool = True,
     ) -> Self:
-        """A new boot of this host's engine for `pairing`."""
+        """Return the identity of a new boot of this host's engine for `pairing`."""
         return cls(
             engine=_NOT_IN_NAMES.sub("-", f"{pairing}@{socket.gethostname()}"),
             boot=uuid.uuid4().hex[:12],
@@ -51,7 +51,7 @@ class EngineIdentity:
 
 
 def program_version() -> str:
-    """The installed release; "source" when the program runs from its source tree."""
+    """Return the installed release; "source" if the program runs from its source tree."""
     try:
         return version(DISTRIBUTION)
     except PackageNotFoundError:

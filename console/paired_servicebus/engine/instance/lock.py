@@ -1,7 +1,7 @@
-"""One engine a pairing: the lock that the running one holds, and what it says of itself there.
+"""The lock that permits one engine a pairing, and the running engine's description in it.
 
-The lock is the kernel's (flock) and goes with the process, however that ends. An engine that ends in order takes its
-text with it; text that nobody holds the lock for is of one that was killed.
+The lock is the kernel's (flock) and ends with the process. An engine that ends cleanly clears its text; text without a
+lock was left by a killed engine.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import msgspec
 from paired_servicebus.core.errors import EngineRunningError, UnreadableError
 from paired_servicebus.foreign_json import read_json
 
-_MOST_BYTES: Final = 4096
-_TRIES: Final = 4
-_PAUSE: Final = 0.05
+_MAX_BYTES: Final = 4096
+_MAX_ATTEMPTS: Final = 4
+_RETRY_SECONDS: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,10 +36,10 @@ _HOLDER: Final = msgspec.json.Decoder(LockHolder)
 
 
 def acquire(path: Path, holder: LockHolder) -> int:
-    """Becomes the one engine, until the process ends; or until the descriptor that is returned is closed.
+    """Acquire the lock until the process ends or the returned descriptor is closed.
 
     Raises:
-        EngineRunningError: another one runs; its pid is named.
+        EngineRunningError: another engine runs; the text has its pid.
         OSError: the file cannot be made.
     """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -59,39 +59,39 @@ def acquire(path: Path, holder: LockHolder) -> int:
 
 
 def _lock(fd: int) -> None:
-    """Tries a few times: one who only looks (`running`) holds the lock for an instant."""
-    for _ in range(_TRIES - 1):
+    """Lock, with some retries: `running` holds the lock for an instant."""
+    for _ in range(_MAX_ATTEMPTS - 1):
         try:
             return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            time.sleep(_PAUSE)
+            time.sleep(_RETRY_SECONDS)
     return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def mark_clean_exit(fd: int) -> None:
-    """Ends in order: nobody will be missed. `fd` is what `acquire` returned; the lock is held until it is closed."""
+    """Clear the text for a clean exit. `fd` is the result of `acquire`; closing it releases the lock."""
     os.ftruncate(fd, 0)
 
 
 def running(path: Path) -> LockHolder | None:
-    """The engine that holds the lock; None if none does."""
-    holder, held = _look(path)
+    """Return the engine that holds the lock; None if none does."""
+    holder, held = _inspect(path)
     return holder if held else None
 
 
 def held(path: Path) -> bool:
-    """Whether an engine holds the lock, whatever its text has become."""
-    return _look(path)[1]
+    """Return whether an engine holds the lock, even if its text is unreadable."""
+    return _inspect(path)[1]
 
 
 def crashed_holder(path: Path) -> LockHolder | None:
-    """The last engine, if it ended without leaving, and none runs now."""
-    holder, held = _look(path)
+    """Return the last engine if it was killed and none runs now."""
+    holder, held = _inspect(path)
     return None if held else holder
 
 
-def _look(path: Path) -> tuple[LockHolder | None, bool]:
-    """What stands in the file, and whether somebody holds the lock."""
+def _inspect(path: Path) -> tuple[LockHolder | None, bool]:
+    """Return the file's content, and whether the lock is held."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -108,6 +108,6 @@ def _look(path: Path) -> tuple[LockHolder | None, bool]:
 
 def _read(fd: int) -> LockHolder | None:
     try:
-        return read_json(_HOLDER, os.pread(fd, _MOST_BYTES, 0))
-    except UnreadableError:  # it was taken this instant, and nothing stands there yet; or the disk has changed it
+        return read_json(_HOLDER, os.pread(fd, _MAX_BYTES, 0))
+    except UnreadableError:  # just acquired and still empty, or changed on disk
         return None

@@ -1,8 +1,8 @@
-"""An engine's log: a file for each start, of bounded size, other people's libraries from WARNING on, never a secret.
+"""An engine's log: one file of limited size a start; libraries log from WARNING on; secrets are masked.
 
-All files of a pairing's engines together stay below 10 MB: a log goes on in a new file when it is long, one older part
-is kept, and a start removes the logs of earlier starts beyond MAX_KEPT_BYTES. A line that repeats within a minute is
-counted instead of written.
+All log files of a pairing stay below 10 MB. A long log continues in a new file, one older part is kept, and a start
+removes the logs of earlier starts beyond MAX_KEPT_BYTES. A line that repeats within a minute is counted instead of
+written.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ class MaskingFormatter(logging.Formatter):
     converter = staticmethod(time.gmtime)
 
     def format(self, record: logging.LogRecord) -> str:
-        """The masked line."""
+        """Return the masked line."""
         return masked(indent_lines(super().format(record)))
 
 
 class RepeatFilter(logging.Filter):
-    """Lets a line pass once in FOLD_SECONDS; the next one that passes says how many were left out."""
+    """Passes a line once in FOLD_SECONDS; the next one that passes has the number of dropped ones."""
 
     def __init__(self) -> None:
         super().__init__()
         self._seen: dict[tuple[object, ...], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether it is written."""
+        """Return whether the line is written."""
         kind = record.exc_info[0] if record.exc_info else None
         key = (record.name, record.levelno, str(record.msg), str(record.args), kind)
         since, left_out = self._seen.get(key, (None, 0))
@@ -70,19 +70,20 @@ class RepeatFilter(logging.Filter):
 
 
 class LogFile(RotatingFileHandler):
-    """The log's file, for its owner alone. The process's standard output and error go on into each new file with it."""
+    """The log's file, readable only by its owner. Standard output and error of the process follow it into each new
+    file."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, maxBytes=MAX_FILE_BYTES, backupCount=1, encoding="utf-8")
         self._lead_outputs_here()
 
     def doRollover(self) -> None:
-        """Begins a new file."""
+        """Begin a new file."""
         super().doRollover()
         self._lead_outputs_here()
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Nothing: a full disk has no room for the news, and the journal's own watch reports it."""
+        """Do nothing: a full disk cannot log its own failure, and the journal's watch reports it."""
 
     def _open(self) -> io.TextIOWrapper:
         fd = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -95,21 +96,21 @@ class LogFile(RotatingFileHandler):
 
 
 class LogStream(io.TextIOBase):
-    """Stands for sys.stderr: text of other people's libraries becomes lines of the log, and counts for its size."""
+    """A replacement of sys.stderr that logs each line, so libraries' output counts for the log's size."""
 
     def __init__(self) -> None:
         self._begun = ""
 
     def writable(self) -> bool:
-        """Always."""
+        """Return True."""
         return True
 
     def fileno(self) -> int:
-        """Of the real one, for faulthandler and child processes."""
+        """Return the real descriptor, for faulthandler and child processes."""
         return _OUTPUTS[1]
 
     def write(self, text: str) -> int:
-        """Logs each whole line."""
+        """Log each whole line."""
         *lines, self._begun = (self._begun + text).split("\n")
         if len(self._begun) > MAX_LINE_CHARS:
             lines, self._begun = [*lines, self._begun], ""
@@ -120,12 +121,12 @@ class LogStream(io.TextIOBase):
 
 
 def log_to(stream: TextIO) -> None:
-    """Sends this process's log to `stream` and nowhere else."""
+    """Send this process's log only to `stream`."""
     _log_by(logging.StreamHandler(stream))
 
 
 def log_to_file(path: Path) -> None:
-    """Sends this process's log, its standard output and its standard error to the file and nowhere else.
+    """Send this process's log, standard output and standard error only to the file.
 
     Raises:
         OSError: the file cannot be opened.
@@ -146,7 +147,7 @@ def _log_by(handler: logging.Handler) -> None:
 
 
 def new_log_file(folder: Path) -> Path:
-    """A name that no start before had. Removes the oldest logs of earlier starts beyond MAX_KEPT_BYTES."""
+    """Return a new file name. Removes the oldest logs of earlier starts beyond MAX_KEPT_BYTES."""
     left = MAX_KEPT_BYTES
     for old in sorted(folder.glob("engine-*.log*"), reverse=True):
         with suppress(FileNotFoundError):  # another start was sooner

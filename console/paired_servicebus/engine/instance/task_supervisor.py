@@ -1,7 +1,7 @@
-"""The owner of tasks that run beside the engine: they start here, their failures are logged, they end with it.
+"""The owner of background tasks: starts them, logs their failures and cancels them at the end.
 
-A task group would end the whole engine when one of them fails, and wrap what its body raises; here a failure in serving
-one console, say, is a line in the log.
+A task group would end the whole engine when one task fails. Here a failure, for example in serving one console, is a
+line in the log.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ class TaskSupervisor:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, work: Coroutine[object, object, None], *, name: str) -> asyncio.Task[None]:
-        """Runs `work` until it ends or `close` is called."""
+        """Run `work` until it ends or `close` is called."""
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._done)
         return task
 
     async def close(self) -> None:
-        """Cancels what runs and waits for its end."""
+        """Cancel all tasks and wait for their end."""
         tasks = tuple(self._tasks)
         for task in tasks:
             task.cancel()

@@ -1,9 +1,8 @@
-"""Where did this message go? The receipts in a pairing's journal that carry its id, step by step (SPEC.md section 11).
+"""Traces one message: the receipts with its id in a pairing's journal, step by step (SPEC.md section 11).
 
-Reads the whole files and those that an engine still writes; bytes are searched before records are decoded, so that a
-big journal is a matter of reading it. Lines that cannot be read are told: one of them may be the receipt. What is not
-in the journal is not known here: with journal = "diverted" that is every message that took the direct path, and always
-what engines on other machines did.
+The search covers complete files and those that an engine still writes. It searches bytes before it decodes records, so
+a big journal costs one reading. Unreadable lines are reported, because one may be the receipt. The journal lacks some
+messages: with journal = "diverted" those on the direct path, and always those of engines on other machines.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from paired_servicebus.engine.journal.spool import CLOSED, OPEN, SUFFIX
 from paired_servicebus.engine.journal.unreadable_lines import UnreadableLines
 
 BLOCK_BYTES: Final = 1024 * 1024
-"""Bytes of lines that are looked through at once."""
+"""Bytes of lines checked in one step."""
 
 Receipt = Diverted | InDoubt | Moved | DeadLettered | Delivered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceStep:
-    """One receipt: when, by which engine, and what it says."""
+    """One receipt: its time, engine and text."""
 
     at: float
     engine: str
@@ -60,7 +59,7 @@ class MessageTrace:
 
 
 def find(spool: Path, message_id: str) -> MessageTrace:
-    """Looks through a journal's folder.
+    """Search a journal's folder.
 
     Raises:
         ConfigurationError: no id, or a journal that has no files or cannot be read.
@@ -82,19 +81,20 @@ def find(spool: Path, message_id: str) -> MessageTrace:
 
 
 def as_lines(found: MessageTrace, journal: str) -> list[str]:
-    """For a person: a line a step, where the message is, what the journal covers. `journal` is the option's value."""
+    """Format as lines: one for each step, the message's place, the journal's coverage. `journal` is the option's
+    value."""
     steps = [f"{day_and_clock(step.at)}  {step.text}  ({step.engine})" for step in found.steps]
     return [*steps, f"{found.message_id}: {found.outcome}", covered(found, journal), *found.unread]
 
 
 def as_json(found: MessageTrace, journal: str) -> str:
-    """The same as one JSON object; times are seconds since the epoch."""
+    """Format as one JSON object; times are seconds since the epoch."""
     told = {"found": bool(found.steps), **msgspec.to_builtins(found), "covers": covered(found, journal)}
     return msgspec.json.encode(told).decode()
 
 
 def covered(found: MessageTrace, journal: str) -> str:
-    """What the journal covers, as a sentence; `journal` is the option's value."""
+    """Return the journal's coverage as a sentence; `journal` is the option's value."""
     torn = f"{found.torn} torn line{'' if found.torn == 1 else 's'} skipped" if found.torn else ""
     skipped = f"; {torn}" if torn else ""
     if found.first_at is None or found.last_at is None:
@@ -106,12 +106,12 @@ def covered(found: MessageTrace, journal: str) -> str:
 
 
 def plural_files(count: int) -> str:
-    """1 file, 2 files."""
+    """Return "1 file", "2 files"."""
     return f"{count} file{'' if count == 1 else 's'}"
 
 
 def _files(spool: Path) -> list[Path]:
-    """Files that become whole while they are looked for are found once: those being written are listed first."""
+    """List the journal's files. Open files come first, so a file that completes meanwhile is not missed."""
     writing = sorted((spool / OPEN).glob(f"*{SUFFIX}"))
     whole = sorted((spool / CLOSED).glob(f"*{SUFFIX}"))
     names = {path.name for path in whole}
@@ -140,9 +140,9 @@ class _Search:
                 return
             self._files += 1
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                self._look(path, data)
+                self._search_bytes(path, data)
 
-    def _look(self, path: Path, data: mmap.mmap) -> None:
+    def _search_bytes(self, path: Path, data: mmap.mmap) -> None:
         end = data.rfind(b"\n") + 1
         if end < len(data):
             self._unread.note(path, end, "it has no end")
@@ -154,12 +154,12 @@ class _Search:
                 self._records.append((record.event.at, record.seq, record))
 
     def _note_span(self, data: mmap.mmap, end: int) -> None:
-        """The times of a file's first and last record; one that cannot be read is taken from its neighbours' files."""
+        """Note the times of a file's first and last record; skip unreadable ones."""
         if not end:
             return
         first, last = data[: data.find(b"\n")], data[data.rfind(b"\n", 0, end - 1) + 1 : end - 1]
         for line in (first, last):
-            record = _decoded(line)
+            record = _decode_or_none(line)
             if record is not None:
                 self._span.append(record.event.at)
 
@@ -209,7 +209,7 @@ def _as_json(message_id: str) -> bytes:
 
 
 def _lines(block: bytes) -> Iterator[tuple[int, bytes]]:
-    """Lines with where they begin in their block, which ends with a newline."""
+    """Yield the lines of a block, which ends with a newline, with their offsets."""
     at = 0
     for line in block[:-1].split(b"\n"):
         yield at, line
@@ -224,7 +224,7 @@ def _lines_with(needle: bytes, data: mmap.mmap, end: int) -> Iterator[tuple[int,
         place = data.find(needle, stop, end)
 
 
-def _decoded(line: bytes) -> Record | None:
+def _decode_or_none(line: bytes) -> Record | None:
     try:
         return records.decode(line)
     except records.UnreadableLineError:
@@ -241,7 +241,7 @@ _TEXTS: Final[dict[type, Any]] = {
 
 
 def _outcome(receipts: list[Receipt], *, unread: int) -> str:
-    """Where the message is. Each backlog queue's copies are counted in and out."""
+    """Return the message's place. Each backlog queue's copies are counted in and out."""
     if not receipts:
         return "not in the journal" + (", unless in a line that cannot be read" if unread else "")
     copies: Counter[int] = Counter()

@@ -1,10 +1,10 @@
-"""An event in an engine's history as one line of JSON: the form that spool files and control socket share.
+"""The encoding of an event as one line of JSON, used in spool files and on the control socket.
 
-A line holds v, engine, boot, seq, ts (int64 microseconds since the epoch, UTC) and kind, then the event's own fields by
-their names; what is None is left out. Flat, so that a reader of tables needs no nested types. A reader skips kinds
-that it doesn't know: an older console can follow a newer engine.
+A line has v, engine, boot, seq, ts (int64 microseconds since the epoch, UTC) and kind, then the event's own fields by
+name, without those that are None. It is flat, so table readers need no nested types. A reader skips unknown kinds, so
+an older console can follow a newer engine.
 
-Not here: files (writer.py) and the conversation on the socket (protocol.py).
+Not here: files (writer.py) and the control protocol (protocol.py).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LATEST: Final = int(END) * MICROSECONDS
 """The time that no record reaches: see paired_servicebus.core.text.time_format."""
 
 _SENTENCES: Final = frozenset({"reason", "why", "text", "outcome"})
-"""Fields that may repeat what a library said, with a secret in it."""
+"""Fields that may repeat a library's text, with a secret in it."""
 _ENCODER: Final = msgspec.json.Encoder()
 _FIELDS: dict[type[Event], tuple[str, ...]] = {}
 
@@ -53,7 +53,7 @@ class UnreadableLineError(UnreadableError):
 
 
 def encode(record: Record) -> bytes:
-    """The record as one line without its newline. JSON escapes newlines in texts, so a line is a record."""
+    """Encode the record as one line without its newline. JSON escapes newlines in texts."""
     event = record.event
     line: dict[str, object] = {
         "v": VERSION,
@@ -71,10 +71,10 @@ def encode(record: Record) -> bytes:
 
 
 def decode(line: bytes) -> Record | None:
-    """The record in a line; None for a kind or a version that this program doesn't know.
+    """Decode the record in a line; None for an unknown kind or version.
 
     Raises:
-        UnreadableLineError: the line is no record.
+        UnreadableLineError: the line is not a record.
     """
     try:
         header = read_json(_HEADER_DECODER, line)
@@ -93,9 +93,8 @@ def decode(line: bytes) -> Record | None:
 
 
 def are_valid(lines: bytes) -> bool:
-    """Return whether each of these lines is a record of a known kind: in one go, so that a big journal can be looked
-    through. Where this is False, `decode` says what each line is. Every line ends with a newline.
-    """
+    """Return whether each of these lines is a record of a known kind, checked in one pass. If False, `decode` each line
+    for its error. Every line ends with a newline."""
     try:
         lines.decode()
         return len(_ANY_KIND.decode_lines(lines)) == lines.count(b"\n")
@@ -104,7 +103,7 @@ def are_valid(lines: bytes) -> bool:
 
 
 def _shape(name: str, kind: type[Event]) -> type[msgspec.Struct]:
-    """The form of a kind's line."""
+    """Return the type of a kind's line."""
     hints = get_type_hints(kind)
     header: list[tuple[Any, ...]] = [
         ("v", int),

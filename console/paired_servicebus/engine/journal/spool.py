@@ -1,12 +1,11 @@
-"""The files of a journal: written in `.open/`, moved into `events/` when complete, read back in order.
+"""The files of a journal: written in `.open/`, moved into `events/` when complete, read back by name.
 
-A file in `events/` is whole and never changes; readers ignore `.open/`, whose name begins with a dot for that reason.
-A crash leaves its file in `.open/`, torn at most in its last line: `recover` cuts that line off and moves the file.
-File names sort as the records do: engine, start of the boot, number of the file's first record.
+A file in `events/` is complete and never changes; readers ignore `.open/`, because its name begins with a dot. A crash
+leaves its file in `.open/`, with at most a torn last line: `recover` removes that line and moves the file. File names
+sort as the records do: engine, start of the boot, number of the file's first record. A reader can request the open file
+with `ask` instead of waiting for its completion.
 
-Who follows a journal does not wait until a file is complete by itself: he asks for it (`ask`), and the engine looks.
-
-Not here: when a file is complete and what a full disk means (writer.py).
+Not here: when a file is complete, and full disks (writer.py).
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ OPEN: Final = ".open"
 CLOSED: Final = "events"
 SUFFIX: Final = ".jsonl"
 REQUEST_FILE: Final = "asked"
-"""Touched by whoever wants what is in the open file."""
+"""Touched by a reader that requests the open file."""
 _PROBE: Final = 64 * 1024
 
 
@@ -37,7 +36,7 @@ class RecoveredFile:
 
     name: str
     torn_bytes: int
-    """What was cut off its end: the record that was being written."""
+    """Bytes of the incomplete record removed from its end."""
 
 
 class SpoolFile:
@@ -52,7 +51,7 @@ class SpoolFile:
         self.bytes = 0
 
     def append(self, *lines: bytes) -> None:
-        """Hands lines to the operating system: from here on they survive this process, though not the machine."""
+        """Write lines to the operating system: they survive this process, but not yet the machine."""
         data = b"\n".join((*lines, b""))
         written = os.write(self._fd, data)
         whole, count = written, len(lines)
@@ -66,13 +65,13 @@ class SpoolFile:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
 
     def sync(self) -> None:
-        """Waits until what was appended survives the machine."""
+        """Sync appended lines, so that they survive the machine."""
         os.fsync(self._fd)
 
     def finish(self) -> None:
-        """Makes the file whole for readers; an empty one vanishes. Nothing can be appended afterwards.
+        """Complete the file for readers; an empty one is removed. No append may follow.
 
-        May be called again: after a failure it goes on where it failed.
+        May be called again: after a failure it resumes.
         """
         if self._fd >= 0:
             if self.lines:
@@ -89,13 +88,13 @@ class SpoolFile:
 
 
 def prepare(folder: Path) -> None:
-    """Makes the folders, readable by their owner alone."""
+    """Make the folders, readable only by their owner."""
     for place in (folder, folder / OPEN, folder / CLOSED):
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def probe(folder: Path) -> None:
-    """Raises OSError unless the disk takes a moderate amount of data again."""
+    """Raise OSError unless the disk accepts a moderate amount of data again."""
     path = folder / OPEN / ".probe"
     try:
         with path.open("wb") as file:
@@ -107,12 +106,12 @@ def probe(folder: Path) -> None:
 
 
 def ask(folder: Path) -> None:
-    """Asks the engine that writes here to make its open file whole, within a second or so. Raises OSError."""
+    """Ask the writing engine to complete its open file within about a second. Raises OSError."""
     (folder / REQUEST_FILE).touch(mode=0o600)
 
 
 def asked(folder: Path) -> int:
-    """When somebody last asked, in nanoseconds; 0: nobody ever did. Raises OSError."""
+    """Return the time of the last request in nanoseconds; 0: there was none. Raises OSError."""
     try:
         return (folder / REQUEST_FILE).stat().st_mtime_ns
     except FileNotFoundError:
@@ -120,7 +119,7 @@ def asked(folder: Path) -> int:
 
 
 def trim(folder: Path, keep: int) -> int:
-    """Deletes the oldest whole files until `keep` bytes are left at most; how many it deleted."""
+    """Delete the oldest complete files until at most `keep` bytes are left; return the number of deleted files."""
     with os.scandir(folder / CLOSED) as found:
         sizes = sorted((entry.name, entry.stat().st_size) for entry in found if entry.name.endswith(SUFFIX))
     left = sum(size for _, size in sizes)
@@ -135,9 +134,9 @@ def trim(folder: Path, keep: int) -> int:
 
 
 def recover(folder: Path) -> tuple[RecoveredFile, ...]:
-    """Cuts torn last lines off the files that a crash left, and moves them to the whole ones.
+    """Remove torn last lines from the files of a crash, and move them to the complete ones.
 
-    Only for the one who holds the engine's lock: nobody else may be writing here.
+    Only the holder of the engine's lock may call this.
     """
     found = []
     for path in sorted((folder / OPEN).glob(f"*{SUFFIX}")):
@@ -153,7 +152,7 @@ def recover(folder: Path) -> tuple[RecoveredFile, ...]:
 
 
 def _whole_length(path: Path, size: int) -> int:
-    """Bytes up to the end of the last line that is a record. A machine's crash can leave zeros after it, megabytes."""
+    """Return the bytes up to the end of the last record. A machine's crash can leave megabytes of zeros after it."""
     if not size:
         return 0
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -213,5 +212,5 @@ class SpoolReader:
 
 
 def read_records(folder: Path) -> SpoolReader:
-    """The records of the whole files in a journal's folder; what an engine is still writing is not among them."""
+    """Yield the records of the complete files in a journal's folder."""
     return SpoolReader(folder)

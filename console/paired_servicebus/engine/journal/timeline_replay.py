@@ -1,7 +1,7 @@
-"""What engines told before this one, out of their journal: a timeline goes on over a restart.
+"""Replays earlier engines' timeline from their journal after a restart.
 
-Bounded in time, bytes and number, so that a journal of any size costs a moment; whoever calls this does so in a thread.
-Lines that consoles are not told are passed over by their kind, undecoded: a busy outage has thousands for each that is.
+Time, bytes and number are limited, so a journal of any size costs a moment. Call this in a thread. Lines of kinds that
+consoles do not receive are skipped undecoded, because a busy outage has thousands of them.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _KIND: Final = b'"kind":"'
 def replay_records(
     spool: Path, *, besides: str, since: float, most: int, untold: Collection[str], unread: UnreadableLines
 ) -> tuple[tuple[Record, bytes], ...]:
-    """The newest records that consoles were told, oldest first, each with its line.
+    """Return the newest records that consoles received, oldest first, each with its line.
 
     Args:
         spool: the journal's folder.
-        besides: the boot that asks, whose own records are none of these.
-        since: seconds since the epoch; what is older is not wanted.
-        most: records at most.
-        untold: kinds of events that consoles are not told.
-        unread: takes the lines among them that cannot be read.
+        besides: the boot of the caller, whose own records are left out.
+        since: seconds since the epoch; older records are left out.
+        most: the maximum number of records.
+        untold: kinds of events that consoles do not receive.
+        unread: collects unreadable lines.
 
     Raises:
         OSError: the journal cannot be read.
@@ -51,7 +51,7 @@ def replay_records(
 
 
 def _newest_first(spool: Path, since: float) -> Iterator[tuple[Path, int, bytes]]:
-    """Lines, each with its file and the byte that it begins at; the one behind a file's last newline is empty."""
+    """Yield lines, each with its file and offset; the one behind a file's last newline is empty."""
     left = MAX_REPLAY_BYTES
     for path in sorted((spool / CLOSED).glob(f"*{SUFFIX}"), key=_place, reverse=True):
         try:
@@ -71,7 +71,7 @@ def _newest_first(spool: Path, since: float) -> Iterator[tuple[Path, int, bytes]
 
 
 def _place(path: Path) -> list[str]:
-    """Names end with the start of the boot and the number of the first record, whatever the engine was called."""
+    """Return the sort key: the start of the boot and the number of the first record, which end each name."""
     return path.name.rsplit("-", 2)[1:]
 
 

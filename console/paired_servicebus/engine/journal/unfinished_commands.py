@@ -1,8 +1,8 @@
-"""What an engine that was killed left without an end: audit lines of acts whose outcome nobody wrote down.
+"""Commands of a killed engine whose audit lines have no outcome.
 
-The audit line of an act is on disk before the act (guard.py). Without an end beside it the act may have been done, or
-not, or half: "outcome unknown", which the next engine says when it starts. Only the journal's newest boot is read, and
-only the lines of commands.
+The audit line of a command is on disk before its execution (guard.py). Without an outcome, the command may have been
+executed wholly, partly or not. The next engine reports "outcome unknown" at its start. Only commands of the journal's
+newest boot are read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_FILES: Final = 64
 
 
 def unfinished(spool: Path, unread: UnreadableLines) -> tuple[str, ...]:
-    """A sentence for each act of the newest boot that has no end. `unread` takes its lines that cannot be read.
+    """Return a sentence for each unfinished command of the newest boot. `unread` collects unreadable lines.
 
     Raises:
         OSError: the journal cannot be read.
@@ -34,20 +34,20 @@ def unfinished(spool: Path, unread: UnreadableLines) -> tuple[str, ...]:
             open_acts[seq] = event
         else:
             open_acts.pop(event.command_seq, None)
-    return tuple(_said(event) for event in open_acts.values())
+    return tuple(_describe(event) for event in open_acts.values())
 
 
-def _said(event: Commanded) -> str:
+def _describe(event: Commanded) -> str:
     target = f" {event.target}" if event.target else ""
     why = f' "{event.why}"' if event.why else ""
     return (
         f"outcome unknown: {event.command}{target}, ordered {clock(event.at)} by {event.by}{why}: the engine ended "
-        "before it was written down what came of it; look how things stand"
+        "before its outcome was written; check the state"
     )
 
 
 def _newest_boot(spool: Path) -> list[Path]:
-    """A boot's files share their name up to the number of their first line; names sort by time."""
+    """Return the newest boot's last files. A boot's files share their name up to the number of their first line."""
     files = [*(spool / CLOSED).glob(f"*{SUFFIX}"), *(spool / OPEN).glob(f"*{SUFFIX}")]
     boots = {file.name.rpartition("-")[0] for file in files}
     newest = max(boots, key=lambda boot: boot.rpartition("-")[2], default="")

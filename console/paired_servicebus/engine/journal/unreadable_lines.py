@@ -1,6 +1,6 @@
-"""Lines of a journal that could not be read: in which file, which line or how many, and why. Each is told once.
+"""Unreadable lines of a journal: file, line number or count, and reason. Each is reported once.
 
-A line is known by its file and the byte that it begins at, so that several readers of one journal share an UnreadableLines.
+A line is identified by its file and offset, so several readers of one journal can share an UnreadableLines.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 from paired_servicebus.core.text.untrusted_text import repeated
 
 MAX_NAMED_FILES: Final = 5
-"""Files that a sentence of its own is told of; the rest is counted."""
+"""Files that get their own sentence; the rest is counted."""
 _BLOCK: Final = 1024 * 1024
 
 
@@ -50,7 +50,7 @@ def _sentence(path: Path, lines: list[tuple[int, str]]) -> str:
 
 
 def _place(path: Path, at: int) -> str:
-    """The number of the line that begins at a byte; the byte, where the file has gone meanwhile."""
+    """Return the number of the line at an offset; the offset if the file has gone meanwhile."""
     number, left = 1, at
     try:
         with path.open("rb") as file:

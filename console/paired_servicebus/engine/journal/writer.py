@@ -1,15 +1,14 @@
-"""The journal: every event of an engine as a line in rolling files, there before anything relies on it.
+"""The journal: every event of an engine as a line in rolling files, written before it takes effect.
 
-`append` hands the line to the operating system at once, and what is appended `together` when that is left: a killed
-engine loses nothing that was appended. Once a second
-what was appended is made to survive the machine as well (`sync` does so now). A file is whole after 64k events, 8 MB
-or ten seconds, whichever comes first, or within a second when somebody asks for it (spool.py): who follows is close
-behind, an engine that nobody follows makes few files, and a quiet one none of nothing.
+`append` writes a line to the operating system immediately; lines appended inside `together` are written when that ends.
+A killed engine loses no appended line. Lines are synced once a second, or immediately by `sync`. A file is complete
+after 64k events, 8 MB or ten seconds, or within a second after a reader's request (spool.py). A quiet engine makes no
+empty files.
 
-When the disk refuses, the engine goes on: lines are counted instead of written, `healthy` is False, `trouble` says
-why, and once a second the disk is tried. Of whole files so many bytes are kept, the newest; older ones are deleted now
-and then. What follows from that (the syphon pauses, people are told) is the host's
-business. Whatever may wait for a disk runs in a thread of the journal's own; only the write itself is made in the loop.
+If the disk refuses, the engine continues: lines are counted instead of written, `healthy` is False, `trouble` has the
+reason, and the disk is tried once a second. The newest complete files are kept up to a number of bytes; older ones are
+deleted. The host handles the consequences, such as pausing the syphon. Disk waits run in the journal's own thread; only
+the write itself runs in the loop.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ MAX_FILE_BYTES: Final = 8 * 1024 * 1024
 MAX_OPEN_SECONDS: Final = 10.0
 """Seconds that a file with events stays open."""
 ROUND_SECONDS: Final = 1.0
-"""Seconds between two rounds of syncing, rolling, looking who asks, and trying the disk again."""
+"""Seconds between two rounds of syncing, rolling, reading requests and retrying the disk."""
 DEFAULT_KEPT_BYTES: Final = 4 * 1024**3
-"""Bytes of whole files that are kept unless told otherwise: some ten days of thirty entities that are sent to."""
+"""Default bytes of complete files to keep: about ten days of thirty entities in use."""
 TRIM_INTERVAL: Final = 600.0
 """Seconds between two looks whether the files have become too many."""
 DISK_TIMEOUT: Final = 5.0
@@ -87,11 +86,11 @@ class Journal:
 
     @property
     def healthy(self) -> bool:
-        """Whether the disk took what was last given to it."""
+        """Whether the disk accepted the last write."""
         return not self.trouble
 
     async def __aenter__(self) -> Self:
-        """Takes over what a crash left behind, then stands ready.
+        """Recover a crash's files, then get ready.
 
         Raises:
             OSError: the folder cannot be made or read.
@@ -110,7 +109,7 @@ class Journal:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def append(self, line: bytes) -> None:
-        """Writes a record's line. Never raises for the disk's sake: see `healthy`."""
+        """Write a record's line. Never raises for a disk error: see `healthy`."""
         self.lines += 1
         if not self.healthy:  # tried again in the next round, not for every event
             self.lost += 1
@@ -122,7 +121,7 @@ class Journal:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """What is appended inside is handed to the operating system as one when this is left. Await nothing in it."""
+        """Write all lines appended inside this context in one call at its end. Await nothing in it."""
         if self._held is not None:
             yield
             return
@@ -135,7 +134,7 @@ class Journal:
                 self._write(*held)
 
     def _write(self, *lines: bytes) -> None:
-        """The lines that were counted last."""
+        """Return the lines counted last."""
         written = 0
         try:
             file = self._writable(self.lines - len(lines) + 1)
@@ -149,18 +148,18 @@ class Journal:
             self._fail(error)
 
     def view(self) -> JournalView:
-        """How it stands."""
+        """Return the journal's status."""
         return JournalView(lines=self.lines, lost=self.lost, trouble=self.trouble)
 
     async def sync(self) -> bool:
-        """Makes what was appended survive the machine; whether it does. Callers at the same time share the work."""
+        """Sync all appended lines; return whether that succeeded. Concurrent callers share the work."""
         wanted = self.lines
         if self.healthy and self._synced < wanted:
             await self._settle(wanted)
         return self.healthy
 
     def _writable(self, number: int) -> SpoolFile:
-        """The file for line `number` and those that follow."""
+        """Open the file for line `number` and those that follow."""
         file = self._file
         if file is not None and (file.lines >= MAX_FILE_LINES or file.bytes >= MAX_FILE_BYTES):
             self._roll()
@@ -175,7 +174,7 @@ class Journal:
             self._file = None
 
     async def _settle(self, wanted: int | None = None) -> None:
-        """Finishes the full files and syncs the open one, unless somebody else just did so up to line `wanted`."""
+        """Finish the full files and sync the open one, unless line `wanted` was synced meanwhile."""
         async with self._settling:
             if wanted is not None and self._synced >= wanted:
                 return
@@ -208,7 +207,7 @@ class Journal:
             await self._trim()
 
     async def _is_due(self) -> bool:
-        """Whether the open file has been that long enough, or somebody asked for it."""
+        """Return whether the open file has reached its maximum age or a reader requests it."""
         before = self._asked
         try:
             self._asked = await self._on_disk(lambda: spool.asked(self._folder))
@@ -224,7 +223,7 @@ class Journal:
             log.warning("old files of the journal cannot be deleted: %s", error)
 
     async def _try_disk(self) -> None:
-        """Goes on in a new file if the disk takes data again: the old one may be torn."""
+        """Continue in a new file if the disk accepts data again: the old one may be torn."""
         try:
             await self._on_disk(lambda: spool.probe(self._folder))
         except OSError as error:
@@ -244,7 +243,7 @@ class Journal:
             self._on_change()
 
     async def _on_disk(self, work: Callable[[], T]) -> T:
-        """Runs `work` in the journal's thread.
+        """Run `work` in the journal's thread.
 
         Raises:
             OSError: the disk refused, or did not answer in time (TimeoutError is one).

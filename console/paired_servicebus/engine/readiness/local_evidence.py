@@ -1,6 +1,5 @@
-"""What an engine's process sees around its pairing, for the question whether a failover would work: other engines of
-this user on this machine, and the settings of the primary's entities.
-"""
+"""Evidence about a failover from outside the pairing: other engines of this user on this machine, and the settings of
+the primary's entities."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from paired_servicebus.core.operator.failover_readiness import Evidence, ExpiryE
 from paired_servicebus.engine.clients.client_factory import open_admin
 from paired_servicebus.engine.control.discovery import local_engines, query_engines
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
-from paired_servicebus.engine.readiness.local_queue_usage import MOVING_STATUSES
+from paired_servicebus.engine.readiness.local_queue_usage import MOVING_STATUSES, same_namespaces
 from paired_servicebus.pairing.monitoring.readiness_probes import expiry
 from paired_servicebus.pairing.runtime.deadlines import Clock
 
@@ -38,8 +37,8 @@ class LocalEvidence:
         self._expiry_at: float | None = None
 
     async def add(self, evidence: Evidence) -> Evidence:
-        """The evidence, with other engines' syphons where this one runs none, and the entities' settings: those of now
-        where management is asked anyway."""
+        """Add other engines' syphons if this one runs none, and the entities' settings, read again where management is
+        used anyway."""
         if evidence.syphon in (None, SyphonStatus.OFF):
             syphons = await local_syphons(self._places, primary=evidence.primary, secondary=evidence.secondary)
             evidence = replace(evidence, syphons_elsewhere=syphons)
@@ -55,19 +54,18 @@ class LocalEvidence:
             async with asyncio.timeout(SETTINGS_TIMEOUT), open_admin(self._config.primary) as admin:
                 found = tuple([await expiry(admin, path) for path in self._config.entities])
         except (AzureError, ConfigurationError, OSError, TimeoutError, ValueError):
-            return  # no management on this side, or not now: what was read before stays, with its time
+            return  # no management on this side, or not now: the last reading stays, with its time
         if any(one.dead_letters is not None for one in found) or self._expiry is None:
             self._expiry, self._expiry_at = found, now
 
 
 async def local_syphons(places: EnginePaths, *, primary: str, secondary: str) -> tuple[str, ...]:
-    """Engines of this user on this machine, this pairing's own aside, that run a syphon for the same namespaces."""
+    """Return the other engines of this user on this machine that run a syphon for the same namespaces."""
     others = await query_engines(other for other in local_engines() if other.lock != places.lock)
-    namespaces = (primary.casefold(), secondary.casefold())
     return tuple(
         one.engine
         for one in (other.snapshot for other in others)
         if one is not None
-        and (one.primary.casefold(), one.secondary.casefold()) == namespaces
+        and same_namespaces(one, primary=primary, secondary=secondary)
         and one.syphon.status in MOVING_STATUSES
     )

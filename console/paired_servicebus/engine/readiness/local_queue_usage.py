@@ -1,6 +1,6 @@
-"""What other engines of this user on this machine use of the same namespaces: read before anything is deleted.
+"""The use of the same namespaces by other engines of this user on this machine, read before any deletion.
 
-A queue is named by the index in its path. An older engine counts its queues instead, and its paths are right.
+The index in its path identifies a queue; older engines number their queues differently, but their paths are right.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ BUSY_STATUSES: Final = frozenset({SyphonStatus.WAITING, SyphonStatus.RUNNING})
 
 
 async def queues_in_use(paired: ControllablePairing, *, besides: Path) -> frozenset[int]:
-    """The indices of the backlog queues that other engines here use of the same namespaces.
+    """Return the indices of the backlog queues that other engines here use of the same namespaces.
 
     Args:
-        besides: the socket of the engine that asks.
+        besides: the socket of the calling engine.
 
     Raises:
         CleanUpError: an engine runs and its queues are unknown.
@@ -35,13 +35,13 @@ async def queues_in_use(paired: ControllablePairing, *, besides: Path) -> frozen
         if _is_of(paired, standing.snapshot):
             indices = _indices(standing.snapshot)
             if indices is None:
-                raise CleanUpError(f"nothing is deleted: the engine of {standing.pairing} does not say what it uses")
+                raise CleanUpError(f"nothing is deleted: the engine of {standing.pairing} does not report its queues")
             used |= indices
     return frozenset(used)
 
 
 async def read_local_usage(paired: ControllablePairing, *, besides: Path) -> QueueUsage:
-    """What the other engines here say that they use; an engine that does not answer is left out. Arguments as above."""
+    """Return the usage that other engines here report; one that does not answer is left out. Arguments as above."""
     used: set[int] = set()
     moved: set[int] = set()
     busy: set[int] = set()
@@ -64,12 +64,17 @@ async def _others(besides: Path) -> tuple[EngineStatus, ...]:
     return await query_engines(running)
 
 
-def _is_of(paired: ControllablePairing, snapshot: Snapshot) -> bool:
+def same_namespaces(snapshot: Snapshot, *, primary: str, secondary: str) -> bool:
+    """Return whether an engine's namespaces are these; names compare without case."""
     theirs = (snapshot.primary.casefold(), snapshot.secondary.casefold())
-    return theirs == (paired.primary_name.casefold(), paired.secondary_name.casefold())
+    return theirs == (primary.casefold(), secondary.casefold())
+
+
+def _is_of(paired: ControllablePairing, snapshot: Snapshot) -> bool:
+    return same_namespaces(snapshot, primary=paired.primary_name, secondary=paired.secondary_name)
 
 
 def _indices(snapshot: Snapshot) -> frozenset[int] | None:
-    """The real indices of an engine's queues; None: at least one path does not tell."""
+    """Return the real indices of an engine's queues; None: at least one path has no index."""
     indices = {queue_index(queue.path) for queue in snapshot.queues}
     return frozenset(index for index in indices if index is not None) if None not in indices else None

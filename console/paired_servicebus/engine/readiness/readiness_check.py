@@ -1,7 +1,7 @@
-"""`paired check`: would a failover work now? A running engine is asked; without one, contact is made for the moment.
+"""`paired check`: would a failover work now? A running engine answers; without one, the check connects itself.
 
-Own contact opens links to the backlog queues, reads what management tells, and closes everything: no queue is made, no
-message is sent, no file is written.
+That connection opens links to the backlog queues, reads the management data and closes everything. It makes no queue,
+sends no message and writes no file.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from paired_servicebus.engine.control.discovery import wait_for_depths
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.engine.instance.lock import running
 from paired_servicebus.engine.readiness.local_evidence import LocalEvidence
+from paired_servicebus.pairing.management.admin_selection import management_of
 from paired_servicebus.pairing.management.backlog_queues import queue_path, told
-from paired_servicebus.pairing.management.management_port import management_of
 from paired_servicebus.pairing.monitoring.readiness_probes import AT_MOST, ReadinessProbes, read_counts, validity
 
 ANSWER_TIMEOUT: Final = 30.0
-"""Seconds that a running engine has to say what it found; one that has just started looks first."""
+"""Seconds that a running engine has for its findings; one that has just started checks first."""
 READY, NOT_READY, UNREACHABLE = 0, 1, 3
 """Exit statuses; 2 is bad input."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """What was found, and who looked: an engine by its name, or "own contact"."""
+    """The findings and their source: an engine's name, or "own contact"."""
 
     readiness: Readiness
     asked: str
@@ -53,7 +53,7 @@ class CheckResult:
 
 
 async def check(config: PairingConfig, places: EnginePaths) -> CheckResult:
-    """Asks the engine, or looks.
+    """Query the engine, or check without one.
 
     Raises:
         EngineNotRunningError: an engine runs and does not answer.
@@ -61,13 +61,13 @@ async def check(config: PairingConfig, places: EnginePaths) -> CheckResult:
     """
     holder = running(places.lock)
     if holder is not None:
-        return await _asked(Path(holder.socket))
+        return await _query_engine(Path(holder.socket))
     async with open_clients(config) as clients:
-        evidence = await _look(config, places, clients)
+        evidence = await _collect_evidence(config, places, clients)
         return CheckResult(judge(await LocalEvidence(config, places).add(evidence)), "own contact")
 
 
-async def _asked(socket: Path) -> CheckResult:
+async def _query_engine(socket: Path) -> CheckResult:
     client = await ControlClient.connect(socket)
     try:
         async with asyncio.timeout(ANSWER_TIMEOUT):
@@ -79,14 +79,14 @@ async def _asked(socket: Path) -> CheckResult:
                     return CheckResult(update.readiness, f"engine {update.engine}")
     except TimeoutError as error:
         raise EngineNotRunningError(
-            f"the engine at {socket} did not say within {ANSWER_TIMEOUT:g} s whether a failover would work; its log says why"
+            f"the engine at {socket} did not report its readiness within {ANSWER_TIMEOUT:g} s; its log has the reason"
         ) from error
     finally:
         await client.close()
-    raise EngineNotRunningError(f"the engine at {socket} ended before it said whether a failover would work")
+    raise EngineNotRunningError(f"the engine at {socket} ended before it reported its readiness")
 
 
-async def _look(config: PairingConfig, places: EnginePaths, clients: NamespaceClients) -> Evidence:
+async def _collect_evidence(config: PairingConfig, places: EnginePaths, clients: NamespaceClients) -> Evidence:
     admin = management_of(clients.secondary_admin)
     primary, info = await asyncio.gather(look_up_name(config.primary, places), told(admin))
     count = config.policy.backlog_queue_count
@@ -111,7 +111,7 @@ async def _look(config: PairingConfig, places: EnginePaths, clients: NamespaceCl
 
 
 def as_lines(checked: CheckResult, pairing: str) -> list[str]:
-    """For a person: the answer, then a line for each thing that a failover rests on."""
+    """Format as lines: the answer, then a line for each precondition of a failover."""
     found = checked.readiness
     warnings, unknown = len(found.of(FindingVerdict.WARN)), len(found.of(FindingVerdict.UNKNOWN))
     notes = [f"{number} {word}" for number, word in ((warnings, "to look at"), (unknown, "not known")) if number]
@@ -126,7 +126,7 @@ def as_lines(checked: CheckResult, pairing: str) -> list[str]:
 
 
 def as_json(checked: CheckResult, pairing: str) -> str:
-    """The same as one JSON object; times are seconds since the epoch."""
+    """Format as one JSON object; times are seconds since the epoch."""
     found = checked.readiness
     said: dict[str, Any] = {
         "pairing": pairing,

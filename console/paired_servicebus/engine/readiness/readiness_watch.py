@@ -1,8 +1,7 @@
-"""Would a failover work now? Looked at again and again while the engine runs, slowly, and soon after something changed.
+"""Would a failover work now? Checked periodically while the engine runs, and soon after a relevant change.
 
-One look opens a link to each backlog queue (ten at most) and closes it: 10 × 23 ms of CPU a minute with the SDK, and
-no billed message. Consoles see the latest answer in each snapshot; turning from ready to not ready, and back, is an
-event.
+One check opens a link to each backlog queue (ten at most) and closes it: 10 × 23 ms of CPU a minute with the SDK, and
+no billed message. Each snapshot has the latest answer; a change between ready and not ready is an event.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from paired_servicebus.core.operator.failover_readiness import Evidence, alarm, 
 from paired_servicebus.engine.pairing_port import ControllablePairing
 
 CHECK_INTERVAL: Final = 60.0
-"""Seconds between two looks while nothing happens."""
+"""Seconds between two checks without changes."""
 MIN_CHECK_INTERVAL: Final = 10.0
-"""Seconds between two looks, whatever happens."""
+"""Minimum seconds between two checks."""
 CHECK_TIMEOUT: Final = 120.0
-"""Seconds one look may take: each of its waits ends sooner by itself."""
+"""Seconds that one check may last; each of its waits ends sooner by itself."""
 CHANGES: Final = (
     e.StateChanged,
     e.QueuePulled,
@@ -31,16 +30,16 @@ CHANGES: Final = (
     e.SyphonPaused,
     e.SyphonResumed,
 )
-"""After these the answer may be another one."""
+"""Events that may change the answer."""
 
 EvidenceSource = Callable[[Evidence], Awaitable[Evidence]]
-"""Adds what only the engine's process can see."""
+"""Adds evidence that only the engine's process has."""
 
 log = logging.getLogger(__name__)
 
 
 async def no_local_evidence(evidence: Evidence) -> Evidence:
-    """For an engine whose process sees no more than the pairing does."""
+    """Return the evidence unchanged: for a process without further evidence."""
     return evidence
 
 
@@ -48,8 +47,8 @@ class ReadinessWatch:
     """Keeps `latest` up to date while `run` runs.
 
     Args:
-        surroundings: asked in each look.
-        record: told when the answer turns.
+        surroundings: adds evidence in each check.
+        record: receives an event when the answer changes.
     """
 
     def __init__(self, surroundings: EvidenceSource, record: Callable[[e.Event], object]) -> None:
@@ -62,31 +61,31 @@ class ReadinessWatch:
 
     @property
     def alarm(self) -> str:
-        """What stands in the way of a failover; empty where nothing does."""
+        """The obstacles to a failover; empty if there are none."""
         return alarm(self.latest) if self.latest is not None else ""
 
     def note(self, event: e.Event) -> None:
-        """Looks soon if the event may change the answer."""
+        """Check soon if the event may change the answer."""
         if isinstance(event, CHANGES):
             self._nudged.set()
 
     def recount(self, paired: ControllablePairing) -> None:
-        """Judges the latest evidence again, with the queues' counts of now; what was not looked at is, soon."""
+        """Judge the latest evidence again with the queues' current counts; check soon if some was not read."""
         if self._evidence is None:
             return
         if paired.looks.attended and not self._evidence.asked:
             self._nudged.set()
-        self._turn(paired.recounted(self._evidence))
+        self._update(paired.recounted(self._evidence))
 
     async def run(self, paired: ControllablePairing) -> None:
-        """Looks until cancelled; a look that fails is logged, and the next one comes."""
+        """Check until cancelled; a failed check is logged."""
         while True:
             self._nudged.clear()
             try:
                 async with asyncio.timeout(CHECK_TIMEOUT):
-                    await self._look(paired)
+                    await self._check(paired)
             except Exception:
-                log.exception("nobody knows whether a failover would work: looking failed")
+                log.exception("whether a failover would work is unknown: the check failed")
             await asyncio.sleep(MIN_CHECK_INTERVAL)
             try:
                 async with asyncio.timeout(CHECK_INTERVAL - MIN_CHECK_INTERVAL):
@@ -94,20 +93,20 @@ class ReadinessWatch:
             except TimeoutError:
                 pass
 
-    async def _look(self, paired: ControllablePairing) -> None:
-        evidence = await self._surrounded(await paired.inspect())
+    async def _check(self, paired: ControllablePairing) -> None:
+        evidence = await self._add_local_evidence(await paired.inspect())
         paired.know_syphons(evidence.syphons_elsewhere)
-        self._turn(evidence)
+        self._update(evidence)
 
-    def _turn(self, evidence: Evidence) -> None:
+    def _update(self, evidence: Evidence) -> None:
         self._evidence, found = evidence, judge(evidence)
         before, self.latest = self.alarm, found
         if bool(self.alarm) != bool(before):
             self._record(e.Warned(at=found.at, about="readiness", text=self.alarm or "a failover would work again"))
 
-    async def _surrounded(self, evidence: Evidence) -> Evidence:
+    async def _add_local_evidence(self, evidence: Evidence) -> Evidence:
         try:
             return await self._surroundings(evidence)
-        except Exception:  # what the pairing saw itself is worth more
+        except Exception:  # the pairing's own evidence is still valid
             log.exception("the engine's surroundings could not be looked at")
             return evidence

@@ -1,6 +1,6 @@
-"""What an engine does about its journal's disk: said once, and with no journal the syphon waits (SPEC.md section 11).
+"""The engine's reaction to journal disk failures: one warning, and the syphon pauses (SPEC.md section 11).
 
-Receipts come before settlements, so that nothing may be moved that cannot be written down; sends go on.
+Receipts precede settlements, so no message may be moved without a journal. Sends continue.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class DiskWatch:
 
     @property
     def alarm(self) -> str:
-        """What a person should look at; empty: nothing."""
+        """The current alarm; empty: none."""
         if self._journal.healthy:
             return ""
         return f"the journal is not written ({self._journal.trouble}): {self._journal.lost} events are missing"
 
     def look(self, paired: ControllablePairing) -> None:
-        """Say what changed, and pause or resume the syphon of `paired`."""
+        """Report changes, and pause or resume the syphon of `paired`."""
         self._warn_of_deletion()
         journal, was_healthy = self._journal, self._was_healthy
         self._was_healthy = journal.healthy
@@ -52,11 +52,11 @@ class DiskWatch:
         elif not journal.healthy and was_healthy:
             self._warn(f"the journal is not written: {journal.trouble}; sends go on, the syphon waits")
         if not journal.healthy and paired.syphon_view().status not in (SyphonStatus.OFF, SyphonStatus.PAUSED):
-            # also if somebody resumed it meanwhile
+            # also if it was resumed meanwhile
             self._paused_by_us = self._steer(paired.pause_syphon, "the journal is not written")
 
     def _warn_of_deletion(self) -> None:
-        """Said once a boot: who wants the history for longer keeps more of it, or takes it away in time."""
+        """Warn once a boot that old files are deleted, so that the operator can keep more or copy them."""
         if self._journal.deleted and not self._deletion_said:
             self._deletion_said = True
             self._warn(

@@ -2,13 +2,13 @@
 
     async with EngineHost(identity, spool=..., socket=..., policy=...) as host:
         paired = await pair_namespaces(client, options, on_event=host.record)
-        await host.take_up(paired)      # what operators ordered of the engine before
+        await host.take_up(paired)      # standing orders of the previous engine
         await host.adopt(paired)        # consoles can attach from here on
-        reason = await host.ended()     # a `stop` command, or whoever calls host.stop
+        reason = await host.ended()     # a `stop` command, or a call of host.stop
         await paired.close()
 
-Every event gets its number here, goes to the journal first and to the consoles next. Receipts and counts stay in the
-journal: a busy outage makes thousands a second, and screens show sums. Not here: processes, signals, SDK clients.
+Every event gets its number here, and goes to the journal first and to the consoles next. Receipts and counts, thousands
+a second in an outage, stay in the journal. Not here: processes, signals, SDK clients.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ from paired_servicebus.engine.service.disk_watch import DiskWatch
 
 SNAPSHOT_INTERVAL: Final = 1.0
 USAGE_INTERVAL: Final = 60.0
-"""Seconds between two looks at what other engines here use."""
+"""Seconds between two readings of other engines' usage."""
 MIN_SNAPSHOT_INTERVAL: Final = 0.1
-"""Seconds between two snapshots at least, whatever happens."""
+"""Minimum seconds between two snapshots."""
 JOURNAL_ONLY: Final = (
     Delivered,
     Diverted,
@@ -86,29 +86,29 @@ JOURNAL_ONLY: Final = (
 )
 
 RecordListener = Callable[[Record, bytes], object]
-"""Told a record, and its line of the journal."""
+"""Receives a record and its line of the journal."""
 
 log = logging.getLogger(__name__)
 
 
 def nobody(_record: Record, _line: bytes) -> None:
-    """For an engine whose events nobody else wants."""
+    """Ignore the record: for an engine without a listener."""
 
 
 class EngineHost:
     """Hosts one pairing. An asynchronous context manager; `record` may be called once it is entered.
 
     Args:
-        identity: who the engine is.
+        identity: the engine's identity.
         spool: the journal's folder.
-        socket: where consoles find the engine; must fit a Unix socket's address (about 100 bytes).
+        socket: the control socket's path; must fit a Unix socket's address (about 100 bytes).
         policy: the times in force, for the screen.
-        caption: what a demo is showing just now.
-        surroundings: adds to the evidence of readiness what only this process can see.
-        draining: what starts drains; None: this engine starts none.
-        keep: bytes of the journal that are kept.
-        group: the id of a group whose members may use the socket; None: this user alone.
-        note: told each event; must not block.
+        caption: returns a demo's current caption.
+        surroundings: adds evidence of readiness that only this process has.
+        draining: starts drains; None: this engine starts none.
+        keep: bytes of the journal to keep.
+        group: the id of a group whose members may use the socket; None: only this user.
+        note: receives each event; must not block.
         clock: seconds since the epoch.
     """
 
@@ -157,7 +157,7 @@ class EngineHost:
         self._warnings: tuple[str, ...] = ()
 
     async def __aenter__(self) -> Self:
-        """Opens the journal.
+        """Open the journal.
 
         Raises:
             OSError: its folder cannot be made or read.
@@ -171,10 +171,10 @@ class EngineHost:
         return self
 
     async def _recover_previous_boot(self) -> None:
-        """What the engine before left."""
+        """Report unfinished commands and recovered files of the previous engine, and read its standing orders."""
         unread = UnreadableLines()
         left = await asyncio.to_thread(unfinished, self._spool, unread)
-        self._crew.start(self._remember(unread), name="what was told before")
+        self._crew.start(self._remember(unread), name="the replay of the timeline")
         for found in self._journal.recovered:
             torn = f"; {found.torn_bytes} bytes of a torn last line were cut off" if found.torn_bytes else ""
             self.warn("journal", f"the engine before this one was killed: {found.name} was recovered{torn}")
@@ -185,7 +185,7 @@ class EngineHost:
         except UnreadableError as error:
             self.warn(
                 "standing",
-                f"what operators ordered of the engine before cannot be read ({error}); look how things stand",
+                f"the standing orders of the engine before cannot be read ({error}); check the state",
             )
 
     async def __aexit__(
@@ -202,15 +202,15 @@ class EngineHost:
         await self._stack.__aexit__(kind, error, trace)
 
     async def take_up(self, paired: ControllablePairing) -> None:
-        """Does again what operators ordered of the engine before and never took back: right after pairing, and with no
-        wait before it is done, so that no pump takes a step that somebody forbade (standing_orders.py)."""
+        """Apply the previous engine's standing orders. Call this immediately after pairing, with no await in between,
+        so that no pump moves a message against an order (standing_orders.py)."""
         before, self._before = self._before, ()
         for order in before:
-            self.warn("standing", await self._orders.take_up(order, self._reaching(paired)))
+            self.warn("standing", await self._orders.take_up(order, self._command_context(paired)))
 
     async def adopt(self, paired: ControllablePairing) -> None:
-        """Takes charge of a pairing: consoles can attach and steer it. Orders of the engine before that were not taken
-        up end here, and that is said.
+        """Serve a pairing: consoles can attach and control it. Standing orders not applied yet end here, with a
+        warning.
 
         Raises:
             OSError: the control socket cannot be made.
@@ -223,7 +223,7 @@ class EngineHost:
         if self._before:
             await self._orders.keep()
         self._guard = Guard(
-            self._reaching(paired),
+            self._command_context(paired),
             self,
             self._orders,
             look=lambda: self._snapshot(paired),
@@ -245,9 +245,9 @@ class EngineHost:
         await self._stack.enter_async_context(self._control)
         self._crew.start(self._show(paired), name="the snapshots")
         self._crew.start(self._readiness.run(paired), name="whether a failover would work")
-        self._crew.start(self._follow_usage(paired), name="what other engines use")
+        self._crew.start(self._follow_usage(paired), name="other engines' queues")
 
-    def _reaching(self, paired: ControllablePairing) -> CommandContext:
+    def _command_context(self, paired: ControllablePairing) -> CommandContext:
         if self._reach is None:
             self._reach = CommandContext(
                 paired,
@@ -259,7 +259,7 @@ class EngineHost:
         return self._reach
 
     def record(self, event: Event) -> int:
-        """Writes an event down and tells the consoles; its number in this boot. Costs no wait."""
+        """Write an event to the journal and the consoles; return its number in this boot. Never waits."""
         self._seq += 1
         identity = self._identity
         record = Record(engine=identity.engine, boot=identity.boot, seq=self._seq, event=event)
@@ -274,39 +274,39 @@ class EngineHost:
         return self._seq
 
     async def sync(self) -> bool:
-        """Waits until every recorded event is on disk; whether it is."""
+        """Wait until every recorded event is on disk; return whether it is."""
         return await self._journal.sync()
 
     @property
     def trouble(self) -> str:
-        """Why the journal is not written at present; empty if it is."""
+        """The reason why the journal is not being written; empty if it is."""
         return self._journal.trouble
 
     def latest(self) -> Snapshot | None:
-        """The newest snapshot; None before the pairing was adopted."""
+        """Return the newest snapshot; None before `adopt`."""
         return self._control.snapshot
 
     def scraped(self) -> Snapshot | None:
-        """The same for a scraper, which thereby looks at the depths; called by any thread."""
+        """Return the newest snapshot for a scraper and note its watching of the depths; callable by any thread."""
         if self._paired is not None:
             self._paired.looks.scrape()
         return self._control.snapshot
 
     def stop(self, reason: str) -> None:
-        """Asks for the end of the engine; the first reason stays."""
+        """Request the end of the engine; the first reason stays."""
         self._reason = self._reason or reason
         self._ending.set()
 
     async def ended(self) -> str:
-        """Waits until the end is asked for; the reason."""
+        """Wait for the request to end; return the reason."""
         await self._ending.wait()
         return self._reason
 
-    # -- what consoles are told -----------------------------------------------------------------------------------
+    # -- updates for consoles -------------------------------------------------------------------------------------
 
     async def _remember(self, unread: UnreadableLines) -> None:
-        """The timeline goes on where the engine before left it. Nothing waits for this: who is sooner does without.
-        Then all that could not be read of the journal is told, by whichever reader it was found."""
+        """Add the previous engine's timeline, in the background: consoles that connect earlier do without it. Then
+        report all lines of the journal that no reader could read."""
         look = partial(
             replay_records,
             self._spool,
@@ -319,7 +319,7 @@ class EngineHost:
         try:
             self._control.remember(await asyncio.to_thread(look))
         except OSError as error:
-            log.warning("what was told before cannot be read from the journal: %s", error)
+            log.warning("the earlier timeline cannot be read from the journal: %s", error)
         for text in await asyncio.to_thread(unread.tell):
             self.warn("journal", text)
 
@@ -343,7 +343,7 @@ class EngineHost:
         return done
 
     def _watched(self, watchers: int) -> None:
-        """So many consoles look. What one that came is told first says that the depths are being read."""
+        """Note the number of watching consoles. A new one's first snapshot reports that depths are being read."""
         if self._paired is not None:
             self._paired.looks.watch(watchers)
             if self._paired.reading:
@@ -353,7 +353,7 @@ class EngineHost:
         try:
             self._readiness.recount(paired)
         except Exception:  # the reading itself is good
-            log.exception("nobody knows whether a failover would work: judging failed")
+            log.exception("whether a failover would work is unknown: judging failed")
         self._wake()
 
     def _wake(self) -> None:
@@ -372,7 +372,7 @@ class EngineHost:
                 self._disk.look(paired)
                 self._record_alarm_changes(paired)
                 self._control.publish_snapshot(self._snapshot(paired))
-            except Exception:  # consoles see an old snapshot and say so; sends and syphon go on
+            except Exception:  # consoles see an old snapshot and report it; sends and syphon continue
                 log.exception("no snapshot could be made")
 
     async def _follow_usage(self, paired: ControllablePairing) -> None:
@@ -380,11 +380,11 @@ class EngineHost:
             try:
                 paired.know_usage(await read_local_usage(paired, besides=self._socket))
             except Exception:  # clean-up asks again by itself, and refuses then
-                log.exception("what other engines use could not be read")
+                log.exception("other engines' queues could not be read")
             await asyncio.sleep(USAGE_INTERVAL)
 
     def _with_drain(self, syphon: SyphonView) -> SyphonView:
-        """The syphon's view, with a drain that moves the same messages."""
+        """Return the syphon's view, including a drain that moves the same messages."""
         said = drain_progress.latest(self._spool, now=self._clock())
         return replace(syphon, text=f"{syphon.text}; {said.text}") if said is not None else syphon
 
@@ -422,7 +422,7 @@ class EngineHost:
         )
 
     def _record_alarm_changes(self, paired: ControllablePairing) -> None:
-        """Their beginning and end are in the timeline; our own alarms are said where they are found out."""
+        """Record the beginning and end of the pairing's alarms; our own are recorded at their source."""
         before, self._warnings = self._warnings, paired.warnings()
         for warning in begun(before, self._warnings):
             self.warn("syphon", warning)
@@ -441,7 +441,7 @@ class EngineHost:
 
 
 def times_line(policy: Policy) -> str:
-    """The times in force, as one line."""
+    """Return the times in force, as one line."""
     named = (
         ("send", policy.send_timeout),
         ("failover", policy.failover_interval),

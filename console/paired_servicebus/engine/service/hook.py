@@ -1,12 +1,12 @@
-"""The operator's own command, run when something happens that a person should hear of: `on_change` in pairing.toml.
+"""The operator's `on_change` command, run for events that need attention.
 
-The engine runs it, so that it is run whether or not anybody looks. It is given the event's line of the journal on
-standard input and a few variables, and nothing else of the engine's environment, where secrets may stand. No shell is
-between, unless the command is one.
+The engine runs it even if no console is attached. It receives the event's journal line on standard input and a few
+variables. It gets nothing else of the engine's environment, which may contain secrets. No shell is involved unless the
+command is one.
 
-It can hold nobody up: one runs at a time, changes wait in a bounded queue, the oldest are dropped and counted, and what
-has not ended after CALL_TIMEOUT is killed with its process group. A call that fails is an event, and no reason for another.
-What makes itself a session of its own is out of reach.
+It cannot block the engine. One call runs at a time, changes wait in a bounded queue, and the oldest are dropped and
+counted. After CALL_TIMEOUT a call is killed with its process group; a process in its own session escapes that. A failed
+call is an event, but causes no further call.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ CALL_TIMEOUT: Final = 30.0
 MAX_WAITING_CALLS: Final = 32
 """Changes that wait for their turn."""
 MAX_OUTPUT_BYTES: Final = 300
-"""Bytes kept of what it says on standard error, the last ones."""
+"""The last bytes of its standard error to keep."""
 MAX_VARIABLE_CHARS: Final = 2000
-"""Characters of a variable: the kernel takes no program whose variables are too long."""
+"""Maximum characters of a variable: the kernel starts no program with too long ones."""
 KILL_TIMEOUT: Final = 1.0
 """Seconds that a killed process may take to go."""
 INHERITED_ENVIRONMENT: Final = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
@@ -48,11 +48,11 @@ log = logging.getLogger(__name__)
 
 
 class Hook:
-    """Calls the command for each change that is noted, while `run` runs.
+    """Calls the command for each noted change while `run` runs.
 
     Args:
         command: the program and its arguments.
-        folder: where it runs, and what a relative path to it starts from.
+        folder: its working folder, and the base of a relative path to it.
         identity: the engine, for the variables.
         environ: the engine's environment.
         timeout: seconds for one call.
@@ -77,7 +77,7 @@ class Hook:
         self._dropped = 0
 
     def note(self, record: Record, line: bytes) -> None:
-        """Has the command called if a person should hear of it. Costs no wait."""
+        """Queue a call if the change needs attention. Never waits."""
         if not calls(record.event):
             return
         if len(self._waiting) == MAX_WAITING_CALLS:
@@ -87,9 +87,9 @@ class Hook:
         self._noted.set()
 
     async def run(self, say: Say) -> None:
-        """Calls until cancelled; `say` is told a sentence for what went wrong."""
+        """Make calls until cancelled; `say` receives a sentence about each failure."""
         if self._missing():
-            say(f"on_change names {self._command[0]}, which is no program here: nobody will be told of changes")
+            say(f"on_change names {self._command[0]}, which is no program here: it will not be run")
         while True:
             await self._noted.wait()
             self._noted.clear()
@@ -99,7 +99,7 @@ class Hook:
                     say(f"on_change ({self._command[0]}) {wrong}")
                 dropped, self._dropped = self._dropped, 0
                 if dropped:
-                    say(f"on_change is too slow: {dropped} changes were not told, the oldest of those that waited")
+                    say(f"on_change is too slow: {dropped} waiting changes were dropped, the oldest first")
 
     def _missing(self) -> bool:
         program = self._command[0]
@@ -133,10 +133,10 @@ class Hook:
             env=self._environ | variables,
             start_new_session=True,
         )
-        return await _whole(asyncio.ensure_future(starting))
+        return await _await_start(asyncio.ensure_future(starting))
 
     async def _call(self, line: bytes, variables: dict[str, str]) -> str:
-        """Calls it once; what went wrong, as the end of a sentence, or nothing."""
+        """Call the command once; return the failure as the end of a sentence, or ""."""
         try:
             transport, call = await self._started(variables)
         except (OSError, ValueError) as error:
@@ -150,19 +150,18 @@ class Hook:
         except TimeoutError:
             return f"was killed: it had not ended after {self._timeout:g} s"
         finally:
-            await _swept(transport, call)
+            await _sweep(transport, call)
         status = transport.get_returncode()
         return f"ended with exit status {status}: {call.said}" if status else ""
 
 
-async def _whole(starting: asyncio.Task[Started]) -> Started:
-    """What was started, to its end though we are cancelled meanwhile: the loop would wait then for everybody who has a
-    pipe of it, for as long as they live."""
+async def _await_start(starting: asyncio.Task[Started]) -> Started:
+    """Wait for the started process even if cancelled; otherwise the loop would wait for every holder of its pipes."""
     try:
         return await asyncio.shield(starting)
     except asyncio.CancelledError:
-        with suppress(OSError, ValueError):  # it could not be run, and nobody is to be told any more
-            await _swept(*await starting)
+        with suppress(OSError, ValueError):  # it could not be run, and the hook has ended
+            await _sweep(*await starting)
         raise
 
 
@@ -176,25 +175,25 @@ class _Call(asyncio.SubprocessProtocol):
 
     @property
     def said(self) -> str:
-        """The last of what it said on standard error, as one line."""
+        """The end of its standard error, as one line."""
         return masked(one_line(self._tail.decode(errors="replace"))) or "it said nothing"
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        """Keeps the end of it."""
+        """Keep the end of the data."""
         self._tail = (self._tail + data)[-MAX_OUTPUT_BYTES:]
 
     def process_exited(self) -> None:
-        """The program itself has ended; what it started may still run."""
+        """Handle the program's exit; its children may still run."""
         self.ended.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It has ended, and nobody can say anything any more."""
+        """Handle the end of the program and of all its pipes."""
         self.silent.set()
 
 
-async def _swept(transport: asyncio.SubprocessTransport, call: _Call) -> None:
-    """Nothing of its process group is left, nor any pipe to it."""
-    with suppress(ProcessLookupError, PermissionError):  # all have ended; macOS says so in the second way
+async def _sweep(transport: asyncio.SubprocessTransport, call: _Call) -> None:
+    """Kill its process group and close its pipes."""
+    with suppress(ProcessLookupError, PermissionError):  # all have ended; macOS raises the second
         os.killpg(transport.get_pid(), signal.SIGKILL)
     try:
         async with asyncio.timeout(KILL_TIMEOUT):

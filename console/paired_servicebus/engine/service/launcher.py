@@ -1,8 +1,7 @@
-"""Starting and ending an engine's process from a command: bounded, with one sentence when it fails.
+"""Starts and ends an engine's process from a command, with a time limit and one sentence on failure.
 
-The engine gets a session of its own, so that no terminal takes it along, and a log file of its own. It reports through
-a pipe: that it is ready, or why it will never be. Until then it belongs to the one who starts it, who ends it if the
-wait ends otherwise.
+The engine gets its own session, so that no terminal ends it, and its own log file. It reports readiness or failure
+through a pipe. Until then the starter owns the process and kills it if the wait ends otherwise.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from paired_servicebus.foreign_json import read_json
 from paired_servicebus.interpreter import python_command, python_environment
 
 START_TIMEOUT: Final = 180.0
-"""Seconds; pairing alone may list the backlog queues for two minutes (SPEC.md section 4.4)."""
+"""Seconds; listing the backlog queues may take two minutes (SPEC.md section 4.4)."""
 STOP_TIMEOUT: Final = 10.0
 MODULE: Final = "paired_servicebus.engine.service.main"
 READ_ONLY: Final = "read-only"
@@ -70,7 +69,7 @@ class Launch:
 
     @classmethod
     def begin(cls, config: PairingConfig, places: EnginePaths, *, read_only: bool = False) -> Self:
-        """Starts the process and returns at once. `read_only`: whatever the file says.
+        """Start the process and return immediately. `read_only` overrides the file.
 
         Raises:
             EngineRunningError: an engine for this pairing runs already.
@@ -108,10 +107,10 @@ class Launch:
             self._end()
 
     def wait(self, timeout: float = START_TIMEOUT) -> Ready:
-        """Waits until the engine serves.
+        """Wait until the engine serves.
 
         Raises:
-            EngineRunningError, EngineStartError: it does not, and has ended; with its own sentence.
+            EngineRunningError, EngineStartError: it ended instead; the text is its own sentence.
         """
         report = self._read(timeout)
         if isinstance(report, Ready):
@@ -145,10 +144,10 @@ class Launch:
 
 
 def report(fd: int, outcome: Ready | Failed) -> None:
-    """The engine's side of the pipe: says it and closes.
+    """Write the engine's report to the pipe and close it.
 
     Raises:
-        BrokenPipeError: nobody waits any more.
+        BrokenPipeError: the starter has gone.
     """
     try:
         os.write(fd, msgspec.json.encode(outcome) + b"\n")
@@ -157,7 +156,7 @@ def report(fd: int, outcome: Ready | Failed) -> None:
 
 
 def notify_systemd(state: str) -> None:
-    """Says how a service stands to the systemd that started it; nothing where none did (sd_notify(3))."""
+    """Report a service's state to the systemd that started it, if any (sd_notify(3))."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return
@@ -167,12 +166,12 @@ def notify_systemd(state: str) -> None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as telling:
             telling.connect(address)
             telling.send(state.encode())
-    except OSError as error:  # it waits in vain and says so; the engine is as good as it is
-        log.warning("systemd was not told %s: %s", state, error)
+    except OSError as error:  # systemd reports its own timeout; the engine serves anyway
+        log.warning("systemd was not notified of %s: %s", state, error)
 
 
 def wait_until_gone(places: EnginePaths, timeout: float) -> bool:
-    """Whether the engine's process has ended: its lock goes with it."""
+    """Wait for the end of the engine's process, which releases its lock; return whether it ended."""
     deadline = time.monotonic() + timeout
     while held(places.lock):
         if time.monotonic() > deadline:
@@ -182,7 +181,7 @@ def wait_until_gone(places: EnginePaths, timeout: float) -> bool:
 
 
 def _spawn(arguments: list[str], log: Path, report: int) -> subprocess.Popen[bytes]:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND  # the engine's own log goes on behind what is in it
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND  # the engine's own log is appended
     with open(os.open(log, flags, 0o600), "wb") as output:  # noqa: PTH123  a descriptor, not a path
         return subprocess.Popen(
             python_command(MODULE, *arguments),

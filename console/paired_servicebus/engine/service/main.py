@@ -1,9 +1,7 @@
-"""The engine as a process of its own: `python -m paired_servicebus.engine.service.main CONFIG LOG REPORT_FD [read-only]`, started by
-launch.py.
+"""The engine's own process: `python -m paired_servicebus.engine.service.main CONFIG LOG REPORT_FD [read-only]`.
 
-Its standard output and error go into its log. It tells the one who started it that it serves, or in one sentence why it
-does not; when nobody listens for that any more, it ends. SIGTERM and SIGINT end it in order; SIGHUP is none of its
-business.
+launcher.py starts it. Standard output and error go into its log. It reports readiness, or a failure in one sentence, to
+its starter, and ends if the starter has gone. SIGTERM and SIGINT end it cleanly; it ignores SIGHUP.
 """
 
 from __future__ import annotations
@@ -47,9 +45,9 @@ from paired_servicebus.pairing.runtime.deadlines import bounded
 from paired_servicebus.printing import report_error
 
 CLOSE_TIMEOUT: Final = 40.0
-"""Seconds that sends in hand, pumps and links may take to end."""
+"""Seconds that sends in flight, pumps and links may take to end."""
 LAST_RESORT: Final = 20.0
-"""Seconds after that until the process ends whatever hangs, and its log says where it hung."""
+"""Further seconds until the process ends anyway; its log then shows the blocked call."""
 
 Say = Callable[[Ready | Failed], None]
 
@@ -57,8 +55,10 @@ log = logging.getLogger("paired_servicebus.engine.service.main")  # __name__ is 
 
 
 def run_here(config_path: Path, *, read_only: bool = False) -> int:
-    """The engine in this process, for who looks after processes (systemd, a container): its log goes to standard error,
-    and systemd is told when it serves. The exit status."""
+    """Run the engine in this process under a process manager (systemd, a container); return the exit status.
+
+    The log goes to standard error; systemd is notified of readiness.
+    """
 
     def say(outcome: Ready | Failed) -> None:
         if isinstance(outcome, Ready):
@@ -70,14 +70,14 @@ def run_here(config_path: Path, *, read_only: bool = False) -> int:
 
 
 def main(config_path: Path, log_path: str, say: Say, *, log_file: Path | None = None, read_only: bool = False) -> int:
-    """Runs the engine to its end; the exit status.
+    """Run the engine to its end; return the exit status.
 
     Args:
         config_path: its pairing.toml.
-        log_path: where its log is, for a person.
-        log_file: what it writes its log to; None: standard error, whose keeper bounds it.
-        say: told once that it serves, or why it will not.
-        read_only: start read-only, whatever the file says.
+        log_path: the path of its log, for the operator.
+        log_file: the file to log to; None: standard error, which its reader bounds.
+        say: receives one report: readiness or failure.
+        read_only: start read-only, overriding the file.
     """
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     if log_file is None:
@@ -90,15 +90,15 @@ def main(config_path: Path, log_path: str, say: Say, *, log_file: Path | None = 
     try:
         _run(config_path, log_path, starting, read_only=read_only)
     except (Exception, asyncio.CancelledError) as error:
-        log.exception("the engine did not end in order")
-        starting.failed(_explained(error, log_path))
+        log.exception("the engine did not end cleanly")
+        starting.failed(_explain(error, log_path))
         return 2
     log.info("the engine has ended")
     return 0
 
 
 def allow_open_files() -> None:
-    """Raises the limit of open files as far as it may be: sockets, backlog queues and the journal all need some."""
+    """Raise the limit of open files to its maximum: sockets, backlog queues and the journal need descriptors."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -119,26 +119,26 @@ def _run(config_path: Path, log_path: str, starting: _Starting, *, read_only: bo
     try:
         asyncio.run(_serve(config, places, starting, log_path, read_only=config.read_only or read_only, group=group))
     except BaseException:
-        if not starting.over:  # it never served: nobody will look for it
+        if not starting.over:  # it never served
             mark_clean_exit(held)
         raise
     mark_clean_exit(held)
 
 
-def _explained(error: BaseException, log_path: str) -> Failed:
-    """One sentence for whoever started the engine."""
+def _explain(error: BaseException, log_path: str) -> Failed:
+    """Return the report for the starter."""
     match error:
         case PairedError():
             return Failed(text=masked(str(error)), running=isinstance(error, EngineRunningError))
         case asyncio.CancelledError():
-            return Failed(text="the engine was told to end before it was ready")
+            return Failed(text="the engine was ended before it was ready")
         case OSError():
             return Failed(text=masked(f"the engine cannot start: {error}; its log is {log_path}"))
-    return Failed(text=f"the engine failed while starting ({type(error).__name__}); its log {log_path} says where")
+    return Failed(text=f"the engine failed while starting ({type(error).__name__}); see its log {log_path}")
 
 
 class _Starting:
-    """The one who started us, told once."""
+    """The starter, which receives one report."""
 
     def __init__(self, say: Say) -> None:
         self._tell: Say | None = say
@@ -149,20 +149,22 @@ class _Starting:
         return self._tell is None
 
     def ready(self, outcome: Ready) -> None:
-        """Raises:
-        EngineStartError: nobody waits for the engine any more.
+        """Report readiness.
+
+        Raises:
+            EngineStartError: the starter has gone.
         """
         try:
             self._say(outcome)
         except BrokenPipeError as error:
-            raise EngineStartError("whoever started the engine has gone before it was ready") from error
+            raise EngineStartError("the process that started the engine has gone before it was ready") from error
 
     def failed(self, outcome: Failed) -> None:
-        """Says so if nothing was said yet."""
+        """Report a failure unless a report was given."""
         try:
             self._say(outcome)
         except BrokenPipeError:
-            log.info("nobody waits for the reason")
+            log.info("the starter has gone and does not get the reason")
 
     def _say(self, outcome: Ready | Failed) -> None:
         tell, self._tell = self._tell, None
@@ -212,13 +214,13 @@ async def _serve(
             lambda text: host.warn("credentials", text),
         )
         for remark in config.remarks:
-            if not remark.endswith(config.policy.remarks):  # those are the pairing's to say
+            if not remark.endswith(config.policy.remarks):  # the pairing reports those
                 host.warn("credentials", remark)
         paired = await _pair(config, clients, places, host, renewal)
-        crew = _crew(config, host, renewal, hook)
+        crew = _start_tasks(config, host, renewal, hook)
         try:
             await host.adopt(paired)
-            _on_end(lambda: host.stop("told to end by a signal"))
+            _on_end(lambda: host.stop("ended by a signal"))
             socket, count = str(places.socket), paired.backlog_queue_count
             starting.ready(Ready(pid=os.getpid(), socket=socket, log=log_path, backlog_queues=count))
             log.info("serving as %s, boot %s", identity.engine, identity.boot)
@@ -231,8 +233,10 @@ async def _serve(
             await _close(paired)
 
 
-def _crew(config: PairingConfig, host: EngineHost, renewal: CredentialReloader, hook: Hook | None) -> TaskSupervisor:
-    """What runs beside the pairing, as far as the file asks for it."""
+def _start_tasks(
+    config: PairingConfig, host: EngineHost, renewal: CredentialReloader, hook: Hook | None
+) -> TaskSupervisor:
+    """Start the background tasks that the file configures."""
 
     def warning(about: str) -> Callable[[str], None]:
         return lambda text: host.warn(about, text)
@@ -254,7 +258,7 @@ def _on_end(act: Callable[[], object]) -> None:
 async def _pair(
     config: PairingConfig, clients: NamespaceClients, places: EnginePaths, host: EngineHost, renewal: CredentialReloader
 ) -> PairedServiceBusClient:
-    """Looks whether everything is there, and pairs meanwhile."""
+    """Check the namespaces, and pair meanwhile."""
     outage = await check_ports(config, places)
     primary = await read_primary_info(config.primary, places, reachable=not outage)
     chosen: dict[str, Any] = {field.name: getattr(config.policy, field.name) for field in fields(Policy)}
@@ -281,7 +285,7 @@ async def _pair(
         await _close(paired)
         raise found if primary.has_topics else _without_topics(found, primary)
     if found:
-        text = f"the primary namespace {config.primary.host} does not answer: {found}; the engine starts all the same"
+        text = f"the primary namespace {config.primary.host} does not answer: {found}; the engine starts anyway"
         host.warn("primary", text)
     for text in remarks(primary, paired.secondary_info):
         host.warn("namespaces", text)
@@ -292,7 +296,7 @@ async def _pair(
 
 
 def _without_topics(error: BaseException, primary: NamespaceInfo) -> BaseException:
-    """The error, with what a missing entity on the Basic tier may be."""
+    """Return the error, with a hint if the Basic tier may cause a missing entity."""
     if not isinstance(error, ConfigurationError):
         return error
     return ConfigurationError(f"{error} (it is of the tier {primary.tier}, which has queues and no topics)")
@@ -306,7 +310,7 @@ async def _close(paired: PairedServiceBusClient) -> None:
     try:
         await bounded(paired.close(), CLOSE_TIMEOUT, "closing the pairing")
     except TimeoutError as error:
-        log.warning("%s; the process ends all the same", error)
+        log.warning("%s; the process ends anyway", error)
 
 
 if __name__ == "__main__":

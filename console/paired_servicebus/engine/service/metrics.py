@@ -1,10 +1,10 @@
-"""An engine's figures for Prometheus: out of its latest snapshot, on HTTP, for those that are told the address.
+"""An engine's metrics for Prometheus, from its latest snapshot, served by HTTP.
 
-Rules: what is not known has no sample, and is never zero; what was read somewhere has a metric that tells when. Names
-are only added. Each sample carries `pairing`, so that one rule serves many engines. Counters count from the engine's
-start. A scrape costs the engine's loop nothing: it is answered in a thread, from a value that does not change.
+An unknown value has no sample, and is never zero. Each reading has a metric with its time. Names are only added. Each
+sample carries `pairing`, so one rule serves many engines. Counters count from the engine's start. A thread answers each
+scrape from an immutable snapshot, so a scrape costs the engine's loop nothing.
 
-Not here: what is an alarm (pairing/monitoring/snapshot_views.py, host.py), and rules that wake somebody (the README has an example).
+Not here: alarms (snapshot_views.py, engine_host.py), and alerting rules (the README has an example).
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ Rows = Iterable[tuple[tuple[str, ...], float | None]]
 
 
 async def serve(address: ListenAddress, latest: Callable[[], Snapshot | None], warn: Callable[[str], object]) -> None:
-    """Answers at `address` with what `latest` gives, until cancelled. A port that is taken is said once and tried
-    again, since an engine does not end for the sake of its figures."""
+    """Serve the metrics of `latest` at `address` until cancelled. A port in use is reported once and retried, because
+    metrics must not end an engine."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(SnapshotCollector(latest))
     said = False
     while True:
         try:
-            listening = await _listening(address)
+            listening = await _listen(address)
             break
         except OSError as error:
             if not said:
@@ -89,18 +89,18 @@ async def serve(address: ListenAddress, latest: Callable[[], Snapshot | None], w
         await door.close()
 
 
-async def _listening(address: ListenAddress) -> socket.socket:
-    """In a thread: the host may be a name, and to look it up may take its time.
+async def _listen(address: ListenAddress) -> socket.socket:
+    """Bind in a thread: resolving the host's name may take time.
 
     Raises:
-        OSError: the port is taken, say; TimeoutError is one.
+        OSError: for example, the port is in use; TimeoutError is one.
     """
 
     async with asyncio.timeout(BIND_TIMEOUT):
-        return await asyncio.to_thread(_bound, address)
+        return await asyncio.to_thread(_bind, address)
 
 
-def _bound(address: ListenAddress) -> socket.socket:
+def _bind(address: ListenAddress) -> socket.socket:
     family, kind, number, _, where = socket.getaddrinfo(
         address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
@@ -130,7 +130,7 @@ class ScrapeServer:
         self._asking = 0
 
     async def answer(self, caller: AcceptedConnection) -> None:
-        """Reads a request and answers it."""
+        """Read a request and answer it."""
         try:
             async with asyncio.timeout(FIRST_REQUEST_TIMEOUT):
                 head = await caller.reader.readuntil(b"\r\n\r\n")
@@ -157,9 +157,9 @@ class ScrapeServer:
         except (ValueError, HTTPException):
             return refusal(400)
         async with self._turns:
-            return await asyncio.to_thread(self._made, asked)
+            return await asyncio.to_thread(self._render, asked)
 
-    def _made(self, asked: dict[str, str]) -> bytes:
+    def _render(self, asked: dict[str, str]) -> bytes:
         begun: list[tuple[str, list[tuple[str, str]]]] = []
         body = b"".join(self._app(asked, lambda status, headers: begun.append((status, headers))))
         ((status, headers),) = begun
@@ -167,10 +167,10 @@ class ScrapeServer:
 
 
 def environ_of(head: bytes) -> dict[str, str]:
-    """What of a request counts here, in the form of WSGI.
+    """Return the relevant part of a request as a WSGI environment.
 
     Raises:
-        ValueError, HTTPException: it is no HTTP.
+        ValueError, HTTPException: it is not HTTP.
     """
     line, _, rest = head.partition(b"\r\n")
     method, target, version = line.decode("ascii").split(" ")
@@ -188,14 +188,14 @@ def environ_of(head: bytes) -> dict[str, str]:
 
 
 def response(status: str, headers: Iterable[tuple[str, str]], body: bytes) -> bytes:
-    """A whole answer, after which the connection ends."""
+    """Return a whole answer, after which the connection ends."""
     lines = [f"HTTP/1.1 {status}", *(f"{name}: {value}" for name, value in headers)]
     lines += [f"Content-Length: {len(body)}", "Connection: close", "", ""]
     return "\r\n".join(lines).encode("latin-1") + body
 
 
 def refusal(status: int) -> bytes:
-    """An answer without figures."""
+    """Return an answer without metrics."""
     text = f"# {REFUSALS[status]}\n".encode()
     return response(f"{status} {HTTPStatus(status).phrase}", [("Content-Type", "text/plain; charset=utf-8")], text)
 
@@ -207,14 +207,14 @@ class SnapshotCollector(Collector):
         self._latest = latest
 
     def collect(self) -> Iterator[Metric]:
-        """Nothing before the first snapshot."""
+        """Yield the metrics; none before the first snapshot."""
         snapshot = self._latest()
         if snapshot is not None:
             yield from families(snapshot)
 
 
 def families(of: Snapshot) -> Iterator[Metric]:
-    """Every family there is, those without a sample too."""
+    """Yield every metric family, including those without a sample."""
     yield from _engine(of)
     yield from _entities(of)
     yield from _backlog(of)
@@ -234,7 +234,7 @@ def _engine(of: Snapshot) -> Iterator[Metric]:
     billed = of.billed
     causes = ("sends", "parked", "pings", "receives", "moves", "settlements")
     rows = [((cause,), float(getattr(billed, cause))) for cause in causes]
-    yield _counter(of, "paired_billed_operations", "Operations by what caused them.", ("cause",), rows)
+    yield _counter(of, "paired_billed_operations", "Operations by cause.", ("cause",), rows)
     counted = {
         "sends": billed.sent_bytes,
         "parked": billed.parked_bytes,
@@ -242,7 +242,7 @@ def _engine(of: Snapshot) -> Iterator[Metric]:
         "moves": billed.moved_bytes,
     }
     sizes = [((cause,), float(size)) for cause, size in counted.items() if size is not None]
-    yield _counter(of, "paired_billed_bytes", "Bytes of bodies by what caused them.", ("cause",), sizes)
+    yield _counter(of, "paired_billed_bytes", "Bytes of bodies by cause.", ("cause",), sizes)
 
 
 def _entities(of: Snapshot) -> Iterator[Metric]:
@@ -266,7 +266,7 @@ def _entities(of: Snapshot) -> Iterator[Metric]:
 
 
 def _refused(entities: Iterable[EntityView]) -> Rows:
-    """By reason. One of them has a sample from the start: a rate does not see what a new counter begins with."""
+    """Yield counts by reason. One has a sample from the start, because a rate ignores a new counter's first value."""
     for each in entities:
         counts = {str(GiveUp.NO_BACKLOG): 0} | dict(each.refusals)
         yield from (((each.path, reason), float(count)) for reason, count in counts.items())
@@ -299,9 +299,9 @@ def _backlog(of: Snapshot) -> Iterator[Metric]:
 
 
 def _parked(of: Snapshot) -> Iterator[Metric]:
-    """The one figure of what is parked, as screens show it; no sample where it is not known."""
+    """Return the number of parked messages, as screens show it; no sample if unknown."""
     parked = of.parked
-    text = "Parked in all queues now: the readings, and what this engine diverted and moved since."
+    text = "Parked in all queues now: the readings, corrected by this engine's diverted and moved messages."
     number = float(parked.messages) if parked is not None else None
     yield _gauge(of, "paired_parked_messages", text, (), [((), number)])
     read_at = parked.read_at if parked is not None else None
@@ -335,8 +335,8 @@ def _syphon(of: Snapshot) -> Iterator[Metric]:
 
 def _trouble(of: Snapshot) -> Iterator[Metric]:
     warned = [((), float(len(of.warnings)))]
-    yield _gauge(of, "paired_warnings", "Warnings, which degrade nothing; paired status says which.", (), warned)
-    yield _gauge(of, "paired_alarms", "Alarms; paired status says which.", (), [((), float(len(of.alarms)))])
+    yield _gauge(of, "paired_warnings", "Warnings, which degrade nothing; paired status lists them.", (), warned)
+    yield _gauge(of, "paired_alarms", "Alarms; paired status lists them.", (), [((), float(len(of.alarms)))])
     ready, journal = of.readiness, of.journal
     would = [((), float(ready.ready))] if ready is not None else []
     yield _gauge(of, "paired_ready", "Whether a failover would work.", (), would)
@@ -344,7 +344,7 @@ def _trouble(of: Snapshot) -> Iterator[Metric]:
     yield _gauge(of, "paired_ready_timestamp_seconds", "When that was looked at.", (), looked)
     found = ready.findings if ready is not None else ()
     rows = [((one.what, answer.value), float(one.verdict is answer)) for one in found for answer in FindingVerdict]
-    text = "1 for what was found about a thing that a failover rests on."
+    text = "1 for the finding about a precondition of a failover."
     yield _gauge(of, "paired_readiness", text, ("what", "verdict"), rows)
     healthy = [((), float(not journal.trouble))] if journal is not None else []
     yield _gauge(of, "paired_journal_written", "1 while the journal's disk takes it.", (), healthy)
@@ -355,14 +355,14 @@ def _trouble(of: Snapshot) -> Iterator[Metric]:
 
 
 def _gauge(of: Snapshot, name: str, text: str, labels: tuple[str, ...], rows: Rows) -> Metric:
-    return _filled(GaugeMetricFamily(name, text, labels=["pairing", *labels]), of, rows)
+    return _fill(GaugeMetricFamily(name, text, labels=["pairing", *labels]), of, rows)
 
 
 def _counter(of: Snapshot, name: str, text: str, labels: tuple[str, ...], rows: Rows) -> Metric:
-    return _filled(CounterMetricFamily(name, text, labels=["pairing", *labels]), of, rows)
+    return _fill(CounterMetricFamily(name, text, labels=["pairing", *labels]), of, rows)
 
 
-def _filled(family: GaugeMetricFamily | CounterMetricFamily, of: Snapshot, rows: Rows) -> Metric:
+def _fill(family: GaugeMetricFamily | CounterMetricFamily, of: Snapshot, rows: Rows) -> Metric:
     for values, figure in rows:
         if figure is not None:
             family.add_metric([_label(value) for value in (of.pairing, *values)], figure)
@@ -370,5 +370,5 @@ def _filled(family: GaugeMetricFamily | CounterMetricFamily, of: Snapshot, rows:
 
 
 def _label(value: str) -> str:
-    """A label's value: whoever looks at the figures with curl has a terminal."""
+    """Return a label's value without control characters: curl prints it to a terminal."""
     return harmless(value[:MAX_LABEL_CHARS])

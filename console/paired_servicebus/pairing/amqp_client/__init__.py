@@ -1,14 +1,14 @@
-"""Connections of our own to a namespace: the client role of servicebus_amqp over asyncio.
+"""Our own AMQP client for a namespace: the client role of servicebus_amqp over asyncio.
 
-    endpoint     where and how, read from a caller's ServiceBusClient
-    wire         the namespace's connection, kept for all who have links there
-    links        a sender, a receiver: callbacks in, one write a read out
-    recovery     pauses between tries
-    management   typed requests to `$management`
-    line, grants, requests, tokens, transports, failures    what those are made of
+    reconnecting       the namespace's connection, shared by all users of its links
+    endpoint           its address and credential, read from a caller's ServiceBusClient
+    entity_management  typed requests to `$management`
+    client_connection  one connection; client_links, request_channel and cbs_authorizer serve it
+    transports         sockets: TCP, TLS, WebSocket
+    backoff            pauses between tries
+    cbs_tokens, wire_errors  tokens and errors
 
-For the pumps, whose speed and fidelity the SDK does not reach; an application's senders go through the SDK. Messages
-are bytes here: what is in them belongs to the pumps, which failure counts to core.
+The pumps use it for speed and fidelity beyond the SDK's; an application's senders use the SDK. Messages are bytes here.
 """
 
 from paired_servicebus.pairing.amqp_client.backoff import Backoff

@@ -1,23 +1,23 @@
-"""Pauses between tries: growing, and such that no two engines share them."""
+"""Growing pauses between tries, randomised so that engines do not retry together."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final
 
-FIRST: Final = 1.0
-MOST: Final = 30.0
+FIRST_PAUSE: Final = 1.0
+MAX_PAUSE: Final = 30.0
 HEALTHY: Final = 30.0
-"""Seconds after which a link or a connection that lived so long counts as a success."""
+"""Seconds of life after which a link or a connection counts as a success."""
 
 
 class Backoff:
-    """Pauses in seconds that double from `first` to `most`, each of them shortened by up to a half by chance.
+    """Pauses in seconds that double from `first` to `most`, each shortened by a random share up to a half.
 
     draw: a number from 0 up to, not including, 1.
     """
 
-    def __init__(self, draw: Callable[[], float], *, first: float = FIRST, most: float = MOST) -> None:
+    def __init__(self, draw: Callable[[], float], *, first: float = FIRST_PAUSE, most: float = MAX_PAUSE) -> None:
         self._draw = draw
         self._first = first
         self._most = most
@@ -29,5 +29,5 @@ class Backoff:
         return pause
 
     def reset(self) -> None:
-        """The next pause is the first one again."""
+        """Start again with the first pause."""
         self._next = self._first

@@ -1,11 +1,11 @@
 """One connection of our own: `servicebus_amqp` on an asyncio transport.
 
-Events of a read go to the owners of their links by one function call each, then those who registered in `after_read`
-have their turn, and all that came of it leaves in one write. What is said outside of a read leaves in the loop's next
-turn, again in one write. The peer has to be heard within the idle time-out, and hears us within its own.
+A read's events go to the owners of their links, then the `after_read` callbacks run, and all resulting bytes leave in
+one write. Bytes from outside a read leave in the loop's next turn, again in one write. The peer must send within the
+idle time-out, and receives frames within its own.
 
-A line lives once: `lost` then has the reason. Connecting again is Wire's; no wait in here has a deadline of its own,
-Wire gives one to each.
+A connection lives once; `lost` then has the reason. ReconnectingConnection reconnects and sets a deadline for each
+wait.
 """
 
 from __future__ import annotations
@@ -34,15 +34,14 @@ from paired_servicebus.pairing.amqp_client.wire_errors import (
     REFUSES_US,
     SOCKET_ERROR,
     connection_failure,
+    format_error,
     link_failure,
-    said,
 )
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, end_all
 from servicebus_amqp.encoding.delivery_states import Received
 from servicebus_amqp.encoding.termini import Source, Target
 from servicebus_amqp.protocol.connection import Connection
 from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings
-from servicebus_amqp.protocol.link import Link
 from servicebus_amqp.protocol.link_sender import SenderLink
 from servicebus_amqp.protocol.protocol_events import (
     Attached,
@@ -53,14 +52,15 @@ from servicebus_amqp.protocol.protocol_events import (
     DispositionReceived,
     Event,
     FlowReceived,
+    LinkEnd,
     Opened,
 )
 from servicebus_amqp.protocol.session import Session, SessionState
 
 IDLE_TIMEOUT: Final = 60.0
-"""Seconds within which a namespace has to be heard; it sends empty frames to that end."""
+"""Seconds within which a namespace must send something, if only empty frames."""
 LINKS_PER_SESSION: Final = 200
-"""The service gives a session 256 handles; a session that is broken takes no more links than these with it."""
+"""Links of a session. The service allows 256 handles; a broken session ends all of its links."""
 MANAGEMENT: Final = "/$management"
 _UNSETTLED, _SECOND = 0, 1
 
@@ -70,11 +70,11 @@ AfterRead = Callable[[], None]
 
 
 class ClientConnection(asyncio.Protocol):
-    """lost: why the connection ended. will_write: bytes leave soon anyway.
+    """lost: the reason of the connection's end. will_write: whether bytes leave soon anyway.
 
-    asks, reads: how often something was said that wants an answer, and how often anything was heard. is_writable:
-    whether messages that are sent now would leave soon. It ends when the transport holds enough back, or when enough
-    was collected for one write; when that is over, those who registered in `after_read` have their turn.
+    asks, reads: numbers of requests that expect an answer, and of reads. is_writable: whether messages sent now would
+    leave soon. It is False while the transport is full or enough bytes for one write are collected; `after_read`
+    callbacks run when it becomes True.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class ClientConnection(asyncio.Protocol):
         self.is_writable = True
         self._is_held_back = False
         self._collected = 0
-        self.grants = CbsAuthorizer(self, clock)
+        self.authorizer = CbsAuthorizer(self, clock)
         self._after_read = after_read
         self._amqp = Connection(
             role=ConnectionRole.CLIENT,
@@ -113,9 +113,9 @@ class ClientConnection(asyncio.Protocol):
         self._named = 0
         self._has_served = False
         self._sessions: list[Session] = []
-        self._links: dict[Link, WireSender | WireReceiver] = {}
-        self._outcomes: dict[Link, OnOutcome] = {}
-        self._deliveries: dict[Link, OnDelivery] = {}
+        self._links: dict[LinkEnd, WireSender | WireReceiver] = {}
+        self._outcomes: dict[LinkEnd, OnOutcome] = {}
+        self._deliveries: dict[LinkEnd, OnDelivery] = {}
         self._requests: dict[str, RequestChannel] = {}
         self._opening: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -129,7 +129,7 @@ class ClientConnection(asyncio.Protocol):
             ConnectionFailed: self._on_failed,
         }
 
-    # ------------------------------------------------------------------ what Wire and grants use
+    # ----------------------------------------------- used by ReconnectingConnection and CbsAuthorizer
 
     async def open(self) -> None:
         """Connect, and open the connection. Raises WireConnectionError, WireUnavailableError."""
@@ -151,7 +151,7 @@ class ClientConnection(asyncio.Protocol):
         on_room: OnRoom | None = None,
         reply_address: str | None = None,
     ) -> WireSender:
-        """A link into an entity or node; no token is shown here. Raises WireError."""
+        """Attach a link to an entity or node, without a token. Raises WireError."""
         sender = WireSender(self, path, on_lost, on_room)
         sender.link = self._session().attach_sender(
             self._name_for("to"),
@@ -172,7 +172,7 @@ class ClientConnection(asyncio.Protocol):
         on_settled: OnOutcome | None = None,
         reply_address: str | None = None,
     ) -> WireReceiver:
-        """A link out of an entity or node, peek-lock, no credit yet; no token is shown here. Raises WireError."""
+        """Attach a peek-lock link from an entity or node, without token or credit. Raises WireError."""
         receiver = WireReceiver(self, path, on_lost)
         receiver.link = self._session().attach_receiver(
             self._name_for("from"),
@@ -187,7 +187,7 @@ class ClientConnection(asyncio.Protocol):
         return receiver
 
     async def requests(self, node: str) -> RequestChannel:
-        """The pair of links to a node, opened now if they are not. Raises WireError."""
+        """Return the request channel of a node; open it first if necessary. Raises WireError."""
         found = self._requests.get(node)
         if found is not None:
             return found
@@ -200,23 +200,23 @@ class ClientConnection(asyncio.Protocol):
             return found
 
     def paths_in_use(self) -> set[str]:
-        """The entities that have a link here, nodes by their entity."""
+        """Return the entities with a link here; a node counts as its entity."""
         return {link.path.removesuffix(MANAGEMENT) for link in self._links.values() if not link.path.startswith("$")}
 
     def start(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
-        """Run something that ends with the line at the latest."""
+        """Run a task that ends with the connection at the latest."""
         task = self.loop.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def drop(self, error: WireError) -> None:
-        """The connection is of no use any more: cut it, and tell everybody why."""
+        """Cut a failed connection, and pass the reason to all of its links."""
         self._lose(error)
         if self._transport is not None:
             self._transport.abort()
 
     async def close(self) -> None:
-        """Close in order, within seconds; what lives here is told that the connection was closed."""
+        """Close cleanly, within seconds; its links end with the reason "closed by us"."""
         if not self.lost.done():
             self._is_closing = True
             self._amqp.close()
@@ -230,34 +230,33 @@ class ClientConnection(asyncio.Protocol):
         if not await end_all(tuple(self._tasks), CLOSING):
             log.warning("these tasks of %s do not end: %s", self.endpoint, [task.get_name() for task in self._tasks])
 
-    # ------------------------------------------------------------------ what links use
+    # ------------------------------------------------------------------ used by links
 
     def touch(self) -> None:
-        """There is something to write: it leaves with the present read, or in the loop's next turn."""
+        """Schedule a write: with the present read, or in the loop's next turn."""
         if not self.will_write:
             self.will_write = True
             self.loop.call_soon(self._flush)
 
     def collect(self, size: int) -> None:
-        """So many bytes of messages were handed over since; what is far more than a socket takes would be copied from
-        buffer to buffer."""
+        """Count bytes of messages; more than a socket accepts would be copied between buffers."""
         self._collected += size
         if self._collected >= HIGH_WATER:
             self.is_writable = False
 
-    def forget(self, link: Link) -> None:
-        """A link that its owner gave up."""
+    def forget(self, link: LinkEnd) -> None:
+        """Forget a link that its owner dropped."""
         self._outcomes.pop(link, None)
         self._deliveries.pop(link, None)
         gone = self._links.pop(link, None)
         if gone is not None:
-            self.grants.forget(gone.path.removesuffix(MANAGEMENT))
+            self.authorizer.forget(gone.path.removesuffix(MANAGEMENT))
 
     def forget_requests(self, requests: RequestChannel) -> None:
         if self._requests.get(requests.node) is requests:
             del self._requests[requests.node]
 
-    # ------------------------------------------------------------------ the transport's side
+    # ------------------------------------------------------------------ called by the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -283,18 +282,16 @@ class ClientConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._is_held_back = False
-        self._go_on()
+        self._resume()
 
-    # ------------------------------------------------------------------ inside
-
-    def _go_on(self) -> None:
-        """There is room for messages again."""
+    def _resume(self) -> None:
+        """Accept messages again."""
         if not self._is_held_back and not self.lost.done():
             self.is_writable = True
             self._work(b"")
 
     def _work(self, data: bytes) -> None:
-        """What a read brought, and what follows from it, leaves as one write."""
+        """Process a read, run the callbacks, and send the result in one write."""
         self.will_write = True
         try:
             if data:
@@ -302,8 +299,8 @@ class ClientConnection(asyncio.Protocol):
             for act in tuple(self._after_read):
                 act()
         except Exception as error:
-            log.exception("what came from %s could not be worked on", self.endpoint)
-            self.drop(WireConnectionError(f"a callback failed on what came from {self.endpoint}: {error!r}"))
+            log.exception("bytes from %s could not be processed", self.endpoint)
+            self.drop(WireConnectionError(f"a callback failed on bytes from {self.endpoint}: {error!r}"))
         self._flush()
 
     def _handle(self, events: list[Event]) -> None:
@@ -311,11 +308,11 @@ class ClientConnection(asyncio.Protocol):
         for event in events:
             kind = type(event)
             if kind is DeliveryReceived:
-                on_delivery = deliveries.get(event.link)  # type: ignore[union-attr] # told by its exact type
+                on_delivery = deliveries.get(event.link)  # type: ignore[union-attr] # narrowed by its exact type
                 if on_delivery is not None:
                     try:
                         on_delivery(event)  # type: ignore[arg-type]
-                    except Exception as error:  # noqa: BLE001 - whatever it is, it is this link's alone
+                    except Exception as error:  # noqa: BLE001 - any error ends only this link
                         self._drop_link(event.link, error)  # type: ignore[union-attr]
             elif kind is DispositionReceived:
                 if event.settled or self._echo(event):  # type: ignore[union-attr,arg-type]
@@ -327,15 +324,15 @@ class ClientConnection(asyncio.Protocol):
                 if handler is not None:
                     handler(event)
 
-    def _drop_link(self, link: Link, error: Exception) -> None:
-        """A message's handler failed: its link is lost, the connection and all other links go on."""
+    def _drop_link(self, link: LinkEnd, error: Exception) -> None:
+        """Drop the link of a message whose handler failed; all other links continue."""
         found = self._links.get(link)
         log.error("a message from %s could not be handled", found and found.path, exc_info=error)
         if found is not None:
             found.drop(WireError(f"the handler of a message from {found.path} failed: {type(error).__name__}"))
 
     def _echo(self, event: DispositionReceived) -> bool:
-        """Settle an outcome that the peer left unsettled; False for what is no outcome yet."""
+        """Settle an outcome that the peer left unsettled; return False for a state without an outcome."""
         if event.state is None or isinstance(event.state, Received):
             return False
         event.link.settle(event.delivery_id, event.state)
@@ -347,15 +344,15 @@ class ClientConnection(asyncio.Protocol):
         if data and self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
         if collected >= HIGH_WATER and not self._is_held_back:
-            self.loop.call_soon(self._go_on)
+            self.loop.call_soon(self._resume)
 
     def _name_for(self, way: str) -> str:
-        """A link's name that no other one has: there is no container like ours."""
+        """Return a unique name for a link."""
         self._named += 1
         return f"{self._amqp.settings.container_id}-{way}-{self._named}"
 
     def _session(self) -> Session:
-        """One with room for another link. Raises WireError."""
+        """Return a session with room for another link. Raises WireError."""
         if self.lost.done() or self._is_closing:
             raise WireConnectionError(f"the connection to {self.endpoint} is closed", SOCKET_ERROR)
         usable = (SessionState.BEGINNING, SessionState.OPEN)
@@ -387,7 +384,7 @@ class ClientConnection(asyncio.Protocol):
     def _on_attached(self, event: Attached) -> None:
         found = self._links.get(event.link)
         terminus = event.attach.target if isinstance(event.link, SenderLink) else event.attach.source
-        if found is not None and terminus is not None:  # a refusal has none there, and its detach follows
+        if found is not None and terminus is not None:  # None in a refusal, whose detach follows
             self._has_served = True
             found.answer()
 
@@ -405,26 +402,22 @@ class ClientConnection(asyncio.Protocol):
             found.on_drained()
 
     def _on_closed(self, event: Closed) -> None:
+        failure: WireError = connection_failure(str(self.endpoint), event.error)
         if self._is_closing:
-            self._lose(WireConnectionError(f"the connection to {self.endpoint} was closed by us"))
-        else:
-            failure = connection_failure(str(self.endpoint), event.error)
-            if not self._has_served and failure.condition in REFUSES_US:
-                self._lose(WireUnavailableError(str(failure), failure.condition))
-            else:
-                self._lose(failure)
+            failure = WireConnectionError(f"the connection to {self.endpoint} was closed by us")
+        elif not self._has_served and failure.condition in REFUSES_US:
+            failure = WireUnavailableError(str(failure), failure.condition)
+        self._lose(failure)
         self._end_transport()
 
     def _on_failed(self, event: ConnectionFailed) -> None:
-        why = f"{self.endpoint} broke the protocol: {said(event.error)}"
-        if self._opened.done():
-            self._lose(WireConnectionError(why, str(event.error.condition)))
-        else:
-            self._lose(WireUnavailableError(why, str(event.error.condition)))
+        why = f"{self.endpoint} broke the protocol: {format_error(event.error)}"
+        kind = WireConnectionError if self._opened.done() else WireUnavailableError
+        self._lose(kind(why, str(event.error.condition)))
         self._end_transport()
 
     def _end_transport(self) -> None:
-        """What there is to say still leaves, then the socket is closed."""
+        """Send the remaining bytes, then close the socket."""
         self._flush()
         if self._transport is not None:
             self._transport.close()
@@ -438,7 +431,7 @@ class ClientConnection(asyncio.Protocol):
             self._ticking = self.loop.call_at(deadline, self._tick)
 
     def _lose(self, error: WireError) -> None:
-        """Everything that lives on this line ends, once."""
+        """End all links and tasks of this connection, once."""
         if self.lost.done():
             return
         self.lost.set_result(error)

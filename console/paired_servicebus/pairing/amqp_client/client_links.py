@@ -1,15 +1,15 @@
-"""Links of a line as their owners see them: a sender into an entity, a receiver out of one.
+"""The links of a connection for their owners: a sender to an entity, a receiver from one.
 
-A link lives once. It ends with one call of `on_lost`, or with none where its owner detached it, and is dead then;
-another one is asked for. Bookkeeping of what is outstanding is the owner's: a message whose link was lost may have
-been accepted or not. Callbacks run inside the socket's read and must neither block nor raise.
+A link lives once and ends with one call of `on_lost`, or with none after the owner's detach. The owner tracks unsettled
+messages: a message of a lost link may have been accepted or not. Callbacks run inside the socket's read and must
+neither block nor raise.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from paired_servicebus.core.errors import WireError
 from paired_servicebus.pairing.runtime.deadlines import CLOSING
@@ -17,10 +17,7 @@ from servicebus_amqp.encoding.delivery_states import DeliveryState
 from servicebus_amqp.encoding.message_sections import BATCH_FORMAT
 from servicebus_amqp.protocol.link_receiver import ReceiverLink
 from servicebus_amqp.protocol.link_sender import Payload, SenderLink
-from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived
-
-if TYPE_CHECKING:
-    from paired_servicebus.pairing.amqp_client.client_connection import ClientConnection
+from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived, LinkEnd
 
 __all__ = ["BATCH_FORMAT", "WireReceiver", "WireSender"]
 
@@ -35,16 +32,27 @@ OnRoom = Callable[[], None]
 
 
 def _ignore(error: WireError) -> None:
-    """Whoever detaches a link needs no word that it is gone."""
+    """Ignore the end of a link that its owner detached."""
+
+
+class LinkConnection(Protocol):
+    """The connection of a link, a `ClientConnection`."""
+
+    will_write: bool
+    is_writable: bool
+
+    def touch(self) -> None: ...
+    def collect(self, size: int) -> None: ...
+    def forget(self, link: LinkEnd) -> None: ...
 
 
 class _WireLink:
-    """What both ends have in common. Made by a line, never directly."""
+    """The common part of both ends, made only by a connection."""
 
     __slots__ = ("_answered", "_ended", "_on_lost", "failure", "is_established", "line", "link", "path")
     link: SenderLink | ReceiverLink
 
-    def __init__(self, line: ClientConnection, path: str, on_lost: OnLost) -> None:
+    def __init__(self, line: LinkConnection, path: str, on_lost: OnLost) -> None:
         self.line = line
         self.path = path
         self.failure: WireError | None = None
@@ -62,11 +70,11 @@ class _WireLink:
 
     @property
     def link_name(self) -> str:
-        """As the namespace knows it."""
+        """The name of the link in the namespace."""
         return self.link.name
 
     def drop(self, error: WireError) -> None:
-        """Give the link up now: it is detached without waiting, and `on_lost` is told `error`."""
+        """Detach immediately, without a wait, and call `on_lost` with `error`."""
         if self.failure is None and self._ended is None:
             self.link.detach()
             self.line.touch()
@@ -74,7 +82,7 @@ class _WireLink:
             self.end(error)
 
     async def detach(self, timeout: float = CLOSING) -> None:
-        """Detach in order, within `timeout` seconds; never raises, and `on_lost` is not told."""
+        """Detach cleanly, within `timeout` seconds; never raises and never calls `on_lost`."""
         if self.failure is not None or self._ended is not None:
             return
         self._ended = asyncio.get_running_loop().create_future()
@@ -83,22 +91,22 @@ class _WireLink:
         await asyncio.wait((self._ended,), timeout=timeout)
         self.line.forget(self.link)
 
-    # what the line calls
+    # called by the connection
 
     async def established(self) -> None:
-        """Once the peer has answered the attach. Raises WireError for a no."""
+        """Wait for the peer's answer to the attach. Raises WireError for a refusal."""
         await self._answered
         if self.failure is not None:
             raise self.failure
         self.is_established = True
 
     def answer(self) -> None:
-        """The attach was accepted."""
+        """Handle an accepted attach."""
         if not self._answered.done():
             self._answered.set_result(None)
 
     def end(self, error: WireError) -> None:
-        """The link is gone; tells whoever is concerned, once."""
+        """Handle the end of the link; call `on_lost`, once."""
         if self._ended is not None:
             if not self._ended.done():
                 self._ended.set_result(None)
@@ -115,18 +123,18 @@ class WireSender(_WireLink):
     __slots__ = ("on_room",)
     link: SenderLink
 
-    def __init__(self, line: ClientConnection, path: str, on_lost: OnLost, on_room: OnRoom | None) -> None:
+    def __init__(self, line: LinkConnection, path: str, on_lost: OnLost, on_room: OnRoom | None) -> None:
         super().__init__(line, path, on_lost)
         self.on_room = on_room
 
     @property
     def max_message_size(self) -> int:
-        """Bytes of one message that the entity takes, as it said when the link was attached."""
+        """Bytes of one message, by the entity's attach."""
         return self.link.max_message_size or MIB
 
     @property
     def max_batch_size(self) -> int:
-        """Bytes of a whole batch that the entity takes; by the rule of the SDK where it does not say."""
+        """Bytes of a whole batch; by the SDK's rule if the entity's attach gives none."""
         remote = self.link.remote
         given = (remote.properties or {}).get(_BATCH_SIZE) if remote is not None else None
         if isinstance(given, int) and given > 0:
@@ -135,14 +143,14 @@ class WireSender(_WireLink):
 
     @property
     def room(self) -> int:
-        """How many messages would leave at once if they were sent now."""
+        """Messages that would leave immediately."""
         is_open = self.failure is None and self._ended is None and self.line.is_writable
-        return self.link.credit if is_open else 0  # a link that is not attached has none
+        return self.link.credit if is_open else 0  # 0 on a detached link
 
     def send(self, payload: Payload, tag: bytes, *, message_format: int = 0) -> None:
-        """Send one encoded message, whole or in pieces; beyond `room` it waits in memory, in its order.
+        """Send one encoded message, whole or in pieces; beyond `room` it waits in memory, in order.
 
-        tag: at most 32 bytes, unique among what is outstanding. message_format: BATCH_FORMAT for a batch.
+        tag: at most 32 bytes, unique among unsettled messages. message_format: BATCH_FORMAT for a batch.
 
         Raises:
             StateError: the link is gone.
@@ -161,27 +169,27 @@ class WireReceiver(_WireLink):
     __slots__ = ("_drained", "_granted")
     link: ReceiverLink
 
-    def __init__(self, line: ClientConnection, path: str, on_lost: OnLost) -> None:
+    def __init__(self, line: LinkConnection, path: str, on_lost: OnLost) -> None:
         super().__init__(line, path, on_lost)
         self._granted = False
         self._drained: asyncio.Future[None] | None = None
 
     @property
     def credit(self) -> int:
-        """How many messages the namespace may still send."""
+        """Messages that the namespace may still send."""
         return self.link.credit
 
     def grant(self, credit: int) -> None:
-        """Let the namespace send so many more messages from now on; what is under way comes all the same."""
+        """Let the namespace send `credit` more messages; messages in flight arrive as well."""
         self._granted = True
         self.link.flow(credit)
         self.line.touch()
 
     async def detach(self, timeout: float = CLOSING) -> None:
-        """Take the credit back, wait for the messages under way, then detach; each step within `timeout` seconds.
+        """Withdraw the credit, wait for messages in flight, then detach; each step within `timeout` seconds.
 
-        `on_delivery` has each of them while it can still release it: a message that reaches a detached link stays
-        locked until its lock expires. Never raises, and `on_lost` is not told.
+        `on_delivery` gets these messages while it can still release them: a message on a detached link stays locked
+        until its lock expires. Never raises and never calls `on_lost`.
         """
         self._on_lost = _ignore
         if self.is_up and self._granted:
@@ -192,9 +200,9 @@ class WireReceiver(_WireLink):
         await super().detach(timeout)
 
     def settle(self, deliveries: int | range, state: DeliveryState, *, settled: bool = True) -> None:
-        """Say what became of deliveries, by their ids; neighbours of equal state leave as one frame.
+        """Settle deliveries by their ids; neighbours with equal states share a frame.
 
-        settled: said and done. Otherwise the namespace answers each with its own outcome, through `on_settled`.
+        settled: final. Otherwise the namespace answers each with its own outcome, through `on_settled`.
 
         Raises:
             EncodeError: the state does not fit a frame.
@@ -204,10 +212,10 @@ class WireReceiver(_WireLink):
         if not line.will_write:
             line.touch()
 
-    # what the line calls
+    # called by the connection
 
     def on_drained(self) -> None:
-        """The namespace answered a drain."""
+        """Handle the answer to a drain."""
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
 

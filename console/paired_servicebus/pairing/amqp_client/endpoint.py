@@ -1,8 +1,8 @@
-"""Where a namespace is and how it is spoken with, read from a caller's `azure.servicebus.aio.ServiceBusClient`.
+"""A namespace's address and settings, read from a caller's `azure.servicebus.aio.ServiceBusClient`.
 
-The one place that looks at the SDK's private attributes. Whatever is missing there or not as it was in 7.15 is a
-`WireUnavailableError` with one sentence, so that the caller's client is used through the SDK instead. Nothing here
-connects; a proxy's password and the credential are never in a repr.
+The SDK's private attributes are read by sdk_internals.py. A missing or unexpected attribute (compared with 7.15) is a
+`WireUnavailableError` with one sentence, and the caller's client is then used through the SDK. Nothing here connects;
+a proxy's password and the credential are never in a repr.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import certifi
 from azure.servicebus.aio import ServiceBusClient
 
 from paired_servicebus.core.errors import WireUnavailableError
+from paired_servicebus.pairing import sdk_internals
 
 AMQPS_PORT: Final = 5671
 AMQP_PORT: Final = 5672
@@ -32,7 +33,7 @@ class Transport(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proxy:
-    """An HTTP proxy; `url` has no user in it."""
+    """An HTTP proxy. url: without the user."""
 
     url: str
     username: str | None = None
@@ -41,11 +42,11 @@ class Proxy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """All that is needed to connect.
+    """Everything that a connection needs.
 
-    host, port: where the socket goes. namespace: the namespace's own name as the client has it, with a port where it
-    speaks no TLS; audiences are made of it. hostname: the same without the port, for the AMQP open. ca_file: the
-    certificates that are trusted; context: instead of those, the caller's own. proxy: WebSockets only.
+    host, port: the socket's address. namespace: the client's name for the namespace, with a port if it uses no TLS;
+    audiences contain it. hostname: the same without the port, for the AMQP open. ca_file: the trusted certificates.
+    context: the caller's own TLS context, which replaces them. proxy: WebSockets only.
     """
 
     host: str
@@ -61,10 +62,10 @@ class Endpoint:
 
     @classmethod
     def of(cls, client: ServiceBusClient) -> Endpoint:
-        """What a client has been told.
+        """Read a client's settings.
 
         Raises:
-            WireUnavailableError: it cannot be read out of this client.
+            WireUnavailableError: they cannot be read from this client.
         """
         try:
             return cls._read(client)
@@ -75,7 +76,7 @@ class Endpoint:
 
     @classmethod
     def _read(cls, client: Any) -> Endpoint:
-        config = client._config
+        config = sdk_internals.client_config(client)
         namespace = _a_text(client.fully_qualified_namespace, "fully_qualified_namespace")
         tls = config.use_tls
         if not isinstance(tls, bool):
@@ -98,18 +99,18 @@ class Endpoint:
             hostname=hostname,
             transport=Transport.WEBSOCKET if over_websocket else Transport.AMQP,
             tls=tls,
-            credential=_a_credential(client._credential),
+            credential=_a_credential(sdk_internals.client_credential(client)),
             ca_file=config.connection_verify,
             context=_a_context(config.ssl_context),
             proxy=_a_proxy(config.http_proxy),
         )
 
     def audience(self, path: str) -> str:
-        """What a token for an entity is asked for."""
+        """Return the audience of an entity's token."""
         return f"sb://{self.namespace}/{path}"
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """What the server's certificate is checked with; None where no TLS is spoken. Reads the trusted certificates.
+        """Return the TLS context, None without TLS. Reads the trusted certificates.
 
         Raises:
             WireUnavailableError: they cannot be read.

@@ -1,4 +1,4 @@
-"""Requests to an entity's `$management` that a pump needs, typed. Limits of their size are the service's own."""
+"""Typed requests of the pumps to an entity's `$management`. The service limits their size."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from servicebus_amqp.encoding.amqp_types import Array, Int, UInt
 
 _PEEK_LOCK: Final = UInt(1)
 Status = Literal["completed", "abandoned", "defered", "suspended"]
-"""The service's own spelling; suspended is dead-lettered."""
+"""The service's own spelling; suspended means dead-lettered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class DeferredState:
 async def peek(
     wire: ReconnectingConnection, path: str, *, from_number: int, count: int, timeout: float = REQUESTING
 ) -> list[bytes]:
-    """Encoded messages from a sequence number on, at most `count`, none locked; empty at the end. Raises WireError."""
+    """Return at most `count` encoded messages from a sequence number on, unlocked; [] at the end. Raises WireError."""
     body = {"from-sequence-number": from_number, "message-count": Int(count)}
     reply = await wire.request(path, "com.microsoft:peek-message", body, timeout=timeout)
     return [_field(entry, "message", bytes, path) for entry in _listed(reply.body, "messages", path)]
@@ -36,7 +36,7 @@ async def peek(
 async def receive_deferred(
     wire: ReconnectingConnection, path: str, numbers: Sequence[int], *, timeout: float = REQUESTING
 ) -> list[DeferredState]:
-    """Deferred messages by their sequence numbers, locked. All or nothing: one that is missing or locked fails all.
+    """Receive and lock deferred messages by number, all or none: a missing or locked one fails the request.
 
     Raises:
         WireRequestError: com.microsoft:message-not-found, among others.
@@ -59,7 +59,7 @@ async def update_disposition(
     description: str = "",
     timeout: float = REQUESTING,
 ) -> None:
-    """Settle locked messages by their lock tokens; reason and description are for dead letters. Raises WireError."""
+    """Settle locked messages by lock token; reason and description are for dead letters. Raises WireError."""
     body: dict[str, Any] = {"disposition-status": status, "lock-tokens": Array.of(UUID, tokens)}
     if status == "suspended":
         body |= {"deadletter-reason": reason, "deadletter-description": description}
@@ -69,14 +69,14 @@ async def update_disposition(
 async def renew_locks(
     wire: ReconnectingConnection, path: str, tokens: Sequence[UUID], *, timeout: float = REQUESTING
 ) -> list[int]:
-    """Have locks run anew; until when, in milliseconds since 1970, in the order of the tokens. Raises WireError."""
+    """Renew locks; return their ends in milliseconds since 1970, in the order of the tokens. Raises WireError."""
     body = {"lock-tokens": Array.of(UUID, tokens)}
     reply = await wire.request(path, "com.microsoft:renew-lock", body, timeout=timeout)
     return [int(until) for until in _listed(reply.body, "expirations", path)]
 
 
 def _listed(body: Any, name: str, path: str) -> list[Any]:
-    """A list or array in a reply; empty where the reply has no body."""
+    """Return a list or array of a reply; [] without a body."""
     if body is None:
         return []
     found = body.get(name) if isinstance(body, dict) else None

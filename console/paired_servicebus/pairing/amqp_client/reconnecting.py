@@ -1,8 +1,7 @@
-"""A namespace's connection, made when first asked for and again after a loss, shared by all who have links there.
+"""A namespace's connection: opened with the first link, opened again after a loss, shared by all links.
 
-Each wait in here has a deadline of ours. A namespace that could not be connected is left alone for a while, and
-whoever asks meanwhile is told the failure at once: nobody waits for what is known to be down, and nobody can spin. A
-question that is not answered while nothing else is heard either takes the connection with it, since the other side may
+Each wait here has its own deadline. After a failed connect the next try waits for a pause, and callers get the failure
+immediately meanwhile. An unanswered request ends the connection if nothing else was received either, since the peer may
 be gone unnoticed.
 """
 
@@ -40,7 +39,7 @@ from servicebus_amqp.encoding.amqp_types import UInt
 CONNECTING: Final = 15.0
 ATTACHING: Final = 30.0
 REQUESTING: Final = 30.0
-"""Seconds that the namespace has for a connection, for a link, and for a request."""
+"""Seconds for a connection, for a link, and for a request."""
 
 log = logging.getLogger(__name__)
 
@@ -48,19 +47,18 @@ T = TypeVar("T")
 
 
 class ReconnectingConnection:
-    """One namespace. Nothing is connected before somebody asks for a link.
+    """One namespace. It connects with the first link.
 
     Args:
-        endpoint: where it is and who we are.
+        endpoint: the namespace's address and our credential.
         name: the beginning of our container's name, for the namespace's diagnostics.
-        draw: chance for pauses, from 0 up to 1.
+        draw: randomness for pauses, from 0 up to 1.
         clock: seconds since 1970, for the expiry of tokens.
-        idle_timeout: seconds within which the namespace has to be heard.
+        idle_timeout: seconds within which the namespace must send something.
 
-    after_read: called after the callbacks of each read and before its bytes leave, when messages that could not leave
-    have room again, and once when the line is lost.
-    failure: why there is no connection; None while there is one, and before the first try.
-    connections: how many were made.
+    after_read: called after a read's callbacks and before its bytes leave, when delayed messages have room again, and
+    once when the connection is lost. failure: the reason of a missing connection; None while connected, and before the
+    first try. connections: number of connections so far.
     """
 
     def __init__(
@@ -86,7 +84,7 @@ class ReconnectingConnection:
         self._is_closed = False
 
     def __repr__(self) -> str:
-        return f"<Wire to {self.endpoint}, {'up' if self.is_up else f'down: {self.failure}'}>"
+        return f"<ReconnectingConnection to {self.endpoint}, {'up' if self.is_up else f'down: {self.failure}'}>"
 
     @property
     def is_up(self) -> bool:
@@ -94,7 +92,7 @@ class ReconnectingConnection:
 
     @property
     def is_writable(self) -> bool:
-        """Whether messages that are sent now would leave soon."""
+        """Whether messages sent now would leave soon."""
         return self._line is not None and self._line.is_writable
 
     async def sender(
@@ -106,10 +104,10 @@ class ReconnectingConnection:
         on_room: OnRoom | None = None,
         timeout: float = ATTACHING,
     ) -> WireSender:
-        """A link into a queue or topic, ready to send. Raises WireError."""
+        """Attach a link to a queue or topic. Raises WireError."""
 
         async def attach(line: ClientConnection) -> WireSender:
-            await line.grants.show(path)
+            await line.authorizer.authorize(path)
             return await line.attach_sender(path, on_outcome=on_outcome, on_lost=on_lost, on_room=on_room)
 
         return await self._do(attach, timeout, f"attaching to {path}")
@@ -123,10 +121,10 @@ class ReconnectingConnection:
         on_settled: OnOutcome | None = None,
         timeout: float = ATTACHING,
     ) -> WireReceiver:
-        """A link out of a queue or subscription, with peek-lock and without credit. Raises WireError."""
+        """Attach a peek-lock link from a queue or subscription, without credit. Raises WireError."""
 
         async def attach(line: ClientConnection) -> WireReceiver:
-            await line.grants.show(path)
+            await line.authorizer.authorize(path)
             return await line.attach_receiver(path, on_delivery=on_delivery, on_lost=on_lost, on_settled=on_settled)
 
         return await self._do(attach, timeout, f"attaching to {path}")
@@ -140,25 +138,26 @@ class ReconnectingConnection:
         timeout: float = REQUESTING,
         link_name: str | None = None,
     ) -> RequestReply:
-        """A request to an entity's `$management`, such as `com.microsoft:peek-message`.
+        """Send a request to an entity's `$management`, such as `com.microsoft:peek-message`.
 
-        body: values whose AMQP type is not Python's own as servicebus_amqp.encoding.amqp_types. link_name: of the receiver it concerns.
+        body: values of servicebus_amqp.encoding.amqp_types where Python's own types differ. link_name: of the receiver
+        concerned.
 
         Raises:
-            WireRequestError: it was answered with no.
-            WireError: it was not answered.
+            WireRequestError: the answer is a failure.
+            WireError: there was no answer.
         """
-        said: dict[str, Any] = {
+        properties: dict[str, Any] = {
             "operation": operation,
             "type": "entity-mgmt",
             "com.microsoft:server-timeout": UInt(round(1000 * timeout)),
         }
         if link_name is not None:
-            said["associated-link-name"] = link_name
+            properties["associated-link-name"] = link_name
 
         async def ask(line: ClientConnection) -> RequestReply:
-            await line.grants.show(path)
-            return await (await line.requests(path + MANAGEMENT)).ask(said, body)
+            await line.authorizer.authorize(path)
+            return await (await line.requests(path + MANAGEMENT)).ask(properties, body)
 
         reply = await self._do(ask, timeout, f"{operation} on {path}")
         if not reply.is_yes:
@@ -167,36 +166,36 @@ class ReconnectingConnection:
         return reply
 
     async def close(self) -> None:
-        """Close the connection in order, within seconds. Links end with it, and their owners are told."""
+        """Close the connection cleanly, within seconds. Its links end, with a call of `on_lost` each."""
         self._is_closed = True
         if self._connecting is not None:
             await end_all((self._connecting,), CLOSING)
         if self._line is not None:
             await self._line.close()
 
-    async def _do(self, act: Callable[[ClientConnection], Coroutine[Any, Any, T]], timeout: float, what: str) -> T:
+    async def _do(self, act: Callable[[ClientConnection], Coroutine[Any, Any, T]], timeout: float, name: str) -> T:
         began = asyncio.get_running_loop().time()
         line = await self._connected(timeout)
         asks, reads = line.asks, line.reads
         left = max(0.0, began + timeout - asyncio.get_running_loop().time())
         try:
-            return await bounded(act(line), left, what)
+            return await bounded(act(line), left, name)
         except WireError:
             raise
         except TimeoutError as error:
-            failure = WireTimeoutError(f"{what} was not answered within {timeout:g} s by {self.endpoint}")
+            failure = WireTimeoutError(f"{name} was not answered within {timeout:g} s by {self.endpoint}")
             if line.reads == reads and line.asks > asks:
                 line.drop(failure)
             raise failure from error
 
     async def _connected(self, timeout: float) -> ClientConnection:
-        """The connection, made if there is none. Raises WireError."""
+        """Return the connection; open it if necessary. Raises WireError."""
         if self._is_closed:
-            raise WireConnectionError(f"this wire to {self.endpoint} was closed", SOCKET_ERROR)
+            raise WireConnectionError(f"this connection to {self.endpoint} was closed", SOCKET_ERROR)
         if self._line is not None and not self._line.lost.done():
             return self._line
         if self._connecting is None:
-            self._let_nobody_spin()
+            self._check_pause()
             self._connecting = asyncio.create_task(self._connect(), name=f"connect {self.endpoint.hostname}")
             self._connecting.add_done_callback(_retrieve)
         connecting = self._connecting
@@ -204,10 +203,10 @@ class ReconnectingConnection:
         if not connecting.done():
             raise WireTimeoutError(f"{self.endpoint} was not connected within {timeout:g} s")
         if connecting.cancelled():
-            raise WireConnectionError(f"this wire to {self.endpoint} was closed", SOCKET_ERROR)
+            raise WireConnectionError(f"this connection to {self.endpoint} was closed", SOCKET_ERROR)
         return connecting.result()
 
-    def _let_nobody_spin(self) -> None:
+    def _check_pause(self) -> None:
         pause = self._not_before - asyncio.get_running_loop().time()
         if pause > 0 and self.failure is not None:
             text = f"{self.failure}; the next try is in {pause:.0f} s"
@@ -239,12 +238,12 @@ class ReconnectingConnection:
     def _on_lost(self, error: WireError, lived: float) -> None:
         self.failure = error
         if lived >= HEALTHY:
-            self._backoff.reset()  # and whoever needs it may connect again at once
+            self._backoff.reset()  # and the next caller may connect immediately
         else:
             self._not_before = asyncio.get_running_loop().time() + self._backoff.next()
 
 
 def _retrieve(connecting: asyncio.Task[ClientConnection]) -> None:
-    """Whoever waited has the failure; it may be that nobody did."""
+    """Retrieve the exception, which the waiting callers have, so that asyncio does not log it."""
     if not connecting.cancelled():
         connecting.exception()

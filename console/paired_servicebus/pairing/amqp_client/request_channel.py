@@ -1,17 +1,17 @@
-"""Requests over a pair of links to one node, `$cbs` or `{entity}/$management`, and their replies.
+"""Requests to one node, `$cbs` or `{entity}/$management`, over a pair of links, and their replies.
 
-Several may be under way; replies find their request by correlation-id. Credit for replies is kept up here. What
-is asked, and what a status means, is the caller's.
+Several requests may run concurrently; a reply names its request by correlation-id. This module renews the credit for
+replies.
 """
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from paired_servicebus.core.errors import WireConnectionError, WireError
-from paired_servicebus.pairing.amqp_client.client_links import WireReceiver, WireSender
+from paired_servicebus.pairing.amqp_client.client_links import OnDelivery, OnLost, OnOutcome, WireReceiver, WireSender
 from paired_servicebus.pairing.amqp_client.wire_errors import failure_of
 from servicebus_amqp.encoding.delivery_states import ACCEPTED
 from servicebus_amqp.encoding.message_sections import (
@@ -28,9 +28,6 @@ from servicebus_amqp.encoding.message_sections import (
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived
 from servicebus_amqp.protocol_errors import DecodeError
 
-if TYPE_CHECKING:
-    from paired_servicebus.pairing.amqp_client.client_connection import ClientConnection
-
 _CREDIT: Final = 100
 _STATUS: Final = ("statusCode", "status-code")
 _DESCRIPTION: Final = ("statusDescription", "status-description")
@@ -39,7 +36,7 @@ _CONDITION: Final = ("errorCondition", "error-condition")
 
 @dataclass(frozen=True, slots=True)
 class RequestReply:
-    """status: 200 to 299 for yes. condition: AMQP's, where one was given. body: the value, None where there is none."""
+    """status: 200 to 299 for success. condition: AMQP's, or None. body: the value, None for an empty one."""
 
     status: int
     description: str
@@ -51,16 +48,30 @@ class RequestReply:
         return 200 <= self.status < 300
 
 
-class RequestChannel:
-    """The pair of links to one node. Open it once; when one of its links is lost, both are, and all requests fail."""
+class RequestConnection(Protocol):
+    """The connection of a pair of links, a `ClientConnection`."""
 
-    def __init__(self, line: ClientConnection, node: str) -> None:
+    asks: int
+
+    async def attach_sender(
+        self, path: str, *, on_outcome: OnOutcome, on_lost: OnLost, reply_address: str | None = None
+    ) -> WireSender: ...
+    async def attach_receiver(
+        self, path: str, *, on_delivery: OnDelivery, on_lost: OnLost, reply_address: str | None = None
+    ) -> WireReceiver: ...
+    def forget_requests(self, requests: RequestChannel) -> None: ...
+
+
+class RequestChannel:
+    """The pair of links to one node. Open it once; if one link is lost both are, and all requests fail."""
+
+    def __init__(self, line: RequestConnection, node: str) -> None:
         self.node = node
         self.failure: WireError | None = None
         self._line = line
         self._sender: WireSender | None = None
         self._receiver: WireReceiver | None = None
-        self._asked: dict[str, asyncio.Future[RequestReply]] = {}
+        self._pending: dict[str, asyncio.Future[RequestReply]] = {}
         self._last = 0
 
     async def open(self) -> None:
@@ -79,7 +90,7 @@ class RequestChannel:
             raise
 
     async def ask(self, properties: dict[str, Any], body: Any) -> RequestReply:
-        """One request. Its end in time is the caller's to see to. Raises WireError when no reply can come any more."""
+        """Send one request. The caller sets a deadline. Raises WireError if no reply can arrive."""
         if self.failure is not None or self._sender is None:
             raise WireConnectionError(f"no requests can be sent to {self.node}: {self.failure}") from self.failure
         self._last += 1
@@ -89,14 +100,14 @@ class RequestChannel:
             application_properties=write_application_properties(properties),
             body=write_value(body),
         )
-        answered = self._asked[number] = asyncio.get_running_loop().create_future()
+        answered = self._pending[number] = asyncio.get_running_loop().create_future()
         try:
             self._line.asks += 1
             self._sender.send(request.join(), number.encode())
             reply: RequestReply = await answered
             return reply
         finally:
-            self._asked.pop(number, None)
+            self._pending.pop(number, None)
 
     def _on_delivery(self, event: DeliveryReceived) -> None:
         receiver = self._receiver
@@ -107,15 +118,15 @@ class RequestChannel:
         try:
             number, reply = _read(event.payload)
         except DecodeError as error:
-            self._on_lost(WireError(f"{self.node} sent a reply that cannot be read: {error}"))
+            self._on_lost(WireError(f"{self.node} sent an unreadable reply: {error}"))
             return
-        answered = self._asked.get(number) if isinstance(number, str) else None
+        answered = self._pending.get(number) if isinstance(number, str) else None
         if answered is not None and not answered.done():
             answered.set_result(reply)
 
     def _on_outcome(self, event: DispositionReceived) -> None:
         failure = failure_of(event.state, self.node)
-        answered = self._asked.get(event.tag.decode())
+        answered = self._pending.get(event.tag.decode())
         if failure is not None and answered is not None and not answered.done():
             answered.set_exception(failure)
 
@@ -123,7 +134,7 @@ class RequestChannel:
         if self.failure is None:
             self.failure = error
             self._line.forget_requests(self)
-            for answered in self._asked.values():
+            for answered in self._pending.values():
                 if not answered.done():
                     answered.set_exception(error)
             for link in (self._sender, self._receiver):
@@ -132,21 +143,21 @@ class RequestChannel:
 
 
 def _read(payload: bytes) -> tuple[Any, RequestReply]:
-    """A reply and what it answers. Raises DecodeError."""
+    """Return a reply and the id of its request. Raises DecodeError."""
     sections = split(payload)
-    said = read_map(sections.application_properties)
-    status = _first(said, _STATUS)
+    properties = read_map(sections.application_properties)
+    status = _first(properties, _STATUS)
     if not isinstance(status, int):
-        raise DecodeError(f"it carries no status, only {', '.join(map(str, said)) or 'nothing'}")
-    condition = _first(said, _CONDITION)
+        raise DecodeError(f"it carries no status, only {', '.join(map(str, properties)) or 'nothing'}")
+    condition = _first(properties, _CONDITION)
     reply = RequestReply(
         status=int(status),
-        description=str(_first(said, _DESCRIPTION) or ""),
+        description=str(_first(properties, _DESCRIPTION) or ""),
         condition=None if condition is None else str(condition),
         body=read_value(sections.body) if sections.body else None,
     )
     return read_properties(sections.properties).correlation_id, reply
 
 
-def _first(said: dict[Any, Any], names: tuple[str, ...]) -> Any:
-    return next((said[name] for name in names if name in said), None)
+def _first(properties: dict[Any, Any], names: tuple[str, ...]) -> Any:
+    return next((properties[name] for name in names if name in properties), None)

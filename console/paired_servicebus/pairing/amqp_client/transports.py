@@ -1,7 +1,7 @@
-"""Sockets for a line: TCP, TLS, or a WebSocket made to look like a transport.
+"""Sockets of a connection: TCP, TLS, or a WebSocket with the interface of a transport.
 
-An HTTP proxy is used for WebSockets alone, as by the SDK, which turns to them whenever a proxy is set; TCP through a
-proxy's CONNECT is not done. The handshakes of WebSocket and proxy are aiohttp's.
+An HTTP proxy serves only WebSockets, as in the SDK, which uses them whenever a proxy is set. TCP through a proxy's
+CONNECT is not supported. aiohttp does the handshakes of WebSocket and proxy.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from paired_servicebus.pairing.amqp_client.wire_errors import SOCKET_ERROR
 
 HIGH_WATER: Final = 512 * 1024
 LOW_WATER: Final = 128 * 1024
-"""Bytes that may wait to be written before a line's senders are told to pause, and when they may go on."""
+"""Unwritten bytes at which a connection's senders pause, and at which they continue."""
 SUBPROTOCOL: Final = "AMQPWSB10"
 _PIECE_BYTES: Final = 256 * 1024
-_GOODBYE_SECONDS: Final = 2.0
+_CLOSE_SECONDS: Final = 2.0
 
 ProtocolFactory = Callable[[], asyncio.Protocol]
 
 
 async def connect(endpoint: Endpoint, protocol: ProtocolFactory) -> None:
-    """Connect, and hand the transport to a new protocol.
+    """Connect, and pass the transport to a new protocol.
 
     Raises:
-        WireConnectionError: nobody answers there, or not as the certificates say.
-        WireUnavailableError: what answers there is no AMQP over WebSockets.
+        WireConnectionError: no answer, or an answer that contradicts the certificates.
+        WireUnavailableError: the answer is not AMQP over WebSockets.
     """
     try:
         if endpoint.transport is Transport.WEBSOCKET:
@@ -47,19 +47,19 @@ async def connect(endpoint: Endpoint, protocol: ProtocolFactory) -> None:
                 ssl=await _tls_context(endpoint),
                 server_hostname=endpoint.host if endpoint.tls else None,
             )
-    except aiohttp.WSServerHandshakeError as error:  # its own text has the request's headers in it
+    except aiohttp.WSServerHandshakeError as error:  # its own text contains the request's headers
         raise WireUnavailableError(f"{endpoint} takes no WebSocket: {error.status} {error.message}") from None
     except (OSError, aiohttp.ClientError) as error:
         raise WireConnectionError(f"{endpoint} cannot be connected: {_reason(error)}", SOCKET_ERROR) from error
 
 
 async def _tls_context(endpoint: Endpoint) -> ssl.SSLContext | None:
-    """In a thread, since reading the certificates takes tens of milliseconds."""
+    """Read the TLS context in a thread, since certificates take tens of milliseconds."""
     return await asyncio.to_thread(endpoint.tls_context) if endpoint.tls else None
 
 
 def _reason(error: BaseException) -> str:
-    """A proxy's refusal without its headers, which have the password in them."""
+    """Return a proxy's refusal without its headers, which contain the password."""
     if isinstance(error, aiohttp.ClientResponseError):
         return f"the proxy answered {error.status} {error.message}"
     return str(error) or type(error).__name__
@@ -74,7 +74,7 @@ async def _websocket(endpoint: Endpoint, protocol: ProtocolFactory) -> None:
             protocols=[SUBPROTOCOL],
             max_msg_size=0,
             compress=0,
-            timeout=aiohttp.ClientWSTimeout(ws_close=_GOODBYE_SECONDS),
+            timeout=aiohttp.ClientWSTimeout(ws_close=_CLOSE_SECONDS),
             ssl=await _tls_context(endpoint) or True,
             proxy=proxy.url if proxy else None,
             proxy_headers=proxy_authorization(proxy) if proxy else None,
@@ -86,7 +86,7 @@ async def _websocket(endpoint: Endpoint, protocol: ProtocolFactory) -> None:
 
 
 def proxy_authorization(proxy: Proxy) -> dict[str, str] | None:
-    """Give the header that names the proxy's user; None where it has none."""
+    """Return the header that names the proxy's user; None without one."""
     if not (proxy.username or proxy.password):
         return None
     user = f"{proxy.username or ''}:{proxy.password or ''}".encode()
@@ -94,7 +94,7 @@ def proxy_authorization(proxy: Proxy) -> dict[str, str] | None:
 
 
 class WebSocketTransport(asyncio.Transport):
-    """A WebSocket as the transport of `protocol`. Two tasks carry the bytes; both end with the WebSocket."""
+    """A WebSocket as the transport of `protocol`. Two tasks move the bytes; both end with the WebSocket."""
 
     def __init__(
         self, session: aiohttp.ClientSession, socket: aiohttp.ClientWebSocketResponse, protocol: asyncio.Protocol
@@ -104,42 +104,42 @@ class WebSocketTransport(asyncio.Transport):
         self._socket = socket
         self._protocol = protocol
         self._pending = bytearray()
-        self._something_to_do = asyncio.Event()
+        self._wake = asyncio.Event()
         self._is_closing = False
         self._has_paused = False
-        self._carrying: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Tell the protocol, and begin to carry."""
+        """Call `connection_made`, and start the tasks."""
         self._protocol.connection_made(self)
-        self._carrying = asyncio.create_task(self._carry(), name="carry a WebSocket")
+        self._task = asyncio.create_task(self._carry(), name="carry a WebSocket")
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
         if self._is_closing:
             return
         self._pending += data
-        self._something_to_do.set()
+        self._wake.set()
         if not self._has_paused and len(self._pending) > HIGH_WATER:
             self._has_paused = True
             self._protocol.pause_writing()
 
     def close(self) -> None:
-        """Write what is pending, then say goodbye; a peer that does not read is cut after a while."""
+        """Write the pending bytes, then close; a peer that does not read is cut after a while."""
         if not self._is_closing:
             self._is_closing = True
-            self._something_to_do.set()
-            asyncio.get_running_loop().call_later(_GOODBYE_SECONDS, self.abort)
+            self._wake.set()
+            asyncio.get_running_loop().call_later(_CLOSE_SECONDS, self.abort)
 
     def abort(self) -> None:
         self._is_closing = True
-        if self._carrying is not None:
-            self._carrying.cancel()
+        if self._task is not None:
+            self._task.cancel()
 
     def is_closing(self) -> bool:
         return self._is_closing
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """The limits are this module's."""
+        """Ignore the limits: this module has its own."""
 
     async def _carry(self) -> None:
         writing = asyncio.create_task(self._write_all(), name="write a WebSocket")
@@ -148,7 +148,7 @@ class WebSocketTransport(asyncio.Transport):
             await self._read_all()
         except (OSError, aiohttp.ClientError) as error:
             lost = error
-        except asyncio.CancelledError:  # by abort alone: nobody else has this task
+        except asyncio.CancelledError:  # only abort cancels this task
             pass
         finally:
             self._is_closing = True
@@ -162,22 +162,22 @@ class WebSocketTransport(asyncio.Transport):
         while True:
             message = await self._socket.receive()
             if message.type is not aiohttp.WSMsgType.BINARY:
-                return  # closed by either side, broken, or text, which AMQP has no use for
+                return  # closed, broken, or text, which AMQP never uses
             self._protocol.data_received(message.data)
 
     async def _write_all(self) -> None:
         try:
             while self._pending or not self._is_closing:
                 if not self._pending:
-                    await self._something_to_do.wait()
-                    self._something_to_do.clear()
+                    await self._wake.wait()
+                    self._wake.clear()
                     continue
                 piece = bytes(memoryview(self._pending)[:_PIECE_BYTES])
                 del self._pending[: len(piece)]
                 await self._socket.send_bytes(piece)
                 self._let_protocol_write()
             await self._socket.close()
-        except (OSError, aiohttp.ClientError):  # reading ends by the same, and tells the protocol
+        except (OSError, aiohttp.ClientError):  # the reader ends for the same reason and reports it
             return
 
     def _let_protocol_write(self) -> None:

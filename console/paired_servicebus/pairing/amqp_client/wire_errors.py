@@ -1,7 +1,6 @@
-"""What went wrong on the wire, as errors of ours that carry the AMQP condition.
+"""Failures of the wire as errors of ours with the AMQP condition.
 
-Each says what, where and as the peer put it. Which of them counts for anything is core's (verdict); this file only
-translates.
+Each names the action, the entity and the peer's text. The core decides which of them count (verdict).
 """
 
 from __future__ import annotations
@@ -41,45 +40,45 @@ REFUSES_US: Final = frozenset(
         "amqp:connection:framing-error",
     }
 )
-"""Conditions that end a connection for how we speak. Before it has served anything it never will."""
+"""Conditions that reject our protocol. A connection that they end before it has served anything never will."""
 _IDLE_WORDS: Final = ("idle", "inactive", "nothing passed")
-"""In the texts of the service and of the sandbox; the conditions are those of every forced end."""
+"""Words in the texts of the service and of the sandbox; the conditions are those of every forced end."""
 
 
 def failure_of(state: DeliveryState | None, path: str) -> WireError | None:
-    """Why a message was not taken; None where it was accepted."""
+    """Return the reason why a message was not accepted; None if it was."""
     if state is ACCEPTED or isinstance(state, Accepted):
         return None
     if isinstance(state, Rejected):
-        return WireOutcomeError(f"{path} rejected the message: {said(state.error)}", condition_of(state.error))
+        return WireOutcomeError(f"{path} rejected the message: {format_error(state.error)}", condition_of(state.error))
     if isinstance(state, Released):
-        return WireOutcomeError(f"{path} released the message: it took no responsibility for it")
+        return WireOutcomeError(f"{path} released the message: it accepted no responsibility for it")
     if isinstance(state, Modified):
         return WireOutcomeError(f"{path} returned the message as modified")
     return WireOutcomeError(f"{path} settled the message without an outcome ({state!r})")
 
 
 def link_failure(path: str, error: Error | None, *, refused: bool = False) -> WireLinkError:
-    """A link that was refused or detached."""
-    what = "refused a link" if refused else "detached a link"
-    return WireLinkError(f"{path} {what}: {said(error)}", condition_of(error))
+    """Return the error of a refused or detached link."""
+    event = "refused a link" if refused else "detached a link"
+    return WireLinkError(f"{path} {event}: {format_error(error)}", condition_of(error))
 
 
 def connection_failure(where: str, error: Error | None) -> WireConnectionError:
-    """A connection that the peer closed, or that broke a rule of the protocol."""
-    return WireConnectionError(f"{where} closed the connection: {said(error)}", condition_of(error))
+    """Return the error of a connection that the peer closed, or that broke a rule of the protocol."""
+    return WireConnectionError(f"{where} closed the connection: {format_error(error)}", condition_of(error))
 
 
 def token_failure(audience: str, status: int, description: str, condition: str | None) -> WireError:
-    """A token that was not taken: the credential's fault, or trouble of the namespace's own."""
-    text = f"the token for {audience} was not taken: {status} {description}"
+    """Return the error of a refused token: the credential's fault, or the namespace's own."""
+    text = f"the token for {audience} was refused: {status} {description}"
     if status >= 500:
         return WireRequestError(text, condition or (SERVER_BUSY if status == 503 else INTERNAL), status=status)
     return WireAuthenticationError(text, condition)
 
 
 def is_idle_detach(error: BaseException) -> bool:
-    """Whether a link or a connection ended only because nothing went over it for minutes, which is expected."""
+    """Return whether a link or a connection ended only because it was idle for minutes, which is expected."""
     return (
         isinstance(error, WireLinkError | WireConnectionError)
         and error.condition in (DETACH_FORCED, CONNECTION_FORCED)
@@ -91,8 +90,8 @@ def condition_of(error: Error | None) -> str | None:
     return None if error is None else str(error.condition)
 
 
-def said(error: Error | None) -> str:
-    """An error of the peer's in one line."""
+def format_error(error: Error | None) -> str:
+    """Format an error of the peer in one line."""
     if error is None:
         return "no reason given"
     description = " ".join(error.description.split())

@@ -1,1 +1,1 @@
-"""What a pairing asks of a namespace's management, by Atom or ARM; its backlog queues are found, made and counted here."""
+"""Management of a namespace by Atom or ARM: a pairing's backlog queues are found, created and counted here."""

@@ -1,7 +1,7 @@
-"""Management through Azure Resource Manager: for owners of a role rather than of a key with Manage.
+"""Management through Azure Resource Manager, for roles rather than keys with Manage.
 
-Names keep their slashes on the pairing's side and carry `~` in ARM's addresses, which is ARM's own way to write them.
-An update is written by ARM over whatever is there, so a queue is looked for before it is made.
+Names have slashes here and `~` in ARM's addresses, which is ARM's own notation. ARM overwrites an existing queue, so a
+queue is looked up before it is created.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from paired_servicebus.pairing.management.management_port import (
     Depth,
     QueueFacts,
     QueueStatus,
-    limited,
+    limit_pages,
 )
 
 if TYPE_CHECKING:
@@ -31,14 +31,14 @@ TIMESPAN_MAX: Final = "P10675199DT2H48M5.4775807S"
 
 
 class ArmAdmin:
-    """A namespace's management through ARM; good as `secondary_admin`.
+    """A namespace's management through ARM, for `secondary_admin`.
 
         ArmAdmin(ServiceBusManagementClient(credential, subscription), resource_group="rg", namespace="contoso-backup")
 
     Args:
-        client: of azure-mgmt-servicebus, the asynchronous one; its credential needs a role that may write queues, such
-            as Azure Service Bus Data Owner or Contributor.
-        resource_group: where the namespace is.
+        client: the asynchronous client of azure-mgmt-servicebus; its credential needs a role that may write queues,
+            such as Azure Service Bus Data Owner or Contributor.
+        resource_group: the namespace's.
         namespace: its name: the first label of its host.
     """
 
@@ -47,19 +47,19 @@ class ArmAdmin:
         self._where = (resource_group, namespace)
 
     async def queues(self, prefix: str) -> list[QueueFacts]:
-        """All queues are listed, page by page, since ARM knows no prefix."""
+        """List all queues, page by page, since ARM knows no prefix."""
         wanted = prefix.casefold()
         listed = [_facts(one) async for one in self._client.queues.list_by_namespace(*self._where, **ONCE)]
         return [one for one in listed if one.path.casefold().startswith(wanted)]
 
     async def create_backlog_queue(self, path: str) -> None:
-        """As `Management` says; an owner who makes the same queue in the same instant may find it with our settings."""
+        """Implement `Management`; a queue that its owner creates in the same instant may get our settings."""
         try:
             await self._get(path)
         except ResourceNotFoundError:
             pass
         else:
-            raise ResourceExistsError(f"there is a queue {path} already")
+            raise ResourceExistsError(f"the queue {path} exists already")
         properties = {
             "maxSizeInMegabytes": MAX_SIZE_MB,
             "maxDeliveryCount": MAX_DELIVERIES,
@@ -72,36 +72,34 @@ class ArmAdmin:
         await self._put(path, properties)
 
     async def depth(self, path: str) -> Depth:
-        """As `Management` says."""
         return _depth(_properties(await self._get(path)))
 
     async def depths(self, prefix: str, *, pages: int) -> dict[str, Depth]:
-        """As `Management` says; all queues are listed."""
+        """Implement `Management` by listing all queues."""
         found: dict[str, Depth] = {}
-        async for page in limited(self._client.queues.list_by_namespace(*self._where, **ONCE), pages):
+        async for page in limit_pages(self._client.queues.list_by_namespace(*self._where, **ONCE), pages):
             async for one in page:
-                path, told = (one.name or "").replace("~", "/").casefold(), _properties(one)
-                if path.startswith(prefix.casefold()) and told.count_details is not None:
-                    found[path] = _depth(told)
+                path, described = (one.name or "").replace("~", "/").casefold(), _properties(one)
+                if path.startswith(prefix.casefold()) and described.count_details is not None:
+                    found[path] = _depth(described)
         return found
 
     async def set_status(self, path: str, status: QueueStatus) -> None:
-        """As `Management` says: what is there is read, and written back with another status."""
+        """Implement `Management`: read the queue, and write it back with another status."""
         queue: Any = (await self._get(path)).as_dict()
         written = {key: value for key, value in queue.get("properties", {}).items() if key not in _READ_ONLY}
         await self._put(path, written | {"status": status.value})
 
     async def delete_queue(self, path: str) -> None:
-        """As `Management` says; ARM itself says nothing of a queue that is not there."""
+        """Implement `Management`; ARM itself reports no missing queue."""
         await self._get(path)
-        await self._client.queues.delete(*self._where, _written(path), **ONCE)
+        await self._client.queues.delete(*self._where, _arm_name(path), **ONCE)
 
     async def keeps_expired(self, path: str) -> str:
-        """As `Management` says."""
         try:
             queue = await self._get(path)
         except ResourceNotFoundError:
-            where = (*self._where, _written(path))
+            where = (*self._where, _arm_name(path))
             async for one in self._client.subscriptions.list_by_topic(*where, **ONCE):
                 if one.properties is not None and one.properties.dead_lettering_on_message_expiration:
                     return f"{path}/Subscriptions/{one.name}"
@@ -109,32 +107,33 @@ class ArmAdmin:
         return path if _properties(queue).dead_lettering_on_message_expiration else ""
 
     async def namespace(self) -> NamespaceInfo:
-        """Name, tier, region and status."""
-        told = await self._client.namespaces.get(*self._where, **ONCE)
-        properties = told.properties
+        """Return name, tier, region and status."""
+        described = await self._client.namespaces.get(*self._where, **ONCE)
+        properties = described.properties
         return NamespaceInfo(
-            name=told.name or "",
-            tier=Tier.called(str(getattr(told.sku.name, "value", told.sku.name)) if told.sku is not None else None),
-            region=told.location or "",
+            name=described.name or "",
+            tier=Tier.called(
+                str(getattr(described.sku.name, "value", described.sku.name)) if described.sku is not None else None
+            ),
+            region=described.location or "",
             status=(properties.status if properties is not None else None) or "",
         )
 
     async def close(self) -> None:
-        """Closes the client."""
         await self._client.close()
 
     async def _get(self, path: str) -> SBQueue:
-        return await self._client.queues.get(*self._where, _written(path), **ONCE)
+        return await self._client.queues.get(*self._where, _arm_name(path), **ONCE)
 
     async def _put(self, path: str, properties: dict[str, Any]) -> None:
         body: Any = {"properties": properties}
-        await self._client.queues.create_or_update(*self._where, _written(path), body, **ONCE)
+        await self._client.queues.create_or_update(*self._where, _arm_name(path), body, **ONCE)
 
 
 _READ_ONLY: Final = frozenset({"countDetails", "createdAt", "updatedAt", "accessedAt", "sizeInBytes", "messageCount"})
 
 
-def _written(path: str) -> str:
+def _arm_name(path: str) -> str:
     return path.replace("/", "~")
 
 
@@ -144,17 +143,17 @@ def _properties(queue: SBQueue) -> SBQueueProperties:
     return queue.properties or SBQueueProperties()
 
 
-def _depth(told: SBQueueProperties) -> Depth:
-    counts = told.count_details
+def _depth(described: SBQueueProperties) -> Depth:
+    counts = described.count_details
     dead = (counts.dead_letter_message_count if counts is not None else None) or 0
-    accessed = told.accessed_at
+    accessed = described.accessed_at
     return Depth(
-        messages=max(0, (told.message_count or 0) - dead),
+        messages=max(0, (described.message_count or 0) - dead),
         dead_lettered=dead,
-        size_bytes=told.size_in_bytes or 0,
+        size_bytes=described.size_in_bytes or 0,
         scheduled=(counts.scheduled_message_count if counts is not None else None) or 0,
         last_active=accessed.timestamp() if accessed is not None and accessed.year > 1 else None,
-        created_at=told.created_at.timestamp() if told.created_at is not None else None,
+        created_at=described.created_at.timestamp() if described.created_at is not None else None,
     )
 
 

@@ -1,4 +1,4 @@
-"""Management over Atom: the SDK's own administration client, as the pairing's port."""
+"""Management over Atom: the SDK's own administration client behind the pairing's port."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.management import QueueProperties, QueueRuntimeProperties
 
 from paired_servicebus.core.model.namespace_info import NamespaceInfo, Tier
+from paired_servicebus.pairing import sdk_internals
 from paired_servicebus.pairing.management.management_port import (
     LOCK,
     MAX_DELIVERIES,
@@ -18,29 +19,27 @@ from paired_servicebus.pairing.management.management_port import (
     Depth,
     QueueFacts,
     QueueStatus,
-    limited,
+    limit_pages,
 )
-from paired_servicebus.pairing.management.sas_renewal import renew_in_time
 
 TIMESPAN_MAX: Final = timedelta(days=10675199, hours=2, minutes=48, seconds=5, microseconds=477580)
-"""TimeSpan.MaxValue less 0.7 µs: the nearest value below it in Python's microseconds. From a microsecond more on, the
-SDK takes 42 µs off, since that would be too much for the service."""
+"""TimeSpan.MaxValue less 0.7 µs: the nearest value below it in Python's microseconds. The SDK reduces larger values by
+42 µs, to fit the service."""
 
 
 class AtomAdmin:
-    """The port over a client that stays its owner's until `close`."""
+    """The port over the SDK's client, which `close` closes."""
 
     def __init__(self, client: ServiceBusAdministrationClient) -> None:
         self._client = client
-        renew_in_time(client)
+        sdk_internals.renew_signatures_early(client)
 
     async def queues(self, prefix: str) -> list[QueueFacts]:
-        """All queues are listed, since Atom knows no prefix."""
+        """List all queues, since Atom knows no prefix."""
         wanted = prefix.casefold()
         return [_facts(one) async for one in self._client.list_queues(**ONCE) if one.name.casefold().startswith(wanted)]
 
     async def create_backlog_queue(self, path: str) -> None:
-        """As `Management` says."""
         await self._client.create_queue(
             path,
             max_size_in_megabytes=MAX_SIZE_MB,
@@ -54,21 +53,20 @@ class AtomAdmin:
         )
 
     async def depth(self, path: str) -> Depth:
-        """As `Management` says."""
         return _depth(await self._client.get_queue_runtime_properties(path, **ONCE))
 
     async def depths(self, prefix: str, *, pages: int) -> dict[str, Depth]:
-        """As `Management` says; all queues are listed."""
+        """Implement `Management` by listing all queues."""
         found: dict[str, Depth] = {}
-        async for page in limited(self._client.list_queues_runtime_properties(**ONCE), pages):
+        async for page in limit_pages(self._client.list_queues_runtime_properties(**ONCE), pages):
             async for one in page:
                 path = one.name.casefold()
-                if path.startswith(prefix.casefold()) and one._internal_qr.message_count_details is not None:
+                if path.startswith(prefix.casefold()) and sdk_internals.has_counts(one):
                     found[path] = _depth(one)
         return found
 
     async def set_status(self, path: str, status: QueueStatus) -> None:
-        """As `Management` says: what is there is read, and written back with another status."""
+        """Implement `Management`: read the queue, and write it back with another status."""
         queue = await self._client.get_queue(path, **ONCE)
         queue.status = status.value
         for span in ("default_message_time_to_live", "auto_delete_on_idle"):
@@ -78,14 +76,12 @@ class AtomAdmin:
         await self._client.update_queue(queue, **ONCE)
 
     async def delete_queue(self, path: str) -> None:
-        """As `Management` says."""
         await self._client.delete_queue(path, **ONCE)
 
     async def keeps_expired(self, path: str) -> str:
-        """As `Management` says."""
         try:
             queue = await self._client.get_queue(path, **ONCE)
-        except (ResourceNotFoundError, AttributeError):  # the SDK trips over a topic's description
+        except (ResourceNotFoundError, AttributeError):  # the SDK cannot parse a topic's description
             async for one in self._client.list_subscriptions(path, **ONCE):
                 if one.dead_lettering_on_message_expiration:
                     return f"{path}/Subscriptions/{one.name}"
@@ -93,25 +89,24 @@ class AtomAdmin:
         return path if queue.dead_lettering_on_message_expiration else ""
 
     async def namespace(self) -> NamespaceInfo:
-        """Name and tier; Atom tells neither region nor status."""
-        told = await self._client.get_namespace_properties(**ONCE)
-        return NamespaceInfo(name=told.name or "", tier=Tier.called(told.messaging_sku))
+        """Return name and tier; Atom has neither region nor status."""
+        described = await self._client.get_namespace_properties(**ONCE)
+        return NamespaceInfo(name=described.name or "", tier=Tier.called(described.messaging_sku))
 
     async def close(self) -> None:
-        """Closes the client."""
         await self._client.close()
 
 
-def _depth(told: QueueRuntimeProperties) -> Depth:
-    dead = told.dead_letter_message_count or 0
-    accessed = told.accessed_at_utc
+def _depth(described: QueueRuntimeProperties) -> Depth:
+    dead = described.dead_letter_message_count or 0
+    accessed = described.accessed_at_utc
     return Depth(
-        messages=max(0, (told.total_message_count or 0) - dead),
+        messages=max(0, (described.total_message_count or 0) - dead),
         dead_lettered=dead,
-        size_bytes=told.size_in_bytes or 0,
-        scheduled=told.scheduled_message_count or 0,
+        size_bytes=described.size_in_bytes or 0,
+        scheduled=described.scheduled_message_count or 0,
         last_active=accessed.timestamp() if accessed is not None and accessed.year > 1 else None,
-        created_at=told.created_at_utc.timestamp() if told.created_at_utc is not None else None,
+        created_at=described.created_at_utc.timestamp() if described.created_at_utc is not None else None,
     )
 
 

@@ -1,4 +1,4 @@
-"""The backlog queues of a pairing: found, made, looked at (SPEC.md section 4)."""
+"""The backlog queues of a pairing: found, created, inspected (SPEC.md section 4)."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ from paired_servicebus.pairing.runtime.deadlines import bounded
 from paired_servicebus.pairing.runtime.permanent_failures import is_unknown_host, is_untrusted
 
 SEGMENT: Final = "x-servicebus-transfer"
-LIST_FOR: Final = 120.0
+LIST_SECONDS: Final = 120.0
 """Seconds that listing is retried on transient errors."""
-SAY_AFTER: Final = 5.0
-"""Seconds without an answer after which the log says what pairing waits for."""
-UNKNOWN_HOST_FOR: Final = 3.0
+LOG_AFTER_SECONDS: Final = 5.0
+"""Seconds without an answer after which the log names the wait."""
+UNKNOWN_HOST_SECONDS: Final = 3.0
 """Seconds that listing is retried where the host has no address."""
 CREATE_TRIES: Final = 3
 CALL: Final = 30.0
-"""Seconds one management call may take."""
-NAME: Final = 5.0
-"""Seconds a namespace has to tell its name; only a screen waits for it, or a start."""
-PAUSE: Final = 1.0
+"""Seconds for one management call."""
+NAME_SECONDS: Final = 5.0
+"""Seconds for reading a namespace's name, which a screen or a start waits for."""
+RETRY_SECONDS: Final = 1.0
 MB: Final = 1024**2
-LONGEST_INDEX: Final = 9
-"""Digits; a longer number is not an index of ours."""
+MAX_INDEX_DIGITS: Final = 9
+"""Digits of an index; a longer number is not one of ours."""
 
 T = TypeVar("T")
 
@@ -53,44 +53,44 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class BacklogQueues:
-    """The queues that stand ready by their indices, which have a gap where creation failed; warnings about them."""
+    """The usable queues by index, with gaps where creation failed, and warnings about them."""
 
     paths: Mapping[int, str]
     warnings: tuple[str, ...]
     settings: dict[int, QueueFacts] = field(default_factory=dict)
     """Of the queues that existed before: created ones have the expected settings."""
 
-    def made_again(self, index: int) -> None:
-        """From now on this queue has the expected settings."""
+    def reset_settings(self, index: int) -> None:
+        """Assume the expected settings for a queue that was created again."""
         self.settings.pop(index, None)
 
     def differences(self, index: int) -> tuple[str, ...]:
-        """In what a queue's settings differ from the expected ones."""
+        """Return the differences between a queue's settings and the expected ones."""
         facts = self.settings.get(index)
         return tuple(differences(facts)) if facts is not None else ()
 
     def limit(self, index: int) -> int:
-        """Bytes that a queue may hold."""
+        """Return the bytes that a queue may hold."""
         facts = self.settings.get(index)
         return (facts.max_size_mb if facts is not None and facts.max_size_mb else MAX_SIZE_MB) * MB
 
 
 def queue_path(primary: str, index: int) -> str:
-    """`{primary}/x-servicebus-transfer/{index}`."""
+    """Return `{primary}/x-servicebus-transfer/{index}`."""
     return f"{primary}/{SEGMENT}/{index}"
 
 
 def queue_index(path: str) -> int | None:
-    """The index in a backlog queue's path; None if the path is no backlog queue's."""
+    """Return the index in a backlog queue's path; None for any other path."""
     prefix, _, last = path.rpartition("/")
     if prefix.rpartition("/")[2].casefold() != SEGMENT:
         return None
-    is_number = last.isascii() and last.isdecimal() and len(last) <= LONGEST_INDEX
+    is_number = last.isascii() and last.isdecimal() and len(last) <= MAX_INDEX_DIGITS
     return int(last) if is_number and last == str(int(last)) else None
 
 
 async def ensure(
-    admin: Management, primary: str, count: int, *, patience: float = LIST_FOR, host: str = "namespace"
+    admin: Management, primary: str, count: int, *, patience: float = LIST_SECONDS, host: str = "namespace"
 ) -> BacklogQueues:
     """List the queues under the prefix, and create those of 0 … count-1 that are missing.
 
@@ -100,7 +100,7 @@ async def ensure(
 
     Raises:
         NamespaceUnreachableError: no answer, or the credential was refused.
-        BacklogQueueError: not one queue in the end.
+        BacklogQueueError: no queue exists or could be created.
     """
     existing = await _list(admin, f"{primary}/{SEGMENT}/", patience, host)
     found: dict[int, str] = {}
@@ -124,27 +124,29 @@ async def ensure(
             f"none of the {count} backlog queues under {primary}/{SEGMENT}/ exists or could be created: {refusals[0]}"
         )
     if len(found) < count:
-        warnings.append(f"{len(found)} of {count} backlog queues stand ready ({format_indices(found)}): {refusals[0]}")
+        warnings.append(f"{len(found)} of {count} backlog queues are ready ({format_indices(found)}): {refusals[0]}")
     return BacklogQueues(found, tuple(warnings), settings)
 
 
-async def standing(admin: Management, primary: str, count: int, *, patience: float = LIST_FOR) -> dict[int, str]:
-    """Those of the queues of 0 … count-1 that exist, by index; nothing is made.
+async def standing(admin: Management, primary: str, count: int, *, patience: float = LIST_SECONDS) -> dict[int, str]:
+    """Return the existing queues of 0 … count-1 by index; none is created.
 
     Raises:
         NamespaceUnreachableError: no answer, or the credential was refused.
-        BacklogQueueError: there is none.
+        BacklogQueueError: none exists.
     """
     existing = await _list(admin, f"{primary}/{SEGMENT}/", patience, "namespace")
     paths = {index: queue_path(primary, index) for index in range(count)}
     found = {index: path for index, path in paths.items() if path.casefold() in existing}
     if not found:
-        raise BacklogQueueError(f"there is no backlog queue under {primary}/{SEGMENT}/: nothing was ever parked there")
+        raise BacklogQueueError(
+            f"there is no backlog queue under {primary}/{SEGMENT}/: no message was ever parked there"
+        )
     return found
 
 
 def differences(queue: QueueFacts) -> list[str]:
-    """In what an existing queue differs from what the pairing would have created; its owner's choice, only shown."""
+    """Return the settings that differ from a created queue's; they are the owner's choice, and only shown."""
     expected: dict[str, tuple[object, object]] = {
         "MaxSizeInMegabytes": (queue.max_size_mb, MAX_SIZE_MB),
         "MaxDeliveryCount": (queue.max_deliveries, MAX_DELIVERIES),
@@ -158,24 +160,24 @@ def differences(queue: QueueFacts) -> list[str]:
 
 
 async def depth(admin: Management, path: str) -> Depth:
-    """What lies in a backlog queue now: everything but its dead letters, deferred messages included."""
+    """Read a backlog queue's counts: all messages but dead letters, deferred ones included."""
     return await bounded(admin.depth(path), CALL, f"reading the counts of {path}")
 
 
 async def told(admin: Management) -> NamespaceInfo:
-    """What a namespace tells about itself; nothing where it does not, or may not be asked."""
+    """Return the namespace's description; UNKNOWN_NAMESPACE if it cannot be read."""
     try:
-        return await bounded(admin.namespace(), NAME, "asking a namespace about itself")
+        return await bounded(admin.namespace(), NAME_SECONDS, "asking a namespace about itself")
     except (AzureError, OSError, TimeoutError):
-        return UNKNOWN_NAMESPACE  # a name for the screen, and warnings that are missed
+        return UNKNOWN_NAMESPACE  # only the screen's name and some warnings need it
 
 
-async def strangers(admin: Management, name: str) -> int:
-    """Count the backlog queues under another name of the primary; 0 where the namespace does not tell."""
+async def count_strangers(admin: Management, name: str) -> int:
+    """Count the backlog queues under another name of the primary; 0 if they cannot be listed."""
     try:
         return len(await bounded(admin.queues(f"{name}/{SEGMENT}/"), CALL, "listing queues"))
     except (AzureError, OSError, TimeoutError):
-        return 0  # a warning that is missed
+        return 0  # only a warning needs it
 
 
 async def _list(admin: Management, prefix: str, patience: float, host: str) -> dict[str, QueueFacts]:
@@ -183,20 +185,20 @@ async def _list(admin: Management, prefix: str, patience: float, host: str) -> d
         return {queue.path.casefold(): queue for queue in await admin.queues(prefix)}
 
     waiting = asyncio.get_running_loop().call_later(
-        SAY_AFTER, log.warning, "the secondary %s does not answer; trying for up to %g s", host, patience
+        LOG_AFTER_SECONDS, log.warning, "the secondary %s does not answer; trying for up to %g s", host, patience
     )
     try:
-        return await _retried(listed, f"listing the queues of the secondary {host}", patience)
+        return await _retry(listed, f"listing the queues of the secondary {host}", patience)
     finally:
         waiting.cancel()
 
 
 async def _create(admin: Management, path: str, host: str) -> str | None:
-    """Create one backlog queue; the reason when it could not be."""
+    """Create one backlog queue; return the reason if that fails, else None."""
     refusal = ""
     for attempt in range(CREATE_TRIES):
         if attempt:
-            await asyncio.sleep(PAUSE)
+            await asyncio.sleep(RETRY_SECONDS)
         try:
             await bounded(admin.create_backlog_queue(path), CALL, f"creating {path}")
             return None
@@ -205,12 +207,12 @@ async def _create(admin: Management, path: str, host: str) -> str | None:
                 return None  # another pairing was faster
             if is_refusal(error):
                 raise _refused(f"creating {path} in the secondary {host}", error) from error
-            refusal = _said(error)
+            refusal = _first_line(error)
     return f"{path}: {refusal}"
 
 
-async def _retried(act: Callable[[], Awaitable[T]], what: str, patience: float) -> T:
-    """`act`, again while its errors are transient and `patience` (seconds) lasts."""
+async def _retry(act: Callable[[], Awaitable[T]], what: str, patience: float) -> T:
+    """Call `act` again while its errors are transient and `patience` (seconds) lasts."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     end = began + patience
@@ -219,40 +221,40 @@ async def _retried(act: Callable[[], Awaitable[T]], what: str, patience: float) 
             return await bounded(act(), min(CALL, max(1.0, end - loop.time())), what)
         except (AzureError, OSError, TimeoutError) as error:
             _refuse_lasting(what, error)
-            if is_unknown_host(error) and loop.time() + PAUSE >= began + min(patience, UNKNOWN_HOST_FOR):
+            if is_unknown_host(error) and loop.time() + RETRY_SECONDS >= began + min(patience, UNKNOWN_HOST_SECONDS):
                 raise NamespaceUnreachableError(
-                    f"{what} failed: the host is not known ({_said(error)}); check the host of secondary_admin"
+                    f"{what} failed: the host is not known ({_first_line(error)}); check the host of secondary_admin"
                 ) from error
             failure = error
-        except ValueError as error:  # the SDK's, of a client that was closed
-            raise NamespaceUnreachableError(f"{what} failed: {_said(error)}") from error
-        if loop.time() + PAUSE >= end:
+        except ValueError as error:  # the SDK raises it after close()
+            raise NamespaceUnreachableError(f"{what} failed: {_first_line(error)}") from error
+        if loop.time() + RETRY_SECONDS >= end:
             raise NamespaceUnreachableError(
-                f"{what} failed for {patience:g} s: {_said(failure)}", is_outage=True
+                f"{what} failed for {patience:g} s: {_first_line(failure)}", is_outage=True
             ) from failure
-        await asyncio.sleep(PAUSE)
+        await asyncio.sleep(RETRY_SECONDS)
 
 
 def _refuse_lasting(what: str, error: Exception) -> None:
-    """Raise NamespaceUnreachableError where trying again is of no use."""
+    """Raise NamespaceUnreachableError for an error that no retry mends."""
     if is_refusal(error):
         raise _refused(what, error) from error
     if is_untrusted(error):
         raise NamespaceUnreachableError(
-            f"{what} failed: its certificate is not trusted ({_said(error)}); name the authority to trust: "
+            f"{what} failed: its certificate is not trusted ({_first_line(error)}); name the authority to trust: "
             "connection_verify of secondary_admin, or ca_file in pairing.toml"
         ) from error
     if not is_transient(error):
-        raise NamespaceUnreachableError(f"{what} failed: {_said(error)}") from error
+        raise NamespaceUnreachableError(f"{what} failed: {_first_line(error)}") from error
 
 
 def _refused(what: str, error: Exception) -> NamespaceUnreachableError:
     return NamespaceUnreachableError(
-        f"{what} was refused ({_said(error)}): check the key or the role; pairing needs Manage on the secondary"
+        f"{what} was refused ({_first_line(error)}): check the key or the role; pairing needs Manage on the secondary"
     )
 
 
-def _said(error: Exception) -> str:
-    """The first line of what an error says, without the SDK's dump of the response."""
+def _first_line(error: Exception) -> str:
+    """Return the first line of an error, without the SDK's dump of the response."""
     lines = str(error).strip().splitlines()
     return repeated(masked(lines[0])) if lines else type(error).__name__

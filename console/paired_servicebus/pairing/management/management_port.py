@@ -1,7 +1,7 @@
-"""What a pairing asks of a namespace's management: one port, with Atom or ARM behind it.
+"""The port to a namespace's management, implemented for Atom and ARM.
 
-Both speak in azure-core's errors, and both try once: how often and how long is the pairing's (SPEC.md section 4.4).
-Not here: which queues are wanted, and what a refusal means for the pairing (backlog.py).
+Both raise azure-core's errors and try once; the pairing decides on retries (SPEC.md section 4.4). backlog_queues.py
+selects the queues and interprets refusals.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from paired_servicebus.core.model.namespace_info import NamespaceInfo
 MAX_SIZE_MB: Final = 5120
 MAX_DELIVERIES: Final = 2147483647
 LOCK: Final = timedelta(minutes=1)
-"""With these, and TimeSpan.MaxValue for both of its spans, a backlog queue is made (SPEC.md section 4.2)."""
+"""A backlog queue is created with these settings, and TimeSpan.MaxValue for both of its spans (SPEC.md section 4.2)."""
 
 ONCE: Final[dict[str, Any]] = {"retry_total": 0}
-"""For each request: azure-core would try ten times more, and the pairing counts the tries."""
+"""Options of each request: azure-core would retry ten times, and the pairing counts the tries."""
 
 T = TypeVar("T")
 
 PROXY_REFUSED: Final = 407
-"""What a proxy answers to whom it does not know; aiohttp tells it without the password."""
+"""A proxy's answer to a missing or wrong password."""
 
 
 class QueueStatus(StrEnum):
-    """What a queue lets its clients do; the two that the pairing sets."""
+    """The operations that a queue permits; the two that the pairing sets."""
 
     ACTIVE = "Active"
     SEND_DISABLED = "SendDisabled"
@@ -41,7 +41,7 @@ class QueueStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueFacts:
-    """A queue as its namespace describes it: what a backlog queue is compared by."""
+    """A queue's description by its namespace, for comparisons."""
 
     path: str
     max_size_mb: int | None
@@ -51,75 +51,77 @@ class QueueFacts:
     batched: bool
     sessions: bool
     status: str
-    """Active, Disabled, SendDisabled, ReceiveDisabled, or what the service has besides."""
+    """Active, Disabled, SendDisabled, ReceiveDisabled, or another value of the service."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Depth:
-    """One queue's counts, as the namespace told them; a namespace that throttles tells zeros."""
+    """One queue's counts by its namespace; a namespace that throttles reports zeros."""
 
     messages: int
     """All but dead letters; deferred and scheduled ones included."""
     dead_lettered: int
     size_bytes: int
     scheduled: int = 0
-    """Of `messages`: set to appear later."""
+    """Of `messages`: scheduled for later."""
     last_active: float | None = None
-    """When it was last sent to or asked for messages, in epoch seconds; None: never, or not told."""
+    """Time of the last send or receive, in epoch seconds; None: never, or unknown."""
     created_at: float | None = None
-    """In epoch seconds; None: not told."""
+    """In epoch seconds; None: unknown."""
 
 
 class ListTooLongError(Exception):
-    """A namespace has so many queues that reading a few by themselves costs less than the list."""
+    """The list of a namespace's queues costs more than reading a few queues singly."""
 
 
 class Management(Protocol):
     """A namespace's management. Each call raises azure-core's errors, and ends within the caller's deadline."""
 
     async def queues(self, prefix: str) -> list[QueueFacts]:
-        """The queues whose path begins with `prefix`, case aside."""
+        """List the queues whose path begins with `prefix`, case aside."""
 
     async def create_backlog_queue(self, path: str) -> None:
-        """Make a queue with exactly the settings of SPEC.md section 4.2.
+        """Create a queue with exactly the settings of SPEC.md section 4.2.
 
         Raises:
-            ResourceExistsError: it is there already; it stays as it is.
+            ResourceExistsError: it exists already, and is unchanged.
         """
 
     async def depth(self, path: str) -> Depth:
-        """What lies in a queue now."""
+        """Read a queue's counts."""
 
     async def depths(self, prefix: str, *, pages: int) -> dict[str, Depth]:
-        """What lies in the queues whose path begins with `prefix`, by path in lower case: from one list, which does not
-        tell the counts of a queue that is missing here.
+        """Read the counts of the queues whose path begins with `prefix`, by path in lower case, from one list.
+
+        A queue whose counts the list lacks is missing from the result.
 
         Raises:
             ListTooLongError: the list has more than `pages` pages.
         """
 
     async def set_status(self, path: str, status: QueueStatus) -> None:
-        """Let a queue's clients send, or not; every other setting stays."""
+        """Set a queue's status; every other setting stays."""
 
     async def delete_queue(self, path: str) -> None:
-        """Delete a queue and all that lies in it. One that is not there raises ResourceNotFoundError."""
+        """Delete a queue and its messages. A missing queue raises ResourceNotFoundError."""
 
     async def keeps_expired(self, path: str) -> str:
-        """The queue at `path`, or a subscription of the topic there, if it dead-letters what expires; else ""."""
+        """Return the queue at `path`, or a subscription of the topic there, if it dead-letters expired messages; else
+        ""."""
 
     async def namespace(self) -> NamespaceInfo:
-        """What the namespace tells about itself."""
+        """Return the namespace's description."""
 
     async def close(self) -> None:
-        """Ends the client behind it."""
+        """Close the client behind it."""
 
 
 SecondaryAdmin = ServiceBusAdministrationClient | Management
-"""What a caller may hand in."""
+"""The management clients that callers may pass."""
 
 
-async def limited(items: AsyncItemPaged[T], pages: int) -> AsyncIterator[AsyncIterator[T]]:
-    """The pages of a list, each of which is a request. Raises ListTooLongError where there are more than `pages`."""
+async def limit_pages(items: AsyncItemPaged[T], pages: int) -> AsyncIterator[AsyncIterator[T]]:
+    """Yield the pages of a list, each of which is a request. Raises ListTooLongError after `pages` pages."""
     asked = 0
     async for page in items.by_page():
         asked += 1
@@ -128,25 +130,19 @@ async def limited(items: AsyncItemPaged[T], pages: int) -> AsyncIterator[AsyncIt
         yield page
 
 
-def management_of(admin: SecondaryAdmin) -> Management:
-    """The port for what a caller handed in."""
-    from paired_servicebus.pairing.management.atom_admin import AtomAdmin
-
-    return AtomAdmin(admin) if isinstance(admin, ServiceBusAdministrationClient) else admin
-
-
 def is_refusal(error: Exception) -> bool:
-    """Whether a management request failed for want of rights: a wrong or missing credential, or a role too small.
+    """Return whether a management request failed for lack of rights: a wrong or missing credential, or a role too
+    small.
 
     403 is also how Atom reports a full namespace (SubCode 40300) and operations it does not allow (40301).
     """
-    if isinstance(error, ClientAuthenticationError):  # azure-identity raises it too, with no answer behind it
+    if isinstance(error, ClientAuthenticationError):  # azure-identity raises it too, without a response
         return True
     return _status(error) == 401 or (_status(error) == 403 and "SubCode=403" not in str(error))
 
 
 def is_transient(error: Exception) -> bool:
-    """Whether the same request may succeed later: no answer, an answer of the server's trouble, or one of too much."""
+    """Return whether the same request may succeed later: no answer, a failure of the server, or throttling."""
     if getattr(getattr(error, "inner_exception", None), "status", None) == PROXY_REFUSED:
         return False
     status = _status(error)
@@ -154,7 +150,7 @@ def is_transient(error: Exception) -> bool:
 
 
 def is_there_already(error: Exception) -> bool:
-    """Whether creating failed since it exists; a 409 may also say that another operation is under way."""
+    """Return whether creation failed because the queue exists; a 409 may also mean another operation under way."""
     return (isinstance(error, ResourceExistsError) or _status(error) == 409) and not _is_conflict(error)
 
 

@@ -1,7 +1,7 @@
-"""What a namespace is called. Its backlog queues carry the name, so everyone who pairs it has to find the same one.
+"""The name of a namespace. Its backlog queues carry it, so every program that pairs it has to find the same one.
 
-The rule (SPEC.md section 4.1): as configured, else as the namespace tells it, else the first label of its host. A host
-may be an alias or an address, whose first label is not the namespace's name.
+The rule (SPEC.md section 4.1): the configured name, else the name that the namespace reports, else the first label of
+its host. A host may be an alias or an address, whose first label is not the namespace's name.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from paired_servicebus.pairing.amqp_client.endpoint import Endpoint
 from paired_servicebus.pairing.amqp_client.transports import proxy_authorization
 from paired_servicebus.pairing.runtime.deadlines import bounded
 
-WAIT: Final = 5.0
-"""Seconds a namespace has to tell its name."""
+NAME_SECONDS: Final = 5.0
+"""Seconds in which a namespace has to report its name."""
 MAX_ANSWER_BYTES: Final = 64 * 1024
 _ADDRESS: Final = "/$namespaceinfo?api-version=2021-05"
 _NAME: Final = "{http://schemas.microsoft.com/netservices/2010/10/servicebus/connect}Name"
@@ -36,12 +36,12 @@ log = logging.getLogger(__name__)
 
 
 def name_of(host: str, *, configured: str | None = None, reported: str = "") -> str:
-    """Apply the rule. `reported`: what the namespace told; empty where it did not."""
+    """Apply the rule. `reported`: by the namespace; empty if it does not report."""
     return configured or reported or first_label(host)
 
 
 def alias_remark(host: str, reported: str) -> str:
-    """Say that a namespace is not called as its host suggests; empty where it is, or where it told nothing."""
+    """Return a sentence if the reported name differs from the host's first label; else ""."""
     label = first_label(host)
     if not reported or reported.casefold() == label.casefold():
         return ""
@@ -52,19 +52,19 @@ def alias_remark(host: str, reported: str) -> str:
 
 
 def host_of(client: ServiceBusClient) -> str:
-    """Give the host of a client's namespace, with a port where it has one."""
+    """Return the host of a client's namespace, with its port if it has one."""
     return client.fully_qualified_namespace.rstrip("/")
 
 
 async def reported_name(client: ServiceBusClient) -> str:
-    """Ask a client's namespace for its name, with the client's own credential; empty where it does not tell.
+    """Read the name from a client's namespace, with the client's own credential; "" if it is not reported.
 
-    A credential that may only send is refused, which is no fault. Nothing is kept open.
+    A credential with Send only is refused, which is no fault. No connection stays open.
     """
     try:
-        return await bounded(_ask(Endpoint.of(client)), WAIT, "asking a namespace for its name")
+        return await bounded(_ask(Endpoint.of(client)), NAME_SECONDS, "asking a namespace for its name")
     except (WireError, OSError, TimeoutError, aiohttp.ClientError, ElementTree.ParseError) as error:
-        log.debug("%s does not tell its name: %s", host_of(client), type(error).__name__)
+        log.debug("%s does not report its name: %s", host_of(client), type(error).__name__)
         return ""
 
 
@@ -88,7 +88,7 @@ async def _ask(endpoint: Endpoint) -> str:
 
 
 def _trust(endpoint: Endpoint) -> ssl.SSLContext:
-    """Management is TLS, also where messaging is not."""
+    """Make a TLS context: management uses TLS, also where messaging does not."""
     return endpoint.context or ssl.create_default_context(cafile=endpoint.ca_file or certifi.where())
 
 

@@ -1,7 +1,7 @@
 """The counts of a pairing's backlog queues, read at the least cost: one list of the namespace's queues for all of them.
 
-What the list does not tell is read queue by queue: where listing is refused, where a queue is missing from it, or where
-the namespace has so many queues that its list takes more requests.
+Counts that the list lacks are read queue by queue: if listing is refused, a queue is missing from the list, or the list
+takes more requests.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from paired_servicebus.pairing.management.management_port import (
 )
 from paired_servicebus.pairing.runtime.deadlines import bounded
 
-AGAIN: Final = 3600.0
-"""Seconds until a list is tried again that was refused or too long."""
+LIST_RETRY_SECONDS: Final = 3600.0
+"""Seconds until a list that was refused or too long is tried again."""
 
-Told = Depth | Exception
-"""A queue's counts, or why they could not be read."""
+CountResult = Depth | Exception
+"""A queue's counts, or the failure to read them."""
 
 
 @dataclass(frozen=True, slots=True)
 class DepthSample:
-    """One queue's counts and when they were read."""
+    """One queue's counts and the time of their reading."""
 
     depth: Depth
     read_at: float
     before: QueueCounters = NOTHING
-    """What this engine had done with the queue when it was asked for; `after`: when the answer came."""
+    """This engine's work on the queue when the request began; `after`: when the answer arrived."""
     after: QueueCounters = NOTHING
 
 
 class CountReader:
-    """Reads them when asked.
+    """The reader of the counts.
 
     Args:
         queues: the paths of at least one queue by index, all under one prefix.
@@ -56,26 +56,26 @@ class CountReader:
         self._prefix = next(iter(queues.values())).rpartition("/")[0] + "/"
         self._no_list_before = -inf
 
-    async def read(self) -> dict[int, Told]:
-        """Of every queue, by index."""
+    async def read(self) -> dict[int, CountResult]:
+        """Read every queue's counts, by index."""
         try:
-            listed = await self._listed()
+            listed = await self._list()
         except (AzureError, OSError, TimeoutError) as error:
             return dict.fromkeys(self._queues, error)
-        found: dict[int, Told] = {}
+        found: dict[int, CountResult] = {}
         refusal: Exception | None = None
         for index, path in self._queues.items():
-            told = listed.get(path.casefold()) or refusal or await self._alone(path)
-            if isinstance(told, Exception) and is_refusal(told):
-                refusal = told  # the others would be refused as well
-            found[index] = told
+            result = listed.get(path.casefold()) or refusal or await self._read_single(path)
+            if isinstance(result, Exception) and is_refusal(result):
+                refusal = result  # the others would be refused as well
+            found[index] = result
         return found
 
-    async def _listed(self) -> dict[str, Depth]:
-        """By path in lower case; empty where the list is no use.
+    async def _list(self) -> dict[str, Depth]:
+        """Return the listed counts by path in lower case; empty if the list is of no use.
 
         Raises:
-            AzureError, OSError, TimeoutError: nothing can be read just now.
+            AzureError, OSError, TimeoutError: nothing can be read now.
         """
         now = asyncio.get_running_loop().time()
         if now < self._no_list_before:
@@ -88,10 +88,10 @@ class CountReader:
         except AzureError as error:
             if is_transient(error):
                 raise
-        self._no_list_before = now + AGAIN
+        self._no_list_before = now + LIST_RETRY_SECONDS
         return {}
 
-    async def _alone(self, path: str) -> Told:
+    async def _read_single(self, path: str) -> CountResult:
         try:
             return await depth(self._admin, path)
         except (AzureError, OSError, TimeoutError) as error:

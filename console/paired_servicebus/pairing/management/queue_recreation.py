@@ -1,7 +1,7 @@
-"""A backlog queue in use that is gone is made again: deleted by hand, say, or by the clean-up of another host.
+"""The recreation of a missing backlog queue, after a deletion by hand or by another host's clean-up.
 
-Creation has the settings of SPEC.md section 4.2. It is tried at most once a minute for each queue, by the pump that
-finds its queue gone; senders come back to the queue once their probe succeeds.
+Creation has the settings of SPEC.md section 4.2. The pump of a missing queue tries it at most once a minute. Senders
+use the queue again once their probe succeeds.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from paired_servicebus.pairing.management.management_port import Management, is_
 from paired_servicebus.pairing.runtime.deadlines import bounded
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 
-EVERY: Final = 60.0
-"""Seconds between two attempts for one queue at least."""
+MIN_RETRY_SECONDS: Final = 60.0
+"""Minimum seconds between two attempts for one queue."""
 
 
 class QueueRecreator:
-    """Makes backlog queues of one pairing again.
+    """The creation of missing backlog queues of one pairing.
 
     Args:
         admin: the secondary namespace's management; needs Manage.
-        found: the queues in use, whose settings are those of a created queue once it is made again.
+        found: the queues in use; a queue that is created again gets the expected settings there.
     """
 
     def __init__(self, steering: PairingRuntime, admin: Management, found: BacklogQueues) -> None:
@@ -37,21 +37,21 @@ class QueueRecreator:
         self._troubles: dict[int, str] = {}
 
     async def remake(self, index: int) -> str:
-        """Make a queue that its pump did not find. Never raises for the namespace's sake.
+        """Create a queue that its pump did not find. Does not raise the namespace's errors.
 
-        Returns: why it is still gone, and what to do; empty where it was made or is there.
+        Returns: why it is still missing, and the remedy; empty if it exists.
         """
         now = self._steering.clock()
         if now < self._next.get(index, 0.0):
             return self._troubles.get(index, "")
-        self._next[index] = now + EVERY
+        self._next[index] = now + MIN_RETRY_SECONDS
         path = self._found.paths[index]
         try:
             await bounded(self._admin.create_backlog_queue(path), CALL, f"creating {path}")
         except (AzureError, OSError, TimeoutError) as error:
             return self._failed(index, path, error)
         self._troubles.pop(index, None)
-        self._found.made_again(index)
+        self._found.reset_settings(index)
         self._warn(f"{path} was gone and was made again, with the settings of a new backlog queue")
         return ""
 

@@ -1,1 +1,1 @@
-"""What is only read and never changes a message: depths, peeks, unused queues, readiness, views for the snapshot."""
+"""The reading side of a pairing, which changes no message: depths, peeks, unused queues, readiness, snapshot views."""

@@ -1,6 +1,6 @@
-"""The depth of the backlog queues, read where somebody looks or a rule needs it: each number with the time of reading.
+"""The depth of the backlog queues, read for watchers and rules; each number has the time of its reading.
 
-A count read while the namespace cannot be reached is not there, and nobody takes it for zero.
+If the namespace is unreachable the count is None, never 0.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from paired_servicebus.pairing.management.queue_counts import CountReader, Depth
 from paired_servicebus.pairing.monitoring.poll_watchers import PollWatchers, Reasons
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 
-WRITTEN_EVERY: Final = 300.0
-"""Seconds after which a reading is written down that found nothing new."""
-REMEMBERED: Final = 12
-"""Readings of a queue that its trend is made from: a minute's, while somebody watches and messages are parked."""
+JOURNAL_SECONDS: Final = 300.0
+"""Seconds after which an unchanged reading is journalled again."""
+MAX_READINGS: Final = 12
+"""Readings of a queue for its trend: one minute's, while a console watches and messages are parked."""
 
 
 class DepthPoller:
-    """Reads the queues' counts when that is due until cancelled; `found` holds the latest by index."""
+    """The periodic reader of the queues' counts; `found` has the latest by index."""
 
     def __init__(
         self, steering: PairingRuntime, admin: Management, queues: Mapping[int, str], looks: PollWatchers
     ) -> None:
         self.found: dict[int, DepthSample | None] = dict.fromkeys(queues)
-        self.readings: dict[int, deque[DepthReading]] = {index: deque(maxlen=REMEMBERED) for index in queues}
+        self.readings: dict[int, deque[DepthReading]] = {index: deque(maxlen=MAX_READINGS) for index in queues}
         """The latest readings of each queue, oldest first."""
         self.ended = asyncio.Event()
-        """Set when all queues were read, or tried; another one for each reading."""
+        """Set after a try to read all queues; replaced for each reading."""
         self.when_read: Callable[[], object] = lambda: None
-        """Called after each reading, before anybody who waited for it goes on."""
+        """Called after each reading, before waiting tasks resume."""
         self.counts: Callable[[int], QueueCounters] = lambda _: NOTHING
-        """What this engine did with a queue so far."""
+        """Returns this engine's work on a queue so far."""
         self._troubles: dict[int, str] = {}
         """Why the last reading failed, by queue."""
         self._written: dict[int, tuple[tuple[int, ...] | None, float]] = {}
@@ -50,17 +50,17 @@ class DepthPoller:
 
     @property
     def trouble(self) -> str:
-        """Why a queue could not be read the last time, the first such queue's; empty where all could."""
+        """The first failure of the last reading; empty if all queues were read."""
         return self._troubles[min(self._troubles)] if self._troubles else ""
 
     @property
     def every(self) -> float:
-        """Seconds between two readings just now."""
+        """Seconds between two readings now."""
         return self._looks.period
 
     @property
     def messages(self) -> int:
-        """What lay in all queues when they were read."""
+        """The messages in all queues when last read."""
         return sum(one.depth.messages for one in self.found.values() if one is not None)
 
     @property
@@ -69,7 +69,7 @@ class DepthPoller:
         return self._steering.meter.parked - self._parked_before
 
     def reasons(self, *, aside: int) -> frozenset[PollReason]:
-        """Why a rule or a screen wants a newer reading than the last. `aside`: messages that this engine holds."""
+        """Return the reasons for a newer reading. `aside`: messages that this engine holds."""
         diverting = any(entity.diverting for entity in self._steering.machine.entities())
         held = (
             (PollReason.DIVERTING, diverting),
@@ -79,18 +79,17 @@ class DepthPoller:
         return frozenset(reason for reason, holds in held if holds)
 
     async def run(self, more: Reasons) -> None:
-        """Read all queues when somebody looks, or has a reason: `more`."""
+        """Read all queues for watchers and for the reasons `more`, until cancelled."""
         while True:
             await self._looks.due(more, self._steering.change)
             await self.read()
 
     async def settled(self) -> None:
-        """Wait for the reading that somebody asked for, if one is under way."""
+        """Wait for a requested reading, if one is pending."""
         while self._looks.wanted:
             await self.ended.wait()
 
     async def read(self) -> None:
-        """Read all queues now."""
         parked, before = self._steering.meter.parked, {index: self.counts(index) for index in self.found}
         told = await self._reader.read()
         self._parked_before = parked
@@ -109,10 +108,10 @@ class DepthPoller:
         self._looks.read()
 
     def _write_down(self, index: int, found: Depth, now: float) -> None:
-        """What changed, for whoever looks back; and now and then that nothing did."""
+        """Journal a changed reading, and now and then an unchanged one."""
         counts = (found.messages, found.size_bytes, found.dead_lettered, found.scheduled)
         before, at = self._written.get(index, (None, 0.0))
-        if counts == before and now < at + WRITTEN_EVERY:
+        if counts == before and now < at + JOURNAL_SECONDS:
             return
         self._written[index] = counts, now
         depth_, size, dead, scheduled = counts

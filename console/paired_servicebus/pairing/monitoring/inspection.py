@@ -1,6 +1,6 @@
-"""A pairing looks at itself: the evidence whether a failover would work now, without a screen or an engine.
+"""A pairing's evidence for whether a failover would work now, without a screen or an engine.
 
-What only an engine's process can see (other engines here, settings of the primary's entities) is added there.
+The engine's process adds its own (other engines on this machine, settings of the primary's entities).
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from paired_servicebus.pairing.monitoring.poll_watchers import PollWatchers
 from paired_servicebus.pairing.monitoring.readiness_probes import ReadinessProbes, size_limits, validity
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 
-LIMITS_EVERY: Final = 3600.0
+LIMITS_SECONDS: Final = 3600.0
 """Seconds between two readings of the queues' size limits, which only their owner changes."""
-WAIT: Final = 10.0
+WAIT_SECONDS: Final = 10.0
 """Seconds that a look waits for management."""
 
 
 class Inspection:
-    """Looks when it is asked.
+    """The collector of the evidence.
 
     Args:
         primary, secondary: the namespaces' clients.
         admin: the secondary's management.
         queues: the backlog queues' paths by index.
-        soundings: has their counts; they are read anew where a look asks for it.
-        looks: says whether anybody looks: where nobody does, management is not asked.
-        limit: the bytes that a queue may hold, as far as the pairing knows.
+        poller: the counts, read again on request.
+        looks: the watchers; without any, management is not queried.
+        limit: returns the bytes that a queue may hold, as far as the pairing knows.
     """
 
     def __init__(
@@ -47,14 +47,14 @@ class Inspection:
         secondary: ServiceBusClient,
         admin: Management,
         queues: Mapping[int, str],
-        soundings: DepthPoller,
+        poller: DepthPoller,
         looks: PollWatchers,
         limit: Callable[[int], int],
     ) -> None:
         self._steering = steering
         self._clients = (primary, secondary)
         self._admin = admin
-        self._soundings = soundings
+        self._poller = poller
         self._looks = looks
         self._limit = limit
         self._queues = queues
@@ -63,12 +63,12 @@ class Inspection:
         self._limits_at = 0.0
 
     async def look(self, names: tuple[str, str], syphon: SyphonStatus, limit: int | None, *, ask: bool) -> Evidence:
-        """What is seen now; opens links to backlog queues.
+        """Collect the evidence; opens links to backlog queues.
 
         Args:
             names: the primary's and the secondary's.
-            limit: the largest message that the backlog takes.
-            ask: have management asked for the counts, whoever looks.
+            limit: the bytes of the largest message that the backlog accepts.
+            ask: read the counts again, even without watchers.
         """
         steering = self._steering
         if ask:
@@ -79,58 +79,58 @@ class Inspection:
             at=steering.clock(),
             primary=names[0],
             secondary=names[1],
-            queues=tuple(self._counted(index, proof) for index, proof in zip(self._queues, proofs, strict=True)),
+            queues=tuple(self._with_counts(index, proof) for index, proof in zip(self._queues, proofs, strict=True)),
             queues_wanted=steering.policy.backlog_queue_count,
             tokens=tuple([await validity(client) for client in self._clients]),
             syphon=syphon,
             too_large=self._too_large(),
             limit_bytes=limit,
             ping=steering.policy.ping,
-            trouble=self._soundings.trouble,
+            trouble=self._poller.trouble,
             asked=bool(waits),
         )
 
     def recounted(self, evidence: Evidence) -> Evidence:
-        """The evidence with the counts of now."""
+        """Return the evidence with the present counts."""
         queues = zip(self._queues, evidence.queues, strict=True)
         return replace(
             evidence,
-            queues=tuple(self._counted(index, proof) for index, proof in queues),
-            trouble=self._soundings.trouble,
+            queues=tuple(self._with_counts(index, proof) for index, proof in queues),
+            trouble=self._poller.trouble,
         )
 
     def _too_large(self) -> tuple[TooLarge, ...] | None:
-        """By entity; None where nothing was sent that could be measured."""
+        """Return the too large messages by entity; None if no sent message could be measured."""
         tallies = [(one.path, self._steering.tally(one.path)) for one in self._steering.machine.entities()]
         if not any(sends.accepted for _, tally in tallies for sends in tally.routes.values()):
             return None
         return tuple(TooLarge(entity=path, messages=tally.too_large) for path, tally in tallies)
 
-    def _counted(self, index: int, proof: QueueEvidence) -> QueueEvidence:
-        sounding = self._soundings.found.get(index)
+    def _with_counts(self, index: int, proof: QueueEvidence) -> QueueEvidence:
+        sample = self._poller.found.get(index)
         limit = self._limits.get(proof.path.casefold()) if self._limits else self._limit(index)
-        if sounding is None:
+        if sample is None:
             return replace(proof, limit_bytes=limit)
         return replace(
             proof,
-            messages=sounding.depth.messages,
-            size_bytes=sounding.depth.size_bytes,
+            messages=sample.depth.messages,
+            size_bytes=sample.depth.size_bytes,
             limit_bytes=limit,
-            read_at=sounding.read_at,
+            read_at=sample.read_at,
         )
 
     async def _fresh_counts(self) -> None:
-        with suppress(TimeoutError):  # what is not read by then is not known
-            async with asyncio.timeout(WAIT):
-                await self._soundings.settled()
+        with suppress(TimeoutError):  # counts not read by then are unknown
+            async with asyncio.timeout(WAIT_SECONDS):
+                await self._poller.settled()
 
     async def _read_limits(self) -> None:
         now = self._steering.clock()
-        if self._limits and now - self._limits_at < LIMITS_EVERY:
+        if self._limits and now - self._limits_at < LIMITS_SECONDS:
             return
         try:
-            async with asyncio.timeout(WAIT):
+            async with asyncio.timeout(WAIT_SECONDS):
                 self._limits = await size_limits(self._admin, tuple(self._queues.values()))
         except (AzureError, OSError, TimeoutError):
-            return  # the soundings say that management does not tell
+            return  # the counts' own failure is reported
         self._limits_at = now

@@ -1,6 +1,6 @@
-"""Feeds the one figure of what is parked: the depths as they were read, and what this engine did with each queue since.
+"""The figure of parked messages, from the latest depths and this engine's work on each queue since.
 
-Once a second, from counters that are kept anyway; whoever shows the figure in between shows the same one.
+It is updated once a second from existing counters, so all screens show the same figure.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from paired_servicebus.pairing.syphon.outcomes import Worker
 
 
 class ParkedFigures:
-    """How much is parked in each backlog queue, and in all of them."""
+    """The number of parked messages, by backlog queue and in total."""
 
-    def __init__(self, steering: PairingRuntime, soundings: DepthPoller) -> None:
-        self.queues = {index: QueueDepthEstimate() for index in soundings.found}
+    def __init__(self, steering: PairingRuntime, poller: DepthPoller) -> None:
+        self.queues = {index: QueueDepthEstimate() for index in poller.found}
         self.view: ParkedView | None = None
-        """The sum; None: not known."""
+        """The total; None: unknown."""
         self._drained = DrainRate()
         self._steering = steering
-        self._soundings = soundings
+        self._poller = poller
         self.pumps: Mapping[int, Worker] = {}
-        """By queue; empty where this engine runs no syphon."""
-        soundings.counts = self.counts
+        """By queue; empty if this engine runs no syphon."""
+        poller.counts = self.counts
 
     def counts(self, index: int) -> QueueCounters:
-        """What this engine did with a queue since it started."""
+        """Return this engine's work on a queue since it started."""
         return self._counts(index, self._added().get(index, 0))
 
     def look(self, *, held_up: bool) -> None:
-        """Bring the figures up to date. `held_up`: messages wait for a destination that takes none."""
+        """Update the figures. `held_up`: messages wait for an unavailable destination."""
         now, added, removed = self._steering.clock(), self._added(), 0
         for index, figure in self.queues.items():
             counts = self._counts(index, added.get(index, 0))
@@ -47,12 +47,12 @@ class ParkedFigures:
             removed += counts.removed
         messages = sum(figure.messages for figure in self.queues.values())
         read_at = min((one.read.at for one in self.queues.values() if one.read is not None), default=0.0)
-        every = self._soundings.every
+        every = self._poller.every
         self._drained.look(now, messages, removed=removed, read_at=read_at, every=every, held_up=held_up)
         self.view = parked_view(self.queues.values(), self._drained, at=now, oldest=2 * every)
 
     def parked(self, index: int) -> int | None:
-        """Parked in one queue now; None: not known."""
+        """Return the messages parked in one queue now; None: unknown."""
         figure = self.queues[index]
         return figure.messages if figure.is_known else None
 
@@ -73,5 +73,5 @@ class ParkedFigures:
         return added
 
     def _read(self, index: int) -> DepthRead | None:
-        found = self._soundings.found[index]
+        found = self._poller.found[index]
         return DepthRead(found.read_at, found.depth.messages, found.before, found.after) if found is not None else None

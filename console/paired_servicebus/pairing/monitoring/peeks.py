@@ -1,11 +1,11 @@
-"""What peeks find in the backlog queues: why their dead letters are dead, and since when their oldest message waits.
+"""Peeks into the backlog queues: the reasons of their dead letters, and the age of their oldest message.
 
-Counts tell neither, and what this engine dead-lettered itself is not all that lies there. A peek changes nothing, but
-it is billed (as a receive) and carries whole messages; so it goes only where the counts say that there is something and
-somebody looks, at most once a minute for each queue, and a look at dead letters ends after MOST of them or CALLS calls.
-It reads through
-the SDK: a message that the SDK cannot read (one with a char or a decimal among its properties) fails the look,
-which is said beside what was found before. Nothing here ever raises: no send, pump or state depends on it.
+Counts have neither, and other programs dead-letter too. A peek changes nothing, but it is billed as a receive and
+carries whole messages. So queues are peeked only while they are watched and their counts are above zero, at most once a
+minute each. A look at dead letters ends after MAX_PEEKED messages or MAX_CALLS calls.
+
+Peeks use the SDK: a message that it cannot decode (one with a char or a decimal property) fails the look. The failure
+is shown beside the earlier result. Nothing here raises: no send, pump or state depends on it.
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ from paired_servicebus.pairing.monitoring.poll_watchers import PollWatchers
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, bounded
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 
-EVERY: Final = 60.0
-"""Least seconds between two looks at the same thing of a queue, failed ones included."""
-UNCHANGED: Final = 900.0
-"""Seconds between two looks at dead letters whose number stays what it was: they may lie there for weeks."""
-MOST: Final = 200
-"""Dead letters that one look reads, the first ones of their queue."""
-CALLS: Final = 4
-"""Peeks that one look makes: a reply has a size, and large messages come in several."""
-PEEK: Final = 30.0
-"""Seconds one look may take."""
-REASONS: Final = 5
+MIN_LOOK_SECONDS: Final = 60.0
+"""Minimum seconds between two looks at the same part of a queue, failed ones included."""
+UNCHANGED_SECONDS: Final = 900.0
+"""Seconds between two looks at dead letters of unchanged number, which may stay for weeks."""
+MAX_PEEKED: Final = 200
+"""Dead letters that one look reads, from the first."""
+MAX_CALLS: Final = 4
+"""Peeks in one look: a reply has a size limit, and large messages need several."""
+PEEK_SECONDS: Final = 30.0
+"""Seconds for one look."""
+MAX_REASONS: Final = 5
 OTHER_REASONS: Final = "other reasons"
 NO_REASON: Final = "no reason given"
-LONGEST: Final = 200
-"""Characters of a reason; its writer may be anybody."""
+MAX_REASON_CHARACTERS: Final = 200
+"""Characters of a reason, which any program may have written."""
 OURS: Final = "Undeliverable"
-"""The reason that pumps give; what was wrong stands in its description."""
+"""The reason of the pumps' dead letters; their description has the cause."""
 
 T = TypeVar("T")
 
 
 class Peeks:
-    """Looks into the backlog queues until cancelled; `dead` and `oldest` hold what was found last, by index.
+    """The periodic peeks into the backlog queues; `dead` and `oldest` have the latest results, by index.
 
     Args:
         client: the secondary namespace's; needs Listen.
         queues: the backlog queues' paths by index.
-        soundings: their counts, which say where there is something.
-        looks: says whether anybody looks.
+        poller: their counts; empty queues are not peeked.
+        looks: the watchers; without any, nothing is peeked.
     """
 
     def __init__(
@@ -61,49 +61,48 @@ class Peeks:
         steering: PairingRuntime,
         client: ServiceBusClient,
         queues: Mapping[int, str],
-        soundings: DepthPoller,
+        poller: DepthPoller,
         looks: PollWatchers,
     ) -> None:
         self.dead: dict[int, DeadLettersView] = dict.fromkeys(queues, DeadLettersView())
         self.oldest: dict[int, OldestView] = dict.fromkeys(queues, OldestView())
         self._dead_tried: dict[int, tuple[float, int | None]] = {}
-        """When a queue's dead letters were looked at, by the loop's clock, which is never set back; and how many they
-        were, or None: that look failed."""
+        """The loop's time of the last look at a queue's dead letters, and their number; None: it failed."""
         self._oldest_tried: dict[int, float] = {}
         self._steering = steering
         self._client = client
         self._queues = queues
-        self._soundings = soundings
+        self._poller = poller
         self._looks = looks
 
     async def run(self) -> None:
-        """Look into all queues, one after the other, after their counts were read for somebody."""
+        """Look into all queues, one after the other, after each reading of counts for watchers."""
         while True:
-            await self._soundings.ended.wait()
+            await self._poller.ended.wait()
             if self._looks.attended:
                 for index in self._queues:
                     await self.look(index)
             self._looks.answered()
 
     async def look(self, index: int) -> None:
-        """Look into one queue where that is due. A queue whose counts are not known is left alone."""
-        sounding = self._soundings.found[index]
-        if sounding is not None:
-            await self._look_at_dead(index, sounding.depth.dead_lettered)
-            await self._look_at_oldest(index, sounding.depth.messages)
+        """Look into one queue if that is due. A queue with unknown counts is skipped."""
+        sample = self._poller.found[index]
+        if sample is not None:
+            await self._look_at_dead(index, sample.depth.dead_lettered)
+            await self._look_at_oldest(index, sample.depth.messages)
 
     async def _look_at_dead(self, index: int, count: int) -> None:
         if not count:
             self.dead[index] = DeadLettersView()
             return
         now = asyncio.get_running_loop().time()
-        tried, before = self._dead_tried.get(index, (now - EVERY, None))
-        if now < tried + (UNCHANGED if before == count else EVERY):
+        tried, before = self._dead_tried.get(index, (now - MIN_LOOK_SECONDS, None))
+        if now < tried + (UNCHANGED_SECONDS if before == count else MIN_LOOK_SECONDS):
             return
         self._dead_tried[index] = now, None
         try:
-            reasons = await self._peeked(index, ServiceBusSubQueue.DEAD_LETTER, min(count, MOST), reason_of)
-        except Exception as error:  # noqa: BLE001 - what others put there may break the SDK in any way; it is said
+            reasons = await self._peek(index, ServiceBusSubQueue.DEAD_LETTER, min(count, MAX_PEEKED), reason_of)
+        except Exception as error:  # noqa: BLE001 - other programs' messages may break the SDK in any way; the view shows it
             self.dead[index] = replace(self.dead[index], trouble=self._steering.judge(error).reason)
             return
         self._dead_tried[index] = now, count
@@ -116,28 +115,28 @@ class Peeks:
             self.oldest[index] = OldestView()
             return
         now = asyncio.get_running_loop().time()
-        if now < self._oldest_tried.get(index, now - EVERY) + EVERY:
+        if now < self._oldest_tried.get(index, now - MIN_LOOK_SECONDS) + MIN_LOOK_SECONDS:
             return
         self._oldest_tried[index] = now
         try:
-            found = await self._peeked(index, None, 1, enqueued_at)
+            found = await self._peek(index, None, 1, enqueued_at)
         except Exception as error:  # noqa: BLE001 - as above
             self.oldest[index] = replace(self.oldest[index], trouble=self._steering.judge(error).reason)
         else:
             self.oldest[index] = OldestView(read_at=self._steering.clock(), enqueued_at=found[0] if found else None)
 
-    async def _peeked(
+    async def _peek(
         self,
         index: int,
         sub_queue: ServiceBusSubQueue | None,
         most: int,
         take: Callable[[ServiceBusReceivedMessage], T],
     ) -> list[T]:
-        """What `take` takes of each of the first messages. Raises whatever the SDK does, and TimeoutError."""
+        """Apply `take` to each of the first `most` messages. Raises the SDK's errors, and TimeoutError."""
         path = self._queues[index]
         receiver = self._client.get_queue_receiver(path, sub_queue=sub_queue)
         try:
-            return await bounded(self._read(receiver, most, take), PEEK, f"peeking into {path}")
+            return await bounded(self._read(receiver, most, take), PEEK_SECONDS, f"peeking into {path}")
         finally:
             await bounded(receiver.close(), CLOSING, "closing a receiver")
 
@@ -146,7 +145,7 @@ class Peeks:
     ) -> list[T]:
         taken: list[T] = []
         number = 1
-        for _ in range(CALLS):
+        for _ in range(MAX_CALLS):
             peeked = await receiver.peek_messages(most - len(taken), sequence_number=number)
             self._steering.meter.receives += 1
             taken += map(take, peeked)
@@ -157,20 +156,20 @@ class Peeks:
 
 
 def reason_of(message: ServiceBusReceivedMessage) -> str:
-    """Why a dead letter is one, as its writer said: the description of ours, the reason of others'."""
+    """Return a dead letter's reason: the description of ours, the reason of others'."""
     reason, description = message.dead_letter_reason or "", message.dead_letter_error_description or ""
     said = (description or reason) if reason == OURS else (reason or description)
-    return str(said)[:LONGEST] or NO_REASON
+    return str(said)[:MAX_REASON_CHARACTERS] or NO_REASON
 
 
 def enqueued_at(message: ServiceBusReceivedMessage) -> float | None:
-    """When a message came into its queue, in seconds since the epoch; None where it does not say."""
+    """Return a message's time of arrival in its queue, in seconds since the epoch; None: unknown."""
     at = message.enqueued_time_utc
     return at.timestamp() if at is not None else None
 
 
 def most_frequent(reasons: list[str]) -> tuple[tuple[str, int], ...]:
-    """The most frequent reasons and how many messages have each; the rest of the messages under OTHER_REASONS."""
-    most = Counter(reasons).most_common(REASONS)
+    """Return the most frequent reasons and their numbers of messages; the rest is OTHER_REASONS."""
+    most = Counter(reasons).most_common(MAX_REASONS)
     rest = len(reasons) - sum(number for _, number in most)
     return (*most, (OTHER_REASONS, rest)) if rest else tuple(most)

@@ -1,7 +1,7 @@
-"""Who looks at the depths of the backlog, and so when they are read next (SPEC.md section 12).
+"""The watchers of the backlog's depths, and the time of the next reading (SPEC.md section 12).
 
-A console that is attached looks for as long as it is; a question is answered by one reading; a scraper looks until it
-has stayed away. What else needs the depths is a rule's: `reasons` adds it. How often is core/backlog/poll_schedule.py's.
+An attached console watches until it detaches. A single request gets one reading. A scraper watches until it stays away.
+Rules add their `reasons`; core/backlog/poll_schedule.py has the periods.
 """
 
 from __future__ import annotations
@@ -14,41 +14,41 @@ from typing import Final
 
 from paired_servicebus.core.backlog.poll_schedule import PollReason, every
 
-SOONEST: Final = 2.0
-"""Seconds between two readings at least, whoever asks: a younger one is the answer."""
-SCRAPER_STAYS: Final = 330.0
-"""Seconds after a scrape in which the next one is expected: Prometheus forgets a sample after five minutes."""
-ONE_LOOK: Final = 5.0
-"""Seconds after which a reading that nobody has repeated is double this old at most, and so is not taken for news."""
-LONGEST_WAIT: Final = 3600.0
+MIN_READ_SECONDS: Final = 2.0
+"""Minimum seconds between two readings; a younger one answers a request."""
+SCRAPER_SECONDS: Final = 330.0
+"""Seconds in which the next scrape is expected: Prometheus forgets a sample after five minutes."""
+SINGLE_READ_SECONDS: Final = 5.0
+"""The assumed period after a single reading: it counts as old after twice this time."""
+MAX_WAIT_SECONDS: Final = 3600.0
 
 Reasons = Callable[[], frozenset[PollReason]]
 Until = Callable[[float], Awaitable[None]]
 
 
 class PollWatchers:
-    """Decides when the next reading is due.
+    """The schedule of readings.
 
     Args:
         clock: seconds since the epoch, never set back.
-        wake: wakes whoever waits in `until`.
+        wake: wakes tasks that wait in `until`.
     """
 
     def __init__(self, clock: Callable[[], float], wake: Callable[[], object]) -> None:
         self.pending = False
-        """Whether somebody asked and has no answer yet."""
+        """Whether a request has no answer yet."""
         self.wanted = False
-        """Whether somebody asked and no reading has ended since."""
-        self.period = ONE_LOOK
-        """Seconds between two readings just now, for whoever judges their age."""
+        """Whether a request came after the last reading."""
+        self.period = SINGLE_READ_SECONDS
+        """Seconds between two readings now, for judging their age."""
         self.when_read: Callable[[], object] = lambda: None
-        """Called after each reading, and once what it leads to was looked at."""
+        """Called after each reading, and after the peeks that follow it."""
         self._clock = clock
         self._wake = wake
         self._watchers = 0
         self._scraped_at = -inf
         self._read_at = -inf
-        """When the last reading ended, well or not."""
+        """When the last reading ended, also a failed one."""
         self._has_reader = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -56,26 +56,26 @@ class PollWatchers:
 
     @property
     def attended(self) -> bool:
-        """Whether somebody looks now, or asked and has no answer yet."""
+        """Whether there are watchers, or a request without an answer."""
         return self._watchers > 0 or self._is_scraped() or self.pending
 
     def watch(self, watchers: int) -> None:
-        """So many consoles are attached and look. One that came is shown a reading of now."""
+        """Set the number of attached consoles. A new one gets a reading of now."""
         came, self._watchers = watchers > self._watchers, watchers
         if came:
             self.ask()
-            self._wake()  # the period is another one
+            self._wake()  # the period has changed
 
     def ask(self) -> None:
-        """Have the depths read soon, once; a reading of just now is answer enough."""
-        if not self.wanted and self._clock() >= self._read_at + SOONEST:
+        """Request one reading soon; a very recent one is answer enough."""
+        if not self.wanted and self._clock() >= self._read_at + MIN_READ_SECONDS:
             self.wanted, self.pending = True, self._has_reader
             self._wake()
 
     def scrape(self) -> None:
-        """Figures were scraped. May be called by any thread, and after the end."""
+        """Count a scrape. Any thread may call it, also after the end."""
         if self._loop is not None:
-            with suppress(RuntimeError):  # the loop is closed: nobody reads any more
+            with suppress(RuntimeError):  # the loop is closed, and reading has ended
                 self._loop.call_soon_threadsafe(self._scraped)
 
     def _scraped(self) -> None:
@@ -85,7 +85,7 @@ class PollWatchers:
             self._wake()
 
     def _is_scraped(self) -> bool:
-        return self._clock() < self._scraped_at + SCRAPER_STAYS
+        return self._clock() < self._scraped_at + SCRAPER_SECONDS
 
     # -- when it is read ----------------------------------------------------------------------------------------------
 
@@ -93,7 +93,7 @@ class PollWatchers:
         """Wait until the next reading is due.
 
         Args:
-            more: the reasons that rules have.
+            more: returns the rules' reasons.
             until: waits until a time, or less.
         """
         self._loop, self._has_reader = asyncio.get_running_loop(), True
@@ -103,13 +103,13 @@ class PollWatchers:
             at = self._due_at(more())
             if at <= now:
                 return
-            await until(min(at, now + LONGEST_WAIT))
+            await until(min(at, now + MAX_WAIT_SECONDS))
 
     def _due_at(self, more: frozenset[PollReason]) -> float:
         found = every(more | self._reasons())
-        self.period = found if found is not None else ONE_LOOK
+        self.period = found if found is not None else SINGLE_READ_SECONDS
         if self.wanted:
-            return self._read_at + SOONEST
+            return self._read_at + MIN_READ_SECONDS
         return self._read_at + found if found is not None else inf
 
     def _reasons(self) -> frozenset[PollReason]:
@@ -117,11 +117,11 @@ class PollWatchers:
         return frozenset(reason for reason, holds in held if holds)
 
     def read(self) -> None:
-        """A reading has ended."""
+        """Note the end of a reading."""
         self._read_at, self.wanted = self._clock(), False
         self.when_read()
 
     def answered(self) -> None:
-        """All that a reading leads to was looked at: who asked has an answer."""
+        """Note the end of the peeks after a reading: requests have their answer."""
         self.pending = self.wanted
         self.when_read()

@@ -1,7 +1,8 @@
-"""Gathers what a failover would rest on, and leaves nothing behind: links are opened and closed, nothing is sent.
+"""The evidence for a failover, which leaves no trace: links are opened and closed, nothing is sent.
 
-A standing link proves little, since one that is quiet for ten minutes is cut without a word; so each look opens links
-of its own, `AT_MOST` a time, a few at once, oldest proof first. What it means is judged in paired_servicebus.core.operator.failover_readiness.
+An open link proves little, since an idle one is cut silently after ten minutes. So each look opens AT_MOST links of
+its own, CONCURRENT_PROBES in parallel, oldest proof first. paired_servicebus.core.operator.failover_readiness judges
+the evidence.
 """
 
 from __future__ import annotations
@@ -19,17 +20,18 @@ from azure.servicebus.aio import ServiceBusClient
 from paired_servicebus.core.model.verdict import FailureKind, Judge, judge
 from paired_servicebus.core.operator.failover_readiness import ExpiryEvidence, QueueEvidence, TokenEvidence
 from paired_servicebus.core.text.masking import masked
+from paired_servicebus.pairing import sdk_internals
 from paired_servicebus.pairing.management.backlog_queues import CALL, depth
 from paired_servicebus.pairing.management.management_port import Management
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, bounded
 
 AT_MOST: Final = 10
-"""Links that one look opens; 23 ms of CPU each with the SDK."""
-AT_ONCE: Final = 3
-ATTACH: Final = 10.0
-"""Seconds a backlog queue has to answer."""
-TOKEN: Final = 10.0
-"""Seconds a credential has to give a token."""
+"""Links that one look opens, at 23 ms of CPU each with the SDK."""
+CONCURRENT_PROBES: Final = 3
+ATTACH_SECONDS: Final = 10.0
+"""Seconds in which a backlog queue has to answer."""
+TOKEN_SECONDS: Final = 10.0
+"""Seconds in which a credential has to return a token."""
 SCOPE: Final = "https://servicebus.azure.net//.default"
 MB: Final = 1024 * 1024
 _SIGNED_UNTIL: Final = re.compile(r"\bse=(\d+)")
@@ -54,10 +56,10 @@ class ReadinessProbes:
     _found: dict[str, QueueEvidence] | None = None
 
     async def look(self) -> tuple[QueueEvidence, ...]:
-        """Opens links to the queues whose proof is the oldest; what is known of all of them then."""
+        """Open links to the queues with the oldest proofs; return the evidence of all queues."""
         found = self._found = self._found or {path: QueueEvidence(path=path) for path in self.paths}
         due = sorted(found.values(), key=lambda one: one.tried_at or 0.0)[:AT_MOST]
-        gate = asyncio.Semaphore(AT_ONCE)
+        gate = asyncio.Semaphore(CONCURRENT_PROBES)
         for proof in await asyncio.gather(*(self._try(one.path, gate) for one in due)):
             found[proof.path] = proof
         return tuple(found.values())
@@ -67,8 +69,8 @@ class ReadinessProbes:
             refusal, kind = "", None
             sender = self.client.get_queue_sender(path)
             try:
-                await bounded(sender.__aenter__(), ATTACH, f"opening a link to {path}")
-            except Exception as error:  # noqa: BLE001 - whatever was raised, no link could be opened
+                await bounded(sender.__aenter__(), ATTACH_SECONDS, f"opening a link to {path}")
+            except Exception as error:  # noqa: BLE001 - any error means that no link could be opened
                 judgement = self.judge(error)
                 refusal, kind = judgement.reason, judgement.kind
             finally:
@@ -77,28 +79,30 @@ class ReadinessProbes:
 
 
 async def read_counts(admin: Management, queues: Iterable[QueueEvidence]) -> list[QueueEvidence]:
-    """The queues with what they hold and may hold, as management tells it now.
+    """Return the queues with their present counts and limits.
 
     Raises:
-        AzureError, OSError, TimeoutError: it does not tell.
+        AzureError, OSError, TimeoutError: management does not answer.
     """
     known = list(queues)
     limits = await size_limits(admin, [queue.path for queue in known])
-    return [await _counted(admin, queue, limits.get(queue.path.casefold())) for queue in known]
+    return [await _read_queue(admin, queue, limits.get(queue.path.casefold())) for queue in known]
 
 
-async def _counted(admin: Management, queue: QueueEvidence, limit: int | None) -> QueueEvidence:
-    if limit is None:  # it is not there, and its link was refused for that
+async def _read_queue(admin: Management, queue: QueueEvidence, limit: int | None) -> QueueEvidence:
+    if limit is None:  # it is missing, and its link was refused for that
         return queue
-    told = await depth(admin, queue.path)
-    return replace(queue, messages=told.messages, size_bytes=told.size_bytes, limit_bytes=limit, read_at=time.time())
+    counts = await depth(admin, queue.path)
+    return replace(
+        queue, messages=counts.messages, size_bytes=counts.size_bytes, limit_bytes=limit, read_at=time.time()
+    )
 
 
 async def size_limits(admin: Management, paths: Sequence[str]) -> dict[str, int]:
-    """How many bytes each queue may hold, by its path in lower case.
+    """Return the bytes that each queue may hold, by its path in lower case.
 
     Raises:
-        AzureError, OSError, TimeoutError: management does not tell.
+        AzureError, OSError, TimeoutError: management does not answer.
     """
     prefix = paths[0].rpartition("/")[0] if paths else ""
     listed = await bounded(admin.queues(prefix), CALL, "listing the backlog queues")
@@ -106,30 +110,24 @@ async def size_limits(admin: Management, paths: Sequence[str]) -> dict[str, int]
 
 
 async def validity(client: ServiceBusClient) -> TokenEvidence:
-    """How long a client's credential is good. A key signs anew each time; a ready signature cannot be renewed."""
+    """Return a credential's expiry. A key signs again each time; a ready signature cannot be renewed."""
     host = client.fully_qualified_namespace
-    credential: Any = getattr(client, "_credential", None)  # the SDK tells it nowhere else
-    if "Key" in type(credential).__name__:
+    credential = sdk_internals.client_credential(client)
+    if sdk_internals.is_key(credential):
         return TokenEvidence(namespace=host)
-    signature = _signature(credential)
+    signature = sdk_internals.signature_of(credential)
     if signature:
         ends = _SIGNED_UNTIL.search(signature)
         return TokenEvidence(namespace=host, expires_at=float(ends[1]) if ends else None, renewable=False)
     try:
-        token = await bounded(credential.get_token(SCOPE), TOKEN, f"getting a token for {host}")
-    except Exception as error:  # noqa: BLE001 - a credential may raise anything; it is said, not raised
-        return TokenEvidence(namespace=host, trouble=_said(error))
+        token = await bounded(credential.get_token(SCOPE), TOKEN_SECONDS, f"getting a token for {host}")
+    except Exception as error:  # noqa: BLE001 - a credential may raise anything; the evidence has it
+        return TokenEvidence(namespace=host, trouble=_first_line(error))
     return TokenEvidence(namespace=host, expires_at=float(token.expires_on))
 
 
-def _signature(credential: object) -> str:
-    """The ready signature inside of a credential; empty where it is none. The SDK has two kinds."""
-    held = getattr(credential, "signature", None) or getattr(credential, "token", None)
-    return held.decode() if isinstance(held, bytes) else held if isinstance(held, str) else ""
-
-
 async def expiry(admin: Management, path: str) -> ExpiryEvidence:
-    """Whether a queue, or a subscription of a topic, dead-letters what expires; None where management does not tell."""
+    """Return whether a queue, or a subscription of a topic, dead-letters expired messages; None: unknown."""
     try:
         kept = await bounded(admin.keeps_expired(path), CALL, f"reading the settings of {path}")
     except (AzureError, OSError, TimeoutError):
@@ -140,10 +138,10 @@ async def expiry(admin: Management, path: str) -> ExpiryEvidence:
 async def _close(sender: Any, path: str) -> None:
     try:
         await bounded(sender.close(), CLOSING, f"closing the link to {path}")
-    except Exception:  # noqa: BLE001 - the SDK fails in many ways to close what never opened
+    except Exception:  # noqa: BLE001 - the SDK fails in many ways to close an unopened link
         return
 
 
-def _said(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     return masked(lines[0])[:200] if lines else type(error).__name__

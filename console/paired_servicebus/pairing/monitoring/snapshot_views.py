@@ -1,4 +1,4 @@
-"""How a pairing stands, as the core's frozen values: what the engine puts into its snapshot."""
+"""The state of a pairing as the core's frozen values, for the engine's snapshot."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from paired_servicebus.pairing.monitoring.peeks import Peeks
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime, Tally
 from paired_servicebus.pairing.syphon.syphon import Syphon
 
-MOST_REASONS: Final = 5
-"""Reasons for dead-lettering that a snapshot carries for each queue."""
+MAX_REASONS: Final = 5
+"""Reasons for dead-lettering in a snapshot, for each queue."""
 
 NOWHERE: Final = "nowhere"
 """The route of an entity that diverts while no backlog queue is in the rotation."""
 
 
 def entities(steering: PairingRuntime, carried: Collection[str]) -> tuple[EntityView, ...]:
-    """Every entity, in the order of first sight. `carried`: paths without case of those that this process sends to."""
+    """Return every entity, in the order of first sight. `carried`: paths without case of this process's senders."""
     now, parks = steering.clock(), any(not place.pulled for place in steering.machine.rotation.places)
     return tuple(
         _entity(entity, steering.tally(entity.path), now, parks=parks, carried=entity.path.casefold() in carried)
@@ -39,7 +39,7 @@ def entities(steering: PairingRuntime, carried: Collection[str]) -> tuple[Entity
 
 
 def _entity(entity: Entity, tally: Tally, now: float, *, parks: bool, carried: bool) -> EntityView:
-    """parks: whether a backlog queue is in the rotation."""
+    """Return one entity's view. parks: whether a backlog queue is in the rotation."""
     primary = tally.routes.get(Route())
     backlog = [sends for route, sends in tally.routes.items() if route.queue is not None]
     seconds = sum(span for span, _ in tally.recent)
@@ -97,17 +97,17 @@ def _route(entity: Entity, tally: Tally) -> str:
 def queues(
     steering: PairingRuntime,
     found: BacklogQueues,
-    soundings: DepthPoller,
+    poller: DepthPoller,
     peeks: Peeks,
     syphon_: Syphon | None,
     figures: ParkedFigures,
 ) -> tuple[QueueView, ...]:
-    """Every backlog queue in use, by index."""
+    """Return every backlog queue in use, by index."""
     views: list[QueueView] = []
     for place, path in zip(steering.machine.rotation.places, found.paths.values(), strict=True):
-        sounding = soundings.found.get(place.index)
+        sample = poller.found.get(place.index)
         parked = figures.parked(place.index)
-        grown = _growth(soundings, place.index, parked, steering.clock())
+        grown = _growth(poller, place.index, parked, steering.clock())
         progress = syphon_.pumps[place.index].progress if syphon_ is not None else None
         views.append(
             QueueView(
@@ -116,21 +116,21 @@ def queues(
                 in_rotation=not place.pulled,
                 pulled_since=place.since if place.pulled else None,
                 pulled_reason=place.reason,
-                depth=sounding.depth.messages if sounding is not None else None,
-                dead_lettered=sounding.depth.dead_lettered if sounding is not None else None,
-                size_bytes=sounding.depth.size_bytes if sounding is not None else None,
-                read_at=sounding.read_at if sounding is not None else None,
-                read_every=soundings.every,
+                depth=sample.depth.messages if sample is not None else None,
+                dead_lettered=sample.depth.dead_lettered if sample is not None else None,
+                size_bytes=sample.depth.size_bytes if sample is not None else None,
+                read_at=sample.read_at if sample is not None else None,
+                read_every=poller.every,
                 moved=progress.moved if progress is not None else 0,
                 pump_text=progress.line if progress is not None else "",
-                scheduled=sounding.depth.scheduled if sounding is not None else None,
+                scheduled=sample.depth.scheduled if sample is not None else None,
                 set_aside=progress.set_aside if progress is not None else 0,
                 growth=round(grown.messages, 2) if grown is not None else None,
                 bytes_growth=round(grown.size_bytes, 1) if grown is not None else None,
                 limit_bytes=found.limit(place.index),
                 parked=parked,
                 differences=found.differences(place.index),
-                dead_reasons=tuple(progress.dead_reasons.most_common(MOST_REASONS)) if progress is not None else (),
+                dead_reasons=tuple(progress.dead_reasons.most_common(MAX_REASONS)) if progress is not None else (),
                 dead_letters=peeks.dead[place.index],
                 oldest=peeks.oldest[place.index],
             )
@@ -138,27 +138,26 @@ def queues(
     return tuple(views)
 
 
-def _growth(soundings: DepthPoller, index: int, parked: int | None, now: float) -> DepthGrowth | None:
-    """By the readings, and by the figure of now."""
-    readings = tuple(soundings.readings[index])
+def _growth(poller: DepthPoller, index: int, parked: int | None, now: float) -> DepthGrowth | None:
+    """Return a queue's growth by its readings and the present figure; None: unknown."""
+    readings = tuple(poller.readings[index])
     if readings and parked is not None:
         readings = (*readings, reading_now(readings[-1], parked, now))
     return growth(readings)
 
 
 def without_syphon(warnings: tuple[str, ...]) -> SyphonView:
-    """That there is no syphon here, with the warnings about that."""
+    """Return the view of an engine without a syphon, with the warnings about that."""
     return SyphonView(status=SyphonStatus.OFF, text="; ".join(("this engine runs no syphon", *warnings)))
 
 
 def syphon(view: SyphonView, machine: PairingMachine) -> SyphonView:
-    """The syphon, with what it leaves for an operator's sake."""
+    """Return the syphon's view with the entities that an operator holds back."""
     held = held_back([entity.path for entity in machine.entities() if entity.state is State.FORCED])
     return replace(view, text=f"{view.text}; {held}") if held else view
 
 
 def billed(meter: Meter) -> BilledView:
-    """The meter's counts."""
     return BilledView(
         sends=meter.sends,
         parked=meter.parked,
@@ -176,15 +175,15 @@ def billed(meter: Meter) -> BilledView:
     )
 
 
-def alarms(soundings: DepthPoller, ended: PairingError | None, *, stalled: str) -> tuple[str, ...]:
-    """What a person should look at. `stalled`: why parked messages are taken for not moved; empty if they are not."""
-    found = soundings.found
-    said = [f"the depth of the backlog cannot be read: {soundings.trouble}"] if soundings.trouble else []
-    dead = sum(sounding.depth.dead_lettered for sounding in found.values() if sounding is not None)
+def alarms(poller: DepthPoller, ended: PairingError | None, *, stalled: str) -> tuple[str, ...]:
+    """Return the alarms. `stalled`: why parked messages count as not moved; empty if they do not."""
+    found = poller.found
+    alarms_ = [f"the depth of the backlog cannot be read: {poller.trouble}"] if poller.trouble else []
+    dead = sum(sample.depth.dead_lettered for sample in found.values() if sample is not None)
     if stalled:
-        said.append(stalled)
+        alarms_.append(stalled)
     if dead:
-        said.append(f"{dead} dead-lettered messages lie in the backlog queues")
+        alarms_.append(f"{dead} dead-lettered messages are in the backlog queues")
     if isinstance(ended, PairedClientError):
-        said.append(str(ended))
-    return tuple(said)
+        alarms_.append(str(ended))
+    return tuple(alarms_)

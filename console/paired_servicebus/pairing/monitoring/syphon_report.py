@@ -1,4 +1,4 @@
-"""What an engine knows of its syphon, gathered for the rule that says how it stands (paired_servicebus.core.backlog.syphon_status_rules)."""
+"""The evidence of this engine about its syphon, for paired_servicebus.core.backlog.syphon_status_rules."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ from paired_servicebus.pairing.monitoring.parked_figures import ParkedFigures
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.syphon.outcomes import RECENT, PumpProgress
 
-STUCK_AFTER: Final = 30.0
-"""Seconds a pump may fail, or messages may lie that nothing explains, before the syphon is called stuck."""
+STUCK_SECONDS: Final = 30.0
+"""Seconds of a pump's failure, or of unexplained messages, after which the syphon counts as stuck."""
 
 
 class SyphonReport:
-    """How the syphon stands, by what was moved; follows it once a second."""
+    """The syphon's status by its moved messages; updated once a second."""
 
-    def __init__(self, steering: PairingRuntime, soundings: DepthPoller, figures: ParkedFigures) -> None:
+    def __init__(self, steering: PairingRuntime, poller: DepthPoller, figures: ParkedFigures) -> None:
         self._steering = steering
-        self._soundings = soundings
+        self._poller = poller
         self._figures = figures
         self._pumps = figures.pumps
         self._standstill = Standstill()
         self._unexplained: dict[int, int] = {}
-        """Messages that nothing explains, by queue; only where there are any."""
+        """Unexplained messages by queue, where there are any."""
 
     @property
     def is_held_up(self) -> bool:
-        """Whether messages wait for a destination, or for an operator, by what is known here."""
+        """Whether messages are known to wait for a destination or an operator."""
         return bool(self._away()) or bool(self._paused_queues())
 
     def follow(self) -> None:
-        """See what was moved and what lies still; after the figures were brought up to date."""
+        """Compare moved and waiting messages; after the figures were updated."""
         unexplained = {index: self._unexplained_in(index) for index in self._pumps}
         self._unexplained = {index: messages for index, messages in unexplained.items() if messages}
         view = self._figures.view
@@ -61,15 +61,15 @@ class SyphonReport:
         )
 
     def status(self, moves_now: bool, usage: QueueUsage, syphons: Collection[str]) -> tuple[SyphonStatus, str]:
-        """Judge it.
+        """Judge the evidence.
 
         Args:
             moves_now: whether messages were moved in the last second.
-            usage, syphons: what is known of other engines.
+            usage, syphons: of other engines.
         """
         now, last, away = self._steering.clock(), self._last_moved(), self._away()
         view, pauses = self._figures.view, self._steering.machine.pauses
-        is_proven = self._standstill.is_proven(STUCK_AFTER + self._steering.policy.send_timeout)
+        is_proven = self._standstill.is_proven(STUCK_SECONDS + self._steering.policy.send_timeout)
         return judge(
             SyphonEvidence(
                 paused=_paused(pauses.whole) if pauses.whole is not None else "",
@@ -96,15 +96,15 @@ class SyphonReport:
         return ""
 
     def _read_at(self, queues: Collection[int]) -> float | None:
-        """The oldest reading of these; None: there is none of one of them."""
-        reads = [self._soundings.found[index] for index in queues]
+        """Return the oldest reading of these queues; None: one has no reading."""
+        reads = [self._poller.found[index] for index in queues]
         return None if None in reads else min((one.read_at for one in reads if one is not None), default=None)
 
     def _unexplained_in(self, index: int) -> int:
         if not self._steering.machine.may_pump(index):
             return 0
-        sounding = self._soundings.found[index]
-        later = sounding.depth.scheduled or 0 if sounding is not None else 0
+        sample = self._poller.found[index]
+        later = sample.depth.scheduled or 0 if sample is not None else 0
         messages = self._figures.queues[index].messages
         return max(0, messages - self._pumps[index].progress.set_aside - later)
 
@@ -134,21 +134,21 @@ class SyphonReport:
         )
 
     def _circuits(self) -> list[Circuit]:
-        """Those of destinations that are not away for another reason, and whose last answer speaks of the present."""
+        """Return the open circuits of destinations without another reason, if their last answer is still current."""
         machine = self._steering.machine
         circuits = machine.destinations.circuits()
         if not circuits:
-            return []  # as a rule; entities may be many
+            return []  # the usual case, before a scan of many entities
         entities = {entity.path.casefold(): entity for entity in machine.entities()}
         keys = [(circuit, circuit.path.casefold()) for circuit in circuits]
         paused = machine.pauses.destinations
         return [one for one, key in keys if key not in paused and self._speaks(one, entities.get(key))]
 
     def _speaks(self, circuit: Circuit, entity: Entity | None) -> bool:
-        """Whether a destination's last answer speaks of the present. It does not where it was before all that is
-        parked, nor where the entity is healthy since and nothing is left here to try it with."""
+        """Return whether a destination's last answer is still current. It is not if it is older than all parked
+        messages, or if the entity is healthy since and no message is left to try it with."""
         if entity is not None and entity.diverting:
-            return False  # named already
+            return False  # listed as an outage or an order
         if circuit.failed_at < self._standstill.empty_at:
             return False
         healthy = entity is not None and entity.state is State.HEALTHY
@@ -161,4 +161,4 @@ def _paused(order: SyphonPaused) -> str:
 
 
 def _is_failing(progress: PumpProgress, now: float) -> bool:
-    return progress.failing_since is not None and now - progress.failing_since >= STUCK_AFTER
+    return progress.failing_since is not None and now - progress.failing_since >= STUCK_SECONDS

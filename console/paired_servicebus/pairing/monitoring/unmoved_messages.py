@@ -1,6 +1,7 @@
-"""The parked messages that no known syphon moves: a warning, and an alarm once they stand still (SPEC.md section 4.6).
+"""The parked messages that no known syphon moves: a warning, and an alarm when their number stalls (SPEC.md section
+4.6).
 
-Known are the syphon of this engine and those of this user's engines on this machine. Others may run elsewhere.
+Known syphons are this engine's and those of the same user's engines on this machine. Others may run elsewhere.
 """
 
 from __future__ import annotations
@@ -16,34 +17,34 @@ from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 
 
 class UnmovedMessages:
-    """What lies in the queues that no known syphon moves messages out of.
+    """The messages in queues without a known syphon.
 
     Args:
         has_syphon: whether this engine runs one, which moves messages out of all queues in use.
     """
 
     def __init__(
-        self, steering: PairingRuntime, soundings: DepthPoller, unused: UnusedQueues, *, has_syphon: bool
+        self, steering: PairingRuntime, poller: DepthPoller, unused: UnusedQueues, *, has_syphon: bool
     ) -> None:
         self.syphons: tuple[str, ...] = ()
         """The other engines known to run a syphon for the same namespaces."""
         self._steering = steering
-        self._soundings = soundings
+        self._poller = poller
         self._unused = unused
         self._has_syphon = has_syphon
         self._stalled = StallDetector()
 
     @property
     def alarm(self) -> str:
-        """What to do about a backlog that nothing moves; empty while something may."""
+        """The remedy for a stalled backlog; empty while a syphon may move it."""
         return self._stalled.alarm
 
     def reasons(self, *, aside: int) -> frozenset[PollReason]:
-        """Why rules want the depths read. `aside`: messages that a syphon here holds."""
-        found, queues = self._soundings.reasons(aside=aside), self._queues()
+        """Return the rules' reasons for reading the depths. `aside`: messages that a syphon here holds."""
+        found, queues = self._poller.reasons(aside=aside), self._queues()
         if self._has_syphon:
             return found | {PollReason.SYPHON}
-        unmoved = queues and (self._parked(queues)[0] or self._soundings.parked_since)
+        unmoved = queues and (self._parked(queues)[0] or self._poller.parked_since)
         return found | {PollReason.UNMOVED} if unmoved else found
 
     def follow(self) -> None:
@@ -53,13 +54,13 @@ class UnmovedMessages:
         self._stalled.read(messages, at=read_at, healthy=healthy)
 
     def warnings(self) -> tuple[str, ...]:
-        """That the syphon is unknown while messages are parked."""
+        """Return a warning if messages are parked and no syphon is known."""
         queues = self._queues()
         messages, _ = self._parked(queues)
         if not messages:
             return ()
         said = "1 message is" if messages == 1 else f"{messages} messages are"
-        if len(queues) == len(self._soundings.found):
+        if len(queues) == len(self._poller.found):
             end = f"{said} parked, and no syphon is known here; one of another host or user may run"
             return (f"syphon unknown: {end}",)
         end = f"{said} parked there; set the same backlog_queue_count where the syphon runs"
@@ -68,12 +69,12 @@ class UnmovedMessages:
     def _queues(self) -> frozenset[int]:
         if self._has_syphon:
             return frozenset()
-        queues, moved = frozenset(self._soundings.found), self._unused.usage.moved
+        queues, moved = frozenset(self._poller.found), self._unused.usage.moved
         if not self.syphons:
             return queues
         return queues - moved if moved else frozenset()
 
     def _parked(self, queues: Collection[int]) -> tuple[int, float]:
-        """The messages in these queues when last read, and the oldest of those readings."""
-        read = [one for index, one in self._soundings.found.items() if one is not None and index in queues]
+        """Return the messages in these queues when last read, and the time of the oldest reading."""
+        read = [one for index, one in self._poller.found.items() if one is not None and index in queues]
         return sum(one.depth.messages for one in read), min((one.read_at for one in read), default=0.0)

@@ -1,9 +1,9 @@
-"""The backlog queues under the pairing's prefix that nobody uses: listed now and then, and cleaned up with proof.
+"""The unused backlog queues under the pairing's prefix: listed periodically, and deleted only with proof.
 
-Clean-up is the only thing in this project that deletes (SPEC.md section 4.3), and only a queue that a person named. A
-count of zero is no proof, since a namespace that throttles counts zeros: the queue is closed to senders, waited for,
-and looked into with peek, dead letters too. In doubt it stays and is opened again, and the sentence says why. What is
-stranded in it is never moved here (orders.py, on order).
+Clean-up is the only deletion in this project (SPEC.md section 4.3), and needs the queue's name from an operator. A
+count of zero is no proof, since a throttled namespace reports zeros. The queue is closed to senders, and after a pause
+peeked, its dead letters too. In doubt it is opened again, and the error names the reason. Stranded messages are never
+moved here, but by syphon/redrive.py on an operator's order.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from paired_servicebus.pairing.runtime.deadlines import CLOSING, bounded
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.syphon.redrive import unused_index
 
-EVERY: Final = 300.0
-"""Seconds between two listings: only people make unused queues, by asking for fewer."""
-SETTLE: Final = 5.0
-"""Seconds between closing a queue to senders and looking into it: a send under way has arrived or failed by then. That
-one may arrive later still is what the quiet period is for."""
-PEEK: Final = 30.0
+LIST_SECONDS: Final = 300.0
+"""Seconds between two listings: unused queues come from a lowered backlog_queue_count only."""
+SETTLE_SECONDS: Final = 5.0
+"""Seconds between closing a queue to senders and peeking: pending sends arrive or fail by then. The quiet period covers
+later arrivals."""
+PEEK_SECONDS: Final = 30.0
 FAILURES: Final = (AzureError, ServiceBusError, OSError, TimeoutError)
 
 Elsewhere = Callable[[], Awaitable[frozenset[int]]]
@@ -43,7 +43,7 @@ Elsewhere = Callable[[], Awaitable[frozenset[int]]]
 
 
 async def nowhere() -> frozenset[int]:
-    """For a pairing that knows no other engines."""
+    """Return no indices, for a pairing that knows no other engines."""
     return frozenset()
 
 
@@ -54,7 +54,7 @@ class UnusedQueues:
         admin: the secondary namespace's management; needs Manage to clean up.
         client: the secondary namespace's client, for peeks; needs Listen.
         queues: the paths of the backlog queues in use by index, which may have gaps.
-        looks: says whether anybody looks.
+        looks: the watchers; without any, queues are listed for a syphon only.
     """
 
     def __init__(
@@ -66,10 +66,10 @@ class UnusedQueues:
         looks: PollWatchers,
     ) -> None:
         self.usage = QueueUsage()
-        """What other known engines use."""
+        """The queues of other known engines."""
         self.listing = False
-        """Whether they are being listed."""
-        self._listed = UnusedView(read_every=EVERY)
+        """Whether a listing is under way."""
+        self._listed = UnusedView(read_every=LIST_SECONDS)
         self._growing = GrowthDetector()
         self._steering = steering
         self._admin = admin
@@ -87,29 +87,29 @@ class UnusedQueues:
 
     @property
     def alarm(self) -> str:
-        """What to do about queues that grow although nothing moves their messages; empty if there is none."""
+        """The remedy for unused queues that grow; empty if there are none."""
         return growth_alarm(self._growing.indices - self.usage.moved)
 
     async def run(self) -> None:
-        """List them until cancelled: where somebody looks, or a syphon here would not move what grows in them."""
+        """List them until cancelled, while there are watchers or a syphon runs here."""
         steering = self._steering
         while True:
             while not (steering.policy.enable_syphon or self._looks.attended):
-                await steering.change(steering.clock() + EVERY)
+                await steering.change(steering.clock() + LIST_SECONDS)
             await self.look()
-            await asyncio.sleep(EVERY)
+            await asyncio.sleep(LIST_SECONDS)
 
     async def look(self) -> None:
-        """List them now; a failure is said in the view, with what was read before."""
+        """List them now; the view shows a failure beside the earlier list."""
         self.listing = True
         try:
             listed = await bounded(self._admin.queues(self._prefix), CALL, f"listing the queues under {self._prefix}")
-            found = [await self._described(facts) for facts in listed if self._index(facts.path) is not None]
+            found = [await self._describe(facts) for facts in listed if self._index(facts.path) is not None]
         except FAILURES as error:
             self._listed = replace(self._listed, trouble=self._steering.judge(error).reason)
         else:
             queues = tuple(sorted(found, key=lambda one: one.index))
-            self._listed = UnusedView(queues=queues, read_at=self._steering.clock(), read_every=EVERY)
+            self._listed = UnusedView(queues=queues, read_at=self._steering.clock(), read_every=LIST_SECONDS)
             self._warn_of_growth(queues)
         finally:
             self.listing = False
@@ -121,13 +121,13 @@ class UnusedQueues:
             self._steering.announce(Warned(at=self._steering.clock(), about="backlog queues", text=text))
 
     def _index(self, path: str) -> int | None:
-        """The index of a backlog queue that this pairing does not use; None for any other queue."""
+        """Return the index of a backlog queue that this pairing does not use; None for any other queue."""
         try:
             return unused_index(path, self._queues)
         except IllegalEventError:
             return None
 
-    async def _described(self, facts: QueueFacts) -> UnusedQueue:
+    async def _describe(self, facts: QueueFacts) -> UnusedQueue:
         depth = await self._depth(facts.path)
         return UnusedQueue(
             path=facts.path,
@@ -147,15 +147,16 @@ class UnusedQueues:
     # -- cleaning up --------------------------------------------------------------------------------------------------
 
     async def clean_up(self, path: str, *, elsewhere: Elsewhere = nowhere) -> str:
-        """Delete an unused queue if it is proven to be empty; a sentence that says on what evidence.
+        """Delete an unused queue if it is proven to be empty; return a sentence with the evidence.
 
         Args:
-            path: the queue that a person named.
-            elsewhere: the indices in use by other known engines; asked at the start and right before the deletion.
+            path: the queue that the operator named.
+            elsewhere: returns the indices in use by other known engines; called at the start and right before the
+                deletion.
 
         Raises:
             IllegalEventError: this pairing uses it, or it is no backlog queue of this pairing.
-            CleanUpError: it stays, and why.
+            CleanUpError: it stays; the text has the reason.
         """
         index = unused_index(path, self._queues)
 
@@ -166,18 +167,18 @@ class UnusedQueues:
         async with self._cleaning:
             try:
                 await refuse_used()
-                return await self._cleaned_up(path, refuse_used)
+                return await self._prove_and_delete(path, refuse_used)
             except FAILURES as error:
                 raise CleanUpError(f"{path} stays: {self._steering.judge(error).reason}") from error
             finally:
                 await self.look()
 
-    async def _cleaned_up(self, path: str, refuse_used: Callable[[], Awaitable[None]]) -> str:
-        before = await self._quiet(path)
+    async def _prove_and_delete(self, path: str, refuse_used: Callable[[], Awaitable[None]]) -> str:
+        before = await self._check_quiet(path)
         await self._set(path, QueueStatus.SEND_DISABLED)
         deleted = False
         try:
-            await asyncio.sleep(SETTLE)
+            await asyncio.sleep(SETTLE_SECONDS)
             await self._prove_empty(path, before)
             await refuse_used()  # an engine may have begun to use it meanwhile
             await bounded(self._admin.delete_queue(path), CALL, f"deleting {path}")
@@ -186,45 +187,47 @@ class UnusedQueues:
             if not deleted:
                 await asyncio.shield(self._open_again(path))
         at, active = clock(self._steering.clock()), clock(before.last_active or before.created_at or 0.0)
-        proof = "closed to senders, then nothing was in it nor among its dead letters"
+        proof = "closed to senders, then empty of messages and dead letters"
         return f"{path} was deleted {at}: {proof}; last active {active}"
 
-    async def _quiet(self, path: str) -> Depth:
-        """Its counts, if nothing speaks against looking closer."""
+    async def _check_quiet(self, path: str) -> Depth:
+        """Return its counts. Raises CleanUpError for a reason to keep it."""
         listed = await bounded(self._admin.queues(path), CALL, f"looking for {path}")
         facts = next((one for one in listed if one.path.casefold() == path.casefold()), None)
         if facts is None:
-            raise CleanUpError(f"{path} is not there any more")
+            raise CleanUpError(f"{path} does not exist any more")
         if facts.status not in (QueueStatus.ACTIVE, QueueStatus.SEND_DISABLED):
-            raise CleanUpError(f"{path} stays: its status is {facts.status}, which somebody set for a reason")
+            raise CleanUpError(f"{path} stays: its status is {facts.status}, which its owner set")
         depth = await self._depth(path)
         active = depth.last_active if depth.last_active is not None else depth.created_at
         if active is None:
-            raise CleanUpError(f"{path} stays: the namespace does not say when it was last active")
+            raise CleanUpError(f"{path} stays: the namespace does not report its last activity")
         quiet = self._steering.policy.quiet_period
         if self._steering.clock() - active < quiet:
             raise CleanUpError(
-                f"{path} stays: it was active {clock(active)}, and what was sent can take {quiet:g} s to appear"
+                f"{path} stays: it was active {clock(active)}, and a sent message can take {quiet:g} s to appear"
             )
         if depth.messages or depth.dead_lettered:
-            raise CleanUpError(f"{path} stays: {_counted(depth)} in it; move what is stranded first")
+            raise CleanUpError(f"{path} stays: {_format_counts(depth)} in it; move the stranded messages first")
         return depth
 
     async def _prove_empty(self, path: str, before: Depth) -> None:
         after = await self._depth(path)  # before the peeks, which are activity too
         if after.messages or after.dead_lettered:
-            raise CleanUpError(f"{path} stays: {_counted(after)} in it now")
+            raise CleanUpError(f"{path} stays: {_format_counts(after)} in it now")
         if after.last_active != before.last_active:
-            raise CleanUpError(f"{path} stays: somebody used it {clock(after.last_active or 0.0)}")
+            raise CleanUpError(f"{path} stays: it was used {clock(after.last_active or 0.0)}")
         for what, sub_queue in (("queue", None), ("dead-letter queue", ServiceBusSubQueue.DEAD_LETTER)):
-            if await self._peeked(path, sub_queue):
-                raise CleanUpError(f"{path} stays: a message was seen in its {what}, whatever the counts say")
+            if await self._has_messages(path, sub_queue):
+                raise CleanUpError(f"{path} stays: a message was seen in its {what}, despite its counts")
 
-    async def _peeked(self, path: str, sub_queue: ServiceBusSubQueue | None) -> bool:
+    async def _has_messages(self, path: str, sub_queue: ServiceBusSubQueue | None) -> bool:
         receiver = self._client.get_queue_receiver(path, sub_queue=sub_queue)
         try:
-            await bounded(receiver.__aenter__(), PEEK, f"opening {path}")
-            return bool(await bounded(receiver.peek_messages(max_message_count=1), PEEK, f"peeking into {path}"))
+            await bounded(receiver.__aenter__(), PEEK_SECONDS, f"opening {path}")
+            return bool(
+                await bounded(receiver.peek_messages(max_message_count=1), PEEK_SECONDS, f"peeking into {path}")
+            )
         finally:
             await bounded(receiver.close(), CLOSING, "closing a receiver")
 
@@ -241,5 +244,5 @@ class UnusedQueues:
         await bounded(self._admin.set_status(path, status), CALL, f"setting {path} to {status}")
 
 
-def _counted(depth: Depth) -> str:
+def _format_counts(depth: Depth) -> str:
     return f"{depth.messages} messages and {depth.dead_lettered} dead letters are"

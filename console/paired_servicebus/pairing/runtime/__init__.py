@@ -1,1 +1,1 @@
-"""The asyncio shell around the pure machine: its runtime, tasks, deadlines, log and the watch over the SDK's clients."""
+"""The asyncio shell around the pure machine: runtime, tasks, deadlines, log and the watch over the SDK's clients."""

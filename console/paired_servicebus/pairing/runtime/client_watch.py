@@ -1,8 +1,8 @@
-"""The two namespaces' clients as partners: when one can be used no more, the other has to go too (SPEC.md section 9).
+"""The watch over both namespaces' clients: when one cannot be used any more, the other ends too (SPEC.md section 9).
 
-Faulted is a client that was closed under us, or a crashed task of ours, which owned both; never an outage, which is
-what the pairing is for. The SDK has no name for "closed": an idle sender of each client stands by, never opened, and
-is asked to cancel nothing. That contacts nobody, and raises ValueError once its client was closed.
+A pairing is faulted by a client that its application closed, or by a crashed task of its own; never by an outage. The
+SDK has no property for "closed". An idle sender of each client, never opened, is therefore asked to cancel an empty
+list. That contacts no namespace, and raises ValueError after its client was closed.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 from paired_servicebus.core.errors import PairedClientError, PairingClosedError, PairingError
 from paired_servicebus.pairing.runtime.task_owner import TaskOwner
 
-LOOK: Final = 1.0
-"""Seconds between two looks at the clients."""
+CHECK_SECONDS: Final = 1.0
+"""Seconds between two checks of the clients."""
 
 
 class WatchedClient:
     """One namespace's client, and whether it was closed.
 
     Args:
-        name: what errors call it.
-        path: an entity to stand by for; a client bound to another one by its connection string takes that of `use`.
+        name: the client's name in errors.
+        path: the idle sender's entity. A client that its connection string binds to another entity gets that from
+            `use`.
     """
 
     def __init__(self, name: str, client: ServiceBusClient, path: str) -> None:
@@ -38,12 +39,11 @@ class WatchedClient:
             pass  # bound to one entity: the first sender names it
 
     def use(self, path: str) -> None:
-        """Stand by for this entity, where none was good so far."""
+        """Make the idle sender for this entity, unless there is one."""
         if self._idle is None:
             self._idle = self._client.get_queue_sender(path)
 
     async def is_closed(self) -> bool:
-        """Whether the client was closed."""
         if self._idle is None:
             return False
         try:
@@ -54,13 +54,13 @@ class WatchedClient:
 
 
 class ClientWatch:
-    """Watches both sides, and says once when the pairing is over.
+    """The watch over both sides; reports the end of the pairing once.
 
     Args:
         primary, secondary: the sides.
-        tasks: the pairing's; that one of them crashed faults both sides.
-        grace: seconds the other side has to be closed too.
-        over: told the reason, at most once.
+        tasks: the pairing's; a crashed one faults both sides.
+        grace: seconds in which the other side has to be closed too.
+        over: called with the reason, at most once.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class ClientWatch:
         self._over = over
 
     async def run(self) -> None:
-        """Look until the pairing is over, or until cancelled."""
+        """Check until the pairing is over, or until cancelled."""
         loop = asyncio.get_running_loop()
         act_at: float | None = None
         while True:
@@ -94,7 +94,7 @@ class ClientWatch:
             if reason is not None:
                 self._over(reason)
                 return
-            await asyncio.sleep(LOOK if act_at is None else min(LOOK, max(0.0, act_at - loop.time())))
+            await asyncio.sleep(CHECK_SECONDS if act_at is None else min(CHECK_SECONDS, max(0.0, act_at - loop.time())))
 
     def _crashed(self) -> PairingError | None:
         failed = self._tasks.failed
@@ -102,7 +102,7 @@ class ClientWatch:
             return None
         error = PairedClientError(
             f"the pairing of {self.primary.name} with {self.secondary.name} is faulted: a task of its own crashed "
-            f"({type(failed.exceptions[0]).__name__}); both clients are closed. Pair them again; the log says more"
+            f"({type(failed.exceptions[0]).__name__}); both clients are closed. Pair them again; see the log"
         )
         error.__cause__ = failed
         return error

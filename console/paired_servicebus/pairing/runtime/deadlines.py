@@ -1,8 +1,8 @@
-"""Our own end to every wait on the SDK, whatever the SDK does, and a clock that never jumps.
+"""Deadlines for every wait on the SDK, and a clock that never jumps.
 
-`timeout=` of the SDK does not cover all of its waits, so each is also cut off from outside, `GRACE` seconds later. One
-cancellation is not enough for that: inside of the SDK stand `asyncio.wait_for`s, which up to Python 3.11 can lose the
-one that comes just as they end. So whoever has to end is told again and again.
+The SDK's `timeout=` does not cover all of its waits, so each is cancelled GRACE seconds later. One cancellation is not
+enough: the SDK uses `asyncio.wait_for`, which up to Python 3.11 can lose a cancellation that arrives as it ends. So
+cancellations are repeated.
 """
 
 from __future__ import annotations
@@ -15,28 +15,27 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 GRACE: Final = 1.0
-"""Seconds the SDK has to keep its own time before we end the wait (SPEC.md section 3, send_timeout)."""
+"""Seconds in which the SDK may apply its own timeout before ours ends the wait (SPEC.md section 3, send_timeout)."""
 CLOSING: Final = 3.0
-"""Seconds an SDK object has to close."""
-AGAIN: Final = 0.25
-"""Seconds between two cancellations of what does not end."""
+"""Seconds in which an SDK object has to close."""
+CANCEL_SECONDS: Final = 0.25
+"""Seconds between two cancellations of a task that does not end."""
 
 T = TypeVar("T")
 
 
 async def bounded(wait: Awaitable[T], seconds: float, what: str) -> T:
-    """`wait`, ended after `seconds`.
+    """Await `wait` for at most `seconds`.
 
     Raises:
-        TimeoutError: naming what did not end.
+        TimeoutError: naming `what`.
     """
     with Deadline(seconds, what):
         return await wait
 
 
 class Deadline:
-    """Cancels the task it is entered in after some seconds, and again until it is left; leaving it then raises
-    TimeoutError. `end_now` has it end before its time."""
+    """A context manager that cancels its task after some seconds, repeatedly; its exit then raises TimeoutError."""
 
     __slots__ = ("_before", "_cancels", "_path", "_seconds", "_task", "_timer", "_what")
 
@@ -67,21 +66,21 @@ class Deadline:
             raise TimeoutError(f"{what} did not end within {self._seconds:g} s") from error
 
     def end_now(self) -> None:
-        """As if the time were over. Only while it is entered."""
+        """End the time now; only while it is entered."""
         self._timer.cancel()
         self._cancel()
 
     def _cancel(self) -> None:
         self._cancels += 1
-        self._timer = asyncio.get_running_loop().call_later(AGAIN, self._cancel)
+        self._timer = asyncio.get_running_loop().call_later(CANCEL_SECONDS, self._cancel)
         self._task.cancel()
 
 
 class Watch:
-    """A deadline for one wait after the other, as `Deadline` is for one alone.
+    """A reusable deadline for one wait after the other.
 
-    Its timer stays set when a wait has ended in time, and is looked at when it comes: setting and cancelling one for
-    every send would cost more than all else about a deadline.
+    Its timer stays set after a wait that ended in time: setting and cancelling one for every send would be most of the
+    cost.
     """
 
     __slots__ = ("_before", "_due", "_ends", "_path", "_seconds", "_timer", "cancels", "task", "what")
@@ -89,19 +88,19 @@ class Watch:
     def __init__(self, path: str) -> None:
         self._path = path
         self.what = ""
-        """What is waited for, or was."""
+        """The present or latest wait."""
         self._seconds = self._ends = 0.0
         self._before = 0
         self.cancels = 0
-        """How often the one that waits was cancelled for being late."""
+        """The number of cancellations of the present wait."""
         self.task: asyncio.Task[Any] | None = None
-        """The one that waits."""
+        """The task that waits."""
         self._timer: asyncio.TimerHandle | None = None
         self._due = inf
 
     def begin(self, seconds: float, what: str, loop: asyncio.AbstractEventLoop, now: float) -> None:
-        """From `now` on, by the loop's time, the current task has so many seconds, until `finish`. Only when the wait
-        before is finished."""
+        """Give the current task `seconds` from the loop's time `now` until `finish`; only after the wait before has
+        finished."""
         task = asyncio.current_task(loop)
         assert task is not None, "a coroutine runs in a task"
         self.task, self.what, self._seconds = task, what, seconds
@@ -111,7 +110,7 @@ class Watch:
             self._set(ends)
 
     def finish(self, error: BaseException | None) -> None:
-        """The wait has ended, with this error or none. Raises TimeoutError if that was the deadline's doing."""
+        """End the wait with its error, or None. Raises TimeoutError if the deadline caused the error."""
         task, self.task = self.task, None
         if not self.cancels or task is None:
             return
@@ -121,12 +120,12 @@ class Watch:
             raise TimeoutError(f"{self.what} on {self._path} did not end within {self._seconds:g} s") from error
 
     def end_now(self) -> None:
-        """As if the time were over, if something waits."""
+        """End the time of the present wait now, if there is one."""
         if self.task is not None:
             self._cancel(self.task)
 
     def stop(self) -> None:
-        """Nothing is waited for any more."""
+        """Cancel the timer; nothing waits any more."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer, self._due = None, inf
@@ -146,24 +145,24 @@ class Watch:
 
     def _cancel(self, task: asyncio.Task[Any]) -> None:
         self.cancels += 1
-        self._ends = asyncio.get_running_loop().time() + AGAIN
+        self._ends = asyncio.get_running_loop().time() + CANCEL_SECONDS
         self._set(self._ends)
         task.cancel()
 
 
 async def end_all(tasks: Collection[asyncio.Task[Any]], within: float) -> bool:
-    """Cancel tasks until each has ended; False when some have not after `within` seconds."""
+    """Cancel tasks until each has ended; return False if some have not after `within` seconds."""
     end = asyncio.get_running_loop().time() + within
     left = {task for task in tasks if not task.done()}
     while left and asyncio.get_running_loop().time() < end:
         for task in left:
             task.cancel()
-        _, left = await asyncio.wait(left, timeout=AGAIN)
+        _, left = await asyncio.wait(left, timeout=CANCEL_SECONDS)
     return not left
 
 
 class Clock:
-    """Seconds since the epoch that never go back or jump: the wall clock at the start, and what has passed since."""
+    """Seconds since the epoch that never go back or jump: the wall clock at the start plus monotonic time."""
 
     def __init__(self) -> None:
         self._base = time.time() - time.monotonic()

@@ -1,10 +1,10 @@
-"""The library's log: one line for each thing about a failover that an operator has to know (SPEC.md section 12).
+"""The library's log: one line for each fact about a failover that an operator needs (SPEC.md section 12).
 
-The logger is `paired_servicebus.pairing`. It gets an entity's changes of state, backlog queues that leave the rotation or return,
-the beginning and the end of refused calls, and warnings. Nothing is written per message or per call.
+The logger is `paired_servicebus.pairing`. It reports changes of an entity's state, backlog queues that leave or rejoin
+the rotation, the beginning and end of refused calls, and warnings. No line is written per message or per call.
 
-The rate is bounded. A subject gets MOST lines in a minute; the others are counted, and the last of them is written with
-their number when the minute is over. Warnings of one kind are collected for a second, and then for a minute.
+The rate is bounded. A subject gets MAX_LINES a minute; further lines are counted, and the last of them is written with
+their number after the minute. Warnings of one kind are collected for a second, then for a minute.
 """
 
 from __future__ import annotations
@@ -23,37 +23,37 @@ from paired_servicebus.core.model.verdict import FailureKind
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.untrusted_text import one_line
 
-MOST: Final = 6
+MAX_LINES: Final = 6
 """Lines of one subject in FOLD_SECONDS: two failovers, each with its beginning and its end."""
 FOLD_SECONDS: Final = 60.0
 COLLECT_SECONDS: Final = 1.0
-LONGEST: Final = 500
+MAX_CHARACTERS: Final = 500
 """Characters of a line."""
-MOST_NAMED: Final = 3
-"""Reasons that the end of refused calls names."""
+MAX_REASONS: Final = 3
+"""Reasons in the line about the end of refused calls."""
 
 log = logging.getLogger("paired_servicebus.pairing")
 
 
 @dataclass(slots=True)
 class _Subject:
-    """What one subject has written, and what waits since."""
+    """One subject's written and pending lines."""
 
     due: float
-    """When what waits is written; where nothing waits, the lines begin to count again."""
+    """When the pending lines are written; without any, when the count starts again."""
     left: int
-    """Lines that may still be written at once."""
+    """Lines that may still be written immediately."""
     waiting: int = 0
     level: int = logging.INFO
     text: str = ""
-    """The first of the warnings that wait, else the latest line."""
+    """The first pending warning, else the latest line."""
 
 
 class EventLog:
-    """Writes the lines of one pairing.
+    """The log of one pairing.
 
     Args:
-        policy: the options in force, for what a line says of the time to come.
+        policy: the options in force, for predictions in lines.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -67,7 +67,6 @@ class EventLog:
         }
 
     def note(self, event: Event) -> None:
-        """Write the event's line, if it has one. Costs one look-up where it has none."""
         take = self._takes.get(type(event))
         if take is not None:
             take(event)
@@ -77,7 +76,7 @@ class EventLog:
         self._write(("calls", entity), logging.WARNING, f"sends to {entity} are refused at their callers: {reason}", at)
 
     def refused_no_longer(self, entity: str, episode: RefusalEpisode) -> None:
-        """Write what refused calls came to."""
+        """Write the totals of refused calls."""
         reasons = ", ".join(f"{reason} {count}" for reason, count in _most_frequent(episode.reasons))
         messages = "1 message" if episode.messages == 1 else f"{episode.messages:,} messages"
         text = (
@@ -87,7 +86,7 @@ class EventLog:
         self._write(("calls", entity), logging.INFO, text, episode.latest)
 
     def tick(self, at: float) -> None:
-        """Write what is collected and due."""
+        """Write the pending lines that are due."""
         for key, subject in tuple(self._subjects.items()):
             if subject.due > at:
                 continue
@@ -98,7 +97,7 @@ class EventLog:
             subject.due = at + FOLD_SECONDS
 
     def close(self) -> None:
-        """Write what is collected."""
+        """Write the pending lines."""
         for subject in self._subjects.values():
             if subject.waiting:
                 self._write_waiting(subject)
@@ -107,9 +106,9 @@ class EventLog:
     # -- events -----------------------------------------------------------------------------------------------
 
     def _state_changed(self, event: StateChanged) -> None:
-        said = self._change(event)
-        if said is not None:
-            level, text = said
+        line = self._change(event)
+        if line is not None:
+            level, text = line
             self._write(("entity", event.entity), level, f"{event.entity} {text}", event.at)
 
     def _change(self, event: StateChanged) -> tuple[int, str] | None:
@@ -147,7 +146,7 @@ class EventLog:
     def _write(self, key: tuple[str, str], level: int, text: str, at: float) -> None:
         subject = self._subjects.get(key)
         if subject is None or (subject.due <= at and not subject.waiting):
-            subject = self._subjects[key] = _Subject(due=at + FOLD_SECONDS, left=MOST)
+            subject = self._subjects[key] = _Subject(due=at + FOLD_SECONDS, left=MAX_LINES)
         if subject.left:
             subject.left -= 1
             _say(level, text)
@@ -163,7 +162,7 @@ class EventLog:
 
 
 def _say(level: int, text: str) -> None:
-    log.log(level, "%s", one_line(masked(text), most=LONGEST))
+    log.log(level, "%s", one_line(masked(text), most=MAX_CHARACTERS))
 
 
 def _left(now: str) -> str:
@@ -171,9 +170,9 @@ def _left(now: str) -> str:
 
 
 def _advice(why: str) -> str:
-    """Sends to a misspelt entity succeed from now on, and nobody is told by an error."""
+    """Return a hint for a misspelt entity: its sends succeed from now on, without an error."""
     return "; check the name, the primary namespace has no such entity" if FailureKind.NOT_FOUND in why else ""
 
 
 def _most_frequent(reasons: Counter[str]) -> list[tuple[str, int]]:
-    return reasons.most_common(MOST_NAMED)
+    return reasons.most_common(MAX_REASONS)

@@ -1,4 +1,4 @@
-"""How many calls of senders are under way, so that a pairing that ends can wait for them."""
+"""The count of senders' calls under way, which a pairing awaits at its end."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import asyncio
 
 
 class InFlight:
-    """Counts the calls that are inside of it; one for all, since each send passes it. `empty` is set when the last has
-    ended after `closing`."""
+    """The counter of all calls under way. `empty` is set when the last has ended after `close`."""
 
     __slots__ = ("closing", "count", "empty")
 
@@ -23,13 +22,13 @@ class InFlight:
         self.leave()
 
     def leave(self) -> None:
-        """A call has ended."""
+        """Count the end of a call."""
         self.count -= 1
         if self.closing and not self.count:
             self.empty.set()
 
     def close(self) -> None:
-        """No call comes any more."""
+        """Expect no further calls."""
         self.closing = True
         if not self.count:
             self.empty.set()

@@ -1,7 +1,7 @@
-"""The asyncio side of the core's machine: tells it what happened, does what it asks for, wakes who waits.
+"""The asyncio side of the core's machine: it passes events in, performs the effects and wakes waiting tasks.
 
-`tell` is synchronous and costs a healthy send next to nothing. Counters that the screen shows are kept here; the truth
-about messages is in the receipts, which go out through `on_event` before anything that depends on them.
+`tell` is synchronous and costs a healthy send next to nothing. Counters for the screen are kept here. Receipts are the
+truth about messages; they go to `on_event` before anything that depends on them.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ log = logging.getLogger(__name__)
 OnEvent = Callable[[Event], object]
 Together = Callable[[], AbstractContextManager[None]]
 RECENT_PINGS: Final = 20
-"""Pings of an entity whose outcome is remembered."""
-OPERATIONS_EVERY: Final = 10.0
-"""Seconds between two entries of billed operations, at least."""
+"""The number of latest pings per entity whose outcomes are kept."""
+OPERATIONS_SECONDS: Final = 10.0
+"""Minimum seconds between two entries of billed operations."""
 
 
 @dataclass(slots=True)
 class Sends:
-    """What one entity sent over one route: since the engine started, and since the last count."""
+    """One entity's messages over one route: since the start, and since the last count."""
 
     accepted: int = 0
     failed: int = 0
@@ -72,9 +72,9 @@ class Tally:
     pings_sent: int = 0
     pings_accepted: int = 0
     recent_pings: deque[float | None] = field(default_factory=lambda: deque(maxlen=RECENT_PINGS))
-    """Seconds that the latest pings took; None: it was not accepted."""
+    """Seconds that the latest pings took; None: not accepted."""
     sent: Sends | None = None
-    """The counters of sends to the primary, if there was any: those in `routes`."""
+    """The counters of sends to the primary, also in `routes`; None: there was no send."""
     too_large: int = 0
     """Messages the primary accepted that would not survive a failover (SPEC.md section 7.4)."""
     refusals: Refusals = field(default_factory=Refusals)
@@ -84,13 +84,13 @@ class Tally:
         """Messages accepted on any route."""
         return sum(sends.accepted for sends in self.routes.values())
 
-    def pinged(self, took: float | None) -> None:
-        """A ping was accepted after `took` seconds; None: it was not."""
+    def count_ping(self, took: float | None) -> None:
+        """Count a ping that was accepted after `took` seconds; None: it was not."""
         self.pings_accepted += took is not None
         self.recent_pings.append(took if took is None else round(took, 4))
 
     def on(self, route: Route) -> Sends:
-        """The counters of a route."""
+        """Return the counters of a route."""
         found = self.routes.get(route)
         if found is None:
             found = self.routes[route] = Sends()
@@ -100,7 +100,7 @@ class Tally:
 
 
 _COUNTED: Final = frozenset(each.name for each in fields(OperationsCounted))
-"""Of the meter's counts, those that the journal keeps."""
+"""The meter's counts that the journal keeps."""
 
 
 def _count_of(entity: str, route: Route, sends: Sends, at: float, seconds: float) -> SendsCounted:
@@ -110,22 +110,22 @@ def _count_of(entity: str, route: Route, sends: Sends, at: float, seconds: float
 
 
 class EffectHandler(Protocol):
-    """What the machine's effects need done; see pinger.py."""
+    """The actions behind the machine's effects; pinger.py implements them."""
 
     def ping(self, effect: SendPing) -> Coroutine[Any, Any, None]:
-        """Send a ping and tell its outcome."""
+        """Send a ping and report its outcome."""
 
     def probe_entity(self, effect: ProbeEntity) -> Coroutine[Any, Any, None]:
-        """Send a ping to an entity that nothing is sent to, and tell its outcome."""
+        """Send a ping to an entity that has no sends, and report its outcome."""
 
     def probe(self, effect: ProbeQueue) -> Coroutine[Any, Any, None]:
-        """Probe a backlog queue and tell its outcome."""
+        """Probe a backlog queue and report its outcome."""
 
     def failed_over(self, entity: str) -> None:
-        """Sends of an entity go to the backlog from now on: its links to the primary are not needed."""
+        """Release an entity's links to the primary: its sends go to the backlog from now on."""
 
     def failed_back(self, entity: str) -> None:
-        """Sends of an entity go to the primary again: have the links ready."""
+        """Reopen an entity's links: its sends go to the primary again."""
 
 
 class PairingRuntime:
@@ -135,9 +135,9 @@ class PairingRuntime:
         machine: the rules and the state.
         tasks: owns pings, probes and the count.
         judge: the verdict on exceptions (SPEC.md section 5).
-        on_event: told every journalled event, in order, at once.
-        clock: seconds since the epoch; None: a clock that never jumps. Timers run on the event loop's own: who gives
-            a clock that is set forward calls `look` then.
+        on_event: called with every journalled event, in order and synchronously.
+        clock: seconds since the epoch; None: a clock that never jumps. Timers run on the event loop's clock: after this
+            clock was set forward, call `look`.
     """
 
     def __init__(
@@ -158,78 +158,74 @@ class PairingRuntime:
         self._operations_at = 0.0
         self.tallies: dict[str, Tally] = {}
         self._refusing: dict[str, Refusals] = {}
-        """Of the entities with an episode of refused calls that is not over, by path."""
+        """The entities with an unfinished episode of refused calls, by path."""
         self.event_log = EventLog(machine.policy)
-        self.hands: EffectHandler | None = None
+        self.effect_handler: EffectHandler | None = None
         self.together: Together = nullcontext
-        """Around events that are announced one after the other: whoever writes them down may do it once, before it is
-        left."""
+        """A context around consecutive announcements, so that a listener may write them together at its exit."""
         self._on_event = on_event
         self._change: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._armed: float | None = None
         self._ended: PairingError | None = None
-        self.hand = InFlight()
+        self.in_flight = InFlight()
         self.settled: Collection[str] = frozenset() if machine.policy.journal == "all" else machine.settled
-        """Paths without case of the entities of which an accepted send is only counted: neither the machine nor the
-        receipts want it."""
+        """Paths without case of the entities whose accepted sends are only counted, without events or receipts."""
 
     @property
     def policy(self) -> Policy:
-        """The options in force."""
         return self.machine.policy
 
     def draw(self) -> float:
-        """A number in [0, 1) for the machine's choices."""
+        """Return a random number in [0, 1) for the machine's choices."""
         return random.random()
 
     def tally(self, entity: str) -> Tally:
-        """One entity's counters."""
         key = entity.casefold()
         found = self.tallies.get(key)
         if found is None:
             found = self.tallies[key] = Tally()
         return found
 
-    # -- told -------------------------------------------------------------------------------------------------
+    # -- events -------------------------------------------------------------------------------------------------
 
     def tell(self, event: Event) -> None:
-        """Step the machine and set to work what it asks for."""
+        """Step the machine and perform its effects."""
         kind = event.__class__
         if kind is SendAccepted or kind is SendFailed:
             self._count(event)  # type: ignore[arg-type] # by its class
         effects = self.machine.step(event)
         if kind is SendAccepted and not effects:
-            return  # the healthy path: nothing is due any earlier than it was
+            return  # the healthy path: no deadline has moved
         for effect in effects:
             self._perform(effect)
         if self.machine.next_deadline != self._armed:
             self._arm()
 
     def probe(self, entity: str) -> None:
-        """From now on ask for the entity while nothing is sent to it."""
+        """Probe the entity from now on while it has no sends."""
         self.machine.probe(entity, at=self.clock())
         self._arm()
 
     def announce(self, event: Event) -> None:
-        """An event that moves no state: written down and shown."""
+        """Log and publish an event that moves no state."""
         self.event_log.note(event)
         if self._on_event is None:
             return
         try:
             self._on_event(event)
         except Exception:
-            log.exception("a listener could not take %s", type(event).__name__)
+            log.exception("a listener failed on %s", type(event).__name__)
 
     def refuse(self, entity: str, messages: int, reason: str) -> None:
-        """Count a call that ends in an error at its caller, by the messages that the caller still owns."""
+        """Count a call that ends in an error, by the messages that the caller still owns."""
         at, tally = self.clock(), self.tally(entity)
         if tally.refusals.add(messages, reason, at=at, accepted=tally.accepted):
             self._refusing[entity] = tally.refusals
             self.event_log.refused(entity, reason, at)
 
     def refusal_alarm(self) -> str:
-        """Say that calls are refused now; empty where none is."""
+        """Return a sentence about calls that are refused now; empty if there are none."""
         refusing = [(refusals, self.tally(entity).accepted) for entity, refusals in self._refusing.items()]
         return refusal_alarm(refusing, at=self.clock())
 
@@ -255,35 +251,35 @@ class PairingRuntime:
             self.announce(effect.event)
             self._see_to_links(effect.event)
             self.changed()
-        elif self.hands is None:
+        elif self.effect_handler is None:
             raise RuntimeError(f"{effect} came before the pairing was open")
         elif isinstance(effect, SendPing):
             self.tally(effect.entity).pings_sent += 1
             self.meter.pings += 1
-            self.tasks.start(self.hands.ping(effect), name=f"ping {effect.number} to {effect.entity}")
+            self.tasks.start(self.effect_handler.ping(effect), name=f"ping {effect.number} to {effect.entity}")
         elif isinstance(effect, ProbeEntity):
             self.tally(effect.entity).pings_sent += 1
             self.meter.pings += 1
-            self.tasks.start(self.hands.probe_entity(effect), name=f"probe of {effect.entity}")
+            self.tasks.start(self.effect_handler.probe_entity(effect), name=f"probe of {effect.entity}")
         else:
-            self.tasks.start(self.hands.probe(effect), name=f"probe of backlog queue {effect.queue}")
+            self.tasks.start(self.effect_handler.probe(effect), name=f"probe of backlog queue {effect.queue}")
 
     def _see_to_links(self, event: Event) -> None:
-        """Before anybody who waits for the change is woken."""
-        if not isinstance(event, StateChanged) or self.hands is None:
+        """Update links for a state change, before waiting tasks wake."""
+        if not isinstance(event, StateChanged) or self.effect_handler is None:
             return
         diverted, diverts = event.was in DIVERTING, event.now in DIVERTING
         if diverts is not diverted:
             self.tally(event.entity).refusals.turn(event.at)
         if diverts and not diverted:
-            self.hands.failed_over(event.entity)
+            self.effect_handler.failed_over(event.entity)
         elif diverted and not diverts:
-            self.hands.failed_back(event.entity)
+            self.effect_handler.failed_back(event.entity)
 
     # -- waiting ----------------------------------------------------------------------------------------------
 
     def changed(self) -> None:
-        """Wake everybody who waits for a change."""
+        """Wake all tasks that wait for a change."""
         change, self._change = self._change, None
         if change is not None and not change.done():
             change.set_result(None)
@@ -303,7 +299,7 @@ class PairingRuntime:
             self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
 
     def look(self) -> None:
-        """See to what has become due since the clock was set forward, and have everybody who waits look at it."""
+        """Handle overdue timers after the clock was set forward, and wake waiting tasks."""
         if self.machine.next_deadline is not None and self.machine.next_deadline <= self.clock():
             self._tick()
         self.changed()
@@ -313,7 +309,7 @@ class PairingRuntime:
         now = self.clock()
         quiet = self.machine.quiet.next()
         if quiet is not None and quiet <= now:
-            self._tell_counted(now)
+            self._report_counts(now)
         self.tell(Ticked(at=now))
         if self._armed is None:
             self._arm()
@@ -321,14 +317,14 @@ class PairingRuntime:
     # -- once a second ----------------------------------------------------------------------------------------
 
     async def count_once(self, after: float = 1.0) -> None:
-        """Wait, then sum up what was sent in the meantime."""
+        """Sleep, then sum up the sends of that time."""
         began = self.clock()
         await asyncio.sleep(after)
         now = self.clock()
         self._sum_up(now, now - began)
 
-    def _tell_counted(self, at: float) -> None:
-        """What was sent since the last count, before anything is called quiet."""
+    def _report_counts(self, at: float) -> None:
+        """Report the sends since the last count, before an entity counts as quiet."""
         for entity in self.machine.entities():
             sent = self.tally(entity.path).sent
             if sent is not None and sent.new_accepted:
@@ -364,14 +360,14 @@ class PairingRuntime:
             return
         failures, tally.new_failures = tally.new_failures, Counter()
         for (route, kind), count in failures.items():
-            if count:  # links that could not be opened count no message
+            if count:  # a link that could not be opened counts no message
                 self.announce(FailuresCounted(at=at, entity=entity, route=str(route), failure=kind, count=count))
 
     def _count_operations(self, at: float) -> None:
-        """Every OPERATIONS_EVERY seconds in which there was any."""
+        """Announce billed operations, at most every OPERATIONS_SECONDS seconds."""
         if at < self._operations_at or self.meter == self._metered:
             return
-        self._operations_at = at + OPERATIONS_EVERY
+        self._operations_at = at + OPERATIONS_SECONDS
         now, before = asdict(self.meter), asdict(self._metered)
         self._metered = replace(self.meter)
         self.announce(OperationsCounted(at=at, **{name: now[name] - before[name] for name in now if name in _COUNTED}))
@@ -379,7 +375,7 @@ class PairingRuntime:
     # -- the end ----------------------------------------------------------------------------------------------
 
     def write_rest(self) -> None:
-        """Write to the log what is collected, and what refused calls came to."""
+        """Write the log's pending lines and the totals of refused calls."""
         for entity, refusals in self._refusing.items():
             if refusals.episode is not None:
                 self.event_log.refused_no_longer(entity, refusals.episode)
@@ -388,20 +384,23 @@ class PairingRuntime:
 
     @property
     def ended(self) -> PairingError | None:
-        """Why nothing can be sent any more; None while it can."""
+        """Why nothing can be sent any more; None: sends are possible."""
         return self._ended
 
     def end(self, reason: PairingError) -> None:
-        """Nothing new is sent, and no timer runs; who waits is woken, and raises."""
+        """Refuse new sends and stop the timers; waiting tasks wake and raise."""
         self._ended = self._ended or reason
         if self._timer is not None:
             self._timer.cancel()
-        self.hand.close()
+        self.in_flight.close()
         self.changed()
 
     def refuse_when_ended(self, *, in_doubt: bool = False) -> None:
-        """Raises why nothing can be sent any more: PairedClientError or PairingClosedError. `in_doubt`: something of
-        the call may have arrived before. Raises ForeignLoopError in another event loop than the pairing's."""
+        """Raise the reason why nothing can be sent any more: PairedClientError or PairingClosedError.
+
+        Raises ForeignLoopError in another event loop than the pairing's. `in_doubt`: a part of the call may have
+        arrived.
+        """
         self.tasks.refuse_elsewhere()
         if self._ended is not None:
             error = type(self._ended)(str(self._ended))
@@ -409,17 +408,17 @@ class PairingRuntime:
                 error.in_doubt = in_doubt
             raise error from self._ended.__cause__
 
-    def in_hand(self, entity: str = "", messages: int = 0) -> InFlight:
-        """Around each call of a sender, with the messages that it sends to an entity; raises as `refuse_when_ended`."""
+    def enter_call(self, entity: str = "", messages: int = 0) -> InFlight:
+        """Return the context of a call that sends `messages` to `entity`; raises as `refuse_when_ended`."""
         if self._ended is not None and messages:
             self.refuse(entity, messages, closed_reason(self._ended))
         self.refuse_when_ended()
-        return self.hand
+        return self.in_flight
 
-    async def empty_hands(self, within: float) -> None:
-        """Wait for the sends in hand, at most `within` seconds; after `end`."""
+    async def await_in_flight(self, within: float) -> None:
+        """Wait for the calls under way, at most `within` seconds; after `end`."""
         try:
             async with asyncio.timeout(within):
-                await self.hand.empty.wait()
+                await self.in_flight.empty.wait()
         except TimeoutError:
             return  # the links are cut next, and they raise

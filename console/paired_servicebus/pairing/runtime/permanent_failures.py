@@ -12,17 +12,17 @@ _LINKS: Final = ("__cause__", "__context__", "inner_exception")
 
 
 def is_untrusted(error: BaseException) -> bool:
-    """Whether it failed because the peer's certificate is not trusted."""
+    """Return whether it failed because the peer's certificate is not trusted."""
     return any(isinstance(one, ssl.SSLCertVerificationError) for one in _causes(error))
 
 
 def is_unknown_host(error: BaseException) -> bool:
-    """Whether it failed because the host has no address. A resolver that does not answer is another matter."""
+    """Return whether it failed because the host has no address. A resolver that does not answer is another matter."""
     return any(isinstance(one, socket.gaierror) and one.errno in _UNKNOWN for one in _causes(error))
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and whatever caused it, as Python and the SDK chain errors."""
+    """Yield the error and its causes, as Python and the SDK chain errors."""
     left, seen = [error], set[int]()
     while left:
         one = left.pop()

@@ -1,10 +1,8 @@
-"""What the SDK does not log: warnings about connections whose failures the pairing judges.
+"""Filters for the SDK's warnings about connections whose failures the pairing judges.
 
-The SDK warns of each connection that a namespace ends, for every link that was on it. The same failure is raised to the
-pairing, which judges it and logs what follows from it. So these records are dropped, and no others: an application's
-receivers, and its senders beside the pairing, are logged as ever. What the SDK logs at INFO stays too.
-
-A record names its connection by its link's client identifier; the SDK documents neither.
+The SDK warns of each connection that a namespace ends, for every link on it. The pairing receives the same failures,
+judges them and logs the consequences, so these records are dropped. Records at INFO and below, of an application's
+receivers, and of its senders outside the pairing are unchanged.
 """
 
 from __future__ import annotations
@@ -15,18 +13,7 @@ from weakref import WeakSet, WeakValueDictionary
 
 from azure.servicebus.aio import ServiceBusClient
 
-LOGGERS: Final = tuple(
-    f"azure.servicebus._pyamqp.aio.{module}"
-    for module in (
-        "_connection_async",
-        "_link_async",
-        "_management_operation_async",
-        "_receiver_async",
-        "_sender_async",
-        "_session_async",
-    )
-)
-"""Those that write records of one connection at WARNING or above. A filter counts for its own logger only."""
+from paired_servicebus.pairing import sdk_internals
 
 _links: Final[WeakValueDictionary[str, Any]] = WeakValueDictionary()
 _clients: Final[WeakSet[ServiceBusClient]] = WeakSet()
@@ -34,35 +21,32 @@ _clients: Final[WeakSet[ServiceBusClient]] = WeakSet()
 Link = TypeVar("Link")
 
 
-def judged(link: Link) -> Link:
-    """Take note of an SDK sender or receiver whose failures the pairing judges; return it."""
+def register_link(link: Link) -> Link:
+    """Register an SDK sender or receiver whose failures the pairing judges; return it."""
     name = getattr(link, "client_identifier", None)
     if isinstance(name, str):
         _links[name] = link
     return link
 
 
-def all_judged(client: ServiceBusClient) -> None:
-    """Take note of a client of which no link is the application's."""
+def register_client(client: ServiceBusClient) -> None:
+    """Register a client whose links all belong to the pairing."""
     _clients.add(client)
 
 
-def _is_judged(name: object) -> bool:
-    if name in _links:
-        return True
-    handlers = [handler for client in tuple(_clients) for handler in getattr(client, "_handlers", ())]
-    return any(getattr(handler, "_name", None) == name for handler in handlers)
+def _is_judged(name: str) -> bool:
+    return name in _links or any(name in sdk_internals.link_names(client) for client in tuple(_clients))
 
 
 class _Unjudged(logging.Filter):
-    """Lets a record pass unless it is a warning about a connection that the pairing judges."""
+    """A filter that drops warnings about the pairing's connections."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether it is logged."""
-        name = getattr(record, "amqpConnection", None)
+        """Return whether the record is logged."""
+        name = sdk_internals.connection_name(record)
         return record.levelno < logging.WARNING or name is None or not _is_judged(name)
 
 
 _UNJUDGED: Final = _Unjudged()
-for _name in LOGGERS:
-    logging.getLogger(_name).addFilter(_UNJUDGED)
+for _name in sdk_internals.LOGGERS:
+    logging.getLogger(_name).addFilter(_UNJUDGED)  # a logger's children do not inherit its filters

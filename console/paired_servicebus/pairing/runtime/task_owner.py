@@ -1,4 +1,4 @@
-"""The owner of a pairing's tasks: everything that runs beside the caller starts here and ends with it."""
+"""The owner of a pairing's tasks: all background tasks start here and end with it."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from paired_servicebus.core.errors import ForeignLoopError
-from paired_servicebus.pairing.runtime.deadlines import AGAIN, end_all
+from paired_servicebus.pairing.runtime.deadlines import CANCEL_SECONDS, end_all
 
-ENDING: Final = 8.0
-"""Seconds that all tasks together have to end: each may be closing a link of the SDK."""
+ENDING_SECONDS: Final = 8.0
+"""Seconds in which all tasks together have to end: each may be closing a link of the SDK."""
 
 log = logging.getLogger(__name__)
 
 
 class TaskOwner:
-    """A task group that lives as long as its pairing.
+    """A task group with the lifetime of its pairing.
 
-    A task that ends with an error takes the group down: `failed` then carries the error, and whoever owns the group
-    says so (SPEC.md section 9: "a task of ours that owned it crashed").
+    A task that ends with an error ends the group. `failed` then has the error, which the pairing reports (SPEC.md
+    section 9: "a task of ours that owned it crashed").
     """
 
     def __init__(self) -> None:
@@ -32,18 +32,18 @@ class TaskOwner:
         self.failed: BaseExceptionGroup[BaseException] | None = None
 
     async def open(self) -> None:
-        """Be ready to start tasks, in the running loop and no other."""
+        """Prepare to start tasks, in the running loop only."""
         self._loop = asyncio.get_running_loop()
         ready = asyncio.Event()
         self._runner = asyncio.create_task(self._run(ready), name="the pairing's tasks")
         await ready.wait()
 
     def start(self, work: Coroutine[Any, Any, Any], *, name: str) -> asyncio.Task[Any] | None:
-        """Run `work` until it ends or the group does; None when the group is ending already."""
+        """Run `work` until it ends or the group does; return None if the group is ending already."""
         if self._group is not None and not self._end.is_set():
             try:
                 task = self._group.create_task(work, name=name)
-            except RuntimeError:  # a task has failed, and the group lets no more in
+            except RuntimeError:  # a task has failed, and the group accepts no more
                 pass
             else:
                 self._started.add(task)
@@ -53,7 +53,7 @@ class TaskOwner:
         return None
 
     def refuse_elsewhere(self) -> None:
-        """Raise ForeignLoopError in another event loop than that of the tasks. Outside of any loop nothing is said."""
+        """Raise ForeignLoopError in another event loop than that of the tasks; outside of any loop, return."""
         if self._loop is None or asyncio._get_running_loop() in (self._loop, None):
             return
         raise ForeignLoopError(
@@ -62,19 +62,19 @@ class TaskOwner:
         )
 
     async def finish(self, within: float) -> None:
-        """Wait until what runs has ended by itself, at most `within` seconds."""
+        """Wait for the running tasks to end by themselves, at most `within` seconds."""
         if self._started:
             await asyncio.wait(tuple(self._started), timeout=within)
 
     async def close(self) -> None:
-        """End what runs, bounded: a task that goes on for all that is left to itself, and said in the log."""
+        """End the running tasks within ENDING_SECONDS seconds; a task that does not end is abandoned and logged."""
         self._end.set()
-        if not await end_all(tuple(self._started), ENDING):
+        if not await end_all(tuple(self._started), ENDING_SECONDS):
             log.warning("these tasks do not end: %s", ", ".join(sorted(task.get_name() for task in self._started)))
         if self._runner is not None:
-            done, _ = await asyncio.wait([self._runner], timeout=AGAIN if self._started else ENDING)
+            done, _ = await asyncio.wait([self._runner], timeout=CANCEL_SECONDS if self._started else ENDING_SECONDS)
             for runner in done:
-                runner.exception()  # is in `failed`, and nobody waits for it here
+                runner.exception()  # mark it as retrieved: `failed` has it
 
     async def _run(self, ready: asyncio.Event) -> None:
         try:
@@ -93,4 +93,4 @@ class TaskOwner:
 
 
 class _Ended(Exception):
-    """Ends the group in order: a task group cancels its tasks when its body raises."""
+    """The exception that ends the group cleanly: a task group cancels its tasks when its body raises."""

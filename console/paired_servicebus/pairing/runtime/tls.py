@@ -1,8 +1,8 @@
 """One TLS context for all links of a client.
 
-The SDK makes a context for each connection, on plain ones too, and reads all authorities of the world into it each
-time: most of what opening a link costs, in CPU (some 20 ms, in which the event loop stands still) and in memory (some
-700 kB). A context handed in is shared. Whom it trusts is whom the SDK would have trusted.
+The SDK makes a context for each connection, also for plain ones, and loads all certificate authorities into it. That is
+most of the cost of opening a link: 20 ms of blocked event loop and 700 kB of memory. A given context is shared, and
+trusts the same authorities.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import certifi
 
 
 def tls_context(ca_file: str | Path | None = None) -> ssl.SSLContext:
-    """For `ServiceBusClient(..., ssl_context=...)`. One may serve any number of clients.
+    """Make a context for `ServiceBusClient(..., ssl_context=...)`; any number of clients may share it.
 
     Args:
-        ca_file: the authorities to trust, as PEM; None: those of certifi, as the SDK does.
+        ca_file: the authorities to trust, as PEM; None: those of certifi, as in the SDK.
 
     Raises:
-        OSError: the file cannot be read. ssl.SSLError: no certificate is in it.
+        OSError: the file cannot be read. ssl.SSLError: it contains no certificate.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(ca_file if ca_file is not None else certifi.where())

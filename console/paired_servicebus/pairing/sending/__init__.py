@@ -1,1 +1,1 @@
-"""The way of a send: paired sender, links to the primary and the backlog, pings."""
+"""Sending under a pairing: the paired sender, its links to the primary and the backlog, and pings."""

@@ -1,8 +1,8 @@
-"""Which messages would not survive a failover: accepted by the primary, too large for a backlog queue with the
-envelope's four properties added (SPEC.md section 7.4).
+"""Messages that would not survive a failover: accepted by the primary, but too large for a backlog queue with the
+envelope's four properties (SPEC.md section 7.4).
 
-Counted while healthy, so it may cost next to nothing: a batch is judged by the size it knows already, a message by its
-body and properties, roughly; only what comes near the limit is measured.
+This runs on every healthy send, so it is cheap. A batch's size is known; a message's is estimated from its body and
+properties. Only messages near the limit are encoded.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from paired_servicebus.core.errors import BacklogMessageSizeError
 from paired_servicebus.pairing.sending.sdk_messages import Sendable, body_bytes, id_of, park, raw_of
 from paired_servicebus.pairing.sending.sender_link import STANDARD_LIMIT, size_of
 
-NEAR: Final = 0.9
-"""What fills this much of the limit is measured."""
-_SAFE: Final = int(NEAR * STANDARD_LIMIT)
-"""No tier takes less than this: what is smaller survives, whatever the limit is."""
-SMALL: Final = 64 * 1024
+NEAR_LIMIT: Final = 0.9
+"""The share of the limit from which a message is encoded for its exact size."""
+_SAFE: Final = int(NEAR_LIMIT * STANDARD_LIMIT)
+"""Bytes that every tier accepts."""
+SMALL_BODY_BYTES: Final = 64 * 1024
 """Bytes of a body that is far from any limit."""
 _FRAME: Final = 1024
-"""Bytes that header, properties and annotations take at most, usually."""
+"""Usual maximum of the bytes of header, properties and annotations."""
 _SCALAR: Final = 16
 _NAME: Final = 7
-"""What an encoded name or text has beside its bytes, at most."""
+"""Maximum of the bytes that encoding adds to a name or text."""
 _TEXTS: Final = (str, bytes)
 
 
@@ -38,30 +38,30 @@ def too_large(
     *,
     bodies: int | None = None,
 ) -> int:
-    """How many of the messages would not fit into a backlog queue.
+    """Return the number of messages that would not fit into a backlog queue.
 
     Args:
-        batch: what carried them, if it was one; then its size is known already.
+        batch: the batch of these messages; None: they were sent singly.
         path: their entity's, for the envelope.
-        limit: the largest message, in bytes, that the backlog takes; asked only for large ones.
-        bodies: bytes of their bodies (`body_bytes`), if they have been counted already.
+        limit: returns the bytes of the largest message that the backlog accepts; called for large messages only.
+        bodies: bytes of their bodies (`body_bytes`); None: not counted yet.
     """
     if batch is not None and batch.size_in_bytes <= _SAFE:
         return 0
-    if len(messages) == 1 and 0 < (body_bytes(messages[0]) if bodies is None else bodies) <= SMALL:
-        return 0  # whatever its properties are: an entity that accepted it holds them to 64 KB in all
+    if len(messages) == 1 and 0 < (body_bytes(messages[0]) if bodies is None else bodies) <= SMALL_BODY_BYTES:
+        return 0  # an entity that accepted it limits its properties to 64 KB in total
     return sum(1 for message in messages if rough_size(message) > _SAFE and _exceeds(message, path, limit()))
 
 
 def _exceeds(message: Sendable, path: str, limit: int) -> bool:
     rough = rough_size(message)
-    if rough <= NEAR * limit:
+    if rough <= NEAR_LIMIT * limit:
         return False
     return rough - _FRAME > limit or size_of(park(message, path)) > limit
 
 
 def rough_size(message: Sendable) -> int:
-    """Bytes, within some percent for what is large."""
+    """Estimate a message's bytes, within some percent for large ones."""
     raw = raw_of(message)
     size = _FRAME
     body: Any = raw.body
@@ -89,10 +89,10 @@ def _rough(value: Any) -> int:
 
 
 def refuse_too_large(parked: Sendable, limit: int) -> None:
-    """Measure a message before the wire, where it can matter (SPEC.md section 7.4). Raises BacklogMessageSizeError."""
+    """Measure a message that may be too large for the backlog (SPEC.md section 7.4). Raises BacklogMessageSizeError."""
     body = raw_of(parked)
     guess = sum(len(part) for part in body.body) if body.body_type.value == "data" else limit
-    if guess < limit * NEAR:
+    if guess < limit * NEAR_LIMIT:
         return
     size = size_of(parked)
     if size > limit:

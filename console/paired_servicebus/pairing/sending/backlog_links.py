@@ -1,8 +1,7 @@
-"""The links to the backlog queues, open before they are needed and kept so: one per queue, shared by all senders.
+"""The links to the backlog queues: one per queue, shared by all senders and open before they are needed.
 
-A namespace cuts a link on which nothing passes for ten minutes, and a backlog link carries nothing as long as all is
-well. So each is opened anew in time, and one that broke, or could not be opened, again and again, ever more slowly.
-While one could not be opened, that is an alarm.
+A namespace cuts a link after ten idle minutes, and backlog links are idle while all is well. Each is therefore renewed
+in time. A broken link is reopened with growing pauses; it is an alarm until then.
 """
 
 from __future__ import annotations
@@ -24,30 +23,29 @@ from paired_servicebus.pairing.sending.coalescer import Coalescer
 from paired_servicebus.pairing.sending.open_limiter import OpenLimiter
 from paired_servicebus.pairing.sending.sender_link import STANDARD_LIMIT, SenderLink
 
-RENEW_AFTER: Final = 8 * 60.0
-"""Idle seconds after which a link is opened anew: sooner than the ten minutes after which the namespace cuts it."""
-LOOK: Final = 5.0
-"""Seconds between two looks at the links."""
-SLOWEST: Final = 12
-"""The longest distance between two tries to open one, in looks."""
-SECOND_TRY: Final = 1.0
-"""Seconds until links that were all refused are tried again, where the refusal may be the newness of what they lead
-to."""
+RENEW_AFTER_SECONDS: Final = 8 * 60.0
+"""Idle seconds after which a link is renewed, before the namespace cuts it at ten minutes."""
+CHECK_SECONDS: Final = 5.0
+"""Seconds between two checks of the links."""
+MAX_SKIPPED_CHECKS: Final = 12
+"""The longest pause between two tries to open a link, in checks."""
+SECOND_TRY_SECONDS: Final = 1.0
+"""Seconds until refused links are tried again, where the refusal may come from a new queue or host name."""
 _RIGHTS: Final = frozenset({FailureKind.UNAUTHENTICATED, FailureKind.UNAUTHORIZED})
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a link could not be opened. `todo`: what would mend it; empty where only time does."""
+    """The reason why a link could not be opened. `todo`: the remedy; empty where only time helps."""
 
     reason: str
     todo: str = ""
     may_be_new: bool = False
-    """Whether it may be over in a moment: a queue or a name that was made just now."""
+    """Whether the queue or host name may be too new to be found."""
 
     @classmethod
     def of(cls, error: Exception, judgement: Judgement) -> Refusal:
-        """What an error says of the link."""
+        """Return the refusal that an error means for the link."""
         if is_untrusted(error):
             todo = "name its authority: ssl_context=tls_context(ca_file) of the client, or ca_file in pairing.toml"
             return cls("the certificate is not trusted", todo)
@@ -66,34 +64,33 @@ class Refusal:
 
 @dataclass(slots=True)
 class _Place:
-    """One queue's link, and how often opening it failed in a row."""
+    """One queue's link, and its consecutive failures to open."""
 
     index: int
     queue: Coalescer
     failures: int = 0
     skip: int = 0
     refusal: Refusal | None = None
-    """Why the latest try to open it failed; None: it did not."""
+    """Why the latest try to open it failed; None: it succeeded."""
 
-    def failed(self, refusal: Refusal) -> None:
-        """The next tries come later and later."""
+    def record_failure(self, refusal: Refusal) -> None:
+        """Lengthen the pause before the next try."""
         self.refusal = refusal
-        self.skip = min(2**self.failures, SLOWEST)
-        self.failures = min(self.failures + 1, SLOWEST)
+        self.skip = min(2**self.failures, MAX_SKIPPED_CHECKS)
+        self.failures = min(self.failures + 1, MAX_SKIPPED_CHECKS)
 
-    def healed(self) -> None:
-        """It is open."""
+    def clear_failures(self) -> None:
         self.refusal, self.failures, self.skip = None, 0, 0
 
 
 class Standby:
-    """The backlog links of one pairing; `queues` is what senders park through, by index.
+    """The backlog links of one pairing; `queues` has them by index, for senders.
 
     Args:
         client: the secondary namespace's.
         paths: the backlog queues' paths by index, which may have gaps.
-        gate: what links open through.
-        assumed: the largest message the queues take, in bytes, while no link has said it.
+        gate: limits the links that open concurrently.
+        assumed: bytes of the largest message that the queues accept, until a link reports it.
     """
 
     def __init__(
@@ -111,29 +108,29 @@ class Standby:
         }
         self.queues = {index: Coalescer(link, steering.tasks, self._say) for index, link in links.items()}
         self.tried = asyncio.Event()
-        """Set once each link was opened, or could not be."""
+        """Set after the first try to open each link."""
         self._proven = asyncio.Event()
-        """Set once one link was opened, or none could be."""
+        """Set after one link was opened, or the first try to open each failed."""
         self._places = [_Place(index, queue) for index, queue in self.queues.items()]
 
     async def run(self) -> None:
         """Keep the links open, until cancelled."""
         while True:
-            await asyncio.gather(*(self._ready(place) for place in self._places))
+            await asyncio.gather(*(self._maintain(place) for place in self._places))
             self.tried.set()
             self._proven.set()
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(CHECK_SECONDS)
 
     async def refusals(self, within: float) -> tuple[Refusal, ...]:
         """Wait until one link is open, or none could be opened, at most `within` seconds.
 
-        Returns: why each link is refused, if each is, and time alone mends none; otherwise nothing.
+        Returns: each link's refusal, if all are refused for reasons that time does not mend; otherwise nothing.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(within):
                 await self._proven.wait()
                 if self._all_refused() and all(place.refusal and place.refusal.may_be_new for place in self._places):
-                    await asyncio.sleep(SECOND_TRY)
+                    await asyncio.sleep(SECOND_TRY_SECONDS)
                     await asyncio.gather(*(self._try(place) for place in self._places))
         return tuple(place.refusal for place in self._places if place.refusal) if self._all_refused() else ()
 
@@ -142,7 +139,7 @@ class Standby:
 
     @property
     def alarms(self) -> tuple[str, ...]:
-        """The links that are not open, by their reason; a sentence each."""
+        """The links that are not open, grouped by reason; a sentence each."""
         by_refusal: dict[Refusal, list[int]] = {}
         for place in self._places:
             if place.refusal is not None:
@@ -152,27 +149,26 @@ class Standby:
         )
 
     def limit(self) -> int:
-        """The largest message that every backlog queue takes, in bytes."""
+        """Return the bytes of the largest message that every backlog queue accepts."""
         return min(queue.link.limit() for queue in self.queues.values())
 
     async def renew(self, index: int, timeout: float) -> None:
-        """Attach anew to a queue and stand ready with that. Raises what the SDK raises, or TimeoutError."""
+        """Replace the link to a queue by a new one. Raises the SDK's errors, or TimeoutError."""
         await self.queues[index].link.renew(timeout)
-        next(place for place in self._places if place.index == index).healed()
+        next(place for place in self._places if place.index == index).clear_failures()
 
     def cut(self) -> None:
-        """What is in hand ends now, and raises."""
+        """End the sends under way; they raise."""
         for queue in self.queues.values():
             queue.link.cut()
 
     async def close(self) -> None:
-        """Detach all of them."""
         await asyncio.gather(*(queue.link.close() for queue in self.queues.values()))
 
-    async def _ready(self, place: _Place) -> None:
+    async def _maintain(self, place: _Place) -> None:
         link = place.queue.link
-        if link.is_open and link.idle_for < RENEW_AFTER:
-            place.healed()
+        if link.is_open and link.idle_for < RENEW_AFTER_SECONDS:
+            place.clear_failures()
         elif place.skip > 0:
             place.skip -= 1
         else:
@@ -182,13 +178,15 @@ class Standby:
         link = place.queue.link
         try:
             await link.renew(self._steering.policy.send_timeout, retry=False)
-        except Exception as error:  # noqa: BLE001 - not ready is a warning, whatever was raised
+        except Exception as error:  # noqa: BLE001 - any error is a warning: the link is not ready
             refusal = Refusal.of(error, self._steering.judge(error))
-            if not place.failures and self._steering.machine.rotation.holds(place.index):  # else it is said already
+            if not place.failures and self._steering.machine.rotation.holds(
+                place.index
+            ):  # else it was reported already
                 self._warn(link, refusal)
-            place.failed(refusal)
+            place.record_failure(refusal)
         else:
-            place.healed()
+            place.clear_failures()
             self._proven.set()
 
     def _warn(self, link: SenderLink, refusal: Refusal) -> None:

@@ -1,11 +1,11 @@
-"""Many callers' messages on one shared link: what waits while a send is under way goes together in the next one.
+"""Many callers' messages on one shared link: messages that wait for the current send go together in the next one.
 
-An SDK sender carries one send at a time, so a link at 10 ms would carry 100 messages a second for all who share it.
-Rules: callers' messages keep their order within each parcel; each parcel has its own outcome; a caller that leaves
-takes along what was not sent yet and nothing of anybody else's; a batch that is refused is tried in parts, so that
-only the message at fault fails; a queue that refuses batches of unlike messages gets them one by one from then on.
+An SDK sender carries one send at a time, so a link at 10 ms would carry 100 messages a second for all its callers.
+Rules: callers' messages keep their order within each PendingSend, and each has its own outcome. A caller that leaves
+withdraws its own unsent messages only. A refused batch is retried in parts, so that only the faulty message fails. A
+queue that refuses mixed batches gets single messages afterwards.
 
-Not here: which messages may travel together (`messages.likeness`). In a backlog queue all of them may; their sessions
+Senders decide which messages may share a batch (`sdk_messages.batch_key`). In a backlog queue all may: their sessions
 are in the envelope.
 """
 
@@ -28,17 +28,17 @@ from paired_servicebus.pairing.sending.sdk_messages import Sendable
 from paired_servicebus.pairing.sending.sender_link import SenderLink
 
 _MESSAGES_FAULT: Final = frozenset({FailureKind.TOO_LARGE, FailureKind.ARGUMENT})
-"""A batch may be refused so for one message in it, or for being mixed."""
-_LEAST: Final = 0.001
-"""Seconds a send gets at least: the SDK refuses a timeout of zero."""
+"""Failures of a batch that one message, or the mix of messages, may cause."""
+_MIN_SECONDS: Final = 0.001
+"""The minimum timeout of a send in seconds: the SDK refuses zero."""
 
 
 class PendingSend:
     """One caller's messages on their way, in their order.
 
     Args:
-        messages: each fits the queue on its own.
-        on_accepted: told what the namespace accepted, also when the caller has left in the meantime.
+        messages: each fits the queue by itself.
+        on_accepted: called with the messages that the namespace accepted, even after the caller has left.
     """
 
     __slots__ = ("accepted", "ends", "messages", "on_accepted", "outcome")
@@ -47,67 +47,67 @@ class PendingSend:
         self.messages = messages
         self.on_accepted = on_accepted
         self.accepted = 0
-        """How many were accepted, counted from the first; the one after them is the one that failed."""
+        """The number of accepted messages, from the first; the next one failed."""
         self.ends = 0.0
         self.outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
 
 Load = list[tuple[PendingSend, Sendable]]
-Likeness = Callable[[Sendable], object]
+BatchKey = Callable[[Sendable], object]
 
 
-def _all_alike(_: Sendable) -> object:
+def _same_key(_: Sendable) -> object:
     return None
 
 
 class Coalescer:
-    """What senders share of one link.
+    """The shared sends of one link.
 
     Args:
-        link: nobody else sends over it.
-        tasks: own the sending, which begins with a parcel and ends when none is left.
-        say: told in a sentence when the queue turns out to refuse mixed batches.
-        likeness: messages travel together where this is equal; then only parcels of one message keep their order.
+        link: used by this coalescer only.
+        tasks: own the sending task, which runs while messages wait.
+        say: called with a sentence when the queue refuses mixed batches.
+        batch_key: returns the key of messages that may share a batch; order is then kept only for single messages.
     """
 
     def __init__(
-        self, link: SenderLink, tasks: TaskOwner, say: Callable[[str], object], *, likeness: Likeness = _all_alike
+        self, link: SenderLink, tasks: TaskOwner, say: Callable[[str], object], *, batch_key: BatchKey = _same_key
     ) -> None:
         self.link = link
         self.under_way = False
         """Whether it sends, or is between two sends."""
         self.one_by_one = False
-        """Whether the queue refuses batches of unlike messages."""
+        """Whether the queue refuses mixed batches."""
         self._tasks = tasks
         self._say = say
-        self._likeness = likeness
+        self._batch_key = batch_key
         self._waiting: dict[object, deque[tuple[PendingSend, Sendable]]] = {}
-        """By likeness, in the order of their turns."""
+        """By batch_key, in the order of their turns."""
         self._underway: Load = []
         self._sending: asyncio.Task[None] | None = None
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is under way here, or waits to be."""
+        """Whether a send is under way or waits."""
         return self._sending is not None and not self._sending.done()
 
-    async def send(self, parcel: PendingSend, timeout: float) -> None:
-        """Return when all of the parcel is accepted; `parcel.accepted` tells how far it came when this raises.
+    async def send(self, pending: PendingSend, timeout: float) -> None:
+        """Send all messages; `pending.accepted` has the progress when this raises.
 
         Raises:
-            TimeoutError: after `timeout` seconds and our grace.
+            TimeoutError: after `timeout` seconds and GRACE.
             PairingClosedError: the pairing ends.
-            ServiceBusError: what the send of the message after the accepted ones ended with.
+            ServiceBusError: the failure of the message after the accepted ones.
         """
         if not self.is_busy:
             self._sending = self._tasks.start(self._run(), name=f"the sends to {self.link.path}")
             if self._sending is None:
                 raise PairingClosedError(f"the pairing is closed: nothing can be sent to {self.link.path}")
-        parcel.ends = asyncio.get_running_loop().time() + timeout
-        for message in parcel.messages:
-            self._waiting.setdefault(self._likeness(message), deque()).append((parcel, message))
+        pending.ends = asyncio.get_running_loop().time() + timeout
+        for message in pending.messages:
+            self._waiting.setdefault(self._batch_key(message), deque()).append((pending, message))
         async with asyncio.timeout(timeout + GRACE):
-            await parcel.outcome
+            await pending.outcome
 
     async def _run(self) -> None:
         self.under_way = True
@@ -118,49 +118,49 @@ class Coalescer:
                     return
                 await self._send(self._underway, payload)
                 self._underway = []
-                await asyncio.sleep(0)  # who was answered may have more, and that goes together
+                await asyncio.sleep(0)  # callers with an answer may send again, in the same batch
         finally:
             self.under_way = False
-            self._give_back()
+            self._fail_waiting()
 
     # -- what goes next ---------------------------------------------------------------------------------------
 
     def _next(self) -> EncodedBatch | None:
-        """Take as many messages as fit into one send; the batch they make, None for a single one."""
+        """Take the messages of the next send; return their batch, or None for a single message."""
         while self._waiting:
-            likeness, queue = next(iter(self._waiting.items()))
-            del self._waiting[likeness]
-            batch = self._taken(queue)
+            batch_key, queue = next(iter(self._waiting.items()))
+            del self._waiting[batch_key]
+            batch = self._take_batch(queue)
             if queue:
-                self._waiting[likeness] = queue  # behind the others
+                self._waiting[batch_key] = queue  # behind the others
             if self._underway:
                 return batch
         return None
 
-    def _taken(self, queue: deque[tuple[PendingSend, Sendable]]) -> EncodedBatch | None:
+    def _take_batch(self, queue: deque[tuple[PendingSend, Sendable]]) -> EncodedBatch | None:
         if _first(queue) is None:
             return None
         if len(queue) > 1 and not self.one_by_one:
             batch = self.link.batch()
-            while _first(queue) is not None and self._joins(batch, queue):
+            while _first(queue) is not None and self._add_first(batch, queue):
                 pass
             if len(self._underway) > 1:
                 return batch
-        if not self._underway and _first(queue) is not None:  # one alone may be larger than a batch
+        if not self._underway and _first(queue) is not None:  # a single message may exceed a batch
             self._underway.append(queue.popleft())
         return None
 
-    def _joins(self, batch: EncodedBatch, queue: deque[tuple[PendingSend, Sendable]]) -> bool:
-        """Add the first message to the batch; False when it has no more room."""
-        parcel, message = queue[0]
+    def _add_first(self, batch: EncodedBatch, queue: deque[tuple[PendingSend, Sendable]]) -> bool:
+        """Add the first message to the batch; return False if it does not fit."""
+        pending, message = queue[0]
         try:
             batch.add_message(message)
         except MessageSizeExceededError:
             return False
-        except Exception as error:  # noqa: BLE001 - what cannot be encoded fails its own parcel and no other
-            if self._underway and self._underway[-1][0] is parcel:
-                return False  # what goes before it is answered first: its caller has to know how far it came
-            _failed([(parcel, message)], error)
+        except Exception as error:  # noqa: BLE001 - an encoding error fails its own caller only
+            if self._underway and self._underway[-1][0] is pending:
+                return False  # the messages before it are sent first, so that its caller knows the progress
+            _failed([(pending, message)], error)
         else:
             self._underway.append(queue.popleft())
         return True
@@ -170,7 +170,7 @@ class Coalescer:
     async def _send(self, load: Load, batch: ServiceBusMessageBatch | None = None) -> None:
         try:
             await self._attempt(load, batch)
-        except Exception as error:  # noqa: BLE001 - whatever was raised, it is the outcome of those who are in it
+        except Exception as error:  # noqa: BLE001 - any error is the outcome of the callers in the batch
             kind = kind_of(error)
             if len(load) == 1 or kind not in _MESSAGES_FAULT or isinstance(error, PairingClosedError):
                 _failed(load, error)
@@ -180,12 +180,12 @@ class Coalescer:
             _accepted(load)
 
     async def _attempt(self, load: Load, batch: ServiceBusMessageBatch | None) -> None:
-        """One send, with the time of the one who waits longest: nobody's end is another's."""
-        left = max(parcel.ends for parcel, _ in load) - asyncio.get_running_loop().time()
-        await self.link.send(batch if batch is not None else [message for _, message in load], max(left, _LEAST))
+        """Send once, within the longest remaining time of its callers."""
+        left = max(pending.ends for pending, _ in load) - asyncio.get_running_loop().time()
+        await self.link.send(batch if batch is not None else [message for _, message in load], max(left, _MIN_SECONDS))
 
     async def _in_parts(self, load: Load, kind: FailureKind) -> None:
-        """A batch that was refused for what is in it: halves of one that is too large, else each on its own."""
+        """Retry a refused batch: in halves if it is too large, else message by message."""
         if kind is FailureKind.TOO_LARGE:
             half = len(load) // 2
             for part in (load[:half], load[half:]):
@@ -195,12 +195,12 @@ class Coalescer:
         for one in load:
             if live := _live([one]):
                 await self._send(live)
-        if not any(_refused(parcel) for parcel, _ in load):
+        if not any(_refused(pending) for pending, _ in load):
             self.one_by_one = True
             self._say(f"{self.link.path} refuses batches of unlike messages ({kind}): it gets them one by one")
 
-    def _give_back(self) -> None:
-        """The sending has ended: nobody is left waiting for it."""
+    def _fail_waiting(self) -> None:
+        """Fail everything that waits: the sending task has ended."""
         path = self.link.path
         _failed(self._underway, PairingClosedError(f"the pairing was closed during a send to {path}", in_doubt=True))
         waiting = [one for queue in self._waiting.values() for one in queue]
@@ -209,38 +209,38 @@ class Coalescer:
 
 
 def _first(queue: deque[tuple[PendingSend, Sendable]]) -> tuple[PendingSend, Sendable] | None:
-    """The first that somebody still waits for."""
+    """Return the first message whose caller still waits."""
     while queue and queue[0][0].outcome.done():
         queue.popleft()
     return queue[0] if queue else None
 
 
 def _accepted(load: Load) -> None:
-    """Tell each parcel, in order, what of it was accepted."""
+    """Report the accepted messages to each caller, in order."""
     start = 0
-    for index, (parcel, _) in enumerate(load):
-        if index + 1 < len(load) and load[index + 1][0] is parcel:
+    for index, (pending, _) in enumerate(load):
+        if index + 1 < len(load) and load[index + 1][0] is pending:
             continue
         messages = [message for _, message in load[start : index + 1]]
         start = index + 1
-        parcel.accepted += len(messages)
-        parcel.on_accepted(messages)
-        if parcel.accepted == len(parcel.messages) and not parcel.outcome.done():
-            parcel.outcome.set_result(None)
+        pending.accepted += len(messages)
+        pending.on_accepted(messages)
+        if pending.accepted == len(pending.messages) and not pending.outcome.done():
+            pending.outcome.set_result(None)
 
 
 def _failed(load: Load, error: BaseException) -> None:
-    for parcel, _ in load:
-        if not parcel.outcome.done():
-            parcel.outcome.set_exception(error)
+    for pending, _ in load:
+        if not pending.outcome.done():
+            pending.outcome.set_exception(error)
 
 
 def _live(load: Load) -> Load:
-    """Those that somebody waits for."""
+    """Return the messages whose callers still wait."""
     return [one for one in load if not one[0].outcome.done()]
 
 
-def _refused(parcel: PendingSend) -> bool:
-    """Whether a message of its own was the reason; one whose caller has left is not asked."""
-    done = parcel.outcome.done() and not parcel.outcome.cancelled()
-    return done and parcel.outcome.exception() is not None
+def _refused(pending: PendingSend) -> bool:
+    """Return whether one of its messages was refused; False if its caller has left."""
+    done = pending.outcome.done() and not pending.outcome.cancelled()
+    return done and pending.outcome.exception() is not None

@@ -1,7 +1,4 @@
-"""Whose turn it is with what only one may use at a time: in the order they asked, at once where nobody has it.
-
-`asyncio.Lock` with what it lacks: taking it without an await, which a healthy send has no time for.
-"""
+"""A fair asyncio lock whose uncontended acquire does not await."""
 
 from __future__ import annotations
 
@@ -10,26 +7,25 @@ from collections import deque
 
 
 class FairLock:
-    """Taken by one after the other; who takes it gives it back."""
+    """A lock that is acquired in the order of the requests."""
 
-    __slots__ = ("taken", "waiting")
+    __slots__ = ("held", "waiting")
 
     def __init__(self) -> None:
-        self.taken = False
-        """Whether somebody has it."""
+        self.held = False
         self.waiting: deque[asyncio.Future[None]] = deque()
-        """Who wants it next; some may have left."""
+        """The next holders; some may be cancelled."""
 
-    def take(self) -> bool:
-        """Have it now; False where somebody else has it."""
-        if self.taken:
+    def acquire_nowait(self) -> bool:
+        """Acquire it now; return False if it is held."""
+        if self.held:
             return False
-        self.taken = True
+        self.held = True
         return True
 
-    async def wait(self) -> None:
-        """Have it as soon as those before have given it back."""
-        if self.take():
+    async def acquire(self) -> None:
+        """Acquire it after the earlier requests."""
+        if self.acquire_nowait():
             return
         mine = asyncio.get_running_loop().create_future()
         self.waiting.append(mine)
@@ -37,14 +33,14 @@ class FairLock:
             await mine
         except asyncio.CancelledError:
             if mine.done() and not mine.cancelled():
-                self.give_back()  # the turn came together with the cancellation
+                self.release()  # acquired in the same step as cancelled
             raise
 
-    def give_back(self) -> None:
-        """Let the next one have it."""
+    def release(self) -> None:
+        """Release it to the next holder."""
         while self.waiting:
             first = self.waiting.popleft()
             if not first.done():
                 first.set_result(None)
                 return
-        self.taken = False
+        self.held = False

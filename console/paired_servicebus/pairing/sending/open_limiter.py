@@ -1,8 +1,7 @@
-"""The gate that links open through: so many at once, callers first.
+"""The limit of links that open concurrently, with priority for callers.
 
-Opening one link through the SDK takes half a second and 23 ms of CPU. When an outage ends, or begins, hundreds want to
-open in the same instant; through the gate they come one group after the other, and what an application waits for goes
-before pings and links that only stand by.
+Opening one link through the SDK takes half a second and 23 ms of CPU. Hundreds open in the same instant when an outage
+begins or ends. The limiter admits them in groups, applications' links before pings and standby links.
 """
 
 from __future__ import annotations
@@ -13,32 +12,32 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-WIDTH: Final = 24
-"""Links that open at once: about what one core can do in the half second each takes."""
-LEASE: Final = 1.0
-"""Seconds after which a link that still opens makes way for others: it waits for an answer and costs little."""
+MAX_OPENING: Final = 24
+"""Links that open concurrently: about one core's work in the half second that each takes."""
+LEASE_SECONDS: Final = 1.0
+"""Seconds after which a link that is still opening releases its slot: it waits for an answer, at little cost."""
 
 
 class OpenLimiter:
-    """Lets `width` through at a time, each for `lease` seconds at most."""
+    """A priority semaphore of `width` slots, each held for `lease` seconds at most."""
 
-    def __init__(self, width: int = WIDTH, lease: float = LEASE) -> None:
+    def __init__(self, width: int = MAX_OPENING, lease: float = LEASE_SECONDS) -> None:
         self._free = width
         self._lease = lease
         self._callers: deque[asyncio.Future[None]] = deque()
         self._others: deque[asyncio.Future[None]] = deque()
 
     @asynccontextmanager
-    async def passage(self, *, urgent: bool) -> AsyncIterator[None]:
-        """Wait for one's turn; those who are urgent go first."""
+    async def slot(self, *, urgent: bool) -> AsyncIterator[None]:
+        """Hold a slot; urgent requests are admitted first."""
         await self._enter(self._callers if urgent else self._others)
-        slot = _Slot(self)
-        timer = asyncio.get_running_loop().call_later(self._lease, slot.give_back)
+        held = _Slot(self)
+        timer = asyncio.get_running_loop().call_later(self._lease, held.release)
         try:
             yield
         finally:
             timer.cancel()
-            slot.give_back()
+            held.release()
 
     async def _enter(self, line: deque[asyncio.Future[None]]) -> None:
         if self._free > 0:
@@ -50,11 +49,11 @@ class OpenLimiter:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self.leave()  # the turn came together with the cancellation
+                self.release()  # admitted in the same step as cancelled
             raise
 
-    def leave(self) -> None:
-        """Let the next one in."""
+    def release(self) -> None:
+        """Admit the next request."""
         for line in (self._callers, self._others):
             while line:
                 turn = line.popleft()
@@ -65,14 +64,14 @@ class OpenLimiter:
 
 
 class _Slot:
-    """A place in the gate, given back once."""
+    """A slot that is released once."""
 
     __slots__ = ("_gate",)
 
     def __init__(self, gate: OpenLimiter) -> None:
         self._gate: OpenLimiter | None = gate
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         gate, self._gate = self._gate, None
         if gate is not None:
-            gate.leave()
+            gate.release()

@@ -1,7 +1,7 @@
-"""A sender under a pairing: answers to the names of the SDK's `ServiceBusSender`, and goes where the core says.
+"""The sender under a pairing, with the names of the SDK's `ServiceBusSender`.
 
-Where each attempt goes is decided by `paired_servicebus.core.failover.send_router.SendRouter`; this file attempts it, says what came of it, and
-writes the receipts. The healthy path hands the caller's own object to the SDK and adds next to nothing.
+paired_servicebus.core.failover.send_router decides where each attempt goes. This module makes the attempts, reports
+their outcomes and writes the receipts. The healthy path hands the caller's own object to the SDK.
 """
 
 from __future__ import annotations
@@ -35,16 +35,17 @@ from paired_servicebus.core.model.pairing_events import (
 )
 from paired_servicebus.core.model.verdict import DOUBTFUL, Judgement, Verdict, at_backlog
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
-from paired_servicebus.pairing.sending.backlog_fit import SMALL, refuse_too_large, too_large
+from paired_servicebus.pairing.sdk_internals import batch_messages
+from paired_servicebus.pairing.sending.backlog_fit import SMALL_BODY_BYTES, refuse_too_large, too_large
 from paired_servicebus.pairing.sending.coalescer import Coalescer, PendingSend
 from paired_servicebus.pairing.sending.primary_links import PrimaryLinks
 from paired_servicebus.pairing.sending.sdk_messages import (
     Messages,
     Sendable,
+    batch_key,
     body_bytes,
     forget,
     id_of,
-    likeness,
     outgoing,
     park,
     scheduled,
@@ -56,7 +57,7 @@ Backlog = Mapping[int, Coalescer]
 
 
 class PairedSender:
-    """Sends to one entity of the primary namespace, or to the backlog while that entity is failed over.
+    """A sender to one entity of the primary namespace, or to the backlog while that entity is failed over.
 
     Made by the paired client, with the SDK's options for its link. Several callers may share it. Times are seconds.
     """
@@ -69,27 +70,27 @@ class PairedSender:
         self._primary = primaries.link(entity_name, **options)
         self.entity_name = entity_name
         self.fully_qualified_namespace = primaries.fully_qualified_namespace
-        self._together = Coalescer(self._primary, steering.tasks, self._say, likeness=likeness)
-        """For callers who meet here: an SDK sender takes one send at a time."""
+        self._together = Coalescer(self._primary, steering.tasks, self._say, batch_key=batch_key)
+        """The callers of this sender share one link: an SDK sender takes one send at a time."""
         self._backlog = backlog
         self._memory = SenderMemory()
         self._key = entity_name.casefold()
         self._tally = steering.tally(entity_name)
         self._limit = steering.policy.send_timeout
         self._numbers: dict[int, str] = {}
-        """Numbers given for messages scheduled into the backlog: number to message_id."""
+        """message_ids of messages scheduled into the backlog, by the number given to the caller."""
         self._is_closed = False
 
     @property
     def client_identifier(self) -> str:
-        """What the primary names the sender's link by in its errors: as given, else that of the present link."""
+        """The identifier of the sender's link in the primary's errors: the caller's, or the present link's."""
         return self._primary.client_identifier
 
     def __str__(self) -> str:
         return f"paired sender to {self.entity_name}, client id {self.client_identifier}"
 
     async def __aenter__(self) -> Self:
-        """Open the link to the primary; that it cannot be opened is a failure like another, not an error here."""
+        """Open the link to the primary; a failure counts as a send's and does not raise."""
         self._refuse_when_closed()
         steering = self._steering
         if not steering.machine.entity(self.entity_name, at=steering.clock()).diverting:
@@ -106,7 +107,7 @@ class PairedSender:
         await self.close()
 
     async def close(self) -> None:
-        """Detach from the primary. The backlog's links are the pairing's, but nothing new is sent from here to them."""
+        """Detach from the primary. The backlog's links belong to the pairing and stay open."""
         self._is_closed = True
         await self._primary.close()
 
@@ -117,25 +118,26 @@ class PairedSender:
             )
 
     async def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
-        """A batch as the entity takes it; while the primary cannot be asked, as the Standard tier takes it."""
+        """Return a batch of the entity's size; of the Standard tier's while the primary is unreachable."""
         limit = self._primary.limit()
         if max_size_in_bytes is not None and max_size_in_bytes > limit:
             raise ValueError(f"max_size_in_bytes is {max_size_in_bytes}; {self.entity_name} takes at most {limit}")
         return self._primary.batch(max_size_in_bytes or min(limit, 1024 * 1024))
 
     async def send_messages(self, message: Messages, *, timeout: float | None = None) -> None:
-        """Send a message, a list of them, or a batch; when this returns, a namespace has accepted them.
+        """Send a message, a list of them, or a batch; on return, a namespace has accepted them.
 
         Args:
-            message: what the SDK's sender takes. It is not changed, and stays the caller's when an error is raised.
+            message: a value that the SDK's sender accepts. It is not changed, and stays the caller's when an error is
+                raised.
             timeout: for the whole call; None: `send_timeout` at the primary, and then twice that at the backlog.
 
         Raises:
             ReservedPropertyError: before anything is sent.
             BacklogMessageSizeError, BacklogUnavailableError: while failed over.
             PairingClosedError: this sender, or the pairing, was closed.
-            ServiceBusError, TimeoutError: what the attempt on the primary ended with. One that reads as a refusal, such
-                as "server busy", means that no message of the call has arrived.
+            ServiceBusError, TimeoutError: the failure of the attempt on the primary. After a refusal, such as "server
+                busy", no message of the call has arrived.
         """
         if self._is_closed or timeout is not None:
             self._refuse_when_closed()
@@ -143,12 +145,12 @@ class PairedSender:
         messages = outgoing(message)
         if not messages:
             return
-        whole = message if isinstance(message, ServiceBusMessageBatch) and messages == message._messages else None
+        whole = message if isinstance(message, ServiceBusMessageBatch) and messages == batch_messages(message) else None
         use = self._straight()
         if use is not None:
             await self._go_straight(use, messages, whole, timeout)
         else:
-            with self._steering.in_hand(self.entity_name, len(messages)):
+            with self._steering.enter_call(self.entity_name, len(messages)):
                 await self._deliver(self._call(messages, whole, timeout))
         if messages[0] is not message:
             forget(message)
@@ -156,7 +158,7 @@ class PairedSender:
     async def schedule_messages(
         self, messages: Any, schedule_time_utc: datetime, *, timeout: float | None = None
     ) -> list[int]:
-        """Schedule messages; the numbers to cancel them by, negative for those that lie in the backlog.
+        """Schedule messages; return the numbers for cancelling, negative for those in the backlog.
 
         Raises: as `send_messages`.
         """
@@ -165,7 +167,7 @@ class PairedSender:
         singles = outgoing(messages)
         if not singles:
             return []
-        with self._steering.in_hand(self.entity_name, len(singles)):
+        with self._steering.enter_call(self.entity_name, len(singles)):
             numbers = await self._schedule(singles, schedule_time_utc, timeout)
         forget(messages)
         return numbers
@@ -176,7 +178,7 @@ class PairedSender:
         """Cancel scheduled messages by the numbers the primary gave.
 
         Raises:
-            ScheduledInBacklogError: a negative number: the message lies in the backlog (or has left it).
+            ScheduledInBacklogError: a number is negative: its message is, or was, in the backlog.
         """
         self._refuse_when_closed()
         numbers = [sequence_numbers] if isinstance(sequence_numbers, int) else list(sequence_numbers)
@@ -189,33 +191,38 @@ class PairedSender:
                 )
         _check(timeout)
         limit = timeout or self._steering.policy.send_timeout
-        with self._steering.in_hand():
+        with self._steering.enter_call():
             await self._primary.call(lambda sender: sender.cancel_scheduled_messages(numbers, timeout=limit), limit)
 
     # -- one call's way ---------------------------------------------------------------------------------------
 
     def _straight(self) -> LinkUse | None:
-        """The link to the primary, where nothing stands in a send's way: then no journey is needed to find it."""
+        """Return the link to the primary if a send may use it directly, without a SendRouter; else None."""
         steering = self._steering
-        if self._key not in steering.settled or self._memory.busy or self._together.under_way or steering.hand.closing:
+        if (
+            self._key not in steering.settled
+            or self._memory.busy
+            or self._together.under_way
+            or steering.in_flight.closing
+        ):
             return None
-        return self._primary.at_once()
+        return self._primary.claim_idle()
 
     async def _go_straight(
         self, use: LinkUse, messages: list[Sendable], whole: ServiceBusMessageBatch | None, timeout: float | None
     ) -> None:
         """Send as the SDK does, and count. Handle a failure as that of any other attempt."""
-        steering, hand = self._steering, self._steering.hand
+        steering, in_flight = self._steering, self._steering.in_flight
         payload: Any = whole if whole is not None else messages[0] if len(messages) == 1 else messages
         limit = self._limit if timeout is None else min(timeout, self._limit)
         bodies = sum(map(body_bytes, messages))
-        hand.count += 1
+        in_flight.count += 1
         try:
             try:
                 use.begin(limit)
                 with use:
                     await use.sender.send_messages(payload, timeout=limit)
-            except Exception as error:  # noqa: BLE001 - it is judged, and raised where it is its caller's
+            except Exception as error:  # noqa: BLE001 - it is judged, and raised if it is the caller's
                 call = self._call(messages, whole, timeout, began=steering.clock() - use.age)
                 failure = None if use.was_cut(error) else error
             except asyncio.CancelledError:
@@ -226,10 +233,10 @@ class PairedSender:
                 return
             await self._deliver(call, failure)
         finally:
-            if hand.closing:
-                hand.leave()
+            if in_flight.closing:
+                in_flight.leave()
             else:
-                hand.count -= 1
+                in_flight.count -= 1
 
     def _call(
         self,
@@ -241,13 +248,13 @@ class PairedSender:
         began: float | None = None,
     ) -> SendCall:
         at = self._steering.clock() if began is None else began
-        journey = SendRouter(self._memory, self._steering.policy, at=at, timeout=timeout)
-        return SendCall(self.entity_name, messages, list(messages), whole, journey, schedule)
+        router = SendRouter(self._memory, self._steering.policy, at=at, timeout=timeout)
+        return SendCall(self.entity_name, messages, list(messages), whole, router, schedule)
 
     async def _deliver(self, call: SendCall, failure: Exception | None = None) -> None:
-        """See a call to its end; one that ends in an error is counted, and the error says what is known.
+        """Complete a call; count one that ends in an error, and add the pairing's knowledge to the error.
 
-        failure: what its first attempt ended with, at the primary, where that was made.
+        failure: of the first attempt at the primary; None: it was not made.
         """
         try:
             if failure is not None:
@@ -258,20 +265,20 @@ class PairedSender:
             raise
 
     async def _travel(self, call: SendCall) -> None:
-        """Try, wait and divert as the journey says until the messages are accepted or it gives up."""
+        """Try, wait and divert as the router decides until the messages are accepted or it gives up."""
         steering = self._steering
         machine = steering.machine
         while True:
             steering.refuse_when_ended(in_doubt=call.in_doubt)
             now = steering.clock()
             entity = machine.entity(self.entity_name, at=now)
-            step = call.journey.next(entity, machine.rotation, at=now, draw=steering.draw())
+            step = call.router.next(entity, machine.rotation, at=now, draw=steering.draw())
             if isinstance(step, Wait):
                 await steering.change(step.until)
             elif isinstance(step, Try):
                 try:
                     await self._attempt(step, call.left, call.whole, call.schedule)
-                except Exception as error:  # noqa: BLE001 - it is judged, and raised where it is its caller's
+                except Exception as error:  # noqa: BLE001 - it is judged, and raised if it is the caller's
                     self._meet(call, step.route, error)
                 except asyncio.CancelledError:
                     self._in_doubt(step.route, call.left, "cancelled by its caller")
@@ -280,12 +287,12 @@ class PairedSender:
                     return
             else:
                 call.gave_up = step
-                told = call.given_up(step, steering.judge, steering.policy.throttle_wait)
-                self._refused(call.left, call.doubt, str(told))
-                raise call.told(told, steering.judge) from call.failure
+                given_up = call.give_up_error(step, steering.judge, steering.policy.throttle_wait)
+                self._refused(call.left, call.doubt, str(given_up))
+                raise call.final_error(given_up, steering.judge) from call.failure
 
     def _meet(self, call: SendCall, route: Route, error: Exception) -> None:
-        """An attempt on `route` has failed. Raises what its caller gets, where the call ends with that."""
+        """Handle a failed attempt on `route`. Raises the caller's error where the call ends."""
         steering, left = self._steering, call.left
         judgement = self._failed(route, error, messages=len(left), ids=left)
         if isinstance(steering.ended, PairedClientError):
@@ -295,11 +302,11 @@ class PairedSender:
         if verdict is Verdict.CALLERS:
             call.failure = error
             self._refused(left, call.doubt, judgement.reason)
-            ended = call.told(error, steering.judge)
+            ended = call.final_error(error, steering.judge)
             if ended is error:
                 raise error
             raise ended from error
-        call.journey.ended(route, verdict, at=steering.clock())
+        call.router.ended(route, verdict, at=steering.clock())
         call.failure = error
         call.whole = call.whole if call.is_whole else None
 
@@ -318,9 +325,9 @@ class PairedSender:
         else:
             await link.send(whole if whole is not None else left, step.timeout)
             self._accepted(PRIMARY, left)
-        self._judge_survival(left, whole)
+        self._count_too_large(left, whole)
 
-    def _judge_survival(
+    def _count_too_large(
         self, accepted: Sequence[Sendable], whole: ServiceBusMessageBatch | None, bodies: int | None = None
     ) -> None:
         lost = too_large(accepted, whole, self.entity_name, self._room, bodies=bodies)
@@ -328,25 +335,25 @@ class PairedSender:
             self._steering.tally(self.entity_name).too_large += lost
 
     def _room(self) -> int:
-        """The largest message that every backlog queue takes, in bytes."""
+        """Return the bytes of the largest message that every backlog queue accepts."""
         return min(queue.link.limit() for queue in self._backlog.values())
 
     async def _divert(self, route: Route, left: list[Sendable], timeout: float) -> None:
-        """Park what is left, in as many batches as it takes; what was accepted leaves `left`."""
+        """Park the remaining messages, in as many batches as they need; accepted ones leave `left`."""
         assert route.queue is not None
         queue = self._backlog[route.queue]
         limit = queue.link.limit()
         parked: list[Sendable] = [park(message, self.entity_name) for message in left]
         for message in parked:
             refuse_too_large(message, limit)
-        parcel = PendingSend(parked, on_accepted=lambda accepted: self._accepted(route, accepted))
+        pending = PendingSend(parked, on_accepted=lambda accepted: self._accepted(route, accepted))
         try:
-            await queue.send(parcel, timeout)
+            await queue.send(pending, timeout)
         except MessageSizeExceededError as error:
-            culprit = parked[parcel.accepted]
+            culprit = parked[pending.accepted]
             raise BacklogMessageSizeError(size=size_of(culprit), limit=limit, message_id=id_of(culprit)) from error
         finally:
-            del left[: parcel.accepted]
+            del left[: pending.accepted]
 
     async def _schedule(self, singles: list[Sendable], when: datetime, timeout: float | None) -> list[int]:
         numbers: list[int] = []
@@ -383,19 +390,19 @@ class PairedSender:
     def _accepted_straight(
         self, messages: Sequence[Sendable], whole: ServiceBusMessageBatch | None, bodies: int
     ) -> None:
-        """As `_accepted` and what follows, where nothing has to be told: it is counted."""
+        """Count accepted messages whose acceptance needs no event and no receipt."""
         steering, tally, count = self._steering, self._tally, len(messages)
         sends = tally.sent
         if sends is None or self._key not in steering.settled or tally.last_route.queue is not None:
-            self._accepted(PRIMARY, messages)  # it has changed in the meantime, or not yet since
+            self._accepted(PRIMARY, messages)  # it changed in the meantime, or has not changed yet
         else:
             meter = steering.meter
             meter.sends += count
             meter.sent_bytes += bodies
             sends.accepted += count
             sends.new_accepted += count
-        if count > 1 or not 0 < bodies <= SMALL:
-            self._judge_survival(messages, whole, bodies)
+        if count > 1 or not 0 < bodies <= SMALL_BODY_BYTES:
+            self._count_too_large(messages, whole, bodies)
 
     def _failed(self, route: Route, error: BaseException, *, messages: int, ids: Sequence[Sendable] = ()) -> Judgement:
         steering, name = self._steering, self.entity_name
@@ -422,7 +429,7 @@ class PairedSender:
             steering.announce(InDoubt(at=now, entity=name, message_id=id_of(message), route=where, reason=reason))
 
     def _refused(self, messages: Sequence[Sendable], doubt: BaseException | None, reason: str) -> None:
-        """Receipts for what certainly did not arrive."""
+        """Write receipts for messages that certainly did not arrive."""
         if doubt is not None or self._steering.policy.journal != "all":
             return
         name, now = self.entity_name, self._steering.clock()
@@ -436,5 +443,5 @@ def _check(timeout: float | None) -> None:
 
 
 def _is_doubtful(judgement: Judgement, error: BaseException) -> bool:
-    """Whether what was sent may have arrived all the same."""
+    """Return whether sent messages may have arrived despite the failure."""
     return judgement.kind in DOUBTFUL or (isinstance(error, PairingClosedError) and error.in_doubt)

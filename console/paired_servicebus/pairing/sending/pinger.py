@@ -1,11 +1,10 @@
-"""Pings to the primary and probes of pulled backlog queues: what the machine's effects ask for.
+"""Pings to the primary and probes of pulled backlog queues: the machine's effects.
 
-A ping finds out what a sender would: it opens a link of its own to the entity that failed over, a connection and a
-token with it, and sends over that. The link of a ping that was accepted is kept, for the next ping or for a sender: at
-the failback it is handed over. Links open through a gate, so that thousands of entities that failed over in one
-instant do not ping in one; from its first ping on, each keeps its interval.
+A ping opens its own link to the entity, with its own connection and token, as a sender would. The link of an accepted
+ping is kept, for the next ping or for a sender after the failback. Links open through the limiter, so that thousands of
+entities do not ping in one instant. Each entity keeps its interval from its first ping on.
 
-A probe is an attach: sending to a backlog queue would leave something in it. The link it made then stands ready.
+A probe is an attach: a send would leave a message in the backlog queue. Its link then stays open for senders.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ from paired_servicebus.pairing.sending.primary_links import PrimaryLinks
 from paired_servicebus.pairing.sending.sdk_messages import ping
 from paired_servicebus.pairing.sending.sender_link import SenderLink
 
-KEPT: Final = 100
-"""Links of accepted pings that are kept at most; each takes some 700 kB. Others are made anew for each ping."""
+MAX_KEPT_LINKS: Final = 100
+"""The most links of accepted pings that are kept, at some 700 kB each."""
 
 
 class Pinger:
-    """The hands of one pairing.
+    """The effect handler of one pairing.
 
     Args:
-        primaries: where senders' links to the primary are.
+        primaries: the senders' links to the primary.
         standby: the links to the backlog queues.
-        gate: what links open through.
+        gate: limits the links that open concurrently.
     """
 
     def __init__(self, steering: PairingRuntime, primaries: PrimaryLinks, standby: Standby, gate: OpenLimiter) -> None:
@@ -43,22 +42,22 @@ class Pinger:
         self._kept: dict[str, SenderLink] = {}
 
     async def ping(self, effect: SendPing) -> None:
-        """One ping, within `ping_timeout`; a throttled one is not an accepted one."""
+        """Ping once, within `ping_timeout`; a throttled ping counts as not accepted."""
         steering, key = self._steering, effect.entity.casefold()
         link = self._kept.pop(key, None) or self._primaries.ping_link(effect.entity)
-        async with self._gate.passage(urgent=False):
+        async with self._gate.slot(urgent=False):
             began = steering.clock()
             try:
                 await self._try(link, steering.policy.ping_timeout)
-            except Exception as error:  # noqa: BLE001 - whatever was raised, the ping was not accepted
-                link.put_away()
+            except Exception as error:  # noqa: BLE001 - any error means that the ping was not accepted
+                link.discard()
                 self._failed(effect, began, error)
                 return
         now = steering.clock()
-        steering.tally(effect.entity).pinged(now - began)
+        steering.tally(effect.entity).count_ping(now - began)
         self._kept[key] = link
         steering.tell(PingAccepted(at=now, entity=effect.entity, number=effect.number, took=now - began))
-        if len(self._kept) > KEPT or not steering.machine.entity(effect.entity, at=now).diverting:
+        if len(self._kept) > MAX_KEPT_LINKS or not steering.machine.entity(effect.entity, at=now).diverting:
             self._put_away(key)
 
     async def _try(self, link: SenderLink, timeout: float) -> None:
@@ -71,7 +70,7 @@ class Pinger:
         steering = self._steering
         now = steering.clock()
         judgement = steering.judge(error)
-        steering.tally(effect.entity).pinged(None)
+        steering.tally(effect.entity).count_ping(None)
         steering.tell(
             PingFailed(
                 at=now,
@@ -84,27 +83,27 @@ class Pinger:
         )
 
     def failed_over(self, entity: str) -> None:
-        """Put the senders' links to the primary away."""
+        """Discard the senders' links to the primary."""
         self._primaries.failed_over(entity)
 
     def failed_back(self, entity: str) -> None:
-        """Hand the link over on which the last ping was accepted, and open those of the other senders."""
+        """Hand the last ping's link to a sender, and open the other senders' links."""
         self._primaries.failed_back(entity, self._kept.pop(entity.casefold(), None))
 
     async def probe_entity(self, effect: ProbeEntity) -> None:
-        """A ping to an entity that nothing is sent to, with a send's time, so that it finds out what a send would."""
+        """Ping an entity that has no sends, with a send's timeout, for the outcome that a send would have."""
         steering, link = self._steering, self._primaries.ping_link(effect.entity)
         failure: Judgement | None = None
-        async with self._gate.passage(urgent=False):
+        async with self._gate.slot(urgent=False):
             began = steering.clock()
             try:
                 await self._try(link, steering.policy.send_timeout)
-            except Exception as error:  # noqa: BLE001 - whatever was raised, the probe was not accepted
+            except Exception as error:  # noqa: BLE001 - any error means that the probe was not accepted
                 failure = steering.judge(error)
             finally:
-                link.put_away()
+                link.discard()
         now = steering.clock()
-        steering.tally(effect.entity).pinged(None if failure is not None else now - began)
+        steering.tally(effect.entity).count_ping(None if failure is not None else now - began)
         steering.tell(
             EntityProbed(
                 at=now,
@@ -120,7 +119,7 @@ class Pinger:
         steering = self._steering
         try:
             await self._standby.renew(effect.queue, steering.policy.ping_timeout)
-        except Exception as error:  # noqa: BLE001 - whatever was raised, the queue stays pulled
+        except Exception as error:  # noqa: BLE001 - any error keeps the queue pulled
             reason = steering.judge(error).reason
             steering.tell(QueueProbed(at=steering.clock(), queue=effect.queue, accepted=False, reason=reason))
         else:
@@ -129,4 +128,4 @@ class Pinger:
     def _put_away(self, key: str) -> None:
         link = self._kept.pop(key, None)
         if link is not None:
-            link.put_away()
+            link.discard()

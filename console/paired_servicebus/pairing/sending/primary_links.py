@@ -1,8 +1,7 @@
-"""The links to the primary namespace, by entity: each sender's own, and how they come back after a failback.
+"""The links to the primary namespace by entity: each sender's own, and their return after a failback.
 
-Opening a link takes half a second, and no send has to wait for that when the primary takes messages again. The ping
-that proved it went over a link like a sender's: that one is handed to a sender, the others open beside each other, and
-until a sender's own is open, one of the same entity that is stands in for it.
+Opening a link takes half a second, which no send should wait for after a failback. The accepted ping's link goes to one
+sender; the others open concurrently. A sender uses an open link of the same entity until its own is open.
 """
 
 from __future__ import annotations
@@ -18,9 +17,8 @@ from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.sending.open_limiter import OpenLimiter
 from paired_servicebus.pairing.sending.sender_link import SenderLink
 
-BREATH: Final = 0.1
-"""Seconds in which the sends that waited for the failback go first, over the link that is there: opening others takes
-the CPU they need."""
+REOPEN_DELAY_SECONDS: Final = 0.1
+"""Seconds that sends waiting for the failback have before other links open: opening takes the CPU that they need."""
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +28,7 @@ class PrimaryLinks:
 
     Args:
         client: the primary namespace's.
-        gate: what links open through.
+        gate: limits the links that open concurrently.
     """
 
     def __init__(self, steering: PairingRuntime, client: ServiceBusClient, gate: OpenLimiter) -> None:
@@ -41,52 +39,51 @@ class PrimaryLinks:
         self._links: dict[str, WeakSet[SenderLink]] = {}
 
     def link(self, path: str, **options: Any) -> SenderLink:
-        """A sender's own link, with the SDK's options for it; not open yet."""
+        """Return a new link for one sender, with the SDK's options; not open yet."""
         link = SenderLink(self._client, path, self._steering.tasks, self._gate, options=options)
         self._links.setdefault(path.casefold(), WeakSet()).add(link)
         return link
 
     def ping_link(self, path: str) -> SenderLink:
-        """A link for pings, outside of the gate: its user passes that."""
+        """Return a link for pings, outside of the limiter, which the pinger itself passes."""
         return SenderLink(self._client, path, self._steering.tasks)
 
     def nearest(self, own: SenderLink) -> SenderLink:
-        """The link a sender uses now: its own, or one of its entity that is open while its own is opened again."""
+        """Return the link that a sender uses now: its own, or an open one of its entity while its own reopens."""
         if not own.reopening or own.is_open:
             return own
         return next((link for link in self._of(own.path) if link.is_open), own)
 
     def failed_over(self, path: str) -> None:
-        """No send uses these links now, and what they are worth afterwards nobody knows: only new ones will do."""
+        """Discard an entity's links: they are unused during the failover and may be broken after it."""
         for link in self._of(path):
             if not link.is_busy:
-                link.put_away()
+                link.discard()
 
     def failed_back(self, path: str, proven: SenderLink | None) -> None:
-        """Sends go to the primary again: hand over the link that proved it, and open the others."""
+        """Hand the accepted ping's link to one sender, and reopen the others' links."""
         closed = [link for link in self._of(path) if not link.is_open]
         if proven is not None:
             closed = [link for link in closed if not link.adopt(proven)]
-            proven.put_away()
+            proven.discard()
         for link in closed:
             if not link.reopening:
                 link.reopening = True
                 self._steering.tasks.start(self._reopen(link), name=f"open the link to {path} again")
 
     def cut(self) -> None:
-        """What is in hand ends now, and raises."""
+        """End the sends under way; they raise."""
         for link in self._all():
             link.cut()
 
     async def close(self) -> None:
-        """Detach all of them."""
         await asyncio.gather(*(link.close() for link in self._all()))
 
     async def _reopen(self, link: SenderLink) -> None:
         try:
-            await asyncio.sleep(BREATH)
+            await asyncio.sleep(REOPEN_DELAY_SECONDS)
             await link.open(self._steering.policy.send_timeout, urgent=False)
-        except Exception as error:  # noqa: BLE001 - the next send over it says so, and counts
+        except Exception as error:  # noqa: BLE001 - the next send over it reports and counts the failure
             log.debug("the link to %s is not open again: %s", link.path, type(error).__name__)
         finally:
             link.reopening = False

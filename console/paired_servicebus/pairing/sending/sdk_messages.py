@@ -1,8 +1,8 @@
-"""SDK messages as values: what a caller handed over, what goes to a backlog queue, what comes out of it again.
+"""SDK messages as values: as callers send them, as they are parked, and as they leave the backlog.
 
-Rules: a caller's object is never changed; copies share bodies. An SDK message that was received has bytes where the
-wire had strings; they are made strings again, so that ids keep comparing equal. What the SDK loses of a property's
-type when it re-sends (SPEC.md section 7.2, "what the SDK can carry") is lost here too.
+A caller's object is never changed; copies share bodies. A received SDK message has bytes for the wire's strings; they
+become strings again, so that ids compare equal. Types of properties that the SDK loses on re-sending (SPEC.md section
+7.2, "what the SDK can carry") are lost here too.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ from paired_servicebus.core.model.envelope import (
     unwrap,
     wrap,
 )
+from paired_servicebus.pairing import sdk_internals
 
 SCHEDULED_ANNOTATION: Final = envelope.SCHEDULED_ANNOTATION.encode()
 BROKERS: Final = frozenset(name.encode() for name in envelope.BROKERS)
-"""As keys of annotations are to the SDK."""
+"""As keys of annotations in the SDK."""
 _DEAD: Final = ("DeadLetterReason", "DeadLetterErrorDescription")
 _PARTITION_KEYS: Final = (b"x-opt-partition-key", "x-opt-partition-key", b"x-opt-via-partition-key")
 _MAX_TTL: Final = timedelta(milliseconds=2**32 - 1)
@@ -45,40 +46,39 @@ _TEXTS: Final = ("message_id", "correlation_id", "to", "subject", "reply_to", "g
 Sendable = ServiceBusMessage | AmqpAnnotatedMessage
 OneMessage = Sendable | Mapping[str, Any]
 Messages = OneMessage | Iterable[OneMessage] | ServiceBusMessageBatch
-"""The argument of `send_messages`: what the SDK's sender accepts."""
+"""The argument of `send_messages`, as of the SDK's sender."""
 _MESSAGES: Final = (ServiceBusMessage, AmqpAnnotatedMessage)
 _DATA: Final = AmqpMessageBodyType.DATA
 _given_ids: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 
 
 def outgoing(message: object) -> list[Sendable]:
-    """What `send_messages` was given, as messages that can be tried more than once.
+    """Return the messages of a `send_messages` call, each safe to send more than once.
 
-    Each has a message_id, the same one however often its object is tried; one that brings none is copied.
+    Each has a message_id, which is the same on each try of one object. A message without an id is copied.
 
     Raises:
-        ReservedPropertyError: one carries a property of the envelope.
-        TypeError: something that is not a message.
+        ReservedPropertyError: a message has a property of the envelope.
+        TypeError: a value is not a message.
     """
     if isinstance(message, _MESSAGES):
-        return [_identified(message)]
+        return [_ensure_id(message)]
     if isinstance(message, ServiceBusMessageBatch):
-        # A batch has no public list of its messages; they have to be known one by one to be repacked.
-        return [_with_id(single) for single in message._messages]
+        return [_with_id(single) for single in sdk_internals.batch_messages(message)]
     if isinstance(message, Iterable) and not isinstance(message, Mapping | str | bytes):
         return [_with_id(single) for single in message]
     return [_with_id(message)]
 
 
 def forget(message: object) -> None:
-    """A namespace has accepted what `send_messages` was given: if it is sent once more, it is another message.
+    """Forget the ids of messages that a namespace has accepted: sent again, they are new messages.
 
-    An id kept longer would have a destination with duplicate detection drop the next one unseen.
+    A destination with duplicate detection would drop a new message with an old id.
     """
     if not _given_ids:
         return
     if isinstance(message, ServiceBusMessageBatch):
-        message = message._messages
+        message = sdk_internals.batch_messages(message)
     for single in message if isinstance(message, Sequence) else (message,):
         if isinstance(single, _MESSAGES):
             _given_ids.pop(single, None)
@@ -89,10 +89,10 @@ def _with_id(message: object) -> Sendable:
         message = ServiceBusMessage(**message)
     if not isinstance(message, _MESSAGES):
         raise TypeError(f"a message is a ServiceBusMessage or an AmqpAnnotatedMessage, not {type(message).__name__}")
-    return _identified(message)
+    return _ensure_id(message)
 
 
-def _identified(message: Sendable) -> Sendable:
+def _ensure_id(message: Sendable) -> Sendable:
     raw = message.raw_amqp_message if isinstance(message, ServiceBusMessage) else message
     names = raw.application_properties
     if names and not unreserved(names):
@@ -109,24 +109,24 @@ def _identified(message: Sendable) -> Sendable:
 
 
 def raw_of(message: Sendable) -> AmqpAnnotatedMessage:
-    """The annotated message inside of either kind."""
+    """Return the annotated message inside of either kind."""
     return message.raw_amqp_message if isinstance(message, ServiceBusMessage) else message
 
 
 def body_bytes(message: Sendable) -> int:
-    """The size of a body of data; 0 for the other kinds, which have to be encoded to be measured."""
+    """Return the bytes of a data body; 0 for other kinds, which need encoding."""
     raw = message.raw_amqp_message if isinstance(message, ServiceBusMessage) else message
     return sum(map(len, raw.body)) if raw.body_type is _DATA else 0
 
 
 def id_of(message: Sendable) -> str:
-    """The message's id as text."""
+    """Return the message's id as text; empty without one."""
     properties = raw_of(message).properties
     return text(properties.message_id) if properties is not None and properties.message_id is not None else ""
 
 
-def likeness(message: Sendable) -> object:
-    """What two messages to one entity have in common if they may lie in one batch: session and partition key."""
+def batch_key(message: Sendable) -> object:
+    """Return the key of messages to one entity that may share a batch: session and partition key."""
     raw = raw_of(message)
     session = None if raw.properties is None else raw.properties.group_id
     if not raw.annotations:
@@ -135,12 +135,12 @@ def likeness(message: Sendable) -> object:
 
 
 def text(value: object) -> str:
-    """A string as the wire had it, whether the SDK left it bytes or not."""
+    """Return a string as on the wire; the SDK may have left it bytes."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
 def copy(raw: AmqpAnnotatedMessage) -> AmqpAnnotatedMessage:
-    """A message of its own with the same content: header, properties and annotations are new, the body is shared."""
+    """Copy a message: header, properties and annotations are new, the body is shared."""
     copied = AmqpAnnotatedMessage(
         header=AmqpMessageHeader(**dict(raw.header.items())) if raw.header else AmqpMessageHeader(),
         properties=AmqpMessageProperties(**dict(raw.properties.items())) if raw.properties else AmqpMessageProperties(),
@@ -150,7 +150,7 @@ def copy(raw: AmqpAnnotatedMessage) -> AmqpAnnotatedMessage:
         footer=dict(raw.footer) if raw.footer else None,
         **_body(raw),
     )
-    # The constructor takes an empty mapping for none at all.
+    # The constructor replaces an empty mapping by None.
     copied.properties = copied.properties or AmqpMessageProperties()
     copied.header = copied.header or AmqpMessageHeader()
     return copied
@@ -168,7 +168,7 @@ def _body(raw: AmqpAnnotatedMessage) -> dict[str, Any]:
 
 
 def park(message: Sendable, path: str) -> AmqpAnnotatedMessage:
-    """The message in its backlog envelope, for the destination `path` (SPEC.md section 7.2)."""
+    """Return the message in its backlog envelope, for the destination `path` (SPEC.md section 7.2)."""
     parked = copy(raw_of(message))
     properties = cast(AmqpMessageProperties, parked.properties)
     header = cast(AmqpMessageHeader, parked.header)
@@ -182,7 +182,7 @@ def park(message: Sendable, path: str) -> AmqpAnnotatedMessage:
     )
     properties.group_id = None
     if header.time_to_live is not None:
-        # The SDK writes the expiry into the properties too, and computes both anew from what unpark restores.
+        # The SDK writes the expiry into the properties too, and computes both again from the restored values.
         header.time_to_live = properties.absolute_expiry_time = properties.creation_time = None
     parked.annotations = annotations or None
     added: dict[Any, Any] = {name: _amqp(value) for name, value in wrap(enclosed).items()}
@@ -191,12 +191,12 @@ def park(message: Sendable, path: str) -> AmqpAnnotatedMessage:
 
 
 def _moment(value: datetime | int) -> datetime:
-    """An AMQP timestamp, whether a datetime or milliseconds since the epoch."""
+    """Convert an AMQP timestamp: a datetime, or milliseconds since the epoch."""
     return datetime.fromtimestamp(value / 1000, UTC) if isinstance(value, int) else value
 
 
 def _amqp(value: object) -> object:
-    """A value of the envelope as the SDK's encoder wants it: a described type is a pair of descriptor and value."""
+    """Return an envelope's value for the SDK's encoder: a described type is a pair of descriptor and value."""
     if isinstance(value, Timespan):
         return (
             {"TYPE": "SYMBOL", "VALUE": TIMESPAN.encode()},
@@ -206,7 +206,7 @@ def _amqp(value: object) -> object:
 
 
 def destination_of(received: AmqpAnnotatedMessage) -> EnvelopeProperties:
-    """Where a backlog message really goes, and what it had.
+    """Return a backlog message's destination and original properties.
 
     Raises:
         EnvelopeError: its properties cannot be translated back.
@@ -215,7 +215,7 @@ def destination_of(received: AmqpAnnotatedMessage) -> EnvelopeProperties:
 
 
 def unpark(received: AmqpAnnotatedMessage, enclosed: EnvelopeProperties) -> AmqpAnnotatedMessage:
-    """The message out of its envelope, as its sender meant it."""
+    """Return the original message out of its envelope."""
     restored = copy(received)
     properties = cast(AmqpMessageProperties, restored.properties)
     header = cast(AmqpMessageHeader, restored.header)
@@ -240,7 +240,7 @@ def unpark(received: AmqpAnnotatedMessage, enclosed: EnvelopeProperties) -> Amqp
 
 
 def as_parked(received: AmqpAnnotatedMessage) -> AmqpAnnotatedMessage:
-    """A dead letter of a backlog queue as it lay there: envelope on, without what dead-lettering added."""
+    """Return a dead letter of a backlog queue as it was parked: in its envelope, without dead-letter properties."""
     restored = copy(received)
     of_all = (restored.application_properties or {}).items()
     restored.application_properties = {key: _carried(value) for key, value in of_all if text(key) not in _DEAD}
@@ -252,14 +252,14 @@ def as_parked(received: AmqpAnnotatedMessage) -> AmqpAnnotatedMessage:
 
 
 def _carried(value: object) -> object:
-    """A received value that can be sent again: the SDK takes every integer for one of 32 bits."""
+    """Return a received value that can be sent again: the SDK encodes integers with 32 bits."""
     if isinstance(value, int) and not -(2**31) <= value < 2**31:
         return {"TYPE": "LONG" if value < 2**63 else "ULONG", "VALUE": value}
     return value
 
 
 def ping() -> ServiceBusMessage:
-    """A ping: empty body, its own content type, one second to live, a session of its own (SPEC.md section 8)."""
+    """Make a ping: empty body, its own content type, one second to live, a session of its own (SPEC.md section 8)."""
     return ServiceBusMessage(
         b"",
         content_type=PING_CONTENT_TYPE,
@@ -270,12 +270,12 @@ def ping() -> ServiceBusMessage:
 
 
 def is_ping(message: ServiceBusMessage) -> bool:
-    """Whether a received message is one of ours, which no application should see."""
+    """Return whether a received message is a pairing's ping, which no application should see."""
     return message.content_type is not None and text(message.content_type) == PING_CONTENT_TYPE
 
 
 def scheduled(message: Sendable, when: datetime) -> Sendable:
-    """Give the message with its time to be enqueued, as the SDK would have written it."""
+    """Return a copy of the message with its time to be enqueued, as the SDK would write it."""
     timed = copy(raw_of(message))
     timed.annotations = {**(timed.annotations or {}), SCHEDULED_ANNOTATION: when}
     return timed

@@ -1,6 +1,6 @@
-"""One call of a paired sender: its messages, what came of its attempts so far, and the error it ends with.
+"""One call of a paired sender: its messages, its attempts so far, and its final error.
 
-What is attempted, and where, is `sender`'s and the journey's.
+`PairedSender` and the SendRouter decide on the attempts.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ from paired_servicebus.pairing.sending.sdk_messages import Sendable
 from paired_servicebus.pairing.sending.sender_link import SenderLink
 
 NOTE: Final = "paired namespaces: "
-"""What a note begins with."""
+"""The prefix of notes on errors."""
 NOTE_LENGTH: Final = 400
 
 Schedule = Callable[[SenderLink, list[Sendable], float], Awaitable[None]]
-"""One attempt to schedule at the primary: the link, what is left of the call's messages, seconds."""
+"""One attempt to schedule at the primary: the link, the remaining messages, seconds."""
 
 
 @dataclass(slots=True)
 class SendCall:
     """A call under way.
 
-    left: what no namespace has accepted yet. whole: the batch that carries them all, where they came in one. schedule:
-    what is done at the primary instead of a send. failure: the latest. gave_up: why the journey ended. doubt: the
-    latest failure after which messages may have arrived all the same.
+    left: messages that no namespace has accepted yet. whole: the caller's batch of all messages, if any. schedule:
+    replaces the send at the primary. failure: the latest. gave_up: why the router gave up. doubt: the latest failure
+    after which messages may have arrived.
     """
 
     entity: str
     messages: Sequence[Sendable]
     left: list[Sendable]
     whole: ServiceBusMessageBatch | None
-    journey: SendRouter
+    router: SendRouter
     schedule: Schedule | None = None
     failure: BaseException | None = None
     gave_up: GiveUp | None = None
@@ -64,24 +64,24 @@ class SendCall:
 
     @property
     def in_doubt(self) -> bool:
-        """Whether something of it has arrived, or may have."""
+        """Whether messages of it have arrived, or may have."""
         return self.doubt is not None or not self.is_whole
 
-    def told(self, error: BaseException, judge: Judge) -> BaseException:
-        """What it raises instead of an error that reads as a refusal, where that would not be the whole truth."""
+    def final_error(self, error: BaseException, judge: Judge) -> BaseException:
+        """Return the error to raise: another one if a refusal would hide that messages may have arrived."""
         if isinstance(error, BacklogUnavailableError):
             return error
         if not self.is_whole:
             return BacklogUnavailableError(f"{self._parts()}; last: {judge(error).reason}. Send those again")
         return self.doubt or error
 
-    def given_up(self, step: GiveUp, judge: Judge, throttle_wait: float) -> BaseException:
-        """The error it ends with where the journey gives up; what the SDK raised itself where it says it best."""
+    def give_up_error(self, step: GiveUp, judge: Judge, throttle_wait: float) -> BaseException:
+        """Return the error of a call on which the router gives up; the SDK's own where one is known."""
         if step is GiveUp.FAILED and self.failure is not None:
             return self.failure
         if step is GiveUp.BUSY:
             return ServiceBusServerBusyError(
-                message=f"{self.entity} is throttled: after the namespace said it is busy, nothing is sent for "
+                message=f"{self.entity} is throttled: its namespace is busy, and nothing is sent for "
                 f"{throttle_wait:g} s. Send again later; partitioning makes it less likely."
             )
         why = f"; last: {judge(self.failure).reason}" if self.failure is not None else ""
@@ -97,17 +97,19 @@ class SendCall:
 
 
 def count_refusal(error: Exception, call: SendCall, steering: PairingRuntime) -> None:
-    """Count a call that ends in an error, and add to the error what the pairing knows. An argument that the SDK refused
-    before anything was sent is the application's own mistake, and is neither."""
+    """Count a call that ends in an error, and add the pairing's knowledge to the error.
+
+    An argument that the SDK refused before anything was sent is the application's mistake, and is not counted.
+    """
     reason = _refusal(error, call, steering.judge)
     if reason:
         steering.refuse(call.entity, len(call.left), reason)
         _add_note(error, call, steering)
-    call.failure = call.doubt = None  # an error that is kept would keep its call, and that the error
+    call.failure = call.doubt = None  # break the reference cycle of an error and its call
 
 
 def _refusal(error: Exception, call: SendCall, judge: Judge) -> str:
-    """Say in one of few phrases why the call ends; empty where that is the application's own mistake."""
+    """Return a short reason why the call ends; empty for an application's mistake."""
     if isinstance(error, PairingClosedError | PairedClientError):
         return closed_reason(error)
     if call.gave_up is not None and call.gave_up is not GiveUp.FAILED:
@@ -121,7 +123,7 @@ def _refusal(error: Exception, call: SendCall, judge: Judge) -> str:
 
 
 def _add_note(error: Exception, call: SendCall, steering: PairingRuntime) -> None:
-    """Once: callers that sent together get the same error."""
+    """Add a note once: callers that sent together get the same error."""
     if any(note.startswith(NOTE) for note in getattr(error, "__notes__", ())):
         return
     entity = steering.machine.entity(call.entity, at=steering.clock())

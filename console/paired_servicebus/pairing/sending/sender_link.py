@@ -1,11 +1,12 @@
-"""One SDK sender and its rules: one send in flight, our own deadline, rebuilt after a failure that may have broken it.
+"""One SDK sender and its rules: one send in flight, our own deadline, a new sender after a failure that may have broken
+it.
 
-An SDK sender retransmits deliveries when two callers share it, and one that timed out may hold a connection that
-nothing answers on. So callers queue up here, and after such a failure the sender is put away (closed in the
-background, bounded) and the next send gets a new one.
+An SDK sender retransmits deliveries when two callers share it, and after a timeout it may hold a dead connection.
+Callers therefore queue here. After such a failure the sender is closed in the background, and the next send gets a new
+one.
 
-A namespace cuts links on which nothing passed for ten minutes. That says nothing of the entity: a send that finds its
-link cut after a pause goes again, once, over a new one.
+A namespace cuts links after ten idle minutes, which is no failure of the entity. A send that finds its idle link cut is
+retried once, over a new one.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from typing import Any, Final
 
 from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
-from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError, ServiceBusServerBusyError
+from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError
 
 from paired_servicebus.core.errors import PairingClosedError
 from paired_servicebus.core.model.verdict import FailureKind, kind_of
+from paired_servicebus.pairing import sdk_internals
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, GRACE, Deadline, Watch, bounded
-from paired_servicebus.pairing.runtime.sdk_log import judged
+from paired_servicebus.pairing.runtime.sdk_log import register_link
 from paired_servicebus.pairing.runtime.task_owner import TaskOwner
 from paired_servicebus.pairing.sending.encoded_batch import EncodedBatch
 from paired_servicebus.pairing.sending.fair_lock import FairLock
@@ -31,26 +33,26 @@ from paired_servicebus.pairing.sending.open_limiter import OpenLimiter
 from paired_servicebus.pairing.sending.sdk_messages import Sendable
 
 STANDARD_LIMIT: Final = 256 * 1024
-PAUSE: Final = 60.0
-"""Seconds without a send after which a broken link counts as cut for being idle."""
+IDLE_SECONDS: Final = 60.0
+"""Idle seconds after which a broken link counts as cut for idleness."""
 _UNBROKEN: Final = frozenset(
     {FailureKind.BUSY, FailureKind.TOO_LARGE, FailureKind.ARGUMENT, FailureKind.FULL, FailureKind.UNLISTED}
 )
-"""After these the link is as good as before."""
+"""Failures that leave the link intact."""
 _CUT: Final = frozenset({FailureKind.CONNECTION, FailureKind.DETACHED})
-"""What a send over a link that was cut ends with."""
+"""Failures of a send over a link that was cut."""
 
 
 class SenderLink:
-    """A sender link to one entity of one namespace, open before it is needed and again after it broke.
+    """A sender link to one entity of one namespace, open before it is needed and reopened after a failure.
 
     Args:
         client: the namespace's client; not closed here.
-        path: the entity's path; queues and topics alike.
-        tasks: owns the closing of links that were put away.
-        gate: what opening passes through; None: nothing.
-        assumed: bytes of the largest message while no link has said it, such as the namespace's tier takes.
-        options: of the SDK's `get_queue_sender`; a link with options of its own never adopts another one.
+        path: the entity's path, a queue or a topic.
+        tasks: own the closing of discarded links.
+        gate: limits the links that open concurrently; None: no limit.
+        assumed: bytes of the largest message until a link reports it, such as the tier's limit.
+        options: of the SDK's `get_queue_sender`; a link with options never adopts another one.
     """
 
     def __init__(
@@ -65,7 +67,7 @@ class SenderLink:
     ) -> None:
         self.path = path
         self.reopening = False
-        """Whether it is being opened again after a failback, and another of its entity may stand in for it."""
+        """Whether it reopens after a failback; another link of its entity is used until then."""
         self._client = client
         self._options = options or {}
         self._tasks = tasks
@@ -76,7 +78,7 @@ class SenderLink:
         self._loop: asyncio.AbstractEventLoop
         self._used_at = 0.0
         self._batch_limit = STANDARD_LIMIT
-        self._turn = FairLock()
+        self._lock = FairLock()
         self._watch = Watch(path)
         self._use = LinkUse(self)
         self._closed = False
@@ -88,28 +90,28 @@ class SenderLink:
 
     @property
     def client_identifier(self) -> str:
-        """What the namespace names the link by in its errors."""
+        """The link's name in the namespace's errors."""
         if self._sender is None:
-            self._sender = self._made()
+            self._sender = self._make()
         return str(self._sender.client_identifier)
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is under way on it."""
-        return self._turn.taken
+        """Whether an operation is under way."""
+        return self._lock.held
 
     @property
     def idle_for(self) -> float:
-        """Seconds since the latest use of it began that went well."""
+        """Seconds since the latest successful use began."""
         return asyncio.get_running_loop().time() - self._used_at
 
     async def open(self, timeout: float, *, urgent: bool = True) -> None:
-        """Attach now, if it is not. Raises what the SDK raises, TimeoutError, or ForeignLoopError."""
+        """Attach unless it is attached. Raises the SDK's errors, TimeoutError, or ForeignLoopError."""
         self._tasks.refuse_elsewhere()
-        await self._in_turn(_attached, timeout, "opening", urgent=urgent)
+        await self._run_exclusively(_attach, timeout, "opening", urgent=urgent)
 
     async def renew(self, timeout: float, *, retry: bool = True) -> None:
-        """Attach anew, and use the new link from then on; the present one stays where that fails.
+        """Attach a new link and use it afterwards; a failure keeps the present one.
 
         Args:
             timeout: seconds.
@@ -118,61 +120,60 @@ class SenderLink:
         Raises: as `open`.
         """
         self._refuse_when_closed()
-        fresh = self._made()
+        fresh = self._make()
         try:
             with Deadline(timeout + GRACE, f"opening on {self.path}"):
-                await self._act(fresh, _attached if retry else _attached_once, gated=True, urgent=False)
-                await self._turn.wait()
+                await self._act(fresh, _attach if retry else sdk_internals.attach_once, urgent=False)
+                await self._lock.acquire()
         except BaseException:
             self._tasks.start(self._close(fresh), name=f"close the link to {self.path}")
             raise
         try:
             self._refuse_when_closed()
-            self.put_away()
-            await self._now_open(fresh)
+            self.discard()
+            await self._mark_open(fresh)
         finally:
-            self._turn.give_back()
+            self._lock.release()
 
-    def at_once(self) -> LinkUse | None:
-        """The link for one send, where nothing stands in the way: it is open, and nobody uses it. It is the caller's
-        from `Use.begin` on, before which nothing may be awaited."""
-        if not self._opened or self._closed or self._turn.taken or self._loop is not asyncio.get_running_loop():
+    def claim_idle(self) -> LinkUse | None:
+        """Return the link for one send if it is open and idle, else None. The caller owns it from `LinkUse.begin` on,
+        and must not await before."""
+        if not self._opened or self._closed or self._lock.held or self._loop is not asyncio.get_running_loop():
             return None
         self._use.sender = self._sender
         return self._use
 
     async def send(self, messages: Sequence[Sendable] | ServiceBusMessageBatch, timeout: float) -> None:
-        """Send one message, several as one batch, or a batch, within `timeout` seconds; all of it is accepted then.
+        """Send one message, several as one batch, or a batch, within `timeout` seconds; on return all are accepted.
 
         Raises:
             MessageSizeExceededError: several do not fit into one batch.
             TimeoutError: our own deadline.
-            ServiceBusError: as the SDK puts it.
+            ServiceBusError: the SDK's failure.
             PairingClosedError: it was closed, before or in the meantime.
         """
         payload: Any = messages
         if not isinstance(messages, ServiceBusMessageBatch):
             payload = messages[0] if len(messages) == 1 else list(messages)
-        await self._in_turn(lambda sender: sender.send_messages(payload, timeout=timeout), timeout, "a send")
+        await self._run_exclusively(lambda sender: sender.send_messages(payload, timeout=timeout), timeout, "a send")
 
     async def call(self, act: Callable[[ServiceBusSender], Awaitable[Any]], timeout: float) -> Any:
-        """Any other operation of the SDK's sender, under the same rules."""
-        return await self._in_turn(act, timeout, "an operation")
+        """Run another operation of the SDK's sender, under the same rules."""
+        return await self._run_exclusively(act, timeout, "an operation")
 
     def limit(self) -> int:
-        """The largest message the entity takes, in bytes, as its link said; what is assumed where none is open."""
-        said = getattr(self._sender, "_max_message_size_on_link", 0)  # the SDK tells it nowhere else
-        return said if isinstance(said, int) and said > 0 else self._assumed
+        """Return the bytes of the largest message: the link's limit, or the assumed one before an attach."""
+        return sdk_internals.largest_message(self._sender) or self._assumed
 
     def batch(self, limit: int | None = None) -> EncodedBatch:
-        """An empty batch for the link as it is. limit: bytes; None: what the entity takes, as its latest link said."""
+        """Return an empty batch for the present link. limit: bytes; None: the entity's, as its latest link reported."""
         return EncodedBatch(limit or self._batch_limit, sender=self._sender)
 
     def adopt(self, other: SenderLink) -> bool:
-        """Take over what `other` holds open to the same entity; False where nothing is to be taken, or to be given."""
-        if self._options or self._closed or self._opened or self._turn.taken or not other.is_open or other._turn.taken:
+        """Adopt the open sender of `other` to the same entity; return False if either link is not free for it."""
+        if self._options or self._closed or self._opened or self._lock.held or not other.is_open or other._lock.held:
             return False
-        self.put_away()
+        self.discard()
         self._sender, other._sender = other._sender, None
         self._opened, other._opened = True, False
         self._loop = other._loop
@@ -180,73 +181,74 @@ class SenderLink:
         return True
 
     async def close(self, within: float = CLOSING) -> None:
-        """Detach. A send in hand has `within` seconds to finish, then it raises; later ones raise at once."""
+        """Detach. A send under way has `within` seconds to finish, then it raises; later sends raise immediately."""
         self._closed = True
         try:
             async with asyncio.timeout(within):
-                await self._turn.wait()
+                await self._lock.acquire()
         except TimeoutError:
             self.cut()
         else:
-            self._turn.give_back()
+            self._lock.release()
             self._watch.stop()
         sender, self._sender, self._opened = self._sender, None, False
         if sender is not None:
             await _close(sender)
 
     def cut(self) -> None:
-        """What is in hand ends now, and raises; so does everything later."""
+        """End the send under way, which raises; later sends raise too."""
         self._closed = True
         self._watch.end_now()
 
-    def put_away(self) -> None:
-        """Whatever the link is worth, the next send opens another."""
+    def discard(self) -> None:
+        """Discard the SDK sender; the next send opens another."""
         sender, self._sender, self._opened = self._sender, None, False
         if sender is not None:
             self._tasks.start(self._close(sender), name=f"close the link to {self.path}")
 
     async def _close(self, sender: ServiceBusSender) -> None:
-        """In the background; closing hundreds in one instant would hold everything else up."""
+        """Close a discarded sender in the background, through the limiter: closing hundreds at the same time stalls the
+        event loop."""
         if self._gate is None:
             await _close(sender)
             return
-        async with self._gate.passage(urgent=False):
+        async with self._gate.slot(urgent=False):
             await _close(sender)
 
     # -- inside -----------------------------------------------------------------------------------------------
 
-    async def _in_turn(
+    async def _run_exclusively(
         self, act: Callable[[ServiceBusSender], Awaitable[Any]], timeout: float, what: str, *, urgent: bool = True
     ) -> Any:
         self._refuse_when_closed()
-        if not self._turn.take():
+        if not self._lock.acquire_nowait():
             async with asyncio.timeout(timeout + GRACE):
-                await self._turn.wait()
+                await self._lock.acquire()
         loop = asyncio.get_running_loop()
         self._use.began = loop.time()
         self._watch.begin(timeout + GRACE, what, loop, self._use.began)
         with self._use:
             self._refuse_when_closed()
-            return await self._perhaps_again(act, urgent=urgent)
+            return await self._retry_if_cut(act, urgent=urgent)
 
-    async def _perhaps_again(self, act: Callable[[ServiceBusSender], Awaitable[Any]], *, urgent: bool) -> Any:
-        paused = self._opened and self.idle_for > PAUSE
+    async def _retry_if_cut(self, act: Callable[[ServiceBusSender], Awaitable[Any]], *, urgent: bool) -> Any:
+        paused = self._opened and self.idle_for > IDLE_SECONDS
         try:
             return await self._once(act, urgent=urgent)
         except (ServiceBusError, OSError) as error:
             if not paused or kind_of(error) not in _CUT:
                 raise
-        self.put_away()
+        self.discard()
         return await self._once(act, urgent=urgent)
 
     async def _once(self, act: Callable[[ServiceBusSender], Awaitable[Any]], *, urgent: bool) -> Any:
         if self._sender is None:
-            self._sender = self._made()
+            self._sender = self._make()
         sender = self._sender
         if self._opened:
             return await act(sender)
-        done = await self._act(sender, act, gated=True, urgent=urgent)
-        await self._now_open(sender)
+        done = await self._act(sender, act, urgent=urgent)
+        await self._mark_open(sender)
         return done
 
     async def _act(
@@ -254,108 +256,68 @@ class SenderLink:
         sender: ServiceBusSender,
         act: Callable[[ServiceBusSender], Awaitable[Any]],
         *,
-        gated: bool,
         urgent: bool,
     ) -> Any:
-        if self._gate is None or not gated:
+        if self._gate is None:
             return await act(sender)
-        async with self._gate.passage(urgent=urgent):
+        async with self._gate.slot(urgent=urgent):
             return await act(sender)
 
-    def _made(self) -> ServiceBusSender:
-        sender = judged(self._client.get_queue_sender(self.path, **self._options))
-        _leave_the_throttled_alone(sender)
-        _leave_closing_to_us(sender)
+    def _make(self) -> ServiceBusSender:
+        sender = register_link(self._client.get_queue_sender(self.path, **self._options))
+        sdk_internals.raise_when_busy(sender)
+        sdk_internals.keep_unopened(sender)
         return sender
 
-    async def _now_open(self, sender: ServiceBusSender) -> None:
+    async def _mark_open(self, sender: ServiceBusSender) -> None:
         self._sender, self._opened = sender, True
         self._loop = asyncio.get_running_loop()
         self._used_at = self._loop.time()
-        self._batch_limit = (await sender.create_message_batch()).max_size_in_bytes  # asks nobody on an open link
+        self._batch_limit = (await sender.create_message_batch()).max_size_in_bytes  # no request on an open link
 
     def _failed(self, error: BaseException) -> None:
-        """What came of a use of it ends it, unless it is as good as before. Raises PairingClosedError."""
+        """Discard the sender after a failure that may have broken it. Raises PairingClosedError."""
         if isinstance(error, TimeoutError) and self._closed:
             raise PairingClosedError(
                 f"the sender for {self.path} was closed during {self._watch.what}", in_doubt=True
             ) from error
         if isinstance(error, asyncio.CancelledError):
-            self.put_away()  # a delivery may be half sent
+            self.discard()  # a delivery may be half sent
         elif isinstance(error, ServiceBusError | OSError) and kind_of(error) not in _UNBROKEN:
-            self.put_away()
+            self.discard()
 
     def _refuse_when_closed(self) -> None:
         if self._closed:
             raise PairingClosedError(f"the sender for {self.path} is closed; get another one from the paired client")
 
 
-def _leave_the_throttled_alone(sender: ServiceBusSender) -> None:
-    """A client that was handed in keeps its own retries, all but one: "server busy" comes out at once, since nobody
-    tries again before `throttle_wait` (SPEC.md section 5). The SDK has no option for it, only its pause between two."""
-    pause = getattr(sender, "_backoff", None)
-    if pause is None:
-        return
-
-    async def unless_busy(**why: Any) -> None:
-        error = why.get("last_exception")
-        if isinstance(error, ServiceBusServerBusyError):
-            raise error
-        await pause(**why)
-
-    setattr(sender, "_backoff", unless_busy)  # noqa: B010 - it is none of ours, and mypy would have it so
-
-
-def _leave_closing_to_us(sender: ServiceBusSender) -> None:
-    """Have the SDK close no link that did not open: `_close` does, in time of its own.
-
-    Where opening exceeds its time, the SDK has none left for closing: it cancels that before it begins, and logs a
-    traceback about it for every send and every ping of an outage. The SDK has no option for it.
-    """
-    whole: Callable[[], Awaitable[Any]] | None = getattr(sender, "_close_handler", None)
-    if whole is None:
-        return
-
-    def unless_unopened() -> Awaitable[Any]:
-        if getattr(sender, "_running", True):
-            return whole()
-        done = asyncio.get_running_loop().create_future()
-        done.set_result(None)
-        return done
-
-    setattr(sender, "_close_handler", unless_unopened)  # noqa: B010 - it is none of ours, and mypy would have it so
-
-
 class LinkUse:
-    """A link in one caller's hand: the turn is taken, the deadline runs. Leaving it says what the outcome means for
-    the link, and gives it to the next."""
+    """A link in use by one caller, with its deadline. Its exit evaluates the outcome and releases the link."""
 
     __slots__ = ("_link", "_paused", "began", "sender")
 
     def __init__(self, link: SenderLink) -> None:
         self._link = link
         self._paused = False
-        """Whether nothing had been sent for so long that the link may have been cut for it."""
+        """Whether the link was idle for long enough to be cut."""
         self.began = 0.0
         self.sender: Any = None
-        """What to send with."""
 
     def begin(self, timeout: float) -> None:
-        """Take the link for one send of so many seconds."""
+        """Take the link for one send of `timeout` seconds."""
         link = self._link
         loop = link._loop
         self.began = now = loop.time()
-        self._paused = now - link._used_at > PAUSE
-        link._turn.taken = True
+        self._paused = now - link._used_at > IDLE_SECONDS
+        link._lock.held = True
         link._watch.begin(timeout + GRACE, "a send", loop, now)
 
     def was_cut(self, error: Exception) -> bool:
-        """Whether this says of the link that it was idle for too long, and nothing of the entity."""
+        """Return whether the error means that the idle link was cut."""
         return self._paused and isinstance(error, ServiceBusError | OSError) and kind_of(error) in _CUT
 
     @property
     def age(self) -> float:
-        """Seconds since it began."""
         return asyncio.get_running_loop().time() - self.began
 
     def __enter__(self) -> Any:
@@ -365,7 +327,7 @@ class LinkUse:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         link = self._link
-        watch, turn = link._watch, link._turn
+        watch, lock = link._watch, link._lock
         try:
             if error is None and not watch.cancels:
                 watch.task = None
@@ -375,10 +337,10 @@ class LinkUse:
         finally:
             if link._closed:
                 watch.stop()
-            if turn.waiting:
-                turn.give_back()
+            if lock.waiting:
+                lock.release()
             else:
-                turn.taken = False
+                lock.held = False
 
     def _ended(self, error: BaseException | None) -> None:
         link = self._link
@@ -393,46 +355,28 @@ class LinkUse:
             link._failed(error)
 
 
-async def _attached(sender: ServiceBusSender) -> None:
+async def _attach(sender: ServiceBusSender) -> None:
     await sender.__aenter__()
 
 
-async def _attached_once(sender: ServiceBusSender) -> None:
-    """Attach without the SDK's retries: some 11 seconds by default, after a refusal too. Its pause between two tries is
-    the only place to end them."""
-
-    async def refuse(**why: Any) -> None:
-        raise why["last_exception"]
-
-    usual = vars(sender).get("_backoff")
-    if usual is None:  # no sender of the SDK's, or one without retries
-        await _attached(sender)
-        return
-    setattr(sender, "_backoff", refuse)  # noqa: B010 - it is none of ours, and mypy would have it so
-    try:
-        await _attached(sender)
-    finally:
-        setattr(sender, "_backoff", usual)  # noqa: B010
-
-
 async def _close(sender: ServiceBusSender) -> None:
-    """Close an SDK sender; one that cannot be closed in time is left to its socket's end."""
-    vars(sender).pop("_close_handler", None)
+    """Close an SDK sender; one that does not close in time is abandoned with its socket."""
+    sdk_internals.allow_closing(sender)
     try:
         await bounded(sender.close(), CLOSING, "closing a link")
     except (ServiceBusError, OSError, TimeoutError, ValueError, AttributeError):
-        return  # the SDK fails to close what is broken already; nothing is left to do about it
+        return  # the SDK fails to close a broken link; its socket ends by itself
 
 
 def size_of(message: Sendable) -> int:
-    """The message's size in bytes as it would lie in a batch."""
+    """Return the message's size in a batch, in bytes."""
     batch = ServiceBusMessageBatch(max_size_in_bytes=sys.maxsize)
     batch.add_message(message)
     return batch.size_in_bytes
 
 
 def packed(messages: Sequence[Sendable], limit: int) -> list[list[Sendable]]:
-    """The messages in as few batches of at most `limit` bytes as their order allows; a single one may exceed it."""
+    """Pack the messages, in order, into batches of at most `limit` bytes; a single message may exceed it."""
     packs: list[list[Sendable]] = []
     batch = ServiceBusMessageBatch(max_size_in_bytes=limit)
     for message in messages:

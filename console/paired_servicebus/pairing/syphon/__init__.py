@@ -1,1 +1,1 @@
-"""The way home: one pump a backlog queue, deliveries, deferred messages, dead letters, re-drive."""
+"""The way home: one pump for each backlog queue, deliveries, deferred messages, dead letters, re-drive."""

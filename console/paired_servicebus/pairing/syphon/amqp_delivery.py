@@ -1,11 +1,10 @@
-"""The way from all AMQP pumps of a syphon to their destinations: a link for each, shared, a bounded number of them.
+"""Delivers all AMQP pumps' messages: one shared link for each destination, in limited number.
 
-A destination starts with one message under way and may have one more with each that it accepts, so that one which is
-down costs one try and not a window full. What waits behind a destination that does not answer is given back to be set
-aside; what is under way there stays until it is answered or `send_timeout` has passed. Everything happens inside of
-socket reads, but for opening links and a look at the clock once a second.
+A destination starts with one message in flight and gains one with each acceptance, so that a failed one costs one try
+and not a full window. Waiting messages of a silent destination return to be deferred; those in flight stay until their
+answer or `send_timeout`. Everything but opening links and a check each second runs inside socket reads.
 
-Whether a destination may be tried is the core's circuit to say. Locks and settlements belong to the pumps.
+The core's circuit decides whether a destination may be tried. The pumps own locks and settlements.
 """
 
 from __future__ import annotations
@@ -25,29 +24,31 @@ from paired_servicebus.pairing.syphon.outcomes import Ruling
 from servicebus_amqp import ACCEPTED
 from servicebus_amqp.protocol.protocol_events import DispositionReceived
 
-MOST_LINKS: Final = 1000
-"""Links to destinations at a time; idle ones are put away for those that wait. The service gives a connection 5,000."""
-MOST_UNDER_WAY: Final = 5000
-"""Messages sent to one destination and not answered."""
-STALLED_AFTER: Final = 1.0
-"""Seconds without any answer after which what waits for a destination is set aside, so that others can go on."""
-PATIENCE: Final = 5.0
-"""The same while there is no link: connecting, a token and an attach take many round trips; others may be first."""
-IDLE: Final = 60.0
-"""Seconds after which an unused link is put away."""
+MAX_LINKS: Final = 1000
+"""Links to destinations at a time; idle ones make way for waiting ones. The service's limit is 5,000."""
+MAX_IN_FLIGHT: Final = 5000
+"""Messages in flight to one destination."""
+STALLED_SECONDS: Final = 1.0
+"""Seconds without an answer after which a destination's waiting messages are deferred, to let others pass."""
+OPENING_SECONDS: Final = 5.0
+"""The same while a link opens: connecting, a token and an attach need many round trips."""
+IDLE_SECONDS: Final = 60.0
+"""Seconds after which an unused link is closed."""
 
 
 class DestinationLink:
-    """One destination's link, what is under way to it by tag, and what waits.
+    """One destination's link, its messages in flight by tag, and its waiting messages.
 
-    allowed: how many may be under way. budget: how many may be sent before anybody has to look again. largest: bytes of
-    a message that it takes. round: its failures so far. answered_at: when it was last heard or needed, since 1970.
+    allowed: messages that may be in flight. budget: messages that may be sent before the next check. largest: bytes of
+    a message that it accepts. round: its failures so far. answered_at: its last answer or first need, in seconds since
+    1970.
     """
 
     __slots__ = (
         "allowed",
         "answered_at",
         "budget",
+        "changed",
         "is_opening",
         "is_proven",
         "is_stalled",
@@ -56,7 +57,6 @@ class DestinationLink:
         "link",
         "path",
         "round",
-        "turn",
         "under_way",
         "waiting",
     )
@@ -75,16 +75,16 @@ class DestinationLink:
         self.largest = 0
         self.round = 0
         self.answered_at = 0.0
-        self.turn: asyncio.Future[None] | None = None
+        self.changed: asyncio.Future[None] | None = None
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is to be done for it."""
+        """Whether it has work to do."""
         return bool(self.waiting or self.under_way or self.is_stalled)
 
 
 class AmqpDelivery:
-    """Delivers to the primary namespace. `unusable`: why this kind of courier cannot work at all, if that is so."""
+    """Delivers to the primary namespace. unusable: the reason why our own AMQP cannot work at all, or None."""
 
     def __init__(self, steering: PairingRuntime, wire: ReconnectingConnection) -> None:
         self.unusable: WireUnavailableError | None = None
@@ -93,7 +93,7 @@ class AmqpDelivery:
         self._known: dict[str, DestinationLink] = {}
         self._touched: dict[DestinationLink, None] = {}
         self._held: dict[DestinationLink, None] = {}
-        """Those with something to send while nothing more would leave."""
+        """Those with messages to send while the connection accepts none."""
         self._accepted: list[BacklogMessage] = []
         self._for_a_link: deque[DestinationLink] = deque()
         self._links = 0
@@ -101,93 +101,92 @@ class AmqpDelivery:
         self._is_closed = False
         wire.after_read.append(self._after_read)
 
-    # -- what pumps ask -----------------------------------------------------------------------------------------------
+    # -- used by pumps ------------------------------------------------------------------------------------------------
 
     def may_take(self, path: str, key: str, now: float) -> bool:
-        """Whether messages may be given for this destination now."""
+        """Return whether messages may be given for this destination now."""
         found = self._known.get(key)
         if found is not None and found.is_stalled:
             return False
         return self._steering.machine.may_deliver(path, at=now)
 
     def room(self, key: str) -> int:
-        """How many more messages the destination is ready for; one, as long as nothing is known of it."""
+        """Return how many more messages the destination may get; 1 if it is unknown."""
         found = self._known.get(key)
         return 1 if found is None else found.allowed - len(found.under_way) - len(found.waiting)
 
-    def give(self, parcel: BacklogMessage, now: float) -> None:
-        """Send it as soon as its destination is ready for it, behind what was given before."""
-        found = self._known.get(parcel.key)
+    def give(self, message: BacklogMessage, now: float) -> None:
+        """Send a message as soon as its destination is ready, after the ones given before."""
+        found = self._known.get(message.key)
         if found is None:
-            found = self._known[parcel.key] = DestinationLink(parcel.path, parcel.key)
+            found = self._known[message.key] = DestinationLink(message.path, message.key)
             found.answered_at = now
         if not found.waiting:
             found.budget = found.budget or _budget(found)
             if found.budget and self._wire.is_writable:
                 found.budget -= 1
-                self._send(found, parcel, now)
+                self._send(found, message, now)
                 return
             if not found.under_way:
                 found.answered_at = now
-        found.waiting.append(parcel)
+        found.waiting.append(message)
         if len(found.waiting) == 1:
-            self._ship(found, now)
+            self._send_waiting(found, now)
 
-    async def turn(self, key: str, seconds: float) -> None:
-        """Wait until something has changed at the destination, `seconds` at most."""
+    async def wait_for_change(self, key: str, seconds: float) -> None:
+        """Wait for a change at the destination, at most `seconds`."""
         found = self._known.get(key)
-        if found is None:  # nothing tells of a change there
+        if found is None:  # it signals no change
             await asyncio.sleep(seconds)
             return
-        if found.turn is None:
-            found.turn = asyncio.get_running_loop().create_future()
-        await asyncio.wait((found.turn,), timeout=seconds)
+        if found.changed is None:
+            found.changed = asyncio.get_running_loop().create_future()
+        await asyncio.wait((found.changed,), timeout=seconds)
 
     def withdraw(self, pump: DeliveryOwner) -> list[BacklogMessage]:
-        """Take back what of a pump's is not sent yet, in order."""
+        """Remove a pump's unsent messages, in order, and return them."""
         found: list[BacklogMessage] = []
         for destination in self._known.values():
-            found += [parcel for parcel in destination.waiting if parcel.pump is pump]
-            destination.waiting = deque(parcel for parcel in destination.waiting if parcel.pump is not pump)
+            found += [message for message in destination.waiting if message.pump is pump]
+            destination.waiting = deque(message for message in destination.waiting if message.pump is not pump)
         return found
 
     def under_way(self, pump: DeliveryOwner) -> int:
-        """How many of a pump's messages are sent and not answered."""
+        """Return the number of a pump's messages in flight."""
         return sum(
-            parcel.pump is pump for destination in self._known.values() for parcel in destination.under_way.values()
+            message.pump is pump for destination in self._known.values() for message in destination.under_way.values()
         )
 
     # -- sending ------------------------------------------------------------------------------------------------------
 
-    def _send(self, found: DestinationLink, parcel: BacklogMessage, now: float) -> None:
+    def _send(self, found: DestinationLink, message: BacklogMessage, now: float) -> None:
         link = found.link
         assert link is not None, "a destination without a link has no budget"
-        if parcel.size > found.largest:
-            text = f"the message has {parcel.size} bytes, the destination takes {found.largest}"
-            self._judge(found, parcel, WireOutcomeError(text, "amqp:link:message-size-exceeded"))
+        if message.size > found.largest:
+            text = f"the message has {message.size} bytes, the destination takes {found.largest}"
+            self._judge(found, message, WireOutcomeError(text, "amqp:link:message-size-exceeded"))
             return
         self._tag += 1
         tag = self._tag.to_bytes(8, "big")
         if not found.under_way:
             found.answered_at = now
-        found.under_way[tag] = parcel
-        parcel.round = found.round
+        found.under_way[tag] = message
+        message.round = found.round
         self._steering.meter.moves += 1
-        self._steering.meter.moved_bytes += parcel.size
-        link.send(parcel.payload, tag)
+        self._steering.meter.moved_bytes += message.size
+        link.send(message.payload, tag)
 
     def _advance(self, found: DestinationLink, now: float) -> None:
-        """Something has changed: send what waits, as far as the destination is ready; give back what may not be sent
-        any more."""
-        if found.turn is not None:
-            found.turn.set_result(None)
-            found.turn = None
+        """Handle a change: send waiting messages, or return them if the destination is closed."""
+        if found.changed is not None:
+            found.changed.set_result(None)
+            found.changed = None
         if found.waiting and not self._steering.machine.may_deliver(found.path, at=now):
-            self._give_back(found, outcomes.waiting(self._steering, found.path))
-        self._ship(found, now)
+            self._give_back(found, outcomes.pending_ruling(self._steering, found.path))
+        self._send_waiting(found, now)
 
-    def _ship(self, found: DestinationLink, now: float) -> None:
-        """Send what waits, as far as the destination is ready."""
+    def _send_waiting(self, found: DestinationLink, now: float) -> None:
+        """Send waiting messages within the destination's budget."""
         budget, wire = _budget(found), self._wire
         while budget and found.waiting and wire.is_writable:
             budget -= 1
@@ -195,35 +194,35 @@ class AmqpDelivery:
         found.budget = budget
         if found.waiting:
             if found.link is None or not found.link.is_up:
-                self._want_link(found)
+                self._request_link(found)
             elif not wire.is_writable:
                 self._held[found] = None
         if (self._for_a_link or found.link is None) and not found.is_busy:
-            self._rest(found)
+            self._drop_unused(found)
 
-    def _rest(self, found: DestinationLink) -> None:
-        """Nothing is to be done for it, and others wait for links, or it has none."""
+    def _drop_unused(self, found: DestinationLink) -> None:
+        """Drop a destination without work if others wait for links, or it has none."""
         if found.link is not None:
-            self._put_away(found)
+            self._close_idle(found)
         elif not found.is_opening:
             self._known.pop(found.key, None)
 
     def _give_back(self, found: DestinationLink, ruling: Ruling) -> None:
         waiting, found.waiting = found.waiting, deque()
-        for parcel in waiting:
-            _return(parcel, ruling)
+        for message in waiting:
+            _return(message, ruling)
 
     # -- links --------------------------------------------------------------------------------------------------------
 
-    def _want_link(self, found: DestinationLink) -> None:
+    def _request_link(self, found: DestinationLink) -> None:
         if found.is_opening or self._is_closed:
             return
         found.is_opening = True
-        if self._links >= MOST_LINKS:
+        if self._links >= MAX_LINKS:
             self._for_a_link.append(found)
             idle = next((one for one in self._known.values() if one.link is not None and not one.is_busy), None)
             if idle is not None:
-                self._put_away(idle)
+                self._close_idle(idle)
             return
         self._links += 1
         if self._steering.tasks.start(self._open(found), name=f"open the link to {found.path}") is None:
@@ -244,7 +243,7 @@ class AmqpDelivery:
             self.unusable = error
             self._steering.changed()
             self._not_opened(found, error)
-        except Exception as error:  # noqa: BLE001 - whatever was raised, there is no way to the destination
+        except Exception as error:  # noqa: BLE001 - any error means that the destination is unreachable
             self._not_opened(found, error)
         else:
             found.is_opening = found.is_stalled = False
@@ -256,60 +255,60 @@ class AmqpDelivery:
         found.is_opening = found.is_stalled = False
         self._links -= 1
         judgement = self._steering.judge(error)
-        is_barred = isinstance(error, WireUnavailableError)  # we are, and no message is to blame
-        if FATES[judgement.kind] is Fate.DEAD_LETTERED and not is_barred:  # no such destination can be
-            self._give_back(found, outcomes.refused(self._steering, found.path, judgement))
+        is_barred = isinstance(error, WireUnavailableError)  # the fault is ours, not a message's
+        if FATES[judgement.kind] is Fate.DEAD_LETTERED and not is_barred:  # such a destination cannot exist
+            self._give_back(found, outcomes.record_failure(self._steering, found.path, judgement))
         else:
             self._fail(found, error)
         self._advance(found, self._steering.clock())
         self._next_link()
 
-    def _put_away(self, found: DestinationLink) -> None:
-        """Detach an idle link, in the background; whoever waits for one is next."""
+    def _close_idle(self, found: DestinationLink) -> None:
+        """Detach an idle link in the background, and open the next requested one."""
         link, found.link, found.budget = found.link, None, 0
         self._known.pop(found.key, None)
         self._links -= 1
         if link is not None:
-            self._steering.tasks.start(link.detach(), name=f"put away the link to {found.path}")
+            self._steering.tasks.start(link.detach(), name=f"close the idle link to {found.path}")
         self._next_link()
 
     def _next_link(self) -> None:
-        while self._for_a_link and self._links < MOST_LINKS:
+        while self._for_a_link and self._links < MAX_LINKS:
             following = self._for_a_link.popleft()
             following.is_opening = following.is_stalled = False
             if following.waiting:
-                self._want_link(following)
+                self._request_link(following)
 
-    # -- what the wire tells ------------------------------------------------------------------------------------------
+    # -- called by the wire  ------------------------------------------------------------------------------------------
 
     def _on_outcome(self, found: DestinationLink, event: DispositionReceived) -> None:
-        parcel = found.under_way.pop(event.tag, None)
-        if parcel is None:
+        message = found.under_way.pop(event.tag, None)
+        if message is None:
             return
         self._touched[found] = None
         if event.state is ACCEPTED or event.state == ACCEPTED:
-            if parcel.round == found.round:
+            if message.round == found.round:
                 found.is_proven = True
-                if found.allowed < MOST_UNDER_WAY:
+                if found.allowed < MAX_IN_FLIGHT:
                     found.allowed += 1
-            self._accepted.append(parcel)
+            self._accepted.append(message)
             return
         failure = failure_of(event.state, found.path)
         assert failure is not None, "only an accepted message has none"
-        self._judge(found, parcel, failure)
+        self._judge(found, message, failure)
 
     def _on_room(self, found: DestinationLink) -> None:
         self._touched[found] = None
 
     def _on_lost(self, found: DestinationLink, error: WireError) -> None:
-        """What was under way is in doubt. The one that a link was lost for may be known only when it is alone."""
+        """Handle a lost link: its messages in flight are in doubt. A single one may be its cause."""
         found.link, found.budget = None, 0
         self._links -= 1
         under_way, found.under_way = list(found.under_way.values()), {}
         self._touched[found] = None
         if under_way:
-            for parcel in under_way:
-                parcel.pump.doubt(parcel)
+            for message in under_way:
+                message.pump.doubt(message)
             is_its_own = FATES[self._steering.judge(error).kind] is Fate.DEAD_LETTERED
             if is_its_own and len(under_way) == 1:
                 self._judge(found, under_way[0], error)
@@ -319,14 +318,14 @@ class AmqpDelivery:
         asyncio.get_running_loop().call_soon(self._after_read)
 
     def _after_read(self) -> None:
-        """Once after each read from the primary: receipts and settlements, then what the destinations are ready for."""
+        """Announce and settle once after each read from the primary, then send within the new budgets."""
         if self._accepted:
             accepted, self._accepted = self._accepted, []
             by_pump: dict[DeliveryOwner, list[BacklogMessage]] = {}
-            for parcel in accepted:
-                by_pump.setdefault(parcel.pump, []).append(parcel)
-            for pump, parcels in by_pump.items():
-                pump.moved(parcels)
+            for message in accepted:
+                by_pump.setdefault(message.pump, []).append(message)
+            for pump, messages in by_pump.items():
+                pump.moved(messages)
         if self._held and self._wire.is_writable:
             self._touched.update(self._held)
             self._held.clear()
@@ -338,71 +337,71 @@ class AmqpDelivery:
                 found.is_stalled = False
                 if found.is_proven:
                     found.is_proven = False
-                    outcomes.took(self._steering, found.path, now)
-                if found.waiting or found.turn is not None or self._for_a_link or found.link is None:
+                    outcomes.record_success(self._steering, found.path, now)
+                if found.waiting or found.changed is not None or self._for_a_link or found.link is None:
                     self._advance(found, now)
                 else:
-                    found.budget = 0  # its link is looked at when there is something to send
+                    found.budget = 0  # its link is checked before the next send
 
     # -- failures -----------------------------------------------------------------------------------------------------
 
-    def _judge(self, found: DestinationLink, parcel: BacklogMessage, failure: WireError) -> None:
-        """One message was not taken: its own fault, or the destination's."""
+    def _judge(self, found: DestinationLink, message: BacklogMessage, failure: WireError) -> None:
+        """Handle a message that was not accepted, by its own fault or the destination's."""
         judgement = self._steering.judge(failure)
         if FATES[judgement.kind] is Fate.DEAD_LETTERED:
-            _return(parcel, outcomes.refused(self._steering, found.path, judgement))
+            _return(message, outcomes.record_failure(self._steering, found.path, judgement))
         else:
-            self._fail(found, failure, [parcel])
+            self._fail(found, failure, [message])
 
-    def _fail(self, found: DestinationLink, failure: Exception, parcels: list[BacklogMessage] | None = None) -> None:
-        """The destination takes nothing now: these, and what waits behind them, are given back."""
+    def _fail(self, found: DestinationLink, failure: Exception, messages: list[BacklogMessage] | None = None) -> None:
+        """Return these messages and the waiting ones, since the destination accepts nothing now."""
         judgement = self._steering.judge(failure)
-        if FATES[judgement.kind] is Fate.DEAD_LETTERED:  # of whichever message it was, the others are blameless
+        if FATES[judgement.kind] is Fate.DEAD_LETTERED:  # only one message is the cause, not the others
             judgement = self._steering.judge(WireError(str(failure)))
-        ruling = outcomes.refused(self._steering, found.path, judgement)
+        ruling = outcomes.record_failure(self._steering, found.path, judgement)
         found.round += 1
         found.allowed, found.budget = 1, 0
-        for parcel in parcels or ():
-            _return(parcel, ruling)
+        for message in messages or ():
+            _return(message, ruling)
         self._give_back(found, ruling)
 
     def watch(self, now: float) -> None:
-        """Once a second: destinations that do not answer, links that nobody needs."""
+        """Check destinations without answers and unused links, once a second."""
         for found in list(self._known.values()):
             if found.is_busy:
-                self._look_at(found, now)
-            elif self._for_a_link or found.link is None or now - found.answered_at >= IDLE:
-                self._rest(found)
+                self._check(found, now)
+            elif self._for_a_link or found.link is None or now - found.answered_at >= IDLE_SECONDS:
+                self._drop_unused(found)
 
-    def _look_at(self, found: DestinationLink, now: float) -> None:
-        """Something is to be done for it: does it answer?"""
+    def _check(self, found: DestinationLink, now: float) -> None:
+        """Check whether a busy destination answers."""
         timeout, quiet = self._steering.policy.send_timeout, now - found.answered_at
         if quiet >= timeout and found.link is not None:
             error = WireTimeoutError(f"{found.path} did not answer within {timeout:g} s")
             if not found.under_way:  # it never gave credit
                 self._fail(found, error)
             found.link.drop(error)
-        elif quiet >= (PATIENCE if found.is_opening else STALLED_AFTER):
+        elif quiet >= (OPENING_SECONDS if found.is_opening else STALLED_SECONDS):
             self._advance(found, now)
             if found.waiting or found.under_way:
                 found.is_stalled = True
-                self._give_back(found, outcomes.waiting(self._steering, found.path))
+                self._give_back(found, outcomes.pending_ruling(self._steering, found.path))
 
     def close(self) -> None:
-        """Nothing is sent any more; the links end with their connection."""
+        """Stop sending; the links end with their connection."""
         self._is_closed = True
         if self._after_read in self._wire.after_read:
             self._wire.after_read.remove(self._after_read)
 
 
 def _budget(found: DestinationLink) -> int:
-    """How many may be sent to it now."""
+    """Return how many messages may be sent to it now."""
     link = found.link
     return 0 if link is None else max(0, min(found.allowed - len(found.under_way), link.room))
 
 
-def _return(parcel: BacklogMessage, ruling: Ruling) -> None:
+def _return(message: BacklogMessage, ruling: Ruling) -> None:
     if ruling.undeliverable:
-        parcel.pump.bury(parcel, ruling.reason)
+        message.pump.dead_letter(message, ruling.reason)
     else:
-        parcel.pump.set_aside(parcel)
+        message.pump.set_aside(message)

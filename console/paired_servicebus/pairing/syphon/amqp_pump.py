@@ -1,13 +1,13 @@
 """The syphon's worker for one backlog queue (SPEC.md section 8), on our own AMQP: fast, and bit for bit.
 
-Messages come with peek-lock as long as there is room in hand, by number and by bytes; each is taken out of its
-envelope (envelope_codec.py) and given to the courier. What its destination accepted gets its receipt, then it is completed.
-What cannot go now is set aside by deferring it, never by abandoning it, since a queue may have a delivery limit; it is
-received again by number, in large portions, when its destination takes messages again.
+Messages arrive with peek-lock while there is room in hand, by number and by bytes. Each is taken out of its envelope
+(envelope_codec.py) and delivered; after the acceptance its receipt is announced, then it is completed. Other messages
+are deferred, never abandoned, since a queue may have a delivery limit, and received again by number, in large portions,
+when their destination accepts messages.
 
-Unlike the SDK's kind of pump this one carries every AMQP type. `Settlement` (settlement.py) knows how outcomes reach the
-queue, `MessageLocks` until when messages are held, `AmqpDelivery` knows destinations, `Aside` what is set aside, `DeferredScan` finds
-it and `DeferredReceiver` brings it back; this file knows what is in hand.
+This module knows the messages in hand. `Settlement` settles them, `MessageLocks` renews their locks, `AmqpDelivery`
+knows destinations. `DeferredByDestination` lists deferred messages, `DeferredScan` finds them and `DeferredReceiver`
+receives them again.
 """
 
 from __future__ import annotations
@@ -27,10 +27,16 @@ from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.syphon import outcomes
 from paired_servicebus.pairing.syphon.amqp_delivery import AmqpDelivery
 from paired_servicebus.pairing.syphon.backlog_message import BacklogMessage
-from paired_servicebus.pairing.syphon.deferred_messages import DeferredMessage
+from paired_servicebus.pairing.syphon.deferred_messages import DeferredByDestination
 from paired_servicebus.pairing.syphon.deferred_receiver import DeferredReceiver
 from paired_servicebus.pairing.syphon.deferred_scan import DeferredScan
-from paired_servicebus.pairing.syphon.envelope_codec import OpenedEnvelope, held_of, id_of, opened, original
+from paired_servicebus.pairing.syphon.envelope_codec import (
+    OpenedEnvelope,
+    broker_properties,
+    open_envelope,
+    read_message_id,
+    restore_message,
+)
 from paired_servicebus.pairing.syphon.intake_limit import IntakeLimit, UnlimitedIntake
 from paired_servicebus.pairing.syphon.message_locks import MessageLocks, lock_ends
 from paired_servicebus.pairing.syphon.outcomes import PumpProgress, Remake, leave_gone
@@ -42,34 +48,36 @@ from servicebus_amqp.protocol.protocol_events import DeliveryReceived
 WINDOW: Final = 5000
 """Messages in hand: received and not settled."""
 CREDIT: Final = 2500
-"""Messages that may be under way from the queue."""
-MOST_BYTES: Final = 64 * 1024 * 1024
-"""Of messages in hand and under way from the queue, as far as their size can be foreseen."""
+"""Messages in flight from the queue, at most."""
+MAX_BYTES: Final = 64 * 1024 * 1024
+"""Bytes of messages in hand and in flight from the queue, by their foreseen size."""
 FIRST_SIZE: Final = 256 * 1024
-"""What a message may have as long as none has been seen."""
-REMEMBERED: Final = 100_000
-"""Messages that were moved and whose completion is not confirmed, remembered so as not to send them again."""
+"""Assumed bytes of a message before the first."""
+MAX_REMEMBERED: Final = 100_000
+"""Moved messages without confirmed completion, remembered against repeated sends."""
 TICK: Final = 1.0
 RATIONED_TICK: Final = 0.1
-"""Seconds between two looks whether a ration has grown."""
-CLOSING_IN: Final = 2.0
-"""Seconds that messages under way have to be answered when the pump closes."""
+"""Seconds between two checks of a limited intake."""
+CLOSING_SECONDS: Final = 2.0
+"""Seconds for answers to messages in flight when the pump closes."""
 
 
 class AmqpPump:
-    """Moves what lies in one backlog queue to where it belongs.
+    """Moves one backlog queue's messages to their destinations.
 
     Args:
         wire: to the secondary namespace.
-        progress: shared with a pump of another kind that takes over.
-        ration: bounds what it takes in.
+        progress: shared with a pump of the other kind that replaces this one.
+        ration: limits its intake.
+
+    is_open: whether it takes messages. largest: bytes of its largest recent message.
     """
 
     def __init__(
         self,
         steering: PairingRuntime,
         wire: ReconnectingConnection,
-        courier: AmqpDelivery,
+        delivery: AmqpDelivery,
         *,
         index: int,
         path: str,
@@ -80,27 +88,27 @@ class AmqpPump:
         self.index = index
         self.path = path
         self.progress = progress
-        self.aside = DeferredMessage()
+        self.aside = DeferredByDestination()
         self._steering = steering
         self._wire = wire
         self._remake = remake
-        self._courier = courier
+        self._delivery = delivery
         self._ration = ration or UnlimitedIntake()
-        self._settling = Settlement(steering, wire, path, self._settled, progress)
+        self._settlement = Settlement(steering, wire, path, self._settled, progress)
         self._receiver: WireReceiver | None = None
         self._in_hand: dict[int, BacklogMessage] = {}
         self._bytes = 0
-        self._largest = float(FIRST_SIZE)
+        self.largest = float(FIRST_SIZE)
         self._moved: OrderedDict[int, str] = OrderedDict()
-        """Messages that were moved and whose completion is not confirmed, by number: their ids."""
+        """Ids of moved messages without confirmed completion, by number."""
         self._backoff = Backoff(random.random)
-        self._searching = DeferredScan(steering, wire, path, self.aside, self._on_its_way)
-        self.holds = self._searching.holds
-        self._recall = DeferredReceiver(
-            steering, wire, courier, self.aside, self, path=path, missed=self._searching.missed
+        self._scan = DeferredScan(steering, wire, path, self.aside, self._on_its_way)
+        self.holds = self._scan.holds
+        self._deferred_receiver = DeferredReceiver(
+            steering, wire, delivery, self.aside, self, path=path, missed=self._scan.missed
         )
         self._window_ends = 0.0
-        self._is_open = False
+        self.is_open = False
         self._locks = MessageLocks(steering, wire, path)
         self._elapsed = steering.policy.ttl_policy == "elapsed"
 
@@ -110,27 +118,17 @@ class AmqpPump:
         return len(self._in_hand)
 
     @property
-    def is_open(self) -> bool:
-        """Whether it takes messages."""
-        return self._is_open
-
-    @property
     def room(self) -> int:
         """How many more messages it takes now."""
         in_hand = len(self._in_hand)
         return int(min(WINDOW - in_hand, self._ration.left(in_hand)))
 
     @property
-    def largest(self) -> float:
-        """Bytes that a message may have, by those that came."""
-        return self._largest
-
-    @property
     def is_idle(self) -> bool:
-        """Whether it has nothing in hand, every settlement confirmed."""
-        return not self._in_hand and not self._settling.is_busy
+        """Whether it has nothing in hand, with every settlement confirmed."""
+        return not self._in_hand and not self._settlement.is_busy
 
-    # -- its life -----------------------------------------------------------------------------------------------------
+    # -- life ---------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Move messages until cancelled; a failure ends a link, not the pump.
@@ -145,7 +143,7 @@ class AmqpPump:
                 await self._once()
         finally:
             self._wire.after_read.remove(self._replenish)
-            self._let_go()
+            self._release_unsent()
 
     async def _while_paused(self) -> None:
         while not self._steering.machine.may_pump(self.index):
@@ -153,16 +151,16 @@ class AmqpPump:
             await self._steering.change(self._steering.clock() + 60.0)
 
     async def _once(self) -> None:
-        """One link's life, and the pause after a failure."""
+        """Run one link's life, and the pause after a failure."""
         began = self._steering.clock()
         failure: Exception | None
         try:
             failure = await self._attached()
         except WireUnavailableError:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever was raised, the pump starts again and says why
+        except Exception as error:  # noqa: BLE001 - after any error the pump starts again and reports it
             failure = error
-        receiver, self._receiver, self._is_open = self._receiver, None, False
+        receiver, self._receiver, self.is_open = self._receiver, None, False
         if receiver is not None and receiver.is_up:
             receiver.drop(WireError(str(failure)))
         if failure is None:
@@ -171,14 +169,14 @@ class AmqpPump:
         if lived >= HEALTHY:
             self._backoff.reset()
         if is_idle_detach(failure) and lived >= HEALTHY:
-            self._searching.stays_known()
+            self._scan.stays_known()
             return
         pause = max(self._backoff.next(), self._steering.policy.syphon_retry_interval)
         judgement = self._steering.judge(failure)
         if judgement.kind is FailureKind.BUSY:
             pause = max(pause, self._steering.policy.throttle_wait)
         todo = await self._remake() if judgement.kind is FailureKind.NOT_FOUND else ""
-        outcomes.stopped(self._steering, self.progress, self.index, judgement.reason, retry_in=pause, todo=todo)
+        outcomes.record_stop(self._steering, self.progress, self.index, judgement.reason, retry_in=pause, todo=todo)
         await asyncio.sleep(pause)
 
     async def _attached(self) -> WireError | None:
@@ -187,98 +185,98 @@ class AmqpPump:
             self.path,
             on_delivery=self._on_delivery,
             on_lost=self._on_lost,
-            on_settled=self._settling.on_settled,
+            on_settled=self._settlement.on_settled,
             timeout=self._steering.policy.send_timeout,
         )
         self._steering.meter.attached()
         self._receiver = receiver
-        await self._searching.begin()
-        while not self._searching.is_far_enough and not self._searching.trouble and receiver.is_up:
+        await self._scan.begin()
+        while not self._scan.is_far_enough and not self._scan.trouble and receiver.is_up:
             await self._renew()
-            await self._searching.look()
-        self._is_open = True
+            await self._scan.look()
+        self.is_open = True
         self._replenish()
         while receiver.is_up:
-            if self._courier.unusable is not None:
-                raise self._courier.unusable
+            if self._delivery.unusable is not None:
+                raise self._delivery.unusable
             if not self._steering.machine.may_pump(self.index):
-                self._let_go()
+                self._release_unsent()
                 await receiver.detach()
-                self._settling.lost()  # what the queue has not confirmed by now
+                self._settlement.lost()  # unconfirmed settlements
                 return None
-            await self._tend()
+            await self._do_upkeep()
             is_rationed = self._ration.left(len(self._in_hand)) < inf
             await self._steering.change(self._steering.clock() + (RATIONED_TICK if is_rationed else TICK))
         return receiver.failure
 
-    async def _tend(self) -> None:
-        """What is not done by messages themselves: locks, portions of what was set aside, searches, what to say."""
+    async def _do_upkeep(self) -> None:
+        """Do the regular work: locks, deferred messages, searches, progress."""
         now = self._steering.clock()
         timeout = self._steering.policy.send_timeout
-        if self._settling.quiet(now) >= timeout:
+        if self._settlement.quiet(now) >= timeout:
             raise WireError(f"{self.path} confirmed no settlement within {timeout:g} s")
         self.progress.failing_since = None
         await self._renew()
-        await self._searching.look_if_due(now)
-        self._recall.begin(now)
-        self._replenish()  # a ration may have grown, and no read says so
+        await self._scan.look_if_due(now)
+        self._deferred_receiver.begin(now)
+        self._replenish()  # the limit may have grown without a read
         if now >= self._window_ends:
-            self._steering.meter.waited()  # what is billed: each message, and a window without any
+            self._steering.meter.waited()  # billed: each message, and a window without any
             self._window_ends = now + self._steering.policy.syphon_receive_window
         self.progress.set_aside = self.aside.count()
-        self.progress.text = self._said()
+        self.progress.text = self._text()
 
-    def _said(self) -> str:
-        said = outcomes.holding(self.progress.set_aside, self.aside.paths()) if self.aside else "receiving"
-        troubles = (self._recall.trouble, self._locks.trouble, self._searching.trouble)
-        return "; ".join(text for text in (said, *troubles) if text)
+    def _text(self) -> str:
+        text = outcomes.format_deferred(self.progress.set_aside, self.aside.paths()) if self.aside else "receiving"
+        troubles = (self._deferred_receiver.trouble, self._locks.trouble, self._scan.trouble)
+        return "; ".join(part for part in (text, *troubles) if part)
 
     async def close(self) -> None:
-        """What is under way has a moment to be accepted and completed; the locks of the rest are released."""
-        end = self._steering.clock() + CLOSING_IN
+        """Wait briefly for messages in flight, settle them, and release the other locks."""
+        end = self._steering.clock() + CLOSING_SECONDS
         while self._wire.is_up and (left := end - self._steering.clock()) > 0:
-            await self._settling.finish(left)
-            if not self._courier.under_way(self) and not self._settling.is_busy:
+            await self._settlement.finish(left)
+            if not self._delivery.under_way(self) and not self._settlement.is_busy:
                 break
             await asyncio.sleep(0.02)
-        for parcel in list(self._in_hand.values()):
-            self._give_up(parcel)
-        await self._settling.finish(CLOSING_IN)
+        for message in list(self._in_hand.values()):
+            self._release(message)
+        await self._settlement.finish(CLOSING_SECONDS)
         if self._receiver is not None:
             await self._receiver.detach()
 
-    def _let_go(self) -> None:
-        """Give back what was not sent: the queue can hand it to others at once."""
-        self._is_open = False
-        self._recall.end()
+    def _release_unsent(self) -> None:
+        """Release unsent messages, so that the queue can deliver them elsewhere immediately."""
+        self.is_open = False
+        self._deferred_receiver.end()
         if self._receiver is not None and self._receiver.is_up:
             self._receiver.grant(0)
-        for parcel in self._courier.withdraw(self):
-            self._give_up(parcel)
+        for message in self._delivery.withdraw(self):
+            self._release(message)
 
-    def _give_up(self, parcel: BacklogMessage) -> None:
-        """Back into the queue, unseen; what was deferred is so again."""
-        if parcel.was_aside:
-            self.set_aside(parcel)
+    def _release(self, message: BacklogMessage) -> None:
+        """Release a message, or defer it again if it was deferred."""
+        if message.was_aside:
+            self.set_aside(message)
             return
-        self._forget(parcel)
-        receiver = parcel.receiver
+        self._forget(message)
+        receiver = message.receiver
         if receiver is not None and receiver.is_up:
-            receiver.settle(parcel.delivery_id, RELEASED)
+            receiver.settle(message.delivery_id, RELEASED)
 
-    # -- what comes ---------------------------------------------------------------------------------------------------
+    # -- intake -------------------------------------------------------------------------------------------------------
 
     def _on_delivery(self, event: DeliveryReceived) -> None:
         receiver = self._receiver
         if receiver is None or event.link is not receiver.link:
             return
-        if not self._is_open:  # it was under way when the syphon was paused, or the pump closed
+        if not self.is_open:  # in flight when the syphon was paused or the pump closed
             receiver.settle(event.delivery_id, RELEASED)
             return
         self._steering.meter.receives += 1
         size = len(event.payload)
-        if size > self._largest:
-            self._largest = float(size)
+        if size > self.largest:
+            self.largest = float(size)
         self.take(event.payload, event.tag, receiver, event.delivery_id)
 
     def take(
@@ -288,56 +286,56 @@ class AmqpPump:
         receiver: WireReceiver | None = None,
         delivery_id: int = 0,
         *,
-        doom: str = "",
+        dead_reason: str = "",
     ) -> None:
-        """A locked message: from the link, or by its number where there is no receiver. doom: why it is undeliverable
-        anyway."""
+        """Take a locked message, from the link or (without a receiver) by its number. dead_reason: why it must not be
+        delivered."""
         self._ration.took()
         self._steering.meter.received_bytes += len(data)
         now = self._steering.clock()
         found = None
         try:
-            found = opened(data)
-            payload = original(found, now_ms=int(now * 1000), elapsed=self._elapsed)
+            found = open_envelope(data)
+            payload = restore_message(found, now_ms=int(now * 1000), elapsed=self._elapsed)
         except EnvelopeError as error:
             path = found.enclosed.path if found is not None else ""
-            number = held_of(data).sequence_number or -1 - delivery_id
+            number = broker_properties(data).sequence_number or -1 - delivery_id
             unreadable = BacklogMessage(
-                self, path, path.casefold(), number, id_of(data), b"", token, 0.0, receiver, delivery_id
+                self, path, path.casefold(), number, read_message_id(data), b"", token, 0.0, receiver, delivery_id
             )
-            self.bury(unreadable, str(error))
+            self.dead_letter(unreadable, str(error))
             return
-        parcel = self._parcel(found, payload, token, receiver, delivery_id, now)
-        number = parcel.number
-        has_id = bool(parcel.message_id)  # senders of ours give each one (SPEC.md section 7.3), others need not
-        if has_id and self._moved.get(number) == parcel.message_id:  # it was delivered; only its completion was lost
-            self._forget(parcel)
-            self._settling.complete([parcel])
+        message = self._build_message(found, payload, token, receiver, delivery_id, now)
+        number = message.number
+        has_id = bool(message.message_id)  # from our senders always (SPEC.md section 7.3), from others perhaps
+        if has_id and self._moved.get(number) == message.message_id:  # delivered; only its completion was lost
+            self._forget(message)
+            self._settlement.complete([message])
             return
         before = self._in_hand.get(number)
         if before is not None:
-            if has_id and before.message_id == parcel.message_id:  # its lock ended in hand: go on with the new one
-                before.relocked(token, parcel.lock_ends, receiver, delivery_id)
-                self._not_aside(parcel)
+            if has_id and before.message_id == message.message_id:  # its lock ended in hand: use the new one
+                before.relock(token, message.lock_ends, receiver, delivery_id)
+                self._not_aside(message)
                 return
-            self._forget(before)  # the queue was made anew, and its numbers began again; for all we know without an id
-        self._in_hand[number] = parcel
-        self._bytes += parcel.size
-        doom = doom or self._steering.machine.refusal(parcel.path)
-        if doom:
-            self.bury(parcel, doom)
-        elif self._may_go(parcel, now):
-            self._courier.give(parcel, now)
+            self._forget(before)  # a new queue whose numbers began again, or a message without an id
+        self._in_hand[number] = message
+        self._bytes += message.size
+        dead_reason = dead_reason or self._steering.machine.refusal(message.path)
+        if dead_reason:
+            self.dead_letter(message, dead_reason)
+        elif self._may_go(message, now):
+            self._delivery.give(message, now)
         else:
             self._ration.gave_back()
-            self.set_aside(parcel)
+            self.set_aside(message)
 
-    def _may_go(self, parcel: BacklogMessage, now: float) -> bool:
-        if self.aside and not parcel.was_aside and self.aside.has_older(parcel.key):
+    def _may_go(self, message: BacklogMessage, now: float) -> bool:
+        if self.aside and not message.was_aside and self.aside.has_older(message.key):
             return False
-        return self._courier.may_take(parcel.path, parcel.key, now)
+        return self._delivery.may_take(message.path, message.key, now)
 
-    def _parcel(
+    def _build_message(
         self,
         found: OpenedEnvelope,
         payload: Payload,
@@ -354,102 +352,98 @@ class AmqpPump:
         )
 
     def _replenish(self) -> None:
-        """After each read: as much credit as there is room in hand."""
+        """Grant credit for the room in hand, after each read."""
         receiver = self._receiver
-        if not self._is_open or receiver is None or not receiver.is_up:
+        if not self.is_open or receiver is None or not receiver.is_up:
             return
-        foreseen = (MOST_BYTES - self._bytes) / self._largest
+        foreseen = (MAX_BYTES - self._bytes) / self.largest
         wanted = int(min(CREDIT, self.room, foreseen))
         if wanted < receiver.credit and self._ration.left(len(self._in_hand)) < receiver.credit:
-            receiver.grant(max(0, wanted))  # it was granted before there was so little left
+            receiver.grant(max(0, wanted))  # granted before the limit shrank
         elif wanted > 2 * receiver.credit:
             receiver.grant(wanted)
-            self._largest = max(1024.0, self._largest / 2)  # the next portion shows whether messages are still as large
+            self.largest = max(1024.0, self.largest / 2)  # the next portion shows their present size
             self._window_ends = self._steering.clock() + self._steering.policy.syphon_receive_window
 
     def _on_lost(self, error: WireError) -> None:
-        """Locks go on without the link, so what is in hand goes on its way and is settled by lock token."""
-        self._settling.lost()
+        """Switch to lock tokens: locks outlive the link, so messages in hand continue."""
+        self._settlement.lost()
         self._steering.changed()
 
-    # -- what becomes of it -------------------------------------------------------------------------------------------
+    # -- outcomes -----------------------------------------------------------------------------------------------------
 
-    def moved(self, parcels: list[BacklogMessage]) -> None:
-        """Receipts first, then completion."""
-        for parcel in parcels:
-            self._forget(parcel)
-            self._moved[parcel.number] = parcel.message_id
+    def moved(self, messages: list[BacklogMessage]) -> None:
+        """Announce receipts, then complete the messages."""
+        for message in messages:
+            self._forget(message)
+            self._moved[message.number] = message.message_id
         with self._steering.together():
-            moved = [(parcel.path, parcel.message_id) for parcel in parcels]
-            outcomes.moved(self._steering, self.progress, self.index, moved)
-        while len(self._moved) > REMEMBERED:
+            moved = [(message.path, message.message_id) for message in messages]
+            outcomes.record_moves(self._steering, self.progress, self.index, moved)
+        while len(self._moved) > MAX_REMEMBERED:
             self._moved.popitem(last=False)
-        self._settling.complete(parcels)
+        self._settlement.complete(messages)
         self._replenish()
 
-    def set_aside(self, parcel: BacklogMessage) -> None:
-        """Defer it; it is known by its number then. A paused queue's is released: other engines may move it now."""
-        if not parcel.was_aside and not self._steering.machine.may_pump(self.index):
-            self._give_up(parcel)
+    def set_aside(self, message: BacklogMessage) -> None:
+        """Defer a message. A new one of a paused queue is released, since other engines may move it now."""
+        if not message.was_aside and not self._steering.machine.may_pump(self.index):
+            self._release(message)
             return
-        self._forget(parcel)
-        self.aside.of(parcel.path, parcel.key).deferring += 1
-        self._settling.defer(parcel)
+        self._forget(message)
+        self.aside.of(message.path, message.key).deferring += 1
+        self._settlement.defer(message)
 
-    def bury(self, parcel: BacklogMessage, reason: str) -> None:
-        """Dead-letter it with its reason."""
-        self._forget(parcel)
-        outcomes.buried(self._steering, self.progress, parcel.path, self.index, parcel.message_id, reason)
-        self._settling.bury(parcel, reason)
+    def dead_letter(self, message: BacklogMessage, reason: str) -> None:
+        """Dead-letter a message with its reason."""
+        self._forget(message)
+        outcomes.record_dead_letter(self._steering, self.progress, message.path, self.index, message.message_id, reason)
+        self._settlement.dead_letter(message, reason)
 
-    def _forget(self, parcel: BacklogMessage) -> None:
-        if self._in_hand.get(parcel.number) is parcel:
-            del self._in_hand[parcel.number]
-            self._bytes -= parcel.size
-        self._not_aside(parcel)
+    def _forget(self, message: BacklogMessage) -> None:
+        if self._in_hand.get(message.number) is message:
+            del self._in_hand[message.number]
+            self._bytes -= message.size
+        self._not_aside(message)
 
-    def _not_aside(self, parcel: BacklogMessage) -> None:
-        """It is no longer one that was set aside and received again."""
-        if parcel.was_aside:
-            parcel.was_aside = False
-            self.aside.of(parcel.path, parcel.key).in_hand -= 1
+    def _not_aside(self, message: BacklogMessage) -> None:
+        """Stop counting a message as deferred and received again."""
+        if message.was_aside:
+            message.was_aside = False
+            self.aside.of(message.path, message.key).in_hand -= 1
 
-    def doubt(self, parcel: BacklogMessage) -> None:
-        """It was sent, and nobody knows whether it arrived: it is sent again, since it may not have."""
+    def doubt(self, message: BacklogMessage) -> None:
+        """Count a message with an unknown outcome: it is sent again, since it may not have arrived."""
         self.progress.repeated += 1
 
-    def _settled(self, parcel: BacklogMessage, how: str, is_done: bool | None) -> None:
-        """The queue has confirmed, or refused, what was said of a message; None: neither."""
+    def _settled(self, message: BacklogMessage, how: str, is_done: bool | None) -> None:
+        """Handle the queue's answer to a settlement; None: there was neither confirmation nor refusal."""
         if how == DEFERRED:
-            aside = self.aside.of(parcel.path, parcel.key)
+            aside = self.aside.of(message.path, message.key)
             aside.deferring -= 1
-            if is_done is not False or parcel.receiver is None:  # what was deferred before is so in any case
-                aside.add(parcel.number)
-        elif self._moved.get(parcel.number) == parcel.message_id:
+            if is_done is not False or message.receiver is None:  # deferred before, and so in any case
+                aside.add(message.number)
+        elif self._moved.get(message.number) == message.message_id:
             if is_done:
-                del self._moved[parcel.number]
-            elif is_done is False:  # somebody else may have it by now; we would not send it again
+                del self._moved[message.number]
+            elif is_done is False:  # another engine may have it now; this pump will not send it again
                 self.progress.repeated += 1
 
-    # -- set aside ----------------------------------------------------------------------------------------------------
-
     def _on_its_way(self) -> set[int]:
-        """Messages that are in hand, asked for, or about to be settled."""
-        return self._in_hand.keys() | self._recall.asked | self._settling.numbers()
-
-    # -- locks --------------------------------------------------------------------------------------------------------
+        """Return the numbers of messages in hand, requested, or about to be settled."""
+        return self._in_hand.keys() | self._deferred_receiver.asked | self._settlement.numbers()
 
     async def _renew(self) -> None:
-        """Renew the locks that end soon; what waits without one is let go, and comes again by itself."""
+        """Renew locks that end soon; drop waiting messages with lost locks, which come again by themselves."""
         lost = await self._locks.renew(self._in_hand.values(), self._steering.clock())
         if not lost:
             return
         now = self._steering.clock()
-        for parcel in self._courier.withdraw(self):
-            if parcel.number not in lost:
-                self._courier.give(parcel, now)
-            elif parcel.was_aside:
-                self._forget(parcel)
-                self.aside.of(parcel.path, parcel.key).add(parcel.number)
+        for message in self._delivery.withdraw(self):
+            if message.number not in lost:
+                self._delivery.give(message, now)
+            elif message.was_aside:
+                self._forget(message)
+                self.aside.of(message.path, message.key).add(message.number)
             else:
-                self._forget(parcel)
+                self._forget(message)

@@ -1,4 +1,4 @@
-"""A backlog message in a pump's hand, out of its envelope, and what a pump is to the courier."""
+"""A backlog message in a pump's hand, out of its envelope, and the pump's interface for deliveries."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from servicebus_amqp.protocol.link_sender import Payload
 class BacklogMessage:
     """One message on its way.
 
-    payload: as its destination gets it. key: the destination's path, casefolded. number: in the backlog queue.
-    was_aside: it was deferred, and received again by its number. receiver, delivery_id: how it is settled while its
+    payload: in its destination's form. key: the destination's path, casefolded. number: in the backlog queue.
+    was_aside: it was deferred, and received again by its number. receiver, delivery_id: for its settlement while the
     link lives. lock_ends: seconds since 1970. round: the destination's count of failures when it was sent.
     """
 
@@ -62,26 +62,26 @@ class BacklogMessage:
 
     @property
     def token(self) -> UUID:
-        """The lock token, by which it can be settled without its link; a delivery's tag holds it."""
+        """The lock token, which settles a message without its link; a delivery's tag contains it."""
         return self._token if isinstance(self._token, UUID) else UUID(bytes_le=self._token)
 
-    def relocked(self, token: UUID | bytes, lock_ends: float, receiver: WireReceiver | None, delivery_id: int) -> None:
-        """It was received once more, since its lock had ended."""
+    def relock(self, token: UUID | bytes, lock_ends: float, receiver: WireReceiver | None, delivery_id: int) -> None:
+        """Store the lock of another delivery, since the first lock ended."""
         self._token, self.lock_ends = token, lock_ends
         self.receiver, self.delivery_id = receiver, delivery_id
 
 
 class DeliveryOwner(Protocol):
-    """A pump as the courier knows it. None of these waits."""
+    """The pump of a message, as deliveries use it. No method waits."""
 
-    def moved(self, parcels: list[BacklogMessage]) -> None:
-        """Their destinations accepted them."""
+    def moved(self, messages: list[BacklogMessage]) -> None:
+        """Handle messages that their destinations accepted."""
 
-    def doubt(self, parcel: BacklogMessage) -> None:
-        """It was sent, and nobody knows whether it arrived; it is given back next."""
+    def doubt(self, message: BacklogMessage) -> None:
+        """Handle a message whose outcome is unknown; its return follows."""
 
-    def set_aside(self, parcel: BacklogMessage) -> None:
-        """Its destination takes nothing now."""
+    def set_aside(self, message: BacklogMessage) -> None:
+        """Defer a message whose destination accepts nothing now."""
 
-    def bury(self, parcel: BacklogMessage, reason: str) -> None:
-        """It can never be delivered."""
+    def dead_letter(self, message: BacklogMessage, reason: str) -> None:
+        """Dead-letter a message that can never be delivered."""

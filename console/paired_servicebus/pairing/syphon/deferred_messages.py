@@ -1,8 +1,7 @@
-"""What a pump has set aside in its backlog queue: deferred messages by destination, known by their numbers alone.
+"""A pump's deferred messages in its backlog queue, by destination; only their numbers are known.
 
-No list of it has to survive: peeking finds deferred messages again. What is set aside for a destination goes before
-anything newer for it, oldest first, so newer ones join it as long as there is any. Which messages are asked for when,
-and how they are settled, is the pump's.
+The list need not survive: peeking finds deferred messages again. A destination's deferred messages precede newer ones,
+oldest first, so newer ones are deferred too while any exist.
 """
 
 from __future__ import annotations
@@ -14,11 +13,10 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class DeferredMessages:
-    """The messages of one destination that are set aside.
+    """The deferred messages of one destination.
 
-    numbers: those known to be deferred, ascending once `take` was called. deferring: how many are on their way there.
-    asked: how many were asked for and have not come yet. in_hand: how many of those that were asked for, came or not,
-    are not settled yet.
+    numbers: known to be deferred, ascending after `take`. deferring: messages being deferred now. asked: requested
+    messages that have not arrived. in_hand: requested messages, arrived or not, that are not settled.
     """
 
     path: str
@@ -30,21 +28,21 @@ class DeferredMessages:
 
     @property
     def has_older(self) -> bool:
-        """Whether a message that comes now has to wait behind others."""
+        """Whether a new message has to wait behind others."""
         return bool(self.numbers) or self.asked > 0 or self.deferring > 0
 
     @property
     def count(self) -> int:
-        """Messages set aside."""
+        """Deferred messages."""
         return len(self.numbers) + self.deferring + self.in_hand
 
     def add(self, number: int) -> None:
-        """A message is deferred now."""
+        """Add a message that is now deferred."""
         self.is_sorted = self.is_sorted and (not self.numbers or number > self.numbers[-1])
         self.numbers.append(number)
 
     def take(self, most: int) -> list[int]:
-        """The oldest, at most so many, of one partition: the upper 16 bits of a number say which it lies in."""
+        """Remove and return the oldest, at most `most`, of one partition (a number's upper 16 bits)."""
         if not self.is_sorted:
             self.numbers = sorted(set(self.numbers))
             self.is_sorted = True
@@ -55,14 +53,14 @@ class DeferredMessages:
         return taken
 
 
-class DeferredMessage:
-    """Everything that one pump has set aside, by destination key."""
+class DeferredByDestination:
+    """All deferred messages of one pump, by destination key."""
 
     def __init__(self) -> None:
         self.by_key: dict[str, DeferredMessages] = {}
 
     def has_older(self, key: str) -> bool:
-        """Whether a message for this destination that comes now has to wait behind others."""
+        """Return whether a new message for this destination has to wait behind others."""
         found = self.by_key.get(key)
         return found is not None and found.has_older
 
@@ -70,33 +68,33 @@ class DeferredMessage:
         return bool(self.by_key)
 
     def of(self, path: str, key: str) -> DeferredMessages:
-        """The destination's; a new one if it has none."""
+        """Return the destination's messages; create them if absent."""
         found = self.by_key.get(key)
         if found is None:
             found = self.by_key[key] = DeferredMessages(path)
         return found
 
     def count(self) -> int:
-        """Messages set aside."""
+        """Return the number of deferred messages."""
         return sum(aside.count for aside in self.by_key.values())
 
     def paths(self) -> list[str]:
-        """Whom they are for."""
+        """Return their destinations."""
         return [aside.path for aside in self.by_key.values()]
 
     def numbers(self) -> set[int]:
-        """All messages that are known to be deferred."""
+        """Return the numbers of all known deferred messages."""
         return {number for aside in self.by_key.values() for number in aside.numbers}
 
     def found(self, seen: Iterable[tuple[str, str, int]]) -> None:
-        """A search met these, which were not known: path, key, number."""
+        """Add messages that a search found: path, key, number."""
         for path, key, number in seen:
             aside = self.of(path, key)
             aside.add(number)
-            aside.is_sorted = False  # it may be on its way here already, and then it comes once more
+            aside.is_sorted = False  # it may be a duplicate of one that is being deferred
 
     def drop_empty(self, key: str) -> bool:
-        """Forget a destination that has nothing set aside any more; whether that is so."""
+        """Forget a destination without deferred messages; return whether it had none."""
         found = self.by_key.get(key)
         if found is None or not found.count:
             self.by_key.pop(key, None)

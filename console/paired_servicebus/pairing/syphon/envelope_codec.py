@@ -1,12 +1,11 @@
-"""A backlog message back into the message its sender meant, on raw sections (SPEC.md section 7.2).
+"""Turns a backlog message back into its original, on raw sections (SPEC.md section 7.2).
 
-What changes: the header's time to live and delivery count, the session and the two times of expiry in the properties,
-the annotations that a namespace owns, the four names of the envelope. All else leaves as the bytes it came in: body
-and footer of any kind, properties of any AMQP type, encodings that are not the smallest.
+Changed: the header's time to live and delivery count, the session and both expiry times in the properties, the
+namespace's annotations, the four names of the envelope. All else keeps its bytes: body and footer of any kind,
+properties of any AMQP type, longer encodings.
 
-Rules: pure; bytes and times in, bytes out. Each section has a quick reader for the way it usually comes and a general
-one for every other; where both can read a section they read the same. What cannot be read is an `EnvelopeError`
-whose sentence becomes the reason on the dead letter. Links, locks and destinations do not belong here.
+Rules: pure functions of bytes and times. Each section has a fast reader for its usual form and a general one; both give
+equal results. Unreadable messages raise an `EnvelopeError` with the reason for the dead letter.
 """
 
 from __future__ import annotations
@@ -48,10 +47,10 @@ from servicebus_amqp.encoding.transfer_codec import new_tuple
 from servicebus_amqp.protocol.link_sender import Payload
 from servicebus_amqp.protocol_errors import AmqpError, DecodeError
 
-MOST_TTL_MS: Final = 2**32 - 1
-"""The longest time to live a header can say."""
+MAX_TTL_MS: Final = 2**32 - 1
+"""The longest time to live of a header."""
 REMEMBERED_BYTES: Final = 512
-"""The longest envelope or header whose reading is cached: senders choose their length, and a cache holds many."""
+"""The longest cached envelope or header: senders choose their length, and a cache has many."""
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 _NAMES: Final = frozenset(name.encode() for name in RESERVED)
@@ -68,7 +67,7 @@ _TTL, _DELIVERY_COUNT = 2, 4
 
 _DESCRIBED: Final = 0x00
 _LONGEST_TIMESPAN: Final = 64
-"""Bytes of the longest described value that is decoded: a timespan has no more, in whatever encoding."""
+"""Bytes of the longest decoded described value: a timespan is never longer, in any encoding."""
 _HOLLOW: Final[dict[int, object]] = {
     0xC0: [],
     0xD0: [],
@@ -77,13 +76,13 @@ _HOLLOW: Final[dict[int, object]] = {
     0xE0: Array(0x40, ()),
     0xF0: Array(0x40, ()),
 }
-"""What stands for lists, maps and arrays: a sender can make them costly to read, and no envelope has one."""
+"""Placeholders for lists, maps and arrays: a sender can make them expensive to read, and envelopes have none."""
 _STR8, _MAP8, _MAP32, _LIST8 = 0xA1, 0xC1, 0xD1, 0xC0
 _DESCRIBED_SMALL: Final = 0x53
 _WIDTHS: Final = [
     {4: 0, 5: 1, 6: 2, 7: 4, 8: 8, 9: 16, 0xA: -1, 0xC: -1, 0xE: -1}.get(code >> 4, -2) for code in range(256)
 ]
-"""How many bytes follow a format code: a number, one byte of size (-1), or whatever `skip` finds (-2)."""
+"""Bytes after a format code: a number, one byte of size (-1), or as found by `skip` (-2)."""
 
 _PLACES: Final = (
     (b"x-opt-sequence-number", 0, ((0x81, 8), (0x55, 1))),
@@ -92,8 +91,8 @@ _PLACES: Final = (
     (b"x-opt-message-state", 3, ((0x54, 1), (0x71, 4))),
     (b"x-opt-enqueue-sequence-number", 4, ((0x81, 8), (0x55, 1))),
 )
-"""The annotations of a namespace: the place in `BrokerProperties` (4: of no interest), usual format codes and their widths."""
-_TOLD: Final = {
+"""A namespace's annotations: the place in `BrokerProperties` (4: unused), usual format codes and their widths."""
+_USUAL_ANNOTATIONS: Final = {
     b"\xa3" + bytes((len(name),)) + name + bytes((code,)): (place, width)
     for name, place, codes in _PLACES
     for code, width in codes
@@ -103,7 +102,7 @@ _LONE_LOCK_TOKEN: Final = re.compile(rb"\x00\x53\x71\xc1..\xa3\x10x-opt-lock-tok
 
 
 class BrokerProperties(NamedTuple):
-    """What the namespace says of a message it holds. Times are milliseconds since 1970; 0 where it says nothing."""
+    """The namespace's annotations of a message. Times are milliseconds since 1970; 0 if absent."""
 
     sequence_number: int = 0
     enqueued_ms: int = 0
@@ -113,21 +112,21 @@ class BrokerProperties(NamedTuple):
 
 
 class OpenedEnvelope(NamedTuple):
-    """A backlog message out of its envelope. `enclosed` holds what the sender had set."""
+    """A backlog message out of its envelope. enclosed: the sender's values."""
 
     enclosed: EnvelopeProperties
     held: BrokerProperties
     message_id: str
-    """As text, whatever its type; empty where it has none."""
+    """As text, regardless of its type; empty without one."""
     sections: Sections
-    """As they came, but for annotations and application properties, which are the sender's alone."""
+    """Unchanged but for annotations and application properties, which contain only the sender's."""
 
 
-def opened(data: bytes) -> OpenedEnvelope:
-    """A backlog message, encoded, with its envelope read and taken off.
+def open_envelope(data: bytes) -> OpenedEnvelope:
+    """Read and remove the envelope of an encoded backlog message.
 
     Raises:
-        EnvelopeError: it is no message, or its envelope cannot be translated back; the text says why.
+        EnvelopeError: it is not a message, or its envelope cannot be translated; the text gives the reason.
     """
     try:
         header, delivery, annotations, properties, mine, body, footer = split_for_joining(data)
@@ -138,16 +137,16 @@ def opened(data: bytes) -> OpenedEnvelope:
         kept = new_tuple(Sections, (header, delivery, annotations, properties, mine, body, footer))
         found: OpenedEnvelope = new_tuple(OpenedEnvelope, (enclosed, held, _message_id(properties), kept))
         return found
-    except Exception as error:  # a stranger wrote it: whatever it makes us raise is its own fault
+    except Exception as error:  # from an unknown sender: any error is its own
         raise _unreadable(error) from error
 
 
-def original(message: OpenedEnvelope, *, now_ms: int, elapsed: bool = False) -> Payload:
-    """The message as its sender meant it, encoded: whole, or in pieces where a large body is a view of what came.
+def restore_message(message: OpenedEnvelope, *, now_ms: int, elapsed: bool = False) -> Payload:
+    """Return the original message, encoded: whole, or in pieces if a large body is a view.
 
     Args:
-        now_ms: milliseconds since 1970; a time to live begins anew now.
-        elapsed: what the backlog took is taken off the time to live (ttl_policy).
+        now_ms: milliseconds since 1970, when the time to live begins again.
+        elapsed: whether the time in the backlog counts against the time to live (ttl_policy).
 
     Raises:
         EnvelopeError: the time to live is used up, or a section to be changed is malformed.
@@ -168,11 +167,11 @@ def original(message: OpenedEnvelope, *, now_ms: int, elapsed: bool = False) -> 
     return b"".join(pieces) if type(body) is bytes else pieces
 
 
-def revived(data: bytes) -> bytes:
-    """A dead-lettered backlog message as it lay in its queue: envelope on, without what dead-lettering added.
+def strip_dead_letter(data: bytes) -> bytes:
+    """Return a dead-lettered backlog message as before: with its envelope, without the additions of dead-lettering.
 
     Raises:
-        EnvelopeError: it is no message.
+        EnvelopeError: it is not a message.
     """
     try:
         sections = split(data)
@@ -188,16 +187,16 @@ def revived(data: bytes) -> bytes:
         raise _unreadable(error) from error
 
 
-def held_of(data: bytes) -> BrokerProperties:
-    """The namespace's annotations of a message, whatever else of it cannot be read; all 0 where they cannot."""
+def broker_properties(data: bytes) -> BrokerProperties:
+    """Return the namespace's annotations of a message, even an unreadable one; all 0 if they are unreadable."""
     try:
         return _annotations(first_section(data, MESSAGE_ANNOTATIONS))[0]
     except Exception:  # noqa: BLE001 - as above
         return BrokerProperties()
 
 
-def id_of(data: bytes) -> str:
-    """A message's id as text, for one whose envelope cannot be read; empty where there is none."""
+def read_message_id(data: bytes) -> str:
+    """Return the id of an unreadable message as text; empty without one."""
     try:
         return _message_id(split(data).properties)
     except Exception:  # noqa: BLE001 - as above
@@ -205,7 +204,7 @@ def id_of(data: bytes) -> str:
 
 
 def _unreadable(error: Exception) -> EnvelopeError:
-    """The refusal of a message that made us raise this; of errors that are not AMQP's, the type says enough."""
+    """Return the refusal of a message that caused this error; for errors outside AMQP it has only the type."""
     if isinstance(error, EnvelopeError):
         return error
     reason = str(error) if isinstance(error, AmqpError | UnicodeDecodeError) else type(error).__name__
@@ -216,31 +215,31 @@ def _unreadable(error: Exception) -> EnvelopeError:
 
 
 def _annotations(section: bytes | None) -> tuple[BrokerProperties, bytes | None]:
-    """What the namespace says, and what of the section is the sender's."""
+    """Return the namespace's annotations, and the rest of the section, which is the sender's."""
     if section is None:
         return BrokerProperties(), None
     if section[1] == _DESCRIBED_SMALL and section[3] == _MAP8:
-        told = [0, 0, 0, 0, 0]
+        values = [0, 0, 0, 0, 0]
         at, end = 6, len(section)
         try:
             while at < end:
                 value = at + 3 + section[at + 1]
-                place, width = _TOLD[section[at:value]]
+                place, width = _USUAL_ANNOTATIONS[section[at:value]]
                 at = value + width
-                told[place] = int.from_bytes(section[value:at], "big", signed=True)
+                values[place] = int.from_bytes(section[value:at], "big", signed=True)
             if at == end:
-                return new_tuple(BrokerProperties, told[:4]), None
+                return new_tuple(BrokerProperties, values[:4]), None
         except LookupError:
-            pass  # something of the sender's stands among them
+            pass  # the sender has annotations too
     return _any_annotations(section)
 
 
 def _any_annotations(section: bytes) -> tuple[BrokerProperties, bytes | None]:
-    told = [0, 0, 0, 0, 0]
+    values = [0, 0, 0, 0, 0]
     for name, at in find_in_map(section, _HELD):
         value = _flat(section, at)
-        told[_HELD[name]] = int(value) if isinstance(value, int) else 0
-    return BrokerProperties._make(told[:4]), edit_map(section, MESSAGE_ANNOTATIONS, drop=_BROKERS)
+        values[_HELD[name]] = int(value) if isinstance(value, int) else 0
+    return BrokerProperties._make(values[:4]), edit_map(section, MESSAGE_ANNOTATIONS, drop=_BROKERS)
 
 
 def _without(section: bytes, code: int) -> bytes | None:
@@ -266,7 +265,7 @@ def _message_id(section: bytes | None) -> str:
 
 
 def _application_properties(section: bytes | None) -> tuple[EnvelopeProperties, bytes | None]:
-    """The envelope, and the sender's own section."""
+    """Return the envelope, and the sender's own section."""
     if section is None:
         return unwrap({}), None
     if section[1] == _DESCRIBED_SMALL and section[3] == _MAP8 and len(section) > 5:
@@ -300,7 +299,7 @@ def _application_properties(section: bytes | None) -> tuple[EnvelopeProperties, 
 
 
 def _enclosed(pairs: bytes) -> EnvelopeProperties:
-    """The envelope that these pairs hold; those of one destination are much alike."""
+    """Return the envelope in these pairs; those of one destination are usually equal."""
     return _known_envelope(pairs) if len(pairs) <= REMEMBERED_BYTES else _read_envelope(pairs)
 
 
@@ -318,7 +317,7 @@ _known_envelope: Final = lru_cache(maxsize=1024)(_read_envelope)
 
 
 def _any_application_properties(section: bytes) -> tuple[EnvelopeProperties, bytes | None]:
-    """The same for any encoding, keys that are long strings or symbols included."""
+    """Read any encoding, such as keys that are long strings or symbols."""
     enclosed = _unwrapped([(name, _flat(section, at)) for name, at in find_in_map(section, _NAMES)])
     return enclosed, edit_map(section, APPLICATION_PROPERTIES, drop=_NAMES)
 
@@ -326,12 +325,12 @@ def _any_application_properties(section: bytes) -> tuple[EnvelopeProperties, byt
 def _unwrapped(pairs: list[tuple[bytes, object]]) -> EnvelopeProperties:
     found: dict[object, object] = dict(pairs)
     if len(found) != len(pairs):
-        raise EnvelopeError("an application property of the envelope is there twice: the destination is not known")
+        raise EnvelopeError("an application property of the envelope occurs twice: the destination is unknown")
     return unwrap(found)
 
 
 def _cut(section: bytes, first: int, end: int, places: list[tuple[int, int]]) -> bytes:
-    """The section's pairs without those at `places`."""
+    """Return the section's pairs without those at `places`."""
     if len(places) == 1 and places[0][1] == end:
         return section[first : places[0][0]]
     kept: list[bytes] = []
@@ -350,7 +349,7 @@ def _map(count: int, pairs: bytes) -> bytes:
 
 
 def _flat(buffer: bytes, at: int) -> object:
-    """The value at `at` as the core knows it; of one that holds others, which is none it knows, the type alone."""
+    """Return the value at `at` in the core's types; of a compound, which the core never uses, only the type."""
     code = buffer[at]
     if code in _HOLLOW:
         return _HOLLOW[code]
@@ -366,11 +365,11 @@ def _flat(buffer: bytes, at: int) -> object:
 
 
 def _milliseconds(span: timedelta | None) -> int | None:
-    return None if span is None else min(span // _MILLISECOND, MOST_TTL_MS)
+    return None if span is None else min(span // _MILLISECOND, MAX_TTL_MS)
 
 
 def _time_to_live(message: OpenedEnvelope, now_ms: int) -> int | None:
-    """What the backlog left of it."""
+    """Return the time to live that the backlog left."""
     whole, enqueued = message.enclosed.time_to_live, message.held.enqueued_ms
     if whole is None or not enqueued:
         return _milliseconds(whole)
@@ -381,12 +380,12 @@ def _time_to_live(message: OpenedEnvelope, now_ms: int) -> int | None:
 
 
 def _list_bounds(section: bytes) -> tuple[int, int, int]:
-    """The number of items of a list section, where the first begins and where the list ends."""
+    """Return the number of items of a list section, the offset of the first and the end of the list."""
     return read_list(section, 3 if section[1] == _DESCRIBED_SMALL else skip(section, 1))
 
 
 def _items(section: bytes, least: int) -> list[bytes]:
-    """The items of a list section, each encoded; filled up with nulls to `least`. Raises DecodeError."""
+    """Return the encoded items of a list section, with nulls up to `least`. Raises DecodeError."""
     count, at, end = _list_bounds(section)
     items: list[bytes] = []
     for _ in range(count):
@@ -397,19 +396,19 @@ def _items(section: bytes, least: int) -> list[bytes]:
             start, at = at, skip(section, at)
             items.append(section[start:at])
     if at != end or end != len(section):
-        raise DecodeError(f"a list ends at byte {at}, its size says {end}")
+        raise DecodeError(f"a list ends at byte {at}, its size field gives {end}")
     return items + [NULL] * (least - count)
 
 
 def _list(code: int, items: list[bytes]) -> bytes | None:
-    """A list section without the nulls at its end; None when nothing is left."""
+    """Return a list section without its trailing nulls; None if nothing is left."""
     while items and items[-1] == NULL:
         items.pop()
     return described(code, encode_list(items)) if items else None
 
 
 def _header(section: bytes | None, ttl: int | None) -> bytes | None:
-    """The header for another first delivery; headers are much alike."""
+    """Return the header for another first delivery; headers are usually equal."""
     is_usual = section is None or len(section) <= REMEMBERED_BYTES
     return _known_header(section, ttl) if is_usual else _new_header(section, ttl)
 
@@ -432,7 +431,7 @@ def _header_ttl(section: bytes | None) -> int | None:
 
 
 def _properties(section: bytes | None, session_id: str | None, ttl: int | None, now_ms: int) -> bytes | None:
-    """The properties with the session; with a time to live also when it begins and ends, as senders write it."""
+    """Return the properties with the session and, for a time to live, its begin and end."""
     if section is None:
         if session_id is None and ttl is None:
             return None

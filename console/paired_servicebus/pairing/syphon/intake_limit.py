@@ -1,7 +1,7 @@
-"""What a pump may take in: as much as it has room for, or less, where somebody bounds it.
+"""Limits of a pump's intake.
 
-The pumps of a syphon are bounded by the engine's pace, which all of them share (paired_servicebus.core.pump.syphon_rate_limit); those of a drain
-also in number, and by how many may be in hand. Asking costs nothing, and changes nothing but what time has added.
+The pumps of a syphon share the engine's rate limit (paired_servicebus.core.pump.syphon_rate_limit); those of a drain
+also have a limit of messages in total and in hand. Reading a limit changes nothing but the refill over time.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ from paired_servicebus.core.pump.syphon_rate_limit import SyphonRateLimit
 
 
 class IntakeLimit(Protocol):
-    """How much a pump may take in."""
+    """A limit of a pump's intake."""
 
     def left(self, in_hand: int) -> float:
-        """How many more messages may come now, with so many in hand."""
+        """Return how many more messages may come with this number in hand."""
 
     def took(self) -> None:
-        """One came."""
+        """Count one message."""
 
     def gave_back(self) -> None:
-        """One that came is put aside, since its destination takes nothing now."""
+        """Count back one message that is deferred, since its destination accepts nothing now."""
 
 
 class UnlimitedIntake:
-    """As many as the pump has room for."""
+    """No limit besides the pump's room."""
 
     def left(self, in_hand: int) -> float:
-        """No bound."""
+        """Return infinity."""
         return inf
 
     def took(self) -> None:
-        """Nobody counts."""
+        """Do nothing."""
 
     def gave_back(self) -> None:
-        """Nobody counts."""
+        """Do nothing."""
 
 
 class RateLimitedIntake:
-    """What the engine's pace leaves, for all of its pumps together."""
+    """The engine's rate limit, shared by all of its pumps."""
 
     def __init__(self, pace: SyphonRateLimit, clock: Callable[[], float]) -> None:
         self._pace = pace
@@ -50,16 +50,16 @@ class RateLimitedIntake:
         self.gave_back = pace.gave_back
 
     def left(self, in_hand: int) -> float:
-        """However many are in hand; less than one message is none."""
+        """Return the rest of the rate limit; less than one message counts as 0."""
         left = self._pace.left(self._clock())
         return left if left >= 1 else 0.0
 
 
 class BoundedIntake:
-    """A number of messages in all, a number in hand, and the pace.
+    """A number of messages in total, a number in hand, and the rate limit.
 
     Args:
-        messages: in all.
+        messages: in total.
         in_hand: at a time.
         clock: seconds.
     """
@@ -69,22 +69,22 @@ class BoundedIntake:
     ) -> None:
         self._paced = RateLimitedIntake(pace, clock)
         self._messages = messages
-        self._most_in_hand = in_hand
+        self._max_in_hand = in_hand
 
     @property
     def is_spent(self) -> bool:
-        """Whether no more may come at all."""
+        """Whether the total is used up."""
         return self._messages <= 0
 
     def left(self, in_hand: int) -> float:
-        """How many more messages may come now, with so many in hand."""
-        return max(0.0, min(self._messages, self._most_in_hand - in_hand, self._paced.left(in_hand)))
+        """Return how many more messages may come with this number in hand."""
+        return max(0.0, min(self._messages, self._max_in_hand - in_hand, self._paced.left(in_hand)))
 
     def took(self) -> None:
-        """One came."""
+        """Count one message."""
         self._messages -= 1
         self._paced.took()
 
     def gave_back(self) -> None:
-        """It came all the same: only the pace is for those that move on."""
+        """Count the message back in the rate limit only: the total includes deferred messages."""
         self._paced.gave_back()

@@ -1,4 +1,4 @@
-"""Locks of what a pump has in hand, on our own AMQP: until when they hold, and renewed before they end."""
+"""Locks of a pump's messages in hand, on our own AMQP: their ends, and their renewal in time."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from paired_servicebus.core.errors import WireError
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.syphon.backlog_message import BacklogMessage
-from paired_servicebus.pairing.syphon.settlement import renewed
+from paired_servicebus.pairing.syphon.settlement import renew_each
 
-USUAL: Final = 60.0
-"""Seconds of a lock, where the namespace's clock and ours are too far apart to tell."""
-RENEWED_BEFORE: Final = 20.0
-"""Seconds before its end that a lock is renewed."""
-SPENT: Final = 1.0
-"""Seconds before its end that a lock is no longer counted on."""
+USUAL_LOCK_SECONDS: Final = 60.0
+"""Seconds of a lock, used if the namespace's clock and ours differ too much."""
+RENEWAL_SECONDS: Final = 20.0
+"""Seconds before its end at which a lock is renewed."""
+EXPIRED_SECONDS: Final = 1.0
+"""Seconds before its end at which a lock no longer counts."""
 
 
 def lock_ends(until_ms: float, now: float) -> float:
-    """When a lock ends, in seconds since 1970. until_ms: by the namespace's clock, in milliseconds."""
+    """Return a lock's end in seconds since 1970. until_ms: by the namespace's clock, in milliseconds."""
     left = until_ms / 1000 - now
-    return now + (left if 0 < left <= 5 * USUAL else USUAL)
+    return now + (left if 0 < left <= 5 * USUAL_LOCK_SECONDS else USUAL_LOCK_SECONDS)
 
 
 class MessageLocks:
-    """Those of one backlog queue's messages.
+    """Locks of one backlog queue's messages.
 
     Args:
         path: the backlog queue.
@@ -37,19 +37,19 @@ class MessageLocks:
         self._wire = wire
         self._path = path
         self.trouble = ""
-        """Why they cannot be renewed; empty: they can."""
+        """The reason why locks cannot be renewed, or ""."""
 
     async def renew(self, in_hand: Iterable[BacklogMessage], now: float) -> set[int]:
-        """Renew what ends soon; the numbers of messages whose lock is lost all the same."""
-        ending = [parcel for parcel in in_hand if parcel.lock_ends - now < RENEWED_BEFORE]
+        """Renew locks that end soon; return the numbers of messages with lost locks."""
+        ending = [message for message in in_hand if message.lock_ends - now < RENEWAL_SECONDS]
         if not ending:
             return set()
         try:
-            async for parcel, until_ms in renewed(self._wire, self._path, ending):
-                parcel.lock_ends = lock_ends(until_ms, now)
+            async for message, until_ms in renew_each(self._wire, self._path, ending):
+                message.lock_ends = lock_ends(until_ms, now)
         except WireError as error:
             self.trouble = f"cannot renew locks: {self._steering.judge(error).reason}"
         else:
             self.trouble = ""
         now = self._steering.clock()
-        return {parcel.number for parcel in ending if parcel.lock_ends - now < SPENT}
+        return {message.number for message in ending if message.lock_ends - now < EXPIRED_SECONDS}

@@ -1,8 +1,7 @@
-"""What every pump has in common, whichever AMQP it moves messages with: its progress, receipts, and rulings.
+"""The common part of both pumps: progress, receipts, and rulings.
 
-A ruling says what becomes of a message that its destination did not take; the rules are the core's (destinations). A
-receipt is announced before the settlement that depends on it (SPEC.md section 11). Links, locks and settlements do
-not belong here.
+A ruling decides the fate of a message that its destination did not accept, by the core's rules (destinations). A
+receipt precedes the settlement that depends on it (SPEC.md section 11).
 """
 
 from __future__ import annotations
@@ -26,62 +25,60 @@ from paired_servicebus.core.pump.destination_circuits import FATES, Fate
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 
 RESCAN: Final = SEARCH_INTERVAL_SECONDS
-"""Seconds between two searches for messages that somebody else set aside, at least: each is billed."""
+"""Minimum seconds between two searches for messages that others deferred: each is billed."""
 MISSED: Final = 60.0
-"""Seconds until the next search, at most, as long as a message that was set aside could not be received; and at least,
-as long as messages lie in the queue that the pump does not know of."""
+"""Maximum seconds until the next search while a deferred message could not be received, and the minimum while the
+queue contains messages that the pump does not know."""
 SOON: Final = 5.0
-"""Seconds until the next search, at least, where a message that was set aside could not be received: whoever holds it
-may be dead, and its lock ends by itself."""
+"""Minimum seconds until the next search after a deferred message could not be received: its holder may be dead, and
+the lock ends by itself."""
 RECENT: Final = 5.0
-"""Seconds after a move in which the syphon is running, as long as anything is parked."""
+"""Seconds after a move in which the syphon counts as running while anything is parked."""
 RATIO: Final = 30
-"""Times as long as a search took, until the next one."""
+"""Pause before the next search, as a multiple of the last one's duration."""
 MANAGED: Final = 10.0
-"""Seconds that a backlog queue has for a request to its management, or for a settlement: less than locks last, and than
-anybody wants to wait who stands behind."""
+"""Seconds for a management request or a settlement of a backlog queue: shorter than a lock."""
 NOT_STARTED: Final = "not started"
-"""What a pump says until it is attached, or has failed to attach."""
-MOST_NAMES: Final = 3
-MOST_REASONS: Final = 20
+"""A pump's text until it is attached, or has failed to attach."""
+MAX_NAMES: Final = 3
+MAX_REASONS: Final = 20
 OTHER_REASONS: Final = "other reasons: the journal has each"
 
 
 @dataclass(slots=True)
 class PumpProgress:
-    """What one pump did since it started."""
+    """One pump's work since its start."""
 
     moved: int = 0
     dead_lettered: int = 0
     dead_reasons: Counter[str] = field(default_factory=Counter)
-    """Why messages were dead-lettered, at most MOST_REASONS reasons; rarer ones are under OTHER_REASONS."""
+    """Reasons of dead letters, at most MAX_REASONS of them; the rest count under OTHER_REASONS."""
     repeated: int = 0
-    """Messages that may have arrived twice: in doubt when the way to their destination broke, or moved after their
-    lock had ended."""
+    """Messages that may have arrived twice: in doubt after a lost link, or moved after their lock's end."""
     last_moved_at: float | None = None
     text: str = NOT_STARTED
     failing_since: float | None = None
     set_aside: int = 0
     unconfirmed: Callable[[], int] = lambda: 0
-    """How many moved or dead-lettered messages the queue has not confirmed to have left it."""
+    """Return the number of moved or dead-lettered messages that the queue has not confirmed."""
     note: str = ""
-    """Why it is not the kind of pump that was asked for; empty if it is."""
+    """The reason why the pump is of the other kind, or ""."""
 
     @property
     def line(self) -> str:
-        """What the pump has to say, for the view of its queue."""
-        said = [self.text, self.note]
+        """The pump's text for the view of its queue."""
+        parts = [self.text, self.note]
         if self.repeated:
-            said.insert(1, f"{_counted(self.repeated)} may have arrived twice")
-        return "; ".join(part for part in said if part)
+            parts.insert(1, f"{_counted(self.repeated)} may have arrived twice")
+        return "; ".join(part for part in parts if part)
 
 
 Remake = Callable[[], Awaitable[str]]
-"""Make the pump's queue again; why it is still gone and what to do, empty where that is not so."""
+"""Makes the pump's queue again; returns why it is still missing and the remedy, or ""."""
 
 
 async def leave_gone() -> str:
-    """For a pump whose queue is not one in use."""
+    """Do nothing, for a pump whose queue is not in use."""
     return ""
 
 
@@ -94,21 +91,24 @@ class Worker(Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether it has nothing in hand: no message that is not settled, and no settlement that is not confirmed."""
+        """Whether it has no unsettled message and no unconfirmed settlement."""
 
     async def run(self) -> None:
         """Move messages until cancelled."""
 
     async def close(self) -> None:
-        """Let go of what is in hand, within seconds; after `run` has ended."""
+        """Release the messages in hand, within seconds; after `run` has ended."""
 
     def holds(self, messages: int) -> None:
-        """The queue was read while nothing moved, and holds so many messages: search it, if it does not know of all."""
+        """Search the queue if it contains more messages than known; the count was read while nothing moved."""
 
 
 class Rescan:
-    """When a pump searches its queue for what is set aside: at once, then every RESCAN seconds; after a miss within
-    SOON, and after growing pauses up to MISSED as long as some of it cannot be received. due_at: seconds since 1970."""
+    """Times of a pump's searches for deferred messages: immediately, then every RESCAN seconds.
+
+    After a miss the next follows within SOON, then after growing pauses up to MISSED while messages cannot be received.
+    due_at: seconds since 1970.
+    """
 
     __slots__ = ("_ended_at", "_missed", "_soon", "_took", "due_at")
 
@@ -120,26 +120,26 @@ class Rescan:
         self._ended_at = 0.0
 
     def unseen(self, now: float) -> None:
-        """The queue holds messages that the pump knows nothing of: somebody else may have set them aside, and died."""
+        """Search soon: the queue contains unknown messages, perhaps deferred by an engine that died."""
         self.due_at = min(self.due_at, max(now, self._ended_at + max(MISSED, RATIO * self._took)))
 
     def missed(self, now: float) -> None:
-        """Something that is set aside could not be received: somebody has it, who may be dead."""
+        """Search soon: another engine, perhaps dead, has a deferred message."""
         if not self._missed:
             self._missed = True
             self.due_at = min(self.due_at, now + max(self._soon, RATIO * self._took))
 
     def began(self) -> None:
-        """A search begins."""
+        """Handle the begin of a search."""
         self._soon = min(MISSED, 2 * self._soon) if self._missed else SOON
         self._missed = False
 
     def failed(self, now: float) -> None:
-        """The queue did not let itself be searched; a pump that asked at each step would hardly do anything else."""
+        """Pause after a failed search, so that a pump can do other work."""
         self.due_at = now + SOON
 
     def ended(self, now: float, *, took: float) -> None:
-        """It is over, after so many seconds of work."""
+        """Handle the end of a search; took: seconds of work."""
         self._took = took
         self._ended_at = now
         self.due_at = now + max(self._soon if self._missed else RESCAN, RATIO * took)
@@ -147,21 +147,21 @@ class Rescan:
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """What becomes of messages that were not taken: dead-lettered for this reason, or set aside."""
+    """The fate of messages that were not accepted: dead-lettered for this reason, or deferred."""
 
     undeliverable: bool
     reason: str
 
 
-def took(steering: PairingRuntime, path: str, now: float) -> None:
-    """The destination accepted messages that were sent after its last failure."""
+def record_success(steering: PairingRuntime, path: str, now: float) -> None:
+    """Handle the acceptance of messages that were sent after the destination's last failure."""
     if steering.machine.destinations.delivered(path, at=now):
         steering.announce(DestinationHealed(at=now, entity=path))
         steering.changed()
 
 
-def refused(steering: PairingRuntime, path: str, failure: Judgement) -> Ruling:
-    """The destination did not take a message, or there was no way to it."""
+def record_failure(steering: PairingRuntime, path: str, failure: Judgement) -> Ruling:
+    """Handle a message that the destination did not accept, or that could not reach it."""
     if FATES[failure.kind] is Fate.DEAD_LETTERED:
         return Ruling(True, f"{path} refused it: {failure.reason}")
     destinations, now = steering.machine.destinations, steering.clock()
@@ -171,18 +171,18 @@ def refused(steering: PairingRuntime, path: str, failure: Judgement) -> Ruling:
     circuit = destinations.failed(path, at=now, kind=failure.kind, reason=failure.reason)
     if news:
         steering.announce(DestinationFailed(at=now, entity=path, reason=failure.reason, retry_at=circuit.retry_at))
-    return waiting(steering, path, failure.reason)
+    return pending_ruling(steering, path, failure.reason)
 
 
 def _slow_down(steering: PairingRuntime, path: str, now: float) -> None:
     limit = steering.machine.pace.throttled(now)
     if limit is not None:
-        text = f"{path} is throttled: at most {limit:,.0f} messages a second are moved, and more again as it bears them"
+        text = f"{path} is throttled: the limit is {limit:,.0f} messages a second, and rises again with its capacity"
         steering.announce(Warned(at=now, about="syphon", text=text))
 
 
-def waiting(steering: PairingRuntime, path: str, reason: str = "") -> Ruling:
-    """What becomes of further messages for a destination that has failed, and that is not tried again yet."""
+def pending_ruling(steering: PairingRuntime, path: str, reason: str = "") -> Ruling:
+    """Return the fate of further messages for a failed destination before its next try."""
     destinations, now = steering.machine.destinations, steering.clock()
     circuit = destinations.circuit(path)
     if circuit is not None and circuit.retry_at > now and destinations.undeliverable(path, now):
@@ -190,9 +190,10 @@ def waiting(steering: PairingRuntime, path: str, reason: str = "") -> Ruling:
     return Ruling(False, reason)
 
 
-def moved(steering: PairingRuntime, progress: PumpProgress, queue: int, messages: Sequence[tuple[str, str]]) -> None:
-    """Receipts for messages that their destinations accepted, each its path and id; to be called before they are
-    completed."""
+def record_moves(
+    steering: PairingRuntime, progress: PumpProgress, queue: int, messages: Sequence[tuple[str, str]]
+) -> None:
+    """Announce receipts for accepted messages, each with its path and id; call it before they are completed."""
     now = steering.clock()
     for path, message_id in messages:
         steering.announce(Moved(at=now, entity=path, message_id=message_id, queue=queue))
@@ -200,21 +201,21 @@ def moved(steering: PairingRuntime, progress: PumpProgress, queue: int, messages
     progress.last_moved_at = now
 
 
-def buried(
+def record_dead_letter(
     steering: PairingRuntime, progress: PumpProgress, path: str, queue: int, message_id: str, reason: str
 ) -> None:
-    """The receipt for a message that is dead-lettered next."""
+    """Announce the receipt for a message that is dead-lettered next."""
     now = steering.clock()
     steering.announce(DeadLettered(at=now, entity=path, message_id=message_id, queue=queue, reason=reason))
     progress.dead_lettered += 1
-    known = reason in progress.dead_reasons or len(progress.dead_reasons) < MOST_REASONS
+    known = reason in progress.dead_reasons or len(progress.dead_reasons) < MAX_REASONS
     progress.dead_reasons[reason if known else OTHER_REASONS] += 1
 
 
-def stopped(
+def record_stop(
     steering: PairingRuntime, progress: PumpProgress, queue: int, reason: str, *, retry_in: float, todo: str = ""
 ) -> None:
-    """A pump cannot go on with its queue: said once, not at every try. `todo`: what a person can do about it."""
+    """Report a pump that cannot use its queue, once and not at every try. todo: the operator's remedy."""
     now = steering.clock()
     if progress.failing_since is None:
         progress.failing_since = now
@@ -222,11 +223,11 @@ def stopped(
     progress.text = f"cannot receive: {reason}; {todo}" if todo else f"cannot receive: {reason}"
 
 
-def holding(count: int, paths: Collection[str]) -> str:
-    """What a pump says of messages that it set aside."""
+def format_deferred(count: int, paths: Collection[str]) -> str:
+    """Return a pump's text about its deferred messages."""
     names = sorted(paths)
-    shown = ", ".join(names[:MOST_NAMES])
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    shown = ", ".join(names[:MAX_NAMES])
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
     return f"holds {_counted(count)} for {shown}{more}"
 
 

@@ -1,8 +1,7 @@
-"""What an operator may have the syphon do once: re-drive dead letters, and move what is stranded in an unused queue.
+"""Operator commands for the syphon: re-drive dead letters, and move stranded messages of an unused queue.
 
-Each works until it is done or nothing more comes, ends with the pairing, and answers with one sentence. An order never
-takes "nothing came" for "nothing is there": it says what it moved, and for how long it waited. Who may give an order,
-and how it is audited, is the guard's.
+Each ends when nothing more comes, or with the pairing, and returns one sentence. The sentence reports the moved
+messages and the wait, never an empty queue. The guard decides who may run a command, and audits it.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from paired_servicebus.pairing.runtime.deadlines import CLOSING, bounded
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.sending.sdk_messages import as_parked
 from paired_servicebus.pairing.sending.sender_link import SenderLink
-from paired_servicebus.pairing.syphon.envelope_codec import held_of, revived
+from paired_servicebus.pairing.syphon.envelope_codec import broker_properties, strip_dead_letter
 from paired_servicebus.pairing.syphon.outcomes import NOT_STARTED, Worker
 from servicebus_amqp import ACCEPTED
 from servicebus_amqp.encoding.delivery_states import RELEASED
@@ -30,39 +29,38 @@ from servicebus_amqp.protocol.protocol_events import DeliveryReceived, Dispositi
 
 DEAD_LETTERS: Final = "/$DeadLetterQueue"
 QUIET: Final = 3.0
-"""Seconds without any progress after which an order is done."""
+"""Seconds without progress after which a command is done."""
 PATIENCE: Final = 30.0
-"""Seconds that a namespace has for each step."""
+"""Seconds for each step of a namespace."""
 PORTION: Final = 250
 BATCH: Final = 100
 
 
 class Redriver(Protocol):
-    """Puts dead letters of a backlog queue back into it."""
+    """Moves dead letters of a backlog queue back into it."""
 
     async def redrive(self, path: str) -> str:
-        """Every message that is a dead letter of this queue now; a sentence that says how many were put back.
+        """Move every present dead letter of this queue back; return a sentence with their number.
 
         Raises:
-            WireError, ServiceBusError, TimeoutError: the namespace stopped it; what was put back stays.
+            WireError, ServiceBusError, TimeoutError: the namespace failed; the messages already moved stay.
         """
 
 
 class AmqpRedriver:
-    """On our own AMQP: a dead letter goes back as it lay in its queue, bit for bit."""
+    """A redriver on our own AMQP: a dead letter returns unchanged, bit for bit."""
 
     def __init__(self, wire: ReconnectingConnection) -> None:
         self._wire = wire
 
     async def redrive(self, path: str) -> str:
-        """As Redriver says."""
         numbers = await self._numbers(path + DEAD_LETTERS)
         if not numbers:
             return f"{path} has no dead letters"
-        run = _Run(numbers)
+        run = _RedriveRun(numbers)
         try:
             await run.open(self._wire, path)
-            await run.done()
+            await run.wait()
         finally:
             await run.close()
         left = (
@@ -73,19 +71,19 @@ class AmqpRedriver:
         return f"{run.moved} of {len(numbers)} dead letters of {path} were put back to work{left}"
 
     async def _numbers(self, path: str) -> set[int]:
-        """What is there now; what is dead-lettered again meanwhile is no part of the order."""
+        """Return the present numbers; later dead letters are not part of the command."""
         found: set[int] = set()
         number = 1
         while peeked := await peek(self._wire, path, from_number=number, count=PORTION, timeout=PATIENCE):
-            found |= {held_of(data).sequence_number for data in peeked}
-            if max(found) < number:  # none of them tells its number, and the same would be peeked again
+            found |= {broker_properties(data).sequence_number for data in peeked}
+            if max(found) < number:  # without numbers the same would be peeked again
                 break
             number = max(found) + 1
         return found - {0}
 
 
-class _Run:
-    """One re-drive over two links. A dead letter is completed once the queue has accepted it anew."""
+class _RedriveRun:
+    """One re-drive over two links. A dead letter is completed after the queue has accepted its copy."""
 
     def __init__(self, numbers: set[int]) -> None:
         self.moved = 0
@@ -113,8 +111,8 @@ class _Run:
         self._links.append(self._receiver)
         self._receiver.grant(min(PORTION, self._open))
 
-    async def done(self) -> None:
-        """Until every one is settled, or nothing has happened for a while. Raises WireError."""
+    async def wait(self) -> None:
+        """Wait until every message is settled, or until a pause without progress. Raises WireError."""
         loop = asyncio.get_running_loop()
         while not self._end.done():
             await asyncio.wait((self._end,), timeout=QUIET)
@@ -123,7 +121,7 @@ class _Run:
         self._end.result()
 
     async def close(self) -> None:
-        """Give back what is not the order's, and detach."""
+        """Release the other messages, and detach."""
         for delivery_id in (*self._others, *self._under_way.values()):
             self._receiver.settle(delivery_id, RELEASED)
         for link in reversed(self._links):
@@ -131,15 +129,15 @@ class _Run:
 
     def _on_delivery(self, event: DeliveryReceived) -> None:
         self._last = asyncio.get_running_loop().time()
-        number = held_of(event.payload).sequence_number
+        number = broker_properties(event.payload).sequence_number
         if number not in self._wanted:
-            self._others.append(event.delivery_id)  # given back in the end: at once, it would only come again
+            self._others.append(event.delivery_id)  # released at the end: earlier, it would come again
             return
         self._wanted.discard(number)
         if self._receiver.credit < min(PORTION, len(self._wanted)) // 2:
             self._receiver.grant(min(PORTION, len(self._wanted)))
         try:
-            payload = revived(event.payload)
+            payload = strip_dead_letter(event.payload)
         except EnvelopeError as error:
             self._keep(event.delivery_id, str(error))
             return
@@ -179,14 +177,13 @@ class _Run:
 
 
 class SdkRedriver:
-    """The same on the SDK, which loses of some properties what it always loses."""
+    """A redriver on the SDK, with the SDK's usual loss of some property types."""
 
     def __init__(self, steering: PairingRuntime, client: ServiceBusClient) -> None:
         self._steering = steering
         self._client = client
 
     async def redrive(self, path: str) -> str:
-        """As Redriver says."""
         began = self._steering.clock()
         moved = 0
         link = SenderLink(self._client, path, self._steering.tasks)
@@ -196,7 +193,7 @@ class SdkRedriver:
             while received := await bounded(
                 receiver.receive_messages(BATCH, max_wait_time=QUIET), PATIENCE, "receiving"
             ):
-                ours = [message for message in received if _lay_there(message, began)]
+                ours = [message for message in received if _was_there(message, began)]
                 for message in ours:
                     await link.send([as_parked(message.raw_amqp_message)], self._steering.policy.send_timeout)
                     await bounded(receiver.complete_message(message), PATIENCE, "completing a dead letter")
@@ -209,36 +206,36 @@ class SdkRedriver:
         return f"{moved} dead letters of {path} were put back to work"
 
 
-def _lay_there(message: ServiceBusReceivedMessage, began: float) -> bool:
-    """Whether it lay in its queue before the order began: what comes back from it is no part of the order."""
+def _was_there(message: ServiceBusReceivedMessage, began: float) -> bool:
+    """Return whether it was there before the command; messages that return from it are not part of the command."""
     enqueued = message.enqueued_time_utc
     return enqueued is None or enqueued.timestamp() < began
 
 
 def unused_index(path: str, queues: Mapping[int, str]) -> int:
-    """The index of a backlog queue that this pairing does not use.
+    """Return the index of a backlog queue that this pairing does not use.
 
     Args:
         queues: the paths of those in use by index, which may have gaps.
 
     Raises:
-        IllegalEventError: it is used, or is no backlog queue of this pairing.
+        IllegalEventError: it is in use, or is not a backlog queue of this pairing.
     """
     prefix = next(iter(queues.values())).rpartition("/")[0]
     index = queue_index(path)
     if index is None or path.rpartition("/")[0].casefold() != prefix.casefold():
         raise IllegalEventError(
-            f"{path} is no backlog queue of this pairing; they are called {prefix}/0, {prefix}/1, …"
+            f"{path} is not a backlog queue of this pairing; their names are {prefix}/0, {prefix}/1, …"
         )
     if index in queues:
-        raise IllegalEventError(f"{path} is in use: its pump moves what lies there")
+        raise IllegalEventError(f"{path} is in use: its pump moves its messages")
     return index
 
 
-async def emptied(steering: PairingRuntime, worker: Worker) -> str:
-    """Have a pump work on a queue until nothing more comes of it; a sentence that says what it did."""
+async def empty_queue(steering: PairingRuntime, worker: Worker) -> str:
+    """Run a pump on a queue until nothing more comes; return a sentence about its work."""
     progress = worker.progress
-    task = steering.tasks.start(worker.run(), name=f"move what is stranded in {worker.path}")
+    task = steering.tasks.start(worker.run(), name=f"move stranded messages of {worker.path}")
     if task is None:
         return "the pairing is being closed"
     try:

@@ -1,7 +1,7 @@
-"""The way from the syphon to the destinations: one link per destination, one try per destination.
+"""Delivers through the SDK: one link and one try for each destination.
 
-Takes messages of one destination, in order, and says of each run of them what came of it. Whether a destination may
-be tried is the core's circuit to say; it is told here of every failure and every success.
+Takes messages of one destination, in order, and reports the outcome of each run of them. The core's circuit decides
+whether a destination may be tried, and gets every failure and success.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from paired_servicebus.core.pump.destination_circuits import FATES, Fate
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.sending.sdk_messages import Sendable, body_bytes, unpark
 from paired_servicebus.pairing.sending.sender_link import SenderLink, packed
-from paired_servicebus.pairing.syphon.outcomes import refused, took, waiting
+from paired_servicebus.pairing.syphon.outcomes import pending_ruling, record_failure, record_success
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A backlog message and what its envelope held."""
+    """A backlog message and its envelope's content."""
 
     message: ServiceBusReceivedMessage
     enclosed: EnvelopeProperties
@@ -31,7 +31,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryOutcome:
-    """What came of some messages: accepted, undeliverable for good, or neither: they wait."""
+    """The outcome of some messages: accepted, undeliverable for good, or neither: they wait."""
 
     load: Sequence[Load]
     accepted: bool
@@ -48,19 +48,19 @@ class SdkDelivery:
         self._links: dict[str, SenderLink] = {}
 
     async def deliver(self, path: str, load: Sequence[Load]) -> AsyncIterator[DeliveryOutcome]:
-        """Send the messages in order, in as few batches as they fit in, until the destination fails."""
+        """Send the messages in order, in as few batches as possible, until the destination fails."""
         link = self._link(path)
         messages: list[Sendable] = [unpark(one.message.raw_amqp_message, one.enclosed) for one in load]
         done = 0
         for pack in packed(messages, link.limit()):
             if not self._steering.machine.may_deliver(path, at=self._steering.clock()):  # another pump failed there
-                ruling = waiting(self._steering, path)
+                ruling = pending_ruling(self._steering, path)
                 yield DeliveryOutcome(load[done:], False, undeliverable=ruling.undeliverable, reason=ruling.reason)
                 return
             part = load[done : done + len(pack)]
             failure = await self._try(link, pack)
             if failure is not None and _messages_fault(failure) and len(pack) > 1:
-                # A batch may be refused for one message, or for being mixed: each of them on its own then.
+                # A batch may be refused for one message, or for its mixture: try each message separately.
                 for message, one in zip(pack, part, strict=True):
                     failure = await self._try(link, [message])
                     if failure is not None and not _messages_fault(failure):
@@ -88,15 +88,15 @@ class SdkDelivery:
         self._steering.meter.received_bytes += size
         try:
             await link.send(pack, self._steering.policy.send_timeout)
-        except Exception as error:  # noqa: BLE001 - whatever was raised, nothing of it is completed
+        except Exception as error:  # noqa: BLE001 - after any error nothing is completed
             return self._steering.judge(error)
         return None
 
     def _outcome(self, path: str, load: Sequence[Load], failure: Judgement | None) -> DeliveryOutcome:
         if failure is None:
-            took(self._steering, path, self._steering.clock())
+            record_success(self._steering, path, self._steering.clock())
             return DeliveryOutcome(load, accepted=True)
-        ruling = refused(self._steering, path, failure)
+        ruling = record_failure(self._steering, path, failure)
         return DeliveryOutcome(load, False, undeliverable=ruling.undeliverable, reason=ruling.reason)
 
     def _link(self, path: str) -> SenderLink:
@@ -108,5 +108,5 @@ class SdkDelivery:
 
 
 def _messages_fault(failure: Judgement) -> bool:
-    """Whether the destination will never take this message; every other failure is the destination's own."""
+    """Return whether the destination will never accept this message; other failures are the destination's."""
     return FATES[failure.kind] is Fate.DEAD_LETTERED

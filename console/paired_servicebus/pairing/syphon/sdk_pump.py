@@ -1,11 +1,10 @@
 """The syphon's worker for one backlog queue (SPEC.md section 8), on the SDK.
 
-A cycle: what was set aside for a destination that is available again goes first, in its order; then what the queue
-gives. A message is completed only after its destination accepted it, with the receipt announced in between. What
-cannot go now is set aside by deferring it: not abandoned, since a queue may have a delivery limit. No list of it has
-to survive: peeking finds deferred messages again.
+A cycle moves deferred messages of available destinations first, in order, then new ones. A message is completed after
+its destination accepted it, with the receipt announced in between. Other messages are deferred, never abandoned,
+since a queue may have a delivery limit. The list need not survive: peeking finds deferred messages again.
 
-`SdkDelivery` (sdk_delivery.py) knows destinations; this file knows the queue.
+`SdkDelivery` (sdk_delivery.py) knows destinations; this module knows the queue.
 """
 
 from __future__ import annotations
@@ -30,23 +29,23 @@ from paired_servicebus.pairing.syphon.outcomes import (
     PumpProgress,
     Remake,
     Rescan,
-    buried,
-    holding,
+    format_deferred,
     leave_gone,
-    moved,
-    stopped,
+    record_dead_letter,
+    record_moves,
+    record_stop,
 )
 from paired_servicebus.pairing.syphon.sdk_delivery import DeliveryOutcome, Load, SdkDelivery
 
 BATCH: Final = 100
 RATIONED: Final = 0.1
-"""Seconds until a pump looks again that may move nothing just now."""
+"""Seconds between two checks of a rate limit that allows no message."""
 SLICE: Final = 1.0
-"""Seconds one receive call waits, so that a pause or a healed destination is noticed; the link stays."""
+"""Seconds of one receive call, so that a pause or a healed destination is noticed; the link stays."""
 BRINGING_BACK: Final = 10.0
-"""Seconds in which what was set aside for one destination is moved; then the queue has its turn."""
+"""Seconds for one destination's deferred messages before the queue has its turn."""
 IN_VAIN: Final = 100
-"""Messages in a row that others hold, after which the rest is taken to be theirs as well."""
+"""Messages in a row that other engines hold, after which the rest counts as theirs."""
 LOST_IN_THE_SDK: Final = {
     **dict.fromkeys(("ubyte", "ushort", "uint", "ulong", "byte", "short", "long"), "becomes int"),
     "float": "becomes double",
@@ -60,18 +59,18 @@ LOST_IN_THE_SDK: Final = {
     "decimal64": "cannot be read: the queue waits behind it",
     "decimal128": "cannot be read: the queue waits behind it",
 }
-"""What becomes of application properties of these types in a message that the SDK receives and sends again. The pump on
-our own AMQP (amqp_pump.py) carries all of them; a queue that waits says so on its why-line."""
+"""Fate of application properties of these types in a message that the SDK receives and sends again. The
+pump on our own AMQP (amqp_pump.py) preserves them all; a waiting queue reports it on its why-line."""
 
 
 class SdkPump:
-    """Moves what lies in one backlog queue to where it belongs."""
+    """Moves one backlog queue's messages to their destinations."""
 
     def __init__(
         self,
         steering: PairingRuntime,
         client: ServiceBusClient,
-        courier: SdkDelivery,
+        delivery: SdkDelivery,
         *,
         index: int,
         path: str,
@@ -83,13 +82,13 @@ class SdkPump:
         self.progress = progress or PumpProgress()
         self.progress.unconfirmed = lambda: self._leaving
         self._leaving = 0
-        """Messages that were moved and are not completed yet."""
+        """Messages that were moved and are not completed."""
         self._steering = steering
         self._client = client
         self._remake = remake
-        self._courier = courier
+        self._delivery = delivery
         self._in_hand: dict[int | None, ServiceBusReceivedMessage] = {}
-        """Messages whose locks are ours, by sequence number."""
+        """Messages locked by this pump, by sequence number."""
         self._left: ServiceBusReceiver | None = None
         self._spellings: dict[str, str] = {}
         self._aside: dict[str, list[int]] = {}
@@ -103,7 +102,7 @@ class SdkPump:
         return not self._in_hand
 
     def holds(self, messages: int) -> None:
-        """As Worker says."""
+        """Search the queue if it contains more messages than known."""
         if messages > sum(map(len, self._aside.values())) + len(self._in_hand):
             self._rescan.unseen(self._steering.clock())
 
@@ -121,9 +120,9 @@ class SdkPump:
             while self._steering.machine.may_pump(self.index):
                 await self._cycle(receiver)
         except asyncio.CancelledError:
-            self._left = receiver  # what ends a pump is impatient; `close` has time
+            self._left = receiver  # a cancelled pump has no time; `close` has
             raise
-        except Exception as error:  # noqa: BLE001 - whatever the SDK raised, the pump starts again and says why
+        except Exception as error:  # noqa: BLE001 - after any error the pump starts again and reports it
             failure: Exception | None = error
         else:
             failure = None
@@ -134,7 +133,7 @@ class SdkPump:
             await self._failed(failure)
 
     async def close(self) -> None:
-        """After `run` was ended: let go of what it held, and of the queue."""
+        """Release its messages and its link, after `run` has ended."""
         receiver, self._left = self._left, None
         if receiver is not None:
             await self._let_go(receiver)
@@ -150,7 +149,7 @@ class SdkPump:
         pause = steering.policy.syphon_retry_interval
         judgement = steering.judge(error)
         todo = await self._remake() if judgement.kind is FailureKind.NOT_FOUND else ""
-        stopped(steering, self.progress, self.index, judgement.reason, retry_in=pause, todo=todo)
+        record_stop(steering, self.progress, self.index, judgement.reason, retry_in=pause, todo=todo)
         await asyncio.sleep(pause)
 
     async def _cycle(self, receiver: ServiceBusReceiver) -> None:
@@ -173,7 +172,7 @@ class SdkPump:
         self.progress.failing_since = None
         if received or now >= self._window_ends:
             self._window_ends = now + self._steering.policy.syphon_receive_window
-            if not received:  # what is billed: each message, and a window without any
+            if not received:  # billed: each message, and a window without any
                 self._steering.meter.waited()
         if received:
             self._steering.meter.receives += len(received)
@@ -186,9 +185,9 @@ class SdkPump:
     # -- moving -----------------------------------------------------------------------------------------------
 
     async def _move(self, receiver: ServiceBusReceiver, received: Sequence[ServiceBusReceivedMessage]) -> None:
-        """Each destination's messages in their order, one destination after the other."""
+        """Deliver each destination's messages in order, one destination after the other."""
         for path, load in (await self._sorted(receiver, received)).items():
-            # What was set aside goes before newer messages of its destination.
+            # Deferred messages precede newer ones of their destination.
             if path in self._aside or not self._steering.machine.may_deliver(path, at=self._steering.clock()):
                 self._steering.machine.pace.gave_back(len(load))
                 await self._set_aside(receiver, path, load)
@@ -196,13 +195,13 @@ class SdkPump:
                 await self._deliver(receiver, path, load)
 
     def _spelled(self, path: str) -> str:
-        """A destination's path as it was first met: "Orders" and "orders" are one."""
+        """Return a destination's first spelling: "Orders" and "orders" are one."""
         return self._spellings.setdefault(path.casefold(), path)
 
     async def _sorted(
         self, receiver: ServiceBusReceiver, received: Sequence[ServiceBusReceivedMessage]
     ) -> dict[str, list[Load]]:
-        """Messages by destination; those without a readable one, or used up, are dead-lettered with the reason."""
+        """Group messages by destination; unreadable and expired ones are dead-lettered with the reason."""
         loads: dict[str, list[Load]] = {}
         for message in received:
             try:
@@ -214,10 +213,10 @@ class SdkPump:
         return loads
 
     def _opened(self, message: ServiceBusReceivedMessage) -> EnvelopeProperties:
-        """The envelope's contents, the time to live as the policy has it: in full, or what the backlog left of it.
+        """Return the envelope's content, with the time to live by the policy: in full, or less the backlog's time.
 
         Raises:
-            EnvelopeError: it cannot be read, or nothing is left.
+            EnvelopeError: it is unreadable, or nothing is left.
         """
         enclosed = destination_of(message.raw_amqp_message)
         refusal = self._steering.machine.refusal(enclosed.path)
@@ -232,14 +231,16 @@ class SdkPump:
         return replace(enclosed, time_to_live=left)
 
     async def _deliver(self, receiver: ServiceBusReceiver, path: str, load: Sequence[Load]) -> None:
-        """Give a load to its destination; what it does not take now is set aside."""
-        async for outcome in self._courier.deliver(path, load):
+        """Deliver messages to their destination; defer the ones that it does not accept now."""
+        async for outcome in self._delivery.deliver(path, load):
             await self._settle(receiver, path, outcome)
 
     async def _settle(self, receiver: ServiceBusReceiver, path: str, outcome: DeliveryOutcome) -> None:
         if outcome.accepted:
             with self._steering.together():
-                moved(self._steering, self.progress, self.index, [(path, _id(one.message)) for one in outcome.load])
+                record_moves(
+                    self._steering, self.progress, self.index, [(path, _id(one.message)) for one in outcome.load]
+                )
             self._leaving = len(outcome.load)
             for one in outcome.load:
                 if not await self._settled(receiver.complete_message(one.message), one.message):
@@ -254,13 +255,13 @@ class SdkPump:
     async def _dead_letter(
         self, receiver: ServiceBusReceiver, message: ServiceBusReceivedMessage, path: str, reason: str
     ) -> None:
-        buried(self._steering, self.progress, path, self.index, _id(message), reason)
+        record_dead_letter(self._steering, self.progress, path, self.index, _id(message), reason)
         await self._settled(
             receiver.dead_letter_message(message, reason="Undeliverable", error_description=reason), message
         )
 
     async def _settled(self, settlement: object, message: ServiceBusReceivedMessage) -> bool:
-        """One settlement; False for a lock that is lost: the message comes again, which a stable id makes harmless."""
+        """Settle one message. False for a lost lock: it comes again, which a stable id makes harmless."""
         self._steering.meter.settlements += 1
         try:
             await bounded(settlement, outcomes.MANAGED, f"settling message {_id(message)}")  # type: ignore[arg-type]
@@ -274,8 +275,8 @@ class SdkPump:
         self._in_hand.update((message.sequence_number, message) for message in received)
 
     async def _let_go(self, receiver: ServiceBusReceiver) -> None:
-        """The pairing ends: locks in hand are released, not left to end. Never otherwise: a foreign queue may have a
-        delivery limit, and each release counts as a delivery."""
+        """Release the locks in hand when the pairing ends, and only then: a foreign queue may have a delivery limit,
+        and each release counts as a delivery."""
         try:
             async with asyncio.timeout(CLOSING):
                 for message in list(self._in_hand.values()):
@@ -293,10 +294,10 @@ class SdkPump:
                 self._aside.setdefault(path, []).append(number)
 
     async def _move_set_aside(self, receiver: ServiceBusReceiver, path: str) -> None:
-        """Deliver what was set aside for a destination, oldest first, as long as it takes them, and for some seconds.
+        """Deliver a destination's deferred messages, oldest first, for some seconds while it accepts them.
 
-        All of a portion are received, or none: one that is gone or locked makes the next be asked for one by one, and
-        then by ever more at once.
+        A portion is received completely or not at all: after a missing or locked one, messages are requested one by
+        one, then in growing portions.
         """
         waiting = sorted(self._aside.pop(path))
         portion, in_vain = BATCH, 0
@@ -314,12 +315,12 @@ class SdkPump:
                     await self._move_again(receiver, received)
                 elif min(portion, len(waiting)) > 1:
                     portion = 1
-                else:  # another syphon has it, living or dead: the next search tells
+                else:  # another syphon has it, alive or dead: the next search finds out
                     in_vain += 1
                     del waiting[: len(waiting) if in_vain == IN_VAIN else 1]
                     self._rescan.missed(self._steering.clock())
         finally:
-            if waiting:  # also where it failed again: everything later waits behind it
+            if waiting:  # also after another failure: all later ones wait behind it
                 self._aside.setdefault(path, []).extend(waiting)
 
     async def _move_again(self, receiver: ServiceBusReceiver, received: Sequence[ServiceBusReceivedMessage]) -> None:
@@ -331,7 +332,7 @@ class SdkPump:
     async def _received_again(
         self, receiver: ServiceBusReceiver, numbers: list[int]
     ) -> list[ServiceBusReceivedMessage]:
-        """Deferred messages by number; none where one of them is gone, or locked by somebody else."""
+        """Receive deferred messages by number; [] if one is missing, or locked by another engine."""
         self._steering.meter.receives += 1
         asking = receiver.receive_deferred_messages(numbers, timeout=outcomes.MANAGED)
         try:
@@ -342,7 +343,7 @@ class SdkPump:
         return found
 
     async def _find_set_aside(self, receiver: ServiceBusReceiver) -> None:
-        """Peek through the queue for deferred messages, ours from before a crash or another syphon's."""
+        """Peek through the queue for deferred messages: ours from before a crash, or another syphon's."""
         known: dict[str, list[int]] = {}
         number = 1
         while True:
@@ -354,16 +355,16 @@ class SdkPump:
                 number = max(number, (message.sequence_number or 0) + 1)
                 if message.state is ServiceBusMessageState.DEFERRED and message.sequence_number is not None:
                     known.setdefault(self._spelled(_path(message)), []).append(message.sequence_number)
-            if not peeked:  # fewer than asked for are no end: a reply has a size
+            if not peeked:  # a shorter reply is not the end: its size is limited
                 break
         self._aside = known
 
     def _said(self) -> str:
-        return holding(self.progress.set_aside, self._aside) if self._aside else "receiving"
+        return format_deferred(self.progress.set_aside, self._aside) if self._aside else "receiving"
 
 
 def _path(message: ServiceBusReceivedMessage) -> str:
-    """A deferred message's destination; "" where it has none that can be read."""
+    """Return a deferred message's destination; "" if it is unreadable."""
     try:
         return destination_of(message.raw_amqp_message).path
     except EnvelopeError:
@@ -378,4 +379,4 @@ async def _close(receiver: ServiceBusReceiver) -> None:
     try:
         await bounded(receiver.close(), CLOSING, "closing a receiver")
     except (ServiceBusError, OSError, TimeoutError, ValueError, AttributeError):
-        return  # the SDK fails to close what is broken already; its locks end by themselves
+        return  # the SDK fails to close a broken link; its locks end by themselves

@@ -1,8 +1,8 @@
-"""How the outcome of a backlog message reaches its queue: on its link while that lives, else by its lock token.
+"""Outcomes of backlog messages for their queue: on the link while it lives, otherwise by lock token.
 
-On a link each outcome is asked to be confirmed, and neighbours of equal outcome leave as one frame. Over `$management`
-many lock tokens leave in one request, which holds for all of them or for none; one that is refused is taken apart
-until it is known whose lock was lost. What an outcome means for a message is the pump's.
+On a link the queue confirms each outcome, and neighbours with equal outcomes share a frame. A `$management` request
+settles many lock tokens, all or none; a refused one is halved until the lost locks are known. The pump decides what an
+outcome means for a message.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from servicebus_amqp.protocol.protocol_events import DispositionReceived
 
 COMPLETED: Final = "completed"
 DEFERRED: Final = "defered"
-BURIED: Final = "suspended"
-"""The service's own words for them in requests."""
-AT_ONCE: Final = 250
+DEAD_LETTERED: Final = "suspended"
+"""The service's own words in requests."""
+TOKENS_PER_REQUEST: Final = 250
 """Lock tokens in one request."""
 REASON: Final = "Undeliverable"
 _ASIDE: Final = Modified(undeliverable_here=True)
@@ -41,15 +41,15 @@ _DEAD_LETTER: Final = "com.microsoft:dead-letter"
 _ONE_OF_THEM: Final = frozenset(
     {"com.microsoft:message-lock-lost", "com.microsoft:message-not-found", "amqp:not-found"}
 )
-"""Conditions that speak of one message of a request, and not of the queue."""
+"""Conditions that concern one message of a request, not the queue."""
 
 T = TypeVar("T")
 OnSettled = Callable[[BacklogMessage, str, bool | None], None]
-"""The parcel, what was said, and whether it holds; None where nobody can know."""
+"""The message, its outcome, and whether that holds; None: unknown."""
 
 
 class Settlement:
-    """Outcomes of one pump's messages; `on_settled` is told what became of each."""
+    """Settles one pump's messages; `on_settled` gets each result."""
 
     def __init__(
         self,
@@ -64,142 +64,142 @@ class Settlement:
         self._wire = wire
         self._path = path
         self._on_settled = on_settled
-        self._said: dict[int, tuple[BacklogMessage, str, str]] = {}
+        self._unconfirmed: dict[int, tuple[BacklogMessage, str, str]] = {}
         self._by_token: defaultdict[tuple[str, str, bool], list[BacklogMessage]] = defaultdict(list)
-        self._answers = 0
+        self._confirmations = 0
         self._seen = 0
         self._quiet_since = 0.0
-        self._asked: set[int] = set()
-        self._is_asking = False
+        self._requested: set[int] = set()
+        self._is_requesting = False
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is said and not confirmed."""
-        return bool(self._said) or bool(self._by_token) or self._is_asking
+        """Whether any settlement is unconfirmed."""
+        return bool(self._unconfirmed) or bool(self._by_token) or self._is_requesting
 
     def quiet(self, now: float) -> float:
-        """For how many seconds nothing was confirmed, as far as whoever asks now and then can know, though something is
-        said."""
-        if not self._said or self._answers != self._seen:
-            self._seen, self._quiet_since = self._answers, now
+        """Return the seconds since the last confirmation while any is pending, as seen by occasional callers."""
+        if not self._unconfirmed or self._confirmations != self._seen:
+            self._seen, self._quiet_since = self._confirmations, now
         return now - self._quiet_since
 
     def leaving(self) -> int:
-        """How many messages are said to leave the queue, which has not confirmed it."""
-        waiting = sum(len(parcels) for (how, *_), parcels in self._by_token.items() if how != DEFERRED)
-        return waiting + sum(how != DEFERRED for _, how, _ in self._said.values())
+        """Return the number of completed and dead-lettered messages without confirmation."""
+        waiting = sum(len(messages) for (how, *_), messages in self._by_token.items() if how != DEFERRED)
+        return waiting + sum(how != DEFERRED for _, how, _ in self._unconfirmed.values())
 
     def numbers(self) -> set[int]:
-        """The messages of which something is said and not confirmed."""
-        waiting = {parcel.number for parcels in self._by_token.values() for parcel in parcels}
-        return waiting | self._asked | {parcel.number for parcel, *_ in self._said.values()}
+        """Return the numbers of messages with an unconfirmed settlement."""
+        waiting = {message.number for messages in self._by_token.values() for message in messages}
+        return waiting | self._requested | {message.number for message, *_ in self._unconfirmed.values()}
 
-    def complete(self, parcels: list[BacklogMessage]) -> None:
-        """Their destinations have them."""
-        if len(parcels) > 1:
-            parcels.sort(key=_by_delivery)  # neighbours leave together
-        for parcel in parcels:
-            self._say(parcel, COMPLETED, ACCEPTED)
+    def complete(self, messages: list[BacklogMessage]) -> None:
+        """Complete messages that their destinations accepted."""
+        if len(messages) > 1:
+            messages.sort(key=_by_delivery)  # neighbours share a frame
+        for message in messages:
+            self._settle(message, COMPLETED, ACCEPTED)
 
-    def defer(self, parcel: BacklogMessage) -> None:
-        """Set it aside."""
-        self._say(parcel, DEFERRED, _ASIDE)
+    def defer(self, message: BacklogMessage) -> None:
+        """Defer a message."""
+        self._settle(message, DEFERRED, _ASIDE)
 
-    def bury(self, parcel: BacklogMessage, reason: str) -> None:
-        """Dead-letter it."""
+    def dead_letter(self, message: BacklogMessage, reason: str) -> None:
+        """Dead-letter a message."""
         info = {"DeadLetterReason": REASON, "DeadLetterErrorDescription": reason}
-        self._say(parcel, BURIED, Rejected(error=Error(condition=_DEAD_LETTER, description=reason, info=info)), reason)
+        self._settle(
+            message, DEAD_LETTERED, Rejected(error=Error(condition=_DEAD_LETTER, description=reason, info=info)), reason
+        )
 
     def on_settled(self, event: DispositionReceived) -> None:
-        """The queue's answer to an outcome on the link."""
-        said = self._said.pop(event.delivery_id, None)
-        if said is not None:
-            self._answers += 1
+        """Handle the queue's answer to an outcome on the link."""
+        found = self._unconfirmed.pop(event.delivery_id, None)
+        if found is not None:
+            self._confirmations += 1
             state = event.state
             is_done = state is ACCEPTED or not (isinstance(state, Rejected) and state.error is not None)
-            self._on_settled(said[0], said[1], is_done)
+            self._on_settled(found[0], found[1], is_done)
 
     def lost(self) -> None:
-        """The link is gone: what was not confirmed on it is said again, by lock token."""
-        said, self._said = self._said, {}
-        for parcel, how, reason in said.values():
-            self._by_token[how, reason, True].append(parcel)
-        if said:
-            self._ask()
+        """Settle the unconfirmed messages of a lost link again, by lock token."""
+        unconfirmed, self._unconfirmed = self._unconfirmed, {}
+        for message, how, reason in unconfirmed.values():
+            self._by_token[how, reason, True].append(message)
+        if unconfirmed:
+            self._start_requests()
 
-    def _say(self, parcel: BacklogMessage, how: str, state: DeliveryState, reason: str = "") -> None:
+    def _settle(self, message: BacklogMessage, how: str, state: DeliveryState, reason: str = "") -> None:
         self._steering.meter.settlements += 1
-        receiver = parcel.receiver
+        receiver = message.receiver
         if receiver is None or not receiver.is_up:
-            self._by_token[how, reason, False].append(parcel)
-            self._ask()
+            self._by_token[how, reason, False].append(message)
+            self._start_requests()
             return
-        self._said[parcel.delivery_id] = (parcel, how, reason)
-        receiver.settle(parcel.delivery_id, state, settled=False)
+        self._unconfirmed[message.delivery_id] = (message, how, reason)
+        receiver.settle(message.delivery_id, state, settled=False)
 
     # -- by lock token ------------------------------------------------------------------------------------------------
 
     async def finish(self, within: float) -> None:
-        """Say by lock token what is to be said so, for some seconds: once the pairing's tasks have ended nobody else
-        does."""
-        if self._by_token and not self._is_asking:
-            self._is_asking = True
+        """Settle the rest by lock token, for some seconds, after the pairing's tasks have ended."""
+        if self._by_token and not self._is_requesting:
+            self._is_requesting = True
             try:
-                await bounded(self._ask_for_all(), within, f"settling messages of {self._path}")
+                await bounded(self._settle_by_token(), within, f"settling messages of {self._path}")
             except TimeoutError:
                 return  # their locks end by themselves
 
-    def _ask(self) -> None:
-        if not self._is_asking:
-            work = self._ask_for_all()
-            self._is_asking = self._steering.tasks.start(work, name=f"settle messages of {self._path}") is not None
+    def _start_requests(self) -> None:
+        if not self._is_requesting:
+            work = self._settle_by_token()
+            self._is_requesting = self._steering.tasks.start(work, name=f"settle messages of {self._path}") is not None
 
-    async def _ask_for_all(self) -> None:
+    async def _settle_by_token(self) -> None:
         try:
             while self._by_token:
                 how, reason, is_again = kind = next(iter(self._by_token))
-                parcels = self._by_token.pop(kind)
-                portion, rest = parcels[:AT_ONCE], parcels[AT_ONCE:]
+                messages = self._by_token.pop(kind)
+                portion, rest = messages[:TOKENS_PER_REQUEST], messages[TOKENS_PER_REQUEST:]
                 if rest:
                     self._by_token[kind] = rest
-                self._asked = {parcel.number for parcel in portion}
+                self._requested = {message.number for message in portion}
                 try:
-                    await self._settle(portion, how, reason, is_again=is_again)
+                    await self._settle_portion(portion, how, reason, is_again=is_again)
                 except asyncio.CancelledError:
-                    self._by_token[how, reason, True] += portion  # it may have been heard, or not
+                    self._by_token[how, reason, True] += portion  # the request may have arrived
                     raise
         finally:
-            self._asked = set()
-            self._is_asking = False
+            self._requested = set()
+            self._is_requesting = False
 
-    async def _settle(self, parcels: list[BacklogMessage], how: str, reason: str, *, is_again: bool) -> None:
-        """Settle these. Of those that were said before many are settled already, and only large parts are looked at:
-        what stays locked comes again when its lock ends."""
+    async def _settle_portion(self, messages: list[BacklogMessage], how: str, reason: str, *, is_again: bool) -> None:
+        """Settle a portion. Repeated settlements are mostly confirmed already: only large parts of them are tried
+        again, and a message that stays locked comes again when its lock ends."""
 
         async def act(part: Sequence[BacklogMessage]) -> None:
-            tokens = [parcel.token for parcel in part]
+            tokens = [message.token for message in part]
             status: Status = how  # type: ignore[assignment] # one of the three
-            text = REASON if how == BURIED else ""
+            text = REASON if how == DEAD_LETTERED else ""
             await update_disposition(
                 self._wire, self._path, tokens, status, reason=text, description=reason, timeout=outcomes.MANAGED
             )
 
-        async for part, is_done, _ in _in_parts(parcels, act, least=AT_ONCE // 8 if is_again else 1):
-            for parcel in part:
-                self._on_settled(parcel, how, None if is_again and not is_done else is_done)
+        async for part, is_done, _ in _in_parts(messages, act, least=TOKENS_PER_REQUEST // 8 if is_again else 1):
+            for message in part:
+                self._on_settled(message, how, None if is_again and not is_done else is_done)
 
 
-def _by_delivery(parcel: BacklogMessage) -> int:
-    return parcel.delivery_id
+def _by_delivery(message: BacklogMessage) -> int:
+    return message.delivery_id
 
 
-async def received_again(
+async def receive_again(
     wire: ReconnectingConnection, path: str, numbers: Sequence[int]
 ) -> AsyncIterator[tuple[bytes, UUID]]:
-    """Deferred messages by number, with their lock tokens; those that are gone, or locked by others, are left out.
+    """Yield deferred messages by number, with their lock tokens; missing and locked ones are omitted.
 
     Raises:
-        WireError: it is not known which are there.
+        WireError: the namespace did not answer for them.
     """
     async for _, is_done, found in _in_parts(
         list(numbers), lambda part: receive_deferred(wire, path, part, timeout=outcomes.MANAGED), strict=True
@@ -209,24 +209,24 @@ async def received_again(
                 yield one.payload, one.lock_token
 
 
-async def renewed(
-    wire: ReconnectingConnection, path: str, parcels: list[BacklogMessage]
+async def renew_each(
+    wire: ReconnectingConnection, path: str, messages: list[BacklogMessage]
 ) -> AsyncIterator[tuple[BacklogMessage, int]]:
-    """Renew locks; the parcels whose lock still held, and until when it does, in milliseconds since 1970.
+    """Renew locks; yield the messages with valid locks, and their ends in milliseconds since 1970.
 
     Raises:
-        WireError: the namespace did not do it.
+        WireError: the namespace did not renew them.
     """
-    for at in range(0, len(parcels), AT_ONCE):
-        portion = parcels[at : at + AT_ONCE]
+    for at in range(0, len(messages), TOKENS_PER_REQUEST):
+        portion = messages[at : at + TOKENS_PER_REQUEST]
 
         async def act(part: Sequence[BacklogMessage]) -> list[int]:
-            return await renew_locks(wire, path, [parcel.token for parcel in part], timeout=outcomes.MANAGED)
+            return await renew_locks(wire, path, [message.token for message in part], timeout=outcomes.MANAGED)
 
         async for part, is_done, ends in _in_parts(portion, act, strict=True):
             if is_done and ends is not None:
-                for parcel, until in zip(part, ends, strict=False):
-                    yield parcel, until
+                for message, until in zip(part, ends, strict=False):
+                    yield message, until
 
 
 Item = TypeVar("Item")
@@ -235,10 +235,10 @@ Item = TypeVar("Item")
 async def _in_parts(
     items: list[Item], act: Callable[[Sequence[Item]], Awaitable[T]], *, strict: bool = False, least: int = 1
 ) -> AsyncIterator[tuple[list[Item], bool, T | None]]:
-    """Do something with all items at once or, where one of them stands in the way, with the halves, and so on.
+    """Apply `act` to all items together, or to halves and so on if one of them fails the request.
 
-    Gives each part, whether it was done, and what came of it. strict: failures that are not of single items are raised.
-    least: smaller parts are not looked for.
+    Yields each part, whether it succeeded, and its result. strict: raise failures that do not concern single items.
+    least: smaller parts are not tried.
     """
     parts = [items]
     while parts:

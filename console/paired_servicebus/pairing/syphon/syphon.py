@@ -1,8 +1,8 @@
-"""The syphon: one pump per backlog queue in use, and what they did (SPEC.md section 8).
+"""The syphon: one pump for each backlog queue in use, and their results (SPEC.md section 8).
 
-Two kinds of pump do the same by the same rules. The one on our own AMQP is many times faster and carries every AMQP
-type; the one on the SDK needs nothing but the SDK. With `pump = "auto"` the first is taken, and the second when the
-namespaces do not accept the first or the clients' settings cannot be read: for all queues, once, with the reason.
+Two kinds of pump follow the same rules. The pump on our own AMQP is many times faster and preserves every AMQP type;
+the other needs only the SDK. `pump = "auto"` selects the first, and the second if the namespaces reject the first or
+the clients' settings are unreadable: for all queues, once, with the reason.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.syphon.amqp_delivery import AmqpDelivery
 from paired_servicebus.pairing.syphon.amqp_pump import AmqpPump
 from paired_servicebus.pairing.syphon.intake_limit import RateLimitedIntake
-from paired_servicebus.pairing.syphon.outcomes import RECENT, PumpProgress, Remake, Worker, leave_gone, stopped
-from paired_servicebus.pairing.syphon.redrive import AmqpRedriver, Redriver, SdkRedriver, emptied, unused_index
+from paired_servicebus.pairing.syphon.outcomes import RECENT, PumpProgress, Remake, Worker, leave_gone, record_stop
+from paired_servicebus.pairing.syphon.redrive import AmqpRedriver, Redriver, SdkRedriver, empty_queue, unused_index
 from paired_servicebus.pairing.syphon.sdk_delivery import SdkDelivery
 from paired_servicebus.pairing.syphon.sdk_pump import SdkPump
 
 HISTORY: Final = 60
 TICK: Final = 1.0
-AGAIN: Final = 30.0
-"""Seconds until pumps that cannot work, and may not be replaced, are tried again."""
+RETRY_SECONDS: Final = 30.0
+"""Seconds between tries of pumps that cannot work and may not be replaced."""
 
 
 class ConnectionPair:
-    """Both namespaces' connections of our own, and the courier on them."""
+    """Both namespaces' connections of our own, and the delivery on them."""
 
     def __init__(self, steering: PairingRuntime, primary: ServiceBusClient, secondary: ServiceBusClient) -> None:
         self.primary = ReconnectingConnection(Endpoint.of(primary), name="syphon", draw=steering.draw)
@@ -46,7 +46,7 @@ class ConnectionPair:
         self.courier = AmqpDelivery(steering, self.primary)
 
     async def close(self) -> None:
-        """Close both connections in order, within seconds."""
+        """Close both connections cleanly, within seconds."""
         self.courier.close()
         await asyncio.gather(self.primary.close(), self.secondary.close())
 
@@ -55,9 +55,9 @@ class Syphon:
     """All pumps of one engine.
 
     Args:
-        primary, secondary: the namespaces' clients; the destinations lie in the primary.
+        primary, secondary: the namespaces' clients; the destinations are in the primary.
         queues: the backlog queues' paths by index.
-        remaker: makes a queue in use again that is gone; None: it stays gone.
+        remaker: makes a missing queue in use again; None: it stays missing.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Syphon:
         self._courier = SdkDelivery(steering, primary)
         self._wires: ConnectionPair | None = None
         self._unusable: WireUnavailableError | None = None
-        """Why there are no pumps on our own AMQP, though they were wanted."""
+        """The reason why requested pumps on our own AMQP are unavailable, or None."""
         self.pumps = {index: self._sdk_pump(index, path, PumpProgress()) for index, path in queues.items()}
         if steering.policy.pump != "sdk":
             self._use_amqp()
@@ -84,7 +84,7 @@ class Syphon:
         self._counted = 0
         self._counted_at = 0.0
         self._read_at: dict[int, float] = {}
-        """When the readings were made that the pumps were told of, by queue."""
+        """Times of the readings that the pumps got, by queue."""
 
     def _sdk_pump(self, index: int, path: str, progress: PumpProgress) -> Worker:
         return SdkPump(
@@ -98,7 +98,7 @@ class Syphon:
         )
 
     def _remake(self, index: int, path: str) -> Remake:
-        """Of the queues in use alone: a stranded one that is gone has nothing left to move."""
+        """Return the function that makes a queue again; a missing stranded queue has nothing left to move."""
         if self._remaker is None or self._queues.get(index) != path:
             return leave_gone
         return partial(self._remaker.remake, index)
@@ -117,7 +117,7 @@ class Syphon:
         )
 
     def _use_amqp(self) -> None:
-        """Have pumps on our own AMQP, or know why not."""
+        """Replace the pumps by pumps on our own AMQP, or store the reason why not."""
         try:
             if self._wires is None:
                 self._wires = ConnectionPair(self._steering, self._primary, self._secondary)
@@ -130,7 +130,7 @@ class Syphon:
             self.pumps[index] = self._amqp_pump(wires, index, pump.path, pump.progress)
 
     def start(self) -> None:
-        """Set the pumps to work; the pairing's tasks own them."""
+        """Start the pumps as tasks of the pairing."""
         self._counted_at = self._steering.clock()
         for index, pump in self.pumps.items():
             self._steering.tasks.start(self._work(index), name=f"pump of {pump.path}")
@@ -148,8 +148,10 @@ class Syphon:
                 await self._replace(index, self._unusable)
                 await self.pumps[index].run()
             else:
-                stopped(self._steering, self.pumps[index].progress, index, str(self._unusable), retry_in=AGAIN)
-                await asyncio.sleep(AGAIN)
+                record_stop(
+                    self._steering, self.pumps[index].progress, index, str(self._unusable), retry_in=RETRY_SECONDS
+                )
+                await asyncio.sleep(RETRY_SECONDS)
                 if self._unusable is not None:
                     self._use_amqp()
 
@@ -169,20 +171,20 @@ class Syphon:
                 self._wires.courier.watch(self._steering.clock())
 
     async def close(self) -> None:
-        """Settle what is under way, for a moment, and close all links. The pumps have ended with the tasks."""
+        """Settle messages in flight, for a moment, and close all links. The pumps have ended with the tasks."""
         await asyncio.gather(*(pump.close() for pump in self.pumps.values()))
         if self._wires is not None:
             await self._wires.close()
         await self._courier.close()
 
-    # -- orders -------------------------------------------------------------------------------------------------------
+    # -- commands -----------------------------------------------------------------------------------------------------
 
     async def redrive(self, queue: int) -> str:
-        """Put what is in a backlog queue's dead-letter queue now back to work; a sentence that says what came of it.
+        """Move the dead letters of a backlog queue back into it; return a sentence about the result.
 
         Raises:
             IllegalEventError: there is no such backlog queue.
-            WireError, ServiceBusError, TimeoutError: the namespace stopped it; what was put back stays.
+            WireError, ServiceBusError, TimeoutError: the namespace failed; the messages already moved stay.
         """
         if queue not in self._queues:
             raise IllegalEventError(
@@ -194,28 +196,28 @@ class Syphon:
         return await redriver.redrive(self._queues[queue])
 
     async def move_stranded(self, path: str) -> str:
-        """Move what lies in an unused backlog queue to where it belongs; a sentence that says what came of it.
+        """Move the messages of an unused backlog queue to their destinations; return a sentence about it.
 
         Raises:
-            IllegalEventError: the queue is used, or is no backlog queue of this pairing.
+            IllegalEventError: the queue is in use, or is not a backlog queue of this pairing.
         """
         index = unused_index(path, self._queues)
         progress = PumpProgress()
         if self._wires is not None and self._unusable is None:
-            return await emptied(self._steering, self._amqp_pump(self._wires, index, path, progress))
-        return await emptied(self._steering, self._sdk_pump(index, path, progress))
+            return await empty_queue(self._steering, self._amqp_pump(self._wires, index, path, progress))
+        return await empty_queue(self._steering, self._sdk_pump(index, path, progress))
 
-    # -- how it stands ------------------------------------------------------------------------------------------------
+    # -- status -------------------------------------------------------------------------------------------------------
 
     def count(self) -> None:
-        """Add what was moved since the last call to the history of rates."""
+        """Add the rate since the last call to the history."""
         now, moved = self._steering.clock(), self.moved
         seconds = max(now - self._counted_at, 0.001)
         self._history.append((moved - self._counted) / seconds)
         self._counted, self._counted_at = moved, now
 
     def know(self, found: Mapping[int, DepthSample | None]) -> None:
-        """Tell each pump of a new reading of its queue, made while it moved nothing."""
+        """Pass each pump a new reading of its queue that was made while it moved nothing."""
         for index, pump in self.pumps.items():
             sounding = found.get(index)
             if sounding is None or sounding.read_at <= self._read_at.get(index, 0.0):
@@ -231,21 +233,21 @@ class Syphon:
 
     @property
     def aside(self) -> int:
-        """Messages that the pumps hold until their destinations take them."""
+        """Messages deferred until their destinations accept them."""
         return sum(pump.progress.set_aside for pump in self.pumps.values())
 
     @property
     def per_second(self) -> float:
-        """Messages moved in the latest second that was counted."""
+        """Messages moved in the latest counted second."""
         return self._history[-1] if self._history else 0.0
 
     @property
     def moves_now(self) -> bool:
-        """Whether it moved messages in the latest second that was counted, or since."""
+        """Whether it moved messages in the latest counted second, or since."""
         return self.per_second > 0 or self.moved != self._counted
 
     def view(self, status: SyphonStatus, words: str) -> SyphonView:
-        """How the syphon stands, with its counts; the status and its sentence are made elsewhere (syphon_status.py)."""
+        """Return the syphon's view with its counts; syphon_status.py makes the status and its sentence."""
         return SyphonView(
             status=status,
             text=words,

@@ -1,6 +1,6 @@
 """The console's actions: one table for keys, key line, palette and help.
 
-Engine commands are rows of core.operator.action_table, which the guard and the command line read too. An action that is
+Engine commands are rows of core.operator.actions, which the guard and the command line read too. An action that is
 not possible now stays visible with its reason. `why_not` is only a courtesy: the engine's guard decides.
 """
 
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from paired_servicebus.core.model.snapshot import SyphonStatus
-from paired_servicebus.core.operator import action_table as orders
-from paired_servicebus.core.operator.action_table import Scope
+from paired_servicebus.core.operator import actions as orders
+from paired_servicebus.core.operator.actions import Scope
 from paired_servicebus.ui.commands.clipboard import copy_items
 from paired_servicebus.ui.state.view import ROWLESS, EngineLink, Page, View
 

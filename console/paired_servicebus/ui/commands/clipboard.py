@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from paired_servicebus.core.operator import action_table as orders
-from paired_servicebus.core.operator.action_table import Scope, entity_at, queue_at
+from paired_servicebus.core.operator import actions as orders
+from paired_servicebus.core.operator.actions import Scope, entity_at, queue_at
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.untrusted_text import harmless
 from paired_servicebus.ui.render.number_format import plural, rate

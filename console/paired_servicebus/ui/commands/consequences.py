@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from paired_servicebus.core.backlog.depth_trend import seconds_until
 from paired_servicebus.core.model.entity_state import DIVERTING, State
 from paired_servicebus.core.model.snapshot import EntityView, QueueView, Snapshot, SyphonStatus, UnusedQueue
-from paired_servicebus.core.operator.action_table import Scope, entity_at, queue_at
+from paired_servicebus.core.operator.actions import Scope, entity_at, queue_at
 from paired_servicebus.core.operator.command_reach import PAUSED_HERE, USERS_UNKNOWN, carries, not_reached
 from paired_servicebus.core.operator.state_outlook import pings
 from paired_servicebus.core.text.time_format import clock

@@ -17,7 +17,7 @@ from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input
 
-from paired_servicebus.core.operator.action_table import typed_right
+from paired_servicebus.core.operator.actions import typed_right
 from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.core.text.untrusted_text import harmless
 from paired_servicebus.engine.control.protocol import Armed

@@ -11,7 +11,7 @@ from typing import Final
 from paired_servicebus.core.errors import EngineNotRunningError
 from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.core.model.snapshot import Snapshot
-from paired_servicebus.core.operator.action_table import BY_ID, Scope, to_fire
+from paired_servicebus.core.operator.actions import BY_ID, Scope, to_fire
 from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.control.protocol import Armed
 from paired_servicebus.ui.display.profile import PROFILES, ProfileName

@@ -1,10 +1,11 @@
-"""Everything that an operator can order of an engine: one table for guard, keys, palette, help and command line.
+"""The operator's actions on an engine: one table for guard, keys, palette, help and command line.
 
-A row says what the act is called, what it is done to, whether it is dangerous, and why it is not possible now. What is
-dangerous is armed first and fired by typing what `to_type` says; the guard enforces that (paired_servicebus.engine.commands.guard), and
-screens ask `why_not` so that a key that would be refused is grey and says why. Pure: the state is a Snapshot.
+A row has an action's names, targets and danger, and the reason why it is impossible now. A dangerous action is armed
+first and fired by typing `to_type`; paired_servicebus.engine.commands.guard enforces that. Screens use `why_not` to
+grey out a key with its reason. Pure: the state is a Snapshot.
 
-Not here: how an act is done (paired_servicebus.engine.commands.handlers), and what a screen does by itself (paired_servicebus.ui.commands.action_table).
+Not here: the actions' handlers (paired_servicebus.engine.commands.handlers), and a screen's own actions
+(paired_servicebus.ui.commands.action_table).
 """
 
 from __future__ import annotations
@@ -23,74 +24,73 @@ ARMED_SECONDS: Final = 30.0
 
 
 class Scope(StrEnum):
-    """What the targets of an order are. The values go over the control socket."""
+    """The kind of an order's targets. The values are part of the control protocol."""
 
     ALL = "all"
-    """The engine, or its whole syphon: no target is named."""
+    """The engine, or its whole syphon, without a target."""
     ENTITY = "entity"
     QUEUE = "queue"
-    """A backlog queue in use, by its index."""
     DESTINATION = "destination"
-    """Where parked messages go, by path."""
+    """A destination of parked messages, by path."""
     UNUSED = "unused queue"
     """An unused backlog queue, by path."""
 
 
 WhyNot = Callable[[Snapshot, Scope, str], str]
-"""Why an act is not possible for a target now; empty if it is."""
+"""Returns why an action is impossible for a target now; empty if it is possible."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """One thing to order."""
+    """One action of an operator."""
 
     id: str
     key: str
-    """The key that stands for it; empty: it has none."""
     label: str
     help: str
     verb: str
-    """How it is ordered without a screen, after `paired`."""
+    """The command line of the action, after `paired`."""
     dangerous: bool = False
-    """Armed first, with what it would do in sight, and fired by typing the target's name within ARMED_SECONDS seconds."""
+    """Whether it is armed first, with a preview, then fired by typing the target's name within ARMED_SECONDS."""
     scopes: tuple[Scope, ...]
-    """What it can be done to; the first is meant where none is named."""
+    """The allowed scopes; the first is the default."""
     confirms: str = ""
-    """What a person states besides the name, since no engine can know it; empty: nothing."""
+    """A statement by the operator of a fact that no engine can check, besides the name; empty: none."""
     needs_syphon: bool = False
-    """It needs a syphon in this engine."""
+    """Whether it needs a syphon in this engine."""
     slow: bool = False
-    """It takes longer than a person waits for a key; other orders are taken meanwhile."""
+    """Whether it takes longer than an operator waits for a key; other orders are accepted meanwhile."""
     lifts_read_only: bool = False
     special: WhyNot
-    """Why this act, of all that an engine would take, is not possible for a target now."""
+    """The action's own check of a target; see `why_not`."""
 
     @property
     def scope(self) -> Scope:
-        """What is meant where no scope is named."""
         return self.scopes[0]
 
 
-# -- asked of an order ---------------------------------------------------------------------------------------------
+# -- checks of an order ---------------------------------------------------------------------------------------------
 
 
 def fault(action: Action, snapshot: Snapshot, scope: Scope, targets: Sequence[str]) -> str:
-    """What is wrong with an order itself: its scope, or a target that is not there. Empty if nothing is."""
+    """Return the error in an order itself: a wrong scope or an unknown target. Empty if there is none."""
     if scope not in action.scopes:
-        return f"{action.label} cannot be ordered for: {scope}; it is for: {', '.join(action.scopes)}"
+        return f"{action.label} does not apply to {scope}; it applies to {', '.join(action.scopes)}"
     if scope is Scope.ALL:
-        return f"{action.label} takes no target, and {targets[0]!r} was named" if targets else ""
+        return f"{action.label} takes no target, but {targets[0]!r} was named" if targets else ""
     if not targets:
         return f"{action.label} needs a target ({scope})"
     twice = next((one for number, one in enumerate(targets) if one in targets[:number]), "")
     if twice:
         return f"{twice!r} was named twice"
-    return next((text for target in targets if (text := _strange(snapshot, scope, target))), "")
+    return next((text for target in targets if (text := _unknown_target(snapshot, scope, target))), "")
 
 
 def why_not(action: Action, snapshot: Snapshot, scope: Scope, targets: Sequence[str]) -> str:
-    """Why an order without fault is not possible now, read-only aside; empty if it is. One target that does not
-    allow it is enough: what was previewed is done whole or not at all."""
+    """Return why a valid order is impossible now, apart from read-only; empty if it is possible.
+
+    One impossible target is enough, since an order is carried out entirely or not at all.
+    """
     if action.needs_syphon and snapshot.syphon.status is SyphonStatus.OFF:
         return "this engine runs no syphon"
     wanted = targets if scope is not Scope.ALL else ("",)
@@ -98,29 +98,29 @@ def why_not(action: Action, snapshot: Snapshot, scope: Scope, targets: Sequence[
 
 
 def read_only(action: Action) -> str:
-    """Why an order is refused by what is read-only; empty for what makes it writable again."""
+    """Return why a read-only engine refuses the action; empty if the action lifts read-only."""
     return "" if action.lifts_read_only else f"this engine is read-only, and {action.label} changes something"
 
 
 def to_type(snapshot: Snapshot, scope: Scope, targets: Sequence[str]) -> str:
-    """What a person types to fire: the one target's name, the number of several, the pairing's name for all of it."""
+    """Return the text to type for firing: the target's name, the number of several targets, or the pairing's name."""
     if scope is Scope.ALL:
         return snapshot.pairing
     return targets[0] if len(targets) == 1 else str(len(targets))
 
 
 def to_fire(action: Action, snapshot: Snapshot, scope: Scope, targets: Sequence[str]) -> str:
-    """What fires an armed order: what a person types, and after it what the act has them confirm."""
+    """Return the complete text that fires an armed order: `to_type` and the action's confirmation."""
     return f"{to_type(snapshot, scope, targets)} {action.confirms}".rstrip()
 
 
 def typed_right(typed: str, wanted: str) -> bool:
-    """Whether that is what was to be typed; names compare without case, as the service's do."""
+    """Return whether the typed text matches, without case, like the names of the service."""
     return typed.strip().casefold() == wanted.casefold()
 
 
 def named(scope: Scope, target: str) -> str:
-    """A target as audit lines and sentences name it."""
+    """Return a target's name for audit lines and sentences."""
     return f"backlog/{target}" if scope is Scope.QUEUE else target
 
 
@@ -128,17 +128,17 @@ def named(scope: Scope, target: str) -> str:
 
 
 def entity_at(snapshot: Snapshot, path: str) -> EntityView | None:
-    """The entity of that path; paths compare without case."""
+    """Return the entity of that path, compared without case."""
     return next((one for one in snapshot.entities if one.path.casefold() == path.casefold()), None)
 
 
 def queue_at(snapshot: Snapshot, index: str) -> QueueView | None:
-    """The backlog queue in use with that index."""
+    """Return the backlog queue in use with that index."""
     return next((one for one in snapshot.queues if str(one.index) == index), None)
 
 
-def _strange(snapshot: Snapshot, scope: Scope, target: str) -> str:
-    """Why there is no such target; empty if there is."""
+def _unknown_target(snapshot: Snapshot, scope: Scope, target: str) -> str:
+    """Return why a target is unknown; empty if it is known."""
     match scope:
         case Scope.ENTITY:
             known = [one.path for one in snapshot.entities]
@@ -150,20 +150,20 @@ def _strange(snapshot: Snapshot, scope: Scope, target: str) -> str:
             return "" if there else f"this pairing uses no backlog queue {target!r}; it uses {used}"
         case Scope.UNUSED:
             return _no_unused(snapshot, target)
-        case _:  # destinations are whatever senders wrote: one not seen yet may be paused as well
-            return "" if target.strip() else "a destination has a name"
+        case _:  # a destination may be paused before its first message
+            return "" if target.strip() else "a destination needs a name"
 
 
 def _no_unused(snapshot: Snapshot, path: str) -> str:
     if snapshot.unused.read_at is None:
-        return f"unused backlog queues are not known: {snapshot.unused.trouble or 'they were not listed yet'}"
+        return f"unused backlog queues are unknown: {snapshot.unused.trouble or 'not listed yet'}"
     paths = [one.path for one in snapshot.unused.queues]
     if path.casefold() in (one.casefold() for one in paths):
         return ""
-    return f"{path!r} is no unused backlog queue; there are {', '.join(paths) or 'none'}"
+    return f"{path!r} is not an unused backlog queue; there are {', '.join(paths) or 'none'}"
 
 
-# -- why not now ------------------------------------------------------------------------------------------------------
+# -- reasons against an action now -----------------------------------------------------------------------------------
 
 
 def _no_force(snapshot: Snapshot, _scope: Scope, path: str) -> str:
@@ -206,7 +206,7 @@ def _is_paused(snapshot: Snapshot, scope: Scope, target: str) -> bool:
 
 def _no_redrive(snapshot: Snapshot, _scope: Scope, index: str) -> str:
     queue = queue_at(snapshot, index)
-    return f"backlog/{index} had no dead letters when it was read" if queue and queue.dead_lettered == 0 else ""
+    return f"backlog/{index} had no dead letters at the last reading" if queue and queue.dead_lettered == 0 else ""
 
 
 def _no_clean_up(snapshot: Snapshot, _scope: Scope, _path: str) -> str:
@@ -221,12 +221,12 @@ def _no_move(snapshot: Snapshot, _scope: Scope, _path: str) -> str:
 def _no_drain(snapshot: Snapshot, _scope: Scope, _target: str) -> str:
     drain, depths = snapshot.drain, [queue.depth for queue in snapshot.queues]
     if drain is None:
-        return "this engine starts none; the command does: paired drain"
+        return "this engine cannot start one; use: paired drain"
     if drain.text or drain.trouble:
-        return f"there is one already: {drain.text}" if drain.text else drain.trouble
+        return f"a drain runs already: {drain.text}" if drain.text else drain.trouble
     if snapshot.syphon.status not in (SyphonStatus.OFF, SyphonStatus.PAUSED):
         return "the syphon moves the same messages: pause it first"
-    return "nothing was parked when the queues were read" if depths and not any(depths) and None not in depths else ""
+    return "nothing was parked at the last reading" if depths and not any(depths) and None not in depths else ""
 
 
 def _no_end_drain(snapshot: Snapshot, _scope: Scope, _target: str) -> str:
@@ -242,7 +242,7 @@ def _no_unlock(snapshot: Snapshot, _scope: Scope, _target: str) -> str:
 
 
 def _no_stop(snapshot: Snapshot, _scope: Scope, _target: str) -> str:
-    return "" if snapshot.own_process else "this engine lives in an application, and ends with it"
+    return "" if snapshot.own_process else "this engine runs inside an application and stops with it"
 
 
 ACTIONS: Final[tuple[Action, ...]] = (
@@ -260,7 +260,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         id="release",
         key="b",
         label="release",
-        help="give the entity back to the rules",
+        help="return the entity to automatic failover",
         verb="release",
         dangerous=True,
         scopes=(Scope.ENTITY,),
@@ -270,7 +270,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         id="pin",
         key="i",
         label="pin",
-        help="send to the primary whatever fails",
+        help="send to the primary despite failures",
         verb="pin",
         dangerous=True,
         scopes=(Scope.ENTITY,),
@@ -312,7 +312,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         id="redrive",
         key="r",
         label="re-drive",
-        help="put a backlog queue's dead letters back to work",
+        help="return dead letters to their backlog queue",
         verb="redrive",
         dangerous=True,
         scopes=(Scope.QUEUE,),
@@ -324,7 +324,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         id="move-stranded",
         key="m",
         label="move stranded",
-        help="move what lies in an unused backlog queue",
+        help="move the messages of an unused backlog queue",
         verb="move-stranded",
         dangerous=True,
         scopes=(Scope.UNUSED,),
@@ -336,7 +336,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         id="drain",
         key="d",
         label="drain",
-        help="move a large backlog with many processes, by Spark",
+        help="move a large backlog with many Spark processes",
         verb="drain",
         dangerous=True,
         scopes=(Scope.ALL,),
@@ -347,7 +347,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         id="end-drain",
         key="d",
         label="end drain",
-        help="it settles what it has in hand, and ends",
+        help="finish the messages in flight, then stop",
         verb="end-drain",
         scopes=(Scope.ALL,),
         special=_no_end_drain,
@@ -356,7 +356,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         id="read-only",
         key="w",
         label="make read-only",
-        help="refuse every act that changes something",
+        help="refuse every action that changes anything",
         verb="read-only on",
         scopes=(Scope.ALL,),
         special=_no_lock,
@@ -365,7 +365,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         id="read-write",
         key="w",
         label="make writable",
-        help="take orders again",
+        help="accept orders again",
         verb="read-only off",
         dangerous=True,
         scopes=(Scope.ALL,),
@@ -376,7 +376,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         id="stop",
         key="",
         label="end the engine",
-        help="sends in hand finish, locks are released",
+        help="finish sends in flight and release locks",
         verb="down",
         dangerous=True,
         scopes=(Scope.ALL,),

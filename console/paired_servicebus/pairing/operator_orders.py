@@ -1,0 +1,94 @@
+"""The orders of an operator to a paired client: state changes by hand, the syphon's pauses, work on backlog queues."""
+
+from __future__ import annotations
+
+from paired_servicebus.core.errors import IllegalEventError
+from paired_servicebus.core.model.pairing_events import Forced, Pinned, Released, SyphonPaused, SyphonResumed
+from paired_servicebus.core.operator.command_reach import PAUSED_HERE
+from paired_servicebus.pairing.monitoring import snapshot_views
+from paired_servicebus.pairing.monitoring.unused_queues import Elsewhere, UnusedQueues, nowhere
+from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
+from paired_servicebus.pairing.syphon.syphon import Syphon
+
+
+class OperatorOrders:
+    """The part of `PairedServiceBusClient` for operators; each order returns a sentence with its outcome."""
+
+    _steering: PairingRuntime
+    _syphon: Syphon | None
+    _unused: UnusedQueues
+    _carried: set[str]
+
+    def force(self, path: str, *, by: str, why: str = "") -> str:
+        """Fail an entity over by hand: to the backlog until it is released (SPEC.md section 6).
+
+        Args:
+            path: the entity's, compared without case; it has been sent to or watched.
+            by, why: for the audit.
+
+        Returns: a sentence with its new state.
+
+        Raises:
+            IllegalEventError: it is forced already, or unknown; nothing has changed.
+        """
+        self._steering.tell(Forced(at=self._steering.clock(), entity=path, by=by, why=why))
+        return self._stands(path)
+
+    def pin(self, path: str, *, by: str, why: str = "") -> str:
+        """Keep an entity on the primary despite failures. Arguments, returns and raises as `force`."""
+        self._steering.tell(Pinned(at=self._steering.clock(), entity=path, by=by, why=why))
+        return self._stands(path)
+
+    def release(self, path: str, *, by: str, why: str = "") -> str:
+        """End an order by hand: the entity returns to the primary if its last ping was accepted or it failed over by
+        itself, else it stays failed over with automatic failback. Arguments, returns and raises as `force`."""
+        self._steering.tell(Released(at=self._steering.clock(), entity=path, by=by, why=why))
+        return self._stands(path)
+
+    def pause_syphon(self, *, by: str, why: str = "", queue: int | None = None, destination: str = "") -> str:
+        """Stop moving messages: out of one backlog queue (by index), to one destination (by path), or at all; parked
+        ones stay. Returns a sentence. Raises IllegalEventError: it is paused already, or there is no such queue."""
+        steering = self._steering
+        steering.tell(SyphonPaused(at=steering.clock(), by=by, why=why, queue=queue, destination=destination))
+        if queue is not None:
+            return f"backlog queue {queue} is {PAUSED_HERE}"
+        if destination:
+            return f"the syphon to {destination} is {PAUSED_HERE}"
+        return f"the syphon is {PAUSED_HERE}"
+
+    def resume_syphon(self, *, by: str, why: str = "", queue: int | None = None, destination: str = "") -> str:
+        """Move messages again; arguments as `pause_syphon`. Returns a sentence. Raises IllegalEventError: it is not
+        paused."""
+        steering = self._steering
+        steering.tell(SyphonResumed(at=steering.clock(), by=by, why=why, queue=queue, destination=destination))
+        if queue is not None:
+            return f"the syphon moves messages out of backlog queue {queue} again"
+        return f"the syphon moves messages{f' to {destination}' if destination else ''} again"
+
+    async def redrive(self, queue: int) -> str:
+        """Put a backlog queue's dead letters back to work; return a sentence with the outcome. Raises as
+        `Syphon.redrive`, and IllegalEventError without a syphon."""
+        return await self._with_syphon().redrive(queue)
+
+    async def move_stranded(self, path: str) -> str:
+        """Move an unused backlog queue's messages home; return a sentence. Raises IllegalEventError."""
+        try:
+            return await self._with_syphon().move_stranded(path)
+        finally:
+            await self._unused.look()
+
+    async def clean_up(self, path: str, *, elsewhere: Elsewhere = nowhere) -> str:
+        """Delete an unused backlog queue, if it is proven to be empty (SPEC.md section 4.3); return a sentence.
+        `elsewhere`: returns the indices in use by other known engines. Raises CleanUpError with the reason why it
+        stays."""
+        return await self._unused.clean_up(path, elsewhere=elsewhere)
+
+    def _with_syphon(self) -> Syphon:
+        if self._syphon is None:
+            raise IllegalEventError("this engine runs no syphon: order it from one that does")
+        return self._syphon
+
+    def _stands(self, path: str) -> str:
+        entity = self._steering.machine.entity(path, at=self._steering.clock())
+        view = next(one for one in snapshot_views.entities(self._steering, self._carried) if one.path == entity.path)
+        return f"{entity.path} is {entity.state}: {view.why}"

@@ -1,0 +1,261 @@
+"""Every hook into undocumented interiors of azure-servicebus. No other module touches them.
+
+Each hook names the attribute that it relies on, and its behaviour without it. tests/pairing/test_sdk_internals.py has a
+contract test for each; `python -m tests.conformance.sdk_releases` runs them against other releases of the SDK.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, Final
+
+from azure.core.credentials import AccessToken
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch, ServiceBusReceiveMode
+from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
+from azure.servicebus.aio.management import ServiceBusAdministrationClient
+from azure.servicebus.exceptions import ServiceBusServerBusyError
+from azure.servicebus.management import QueueRuntimeProperties
+
+LOGGERS: Final = tuple(
+    f"azure.servicebus._pyamqp.aio.{module}"
+    for module in (
+        "_connection_async",
+        "_link_async",
+        "_management_operation_async",
+        "_receiver_async",
+        "_sender_async",
+        "_session_async",
+    )
+)
+"""The private loggers that write records of one connection at WARNING or above."""
+ENCODER_HOOKS: Final = ("encode_message", "get_message_encoded_size", "add_batch")
+"""The methods of the SDK's `_amqp_transport` that `add_encoded_once` replaces or calls."""
+SIGNATURE_MARGIN: Final = 300
+"""Seconds before its expiry at which `renew_signatures_early` replaces a signature."""
+_DATA_SECTION: Final = 5
+"""The index of the data sections in the SDK's raw batch message."""
+
+# -- clients and credentials ----------------------------------------------------------------------------------
+
+
+def client_config(client: ServiceBusClient) -> Any:
+    """Return the client's settings: `ServiceBusClient._config`. Raises AttributeError without it."""
+    return client._config
+
+
+def client_credential(client: ServiceBusClient) -> Any:
+    """Return the client's credential: `ServiceBusClient._credential`. None without it."""
+    return getattr(client, "_credential", None)
+
+
+def is_key(credential: object) -> bool:
+    """Return whether a credential signs with a key: "Key" is part of the names of the SDK's classes for keys."""
+    return "Key" in type(credential).__name__
+
+
+def signature_of(credential: object) -> str:
+    """Return a credential's ready signature: `signature`, or `token` of the SDK's own class. "" without either."""
+    held = getattr(credential, "signature", None) or getattr(credential, "token", None)
+    return held.decode() if isinstance(held, bytes) else held if isinstance(held, str) else ""
+
+
+def token_type(credential: object) -> str | None:
+    """Return the kind of a credential's tokens: `token_type` of the SDK's classes for keys. None without it."""
+    kind = getattr(credential, "token_type", None)
+    return kind.decode() if isinstance(kind, bytes) else kind
+
+
+# -- log records ----------------------------------------------------------------------------------------------
+
+
+def connection_name(record: logging.LogRecord) -> str | None:
+    """Return the connection that a record of LOGGERS is about: its `amqpConnection`. None without it.
+
+    The name is the client identifier of the sender or receiver that opened the connection.
+    """
+    return getattr(record, "amqpConnection", None)
+
+
+def link_names(client: ServiceBusClient) -> Iterator[str | None]:
+    """Yield the identifiers of a client's senders and receivers: `_name` of each of `ServiceBusClient._handlers`."""
+    for link in tuple(getattr(client, "_handlers", ())):
+        yield getattr(link, "_name", None)
+
+
+# -- senders and receivers ------------------------------------------------------------------------------------
+
+
+def largest_message(sender: ServiceBusSender | None) -> int:
+    """Return the bytes that a sender's link admits: `_max_message_size_on_link`. 0 without it, or while detached."""
+    limit = getattr(sender, "_max_message_size_on_link", 0)
+    return limit if isinstance(limit, int) else 0
+
+
+def raise_when_busy(sender: ServiceBusSender) -> None:
+    """Raise "server busy" without the SDK's retries: it has no option for one kind of failure.
+
+    Replaces `_backoff`, the pause between two tries; without it, nothing changes. Every other failure is retried as
+    the client is configured. No retry is due before `throttle_wait` (SPEC.md section 5).
+    """
+    pause = getattr(sender, "_backoff", None)
+    if pause is None:
+        return
+
+    async def backoff(**state: Any) -> None:
+        error = state.get("last_exception")
+        if isinstance(error, ServiceBusServerBusyError):
+            raise error
+        await pause(**state)
+
+    setattr(sender, "_backoff", backoff)  # noqa: B010 - mypy rejects the assignment
+
+
+async def attach_once(sender: ServiceBusSender) -> None:
+    """Attach without the SDK's retries, which take some 11 s by default even after a refusal.
+
+    Replaces the `_backoff` of `raise_when_busy` during the attach; without it, the SDK retries.
+    """
+
+    async def refuse(**state: Any) -> None:
+        raise state["last_exception"]
+
+    usual = vars(sender).get("_backoff")
+    if usual is None:
+        await sender.__aenter__()
+        return
+    setattr(sender, "_backoff", refuse)  # noqa: B010 - mypy rejects the assignment
+    try:
+        await sender.__aenter__()
+    finally:
+        setattr(sender, "_backoff", usual)  # noqa: B010
+
+
+def keep_unopened(sender: ServiceBusSender) -> None:
+    """Stop the SDK from closing a link that did not open; the caller closes it later, after `allow_closing`.
+
+    An attach that exceeds its time leaves the SDK none for closing: it cancels the close and logs a traceback for each.
+    Replaces `_close_handler` while `_running` is false; without the first, nothing changes.
+    """
+    close: Callable[[], Awaitable[Any]] | None = getattr(sender, "_close_handler", None)
+    if close is None:
+        return
+
+    def close_opened() -> Awaitable[Any]:
+        if getattr(sender, "_running", True):
+            return close()
+        done = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
+
+    setattr(sender, "_close_handler", close_opened)  # noqa: B010 - mypy rejects the assignment
+
+
+def allow_closing(sender: ServiceBusSender) -> None:
+    """Undo `keep_unopened`: restore the class's `_close_handler`."""
+    vars(sender).pop("_close_handler", None)
+
+
+def has_locks(receiver: ServiceBusReceiver) -> bool:
+    """Return whether a receiver's messages need settlement: `_receive_mode`. Raises AttributeError without it."""
+    return receiver._receive_mode is ServiceBusReceiveMode.PEEK_LOCK
+
+
+# -- batches --------------------------------------------------------------------------------------------------
+
+
+def batch_messages(batch: ServiceBusMessageBatch) -> list[ServiceBusMessage]:
+    """Return a batch's messages: `ServiceBusMessageBatch._messages`. Raises AttributeError without it."""
+    return batch._messages
+
+
+def batch_options(sender: ServiceBusSender | None) -> dict[str, Any]:
+    """Return options of a batch for one sender: its `_amqp_transport`; empty without it.
+
+    The SDK copies a batch of another transport before it sends it.
+    """
+    transport = getattr(sender, "_amqp_transport", None)
+    return {} if transport is None else {"amqp_transport": transport}
+
+
+def add_encoded_once(batch: ServiceBusMessageBatch, add: Callable[[], None]) -> None:
+    """Call `add`, which adds one message to the batch, with one encoding instead of the SDK's two.
+
+    Replaces the batch's `_amqp_transport` during the call. Without ENCODER_HOOKS the SDK encodes twice.
+    """
+    transport = getattr(batch, "_amqp_transport", None)
+    if not all(hasattr(transport, name) for name in ENCODER_HOOKS):
+        add()
+        return
+    batch._amqp_transport = _EncodeOnce(transport)  # everything else passes through
+    try:
+        add()
+    finally:
+        batch._amqp_transport = transport
+
+
+class _Encodable:
+    """The part of a message that the SDK's encoder reads."""
+
+    __slots__ = ("_message",)
+
+    def __init__(self, message: Any) -> None:
+        self._message = message
+
+
+class _EncodeOnce:
+    """The SDK's transport, with the encoding for the size kept for the batch."""
+
+    def __init__(self, transport: Any) -> None:
+        self._transport = transport
+        self._encoded: bytes | bytearray = b""
+        self._source: object = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def get_message_encoded_size(self, message: Any) -> int:
+        self._encoded, self._source = self._transport.encode_message(_Encodable(message)), message
+        return len(self._encoded)
+
+    def add_batch(self, batch: Any, message: Any) -> None:
+        if message._message is self._source:
+            batch._message[_DATA_SECTION].append(self._encoded)
+        else:
+            self._transport.add_batch(batch, message)
+
+
+# -- management -----------------------------------------------------------------------------------------------
+
+
+def renew_signatures_early(client: ServiceBusAdministrationClient) -> None:
+    """Renew a management client's signatures before they expire; a client with an identity is unchanged.
+
+    With a key the SDK signs for an hour, and again a minute after the expiry (azure-servicebus 7.15). The service would
+    refuse that minute's requests. Wraps `_credential` of the policy with a `_token_expiry_on` in the client's
+    `_pipeline._impl_policies`; without these, nothing changes.
+    """
+    for step in getattr(getattr(client, "_pipeline", None), "_impl_policies", ()):
+        policy: Any = getattr(step, "_policy", None)
+        if hasattr(policy, "_token_expiry_on") and not isinstance(policy._credential, _EarlyExpiry):
+            policy._credential = _EarlyExpiry(policy._credential)
+
+
+class _EarlyExpiry:
+    """A credential whose tokens expire SIGNATURE_MARGIN earlier."""
+
+    def __init__(self, credential: Any) -> None:
+        self._credential = credential
+
+    async def get_token(self, *scopes: str, **options: Any) -> AccessToken:
+        token = await self._credential.get_token(*scopes, **options)
+        return AccessToken(token.token, token.expires_on - SIGNATURE_MARGIN)
+
+
+def has_counts(queue: QueueRuntimeProperties) -> bool:
+    """Return whether a listed queue came with its counts: `_internal_qr.message_count_details`.
+
+    The SDK's public counts raise AttributeError where it is None. Raises AttributeError without `_internal_qr`.
+    """
+    return queue._internal_qr.message_count_details is not None

@@ -1,0 +1,246 @@
+"""The contract of each hook into the SDK's undocumented interiors: a failure here names the interior that has changed.
+
+Nothing is contacted. `python -m tests.conformance.sdk_releases` runs this file with other releases.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch, ServiceBusReceiveMode, __version__
+from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
+from azure.servicebus.aio.management import ServiceBusAdministrationClient
+from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusServerBusyError
+from azure.servicebus.management import QueueRuntimeProperties
+
+from paired_servicebus.core.model.verdict import KIND_BY_CLASS
+from paired_servicebus.pairing import sdk_internals
+
+HOST = "contoso.servicebus.windows.net"
+KEY = f"Endpoint=sb://{HOST}/;SharedAccessKeyName=k;SharedAccessKey=djE="
+CHANGED = f"azure-servicebus {__version__} has changed:"
+
+
+@pytest.fixture
+def client() -> ServiceBusClient:
+    return ServiceBusClient.from_connection_string(KEY, retry_total=2, retry_backoff_factor=0.001)
+
+
+@pytest.fixture
+def sender(client: ServiceBusClient) -> ServiceBusSender:
+    return client.get_queue_sender("orders")
+
+
+class Handler:
+    """Stands in for the AMQP client that a sender opens."""
+
+    closed = 0
+
+    async def close_async(self) -> None:
+        self.closed += 1
+
+
+def refusing(sender: Any, error: Exception) -> list[float]:
+    """Have every attach fail; returns the times of the tries."""
+    tries: list[float] = []
+
+    async def attach(timeout: float | None = None) -> None:
+        tries.append(time.monotonic())
+        raise error
+
+    assert callable(getattr(sender, "_open", None)), f"{CHANGED} a sender has no _open"
+    sender._open = attach
+    return tries
+
+
+async def refused(attach: Callable[[], Any], kind: type[Exception]) -> None:
+    with pytest.raises(kind):
+        await attach()
+
+
+def test_client_config(client: ServiceBusClient) -> None:
+    config = sdk_internals.client_config(client)
+    names = ("use_tls", "transport_type", "custom_endpoint_address", "connection_verify", "ssl_context", "http_proxy")
+    missing = [name for name in names if not hasattr(config, name)]
+    assert not missing, f"{CHANGED} ServiceBusClient._config lacks {missing}"
+    assert (config.use_tls, config.transport_type.name) == (True, "Amqp")
+
+
+@pytest.mark.parametrize(
+    ("credential", "key", "signature"),
+    [
+        (AzureNamedKeyCredential("k", "djE="), True, ""),
+        (AzureSasCredential("SharedAccessSignature sr=x"), False, "SharedAccessSignature sr=x"),
+    ],
+)
+def test_client_credential(credential: Any, key: bool, signature: str) -> None:
+    found = sdk_internals.client_credential(ServiceBusClient(HOST, credential))
+    assert found is credential, f"{CHANGED} ServiceBusClient._credential is not the given credential"
+    assert (sdk_internals.is_key(found), sdk_internals.signature_of(found)) == (key, signature)
+
+
+def test_credentials_of_connection_strings(client: ServiceBusClient) -> None:
+    key = sdk_internals.client_credential(client)
+    text = f"Endpoint=sb://{HOST}/;SharedAccessSignature=SharedAccessSignature sr=x&sig=y&se=1&skn=k"
+    signature = sdk_internals.client_credential(ServiceBusClient.from_connection_string(text))
+    assert sdk_internals.is_key(key), f"{CHANGED} the class of a connection string's key is {type(key).__name__}"
+    assert not sdk_internals.is_key(signature)
+    assert sdk_internals.signature_of(signature).startswith("SharedAccessSignature sr=x"), f"{CHANGED} no token"
+    for one in (key, signature):
+        assert sdk_internals.token_type(one) == "servicebus.windows.net:sastoken", f"{CHANGED} no token_type"
+
+
+@pytest.mark.parametrize("name", sdk_internals.LOGGERS)
+def test_loggers(name: str) -> None:
+    module = importlib.import_module(name)
+    assert module._LOGGER.name == name, f"{CHANGED} {name} logs elsewhere"
+
+
+def test_connection_name() -> None:
+    record = logging.makeLogRecord({"amqpConnection": "link-1"})
+    assert sdk_internals.connection_name(record) == "link-1"
+    source = inspect.getsource(importlib.import_module(sdk_internals.LOGGERS[0]))
+    assert '"amqpConnection": self._container_id' in source, f"{CHANGED} records do not name their connection"
+
+
+async def test_link_names(client: ServiceBusClient) -> None:
+    links = [client.get_queue_sender("orders"), client.get_queue_receiver("orders")]
+    names = {link.client_identifier for link in links}
+    assert set(sdk_internals.link_names(client)) == names, f"{CHANGED} ServiceBusClient._handlers or their _name"
+    sender: Any = links[0]
+    sender._create_handler(None)
+    assert sender._handler._name == sender.client_identifier, f"{CHANGED} a connection is not named after its link"
+
+
+def test_largest_message(sender: Any) -> None:
+    assert vars(sender).get("_max_message_size_on_link") == 0, f"{CHANGED} no _max_message_size_on_link"
+    assert "_max_message_size_on_link" in ServiceBusSender._open.__code__.co_names, (
+        f"{CHANGED} an attach does not set it"
+    )
+    sender._max_message_size_on_link = 1000
+    assert sdk_internals.largest_message(sender) == 1000
+    assert sdk_internals.largest_message(None) == 0
+
+
+async def test_raise_when_busy(sender: ServiceBusSender) -> None:
+    sdk_internals.raise_when_busy(sender)
+    tries = refusing(sender, ServiceBusServerBusyError(message="busy"))
+    await refused(sender.__aenter__, ServiceBusServerBusyError)
+    assert len(tries) == 1, f"{CHANGED} its pause between two tries is not _backoff"
+
+
+async def test_other_failures_are_retried(sender: ServiceBusSender) -> None:
+    sdk_internals.raise_when_busy(sender)
+    tries = refusing(sender, ServiceBusConnectionError(message="lost"))
+    await refused(sender.__aenter__, ServiceBusConnectionError)
+    assert len(tries) == 3, f"{CHANGED} a failed attach is not retried through _backoff"
+
+
+async def test_attach_once(sender: ServiceBusSender) -> None:
+    sdk_internals.raise_when_busy(sender)
+    tries = refusing(sender, ServiceBusConnectionError(message="lost"))
+    await refused(lambda: sdk_internals.attach_once(sender), ServiceBusConnectionError)
+    assert len(tries) == 1, f"{CHANGED} _backoff does not end the retries of an attach"
+    await refused(sender.__aenter__, ServiceBusConnectionError)
+    assert len(tries) == 4, "the usual retries are not back"
+
+
+async def test_keep_unopened(sender: Any) -> None:
+    assert sender._running is False, f"{CHANGED} a new sender has no _running"
+    sdk_internals.keep_unopened(sender)
+    sender._handler = handler = Handler()
+    refusing(sender, ServiceBusConnectionError(message="lost"))
+    await refused(sender.__aenter__, ServiceBusConnectionError)
+    assert handler.closed == 0, f"{CHANGED} a failed attach does not close through _close_handler"
+    sdk_internals.allow_closing(sender)
+    await sender.close()
+    assert handler.closed == 1, f"{CHANGED} close() does not close through _close_handler"
+
+
+async def test_an_open_sender_closes(sender: Any) -> None:
+    sdk_internals.keep_unopened(sender)
+    sender._handler, sender._running = handler, _ = Handler(), True
+    await sender._close_handler()
+    assert handler.closed == 1
+
+
+@pytest.mark.parametrize("mode", ServiceBusReceiveMode)
+def test_has_locks(client: ServiceBusClient, mode: ServiceBusReceiveMode) -> None:
+    receiver = client.get_queue_receiver("orders", receive_mode=mode)
+    expected = mode is ServiceBusReceiveMode.PEEK_LOCK
+    assert sdk_internals.has_locks(receiver) is expected, f"{CHANGED} ServiceBusReceiver._receive_mode"
+
+
+def test_batch_messages() -> None:
+    batch = ServiceBusMessageBatch()
+    for body in (b"1", b"2"):
+        batch.add_message(ServiceBusMessage(body))
+    bodies = [b"".join(message.body) for message in sdk_internals.batch_messages(batch)]
+    assert bodies == [b"1", b"2"], f"{CHANGED} ServiceBusMessageBatch._messages"
+
+
+def test_batch_options(sender: Any) -> None:
+    options = sdk_internals.batch_options(sender)
+    assert options == {"amqp_transport": sender._amqp_transport}, f"{CHANGED} ServiceBusSender._amqp_transport"
+    assert ServiceBusMessageBatch(**options)._amqp_transport is sender._amqp_transport
+    assert sdk_internals.batch_options(None) == {}
+
+
+def test_add_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs, message = ServiceBusMessageBatch(), ServiceBusMessageBatch(), ServiceBusMessage(b"x", message_id="1")
+    theirs.add_message(message)
+    transport: Any = ours._amqp_transport
+    missing = [name for name in sdk_internals.ENCODER_HOOKS if not hasattr(transport, name)]
+    assert not missing, f"{CHANGED} its transport lacks {missing}"
+    encode, encoded = transport.encode_message, []
+
+    def counted(one: object) -> object:
+        encoded.append(one)
+        return encode(one)
+
+    monkeypatch.setattr(transport, "encode_message", staticmethod(counted))
+    sdk_internals.add_encoded_once(ours, lambda: ours.add_message(message))
+    assert len(encoded) == 1, f"{CHANGED} a message is encoded {len(encoded)} times"
+    assert ours._message == theirs._message, f"{CHANGED} the bytes of a batch differ"
+    assert ours._amqp_transport is transport
+
+
+@pytest.fixture
+def admin() -> ServiceBusAdministrationClient:
+    return ServiceBusAdministrationClient.from_connection_string(KEY)
+
+
+async def test_renew_signatures_early(admin: Any) -> None:
+    sdk_internals.renew_signatures_early(admin)
+    sdk_internals.renew_signatures_early(admin)
+    policies = [getattr(step, "_policy", None) for step in admin._pipeline._impl_policies]
+    signing = [policy for policy in policies if hasattr(policy, "_token_expiry_on")]
+    assert len(signing) == 1, f"{CHANGED} no policy with _token_expiry_on in the pipeline"
+    await signing[0]._update_token()
+    ends = signing[0]._token_expiry_on - time.time()
+    assert 3000 < ends <= 3600 - sdk_internals.SIGNATURE_MARGIN, f"{CHANGED} a signature counts for {ends:.0f} s"
+
+
+def test_has_counts() -> None:
+    details = importlib.import_module("azure.servicebus.management._generated.models")
+    without, counted = details.QueueDescription(), details.QueueDescription()
+    counted.message_count_details = details.MessageCountDetails(active_message_count=3)
+    listed = [QueueRuntimeProperties._from_internal_entity("orders", one) for one in (without, counted)]
+    assert [sdk_internals.has_counts(one) for one in listed] == [False, True], f"{CHANGED} _internal_qr"
+    assert listed[1].active_message_count == 3
+    with pytest.raises(AttributeError):
+        _ = listed[0].active_message_count
+
+
+@pytest.mark.parametrize("name", [name for name in KIND_BY_CLASS if name.startswith("azure.servicebus.")])
+def test_names_of_failures(name: str) -> None:
+    """core judges failures by their classes' names, some of them private."""
+    module, _, kind = name.rpartition(".")
+    assert hasattr(importlib.import_module(module), kind), f"{CHANGED} there is no {name}"
