@@ -1,7 +1,7 @@
-"""Opening links: what a client asks for, whether it may, and what it gets.
+"""Attaches: the requested node, authorization, and the link that serves it.
 
-An attach is answered in full or refused with null termini; a receiver that asks for a session is answered when it has
-one. An attach that a fault swallows gets no answer at all.
+An attach is answered in full or refused with null termini. A receiver that requests a session is answered when a
+session is available. An attach that a fault swallows gets no answer.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ TIMEOUT: Final = "com.microsoft:timeout"
 BATCH_SIZE: Final = "com.microsoft:max-message-batch-size"
 SESSION_WAIT_SECONDS: Final = 60.0
 _ORDINARY: Final = ("com.microsoft:timeout", "com.microsoft:session-cannot-be-locked", "com.microsoft:entity-disabled")
-"""Refusals that are no mistake of the client's."""
+"""Refusals that are not a mistake of the client."""
 MAX_REQUEST_BYTES: Final = 1024 * 1024
 MAX_TOKEN_REQUEST_BYTES: Final = 64 * 1024
 MAX_LINKS: Final = 5000
-"""Of one connection, which may have as many sessions: a flood of attaches ends there."""
+"""Links of one connection, which may have equally many sessions. It limits a flood of attaches."""
 
 
 def attach(server: LinkOwner, event: AttachRequested) -> None:
-    """Answer one attach: serve the link, refuse it, or (by a fault) stay silent."""
+    """Answer one attach: serve the link, refuse it or, by a fault, stay silent."""
     try:
         _serve(server, event)
     except AmqpRefusal as refusal:
@@ -64,7 +64,7 @@ def _refuse(server: LinkOwner, link: LinkEnd, refusal: AmqpRefusal) -> None:
 
 
 def attach_latency(server: LinkOwner, event: AttachRequested) -> float:
-    """How many seconds the answer to an attach takes longer, by faults of the entity."""
+    """Return the seconds by which faults of the entity delay the answer."""
     try:
         address = _address_of(event)
     except AmqpRefusal:
@@ -76,7 +76,7 @@ def attach_latency(server: LinkOwner, event: AttachRequested) -> float:
 def _serve(server: LinkOwner, event: AttachRequested) -> None:
     link = event.link
     if not link.is_requested:
-        return  # the client gave up while its answer was held back
+        return  # the client detached while its answer was delayed
     if len(server.links) >= MAX_LINKS:
         raise too_many_links()
     address = _address_of(event)
@@ -93,7 +93,7 @@ def _serve(server: LinkOwner, event: AttachRequested) -> None:
 
 
 def _is_cut(server: LinkOwner, link: LinkEnd, address: NodeAddress) -> bool:
-    """Whether a fault leaves the attach without an answer. Raises AmqpRefusal if it is to have one."""
+    """Return whether a fault leaves the attach unanswered. Raises AmqpRefusal if the fault refuses it."""
     verdict = server.node.faults.verdict(InjectionPoint.ATTACH, address.path, _operations_of(link, address))
     refusal = refusal_by(verdict, address.path)
     if refusal is not None:
@@ -106,14 +106,14 @@ def _is_cut(server: LinkOwner, link: LinkEnd, address: NodeAddress) -> bool:
 
 
 def _operations_of(link: LinkEnd, address: NodeAddress) -> frozenset[Operation]:
-    """What faults call the link's business."""
+    """Return the operations under which faults find the link."""
     if address.kind is NodeKind.MANAGEMENT:
         return ReplyLink.operations
     return IncomingLink.operations if isinstance(link, ReceiverLink) else OutgoingLink.operations
 
 
 def _address_of(event: AttachRequested) -> NodeAddress:
-    """The node a client wants: the target of its sender, the source of its receiver."""
+    """Return the node that a client requests: the target of its sender or the source of its receiver."""
     terminus = event.target if isinstance(event.link, ReceiverLink) else event.source
     address = getattr(terminus, "address", None)
     if not isinstance(address, str):
@@ -124,14 +124,14 @@ def _address_of(event: AttachRequested) -> NodeAddress:
 
 
 def _right_for(link: LinkEnd, address: NodeAddress) -> Right | None:
-    """What opening the link takes; a management node opens with any right and asks again for each request."""
+    """Return the right that opens the link. A management node opens with any right and checks each request."""
     if address.kind is NodeKind.MANAGEMENT:
         return None
     return IncomingLink.right if isinstance(link, ReceiverLink) else OutgoingLink.right
 
 
 def _serve_sender(server: LinkOwner, link: ReceiverLink, address: NodeAddress) -> None:
-    """The client sends: messages to an entity, or requests to a node."""
+    """Serve a client that sends messages to an entity or requests to a node."""
     if address.kind is NodeKind.ENTITY:
         target = server.node.namespace.send_target(address.path)
         target.intake.check_open()
@@ -148,7 +148,7 @@ def _serve_sender(server: LinkOwner, link: ReceiverLink, address: NodeAddress) -
 
 
 def _serve_receiver(server: LinkOwner, link: SenderLink, address: NodeAddress, event: AttachRequested) -> None:
-    """The client receives: messages of a queue, of a session, or replies of a node."""
+    """Serve a client that receives messages of a queue or session, or replies of a node."""
     if address.kind is not NodeKind.ENTITY:
         if address.kind is NodeKind.MANAGEMENT:
             server.node.namespace.owner(address.path)
@@ -187,7 +187,7 @@ class _SessionWanted:
         return None
 
     def accept(self, served: OutgoingLink, messages: SessionQueue) -> None:
-        """Attach to the session now, or wait for the next one that can be had. Raises BrokerError, AmqpRefusal."""
+        """Attach to the session now, or wait for the next available one. Raises BrokerError, AmqpRefusal."""
         if self._id is None:
             until = served.server.node.clock() + self._timeout
             messages.attach_to_next_session(served.consumer, until, partial(self._answer, served))

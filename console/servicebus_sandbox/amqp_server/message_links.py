@@ -1,7 +1,6 @@
-"""Links that carry messages: into an entity, and out of a queue or subscription.
+"""Links that carry messages into an entity, or out of a queue or subscription.
 
-A served link knows its AMQP link, its entity and the connection it belongs to. It holds no queue state: what it takes
-in is the broker's at once, what it gives out stays the broker's until it is settled there.
+A link holds no queue state. The broker owns an incoming message immediately, and an outgoing one until it is settled.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ from servicebus_sandbox.serving.amqp_conditions import bad_argument, refusal_by,
 
 INCOMING_CREDIT: Final = 1000
 MAX_BATCH_BYTES: Final = 1024 * 1024
-"""A batch has no more even where single messages may be larger."""
+"""The limit of a batch, even where single messages may be larger."""
 SETTLED_BY_SENDER: Final = 1
 DEAD_LETTER: Final = "com.microsoft:dead-letter"
 
 
 class IncomingLink(ServedLink):
-    """Messages into a queue or topic."""
+    """A link into a queue or topic."""
 
     link: ReceiverLink
     right = Right.SEND
@@ -68,7 +67,7 @@ class IncomingLink(ServedLink):
             self.resume()
 
     def _take_in_through_faults(self, event: DeliveryReceived) -> bool:
-        """Take the message in as far as faults let it; False where the link does not go on."""
+        """Accept the message as far as faults allow; return False if the link is cut or stands still."""
         verdict = self.verdict(InjectionPoint.TRANSFER)
         if verdict is FaultVerdict.SWALLOW or self.is_cut_by(verdict):
             return False
@@ -87,7 +86,7 @@ class IncomingLink(ServedLink):
         return True
 
     def end_if_closed(self, path: str) -> None:
-        """Detach if this is the path of its entity, and that takes no messages."""
+        """Detach if `path` is this link's entity and it accepts no messages."""
         if self.path.lower() == path.lower():
             try:
                 self._intake.check_open()
@@ -95,13 +94,13 @@ class IncomingLink(ServedLink):
                 self.detach(refusal_of(error))
 
     def resume(self) -> None:
-        """Grant credit anew for what was taken or swallowed."""
+        """Grant credit for the messages that were accepted or swallowed."""
         if self._taken:
             self._taken = 0
             self.link.flow(INCOMING_CREDIT)
 
     def _take_in(self, event: DeliveryReceived, late: float = 0.0) -> DeliveryState:
-        """The outcome for the sender."""
+        """Return the outcome for the sender."""
         payload = event.payload
         try:
             if event.message_format != BATCH_FORMAT:
@@ -118,7 +117,7 @@ class IncomingLink(ServedLink):
 
 
 class OutgoingLink(ServedLink):
-    """Messages out of a queue, a subscription, or one of their sub-queues."""
+    """A link out of a queue, a subscription, or one of their sub-queues."""
 
     link: SenderLink
     right = Right.LISTEN
@@ -147,7 +146,7 @@ class OutgoingLink(ServedLink):
             if self.is_cut_by(verdict):
                 return
         data, token = write_message(stored), stored.lock_token
-        tag = token or b""  # nobody settles what is settled: the service names it by nothing
+        tag = token or b""  # settled on delivery: the service sends an empty tag
         if self.is_slow:
             self.later(partial(self._transfer, data, tag, token is None), Direction.OUT)
         else:
@@ -203,17 +202,17 @@ class OutgoingLink(ServedLink):
             self.link.settle(event.delivery_id, answer)
 
     def _settled_as(self, event: DispositionReceived) -> DeliveryState | None:
-        """Settle; the outcome for the receiver."""
+        """Settle the delivery and return the outcome for the receiver."""
         try:
             self._settle(event.tag, event.state)
         except BrokerError as error:
             return rejected(refusal_of(error))
         if isinstance(event.state, Rejected):
-            return Rejected()  # echoed without the error, which would be read as a failure
+            return Rejected()  # without the error, which clients read as a failure
         return event.state
 
     def _settle(self, token: bytes, state: DeliveryState | None) -> None:
-        """Act on an outcome. Raises BrokerError."""
+        """Apply an outcome. Raises BrokerError."""
         messages = self.messages
         match state:
             case Accepted():

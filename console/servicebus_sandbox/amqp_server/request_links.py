@@ -1,6 +1,6 @@
-"""Links to nodes that answer, `$cbs` and `{entity}/$management`: requests come in on one, replies leave on its partner.
+"""Links of the nodes `$cbs` and `{entity}/$management`: requests come in on one, replies leave on its partner.
 
-What the nodes do is in `cbs` and `entity_management`, how requests and replies look in `requests`.
+The nodes are in `cbs_node` and `management_node`, the encoding is in `servicebus_amqp.request_reply`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ASSOCIATED_LINK: Final = "associated-link-name"
 
 
 class ReplyLink(ServedLink):
-    """Replies of one node to the client."""
+    """The replies of one node to the client."""
 
     link: SenderLink
     operations = frozenset({Operation.MANAGE})
@@ -43,11 +43,11 @@ class ReplyLink(ServedLink):
         self._sent = 0
 
     def answers(self, node: tuple[NodeKind, str]) -> bool:
-        """Whether replies of this node can leave here."""
+        """Return whether replies of this node can leave here."""
         return self.node == node and self.link.is_attached
 
     def send(self, reply: bytes) -> None:
-        """Send it now, or as soon as the client grants credit."""
+        """Send a reply now, or when the client grants credit."""
         if self.is_slow:
             self.later(partial(self._send, reply), Direction.OUT)
         else:
@@ -64,7 +64,7 @@ class ReplyLink(ServedLink):
 
 
 class RequestLink(ServedLink):
-    """Requests of the client to one node. A request is accepted first and answered on the reply link then."""
+    """The client's requests to one node. A request is accepted first, then answered on the reply link."""
 
     link: ReceiverLink
     operations = frozenset({Operation.MANAGE})
@@ -74,7 +74,7 @@ class RequestLink(ServedLink):
         super().__init__(server, link, address.path, address.resource)
         self.node = (address.kind, address.path.lower())
         self._taken = 0
-        self._partner: ReplyLink | None = None  # where replies went last
+        self._partner: ReplyLink | None = None  # the link of the last reply
         link.flow(REQUEST_CREDIT)
 
     def on_delivery(self, event: DeliveryReceived) -> None:
@@ -107,7 +107,7 @@ class RequestLink(ServedLink):
             self.link.settle(event.delivery_id, outcome)
 
     def verdict_on(self, request: NodeRequest) -> FaultVerdict:
-        """What faults make of the request."""
+        """Return the faults' verdict on the request."""
         operations = self.operations | management_node.operations_of(request.operation)
         moment = InjectionPoint.TRANSFER if Operation.SEND in operations else InjectionPoint.REQUEST
         return self.server.node.faults.verdict(moment, self.path, operations)
@@ -124,7 +124,7 @@ class RequestLink(ServedLink):
             return _refused(refusal_of(error))
 
     def perform(self, request: NodeRequest) -> NodeReply:
-        """Do what is asked. Raises AmqpRefusal and BrokerError."""
+        """Perform the request. Raises AmqpRefusal and BrokerError."""
         raise NotImplementedError
 
     def _reply(self, request: NodeRequest, reply: NodeReply) -> None:
@@ -152,7 +152,7 @@ def _refused(refusal: AmqpRefusal) -> NodeReply:
 
 
 class CbsLink(RequestLink):
-    """Tokens for this connection. Faults of entities do not reach it, those of contact do."""
+    """The tokens of this connection. Faults of entities do not affect it, faults of contact do."""
 
     vocabulary = ReplyVocabulary.CBS
 
@@ -168,7 +168,7 @@ class CbsLink(RequestLink):
 
 
 class ManagementLink(RequestLink):
-    """Operations on one entity."""
+    """The operations on one entity."""
 
     vocabulary = ReplyVocabulary.MANAGEMENT
 

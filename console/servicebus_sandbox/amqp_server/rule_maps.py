@@ -1,8 +1,7 @@
-"""Subscription rules as `$management` says them: read from the maps of a request, written as described lists.
+"""Subscription rules in `$management`: read from the maps of a request, written as described lists.
 
-Source: "AMQP 1.0 in Azure Service Bus: request-response-based operations", rule operations. What is read differs from
-what is written, there as here: maps by name come in, lists by position and descriptor code go out. A rule over Atom and
-ARM is told by `atom.rule_descriptions`.
+Source: "AMQP 1.0 in Azure Service Bus: request-response-based operations", rule operations. As in the service, maps by
+name come in, lists by position and descriptor code go out. Rules over Atom and ARM are in `atom.rule_xml`.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _CORRELATED: Final = {field.replace("_", "-"): field for field in CORRELATION_FI
 
 
 def read_rule(name: str, description: object) -> Rule:
-    """The rule that a request describes. Raises Refusal, FilterSyntaxError."""
+    """Return the rule of a request. Raises AmqpRefusal, FilterSyntaxError."""
     parts = _map("rule-description", description)
     sql, correlation, action = (parts.get(part) for part in ("sql-filter", "correlation-filter", "sql-rule-action"))
     if (sql is None) is (correlation is None):
@@ -52,7 +51,7 @@ def read_rule(name: str, description: object) -> Rule:
 
 
 def write_rule(rule: Rule) -> dict[str, Described]:
-    """The rule as it is enumerated: filter, action, name, time of creation."""
+    """Return the rule for an enumeration: filter, action, name, time of creation."""
     created = Timestamp(round(rule.created_at * 1000))
     return {
         "rule-description": Described(
@@ -78,7 +77,7 @@ def _expression(name: str, value: object) -> str:
 
 
 def _read_sql(expression: str) -> Filter:
-    """The SDKs say true and false filters so."""
+    """Return the filter of an expression; the SDKs write true and false filters as SQL."""
     return (
         TrueFilter()
         if expression == _EVERYTHING
