@@ -1,7 +1,7 @@
-"""Filters and actions of subscription rules, as values: made from what an owner wrote, refused then if it is wrong.
+"""Filters and actions of subscription rules, validated when they are made.
 
-A filter tells whether a message matches; an action changes the properties of a copy. How the rules of a subscription
-work together is said in `rules`.
+A filter matches a message or not; an action changes the properties of a copy. `rules` combines the rules of a
+subscription.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ CORRELATION_FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class SqlFilter:
-    """A filter in SQL. `parameters` are named as in the text (`@limit`), with or without the `@`.
+    """A filter in SQL. Names in `parameters` are those of the text (`@limit`), with or without the `@`.
 
-    Raises FilterSyntaxError, also for a parameter that is used and not given.
+    Raises FilterSyntaxError, also for a parameter that is used and missing.
     """
 
     expression: str
@@ -47,7 +47,7 @@ class SqlFilter:
 
 @dataclass(frozen=True, slots=True)
 class TrueFilter:
-    """Takes every message."""
+    """A filter that matches every message."""
 
     def matches(self, properties: MessageProperties, new_id: NewId) -> bool:
         return True
@@ -55,7 +55,7 @@ class TrueFilter:
 
 @dataclass(frozen=True, slots=True)
 class FalseFilter:
-    """Takes no message."""
+    """A filter that matches no message."""
 
     def matches(self, properties: MessageProperties, new_id: NewId) -> bool:
         return False
@@ -63,9 +63,9 @@ class FalseFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorrelationFilter:
-    """Takes messages whose properties equal all of these; None is not asked for.
+    """A filter that matches if all given properties are equal; None is not compared.
 
-    Raises FilterSyntaxError if nothing is asked for.
+    Raises FilterSyntaxError if nothing is given.
     """
 
     correlation_id: str | None = None
@@ -129,7 +129,7 @@ def _set(properties: MessageProperties, target: Property, value: Value) -> None:
 
 
 def _given(used: frozenset[str], parameters: Mapping[str, Value]) -> Mapping[str, Value]:
-    """The parameters by name in lower case. Raises FilterSyntaxError for one that is missing."""
+    """Return the parameters by name in lower case. Raises FilterSyntaxError for a missing one."""
     given = {name.removeprefix("@").lower(): value for name, value in parameters.items()}
     missing = sorted(used - given.keys())
     if missing:
