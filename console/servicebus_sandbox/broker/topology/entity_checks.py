@@ -105,7 +105,7 @@ _CHECKS: Mapping[str, Callable[[Tier, Any], None]] = {
 
 
 def check_tier(namespace: BrokerNamespace, settings: EntitySettings) -> None:
-    """Raise InvalidSettings for features that the Basic tier lacks: topics, sessions, duplicate detection, forwarding."""
+    """Raise InvalidSettings for features above the Basic tier: topics, sessions, duplicate detection, forwarding."""
     if namespace.tier is not Tier.BASIC:
         return
     if not isinstance(settings, QueueSettings):
