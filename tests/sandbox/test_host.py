@@ -232,7 +232,7 @@ async def test_a_process_for_a_file(tmp_path: Path) -> None:
     ("more", "sentence"),
     [
         ((), "s.toml, namespace 'mine': there is nothing called queue here; did you mean queues?"),
-        (("primary_port=7",), "with --config, ports stand in the file: write port = … under [[namespace]] of "),
+        (("primary_port=7",), "with --config, ports belong in the file: write port = … under [[namespace]] of "),
     ],
 )
 async def test_a_process_whose_file_is_wrong(tmp_path: Path, more: tuple[str, ...], sentence: str) -> None:
