@@ -154,7 +154,8 @@ async def test_a_taken_port_leaves_nothing_half_started(tmp_path: Path, monkeypa
 
 @asynccontextmanager
 async def process(*arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    call = f"import sys; from servicebus_sandbox.sandbox_command import run_sandbox; sys.exit(run_sandbox({', '.join(arguments)}))"
+    load = "import sys; from servicebus_sandbox.sandbox_command import run_sandbox"
+    call = f"{load}; sys.exit(run_sandbox({', '.join(arguments)}))"
     pipe = asyncio.subprocess.PIPE
     running = await asyncio.create_subprocess_exec(sys.executable, "-c", call, cwd=ROOT, stdout=pipe, stderr=pipe)
     try:

@@ -52,7 +52,7 @@ class SandboxCredential(_Wish):
     """For synchronous clients, which do not run in the event loop of the sandbox itself."""
 
     def get_token(self, *scopes: str, **_: object) -> AccessToken:
-        """A fresh token for one scope. Raises CredentialError."""
+        """Return a new token for one scope. Raises CredentialError."""
         request = urllib.request.Request(self._url, self._body(scopes), _JSON)
         try:
             with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as answer:
@@ -78,7 +78,7 @@ class AsyncSandboxCredential(_Wish):
     """For asynchronous clients."""
 
     async def get_token(self, *scopes: str, **_: object) -> AccessToken:
-        """A fresh token for one scope. Raises CredentialError."""
+        """Return a new token for one scope. Raises CredentialError."""
         body, timeout = self._body(scopes), aiohttp.ClientTimeout(total=_TIMEOUT_SECONDS)
         try:
             async with (

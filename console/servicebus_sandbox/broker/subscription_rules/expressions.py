@@ -34,12 +34,12 @@ class EvaluationContext:
 
 class ValueNode(Protocol):
     def value(self, scene: EvaluationContext) -> Value:
-        """Raises EvaluationError."""
+        """Return the value. Raises EvaluationError."""
 
 
 class Predicate(Protocol):
     def holds(self, scene: EvaluationContext) -> Truth:
-        """Raises EvaluationError."""
+        """Return the truth value. Raises EvaluationError."""
 
 
 # ---------------------------------------------------------------------- values

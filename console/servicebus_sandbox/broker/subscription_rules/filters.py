@@ -41,7 +41,7 @@ class SqlFilter:
         object.__setattr__(self, "_values", _given(used, self.parameters))
 
     def matches(self, properties: MessageProperties, new_id: NewId) -> bool:
-        """Raises EvaluationError."""
+        """Return whether the predicate is true. Raises EvaluationError."""
         return self._predicate.holds(EvaluationContext(properties, self._values, new_id)) is True
 
 

@@ -10,7 +10,7 @@
     property   = [sys. | user.] name
     actions    = { SET property = sum | REMOVE property  [;] }
 
-A value is no predicate and a predicate no value: `color` alone is refused, as is `(a = 1) + 2`.
+Values and predicates are distinct: a bare `color` is refused, as is `(a = 1) + 2`.
 """
 
 from __future__ import annotations

@@ -80,14 +80,14 @@ class RuleSet:
         return len(self._rules)
 
     def __getitem__(self, name: str) -> Rule:
-        """Raises EntityNotFound."""
+        """Return the rule of this name. Raises EntityNotFound."""
         rule = self._rules.get(name.lower())
         if rule is None:
             raise EntityNotFound(self._path(name))
         return rule
 
     def add(self, rule: Rule) -> None:
-        """Raises EntityExists."""
+        """Add a rule. Raises EntityExists."""
         if rule.name.lower() in self._rules:
             raise EntityExists(self._path(rule.name))
         self._rules[rule.name.lower()] = rule
@@ -99,7 +99,7 @@ class RuleSet:
         self._look_for_short_cut()
 
     def remove(self, name: str) -> None:
-        """Raises EntityNotFound."""
+        """Remove the rule of this name. Raises EntityNotFound."""
         del self._rules[self[name].name.lower()]
         self._look_for_short_cut()
 
