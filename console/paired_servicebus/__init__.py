@@ -1,6 +1,6 @@
 """Paired namespaces for Azure Service Bus: keep sending while the primary namespace is down, and lose nothing.
 
-What applications import; names are looked up when they are first used, so that the command line stays quick.
+The names for applications. Each is imported on its first use, so that the command line starts quickly.
 """
 
 from __future__ import annotations

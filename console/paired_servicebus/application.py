@@ -228,7 +228,7 @@ def _checked(name: str, given: object) -> Namespace:
 
 @dataclass(frozen=True, slots=True)
 class _Extras:
-    """What runs beside the engine."""
+    """The metrics port and the `on_change` command of an engine."""
 
     metrics: ListenAddress | None
     command: tuple[str, ...]
@@ -240,13 +240,13 @@ class _Extras:
         return cls(address, read_command(_Argument("on_change"), on_change) if on_change else ())
 
     def refuse(self) -> None:
-        """Raise ConfigurationError if anything was asked for: there is no engine."""
+        """Raise ConfigurationError if one is set, because there is no engine."""
         if self.metrics is not None or self.command:
             name = "metrics" if self.metrics is not None else "on_change"
-            raise ConfigurationError(f"{name} is an engine's, and without control there is none: pass control=True")
+            raise ConfigurationError(f"{name} needs an engine: pass control=True")
 
     def start(self, crew: TaskSupervisor, host: EngineHost, hook: Hook | None) -> None:
-        """Start what was asked for."""
+        """Start the configured ones."""
 
         def warning(about: str) -> Callable[[str], None]:
             return lambda text: host.warn(about, text)
@@ -264,12 +264,12 @@ class _Argument(SettingLocation):
         super().__init__(Path(), "", key, {})
 
     def error(self, text: str) -> ConfigurationError:
-        """The error names the argument alone."""
+        """Return an error that names the argument."""
         return ConfigurationError(f"{self.key} {text}")
 
 
 class _Engine:
-    """The host of one pairing, and the lock that says where it is."""
+    """The host of one pairing, with its lock."""
 
     def __init__(
         self,
@@ -277,27 +277,27 @@ class _Engine:
         places: EnginePaths,
         fd: int,
         options: SendAvailabilityPairedNamespaceOptions,
-        beside: _Extras,
+        extras: _Extras,
     ) -> None:
         self._places = places
         self._fd = fd
-        self._beside = beside
+        self._extras = extras
         self._crew = TaskSupervisor()
         self._ended = False
-        self._hook = Hook(beside.command, folder=Path.cwd(), identity=identity) if beside.command else None
+        self._hook = Hook(extras.command, folder=Path.cwd(), identity=identity) if extras.command else None
         self._host = EngineHost(
             identity,
             spool=places.spool,
             socket=places.socket,
             policy=options.policy(),
-            surroundings=self._neighbours,
+            surroundings=self._add_local_syphons,
             note=self._hook.note if self._hook is not None else nobody,
         )
 
     async def around(
         self, make: Callable[[OnEvent], Awaitable[PairedServiceBusClient]], on_event: OnEvent | None
     ) -> PairedServiceBusClient:
-        """The pairing, hosted until it is closed."""
+        """Make the pairing and host it until it is closed."""
 
         def record(event: Event) -> None:
             self._host.record(event)
@@ -307,7 +307,7 @@ class _Engine:
         try:
             await self._host.__aenter__()
         except OSError as error:
-            self._left()
+            self._release_lock()
             raise EngineStartError(
                 f"the journal in {self._places.spool} cannot be made: {error.strerror or error}"
             ) from error
@@ -323,7 +323,7 @@ class _Engine:
             await paired.close()
             raise EngineStartError(f"the control socket {self._places.socket} cannot be made: {error}") from error
         paired.figures = SnapshotCollector(self._latest)
-        self._beside.start(self._crew, self._host, self._hook)
+        self._extras.start(self._crew, self._host, self._hook)
         return paired
 
     def _latest(self) -> Snapshot | None:
@@ -334,13 +334,13 @@ class _Engine:
         await self._crew.close()
         self._host.stop("the application closed the pairing")
         await self._host.__aexit__(None, None, None)
-        self._left()
+        self._release_lock()
 
-    def _left(self) -> None:
+    def _release_lock(self) -> None:
         mark_clean_exit(self._fd)
         os.close(self._fd)
 
-    async def _neighbours(self, evidence: Evidence) -> Evidence:
+    async def _add_local_syphons(self, evidence: Evidence) -> Evidence:
         if evidence.syphon not in (None, SyphonStatus.OFF):
             return evidence
         syphons = await local_syphons(self._places, primary=evidence.primary, secondary=evidence.secondary)
@@ -348,7 +348,7 @@ class _Engine:
 
 
 def _acquire_name(name: str) -> tuple[EnginePaths, int]:
-    """The first name that no running engine has, and its lock."""
+    """Acquire the lock of the first name that is free."""
     for number in range(1, MAX_ENGINES_PER_NAME + 1):
         places = engine_paths(name if number == 1 else f"{name}-{number}")
         places.prepare()

@@ -32,7 +32,8 @@ EXTRA_OF: Final = {
 def explain_missing(error: ModuleNotFoundError, *, what: str) -> str | None:
     """Return one sentence that names the extra to install; None for a module of no extra, which is a defect.
 
-    what: the command or object that needs the package.
+    Args:
+        what: the command or object that needs the package.
     """
     missing = f"{error.name or ''}."
     found = [

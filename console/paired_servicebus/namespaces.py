@@ -23,7 +23,7 @@ class Namespace:
 
     Args:
         fully_qualified_namespace: `contoso.servicebus.windows.net`.
-        credential: AzureNamedKeyCredential, AzureSasCredential, or a credential of azure-identity. The caller closes it.
+        credential: AzureNamedKeyCredential, AzureSasCredential, or a credential of azure-identity. Its owner closes it.
             A synchronous token credential is called on a thread.
         options: arguments of both SDK clients, such as `connection_verify`.
         messaging: further arguments of the messaging client, such as `transport_type` or `http_proxy`.

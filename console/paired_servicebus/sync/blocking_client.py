@@ -85,9 +85,11 @@ def pair_namespaces(
 
 
 class PairedServiceBusClient:
-    """A primary namespace with a secondary one behind it. Close it, or use it as a context manager; one that is left
-    open is closed when the program ends, before its `atexit` handlers run. Names that are not here are the
-    asynchronous client's, run on its thread."""
+    """A primary namespace with a secondary one behind it. Close it, or use it as a context manager.
+
+    An open client is closed when the program ends, before its `atexit` handlers. The asynchronous client's other
+    names run on its thread.
+    """
 
     def __init__(self, portal: Portal, inner: AsyncClient) -> None:
         self._portal = portal

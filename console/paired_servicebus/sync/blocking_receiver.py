@@ -15,7 +15,7 @@ from paired_servicebus.sync.portal import Portal
 
 
 class BlockingProxy:
-    """Something of the asynchronous SDK whose coroutines are waited for here; every name is looked up on it."""
+    """A proxy of an asynchronous SDK object; its coroutines block the caller."""
 
     def __init__(self, portal: Portal, inner: Any) -> None:
         self._portal = portal
@@ -48,7 +48,7 @@ else:
 
 
 class PairedReceiver(_ReceiverNames):
-    """Receives from the primary, our pings left out. One thread at a time."""
+    """A receiver on the primary that skips our pings. One thread at a time."""
 
     def __init__(self, portal: Portal, receiver: AsyncReceiver) -> None:
         super().__init__(portal, receiver)

@@ -14,8 +14,10 @@ from paired_servicebus.sync.portal import Portal
 
 
 class PairedSender:
-    """Sends to one entity of the primary namespace, or to the backlog while that entity is failed over. Made by the
-    paired client; any number of threads may share it. Raises what the asynchronous one raises."""
+    """A sender to one entity of the primary namespace, or to the backlog while that entity is failed over.
+
+    The paired client makes it. Any number of threads may share it. It raises the errors of the asynchronous sender.
+    """
 
     def __init__(self, portal: Portal, sender: AsyncSender) -> None:
         self._portal = portal
@@ -33,7 +35,7 @@ class PairedSender:
 
     @property
     def client_identifier(self) -> str:
-        """As `paired_servicebus.PairedSender.client_identifier`."""
+        """The name in the SDK's log and at the service."""
         return self._portal.run(lambda: self._sender.client_identifier)
 
     def __str__(self) -> str:
@@ -49,19 +51,19 @@ class PairedSender:
         self.close()
 
     def close(self) -> None:
-        """Detach from the primary; a second time, or after the pairing was closed, nothing happens."""
+        """Detach from the primary. Does nothing if the sender or the pairing is closed."""
         if self._portal.is_open:
             self._portal.call(self._sender.close)
 
     def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
-        """A batch as the entity takes it, of so many bytes at most. Raises ValueError: it does not take as many."""
+        """Return an empty batch of at most this many bytes. Raises ValueError if the entity's limit is smaller."""
         return self._portal.call(self._sender.create_message_batch, max_size_in_bytes)
 
     def send_messages(self, message: Messages, *, timeout: float | None = None) -> None:
         """Send a message, a list of them, or a batch; when this returns, a namespace has accepted them.
 
         Args:
-            message: what the SDK's sender takes. It is not changed, and stays the caller's when an error is raised.
+            message: any argument of the SDK's sender. It is not changed; after an error it is still the caller's.
             timeout: seconds for the whole call; None: `send_timeout` at the primary, then twice that at the backlog.
 
         Raises: as `paired_servicebus.PairedSender.send_messages`.
@@ -71,7 +73,7 @@ class PairedSender:
     def schedule_messages(
         self, messages: Any, schedule_time_utc: datetime, *, timeout: float | None = None
     ) -> list[int]:
-        """Schedule messages; the numbers to cancel them by, negative for those that lie in the backlog.
+        """Schedule messages; return the numbers for cancelling them, negative for messages in the backlog.
 
         Raises: as `send_messages`.
         """
@@ -81,6 +83,6 @@ class PairedSender:
         """Cancel scheduled messages by the numbers the primary gave.
 
         Raises:
-            ScheduledInBacklogError: a negative number: the message lies in the backlog (or has left it).
+            ScheduledInBacklogError: a negative number: the message is in the backlog, or has left it.
         """
         self._portal.call(self._sender.cancel_scheduled_messages, sequence_numbers, timeout=timeout)

@@ -1,8 +1,8 @@
-"""What happens to clients that are left open when the program ends.
+"""Close open clients when the program ends.
 
-They are closed while threads can still be started and given work, that is before `atexit` handlers run: the event loop
-of a client, aiohttp and the journal need threads to come to their end. `concurrent.futures` hooks into the same moment,
-and its hook has to run after ours: hooks run in reverse order.
+They are closed while threads can still start, before `atexit` handlers run: a client's event loop, aiohttp and the
+journal need threads to end. `concurrent.futures` uses the same hook. Hooks run in reverse order, and its hook has to
+run after ours.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ def close_at_exit(close: Callable[[], None]) -> None:
 
 
 def forget(close: Callable[[], None]) -> None:
-    """Do nothing about `close` any more."""
+    """Do not call `close` at exit."""
     _left_open.pop(close, None)
 
 
 def _close_all() -> None:
-    with ExitStack() as stack:  # calls each, whatever another raises
+    with ExitStack() as stack:  # each runs, even if another raises
         for close in [*_left_open]:
             stack.callback(close)
 

@@ -1,4 +1,4 @@
-"""The way into the event loop of a background thread, and out of it again with a result."""
+"""Calls from any thread into the event loop of a background thread."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Portal:
-    """A thread with an event loop. Coroutines are made and run there, and the caller waits for what they return."""
+    """A thread with an event loop. Coroutines are created and run there; the caller waits for the result."""
 
     def __init__(self, name: str) -> None:
         self._pid = os.getpid()
@@ -33,7 +33,7 @@ class Portal:
 
     @property
     def is_open(self) -> bool:
-        """Whether calls can be made: the thread runs, in this process."""
+        """Whether calls are possible: the thread runs, in this process."""
         return not self.is_foreign and not self._is_closing and self._thread.is_alive()
 
     @property
@@ -42,15 +42,15 @@ class Portal:
         return os.getpid() != self._pid
 
     def call(self, work: Callable[..., Coroutine[Any, Any, T]], *args: Any, **options: Any) -> T:
-        """What `work(*args, **options)` returns, or raises. A caller that is interrupted takes its work along.
+        """Return the result of `work(*args, **options)`, or raise its error. An interrupted caller cancels its work.
 
         Raises:
             PairingClosedError: the thread has ended.
-            RuntimeError: in a fork of the process, or on the thread itself, which would wait for ever.
+            RuntimeError: in a fork of the process, or on the thread itself, where it would deadlock.
         """
-        with self._entering:  # what enters before the loop is told to stop is ended by it, and nobody waits for ever
+        with self._entering:  # the loop cancels every call that entered before it stops
             self._refuse()
-            future = asyncio.run_coroutine_threadsafe(_made_there(work, args, options), self._loop)
+            future = asyncio.run_coroutine_threadsafe(_create_and_await(work, args, options), self._loop)
         try:
             return future.result()
         except CancelledError as error:
@@ -58,10 +58,10 @@ class Portal:
                 raise
             raise PairingClosedError("the pairing was closed during the call", in_doubt=True) from error
         finally:
-            future.cancel()  # KeyboardInterrupt: nobody waits for it any more; else it is over
+            future.cancel()  # after KeyboardInterrupt the work has no caller
 
     def run(self, act: Callable[..., T], *args: Any, **options: Any) -> T:
-        """What a plain function returns, run on the thread. Raises as `call`."""
+        """Run a plain function on the thread and return its result. Raises as `call`."""
 
         async def acting() -> T:
             return act(*args, **options)
@@ -112,6 +112,6 @@ class Portal:
             )
 
 
-async def _made_there(work: Callable[..., Coroutine[Any, Any, T]], args: Any, options: Any) -> T:
-    """Make the coroutine on the loop's own thread: what a plain client makes may want the running loop."""
+async def _create_and_await(work: Callable[..., Coroutine[Any, Any, T]], args: Any, options: Any) -> T:
+    """Create the coroutine on the loop's thread, because an SDK client may need the running loop."""
     return await work(*args, **options)

@@ -81,8 +81,7 @@ def bench_console(*, plan: ScreenPlan = ScreenPlan(), json: JsonLine = False) ->
 
 @bench.command(name="pipeline")
 def bench_pipeline(*, plan: PipelinePlan = PipelinePlan(), json: JsonLine = False) -> int:
-    """Measure how fast Spark makes a journal into tables, in two sizes and on a cluster, and its lag behind a live
-    one."""
+    """Measure how fast Spark makes a journal into tables, in two sizes and on a cluster, and its lag behind a live one."""
     from paired_servicebus.bench.bench_command import run_bench_pipeline  # with the SDK and the sandbox behind it
 
     return run_bench_pipeline(plan, json_line=json)
