@@ -245,7 +245,8 @@ def is_loopback(address: str) -> bool:
 def open_to_others(address: str) -> str:
     """Return the warning for namespaces that listen beyond loopback."""
     return (
-        f"the namespaces listen on {address}: every host that reaches this machine reaches them, plain AMQP shows tokens and "
+        f"the namespaces listen on {address}: any host that reaches this machine reaches them, plain AMQP shows tokens "
+        "and "
         "messages to the network, and nothing here was made to withstand attacks; without --listen they are on loopback"
     )
 

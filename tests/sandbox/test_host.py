@@ -255,7 +255,9 @@ async def test_a_process_that_others_can_reach_says_so_loudly() -> None:
         assert await queue_names(told["namespaces"][0]["connection_string"], told["ca_file"]) == ["orders", "payments"]
         running.terminate()
         _, errors = await running.communicate()
-    assert errors.startswith(b"paired sandbox: WARNING: the namespaces listen on 0.0.0.0: whoever reaches this machine")
+    assert errors.startswith(
+        b"paired sandbox: WARNING: the namespaces listen on 0.0.0.0: any host that reaches this machine"
+    )
     assert errors.count(b"\n") == 1
 
 
