@@ -10,24 +10,16 @@ from typing import Any, Final, TypeVar
 
 from paired_servicebus.bench import result_tables
 from paired_servicebus.bench.bench_plans import (
-    DrainPlan,
-    EnginePlan,
     FailoverPlan,
-    PipelinePlan,
     SandboxPlan,
-    ScreenPlan,
     SendPlan,
     SyphonPlan,
 )
-from paired_servicebus.bench.drain import measure_drain
-from paired_servicebus.bench.engine import measure_engine
 from paired_servicebus.bench.failover_bench import measure_failover
-from paired_servicebus.bench.pipeline import measure_pipeline
 from paired_servicebus.bench.sandbox.sandbox_bench import measure_sandbox
 from paired_servicebus.bench.sandbox_process import BenchError
-from paired_servicebus.bench.screen import measure_screen
 from paired_servicebus.bench.send_bench import measure_send
-from paired_servicebus.bench.syphon.syphon_bench import measure_syphon
+from paired_servicebus.bench.syphon.syphon_bench import Peer, measure_syphon
 from paired_servicebus.config import PairingConfig
 
 Found = TypeVar("Found")
@@ -36,8 +28,6 @@ Figures = TypeVar("Figures", bound=result_tables.Figures)
 LARGEST: Final = 250_000
 """Bytes of a body: a message of the standard tier holds 256 KB."""
 MOST_LATENCY_MS: Final = 1000.0
-SMALLEST: Final = 10_000
-LEAST_SECONDS: Final = 10.0
 MOST_DESTINATIONS: Final = 5000
 LEAST_FOR_MEMORY: Final = 1000
 
@@ -47,67 +37,42 @@ def run_bench_sandbox(plan: SandboxPlan, *, json_line: bool) -> int:
 
     Raises BenchError.
     """
-    _check(plan.messages, plan.size)
-    figures = _run(measure_sandbox(plan))
+    check_plan(plan.messages, plan.size)
+    figures = run_measurement(measure_sandbox(plan))
     sys.stdout.write(result_tables.sandbox_json(figures) if json_line else result_tables.sandbox_table(figures))
     return 0
 
 
-def run_bench_syphon(plan: SyphonPlan, config: PairingConfig | None, *, json_line: bool) -> int:
+def run_bench_syphon(
+    plan: SyphonPlan, config: PairingConfig | None, *, json_line: bool, peer: Peer | None = None
+) -> int:
     """Measure how fast a backlog is moved; exit status as above. config: whose namespaces; None: sandboxes.
 
     Raises BenchError."""
-    _check(plan.messages, plan.size, plan.latency_ms, plan.rounds)
+    check_plan(plan.messages, plan.size, plan.latency_ms, plan.rounds)
     if not 1 <= plan.destinations <= MOST_DESTINATIONS:
         raise BenchError(f"--destinations is {plan.destinations}; it must be between 1 and {MOST_DESTINATIONS:,}")
     if plan.memory and plan.memory < LEAST_FOR_MEMORY:
         raise BenchError(f"--memory is {plan.memory}; it must be {LEAST_FOR_MEMORY:,} at least, or 0")
-    figures = _run(measure_syphon(plan, config))
-    return _tell("syphon", figures, result_tables.syphon_table, json_line)
+    figures = run_measurement(measure_syphon(plan, config, peer=peer))
+    return write_figures("syphon", figures, result_tables.syphon_table, json_line)
 
 
 def run_bench_send(plan: SendPlan, config: PairingConfig | None, *, json_line: bool) -> int:
     """Measure what a healthy send costs; exit status and `config` as above. Raises BenchError."""
-    _check(plan.messages, plan.size, plan.latency_ms, plan.rounds)
-    figures = _run(measure_send(plan, config))
-    return _tell("send", figures, result_tables.send_table, json_line)
-
-
-def run_bench_drain(plan: DrainPlan, *, json_line: bool) -> int:
-    """Measure how a drain grows with its tasks; exit status as above. Raises BenchError."""
-    _check(1, plan.size, plan.latency_ms, plan.rounds)
-    figures = _run(measure_drain(plan))
-    return _tell("drain", figures, result_tables.drain_table, json_line)
-
-
-def run_bench_engine(plan: EnginePlan, *, json_line: bool) -> int:
-    """Measure what consoles cost the engine; exit status as above. Raises BenchError."""
-    figures = _run(measure_engine(plan))
-    return _tell("engine", figures, result_tables.engine_table, json_line)
-
-
-def run_bench_console(plan: ScreenPlan, *, json_line: bool) -> int:
-    """Measure how fast the dashboard is; exit status as above. Raises BenchError."""
-    figures = _run(measure_screen(plan))
-    return _tell("console", figures, result_tables.screen_table, json_line)
+    check_plan(plan.messages, plan.size, plan.latency_ms, plan.rounds)
+    figures = run_measurement(measure_send(plan, config))
+    return write_figures("send", figures, result_tables.send_table, json_line)
 
 
 def run_bench_failover(plan: FailoverPlan, *, json_line: bool) -> int:
     """Measure how long a send waits at a failover; exit status as above. Raises BenchError."""
-    _check(plan.messages, plan.size, plan.latency_ms)
-    figures = _run(measure_failover(rounds=plan.messages, size=plan.size, latency_ms=plan.latency_ms))
-    return _tell("failover", figures, result_tables.failover_table, json_line)
+    check_plan(plan.messages, plan.size, plan.latency_ms)
+    figures = run_measurement(measure_failover(rounds=plan.messages, size=plan.size, latency_ms=plan.latency_ms))
+    return write_figures("failover", figures, result_tables.failover_table, json_line)
 
 
-def run_bench_pipeline(plan: PipelinePlan, *, json_line: bool) -> int:
-    """Measure how a journal becomes tables; exit status as above. Raises BenchError."""
-    if plan.events < SMALLEST or plan.seconds < LEAST_SECONDS:
-        raise BenchError(f"--events must be {SMALLEST:,} at least, --seconds {LEAST_SECONDS:g} at least")
-    figures = _run(measure_pipeline(plan))
-    return _tell("pipeline", figures, result_tables.pipeline_table, json_line)
-
-
-def _run(work: Coroutine[Any, Any, Found]) -> Found:
+def run_measurement(work: Coroutine[Any, Any, Found]) -> Found:
     """To its end; when this process is told to end, what was started for the measurement is ended first."""
 
     async def main() -> Found:
@@ -122,12 +87,12 @@ def _run(work: Coroutine[Any, Any, Found]) -> Found:
         raise BenchError("the measurement was ended by SIGTERM") from error
 
 
-def _tell(bench: str, figures: Figures, table: Callable[[Figures], str], json_line: bool) -> int:
+def write_figures(bench: str, figures: Figures, table: Callable[[Figures], str], json_line: bool) -> int:
     sys.stdout.write(result_tables.as_json(bench, figures) if json_line else table(figures))
     return 0
 
 
-def _check(messages: int, size: int, latency_ms: float = 0.0, rounds: int = 1) -> None:
+def check_plan(messages: int, size: int, latency_ms: float = 0.0, rounds: int = 1) -> None:
     if messages < 1:
         raise BenchError(f"--messages is {messages}; it must be 1 at least")
     if rounds < 1:

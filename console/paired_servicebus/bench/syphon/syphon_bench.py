@@ -9,8 +9,8 @@ and a run of its own says how far its memory grows.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -35,6 +35,8 @@ from paired_servicebus.bench.syphon.movers import (
 )
 from paired_servicebus.config import PairingConfig
 
+Peer = Callable[[int], AbstractAsyncContextManager[Mover]]
+"""Opens another mover of messages; its argument is the size of a body in bytes."""
 SOURCES: Final = {name: f"bench-{name}-source" for name in ("ours", "naive", "best-0", "best-1", "raw")}
 MIXED: Final = "bench-mixed-source"
 TARGET: Final = "bench-target"
@@ -109,8 +111,10 @@ class SyphonFigures:
         return is_cheap and all(reached for _, reached in self.targets.values())
 
 
-async def measure_syphon(plan: SyphonPlan, config: PairingConfig | None = None) -> SyphonFigures:
-    """All figures. config: whose namespaces; None: sandboxes. Raises BenchError."""
+async def measure_syphon(
+    plan: SyphonPlan, config: PairingConfig | None = None, *, peer: Peer | None = None
+) -> SyphonFigures:
+    """Return all figures. config: the namespaces; None: sandboxes. peer: another mover. Raises BenchError."""
     laps: dict[str, list[Lap]] = {name: [] for name in ("ours", "mixed", "naive", "best", "raw", "again", "peer")}
     memory = await measure_memory(plan.memory, plan.size, config) if plan.memory else None
     async with AsyncExitStack() as stack:
@@ -124,11 +128,8 @@ async def measure_syphon(plan: SyphonPlan, config: PairingConfig | None = None) 
         )
         course = _Course(where, plan)
         ways = await course.ways(stack)
-        if plan.peer is not None:
-            from paired_servicebus.bench.shovel import shovel
-
-            peer = await stack.enter_async_context(shovel(plan.size))
-            ways["peer"] = peer
+        if peer is not None:
+            ways["peer"] = await stack.enter_async_context(peer(plan.size))
         names = list(ways)
         for number in range(plan.rounds):
             for name in in_turn(names, number):
