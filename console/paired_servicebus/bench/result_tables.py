@@ -1,4 +1,4 @@
-"""Figures of benches as they are printed: one JSON object for programs, rows for people."""
+"""Output of figures: one JSON object for programs, rows for people."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def as_json(bench: str, figures: Figures) -> str:
 
 
 def syphon_table(figures: SyphonFigures) -> str:
-    """For people."""
+    """Return the table of `paired bench syphon`."""
     paces = [
         ("the syphon, with receipts", figures.ours),
         (f"for {figures.destinations:,} destinations", figures.mixed),
@@ -78,7 +78,7 @@ def syphon_table(figures: SyphonFigures) -> str:
 
 
 def send_table(figures: SendFigures) -> str:
-    """For people."""
+    """Return the table of `paired bench send`."""
     title = f"sending while healthy, bodies of {figures.size:,} bytes, {figures.latency_ms:g} ms added"
     rows = [
         pace_row("a paired sender", figures.paired),
@@ -98,7 +98,7 @@ def send_table(figures: SendFigures) -> str:
 
 
 def failover_table(figures: FailoverFigures) -> str:
-    """For people."""
+    """Return the table of `paired bench failover`."""
     rows = [
         f"{'failure known to accepted by the backlog':42} p50 {figures.p50_ms:7.1f} ms  p99 {figures.p99_ms:7.1f} ms",
         f"{'accepted ping to accepted by the primary':42} p50 {figures.back_p50_ms:7.1f} ms  "
@@ -111,6 +111,7 @@ def failover_table(figures: FailoverFigures) -> str:
 
 
 def pace_row(what: str, pace: Throughput) -> str:
+    """Return the row of a rate."""
     return (
         f"{what:28} {pace.per_second:>9,.0f}/s  from {pace.low:,.0f} to {pace.high:,.0f}, "
         f"client {pace.cpu_us:,.1f} µs a message"
@@ -118,6 +119,7 @@ def pace_row(what: str, pace: Throughput) -> str:
 
 
 def ratio_rows(ratios: Iterable[tuple[str, str, float | None]], targets: Targets) -> list[str]:
+    """Return the rows of ratios: label, name of the target, and value; None: no row."""
     rows = []
     for what, name, found in ratios:
         if found is not None:
@@ -130,20 +132,22 @@ def ratio_rows(ratios: Iterable[tuple[str, str, float | None]], targets: Targets
 
 
 def band_row(low: float, high: float, what: str) -> str:
-    return f"{what:28} {low:>9.2f} to {high:.2f}: what a ratio of equals was in this run"
+    """Return the row of the A/A band."""
+    return f"{what:28} {low:>9.2f} to {high:.2f}: the ratio of equals in this run"
 
 
 def join_table(title: str, rows: Iterable[str], last: str) -> str:
+    """Return the text of a table. last: its last row; empty: none."""
     return "\n".join([title, *rows, *([last] if last else [])]) + "\n"
 
 
 def sandbox_json(figures: SandboxFigures) -> str:
-    """One line; each part has its target beside it."""
+    """Return one line; each part holds its target."""
     return msgspec.json.encode({"bench": "sandbox", **asdict(figures), "reached": figures.reached}).decode() + "\n"
 
 
 def sandbox_table(figures: SandboxFigures) -> str:
-    """For people."""
+    """Return the table of `paired bench sandbox`."""
     held, idle, trip = figures.held, figures.idle, figures.round_trip
     gigabytes = f"{held.million_bytes / 1e9:.2f} GB{' (projected)' if held.is_projected else ''}"
     rows = [
