@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from paired_servicebus.bench.cluster import ROOT, SETTINGS, Cluster, cluster, with_descendants
-from paired_servicebus.bench.journals import write_journal
 from paired_servicebus.core.model.pairing_events import Commanded, CommandEnded
 from paired_servicebus.engine.journal.spool import CLOSED
 from paired_servicebus.pipeline.drain.drain_files import attempts
 from paired_servicebus.pipeline.drain.receipts import ReceiptTally, progress_of
 from paired_servicebus.pipeline.processes.pipeline_launcher import start_pipeline
 from paired_servicebus.pipeline.table_store.table_reader import Tables
+from tests.bench.spark.loopback_cluster import ROOT, SETTINGS, Cluster, cluster, with_descendants
+from tests.bench.spark.synthetic_journal import write_journal
 from tests.pairing.backlogs import queue_path
 from tests.pipeline.drains import QUEUES, Grounds, grounds, until
 
