@@ -43,8 +43,10 @@ ENTITY: Final = "orders"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailoverFigures:
-    """Milliseconds. over_ms, back_ms: of each round, over to the backlog and back to the primary; p50_ms and p99_ms:
-    of over_ms."""
+    """Milliseconds.
+
+    over_ms, back_ms: of each round, over to the backlog and back to the primary; p50_ms and p99_ms: of over_ms.
+    """
 
     size: int
     latency_ms: float

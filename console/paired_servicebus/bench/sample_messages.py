@@ -37,8 +37,10 @@ class SampleMessages:
     """Encoded messages of `size` bytes; ids are numbers that never repeat in one source."""
 
     def __init__(self, body: int, *, destination: str | None = None, lives: timedelta | None = None) -> None:
-        """body: its bytes. destination: the path in the envelope; None: no envelope. lives: the envelope's time to
-        live."""
+        """body: its bytes.
+
+        destination: the path in the envelope; None: no envelope. lives: the envelope's time to live.
+        """
         envelope: dict[str, object] = {} if destination is None else {PATH: destination}
         if lives is not None:
             envelope[TIME_TO_LIVE] = Described(Symbol(TIMESPAN), round(TICKS_A_SECOND * lives.total_seconds()))

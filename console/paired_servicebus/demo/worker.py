@@ -133,7 +133,8 @@ async def _perform(stack: AsyncExitStack, order: PlayRequest, scenario: Scenario
 @asynccontextmanager
 async def _followed(order: PlayRequest) -> AsyncIterator[None]:
     """Run the pipeline beside the demo, in its own process, from some seconds after the dashboard's start until the
-    block ends. Its failure does not affect the demo."""
+    block ends. Its failure does not affect the demo.
+    """
     started: list[Pipeline] = []
 
     async def start() -> None:

@@ -64,8 +64,10 @@ LARGE: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyphonFigures:
-    """ratio_…: ours to theirs, in messages a second; ratio_mixed: many destinations to one. aa_…: the band of two equal
-    copies."""
+    """ratio_…: ours to theirs, in messages a second; ratio_mixed: many destinations to one.
+
+    aa_…: the band of two equal copies.
+    """
 
     size: int
     latency_ms: float

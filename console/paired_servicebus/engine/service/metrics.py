@@ -97,7 +97,6 @@ async def _listen(address: ListenAddress) -> socket.socket:
     Raises:
         OSError: for example, the port is in use; TimeoutError is one.
     """
-
     async with asyncio.timeout(BIND_TIMEOUT):
         return await asyncio.to_thread(_bind, address)
 

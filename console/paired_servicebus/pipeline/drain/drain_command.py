@@ -210,7 +210,8 @@ async def _syphons(primary: str, secondary: str) -> tuple[tuple[str, ...], tuple
 
 async def _is_read_only(plan: DrainPlan) -> bool:
     """Return the state of the pairing's local engine, which may have been switched; without an engine, that of
-    pairing.toml."""
+    pairing.toml.
+    """
     for standing in await query_engines(one for one in local_engines() if one.name == plan.places.name):
         if standing.snapshot is not None:
             return standing.snapshot.read_only

@@ -81,8 +81,11 @@ class DrainOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AttemptProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt, or all of a run so far. `set_aside` is that of the one that was added last: attempts that drain a
-    queue one after the other find the same messages."""
+    """One attempt, or all of a run so far.
+
+    `set_aside` is that of the one that was added last: attempts that drain a queue one after the other find the same
+    messages.
+    """
 
     moved: int = 0
     dead_lettered: int = 0

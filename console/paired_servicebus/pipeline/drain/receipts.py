@@ -121,7 +121,9 @@ def gather(run: Path, into: Path, tally: ReceiptTally) -> bool:
 
 def left_by_others(into: Path) -> int:
     """Move the files of killed runs into the journal and remove finished runs; return the number of files moved.
-    Raises OSError."""
+
+    Raises OSError.
+    """
     found = 0
     for run in attempts(into / FOLDER):
         before = _whole(into)

@@ -153,7 +153,8 @@ def _is_drained(queue: QueueState, now: float) -> bool:
 
 def dealt(lying: Mapping[int, int | None], tasks: int) -> tuple[int, ...]:
     """The queue of each task of a wave: each queue one as far as tasks suffice, the fullest first; further tasks to
-    where most messages wait for each."""
+    where most messages wait for each.
+    """
     weights = {index: float(WORTH if known is None else known) for index, known in lying.items()}
     fullest = sorted(weights, key=lambda index: -weights[index])
     given = dict.fromkeys(fullest[:tasks], 1)

@@ -59,8 +59,11 @@ def events_of(lines: list[bytes], files: list[str]) -> Any:
 
 
 def _parsed(lines: list[bytes]) -> list[Any]:
-    """The lines as tables, in order; None is a line that is torn, found by halving. Each line begins as an object does:
-    of a block that begins with `null` Arrow's reader takes the whole process down (apache/arrow#47409)."""
+    """The lines as tables, in order; None is a line that is torn, found by halving.
+
+    Each line begins as an object does: of a block that begins with `null` Arrow's reader takes the whole process down
+    (apache/arrow#47409).
+    """
     data = b"\n".join(lines)
     try:
         data.decode()  # Arrow does not look

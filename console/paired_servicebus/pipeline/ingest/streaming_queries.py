@@ -226,8 +226,11 @@ class Pipeline:
         return writer.trigger(**trigger).start()
 
     def _source(self, name: str, batch: int) -> QueryPosition:
-        """How far a query is with this batch. No batch is passed over for its number: where a checkpoint's newest files
-        are lost, Spark gives the same number to another batch."""
+        """How far a query is with this batch.
+
+        No batch is passed over for its number: where a checkpoint's newest files are lost, Spark gives the same number
+        to another batch.
+        """
         told = (self._lake.checkpoints / name / "metadata").read_bytes()
         return QueryPosition(str(msgspec.json.decode(told)["id"]), batch)
 

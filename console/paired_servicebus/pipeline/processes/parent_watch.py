@@ -17,7 +17,8 @@ ORPHANED: Final = 3
 
 def watch_parent(end: Callable[[], object], *, within: float) -> None:
     """Once standard input has ended, call `end`, from a thread of its own; after `within` more seconds the process is
-    ended without order, and Spark's JVM with it."""
+    ended without order, and Spark's JVM with it.
+    """
 
     def watch() -> None:
         while os.read(0, 4096):

@@ -82,8 +82,10 @@ class Pipeline:
         return status
 
     def stop(self, within: float = STOP) -> int:
-        """End it cleanly, or kill it after `within` seconds; return its exit status. The next start repeats
-        unfinished work."""
+        """End it cleanly, or kill it after `within` seconds; return its exit status.
+
+        The next start repeats unfinished work.
+        """
         if self.running:
             self.process.send_signal(signal.SIGTERM)
             if self.wait(within) is None:

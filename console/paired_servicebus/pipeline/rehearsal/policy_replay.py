@@ -213,7 +213,8 @@ class Replay(CountedWorld):
 
     def quiet_until(self, path: str) -> float | None:
         """Up to when (seconds since the beginning) nothing happens to an entity that takes its messages as always; None
-        if it does not."""
+        if it does not.
+        """
         now, key = self.clock.now - BEGAN, path.casefold()
         entity = self.engines[0].machine.entity(path, at=self.clock.now)
         if (

@@ -161,7 +161,9 @@ class CountedSending(SimSender):
 
 class FrugalMoving(SimPump):
     """A pump that does not poll an empty queue, and leaves messages in it while none of them may be delivered.
-    Deferring and recalling them would keep their order."""
+
+    Deferring and recalling them would keep their order.
+    """
 
     world: CountedWorld
 

@@ -50,7 +50,8 @@ class IncidentEpisode:
     @property
     def to_detect(self) -> float | None:
         """Return the seconds from the last good send to the first counted failure: the longest possible delay of
-        detection."""
+        detection.
+        """
         return _between(self.last_good_at, self.suspected_at)
 
     @property

@@ -98,7 +98,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     def end(self, clock: float) -> int:
         """The newest record's time in microseconds; the clock's (seconds), if that is earlier: a clock that ran ahead,
-        or a digit that was changed, makes nothing old."""
+        or a digit that was changed, makes nothing old.
+        """
         return min(max((file.last_ts for file in self.of("events")), default=0), int(clock * 1e6))
 
     def gaps(self) -> tuple[Gap, ...]:

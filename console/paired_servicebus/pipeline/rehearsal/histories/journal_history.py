@@ -190,8 +190,11 @@ class HistoryReader:
             self._queue_outages.append(Outage(queue, kind, TimeBounds(pulled[0], pulled[0]), TimeBounds(at, at)))
 
     def _of_queues(self) -> list[Outage]:
-        """The queues' outages. A replay counts its queues from 0, and recorded indices may have gaps: the queues that
-        were out are then the first ones, since one is as good as another."""
+        """The queues' outages.
+
+        A replay counts its queues from 0, and recorded indices may have gaps: the queues that were out are then the
+        first ones, since one is as good as another.
+        """
         out = sorted({int(outage.target) for outage in self._queue_outages})
         self._queues = max(self._queues, len(out))
         if not out or (out[0] >= 0 and out[-1] < self._queues):

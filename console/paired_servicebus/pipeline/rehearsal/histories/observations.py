@@ -37,8 +37,7 @@ class EntityObservations:
     """When each message was in doubt."""
 
     def served(self, since: float) -> None:
-        """Return whether a send was accepted after `since`: before the first refusal it does not mark the end of
-        one."""
+        """Record an accepted send after `since`; before the first refusal it does not mark the end of one."""
         if self.refusing and self.refusing[-1][1] == inf and since >= self.refusing[-1][0]:
             self.refusing[-1][1] = since
 

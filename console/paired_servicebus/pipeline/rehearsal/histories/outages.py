@@ -1,5 +1,6 @@
 """From sightings to outages: between the last good one and the first bad one an outage began; it ended between the last
-bad one and the first good one. Where counts of one second have both, it was one of a share of the requests."""
+bad one and the first good one. Where counts of one second have both, it was one of a share of the requests.
+"""
 
 from __future__ import annotations
 
@@ -91,8 +92,10 @@ def _outage(seen: EntityObservations, spell: Spell, last: float) -> Outage:
 
 
 def _kind(seen: EntityObservations, spell: Spell, ended: TimeBounds) -> FailureKind:
-    """Return the most frequent failure kind. An older journal counts none: a failure without a state change or doubt
-    was throttling."""
+    """Return the most frequent failure kind.
+
+    An older journal counts none: a failure without a state change or doubt was throttling.
+    """
     found = Counter(kind for kind in map(kind_of_reason, spell.reasons) if kind is not None)
     found.update(kind for at, kind in seen.kinds if spell.began.earliest <= at <= ended.latest + WINDOW)
     return found.most_common(1)[0][0] if found else FailureKind.BUSY
