@@ -53,8 +53,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
 async def drain(standing: Grounds, spark: Cluster, *options: str) -> asyncio.subprocess.Process:
     settings = [part for name, value in SETTINGS.items() for part in ("--conf", f"{name}={value}")]
     return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "paired_servicebus", "drain", "--config", str(standing.config.path), "--master", spark.master,
-        "--yes", standing.config.name, "--json", *settings, *options, cwd=ROOT, stdout=asyncio.subprocess.PIPE,
+        sys.executable, "-m", "paired_servicebus", "drain", "--config", str(standing.config.path),
+        "--master", spark.master, "--yes", standing.config.name, "--json", *settings,
+        *options, cwd=ROOT, stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
 
 

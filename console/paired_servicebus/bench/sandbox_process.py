@@ -138,7 +138,7 @@ def allow_connections(count: int) -> None:
 
 async def _start(errors: IO[bytes]) -> Process:
     return await asyncio.create_subprocess_exec(
-        *python_command("servicebus_sandbox.sandbox_command", "--json"),
+        *python_command("servicebus_sandbox", "--json"),
         stdin=DEVNULL,
         stdout=PIPE,
         stderr=errors,
