@@ -58,8 +58,7 @@ def console(*, plan: ScreenPlan = ScreenPlan(), json: JsonLine = False) -> int:
 
 @app.command
 def pipeline(*, plan: PipelinePlan = PipelinePlan(), json: JsonLine = False) -> int:
-    """Measure how fast Spark makes a journal into tables, in two sizes and on a cluster, and its lag behind a live
-    one."""
+    """Measure how fast Spark makes a journal into tables, and its lag behind a live one."""
     return developer_benches.run_bench_pipeline(plan, json_line=json)
 
 

@@ -10,12 +10,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from paired_servicebus.bench.bench_plans import (
-    FailoverPlan,
-    SandboxPlan,
-    SendPlan,
-    SyphonPlan,
-)
+from paired_servicebus.bench.bench_plans import FailoverPlan, SandboxPlan, SendPlan, SyphonPlan
 from paired_servicebus.config import PairingConfig, find_config, load_config
 from paired_servicebus.verbs.parameters import JsonLine
 
