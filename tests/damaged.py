@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
-from paired_servicebus.bench.journals import events
 from paired_servicebus.core.model.pairing_events import Commanded, CommandEnded, Event, Record, Warned
 from paired_servicebus.engine.journal import records, spool
 from paired_servicebus.engine.journal.writer import Journal
+from tests.bench.spark.synthetic_journal import events
 
 START = 1_790_000_000.0
 ENGINE, BOOT = "orders@here", "b0"

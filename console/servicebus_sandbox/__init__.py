@@ -1,18 +1,8 @@
-"""The sandbox: Azure Service Bus namespaces on this machine, for tests and demonstrations, that can be broken at will.
+"""The sandbox: Azure Service Bus namespaces on this machine, for tests and demonstrations, with faults on demand.
 
-`async with Sandbox.start() as sandbox:` runs them inside the caller's event loop; `paired sandbox` in a process.
+`async with Sandbox.start() as sandbox:` runs them in the caller's event loop, `servicebus-sandbox` in a process.
 
-    host, control         all of it, started and ended as one; faults, clock and state by URL
-    entry, plugin         a process of its own; pytest's fixture
-    config, specs         what namespaces are to contain
-    arm, atom             management: of all namespaces, of one
-    amqp_server           messaging
-    serving               ports, and what whoever serves there shares
-    access, faults        who may; what is broken
-    broker                what becomes of a message
-
-Each knows only what stands below it. Names are loaded when they are first asked for, so that the pure broker can be
-imported without any server.
+Each module imports only those below it. Names are loaded on first use, so that the pure broker works without servers.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""The command `servicebus-sandbox`, also `python -m servicebus_sandbox`; needs nothing but the extra `sandbox`."""
+"""The command `servicebus-sandbox`, also `python -m servicebus_sandbox`; needs only the extra `sandbox`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HOST = "127.0.0.1"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve the sandbox's namespaces until SIGTERM or SIGINT; the exit status."""
+    """Serve the sandbox's namespaces until SIGTERM or SIGINT; return the exit status."""
     parser = argparse.ArgumentParser(
         prog="servicebus-sandbox",
         description="Two Azure Service Bus namespaces on this machine, for tests, until SIGTERM or Ctrl-C.",
@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.add_argument(f"--{name}-port", type=int, default=0, help=f"the {name} port (default: any free one)")
     chosen = vars(parser.parse_args(arguments))
     try:
-        from servicebus_sandbox.sandbox_command import run_sandbox  # aiohttp and cryptography come with an extra
+        from servicebus_sandbox.sandbox_command import run_sandbox  # needs an extra
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("aiohttp", "cryptography"):
             raise

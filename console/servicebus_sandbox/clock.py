@@ -1,7 +1,7 @@
-"""The sandbox's clock: the time of day, until somebody sets it forward.
+"""The sandbox's clock: the time of day, until a client sets it forward.
 
-Locks, expiries, schedules, duplicate windows, idle time and the ends of tokens run on it. What is between machines,
-such as latency and the patience with a silent peer, runs on the event loop's own and does not belong here.
+Locks, expiries, schedules, duplicate windows, idle time and token lifetimes use it. Network times, such as latency and
+the patience with a silent peer, use the event loop's clock.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable
 
 FURTHEST_JUMP = 10 * 366 * 86_400.0
-"""In seconds; far beyond every duration that an entity knows apart from "for ever"."""
+"""In seconds; far beyond every limited duration of an entity."""
 
 
 class SandboxClock:
-    """Epoch seconds when called. It never goes back."""
+    """A callable that returns epoch seconds. It never goes back."""
 
     def __init__(self, time_of_day: Callable[[], float] = time.time) -> None:
         self.time_of_day = time_of_day
@@ -24,7 +24,7 @@ class SandboxClock:
         return self.time_of_day() + self.ahead
 
     def advance(self, seconds: float) -> None:
-        """Set it forward. Raises ValueError for what is no jump: nothing, backwards, or beyond FURTHEST_JUMP."""
+        """Set the clock forward. Raises ValueError unless `seconds` is above 0 and at most FURTHEST_JUMP."""
         if not 0 < seconds <= FURTHEST_JUMP or self.ahead + seconds > FURTHEST_JUMP:
             raise ValueError(
                 f"a jump of {seconds:g} seconds cannot be made; allowed is more than 0, and at most "

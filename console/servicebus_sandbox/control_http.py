@@ -1,11 +1,10 @@
-"""The control URL: plain HTTP on loopback, by which faults are switched, the clock is set and the state is read.
+"""The control URL: plain HTTP on loopback for faults, the clock and the state.
 
-`POST /faults`, `GET /faults`, `DELETE /faults/ID`, `GET /state`, `POST /tokens`, `POST /clock`, `GET /clock`; JSON both
-ways, and every refusal is an object with one sentence under `error`. What faults do is in `faults`, what tokens hold in
-`access.issuer`.
+`POST /faults`, `GET /faults`, `DELETE /faults/ID`, `GET /state`, `POST /tokens`, `POST /clock`, `GET /clock`. JSON both
+ways; a refusal is an object with one sentence under `error`. Faults are in `faults`, tokens in `access.token_issuer`.
 
-It asks for no key, so it is for programs of this machine and never for a web page: a request names a loopback address
-as its Host, carries no Origin, and its body is declared as JSON, which a page cannot send elsewhere unasked.
+It needs no key, so it serves only programs on this machine and no web page. A request has a loopback address as its
+Host, no Origin, and a body declared as JSON, which a page cannot send elsewhere unasked.
 """
 
 from __future__ import annotations
@@ -42,10 +41,10 @@ _USAGE = "use POST /faults, GET /faults, DELETE /faults/ID, GET /state, POST /to
 
 
 class HttpControlServer:
-    """Serves the control URL for some namespaces. Open it once, close it once."""
+    """The control URL of some namespaces. Open it once, close it once."""
 
     def __init__(self, nodes: Callable[[], Sequence[NamespaceServer]], issuer: Issuer, clock: SandboxClock) -> None:
-        """`nodes` gives those that there are at the time."""
+        """Serve; `nodes` returns the present namespaces."""
         self._nodes = nodes
         self._issuer = issuer
         self._clock = clock
@@ -61,7 +60,7 @@ class HttpControlServer:
         self._host = ""
 
     async def open(self, host: str, port: int = 0) -> str:
-        """Listen; returns the URL without a slash at its end. Raises ListenError."""
+        """Listen; return the URL without a slash at its end. Raises ListenError."""
         self._host = host
         return f"http://{host}:{self._port.open(host, port)}"
 
@@ -78,7 +77,7 @@ class HttpControlServer:
             return web.json_response({"error": f"{_echo(request)}: {error.reason}; {_USAGE}"}, status=error.status)
 
     def _check_caller(self, request: web.BaseRequest) -> None:
-        """Raise _Refusal for what a web page sends, whatever name it has for this address."""
+        """Raise _Refusal for a request of a web page, under any name for this address."""
         host = request.headers.get("Host", "")
         if not _is_here(host, self._host):
             raise _Refusal(
@@ -154,15 +153,15 @@ class HttpControlServer:
 
     async def _tell_clock(self, _: web.BaseRequest) -> web.Response:
         now = self._clock()
-        told = {"now": datetime.fromtimestamp(now, UTC).isoformat(), "epoch_s": now, "ahead_s": self._clock.ahead}
-        return web.json_response(told)
+        times = {"now": datetime.fromtimestamp(now, UTC).isoformat(), "epoch_s": now, "ahead_s": self._clock.ahead}
+        return web.json_response(times)
 
     async def _state(self, _: web.BaseRequest) -> web.Response:
         namespaces = [_namespace(node) for node in self._nodes()]
         return web.json_response({"namespaces": namespaces, "tasks": len(asyncio.all_tasks())})
 
     async def _object(self, request: web.BaseRequest, fields: Sequence[str]) -> dict[str, Any]:
-        """The body, an object that has none but these fields."""
+        """Return the body, an object with only these fields."""
         try:
             wanted = json.loads(await self._port.http.body_of(request))
         except (ValueError, RecursionError) as error:
@@ -176,7 +175,7 @@ class HttpControlServer:
 
 
 class _Refusal(Exception):
-    """Answered with this status and one sentence."""
+    """An answer with this status and one sentence."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -184,7 +183,7 @@ class _Refusal(Exception):
 
 
 def _is_here(host: str, listening: str) -> bool:
-    """Whether a Host header names this machine as only its own programs can: any other name may be a rebound one."""
+    """Return whether a Host header is a name that only local programs use; any other may be DNS rebinding."""
     try:
         name = urlsplit(f"//{host}").hostname or ""
         return name in ("localhost", listening) or ip_address(name).is_loopback

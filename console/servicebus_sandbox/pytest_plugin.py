@@ -1,8 +1,8 @@
-"""A plugin of pytest: the fixture `servicebus_sandbox` gives a test a sandbox of its own.
+"""A pytest plugin: the fixture `servicebus_sandbox` gives a test its own sandbox.
 
-The sandbox runs in an event loop on another thread, so that synchronous and asynchronous tests use it alike. Who wants
-other namespaces than a primary and a secondary one overrides the fixture `servicebus_namespaces`. Installed with the
-package, so this module loads no more than it must until a test asks for a sandbox.
+The sandbox runs in an event loop on another thread, so synchronous and asynchronous tests use it alike. Override the
+fixture `servicebus_namespaces` for other namespaces than a primary and a secondary one. pytest loads this module in
+every run, so it imports the sandbox only on demand.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _SECONDS_TO_START = 30.0
 
 @pytest.fixture
 def servicebus_namespaces() -> Sequence[NamespaceSpec] | None:
-    """What the sandbox is to contain; override it with a fixture of the same name. None: a primary and a secondary."""
+    """Return the namespaces of the sandbox; override it. None means a primary and a secondary one."""
     return None
 
 
 @pytest.fixture
 def servicebus_sandbox(servicebus_namespaces: Sequence[NamespaceSpec] | None) -> Iterator[Sandbox]:
-    """A running sandbox, empty for each test; it ends with the test.
+    """Yield a running sandbox, empty for each test; it ends with the test.
 
-    Reach it by `connection_string`, `admin_url`, `ca_file` and `control_url`. The `node` of a namespace lives on the
-    sandbox's thread: leave it alone.
+    Connect by `connection_string`, `admin_url`, `ca_file` and `control_url`. Do not use the `node` of a namespace: it
+    belongs to the sandbox's thread.
     """
     with sandbox_on_a_thread(servicebus_namespaces) as sandbox:
         yield sandbox
@@ -42,7 +42,7 @@ def servicebus_sandbox(servicebus_namespaces: Sequence[NamespaceSpec] | None) ->
 
 @contextmanager
 def sandbox_on_a_thread(namespaces: Sequence[NamespaceSpec] | None = None) -> Iterator[Sandbox]:
-    """A sandbox in an event loop of its own, for as long as the context lasts. Raises what `Sandbox.start` raises."""
+    """Run a sandbox in its own event loop for the duration of the context. Raises as `Sandbox.start` does."""
     started: Future[tuple[Sandbox, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
     thread = threading.Thread(target=_run, args=(namespaces, started), name="servicebus-sandbox", daemon=True)
     thread.start()
@@ -62,7 +62,7 @@ def _run(
         asyncio.run(_serve(namespaces, started))
     except Exception as error:
         if started.done():
-            raise  # while it ended: pytest reports it for the thread
+            raise  # during its end: pytest reports it for the thread
         started.set_exception(error)
 
 
@@ -70,7 +70,7 @@ async def _serve(
     namespaces: Sequence[NamespaceSpec] | None,
     started: Future[tuple[Sandbox, asyncio.AbstractEventLoop, asyncio.Event]],
 ) -> None:
-    from servicebus_sandbox.sandbox_host import Sandbox  # with aiohttp and cryptography behind it
+    from servicebus_sandbox.sandbox_host import Sandbox  # imports aiohttp and cryptography
 
     told_to_end = asyncio.Event()
     async with Sandbox.start(namespaces) as sandbox:

@@ -1,7 +1,7 @@
-"""The folder of a running sandbox, with its certificates; a sandbox that was killed could not remove its own.
+"""The folder of a running sandbox with its certificates, and the removal of abandoned ones.
 
-A living sandbox holds a lock on a file in its folder, which the system lets go of however the process ends. So whoever
-starts next can tell the folders of the dead from those in use, and removes them.
+A sandbox locks a file in its folder; the system unlocks it when the process ends. So the next sandbox recognizes and
+removes the folders of killed ones.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LOCK: Final = "in-use"
 
 @contextmanager
 def open_run_folder() -> Iterator[Path]:
-    """A new folder, closed to others, for as long as the context lasts. Raises OSError where none can be made."""
+    """Yield a new private folder for the duration of the context. Raises OSError."""
     _remove_abandoned(Path(tempfile.gettempdir()))
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
     lock = None
@@ -38,7 +38,7 @@ def open_run_folder() -> Iterator[Path]:
 
 
 def _claim(folder: Path) -> int:
-    """Lock the file before it has its name: under that name nobody ever finds it unlocked while its owner lives."""
+    """Lock the file before it gets its name, so that a named file of a living owner is never unlocked."""
     claimed = folder / "claimed"
     lock = os.open(claimed, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -47,13 +47,13 @@ def _claim(folder: Path) -> int:
 
 
 def _remove_abandoned(where: Path) -> None:
-    """Remove our folders that nobody holds; what belongs to other users or cannot be removed is left alone."""
+    """Remove our unlocked folders; skip those of other users or without permission."""
     for folder in where.glob(f"{_PREFIX}*"):
         try:
             if folder.lstat().st_uid != os.geteuid():
                 continue
             lock = os.open(folder / _LOCK, os.O_WRONLY | os.O_NOFOLLOW)
-        except OSError:  # none of ours, or gone in this moment
+        except OSError:  # not ours, or just removed
             continue
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

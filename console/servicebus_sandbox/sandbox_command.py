@@ -1,7 +1,7 @@
-"""`paired sandbox`: a sandbox as a process of its own, until it is told to end.
+"""`paired sandbox`: a sandbox as a process.
 
-This process is nothing but the sandbox, so it sets the garbage collector to its needs: messages are many small objects
-without cycles, and the default thresholds cost half of what it can take in.
+The process runs only the sandbox, so it tunes the garbage collector: messages are many small objects without cycles,
+and the default thresholds halve the throughput.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def run_sandbox(
 ) -> int:
     """Serve the namespaces of the file `config`, else a primary and a secondary one, until SIGTERM or SIGINT.
 
-    Ports of 0 are any that are free; `listen` is the namespaces' address. First tells on stdout how they are reached:
-    with `json_line` as one line of JSON. Returns the exit status: 0, or 2 with a sentence on stderr for a mistake in
-    the file and for a port or address that cannot be had.
+    Port 0 is any free one; `listen` is the namespaces' address. Prints the addresses first, with `json_line` as one
+    line of JSON. Returns the exit status: 0, or 2 with a sentence on stderr for an invalid file or an unavailable port
+    or address.
     """
     specs: Sequence[NamespaceSpec]
     logging.basicConfig(level=logging.WARNING, format="paired sandbox: %(levelname)s: %(message)s")
@@ -50,7 +50,7 @@ def run_sandbox(
             specs = primary_and_secondary(primary_port=primary_port, secondary_port=secondary_port)
         elif primary_port or secondary_port:
             raise SandboxConfigError(
-                f"with --config, ports stand in the file: write port = … under [[namespace]] of {config}"
+                f"with --config, ports belong in the file: write port = … under [[namespace]] of {config}"
             )
         else:
             specs = load_specs(config)
@@ -62,29 +62,29 @@ def run_sandbox(
 
 
 def _allow_open_files() -> None:
-    """Raise the limit of open files as far as it may be: every connection takes one."""
+    """Raise the limit of open files to the maximum: each connection needs one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    except (OSError, ValueError) as error:  # a system may allow less than it names
+    except (OSError, ValueError) as error:  # a system may allow less than its limit
         log.warning("the limit of open files stays %d: %s", soft, error)
 
 
 async def _serve(specs: Sequence[NamespaceSpec], control_port: int, listen: str, *, json_line: bool) -> None:
-    told_to_end = asyncio.Event()
+    stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, told_to_end.set)
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     async with Sandbox.start(specs, control_port=control_port, listen=listen) as sandbox:
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)
         sys.stdout.write(describe_as_json(sandbox) if json_line else describe(sandbox))
         sys.stdout.flush()
-        await told_to_end.wait()
+        await stopped.wait()
 
 
 def describe_as_json(sandbox: Sandbox) -> str:
-    """One line of JSON for programs."""
+    """Return the addresses as one line of JSON."""
     namespaces = [
         {
             "name": namespace.name,
@@ -106,12 +106,8 @@ def describe_as_json(sandbox: Sandbox) -> str:
 
 
 def describe(sandbox: Sandbox) -> str:
-    """The same for people."""
+    """Return the addresses as text."""
     lines = [f"{namespace.name:10} {namespace.connection_string}" for namespace in sandbox.namespaces]
     lines += [f"{'trust':10} {sandbox.ca_file}", f"{'control':10} {sandbox.control_url}"]
     lines += [f"{'arm':10} {sandbox.arm_url}", "Ctrl-C ends it."]
     return "\n".join(lines) + "\n"
-
-
-if __name__ == "__main__":
-    sys.exit(run_sandbox(json_line="--json" in sys.argv[1:]))

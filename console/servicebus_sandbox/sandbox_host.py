@@ -1,7 +1,7 @@
-"""A whole sandbox: namespaces on their ports, certificates, the control URL; started and ended as one.
+"""A whole sandbox: namespaces on their ports, certificates and the control URL, started and ended together.
 
-It runs in the caller's event loop and leaves nothing behind: its folder is removed, its ports are closed. As a
-process of its own it is run by `entry`.
+It runs in the caller's event loop and cleans up: its folder is removed, its ports are closed. `sandbox_command` runs it
+as a process.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ DOMAIN = "servicebus.windows.net"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxNamespace:
-    """How a namespace is reached, and the `node` behind it for tests in the same process.
+    """The addresses of a namespace, and its server `node` for tests in the same process.
 
     `key` is the first key of the rule `key_name`, which has every right; `host` is written as in URLs.
     """
@@ -55,11 +55,11 @@ class SandboxNamespace:
 
     @property
     def connection_string(self) -> str:
-        """For messaging over plain AMQP and, over TLS on the same port, for management."""
+        """Return the connection string: messaging over plain AMQP, management over TLS on the same port."""
         return self.connection_string_for(self.key_name, self.key)
 
     def connection_string_for(self, key_name: str, key: str) -> str:
-        """The same with another key, such as one that may only send."""
+        """Return a connection string with another key, such as one that only sends."""
         keys = f"SharedAccessKeyName={key_name};SharedAccessKey={key}"
         return f"Endpoint=sb://{self.host}:{self.amqp_port};{keys};UseDevelopmentEmulator=true"
 
@@ -69,17 +69,17 @@ class SandboxNamespace:
 
     @property
     def endpoint(self) -> str:
-        """What the SDK takes as custom_endpoint_address, so that clients may call the namespace by its real name."""
+        """Return the SDK's custom_endpoint_address, for clients that use the namespace's Azure name."""
         return f"sb://{self.host}:{self.amqp_port}"
 
     @property
     def fully_qualified_name(self) -> str:
-        """What the namespace would be called in Azure; its certificate is good for this name as well."""
+        """Return the namespace's name in Azure; its certificate is valid for this name too."""
         return f"{self.name}.{DOMAIN}"
 
 
 class Namespaces:
-    """The namespaces that run, each with all that serves it; they come and go one by one."""
+    """The running namespaces with their servers; they come and go one by one."""
 
     def __init__(self, *, clock: SandboxClock, issuer: Issuer, tls: ssl.SSLContext, listen: str) -> None:
         self._clock = clock
@@ -95,18 +95,18 @@ class Namespaces:
         return [namespace.node for namespace in self]
 
     async def add(self, spec: NamespaceSpec) -> SandboxNamespace:
-        """Raises ListenError, and what `NamespaceSpec.fill` raises; nothing is left of it then."""
+        """Start a namespace, or nothing on an error. Raises ListenError, and as `NamespaceSpec.fill` does."""
         async with AsyncExitStack() as stack:
             namespace = await _open(spec, self._clock, self._tls, self._issuer, self._listen, stack)
             self._running[spec.name] = namespace, stack.pop_all()
         return namespace
 
     async def open(self, spec: NamespaceSpec) -> ArmNamespace:
-        """The same for ARM."""
+        """Start a namespace for ARM."""
         return _place(await self.add(spec))
 
     async def end(self, name: str) -> None:
-        """Close its port and its connections, and forget what is in it."""
+        """Close the namespace's port and connections, and drop its contents."""
         _, stack = self._running.pop(name)
         await stack.aclose()
 
@@ -117,9 +117,9 @@ class Namespaces:
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """A running sandbox. Clients over TLS trust `ca_file`; faults are switched, tokens fetched at `control_url`.
+    """A running sandbox. TLS clients trust `ca_file`; `control_url` switches faults and issues tokens.
 
-    `arm_url` stands for `https://management.azure.com`; plain HTTP is served on the same port.
+    `arm_url` replaces `https://management.azure.com`; the same port serves plain HTTP.
     """
 
     _namespaces: Namespaces = field(repr=False)
@@ -129,11 +129,11 @@ class Sandbox:
 
     @property
     def namespaces(self) -> tuple[SandboxNamespace, ...]:
-        """Those that run at the moment: ARM can make and delete some."""
+        """Return the running namespaces; ARM can create and delete some."""
         return tuple(self._namespaces)
 
     def __getitem__(self, name: str) -> SandboxNamespace:
-        """The namespace called `name`; KeyError if there is none."""
+        """Return the namespace called `name`. Raises KeyError."""
         for namespace in self.namespaces:
             if namespace.name == name:
                 return namespace
@@ -144,11 +144,10 @@ class Sandbox:
     async def start(
         cls, namespaces: Sequence[NamespaceSpec] | None = None, *, control_port: int = 0, listen: str = HOST
     ) -> AsyncIterator[Sandbox]:
-        """Run `namespaces`, by default a primary and a secondary one, for as long as the context lasts.
+        """Run `namespaces`, by default a primary and a secondary one, for the duration of the context.
 
-        They listen on the address `listen`, the control URL on loopback whatever that is: it gives tokens to anyone.
-        Raises ListenError when a port is taken, ValueError for two namespaces of one name, and what
-        `NamespaceSpec.fill` raises.
+        They listen on the address `listen`. The control URL is always on loopback, because it issues tokens without a
+        key. Raises ListenError for a port in use, ValueError for a repeated name, and as `NamespaceSpec.fill` does.
         """
         specs = tuple(primary_and_secondary() if namespaces is None else namespaces)
         if len({spec.name for spec in specs}) < len(specs):
@@ -224,19 +223,19 @@ async def _open(
 
 
 def _place(namespace: SandboxNamespace) -> ArmNamespace:
-    """The namespace as ARM shows it."""
+    """Return the namespace for ARM."""
     return ArmNamespace(node=namespace.node, authority=f"{namespace.host}:{namespace.amqp_port}")
 
 
 def _with_root(rules: Sequence[AuthorizationRule]) -> tuple[AuthorizationRule, ...]:
-    """The rules, with the one that every namespace of the service has."""
+    """Return the rules and the root rule of every namespace."""
     if any(rule.name == KEY_NAME for rule in rules):
         return tuple(rules)
     return root_rule(KEY_NAME, new_key(), new_key()), *rules
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only this machine can reach what listens on the address; a name counts if it is `localhost`."""
+    """Return whether only this machine reaches the address; the only accepted name is `localhost`."""
     try:
         return ip_address(address).is_loopback
     except ValueError:
@@ -244,15 +243,16 @@ def is_loopback(address: str) -> bool:
 
 
 def open_to_others(address: str) -> str:
-    """What to say, loudly, when namespaces listen beyond loopback."""
+    """Return the warning for namespaces that listen beyond loopback."""
     return (
-        f"the namespaces listen on {address}: whoever reaches this machine reaches them, plain AMQP shows tokens and "
+        f"the namespaces listen on {address}: any host that reaches this machine reaches them, plain AMQP shows tokens "
+        "and "
         "messages to the network, and nothing here was made to withstand attacks; without --listen they are on loopback"
     )
 
 
 def _host_for(address: str) -> str:
-    """How clients on this machine write the address in a URL."""
+    """Return the address in the form of a URL."""
     try:
         parsed = ip_address(address)
     except ValueError:

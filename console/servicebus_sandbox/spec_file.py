@@ -1,8 +1,8 @@
-"""`paired sandbox --config FILE`: namespaces and what is in them, declared in TOML.
+"""`paired sandbox --config FILE`: namespaces and their contents, declared in TOML.
 
-Each `[[namespace]]` has a name, and may have tier, region, port, keys, pings, queues and topics; a queue, topic or
-subscription is a name or a table of properties, which are called as in the SDK. Every mistake is one sentence: file,
-place, what is wrong and what would be right. What the values mean is the broker's to say.
+Each `[[namespace]]` has a name, and may have tier, region, port, keys, pings, queues and topics. A queue, topic or
+subscription is a name or a table of properties with the SDK's names. Every mistake is one sentence: file, place, flaw
+and remedy. The broker validates the values.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from servicebus_sandbox.broker.entity_settings import (
     TopicSettings,
 )
 from servicebus_sandbox.broker.subscription_rules.filters import (
+    CORRELATION_FIELDS,
     CorrelationFilter,
     Filter,
     SqlAction,
@@ -43,17 +44,17 @@ _LAST_PORT: Final = 65535
 
 
 def load_specs(path: Path) -> tuple[NamespaceSpec, ...]:
-    """The namespaces that the file declares. Raises SandboxConfigError."""
+    """Return the namespaces in the file. Raises SandboxConfigError."""
     whole = TomlTable(_parse(path), str(path))
     specs = tuple(_namespace(table) for table in whole.tables("namespace"))
     whole.end()
     if not specs:
         raise whole.wrong("there is no [[namespace]]; declare at least one, with a name")
     ports = [str(spec.port) for spec in specs if spec.port]
-    for what, values in (("name", [spec.name.lower() for spec in specs]), ("port", ports)):
+    for field, values in (("name", [spec.name.lower() for spec in specs]), ("port", ports)):
         twice = [value for value in values if values.count(value) > 1]
         if twice:
-            raise whole.wrong(f"two namespaces have the {what} {twice[0]}; give each one of its own")
+            raise whole.wrong(f"two namespaces have the {field} {twice[0]}; give each one of its own")
     return specs
 
 
@@ -108,7 +109,7 @@ def _subscription(table: TomlTable) -> SubscriptionSpec:
 
 
 def _settings(table: TomlTable, kind: type[Settings], properties: Mapping[str, Property], **more: Any) -> Settings:
-    """What is left in the table, as settings of this kind."""
+    """Return the remaining values of the table as settings of this kind."""
     values = {field: read(table, name) for name, (field, read) in properties.items() if name in table}
     table.end(properties)
     with table.complaining({field: name for name, (field, _) in properties.items()}):
@@ -140,17 +141,13 @@ def _rule(table: TomlTable) -> Rule:
 
 
 def _correlation(table: TomlTable) -> CorrelationFilter:
-    wanted = {name: table.text(name) for name in _CORRELATED if name in table}
+    wanted = {name: table.text(name) for name in CORRELATION_FIELDS if name in table}
     properties = table.scalars("properties")
-    table.end(_CORRELATED)
+    table.end(CORRELATION_FIELDS)
     with table.complaining():
         return CorrelationFilter(**wanted, properties=properties)
 
 
-_CORRELATED: Final = (
-    *("correlation_id", "message_id", "to", "reply_to", "label", "session_id", "reply_to_session_id"),
-    "content_type",
-)
 _SENDING: Final[Mapping[str, Property]] = {
     "max_size_in_megabytes": ("max_size_mb", TomlTable.integer),
     "requires_duplicate_detection": ("requires_duplicate_detection", TomlTable.flag),

@@ -1,4 +1,4 @@
-"""What a sandbox is to contain, as values: namespaces with their queues and topics. Building them is `host`'s."""
+"""The contents of a sandbox as values: namespaces with their queues and topics; `sandbox_host` builds them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class QueueSpec:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionSpec:
-    """A subscription called `name`; with `rules` in the place of the one that takes everything."""
+    """A subscription called `name`; `rules` replace the one that matches everything."""
 
     name: str
     settings: SubscriptionSettings = field(default_factory=SubscriptionSettings)
@@ -41,9 +41,9 @@ class TopicSpec:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceSpec:
-    """A namespace; `port` 0 takes any that is free.
+    """A namespace; `port` 0 is any free one.
 
-    `rules` are its own authorization rules; one with every right is added where none has the name of the service's.
+    `rules` are its own authorization rules; the root rule is added unless one has its name.
     """
 
     name: str
@@ -56,7 +56,7 @@ class NamespaceSpec:
     pings: Pings = Pings.DROPPED
 
     def fill(self, namespace: BrokerNamespace) -> None:
-        """Create the entities. Raises EntityExists and InvalidSettings, the latter also for what the tier has not."""
+        """Create the entities. Raises EntityExists, and InvalidSettings, also for features that the tier lacks."""
         for queue in self.queues:
             check_tier(namespace, queue.settings)
             namespace.create_queue(queue.path, queue.settings)
@@ -71,11 +71,11 @@ class NamespaceSpec:
 
 
 SHORT_LOCK = timedelta(seconds=10)
-"""What a dead connection had locked comes back while somebody still looks on; the default is a minute."""
+"""Messages of a dead connection return while the user still watches; the default is a minute."""
 
 
 def primary_and_secondary(*, primary_port: int = 0, secondary_port: int = 0) -> tuple[NamespaceSpec, NamespaceSpec]:
-    """What a pairing needs to be tried: a primary namespace with one entity of each kind, an empty secondary."""
+    """Return namespaces for a pairing: a primary one with an entity of each kind, an empty secondary one."""
     return (
         NamespaceSpec(
             "primary",

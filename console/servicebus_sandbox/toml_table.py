@@ -1,6 +1,6 @@
-"""Reading tables of TOML with sentences for what is wrong: each value is taken out by name, and nothing may be left.
+"""TOML tables with a sentence for each mistake: values are consumed by name, and none may be left.
 
-Knows types and places, nothing of namespaces; those are read in `config`.
+It knows types and places; `spec_file` knows namespaces.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _MISSING: Final = object()
 
 
 class SandboxConfigError(Exception):
-    """One sentence: the file, the place in it, what is wrong, what would be right."""
+    """A mistake in one sentence: the file, the place, the flaw and the remedy."""
 
 
 class TomlTable:
-    """A table at `place`. A getter without a default demands the value; all raise SandboxConfigError."""
+    """A table at `place`. A getter without a default requires the value; all raise SandboxConfigError."""
 
     def __init__(self, values: Mapping[str, Any], place: str) -> None:
         self._values = values
@@ -41,9 +41,9 @@ class TomlTable:
     def __contains__(self, name: str) -> bool:
         return name in self._values
 
-    def called(self, what: str) -> TomlTable:
-        """The same table, now that it is known what it describes."""
-        renamed = TomlTable(self._values, f"{self._place.rpartition(', ')[0]}, {what}")
+    def called(self, name: str) -> TomlTable:
+        """Return the same table under the name of its content."""
+        renamed = TomlTable(self._values, f"{self._place.rpartition(', ')[0]}, {name}")
         renamed._asked = self._asked
         return renamed
 
@@ -52,7 +52,7 @@ class TomlTable:
 
     @contextmanager
     def complaining(self, names: Mapping[str, str] | None = None) -> Iterator[None]:
-        """Turn what the broker refuses into an error of this place; `names` says how its fields are called here."""
+        """Raise the broker's refusals as errors of this place; `names` maps its fields to the names here."""
         try:
             yield
         except BrokerError as error:
@@ -71,7 +71,7 @@ class TomlTable:
         return self._take(name, bool, "true or false", None)
 
     def duration(self, name: str) -> timedelta | None:
-        """`30s`, `5m`, `2h`, `7d` or ISO 8601; None for the service's longest, which means for ever."""
+        """Return a duration: `30s`, `5m`, `2h`, `7d` or ISO 8601; None for unlimited."""
         text = self._take(name, str, 'a duration, as in "30s", "5m", "7d" or "PT30S"', None)
         short = _SHORT.fullmatch(text.strip())
         try:
@@ -90,7 +90,7 @@ class TomlTable:
         return [self._chosen(name, text, kind) for text in texts]
 
     def scalars(self, name: str) -> dict[str, Scalar]:
-        """A table of strings, numbers and booleans; empty if there is none."""
+        """Return a table of strings, numbers and booleans; empty if there is none."""
         values = self._take(name, dict, "a table of names and values", {})
         for key, value in values.items():
             if not isinstance(value, Scalar):
@@ -98,7 +98,7 @@ class TomlTable:
         return values
 
     def tables(self, name: str) -> list[TomlTable]:
-        """Tables in a list (`[[name]]`) or one alone; none if there are none."""
+        """Return a list of tables (`[[name]]`), also for a single one; empty if there are none."""
         given = self._take(name, object, "a table, or a list of tables", [])
         items = given if isinstance(given, list) else [given]
         for item in items:
@@ -107,19 +107,19 @@ class TomlTable:
         places = [name if len(items) == 1 else f"{name} {number}" for number in range(1, len(items) + 1)]
         return [TomlTable(item, f"{self._place}, {place}") for item, place in zip(items, places, strict=True)]
 
-    def named(self, name: str, what: str) -> list[TomlTable]:
-        """Things in a list, each a name or a table with one."""
+    def named(self, name: str, kind: str) -> list[TomlTable]:
+        """Return the items of a list, each a name or a table with one."""
         found = []
-        for number, item in enumerate(self._take(name, list, f"a list of names and tables, each a {what}", []), 1):
+        for number, item in enumerate(self._take(name, list, f"a list of names and tables, each a {kind}", []), 1):
             if not isinstance(item, str | dict):
-                raise self.wrong(f"{name} holds {_shown(item)}; each {what} has to be a name or a table with a name")
+                raise self.wrong(f"{name} holds {_shown(item)}; each {kind} has to be a name or a table with a name")
             values = {"name": item} if isinstance(item, str) else item
-            place = f"{what} '{values['name']}'" if isinstance(values.get("name"), str) else f"{what} {number}"
+            place = f"{kind} '{values['name']}'" if isinstance(values.get("name"), str) else f"{kind} {number}"
             found.append(TomlTable(values, f"{self._place}, {place}"))
         return found
 
     def end(self, also: Iterable[str] = ()) -> None:
-        """Raise if the table holds anything that was not asked for; `also` may be there and was not needed."""
+        """Raise for unconsumed values; `also` are allowed."""
         known = dict.fromkeys((*self._asked, *also))
         for name in self._values:
             if name not in known:
@@ -148,6 +148,6 @@ class TomlTable:
 
 
 def _shown(value: object) -> str:
-    """The value as it would be written in the file."""
+    """Return the value as written in the file."""
     text = json.dumps(value, default=str, ensure_ascii=False)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -71,9 +71,7 @@ def sandbox() -> Iterator[str]:
 @contextmanager
 def sandbox_facts() -> Iterator[dict[str, Any]]:
     """A sandbox as anybody starts it; all that it tells programs about itself."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "servicebus_sandbox.sandbox_command", "--json"], stdout=subprocess.PIPE
-    ) as process:
+    with subprocess.Popen([sys.executable, "-m", "servicebus_sandbox", "--json"], stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None
             yield json.loads(process.stdout.readline())

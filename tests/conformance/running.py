@@ -127,9 +127,7 @@ async def fresh_sandbox(folder: Path) -> AsyncIterator[dict[str, str]]:
     What it says is kept in `folder`. Raises RunningError.
     """
     said_file = folder / "sandbox"
-    async with own_process(
-        [sys.executable, "-m", "servicebus_sandbox.sandbox_command", "--json"], ROOT, said_file
-    ) as process:
+    async with own_process([sys.executable, "-m", "servicebus_sandbox", "--json"], ROOT, said_file) as process:
         said = json.loads(await _first_line(process, said_file))
         namespace = next(each for each in said["namespaces"] if each["name"] == "secondary")
         yield {

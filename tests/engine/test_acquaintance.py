@@ -67,7 +67,7 @@ async def start(
     """Pairs two namespaces as an engine does. away: a namespace that refuses connections."""
     sandbox = await stack.enter_async_context(Sandbox.start([primary, secondary]))
     monkeypatch.setattr(
-        namespace_credentials, "_made", lambda _: AsyncSandboxCredential(sandbox.control_url, "Data Owner")
+        namespace_credentials, "_make", lambda _: AsyncSandboxCredential(sandbox.control_url, "Data Owner")
     )
 
     def config_of(name: str) -> NamespaceConfig:
@@ -105,7 +105,7 @@ async def test_two_namespaces_in_one_region_are_a_warning(
     """Preferably in different data centres (a warning when ARM shows the same region)."""
     paired, host = await start(stack, tmp_path, monkeypatch, primary_spec(), NamespaceSpec("backup"))
     (said,) = host.said("namespaces")
-    assert said.startswith("both namespaces are in westeurope: a data centre's outage takes them both")
+    assert said.startswith("both namespaces are in westeurope: one outage may affect both")
     assert (paired.primary_name, paired.secondary_name) == ("contoso", "backup")
 
 
@@ -138,7 +138,7 @@ async def test_a_topic_that_the_basic_tier_cannot_have_is_explained(
 async def test_an_engine_starts_without_its_secondary_where_its_owner_wants_that(
     stack: AsyncExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start_degraded: bool
 ) -> None:
-    monkeypatch.setattr(opening, "PATIENCE", 0.1)
+    monkeypatch.setattr(opening, "FIRST_LINK_SECONDS", 0.1)
     specs = primary_spec(), NamespaceSpec("backup")
     starting = start(
         stack, tmp_path, monkeypatch, *specs, management="atom", away="backup", start_degraded=start_degraded

@@ -183,7 +183,7 @@ async def test_an_identity_is_renewed_behind_the_object_that_clients_hold(monkey
         async def close(self) -> None:
             self.closed = True
 
-    monkeypatch.setattr(namespace_credentials, "_made", Made)
+    monkeypatch.setattr(namespace_credentials, "_make", Made)
     namespace = by_identity(**SECRET)
     found = NamespaceCredentials(namespace)
     assert found.identity is not None
@@ -209,7 +209,7 @@ async def test_how_long_each_way_in_is_good_can_be_told(monkeypatch: pytest.Monk
     assert await told(by_string(SIGNATURE)) == TokenEvidence(namespace=HOST, expires_at=1.8e9, renewable=False)
     async with Sandbox.start() as sandbox:
         credential = AsyncSandboxCredential(sandbox.control_url, "Data Sender", lifetime=600)
-        monkeypatch.setattr(namespace_credentials, "_made", lambda _: credential)
+        monkeypatch.setattr(namespace_credentials, "_make", lambda _: credential)
         found = await told(by_identity())
     assert found.renewable
     assert found.expires_at is not None
@@ -224,7 +224,7 @@ async def test_an_identity_that_gives_no_token_says_so(monkeypatch: pytest.Monke
         async def close(self) -> None:
             pass
 
-    monkeypatch.setattr(namespace_credentials, "_made", lambda _: Nobody())
+    monkeypatch.setattr(namespace_credentials, "_make", lambda _: Nobody())
     assert "az login" in (await told(by_identity())).trouble
 
 

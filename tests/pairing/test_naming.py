@@ -108,4 +108,4 @@ async def test_backlog_queues_under_the_other_name_are_warned_of(world: World) -
     await world.pair()
     (warned,) = [event.text for event in world.told(Warned)]
     assert "the secondary also has 1 backlog queues under 127.0.0.1/x-servicebus-transfer/" in warned
-    assert 'give it primary_name="primary"' in warned
+    assert 'set its primary_name="primary"' in warned

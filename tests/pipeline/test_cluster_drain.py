@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from paired_servicebus.bench.cluster import ROOT, SETTINGS, Cluster, cluster, with_descendants
-from paired_servicebus.bench.journals import write_journal
 from paired_servicebus.core.model.pairing_events import Commanded, CommandEnded
 from paired_servicebus.engine.journal.spool import CLOSED
 from paired_servicebus.pipeline.drain.drain_files import attempts
 from paired_servicebus.pipeline.drain.receipts import ReceiptTally, progress_of
 from paired_servicebus.pipeline.processes.pipeline_launcher import start_pipeline
 from paired_servicebus.pipeline.table_store.table_reader import Tables
+from tests.bench.spark.loopback_cluster import ROOT, SETTINGS, Cluster, cluster, with_descendants
+from tests.bench.spark.synthetic_journal import write_journal
 from tests.pairing.backlogs import queue_path
 from tests.pipeline.drains import QUEUES, Grounds, grounds, until
 
@@ -53,8 +53,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
 async def drain(standing: Grounds, spark: Cluster, *options: str) -> asyncio.subprocess.Process:
     settings = [part for name, value in SETTINGS.items() for part in ("--conf", f"{name}={value}")]
     return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "paired_servicebus", "drain", "--config", str(standing.config.path), "--master", spark.master,
-        "--yes", standing.config.name, "--json", *settings, *options, cwd=ROOT, stdout=asyncio.subprocess.PIPE,
+        sys.executable, "-m", "paired_servicebus", "drain", "--config", str(standing.config.path),
+        "--master", spark.master, "--yes", standing.config.name, "--json", *settings,
+        *options, cwd=ROOT, stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
 
 

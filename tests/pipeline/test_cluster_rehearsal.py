@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from paired_servicebus.bench.cluster import ROOT, cluster, with_descendants
+from tests.bench.spark.loopback_cluster import ROOT, cluster, with_descendants
 
 pytest.importorskip("pyspark")
 pytestmark = [

@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from paired_servicebus.bench.cluster import with_descendants
 from paired_servicebus.demo import pipeline_audit
 from paired_servicebus.demo.runner import worker_process
 from paired_servicebus.demo.scenarios import SCENARIOS
 from paired_servicebus.demo.worker_protocol import CaptionShown, PlayDone, PlayRequest, WorkerLine
+from tests.bench.spark.loopback_cluster import with_descendants
 
 pytest.importorskip("pyspark")
 ASKED = os.environ.get("PAIRED_SPARK", "")

@@ -9,11 +9,11 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
-from paired_servicebus.bench.journals import events
 from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.engine.journal import records
 from paired_servicebus.pipeline.ingest.event_parser import events_of
 from paired_servicebus.pipeline.table_store.schema import EVENTS
+from tests.bench.spark.synthetic_journal import events
 from tests.pipeline.journals import as_rows
 
 GOOD: dict[str, Any] = {

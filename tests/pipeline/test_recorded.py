@@ -102,7 +102,7 @@ def test_how_far_the_load_itself_went_bounds_a_forecast_from_it() -> None:
     busier = [sends(at, 20) for at in range(70, 110)]
     said = " ".join(history(*FAILED_OVER, *busier).unknown)
 
-    assert "what will be sent the next time: here it was " in said
+    assert "future load: here it was " in said
     assert " to 20 a second to orders" in said
 
 
@@ -227,7 +227,7 @@ def test_a_queue_of_a_record_that_begins_late_has_a_place() -> None:
 
 
 def test_a_record_of_nothing_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="nothing to replay"):
+    with pytest.raises(ConfigurationError, match="has no sends to replay"):
         history()
 
 
@@ -239,7 +239,7 @@ def test_a_journal_is_read_from_its_files_and_what_cannot_be_read_is_said(tmp_pa
     found = read_history(tmp_path, POLICY)
 
     assert len(found.outages) == 1
-    assert any("1 lines" in sentence for sentence in found.unknown)
+    assert any("1 unreadable lines" in sentence for sentence in found.unknown)
 
 
 def test_a_folder_without_a_journal_is_named(tmp_path: Path) -> None:

@@ -168,7 +168,7 @@ def test_the_audit_says_that_what_expired_at_its_destination_may_be_among_the_lo
         found = report_since(tables, 0.0).audit
     assert found.verdict == "messages lost"
     (said,) = (sentence for sentence in found.evidence if "m2 (orders)" in sentence)
-    assert "what expires at its destination by its own time to live leaves no receipt, and is among them" in said
+    assert "messages that expire at their destination leave no receipt and are among them" in said
     assert "expired" not in found.figures
 
 

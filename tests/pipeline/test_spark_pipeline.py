@@ -21,7 +21,6 @@ from typing import Any
 
 import pytest
 
-from paired_servicebus.bench.journals import write_journal
 from paired_servicebus.core.errors import NoTablesError
 from paired_servicebus.engine.journal.spool import CLOSED
 from paired_servicebus.pipeline.ingest import streaming_queries, table_maintenance
@@ -34,6 +33,7 @@ from paired_servicebus.pipeline.spark.spark_session import open_session
 from paired_servicebus.pipeline.table_store import manifest as manifests
 from paired_servicebus.pipeline.table_store.lake import Lake
 from paired_servicebus.pipeline.table_store.table_reader import Tables
+from tests.bench.spark.synthetic_journal import write_journal
 from tests.damaged import GOOD, UNREADABLE
 
 pytestmark = [

@@ -154,7 +154,8 @@ async def test_a_taken_port_leaves_nothing_half_started(tmp_path: Path, monkeypa
 
 @asynccontextmanager
 async def process(*arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    call = f"import sys; from servicebus_sandbox.sandbox_command import run_sandbox; sys.exit(run_sandbox({', '.join(arguments)}))"
+    load = "import sys; from servicebus_sandbox.sandbox_command import run_sandbox"
+    call = f"{load}; sys.exit(run_sandbox({', '.join(arguments)}))"
     pipe = asyncio.subprocess.PIPE
     running = await asyncio.create_subprocess_exec(sys.executable, "-c", call, cwd=ROOT, stdout=pipe, stderr=pipe)
     try:
@@ -232,7 +233,7 @@ async def test_a_process_for_a_file(tmp_path: Path) -> None:
     ("more", "sentence"),
     [
         ((), "s.toml, namespace 'mine': there is nothing called queue here; did you mean queues?"),
-        (("primary_port=7",), "with --config, ports stand in the file: write port = … under [[namespace]] of "),
+        (("primary_port=7",), "with --config, ports belong in the file: write port = … under [[namespace]] of "),
     ],
 )
 async def test_a_process_whose_file_is_wrong(tmp_path: Path, more: tuple[str, ...], sentence: str) -> None:
@@ -254,7 +255,9 @@ async def test_a_process_that_others_can_reach_says_so_loudly() -> None:
         assert await queue_names(told["namespaces"][0]["connection_string"], told["ca_file"]) == ["orders", "payments"]
         running.terminate()
         _, errors = await running.communicate()
-    assert errors.startswith(b"paired sandbox: WARNING: the namespaces listen on 0.0.0.0: whoever reaches this machine")
+    assert errors.startswith(
+        b"paired sandbox: WARNING: the namespaces listen on 0.0.0.0: any host that reaches this machine"
+    )
     assert errors.count(b"\n") == 1
 
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-import paired_servicebus
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.engine.control.discovery import first_snapshot
@@ -24,8 +23,8 @@ from paired_servicebus.ui.engines.feed import EngineFeed
 from paired_servicebus.ui.engines.other_engines import EngineReply, MultiEngineFeed
 from paired_servicebus.ui.shell.app import PairedApp
 from paired_servicebus.ui.state.view import Neighbour, Neighbours, Page
+from tests.bench.child_environment import child_environment
 
-ROOT = Path(paired_servicebus.__file__).parents[2]
 ENTITY = "entity-0001"
 
 
@@ -34,8 +33,8 @@ async def engine(name: str, folder: Path) -> AsyncIterator[Path]:
     """An engine in a process of its own, and the lock that says where it is; its socket."""
     folder.mkdir()
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "paired_servicebus.bench.screen_ends", "engine", str(folder), "3",
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        sys.executable, "-m", "tests.bench.screen_processes", "engine", str(folder), "3",
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env=child_environment(),
     )  # fmt: skip
     assert process.stdin is not None
     assert process.stdout is not None

@@ -1,5 +1,5 @@
-"""What `paired bench` measures: the project's own speed, on this machine, beside what it should be.
+"""The measurements of `paired bench`: the project's speed on this machine, beside its targets.
 
-Known by the command line alone. Every figure is measured in the run that prints it; what is extrapolated says so.
-Clients here speak the project's own AMQP, so that they cost little beside what they measure.
+Only the command line imports this package. Every figure is measured in the run that prints it; a projection is marked.
+Clients here use the project's own AMQP, so that they add little cost to a measurement.
 """

@@ -1,4 +1,4 @@
-"""What `paired bench` prints: a table for people, or one JSON object for programs."""
+"""The output of `paired bench`: a table for people, or one JSON object for programs."""
 
 from __future__ import annotations
 
@@ -10,105 +10,68 @@ from typing import Any, Final, TypeVar
 
 from paired_servicebus.bench import result_tables
 from paired_servicebus.bench.bench_plans import (
-    DrainPlan,
-    EnginePlan,
     FailoverPlan,
-    PipelinePlan,
     SandboxPlan,
-    ScreenPlan,
     SendPlan,
     SyphonPlan,
 )
-from paired_servicebus.bench.drain import measure_drain
-from paired_servicebus.bench.engine import measure_engine
 from paired_servicebus.bench.failover_bench import measure_failover
-from paired_servicebus.bench.pipeline import measure_pipeline
 from paired_servicebus.bench.sandbox.sandbox_bench import measure_sandbox
 from paired_servicebus.bench.sandbox_process import BenchError
-from paired_servicebus.bench.screen import measure_screen
 from paired_servicebus.bench.send_bench import measure_send
-from paired_servicebus.bench.syphon.syphon_bench import measure_syphon
+from paired_servicebus.bench.syphon.syphon_bench import Peer, measure_syphon
 from paired_servicebus.config import PairingConfig
 
 Found = TypeVar("Found")
 Figures = TypeVar("Figures", bound=result_tables.Figures)
 
-LARGEST: Final = 250_000
-"""Bytes of a body: a message of the standard tier holds 256 KB."""
-MOST_LATENCY_MS: Final = 1000.0
-SMALLEST: Final = 10_000
-LEAST_SECONDS: Final = 10.0
-MOST_DESTINATIONS: Final = 5000
-LEAST_FOR_MEMORY: Final = 1000
+MAX_BODY_BYTES: Final = 250_000
+"""A message of the standard tier holds 256 KB."""
+MAX_LATENCY_MS: Final = 1000.0
+MAX_DESTINATIONS: Final = 5000
+MIN_MEMORY_MESSAGES: Final = 1000
 
 
 def run_bench_sandbox(plan: SandboxPlan, *, json_line: bool) -> int:
-    """Measure the sandbox; the exit status is 0 whether or not targets are reached: the figures say that.
-
-    Raises BenchError.
-    """
-    _check(plan.messages, plan.size)
-    figures = _run(measure_sandbox(plan))
+    """Measure the sandbox. The exit status is 0 even if a target is missed. Raises BenchError."""
+    check_plan(plan.messages, plan.size)
+    figures = run_measurement(measure_sandbox(plan))
     sys.stdout.write(result_tables.sandbox_json(figures) if json_line else result_tables.sandbox_table(figures))
     return 0
 
 
-def run_bench_syphon(plan: SyphonPlan, config: PairingConfig | None, *, json_line: bool) -> int:
-    """Measure how fast a backlog is moved; exit status as above. config: whose namespaces; None: sandboxes.
+def run_bench_syphon(
+    plan: SyphonPlan, config: PairingConfig | None, *, json_line: bool, peer: Peer | None = None
+) -> int:
+    """Measure the speed of moving a backlog; exit status as above.
 
-    Raises BenchError."""
-    _check(plan.messages, plan.size, plan.latency_ms, plan.rounds)
-    if not 1 <= plan.destinations <= MOST_DESTINATIONS:
-        raise BenchError(f"--destinations is {plan.destinations}; it must be between 1 and {MOST_DESTINATIONS:,}")
-    if plan.memory and plan.memory < LEAST_FOR_MEMORY:
-        raise BenchError(f"--memory is {plan.memory}; it must be {LEAST_FOR_MEMORY:,} at least, or 0")
-    figures = _run(measure_syphon(plan, config))
-    return _tell("syphon", figures, result_tables.syphon_table, json_line)
+    config: the namespaces; None: sandboxes. peer: another mover to compare. Raises BenchError.
+    """
+    check_plan(plan.messages, plan.size, plan.latency_ms, plan.rounds)
+    if not 1 <= plan.destinations <= MAX_DESTINATIONS:
+        raise BenchError(f"--destinations is {plan.destinations}; it must be between 1 and {MAX_DESTINATIONS:,}")
+    if plan.memory and plan.memory < MIN_MEMORY_MESSAGES:
+        raise BenchError(f"--memory is {plan.memory}; it must be {MIN_MEMORY_MESSAGES:,} at least, or 0")
+    figures = run_measurement(measure_syphon(plan, config, peer=peer))
+    return write_figures("syphon", figures, result_tables.syphon_table, json_line)
 
 
 def run_bench_send(plan: SendPlan, config: PairingConfig | None, *, json_line: bool) -> int:
-    """Measure what a healthy send costs; exit status and `config` as above. Raises BenchError."""
-    _check(plan.messages, plan.size, plan.latency_ms, plan.rounds)
-    figures = _run(measure_send(plan, config))
-    return _tell("send", figures, result_tables.send_table, json_line)
-
-
-def run_bench_drain(plan: DrainPlan, *, json_line: bool) -> int:
-    """Measure how a drain grows with its tasks; exit status as above. Raises BenchError."""
-    _check(1, plan.size, plan.latency_ms, plan.rounds)
-    figures = _run(measure_drain(plan))
-    return _tell("drain", figures, result_tables.drain_table, json_line)
-
-
-def run_bench_engine(plan: EnginePlan, *, json_line: bool) -> int:
-    """Measure what consoles cost the engine; exit status as above. Raises BenchError."""
-    figures = _run(measure_engine(plan))
-    return _tell("engine", figures, result_tables.engine_table, json_line)
-
-
-def run_bench_console(plan: ScreenPlan, *, json_line: bool) -> int:
-    """Measure how fast the dashboard is; exit status as above. Raises BenchError."""
-    figures = _run(measure_screen(plan))
-    return _tell("console", figures, result_tables.screen_table, json_line)
+    """Measure the cost of a healthy send; exit status and `config` as above. Raises BenchError."""
+    check_plan(plan.messages, plan.size, plan.latency_ms, plan.rounds)
+    figures = run_measurement(measure_send(plan, config))
+    return write_figures("send", figures, result_tables.send_table, json_line)
 
 
 def run_bench_failover(plan: FailoverPlan, *, json_line: bool) -> int:
-    """Measure how long a send waits at a failover; exit status as above. Raises BenchError."""
-    _check(plan.messages, plan.size, plan.latency_ms)
-    figures = _run(measure_failover(rounds=plan.messages, size=plan.size, latency_ms=plan.latency_ms))
-    return _tell("failover", figures, result_tables.failover_table, json_line)
+    """Measure the wait of a send at a failover; exit status as above. Raises BenchError."""
+    check_plan(plan.messages, plan.size, plan.latency_ms)
+    figures = run_measurement(measure_failover(rounds=plan.messages, size=plan.size, latency_ms=plan.latency_ms))
+    return write_figures("failover", figures, result_tables.failover_table, json_line)
 
 
-def run_bench_pipeline(plan: PipelinePlan, *, json_line: bool) -> int:
-    """Measure how a journal becomes tables; exit status as above. Raises BenchError."""
-    if plan.events < SMALLEST or plan.seconds < LEAST_SECONDS:
-        raise BenchError(f"--events must be {SMALLEST:,} at least, --seconds {LEAST_SECONDS:g} at least")
-    figures = _run(measure_pipeline(plan))
-    return _tell("pipeline", figures, result_tables.pipeline_table, json_line)
-
-
-def _run(work: Coroutine[Any, Any, Found]) -> Found:
-    """To its end; when this process is told to end, what was started for the measurement is ended first."""
+def run_measurement(work: Coroutine[Any, Any, Found]) -> Found:
+    """Run a measurement to its end. SIGTERM cancels it and ends its child processes. Raises BenchError."""
 
     async def main() -> Found:
         task = asyncio.current_task()
@@ -122,17 +85,19 @@ def _run(work: Coroutine[Any, Any, Found]) -> Found:
         raise BenchError("the measurement was ended by SIGTERM") from error
 
 
-def _tell(bench: str, figures: Figures, table: Callable[[Figures], str], json_line: bool) -> int:
+def write_figures(bench: str, figures: Figures, table: Callable[[Figures], str], json_line: bool) -> int:
+    """Write the figures on standard output; return the exit status."""
     sys.stdout.write(result_tables.as_json(bench, figures) if json_line else table(figures))
     return 0
 
 
-def _check(messages: int, size: int, latency_ms: float = 0.0, rounds: int = 1) -> None:
+def check_plan(messages: int, size: int, latency_ms: float = 0.0, rounds: int = 1) -> None:
+    """Raise BenchError for a number that is out of its range."""
     if messages < 1:
         raise BenchError(f"--messages is {messages}; it must be 1 at least")
     if rounds < 1:
         raise BenchError(f"--rounds is {rounds}; it must be 1 at least")
-    if not 0 <= size <= LARGEST:
-        raise BenchError(f"--size is {size}; it must be between 0 and {LARGEST} bytes")
-    if not 0 <= latency_ms <= MOST_LATENCY_MS:
-        raise BenchError(f"--latency-ms is {latency_ms:g}; it must be between 0 and {MOST_LATENCY_MS:g}")
+    if not 0 <= size <= MAX_BODY_BYTES:
+        raise BenchError(f"--size is {size}; it must be between 0 and {MAX_BODY_BYTES} bytes")
+    if not 0 <= latency_ms <= MAX_LATENCY_MS:
+        raise BenchError(f"--latency-ms is {latency_ms:g}; it must be between 0 and {MAX_LATENCY_MS:g}")

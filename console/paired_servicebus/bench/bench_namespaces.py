@@ -1,7 +1,7 @@
-"""Where something is measured: two sandbox namespaces in a process of their own, or those of a pairing.toml.
+"""The namespaces of a measurement: two sandboxes in a child process, or those of a pairing.toml.
 
-In a namespace that is somebody's, queues are made for the measurement and deleted after it; one that is there already
-is not touched.
+In the namespaces of a pairing.toml, queues are made for the measurement and deleted after it. An existing queue is
+never touched.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MANAGING: Final = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchNamespaces:
-    """The namespaces' clients. sandbox: the process, where it is one."""
+    """The clients of both namespaces. sandbox: the process; None for those of a pairing.toml."""
 
     primary: ServiceBusClient
     secondary: ServiceBusClient
@@ -41,14 +41,14 @@ class BenchNamespaces:
 async def open_namespaces(
     config: PairingConfig | None, *, primary: Sequence[str], secondary: Sequence[str], latency_ms: float
 ) -> AsyncIterator[BenchNamespaces]:
-    """Both namespaces with these queues in them.
+    """Open both namespaces and create these queues in them.
 
     Args:
-        config: whose namespaces; None: sandboxes.
-        latency_ms: how much longer a round trip takes; 0 for namespaces that are no sandboxes.
+        config: the namespaces; None: sandboxes.
+        latency_ms: added to a round trip of a sandbox; 0 with `config`.
 
     Raises:
-        BenchError: one could not be prepared, or has such a queue already.
+        BenchError: a namespace is not usable, or has one of the queues already.
     """
     async with AsyncExitStack() as stack:
         if config is None:

@@ -1,17 +1,17 @@
-"""What each bench is asked to measure: `paired bench NAME --help` shows these docstrings and defaults.
+"""The plan of each bench: `paired bench NAME --help` shows these docstrings and defaults.
 
-Importing this is cheap, unlike what measures. Frozen, so that a plan can be a function's default.
+Importing this module is cheap: it imports no bench. Plans are frozen, so that one can be a function's default.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from cyclopts import Parameter
 
 UNASKED: Final = Parameter(parse=False)
-"""Marks what only tests choose: the command line does not offer it."""
+"""Marks a parameter that only tests set: the command line does not offer it."""
 Size = Annotated[int, Parameter(help="Bytes of a message's body.")]
 LatencyMs = Annotated[float, Parameter(help="Milliseconds that a round trip takes longer, in the sandbox.")]
 Rounds = Annotated[int, Parameter(help="How often each way takes its turn.")]
@@ -23,49 +23,47 @@ class SandboxPlan:
     """A round of ingest or moves takes `per_round` messages at most."""
 
     messages: int = 100_000
-    """How many are held in the end; a round takes 20,000 at most."""
+    """Messages held in the end; a round takes 20,000 at most."""
     size: Size = 1024
     rounds: Annotated[int, UNASKED] = 5
     per_round: Annotated[int, UNASKED] = 20_000
     links: Annotated[int, UNASKED] = 1000
     idle_timeout: Annotated[float, UNASKED] = 10.0
-    """Seconds within which each idle client wants to be heard: shorter than any SDK asks for, so that what keeps a
-    link alive is in the figure."""
+    """Seconds; the AMQP idle timeout of each idle client. Shorter than any SDK's, so that keeping links alive is in the
+    figure."""
     idle_seconds: Annotated[float, UNASKED] = 6.0
     round_trip_seconds: Annotated[float, UNASKED] = 3.0
     round_trips: Annotated[int, UNASKED] = 100
 
     @property
     def messages_per_round(self) -> int:
-        """How many a round takes."""
+        """Return the messages of one round."""
         return min(self.messages, self.per_round)
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyphonPlan:
-    """How much of a backlog is moved, beside whom, and how often."""
+    """Size of the backlog, and the number of rounds."""
 
     messages: int = 20_000
-    """How many the syphon moves in a round; fewer where the destination could not hold what all rounds bring it."""
+    """Messages that the syphon moves in a round; fewer if the destination could not hold those of all rounds."""
     size: Size = 1024
     latency_ms: LatencyMs = 0.0
     rounds: Rounds = 3
-    peer: Literal["rabbitmq"] | None = None
-    """RabbitMQ's shovel beside it, where rabbitmq-server is there."""
     destinations: int = 1
-    """More than 1: also a backlog for so many destinations."""
+    """More than 1: also measure a backlog for this number of destinations."""
     memory: int = 0
-    """Also how far memory grows while so many messages are moved."""
+    """Also measure the growth of memory while this number of messages is moved."""
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendPlan:
-    """How many messages are sent by each way with one caller, and in a lap by all callers of the others."""
+    """Number and size of the messages; with several callers the number is of all callers together."""
 
     messages: int = 300
-    """How many one caller sends in a round."""
+    """Messages that one caller sends in a round."""
     size: Size = 1024
     latency_ms: LatencyMs = 0.0
     rounds: Rounds = 7
@@ -73,71 +71,10 @@ class SendPlan:
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DrainPlan:
-    """How far away the namespace is that tasks drain."""
-
-    size: Size = 1024
-    latency_ms: LatencyMs = 20.0
-    rounds: Annotated[int, Parameter(help="How often each number of tasks takes its turn.")] = 2
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnginePlan:
-    """How long an engine is watched with consoles on it; one that reads nothing does so for a lap."""
-
-    seconds: float = 60.0
-    """Of a lap; there are four a round."""
-    rounds: Rounds = 1
-    entities: Annotated[int, UNASKED] = 30
-    """That ping."""
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScreenPlan:
-    """How large an engine is looked at, and how often."""
-
-    entities: int = 1000
-    """How many the engine has."""
-    keys: int = 20
-    """How often each key is typed in a run."""
-    runs: int = 3
-    """How often the dashboard is opened."""
-    seconds: Annotated[float, UNASKED] = 10.0
-    """Without a key, to count bytes."""
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PipelinePlan:
-    """How large the journals are that become tables, and for how long one is followed."""
-
-    events: int = 1_000_000
-    """Of the large journal; the small one has a tenth."""
-    seconds: float = 60.0
-    """For which a journal is followed; forty more to warm up."""
-    rate: int = 1_000
-    """Events a second of the journal that is followed."""
-    only: Literal["once", "cluster", "live"] | None = None
-    """One part of it."""
-
-    @property
-    def small(self) -> int:
-        """Events of the small journal."""
-        return self.events // 10
-
-    def has(self, part: str) -> bool:
-        """Whether it is to be measured."""
-        return self.only in (None, part)
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FailoverPlan:
-    """How many failovers are seen, and of what."""
+    """Number of failovers, and size of the messages."""
 
     messages: int = 100
-    """How many failovers; each takes a second or two."""
+    """Number of failovers; each takes a second or two."""
     size: Size = 1024
     latency_ms: LatencyMs = 0.0

@@ -1,9 +1,9 @@
-"""`paired bench failover`: how long a send waits at a failover and at the failback, on sandboxes in this process.
+"""`paired bench failover`: the wait of a send at a failover and at the failback, on sandboxes in this process.
 
-Not counted is the time until the failure is known, which is the namespace's and the SDK's. What is counted: from the
-verdict on the failure until the same call is accepted by a backlog queue (failover_interval 0), and from the accepted
-ping until the next send is accepted by the primary. Several senders share the entity, so that links have to be opened.
-Not on namespaces of a pairing.toml: there is nobody to break them.
+The failover is measured from the verdict on the failure until a backlog queue accepts the same call (failover_interval
+0). The time until the failure is known belongs to the namespace and the SDK, and is not counted. The failback is
+measured from the accepted ping until the primary accepts the next send. Several senders share the entity, so that
+links have to be opened. Namespaces of a pairing.toml cannot be broken on purpose, so they are not measured.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ SENDERS: Final = 4
 SIZE: Final = 1024
 PATIENCE: Final = 30.0
 TARGET_MS: Final = 20.0
-"""Beyond the round trip."""
+"""Added to the round trip."""
 ENTITY: Final = "orders"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailoverFigures:
-    """Milliseconds. over_ms, back_ms: each round's, over to the backlog and back to the primary; p50_ms and p99_ms are
-    of the first kind."""
+    """Milliseconds. over_ms, back_ms: of each round, over to the backlog and back to the primary; p50_ms and p99_ms:
+    of over_ms."""
 
     size: int
     latency_ms: float
@@ -58,7 +58,7 @@ class FailoverFigures:
 
     @classmethod
     def of(cls, over: Sequence[float], back: Sequence[float], *, size: int, latency_ms: float, senders: int) -> Self:
-        """From each round's times."""
+        """Compute the figures from the times of all rounds."""
         return cls(
             size=size,
             latency_ms=latency_ms,
@@ -73,26 +73,26 @@ class FailoverFigures:
 
     @property
     def targets(self) -> dict[str, tuple[float, bool]]:
-        """What p99_ms should be at most: a round trip and a little."""
+        """Target of p99_ms, at most: a round trip and TARGET_MS."""
         target = self.latency_ms + TARGET_MS
         return {"p99_ms": (target, self.p99_ms <= target)}
 
     @property
     def reached(self) -> bool:
-        """Whether the target was."""
+        """Whether the target is reached."""
         return self.targets["p99_ms"][1]
 
 
 @dataclass(slots=True)
 class _Marks:
-    """When the latest failure was judged, and the latest ping accepted; wakes who waits for the failback."""
+    """Times of the latest verdict and of the latest accepted ping; `back` is set by a failback."""
 
     judged_at: float = 0.0
     ping_at: float = 0.0
     back: asyncio.Event = field(default_factory=asyncio.Event)
 
     def judge(self, error: BaseException) -> Judgement:
-        """The verdict, and when it was asked for."""
+        """Return the verdict and note its time."""
         self.judged_at = perf_counter()
         return judge(error)
 
@@ -107,7 +107,7 @@ class _Marks:
 async def measure_failover(
     *, rounds: int = ROUNDS, senders: int = SENDERS, size: int = SIZE, latency_ms: float = 0.0
 ) -> FailoverFigures:
-    """Break the entity, send; mend it, send again; `rounds` times."""
+    """Break the entity and send; mend it and send again; `rounds` times."""
     marks = _Marks()
     async with Sandbox.start() as sandbox, await _paired(sandbox, marks) as paired:
         if latency_ms:
@@ -144,7 +144,7 @@ async def _paired(sandbox: Sandbox, marks: _Marks) -> PairedServiceBusClient:
 
 
 async def _over(sandbox: Sandbox, senders: list[PairedSender], marks: _Marks, size: int) -> float:
-    """One call that meets the failure; the entity is mended again when the others have been sent, too."""
+    """Return the milliseconds of one call that fails over; mend the entity after all senders have sent."""
     faults = sandbox["primary"].node.faults
     fault = faults.add("refused", entity=ENTITY)
     await senders[0].send_messages(_message(size))
@@ -157,7 +157,7 @@ async def _over(sandbox: Sandbox, senders: list[PairedSender], marks: _Marks, si
 
 
 async def _back(senders: list[PairedSender], marks: _Marks, size: int) -> float:
-    """The slowest of all senders' next calls, begun together as soon as the ping was accepted."""
+    """Return the milliseconds of the slowest next call; all senders begin together after the accepted ping."""
     async with asyncio.timeout(PATIENCE):
         await marks.back.wait()
         await asyncio.gather(*(sender.send_messages(_message(size)) for sender in senders))

@@ -1,44 +1,50 @@
-"""Figures of benches as they are printed: one JSON object for programs, rows for people."""
+"""Output of figures: one JSON object for programs, rows for people."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
-from paired_servicebus.bench.drain import DrainFigures
-from paired_servicebus.bench.engine import EngineFigures
 from paired_servicebus.bench.failover_bench import FailoverFigures
-from paired_servicebus.bench.pipeline import Once, PipelineFigures
 from paired_servicebus.bench.rounds import Throughput
 from paired_servicebus.bench.sandbox.sandbox_figures import TARGET_SIZE, LoadRate, SandboxFigures
-from paired_servicebus.bench.screen import ScreenFigures
 from paired_servicebus.bench.send_bench import SendFigures
 from paired_servicebus.bench.syphon.syphon_bench import CPU_TARGET_US, LARGE, SyphonFigures
 
 Targets = Mapping[str, tuple[float, bool]]
 
 
-Figures = DrainFigures | SendFigures | SyphonFigures | FailoverFigures | EngineFigures | ScreenFigures | PipelineFigures
+class Figures(Protocol):
+    """The figures of a bench: a dataclass with targets."""
+
+    @property
+    def targets(self) -> dict[str, tuple[float, bool]]:
+        """Target of each figure that has one, and whether the figure reaches it."""
+
+    @property
+    def reached(self) -> bool:
+        """Whether every target is reached."""
 
 
 def as_json(bench: str, figures: Figures) -> str:
-    """One line; `targets` says of each figure that has one what it should be, and whether it is."""
-    told: dict[str, Any] = {
+    """Return one line; `targets` holds the target of each figure that has one, and whether it is reached."""
+    dataclass: Any = figures
+    line: dict[str, Any] = {
         "bench": bench,
-        **asdict(figures),
+        **asdict(dataclass),
         "targets": {
             name: {"target": target, "reached": reached} for name, (target, reached) in figures.targets.items()
         },
         "reached": figures.reached,
     }
-    return msgspec.json.encode(told).decode() + "\n"
+    return msgspec.json.encode(line).decode() + "\n"
 
 
 def syphon_table(figures: SyphonFigures) -> str:
-    """For people."""
+    """Return the table of `paired bench syphon`."""
     paces = [
         ("the syphon, with receipts", figures.ours),
         (f"for {figures.destinations:,} destinations", figures.mixed),
@@ -50,7 +56,7 @@ def syphon_table(figures: SyphonFigures) -> str:
     title = (
         f"moving a backlog, bodies of {figures.size:,} bytes, {figures.latency_ms:g} ms added, {figures.rounds} rounds"
     )
-    rows = [_pace(what, pace) for what, pace in paces if pace is not None]
+    rows = [pace_row(what, pace) for what, pace in paces if pace is not None]
     ratios = [
         ("ours / naive", "ratio_vs_naive", figures.ratio_vs_naive),
         ("ours / best on the SDK", "ratio_vs_best_sdk", figures.ratio_vs_best_sdk),
@@ -58,7 +64,7 @@ def syphon_table(figures: SyphonFigures) -> str:
         ("ours / peer", "ratio_vs_peer", figures.ratio_vs_peer),
         (f"{figures.destinations:,} destinations / one", "ratio_mixed", figures.ratio_mixed),
     ]
-    rows += _ratios(ratios, figures.targets)
+    rows += ratio_rows(ratios, figures.targets)
     if figures.size < LARGE:
         cpu = "reached" if figures.ours.cpu_us <= CPU_TARGET_US else "missed"
         rows.append(f"{'our CPU a message':28} {figures.ours.cpu_us:>9.1f} µs  at most {CPU_TARGET_US:g} µs: {cpu}")
@@ -68,31 +74,31 @@ def syphon_table(figures: SyphonFigures) -> str:
             f"{'growth of our memory':28} {figures.memory.growth_mb:>9.1f} MB in {figures.memory.messages:,} messages, "
             f"at most {target:g}: {'reached' if reached else 'missed'}"
         )
-    return _joined(title, rows, _band(figures.aa_low, figures.aa_high, "copy / copy"))
+    return join_table(title, rows, band_row(figures.aa_low, figures.aa_high, "copy / copy"))
 
 
 def send_table(figures: SendFigures) -> str:
-    """For people."""
+    """Return the table of `paired bench send`."""
     title = f"sending while healthy, bodies of {figures.size:,} bytes, {figures.latency_ms:g} ms added"
     rows = [
-        _pace("a paired sender", figures.paired),
-        _pace("a plain sender", figures.plain),
-        _pace(f"{figures.callers} callers, one paired sender", figures.paired_callers),
-        _pace(f"{figures.callers} plain senders", figures.plain_callers),
+        pace_row("a paired sender", figures.paired),
+        pace_row("a plain sender", figures.plain),
+        pace_row(f"{figures.callers} callers, one paired sender", figures.paired_callers),
+        pace_row(f"{figures.callers} plain senders", figures.plain_callers),
     ]
     ratios = [
         ("paired / plain", "ratio_vs_sdk", figures.ratio_vs_sdk),
         (f"{figures.callers} callers / plain senders", "ratio_callers", figures.ratio_callers),
     ]
-    rows += _ratios(ratios, figures.targets)
+    rows += ratio_rows(ratios, figures.targets)
     target, reached = figures.targets["added_us"]
     word = "reached" if reached else "missed"
     rows.append(f"{'added to a send, SDK stubbed':28} {figures.added_us:>9.1f} µs  at most {target:g} µs: {word}")
-    return _joined(title, rows, _band(figures.aa_low, figures.aa_high, "plain / plain"))
+    return join_table(title, rows, band_row(figures.aa_low, figures.aa_high, "plain / plain"))
 
 
 def failover_table(figures: FailoverFigures) -> str:
-    """For people."""
+    """Return the table of `paired bench failover`."""
     rows = [
         f"{'failure known to accepted by the backlog':42} p50 {figures.p50_ms:7.1f} ms  p99 {figures.p99_ms:7.1f} ms",
         f"{'accepted ping to accepted by the primary':42} p50 {figures.back_p50_ms:7.1f} ms  "
@@ -101,73 +107,19 @@ def failover_table(figures: FailoverFigures) -> str:
     target, reached = figures.targets["p99_ms"]
     rows.append(f"p99 at most {target:g} ms: {'reached' if reached else 'missed'}")
     title = f"failing over, {figures.senders} senders, {len(figures.over_ms)} rounds, {figures.latency_ms:g} ms added"
-    return _joined(title, rows, "")
+    return join_table(title, rows, "")
 
 
-def drain_table(figures: DrainFigures) -> str:
-    """For people."""
-    title = (
-        f"draining, bodies of {figures.size:,} bytes, {figures.latency_ms:g} ms added, {figures.in_hand} messages of "
-        f"each task in hand, {figures.rounds} rounds"
-    )
-    ratios = [(f"{one.tasks} tasks, of linear", f"of_linear_{one.tasks}", one.of_linear) for one in figures.tasks]
-    rows = [f"{f'{one.tasks} tasks':28} {one.per_second:>9,.0f} /s" for one in figures.tasks]
-    return "\n".join([title, *rows, *_ratios(ratios, figures.targets)]) + "\n"
-
-
-def engine_table(figures: EngineFigures) -> str:
-    """For people."""
-    rows = [
-        f"{name:>2} consoles   pings late p95 {figures.lateness_p95_ms[name]:6.1f} ms, at most "
-        f"{figures.lateness_max_ms[name]:6.1f} ms   sends p50 {figures.send_p50_ms[name]:6.2f} ms  "
-        f"p95 {figures.send_p95_ms[name]:6.2f} ms{_times(figures.send_ratio.get(name))}"
-        for name in figures.lateness_p95_ms
-    ]
-    for name, (target, reached) in figures.targets.items():
-        rows.append(f"{name:16} at most {target:g}: {'reached' if reached else 'missed'}")
-    title = (
-        f"an engine with {figures.entities} entities that ping each second, laps of {figures.seconds:g} s, "
-        "one of five consoles reads nothing"
-    )
-    return _joined(title, rows, _band(figures.aa_low, figures.aa_high, "none / none"))
-
-
-def screen_table(figures: ScreenFigures) -> str:
-    """For people."""
-    rows = [
-        f"{'first screen':14} {1000 * figures.first_s:7.0f} ms  of its CPU {1000 * figures.first_cpu_s:.0f} ms  "
-        f"{figures.first_bytes:,} bytes",
-        *(
-            f"{name:14} p50 {figures.keys_p50_ms[name]:7.1f} ms  p95 {late:7.1f} ms  "
-            f"of its CPU p95 {figures.keys_cpu_p95_ms[name]:6.1f} ms"
-            for name, late in figures.keys_p95_ms.items()
-        ),
-        f"{'for the first time:':20}",
-        *(
-            f"{name:20}     {late:7.1f} ms                   of its CPU     {figures.firsts_cpu_ms[name]:6.1f} ms"
-            for name, late in figures.firsts_ms.items()
-        ),
-        f"{'loop blocked':14} {figures.loop_own_ms:7.1f} ms by itself, {figures.loop_wall_ms:.1f} ms with the machine, "
-        f"at most; longest step {figures.loop_step_ms:.1f} ms, {figures.loop_step}",
-        f"{'without keys':14} {figures.bytes_per_second:7.0f} bytes a second",
-    ]
-    for name, (target, reached) in figures.targets.items():
-        rows.append(f"{name:14} at most {target:g}: {'reached' if reached else 'missed'}")
-    return _joined(f"the dashboard over an engine with {figures.entities:,} entities, 140x40", rows, "")
-
-
-def _times(ratio: float | None) -> str:
-    return "" if ratio is None else f"  {ratio:.2f} times those without"
-
-
-def _pace(what: str, pace: Throughput) -> str:
+def pace_row(what: str, pace: Throughput) -> str:
+    """Return the row of a rate."""
     return (
         f"{what:28} {pace.per_second:>9,.0f}/s  from {pace.low:,.0f} to {pace.high:,.0f}, "
         f"client {pace.cpu_us:,.1f} µs a message"
     )
 
 
-def _ratios(ratios: Iterable[tuple[str, str, float | None]], targets: Targets) -> list[str]:
+def ratio_rows(ratios: Iterable[tuple[str, str, float | None]], targets: Targets) -> list[str]:
+    """Return the rows of ratios: label, name of the target, and value; None: no row."""
     rows = []
     for what, name, found in ratios:
         if found is not None:
@@ -179,48 +131,23 @@ def _ratios(ratios: Iterable[tuple[str, str, float | None]], targets: Targets) -
     return rows
 
 
-def _band(low: float, high: float, what: str) -> str:
-    return f"{what:28} {low:>9.2f} to {high:.2f}: what a ratio of equals was in this run"
+def band_row(low: float, high: float, what: str) -> str:
+    """Return the row of the A/A band."""
+    return f"{what:28} {low:>9.2f} to {high:.2f}: the ratio of equals in this run"
 
 
-def _joined(title: str, rows: Iterable[str], last: str) -> str:
+def join_table(title: str, rows: Iterable[str], last: str) -> str:
+    """Return the text of a table. last: its last row; empty: none."""
     return "\n".join([title, *rows, *([last] if last else [])]) + "\n"
 
 
-def pipeline_table(figures: PipelineFigures) -> str:
-    """For people."""
-
-    def row(what: str, found: Once) -> str:
-        return (
-            f"{what:28} {found.per_second:>9,.0f}/s  {found.events:,} events in {found.tables_s:.1f} s, "
-            f"after {found.start_s:.1f} s until Spark stood"
-        )
-
-    named = {
-        "all tables, --once": figures.large,
-        "a tenth of it": figures.small,
-        "a tenth, on two executors": figures.cluster,
-    }
-    rows = [row(what, found) for what, found in named.items() if found is not None]
-    if figures.growth is not None:
-        rows.append(f"{'an event, large by small':28} {figures.growth:>9.2f}")
-    if (live := figures.live) is not None:
-        rows.append(
-            f"{'followed live':28} {live.lag_max_s:>9.1f} s behind at most, {live.lag_median_s:.1f} s usually, "
-            f"{live.cores:.2f} cores at {live.events_per_second:,}/s"
-        )
-    for name, (target, reached) in figures.targets.items():
-        rows.append(f"{name:28} {target:>9,g} {'reached' if reached else 'missed'}")
-    return "\n".join([f"the pipeline; load of the machine before: {figures.load_average:g}", *rows]) + "\n"
-
-
 def sandbox_json(figures: SandboxFigures) -> str:
-    """One line; each part has its target beside it."""
+    """Return one line; each part holds its target."""
     return msgspec.json.encode({"bench": "sandbox", **asdict(figures), "reached": figures.reached}).decode() + "\n"
 
 
 def sandbox_table(figures: SandboxFigures) -> str:
-    """For people."""
+    """Return the table of `paired bench sandbox`."""
     held, idle, trip = figures.held, figures.idle, figures.round_trip
     gigabytes = f"{held.million_bytes / 1e9:.2f} GB{' (projected)' if held.is_projected else ''}"
     rows = [

@@ -1,7 +1,7 @@
-"""Rounds in which several ways of doing the same take turns, and what can be said of them afterwards: ratios.
+"""Rounds in which several ways of doing the same take turns, and the ratios of their rates.
 
-This machine is never alone, so a rate means little and a ratio of two rates only something beside the band in which
-the ratio of two equal things lay in the same run (A/A).
+Other load on the machine changes every rate. A ratio of two rates is read beside the A/A band: the ratios of two equal
+ways in the same run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lap:
-    """One way's turn. cpu_seconds: of this process, whatever else it did."""
+    """One turn of a way. cpu_seconds: of this whole process."""
 
     messages: int
     seconds: float
@@ -26,18 +26,18 @@ class Lap:
 
     @property
     def per_second(self) -> float:
-        """Messages a second."""
+        """Return messages a second."""
         return self.messages / self.seconds
 
     @property
     def cpu_us(self) -> float:
-        """Microseconds a message."""
+        """Return microseconds of CPU a message."""
         return MICROSECONDS * self.cpu_seconds / self.messages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Throughput:
-    """Medians of one way's laps; `low` and `high` are its slowest and its fastest."""
+    """Medians of the laps of a way; `low`, `high`: its slowest and its fastest rate."""
 
     messages: int
     per_second: float
@@ -47,7 +47,7 @@ class Throughput:
 
     @classmethod
     def of(cls, laps: Sequence[Lap]) -> Throughput:
-        """Of one or more laps."""
+        """Return the medians of one or more laps."""
         rates = [lap.per_second for lap in laps]
         return cls(
             messages=laps[0].messages,
@@ -60,24 +60,24 @@ class Throughput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Band:
-    """Between what the ratio of two equal ways lay in this run."""
+    """Lowest and highest ratio of two equal ways in this run."""
 
     low: float
     high: float
 
     @classmethod
     def of(cls, first: Sequence[Lap], second: Sequence[Lap]) -> Band:
-        """Round by round."""
+        """Compare two equal ways, round by round."""
         ratios = [a.per_second / b.per_second for a, b in zip(first, second, strict=True)]
         return cls(low=round(min(ratios), 3), high=round(max(ratios), 3))
 
 
 def ratio(ours: Sequence[Lap], theirs: Sequence[Lap]) -> float:
-    """How much faster ours is: the median of the rounds' ratios, so that a busy moment meets both."""
+    """Return the median of the ratios of rounds, so that a busy moment affects both ways."""
     return round(median(a.per_second / b.per_second for a, b in zip(ours, theirs, strict=True)), 3)
 
 
 def in_turn(ways: Sequence[T], number: int) -> list[T]:
-    """The ways in the order of round `number`: each goes first once, so that none gains by its place."""
+    """Return the ways in the order of round `number`: each goes first once, so that no way gains by its place."""
     first = number % len(ways)
     return [*ways[first:], *ways[:first]]

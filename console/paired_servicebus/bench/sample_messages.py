@@ -1,4 +1,4 @@
-"""The message that is sent over and over: a body of a given size, eight properties, an id of its own each time."""
+"""Encoded sample messages: a body of a given size, eight properties, and an id of its own each."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from servicebus_amqp.encoding.message_sections import (
 )
 
 _PLACE: Final = "@@@@@@@@-@@@@-@@@@-@@@@-@@@@@@@@@@@@"
-"""Where the id goes; as long as the ids that applications use."""
+"""The place of the id; as long as usual ids of applications."""
 _SENT_AT: Final = 1_767_225_600_000
 
 
 class MessageSource(Protocol):
-    """Whoever writes letters; `size` is the bytes of one."""
+    """A source of encoded messages; `size`: bytes of one."""
 
     size: int
 
     def next(self) -> bytes:
-        """One more message."""
+        """Return the next message."""
 
 
 class SampleMessages:
-    """Encoded messages of `size` bytes in all; each one's id is a number that is never used again here."""
+    """Encoded messages of `size` bytes; ids are numbers that never repeat in one source."""
 
     def __init__(self, body: int, *, destination: str | None = None, lives: timedelta | None = None) -> None:
-        """body: bytes of it. destination: the path that its envelope names; None: it has no envelope. lives: the time
-        to live in the envelope."""
+        """body: its bytes. destination: the path in the envelope; None: no envelope. lives: the envelope's time to
+        live."""
         envelope: dict[str, object] = {} if destination is None else {PATH: destination}
         if lives is not None:
             envelope[TIME_TO_LIVE] = Described(Symbol(TIMESPAN), round(TICKS_A_SECOND * lives.total_seconds()))
@@ -68,18 +68,18 @@ class SampleMessages:
         self._written = 0
 
     def next(self) -> bytes:
-        """One more message."""
+        """Return the next message."""
         self._written += 1
         return b"%b%036d%b" % (self._before, self._written, self._after)
 
 
 class MixedMessages:
-    """SampleMessages of several writers in turn, all of one size."""
+    """Messages of several sources in turn, all of one size."""
 
     def __init__(self, writers: Sequence[MessageSource]) -> None:
         self.size = max(writer.size for writer in writers)
         self._turn = cycle(writers)
 
     def next(self) -> bytes:
-        """One more message."""
+        """Return the next message."""
         return next(self._turn).next()

@@ -1,4 +1,4 @@
-"""The sandbox as a process of its own: started, reached, weighed (CPU and memory, as Linux tells them), ended."""
+"""The sandbox as a child process, with its CPU time and memory (Linux only)."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ STOP: Final = 10.0
 MOST_MEGABYTES: Final = 5120
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _CPU_CLOCK: Final = 2
-"""Which clock of a process: its CPU time, as the scheduler counts it."""
+"""The clock of a process's CPU time in Linux's clock ids."""
 
 
 class BenchError(PairedError):
-    """A measurement that could not be made."""
+    """A measurement that is not possible."""
 
 
 class AnnouncedNamespace(msgspec.Struct, frozen=True):
-    """A namespace as the sandbox announces it."""
+    """A namespace in the sandbox's announcement."""
 
     name: str
     connection_string: str
@@ -54,7 +54,7 @@ class _Announced(msgspec.Struct, frozen=True):
 
 
 class SandboxProcess:
-    """A sandbox that runs: a primary namespace and a secondary one, each with the queues that were asked for."""
+    """A running sandbox with a primary and a secondary namespace."""
 
     def __init__(self, pid: int, announced: _Announced) -> None:
         self.pid = pid
@@ -63,21 +63,17 @@ class SandboxProcess:
         self._control_url = announced.control_url
 
     async def delay(self, milliseconds: float) -> None:
-        """Have every answer of both namespaces take so much longer, which makes round trips so much longer.
-
-        Raises:
-            BenchError: the sandbox refused it.
-        """
+        """Delay every answer of both namespaces, and so every round trip. Raises BenchError."""
         for namespace in (self.namespace, self.secondary):
             order = {"fault": "latency", "namespace": namespace.name, "direction": "out"}
             await self._break({**order, "delay_s": milliseconds / 1000})
 
     async def disable(self, entity: str) -> str:
-        """Have an entity of the primary namespace take and give nothing; what `mend` takes. Raises BenchError."""
+        """Disable an entity of the primary namespace; return the fault's id for `mend`. Raises BenchError."""
         return await self._break({"fault": "disabled", "namespace": self.namespace.name, "entity": entity})
 
     async def mend(self, fault: str) -> None:
-        """End what `disable` began. Raises BenchError."""
+        """Remove a fault that `disable` set. Raises BenchError."""
         async with _session() as session, session.delete(f"{self._control_url}/faults/{fault}") as answer:
             if answer.status >= HTTPStatus.BAD_REQUEST:
                 raise BenchError(f"the sandbox does not mend a fault: {await answer.text()}")
@@ -89,16 +85,16 @@ class SandboxProcess:
             return str((await answer.json())["id"])
 
     def cpu_seconds(self) -> float:
-        """The CPU time that the process has used so far, in all its threads."""
+        """Return the CPU time of all threads of the process so far."""
         return cpu_seconds(self.pid)
 
     def resident_bytes(self) -> int:
-        """The memory that the process holds now."""
+        """Return the resident memory of the process."""
         return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * _PAGE
 
 
 def cpu_seconds(pid: int) -> float:
-    """The CPU time that a process has used so far, in all its threads."""
+    """Return the CPU time of all threads of a process so far."""
     return time.clock_gettime((~pid << 3) | _CPU_CLOCK)
 
 
@@ -110,15 +106,15 @@ def _session() -> aiohttp.ClientSession:
 async def sandbox_process(
     queues: Sequence[str], log: Path, *, primary: Sequence[str] = ()
 ) -> AsyncIterator[SandboxProcess]:
-    """A sandbox with these queues in both of its namespaces, gone in the end; its standard error goes to `log`.
+    """Run a sandbox with `queues` in both namespaces; write its standard error to `log`.
 
-    primary: queues of the first namespace alone.
+    primary: queues of only the first namespace.
 
     Raises:
-        BenchError: it did not start, or this is not Linux.
+        BenchError: the sandbox did not start, or this is not Linux.
     """
     if not sys.platform.startswith("linux"):
-        raise BenchError(f"paired bench weighs the sandbox's process as Linux tells it; this is {sys.platform}")
+        raise BenchError(f"paired bench reads CPU and memory of the sandbox from Linux; this is {sys.platform}")
     with log.open("ab") as errors:
         process = await _start(errors)
     try:
@@ -131,7 +127,7 @@ async def sandbox_process(
 
 
 def allow_connections(count: int) -> None:
-    """Let this process and those it starts have so many open at once. Raises BenchError."""
+    """Allow `count` open connections for this process and its children. Raises BenchError."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = count + 200
     if hard != resource.RLIM_INFINITY and wanted > hard:
@@ -142,7 +138,7 @@ def allow_connections(count: int) -> None:
 
 async def _start(errors: IO[bytes]) -> Process:
     return await asyncio.create_subprocess_exec(
-        *python_command("servicebus_sandbox.sandbox_command", "--json"),
+        *python_command("servicebus_sandbox", "--json"),
         stdin=DEVNULL,
         stdout=PIPE,
         stderr=errors,
@@ -156,11 +152,11 @@ async def _announced(process: Process, log: Path) -> _Announced:
         line = await asyncio.wait_for(process.stdout.readline(), START)
         return msgspec.json.decode(line, type=_Announced)
     except (TimeoutError, msgspec.DecodeError) as error:
-        raise BenchError(f"the sandbox did not start within {START:g} s; it said: {_said(log)}") from error
+        raise BenchError(f"the sandbox did not start within {START:g} s; its log: {_log_text(log)}") from error
 
 
-def _said(log: Path) -> str:
-    return log.read_text(errors="replace").strip() or "nothing"
+def _log_text(log: Path) -> str:
+    return log.read_text(errors="replace").strip() or "empty"
 
 
 async def _create(namespace: AnnouncedNamespace, ca_file: str, queues: Sequence[str]) -> None:

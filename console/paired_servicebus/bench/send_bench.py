@@ -1,8 +1,7 @@
-"""`paired bench send`: what a healthy send costs under a pairing, beside the plain SDK in the same run.
+"""`paired bench send`: the cost of a healthy send under a pairing, beside the plain SDK in the same run.
 
-Three things: what our code adds to one send, with the SDK replaced by a stub that does nothing; one caller after the
-other's answer, beside two plain senders whose ratio is the band; and many callers on one paired sender, beside as many
-plain senders.
+Three measurements: the time that the pairing adds to one send on a stub of the SDK; one caller beside two plain
+senders, whose ratio is the A/A band; and many callers on one paired sender beside the same number of plain senders.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ CALLERS: Final = 16
 ALONE: Final = ("paired", "plain", "again")
 TOGETHER: Final = ("paired callers", "plain callers")
 TURNS: Final = 3
-"""How often each of these has its turn in a round."""
+"""Turns of each of these in a round."""
 STUBBED: Final = 2000
 """Sends of a round with the stub."""
 STUB_ROUNDS: Final = 15
@@ -50,7 +49,7 @@ Send = Callable[[ServiceBusMessage], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendFigures:
-    """added_us: microseconds. ratio_…: how many times faster ours is. aa_…: between what two plain senders lay."""
+    """added_us: microseconds. ratio_…: ours to theirs, in messages a second. aa_…: the band of two plain senders."""
 
     size: int
     latency_ms: float
@@ -68,7 +67,7 @@ class SendFigures:
 
     @property
     def targets(self) -> dict[str, tuple[float, bool]]:
-        """added_us should be so much at most, the ratios so much at least."""
+        """Target of each figure: added_us at most, the ratios at least; and whether it is reached."""
         return {
             "added_us": (ADDED_TARGET_US, self.added_us <= ADDED_TARGET_US),
             "ratio_vs_sdk": (self.aa_low, self.ratio_vs_sdk >= self.aa_low),
@@ -77,12 +76,12 @@ class SendFigures:
 
     @property
     def reached(self) -> bool:
-        """Whether every target was."""
+        """Whether every target is reached."""
         return all(reached for _, reached in self.targets.values())
 
 
 async def measure_send(plan: SendPlan, config: PairingConfig | None = None) -> SendFigures:
-    """All figures. config: whose namespaces; None: sandboxes. Raises BenchError."""
+    """Return all figures. config: the namespaces; None: sandboxes. Raises BenchError."""
     added = await measure_added(plan.size)
     laps: dict[str, list[Lap]] = {name: [] for name in (*ALONE, *TOGETHER)}
     async with AsyncExitStack() as stack:
@@ -118,7 +117,7 @@ async def measure_send(plan: SendPlan, config: PairingConfig | None = None) -> S
 
 
 async def _ways(stack: AsyncExitStack, where: BenchNamespaces) -> dict[str, Sequence[Send]]:
-    """Each way by what its callers send with."""
+    """Return each way's send functions, one for each caller."""
     paired = await stack.enter_async_context(await _paired(where))
     ours = await stack.enter_async_context(paired.get_queue_sender(ENTITY))
     plain = [await stack.enter_async_context(where.primary.get_queue_sender(PLAIN)) for _ in range(CALLERS)]
@@ -142,7 +141,7 @@ async def _paired(where: BenchNamespaces) -> PairedServiceBusClient:
 
 
 async def _lap(sends: Sequence[Send], size: int, count: int) -> Lap:
-    """`count` messages, the same number by each caller, one after the other."""
+    """Send `count` messages; each caller sends the same number, one after the other."""
     each = max(1, count // len(sends))
     messages = [[_message(size, f"{caller}-{number}") for number in range(each)] for caller in range(len(sends))]
     began, cpu = time.perf_counter(), time.process_time()
@@ -151,8 +150,10 @@ async def _lap(sends: Sequence[Send], size: int, count: int) -> Lap:
 
 
 async def _send_about(ways: Mapping[str, Send], size: int, count: int) -> dict[str, Lap]:
-    """Each way sends one message, then the next way does: a busy moment meets all of them. Each goes as often behind
-    each other one, whose code and data the processor still has. By the median send."""
+    """Send one message by each way in turn, so that a busy moment affects all of them; return median laps.
+
+    Each way follows each other one equally often, since the processor's caches still hold the other's code and data.
+    """
     took: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
     for number, order in zip(range(count), cycle(permutations(ways.items())), strict=False):
         for name, send in order:
@@ -180,38 +181,38 @@ def _message(size: int, name: str) -> ServiceBusMessage:
     return ServiceBusMessage(bytes(size), message_id=name, application_properties=properties)
 
 
-# -- what our code adds ----------------------------------------------------------------------------------------------
+# -- the time that the pairing adds -----------------------------------------------------------------------------------
 
 
 class _StubSender:
-    """An SDK sender that is open and accepts at once."""
+    """An SDK sender that is open and accepts immediately."""
 
     async def __aenter__(self) -> _StubSender:
         return self
 
     async def send_messages(self, message: object, *, timeout: float | None = None) -> None:
-        """Accepted."""
+        """Accept the message."""
 
     async def create_message_batch(self) -> Any:
-        """What a link asks for when it has opened."""
+        """Return an empty batch, as a link does after it opened."""
         from azure.servicebus import ServiceBusMessageBatch
 
         return ServiceBusMessageBatch(max_size_in_bytes=256 * 1024)
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing."""
 
 
 class _StubClient:
     fully_qualified_namespace = "stub"
 
     def get_queue_sender(self, path: str) -> _StubSender:
-        """One for each caller."""
+        """Return a new stub."""
         return _StubSender()
 
 
 async def measure_added(size: int) -> float:
-    """Microseconds that the pairing adds to a healthy send: the median of rounds, each beside the stub alone."""
+    """Return the microseconds that the pairing adds to a send on the stub: the median of rounds."""
     tasks = TaskOwner()
     await tasks.open()
     client: Any = _StubClient()

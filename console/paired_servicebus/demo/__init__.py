@@ -1,5 +1,4 @@
-"""Everything on this machine: two sandbox namespaces, an application, an engine, a scripted outage, and the balance.
+"""The demo: two sandbox namespaces, an application, an engine, a scripted outage, and the balance, on this machine.
 
-`scenarios.py` is data; `application.py` sends and receives and keeps its own lists; `worker.py` is the engine's
-process; `command.py` is what the person started. The verdict comes from the application's lists alone.
+The verdict uses only the lists of the application (workload).
 """

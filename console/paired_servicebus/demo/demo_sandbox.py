@@ -129,7 +129,7 @@ class Faults:
         self._timeout = aiohttp.ClientTimeout(total=SWITCH_TIMEOUT)
 
     async def on(self, broken: FaultWindow, *, entities: Sequence[str]) -> str:
-        """Switch a fault on for `entities`, or for the namespace if there are none; what to switch it off by."""
+        """Add a fault for `entities`, or for the namespace if there are none; return its handle."""
         order = {
             "namespace": broken.namespace,
             "fault": broken.fault,

@@ -1,7 +1,7 @@
-"""What an earlier, larger pairing left in the demo's secondary namespace: backlog queues that nobody uses any more.
+"""The remains of an earlier, larger pairing in the demo's secondary namespace: unused backlog queues.
 
-One of them is not empty, so that clean-up has something to refuse and "move stranded" something to move. Its messages
-are for a queue of their own, from which nobody in the demo receives, and no part of its ledger.
+One of them is not empty, so that clean-up refuses it and "move stranded" has a message to move. Its messages are for a
+separate queue without receivers, and not in the demo's ledger.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SETUP_TIMEOUT: Final = 20.0
 
 async def leave(standing: SandboxStage) -> None:
     """Make them, before anything is paired."""
-    await bounded(_queues(standing), SETUP_TIMEOUT, "making the queues that nobody uses")
+    await bounded(_queues(standing), SETUP_TIMEOUT, "making the unused queues")
     await bounded(_messages(standing), SETUP_TIMEOUT, "stranding messages in one of them")
 
 

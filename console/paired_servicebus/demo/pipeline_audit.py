@@ -1,8 +1,8 @@
-"""What the pipeline makes of a demo in the end: the audit and the incident report.
+"""The pipeline's result for a demo: the audit and the incident report.
 
-The audit is Spark's, from the engine's journal and the receivers' receipts in it; what the demo is judged by are the
-application's own lists, which no journal has touched. Both have to say the same. No Spark, no Java, or one that fails:
-the demo is as it was, and says why there is no audit.
+Spark makes the audit from the engine's journal with the receivers' receipts. The demo's verdict comes from the
+application's own lists. Both must agree. Without Spark or Java, or if they fail, the demo gives the reason for the
+missing audit.
 """
 
 from __future__ import annotations

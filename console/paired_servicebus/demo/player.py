@@ -31,15 +31,15 @@ from paired_servicebus.pairing.management.backlog_queues import queue_path
 POLL_SECONDS: Final = 0.25
 PEEK_TIMEOUT: Final = 10.0
 QUIET_SECONDS: Final = 1.0
-"""Seconds with nothing new after which what was received twice has been counted."""
+"""Seconds without a new message after which duplicates have been counted."""
 
 
 class Player:
-    """One performance.
+    """One performance of a scenario.
 
     Args:
         seed: of the application's sends.
-        say: told each caption as it changes.
+        say: called with each new caption.
         pace: of the application.
         record: takes the receivers' receipts.
     """
@@ -120,10 +120,10 @@ class Player:
     # -- the end ----------------------------------------------------------------------------------------------
 
     async def _drain(self) -> None:
-        """Wait until all has come to rest, at most as long as promised.
+        """Wait until the run has settled, within the promised time.
 
-        That is when every accepted message has arrived, or was dead-lettered if it leads nowhere, and nobody is failed
-        over. Depths are not asked: a backlog that looks empty need not be drained.
+        Every accepted message has then arrived, or was dead-lettered if its destination is missing. No entity is failed
+        over. Depths are not polled: a backlog that looks empty need not be drained.
         """
         clock = asyncio.get_running_loop().time
         end = clock() + DRAIN_WITHIN
@@ -171,7 +171,7 @@ class Player:
         )
 
     async def _left_behind(self) -> tuple[set[str], set[str]]:
-        """What still lies in the backlog queues and in their dead-letter queues, seen from outside the pairing."""
+        """Return the messages in the backlog queues and in their dead-letter queues, read without the pairing."""
         queues = [queue_path(self._paired.primary_name, index) for index in self._paired.backlog_queue_indices]
         dead_letters = ServiceBusSubQueue.DEAD_LETTER
         async with ServiceBusClient.from_connection_string(self._stage.connection_string("secondary")) as client:
@@ -183,7 +183,7 @@ class Player:
 
 
 async def _peeked(receiver: ServiceBusReceiver) -> set[str]:
-    """The ids of every message in a queue, whatever its state."""
+    """Return the ids of every message in a queue, in any state."""
     ids: set[str] = set()
     number = 1
     async with asyncio.timeout(PEEK_TIMEOUT), receiver:

@@ -1,4 +1,4 @@
-"""A program that is none of ours: it sends to backlog queues what no sender of a pairing would put there."""
+"""A foreign program: it sends messages to backlog queues that no sender of a pairing would send."""
 
 from __future__ import annotations
 

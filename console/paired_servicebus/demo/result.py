@@ -1,4 +1,4 @@
-"""What a demo ends with: the JSON object of its last line, and the same for a person."""
+"""The result of a demo: the JSON object of its last line, and its text for the terminal."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ class PingCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SyphonResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What the syphon moved."""
+    """The syphon's counts."""
 
     moved: int
 
 
 class JournalAudit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What Spark finds in the journal, by the ledger's words; or why it was not asked."""
+    """The audit's counts in the ledger's words, or the reason for its absence."""
 
     lost: int | None = None
     unexpected: int | None = None
@@ -78,7 +78,7 @@ class DemoResult(msgspec.Struct, frozen=True, kw_only=True):
     lost_ids: list[str] = []
     unexpected_ids: list[str] = []
     broken: list[str] = []
-    """What had to hold in this scenario and did not, a sentence each; beside the balance, which the verdict is."""
+    """The scenario's failed expectations, a sentence each; the balance is in the verdict."""
     audit: JournalAudit | None = None
     """None: not yet."""
     report: str | None = None
@@ -86,12 +86,12 @@ class DemoResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def balanced(self) -> bool:
-        """Nothing lost, nothing unexpected, and the audit says the same."""
+        """Return whether no message was lost or unexpected, and the audit agrees."""
         return self.verdict == "balanced" and (self.audit is None or not differs(self.audit, self.messages))
 
 
 def what_broke(holds: Expectations, entities: Mapping[str, EntityResult], messages: MessageCounts) -> list[str]:
-    """What had to hold and did not, a sentence each."""
+    """Return the failed expectations, a sentence each."""
     said: list[str] = []
     for name, entity in entities.items():
         must = name in holds.fails_over

@@ -63,7 +63,7 @@ def run_demo(*, scenario: str, duration: float, seed: int, headless: bool, json_
 
 
 def _judged(result: DemoResult, order: PlayRequest, say: Callable[[str], object]) -> DemoResult:
-    """With what the pipeline makes of it."""
+    """Return the result with the pipeline's audit and report."""
     from paired_servicebus.demo import pipeline_audit  # with duckdb behind it
 
     if pipeline_audit.is_installed():
@@ -109,10 +109,10 @@ def worker_process(order: PlayRequest, folder: Path) -> Iterator[subprocess.Pope
 
 
 def relay_lines(worker: subprocess.Popen[bytes], say: Callable[[str], object]) -> DemoResult | None:
-    """Pass on what the worker says until it is done; None when it ended before.
+    """Pass on the worker's lines until its result; return None if it ended earlier.
 
     Raises:
-        PairedError: it could not play.
+        PairedError: the worker could not play.
     """
     assert worker.stdout is not None
     for raw in worker.stdout:
@@ -154,4 +154,4 @@ def _close(stream: IO[bytes] | None) -> None:
 
 
 def print_nothing(text: str) -> None:
-    """Says nothing."""
+    """Discard a line."""

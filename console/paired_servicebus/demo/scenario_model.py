@@ -1,7 +1,7 @@
-"""What a scenario is made of, as values: faults over time, captions, messages of a stranger, and what has to hold.
+"""The parts of a scenario as values: faults over time, captions, foreign messages, and expectations.
 
-Times are shares of the duration, so that one script is good for a minute and for a quarter of one. The scripts
-themselves are in `scenarios.py`; who acts on them is `player.py`.
+Times are shares of the duration, so that one script fits a minute and a quarter of one. The scripts are in `scenarios`;
+`player` performs them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ DRAIN_WITHIN: Final = 60.0
 """Seconds after the last send in which everything has to have arrived."""
 LEAST_DURATION: Final = 15.0
 LONGEST_CAPTION: Final = 58
-"""Characters of a caption: what 80 columns have room for."""
+"""Characters of a caption that fit 80 columns."""
 
 QUEUES: Final = 5
 
@@ -45,7 +45,7 @@ MALFORMED: Final[dict[str, dict[str | bytes, str | int]]] = {
     "time-to-live-is-a-text": {PATH: ORDERS, TIME_TO_LIVE: "soon"},
     "schedule-is-a-text": {PATH: ORDERS, SCHEDULED: "tomorrow"},
 }
-"""Application properties that cannot be translated back (SPEC.md section 8), by what is wrong with them."""
+"""Application properties that cannot be translated back (SPEC.md section 8), by their defect."""
 
 PRIMARY: Final = "primary"
 SECONDARY: Final = "secondary"
@@ -72,7 +72,7 @@ class FaultWindow:
 
 @dataclass(frozen=True, slots=True)
 class Caption:
-    """What is said from `at` on."""
+    """The caption from `at` on."""
 
     at: float
     text: str
@@ -87,16 +87,16 @@ class PoisonMessages:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectations:
-    """What has to be true in the end, beside the balance and that nothing is parked."""
+    """The expectations beyond the balance and an empty backlog."""
 
     fails_over: tuple[str, ...]
-    """These at least once, and all others never; whatever failed over failed back."""
+    """These at least once, and no others; every failed-over entity failed back."""
     dead_lettered: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """What is broken when, and what there is to see."""
+    """A script: its faults, and the events to watch."""
 
     name: str
     about: str

@@ -89,7 +89,7 @@ SCENARIOS: Final = (
         ),
         captions=(
             Caption(0, "all is well; soon each entity fails for its own reason"),
-            Caption(0.12, "orders is disabled: it fails over, and says why"),
+            Caption(0.12, "orders is disabled: it fails over, with the reason"),
             Caption(0.18, "payments is full: pings are refused as sends are"),
             Caption(0.24, "audit does not answer: three failovers, three reasons"),
             Caption(0.5, "orders is enabled again and returns by itself"),
@@ -116,8 +116,8 @@ SCENARIOS: Final = (
         breaks=(FaultWindow(fault="reset", begins=0.15, ends=0.55),),
         captions=(
             Caption(0, "all is well; soon connections break"),
-            Caption(0.15, "connections are reset: what was on its way is in doubt"),
-            Caption(0.55, "connections last again; what came twice is counted"),
+            Caption(0.15, "connections are reset: sends under way are in doubt"),
+            Caption(0.55, "connections are stable; duplicates are counted"),
         ),
         holds=Expectations(fails_over=ENTITIES),
     ),
@@ -127,7 +127,7 @@ SCENARIOS: Final = (
         mode="unable to receive",
         breaks=(FaultWindow(fault="refused", begins=0.15, ends=0.55, operations=("receive", "settle")),),
         captions=(
-            Caption(0, "all is well; soon nobody can receive"),
+            Caption(0, "all is well; soon all receivers fail"),
             Caption(0.15, "orders are taken, none processed: no reason to fail over"),
             Caption(0.55, "receivers are back and catch up"),
         ),
@@ -144,7 +144,7 @@ SCENARIOS: Final = (
         ),
         captions=(
             Caption(0, "all is well; soon management does not answer"),
-            Caption(0.1, "depths cannot be read: they grey and say how old they are"),
+            Caption(0.1, "depths cannot be read: they grey and show their age"),
             Caption(0.2, "now orders fails: failover needs no management"),
             Caption(0.5, "orders is back: ping and syphon need none either"),
             Caption(0.7, "management answers: depths are fresh again"),
@@ -170,7 +170,7 @@ SCENARIOS: Final = (
     ),
     Scenario(
         name="secondary-outage",
-        about="the secondary alone is down: nobody who sends notices",
+        about="only the secondary is down: senders do not notice",
         mode="",
         breaks=(FaultWindow(fault="refused", begins=0.15, ends=0.55, namespace=SECONDARY),),
         captions=(
@@ -231,8 +231,8 @@ SCENARIOS: Final = (
             Caption(0, "all is well; soon a backlog queue dies by degrees"),
             Caption(0.12, "orders and payments are down and go to the backlog"),
             Caption(0.32, "one backlog queue is slow: its senders wait with it"),
-            Caption(0.4, "it takes messages and does not say so: sent once more"),
-            Caption(0.5, "it is disabled: what lies in it waits, the others move"),
+            Caption(0.4, "it accepts messages without an answer: sent again"),
+            Caption(0.5, "it is disabled: its messages wait, the others move"),
             Caption(0.65, "the primary is back: all but that queue drains"),
             Caption(0.9, "it is enabled again: the last messages come home"),
         ),

@@ -1,7 +1,7 @@
 """The demo's engine: a process that hosts the application, the pairing, its journal and its control socket.
 
-Started by command.py with one JSON line on standard input; ends when that input ends, so that nothing outlives a
-demo. Says on standard output, a JSON line each: what happens, and at last the result. Its log is standard error.
+Started with one JSON line on standard input, it ends with that input, so that no process outlives a demo. It writes
+JSON lines to standard output, events first and the result last. Its log is standard error.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 
 def main() -> None:
-    """Play what standard input orders."""
+    """Play the order on standard input."""
     log_to(sys.stderr)
     order = msgspec.json.decode(sys.stdin.buffer.readline(), type=PlayRequest)
     started_by = os.getppid()
@@ -59,13 +59,13 @@ def main() -> None:
 
 
 def tell(line: WorkerLine) -> None:
-    """One line to whoever started the demo."""
+    """Write one line to the parent."""
     sys.stdout.buffer.write(msgspec.json.encode(line) + b"\n")
     sys.stdout.buffer.flush()
 
 
 async def _until_input_ends(order: PlayRequest) -> None:
-    """Play, then stay for whoever looks at it; the end of standard input ends everything at once."""
+    """Play, then stay for viewers; the end of standard input ends all of it immediately."""
     playing = asyncio.create_task(_play(order), name="the demo")
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
@@ -132,8 +132,8 @@ async def _perform(stack: AsyncExitStack, order: PlayRequest, scenario: Scenario
 
 @asynccontextmanager
 async def _followed(order: PlayRequest) -> AsyncIterator[None]:
-    """The pipeline beside the demo, in a process of its own, from some seconds after the dashboard is up until this
-    ends. What becomes of it is nothing to the demo."""
+    """Run the pipeline beside the demo, in its own process, from some seconds after the dashboard's start until the
+    block ends. Its failure does not affect the demo."""
     started: list[Pipeline] = []
 
     async def start() -> None:

@@ -1,4 +1,4 @@
-"""What the demo's two processes say to each other: an order in, lines out; JSON, one line each."""
+"""The protocol of the demo's two processes: an order in, lines out; JSON, one line each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from paired_servicebus.demo.result import DemoResult
 
 
 class PlayRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What to play, and where the files go."""
+    """The order: the scenario and the folder of its files."""
 
     scenario: str
     duration: float
@@ -18,7 +18,7 @@ class PlayRequest(msgspec.Struct, frozen=True, kw_only=True):
     folder: str
     socket: str
     with_tables: bool = False
-    """Whether the pipeline is to follow, for who looks at its tables meanwhile."""
+    """Whether the pipeline follows the journal, for viewers of its tables."""
 
     @property
     def journal(self) -> Path:

@@ -1,7 +1,7 @@
 """An application that does not know of the outage: it sends, retries the same object, receives, and keeps its lists.
 
-Its lists are what the demo is judged by: every id it attempted with what it was told in the end, and every delivery.
-It uses the paired client as any application would, through the names of the SDK.
+The demo is judged by its lists: every id that it attempted with its final answer, and every delivery. It uses the
+paired client as any application would, through the names of the SDK.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ RENEW_BEFORE: Final = timedelta(seconds=5)
 
 @dataclass(frozen=True, slots=True)
 class MessageStream:
-    """Messages whose order is kept: a producer of an entity, or one of its sessions."""
+    """Messages with a fixed order: a producer of an entity, or one of its sessions."""
 
     entity: str
     name: str
@@ -59,7 +59,7 @@ _ENTITIES: Final = {stream.name: stream.entity for stream in STREAMS}
 
 @dataclass(slots=True)
 class WorkloadLists:
-    """The application's own account of what happened."""
+    """The application's own account of the run."""
 
     answers: dict[str, SendOutcome] = field(default_factory=dict)
     arrivals: list[Arrival] = field(default_factory=list)
@@ -119,7 +119,7 @@ class Workload:
                 group.create_task(self._receive(partial(paired.get_queue_receiver, PAYMENTS, session_id=session)))
 
     def stop_receiving(self) -> None:
-        """The receivers end after what they have in hand."""
+        """Stop the receivers after their current messages."""
         self._receiving = False
 
     # -- sending ----------------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ class Workload:
     # -- receiving --------------------------------------------------------------------------------------------
 
     async def _receive(self, receiver_of: Callable[[], PairedReceiver]) -> None:
-        """Receive and complete, with a new receiver after whatever went wrong."""
+        """Receive and complete messages; open a new receiver after an error."""
         while self._receiving:
             try:
                 async with asyncio.timeout(SETTLE):

@@ -55,8 +55,10 @@ class ControllablePairing(Protocol):
         """Move an unused backlog queue's messages to their destinations."""
 
     async def clean_up(self, path: str, *, elsewhere: Callable[[], Awaitable[frozenset[int]]]) -> str:
-        """Delete an unused backlog queue if it is proven to be empty. `elsewhere` returns the indices in use by other
-        known engines."""
+        """Delete an unused backlog queue if it is proven to be empty.
+
+        `elsewhere` returns the indices in use by other known engines.
+        """
 
     def unused_view(self) -> UnusedView:
         """Return the unused backlog queues."""

@@ -40,14 +40,19 @@ class OperatorOrders:
         return self._stands(path)
 
     def release(self, path: str, *, by: str, why: str = "") -> str:
-        """End an order by hand: the entity returns to the primary if its last ping was accepted or it failed over by
-        itself, else it stays failed over with automatic failback. Arguments, returns and raises as `force`."""
+        """End an order by hand.
+
+        The entity returns to the primary if its last ping was accepted or it failed over by itself. Else it stays
+        failed over with automatic failback.
+        """
         self._steering.tell(Released(at=self._steering.clock(), entity=path, by=by, why=why))
         return self._stands(path)
 
     def pause_syphon(self, *, by: str, why: str = "", queue: int | None = None, destination: str = "") -> str:
-        """Stop moving messages: out of one backlog queue (by index), to one destination (by path), or at all; parked
-        ones stay. Returns a sentence. Raises IllegalEventError: it is paused already, or there is no such queue."""
+        """Stop moving messages, of one backlog queue (by index), of one destination (by path), or all.
+
+        Parked messages stay.
+        """
         steering = self._steering
         steering.tell(SyphonPaused(at=steering.clock(), by=by, why=why, queue=queue, destination=destination))
         if queue is not None:
@@ -57,8 +62,10 @@ class OperatorOrders:
         return f"the syphon is {PAUSED_HERE}"
 
     def resume_syphon(self, *, by: str, why: str = "", queue: int | None = None, destination: str = "") -> str:
-        """Move messages again; arguments as `pause_syphon`. Returns a sentence. Raises IllegalEventError: it is not
-        paused."""
+        """Move messages again; arguments as `pause_syphon`.
+
+        Returns a sentence. Raises IllegalEventError: it is not paused.
+        """
         steering = self._steering
         steering.tell(SyphonResumed(at=steering.clock(), by=by, why=why, queue=queue, destination=destination))
         if queue is not None:
@@ -66,8 +73,10 @@ class OperatorOrders:
         return f"the syphon moves messages{f' to {destination}' if destination else ''} again"
 
     async def redrive(self, queue: int) -> str:
-        """Put a backlog queue's dead letters back to work; return a sentence with the outcome. Raises as
-        `Syphon.redrive`, and IllegalEventError without a syphon."""
+        """Put a backlog queue's dead letters back to work; return a sentence with the outcome.
+
+        Raises as `Syphon.redrive`, and IllegalEventError without a syphon.
+        """
         return await self._with_syphon().redrive(queue)
 
     async def move_stranded(self, path: str) -> str:
@@ -79,8 +88,10 @@ class OperatorOrders:
 
     async def clean_up(self, path: str, *, elsewhere: Elsewhere = nowhere) -> str:
         """Delete an unused backlog queue, if it is proven to be empty (SPEC.md section 4.3); return a sentence.
+
         `elsewhere`: returns the indices in use by other known engines. Raises CleanUpError with the reason why it
-        stays."""
+        stays.
+        """
         return await self._unused.clean_up(path, elsewhere=elsewhere)
 
     def _with_syphon(self) -> Syphon:

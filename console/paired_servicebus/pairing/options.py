@@ -17,8 +17,10 @@ Duration = timedelta | float
 
 @dataclass(frozen=True, kw_only=True)
 class PairedNamespaceOptions:
-    """The base of pairing kinds. The clients stay the caller's until pairing has succeeded; the pairing closes them at
-    its end."""
+    """The base of pairing kinds.
+
+    The clients stay the caller's until pairing has succeeded; the pairing closes them at its end.
+    """
 
     secondary_admin: SecondaryAdmin
     """Finds and creates the backlog queues: the SDK's asynchronous admin client, or an `ArmAdmin`; needs Manage."""

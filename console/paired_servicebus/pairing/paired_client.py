@@ -69,8 +69,10 @@ if TYPE_CHECKING:
 
 
 class PairedServiceBusClient(OperatorOrders):
-    """A primary namespace with a secondary one behind it, made by `pair_namespaces`. Closing it, or leaving its
-    context, closes both namespaces' clients too."""
+    """A primary namespace with a secondary one behind it, made by `pair_namespaces`.
+
+    Closing it, or leaving its context, closes both namespaces' clients too.
+    """
 
     def __init__(
         self,
@@ -338,8 +340,9 @@ class PairedServiceBusClient(OperatorOrders):
         return tuple(filter(None, (*own, *backlog_, growing)))
 
     async def check(self) -> Readiness:
-        """Judge whether a failover would work now, as `paired check` does: links to backlog queues are opened and
-        closed, nothing is sent. `ready` is the answer; each of `findings` has a verdict, its evidence and the remedy.
+        """Judge whether a failover would work now, as `paired check` does.
+
+        Links to backlog queues are opened and closed; nothing is sent.
         """
         self._steering.refuse_when_ended()
         evidence = await self.inspect(ask=True)
@@ -351,8 +354,10 @@ class PairedServiceBusClient(OperatorOrders):
 
     async def inspect(self, *, ask: bool = False) -> Evidence:
         """Collect the evidence for a failover: links to backlog queues are opened and closed, nothing is sent.
+
         `paired_servicebus.core.operator.failover_readiness.judge` judges it. `ask`: query management now, even without
-        watchers."""
+        watchers.
+        """
         names = (self.primary_name, self.secondary_name)
         return await self._inspection.look(names, self.syphon_view().status, self._standby.limit(), ask=ask)
 
@@ -404,8 +409,10 @@ class PairedServiceBusClient(OperatorOrders):
                 self._syphon.know(self._poller.found)
 
     def _follow(self) -> None:
-        """Update the figure of parked messages and the syphon's status: each second, and with each reading before its
-        requester resumes."""
+        """Update the figure of parked messages and the syphon's status.
+
+        Runs each second, and with each reading before its requester resumes.
+        """
         diverting = any(entity.diverting for entity in self._steering.machine.entities())
         self._parked.look(held_up=diverting if self._syphon_report is None else self._syphon_report.is_held_up)
         if self._syphon_report is not None:

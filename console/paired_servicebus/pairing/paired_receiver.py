@@ -60,8 +60,10 @@ class PairedReceiver(_ReceiverNames):
     async def receive_messages(
         self, max_message_count: int | None = 1, max_wait_time: float | None = None
     ) -> list[ServiceBusReceivedMessage]:
-        """Receive as the SDK does, with its wait in seconds and its errors; pings among the messages shorten the list,
-        which may be empty early."""
+        """Receive as the SDK does, with its wait in seconds and its errors.
+
+        Pings among the messages shorten the list, which may be empty early.
+        """
         received = await self._receiver.receive_messages(max_message_count, max_wait_time)
         return [message for message in received if not await self._was_ping(message)]
 

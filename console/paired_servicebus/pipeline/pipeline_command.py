@@ -44,9 +44,7 @@ def run_pipeline(
         if pipeline.running:
             pipeline.stop()
     if status:
-        raise PipelineError(
-            pipeline.trouble() or f"the pipeline was ended with status {status}; {pipeline.log} has what it said"
-        )
+        raise PipelineError(pipeline.trouble() or f"the pipeline was ended with status {status}; see {pipeline.log}")
     if note := pipeline.note():
         _tell(note)
     _tell(*summary(tables))

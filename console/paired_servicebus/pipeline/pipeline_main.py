@@ -1,7 +1,7 @@
-"""The pipeline's own process; started by launch.py with an order, or by a person's `paired pipeline`.
+"""The pipeline's process; `processes.pipeline_launcher` starts it with an order.
 
-Its order is the first line of its standard input, whose end ends it. Says in its last line why it failed. SIGTERM ends
-one that follows a journal in order, any other at once; killed, it has lost nothing: see streaming_queries.py.
+Its order is the first line of standard input, and the end of that input ends it. The last log line has the reason for a
+failure. SIGTERM ends a following pipeline cleanly, any other immediately. A kill loses nothing: see streaming_queries.
 """
 
 from __future__ import annotations
@@ -23,7 +23,14 @@ from paired_servicebus.core.text.untrusted_text import indent_lines, one_line
 from paired_servicebus.pipeline.ingest.journal_flush import JournalFlusher
 from paired_servicebus.pipeline.ingest.journal_source import journal_files, require_files
 from paired_servicebus.pipeline.processes.parent_watch import watch_parent
-from paired_servicebus.pipeline.processes.pipeline_launcher import STOP, TOOK, TROUBLE, PipelineOrder, PipelineTimes
+from paired_servicebus.pipeline.processes.pipeline_launcher import (
+    STOP,
+    TOOK,
+    TROUBLE,
+    PipelineOrder,
+    PipelineTimes,
+    write_line,
+)
 from paired_servicebus.pipeline.spark.java import find_java
 from paired_servicebus.pipeline.spark.spark_session import LOCAL, first_line, open_session
 from paired_servicebus.pipeline.table_store.lake import Lake
@@ -32,7 +39,7 @@ NICE: Final = 10
 
 
 def main() -> int:
-    """Do what is ordered; the exit status."""
+    """Run the order; return the exit status."""
     order = msgspec.json.decode(sys.stdin.buffer.readline(), type=PipelineOrder)
     os.nice(NICE)
     ending: list[int] = []
@@ -47,9 +54,9 @@ def main() -> int:
     except PairedError as error:
         return _say(str(error))
     except Exception as error:  # noqa: BLE001 - Spark's kinds of errors are many: all of it is above in the log
-        _write(masked(indent_lines("".join(traceback.format_exception(error)))))
+        write_line(masked(indent_lines("".join(traceback.format_exception(error)))))
         return _say(
-            f"the pipeline ended: {first_line(error)}; what it had begun is done again at the next start. Should that "
+            f"the pipeline ended: {first_line(error)}; the next start repeats unfinished work. Should that "
             f"fail likewise, remove {Path(order.tables) / 'checkpoints'}: nothing is lost or taken twice by it"
         )
     return 0
@@ -78,22 +85,15 @@ def _run(order: PipelineOrder, ending: list[int]) -> None:
             stands_at = time.monotonic()
             if order.once:
                 pipeline.once()
-                _write(
-                    f"{TOOK}{msgspec.json.encode(PipelineTimes(stands_at - began, time.monotonic() - stands_at)).decode()}"
-                )
+                times = PipelineTimes(stands_at - began, time.monotonic() - stands_at)
+                write_line(TOOK + msgspec.json.encode(times).decode())
             else:
                 pipeline.follow(order.trigger, lambda: bool(ending))
 
 
 def _say(sentence: str) -> int:
-    _write(TROUBLE + one_line(sentence))
+    write_line(TROUBLE + one_line(sentence))
     return 2
-
-
-def _write(line: str) -> None:
-    """A line of its own in the log, whatever Spark wrote before."""
-    sys.stdout.write(f"\n{line}\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -172,8 +172,10 @@ class InvariantChecker:
             self.fail("rest", f"{who} attempted {what} at {where} {until - now:.3f} s too early")
 
     def answered(self, who: tuple[object, ...], where: str, failure: FailureKind | None, *, tried: float = 0.0) -> None:
-        """Record the end of an attempt. `tried`: start of a syphon's attempt. One that began before the latest failure
-        is no new try."""
+        """Record the end of an attempt.
+
+        `tried`: start of a syphon's attempt. One that began before the latest failure is no new try.
+        """
         if failure is None or failure in MESSAGES_FAULT:
             return
         now, key = self._clock(), (*who, where)

@@ -209,8 +209,10 @@ def _acts(
 
 
 def _draw_early_release(random: Random, entities: tuple[EntityPlan, ...], engines: int) -> tuple[OperatorAct, ...]:
-    """Draw a failover by hand that is released before any answer of the primary. Drawn last, so that other plans stay
-    equal."""
+    """Draw a failover by hand that is released before any answer of the primary.
+
+    Drawn last, so that other plans stay equal.
+    """
     if random.random() >= 0.2:
         return ()
     at, engine, path = random.uniform(0.0, 10.0), random.randrange(engines), random.choice(entities).path

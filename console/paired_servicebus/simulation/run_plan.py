@@ -51,8 +51,10 @@ class InjectedCondition(Enum):
 
 
 class InjectedFault(NamedTuple):
-    """From `at` to `ends`, requests to `targets` (an entity's path, a backlog queue's index) meet `condition` with the
-    probability `share`."""
+    """A condition of requests to `targets`, from `at` to `ends`, with the probability `share`.
+
+    A target is an entity's path or a backlog queue's index.
+    """
 
     at: float
     ends: float
@@ -138,8 +140,10 @@ class Plan:
 
     @property
     def back_within(self) -> float:
-        """Return the seconds within which a healed primary is used again (SPEC.md section 3), without the waits for
-        throttling or `cool_down`."""
+        """Return the seconds within which a healed primary is used again (SPEC.md section 3).
+
+        Waits for throttling and `cool_down` are not included.
+        """
         policy = self.policy
         stated = policy.failback_pings * (policy.ping_timeout + policy.ping_primary_interval)
         cool = policy.cool_down + policy.ping_primary_interval if policy.cool_down else 0.0

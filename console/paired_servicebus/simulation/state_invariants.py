@@ -108,8 +108,10 @@ class StateInvariantChecker:
     # -- pings ------------------------------------------------------------------------------------------------------
 
     def ping_leaves(self, path: str, at: float) -> None:
-        """Check a ping's time: the first one interval after failover, then one an interval, none while sends use the
-        primary."""
+        """Check a ping's time.
+
+        The first comes one interval after failover, then one an interval, none while sends use the primary.
+        """
         seen = self.of(path)
         what = f"{self.engine}: {path} is {seen.state}"
         if seen.state not in DIVERTING:

@@ -16,7 +16,8 @@ from paired_servicebus.sync.portal import Portal
 class PairedSender:
     """A sender to one entity of the primary namespace, or to the backlog while that entity is failed over.
 
-    The paired client makes it. Any number of threads may share it. It raises the errors of the asynchronous sender."""
+    The paired client makes it. Any number of threads may share it. It raises the errors of the asynchronous sender.
+    """
 
     def __init__(self, portal: Portal, sender: AsyncSender) -> None:
         self._portal = portal

@@ -34,8 +34,10 @@ def drain(
     config: Config = None,
     json: JsonLine = False,
 ) -> int:
-    """Move a large backlog with the executors of a Spark cluster; dangerous, and named by the pairing. Ctrl-C ends it
-    cleanly."""
+    """Move a large backlog with the executors of a Spark cluster; dangerous, and named by the pairing.
+
+    Ctrl-C ends it cleanly.
+    """
     from paired_servicebus.pipeline.drain.drain_command import plan_of, run_drain  # with the SDK behind it
 
     settings = load_config(find_config(config))
@@ -64,8 +66,10 @@ def pipeline(
     java_home: Annotated[Path | None, Parameter(help="A Java to run Spark on; else one is looked for.")] = None,
     config: Config = None,
 ) -> int:
-    """Make the journal into tables by Spark: events, episodes, minutes, backlog, syphon, cost and the audit of
-    messages."""
+    """Make the journal into tables by Spark.
+
+    The tables are events, episodes, minutes, backlog, syphon, cost and the audit of messages.
+    """
     from paired_servicebus.pipeline.pipeline_command import run_pipeline  # with duckdb behind it
 
     found = journal or engine_paths(load_config(find_config(config)).name).spool

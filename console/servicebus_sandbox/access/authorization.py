@@ -1,7 +1,7 @@
-"""The judge of one namespace's tokens: which rights a token proves for an audience.
+"""The judge of one namespace's tokens: the rights that a token proves for an audience.
 
-Two kinds: shared access signatures, proved by a key of a rule of the namespace or of the entity, and bearer tokens of
-the sandbox's issuer. Asked by `$cbs` and by management alike; that the rights suffice is checked by whoever asks.
+A shared access signature is proved by a key of the namespace or entity, a bearer token by the sandbox's issuer. `$cbs`
+and management call it; the caller checks that the rights suffice.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ MAX_AUDIENCE: Final = 1024
 
 
 def root_rule(name: str, key: str, secondary: str | None = None) -> AuthorizationRule:
-    """A rule with every right; both keys are `key` where no second one is given."""
+    """Return a rule with every right; `secondary` defaults to `key`."""
     return AuthorizationRule(name=name, rights=ALL_RIGHTS, primary_key=key, secondary_key=secondary or key)
 
 
 class Authorization:
-    """Knows the namespace's own rules, finds those of its entities, and the issuer if bearer tokens are taken."""
+    """The namespace's own rules, those of its entities, and the issuer of bearer tokens if there is one."""
 
     def __init__(
         self, namespace: BrokerNamespace, rules: Iterable[AuthorizationRule] = (), *, issuer: Issuer | None = None
@@ -41,7 +41,7 @@ class Authorization:
 
     @property
     def rules(self) -> tuple[AuthorizationRule, ...]:
-        """The namespace's own rules. Setting them raises InvalidSettings for too many or two of one name."""
+        """Return the namespace's own rules. Setting them raises InvalidSettings for too many or a repeated name."""
         return self._rules
 
     @rules.setter
@@ -50,9 +50,9 @@ class Authorization:
         self._rules = rules
 
     def judge(self, token: str, audience: str, now: float) -> ProvenAccess:
-        """What `token` opens of `audience`, a URI, at `now` in epoch seconds.
+        """Return the access of `token` to `audience`, a URI, at `now` in epoch seconds.
 
-        A bearer token may come with or without `Bearer` before it. Raises TokenError with the reason.
+        A bearer token may begin with `Bearer`. Raises TokenError.
         """
         if len(audience) > MAX_AUDIENCE:
             raise TokenError(
@@ -68,7 +68,7 @@ class Authorization:
         return ProvenAccess(_path_in(audience), bearer.rights, bearer.expires_at)
 
     def check_entity(self, path: str) -> None:
-        """Raise EntityNotFound unless the path is the namespace's root or leads to an entity, or below one."""
+        """Raise EntityNotFound unless the path is the root, an entity, or below one."""
         owner = parse_address(path).path
         if owner:
             self._namespace.owner(owner)
@@ -78,7 +78,7 @@ class Authorization:
         named = [
             rule
             for owner, rule in self._rules_above(path)
-            if rule.name in token.key_names and covers(owner, resource)  # an entity's key opens nothing above it
+            if rule.name in token.key_names and covers(owner, resource)  # an entity's key does not open its parents
         ]
         if not named:
             raise TokenError(
@@ -94,7 +94,7 @@ class Authorization:
         return ProvenAccess(path, proved[0].rights, token.expires_at)
 
     def _rules_above(self, path: str) -> Iterator[tuple[str, AuthorizationRule]]:
-        """The rules that may open `path`, each with the path it belongs to, the nearest first."""
+        """Yield the rules that may open `path`, each with the path of its owner, the nearest first."""
         segments = path.split("/")
         for size in range(len(segments), 0, -1):
             owner = "/".join(segments[:size])

@@ -1,7 +1,7 @@
-"""What one connection has shown tokens for: which rights, and until when.
+"""The access that one connection has proven: rights and their end.
 
-A token for an entity opens it with everything below it: sub-queues, subscriptions, its management node. Judging tokens
-belongs to `authorization`, which right a link needs to `amqp_server.attaching`.
+A token for an entity also opens its sub-queues, subscriptions and management node. `authorization` judges tokens,
+`amqp_server.link_attach` chooses the right for a link.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from servicebus_sandbox.access.proven_access import ProvenAccess
 from servicebus_sandbox.broker.authorization_rules import Right
 
 MAX_GRANTS: Final = 5000
-"""Audiences that one connection may hold tokens for; no entity's path is longer than MAX_PATH."""
+"""The audiences of one connection; the path of an entity has at most MAX_PATH characters."""
 MAX_PATH: Final = 1024
 
 
 class Grants:
-    """Accesses by their paths, without regard to case. Times are epoch seconds."""
+    """Accesses by path, without regard to case. Times are epoch seconds."""
 
     __slots__ = ("_accesses", "next_end")
 
     def __init__(self) -> None:
         self._accesses: dict[str, ProvenAccess] = {}
         self.next_end: float | None = None
-        """When the first of the tokens ends, at the earliest: one that was replaced may have been it."""
+        """A lower bound of the first end; the token that ends first may have been replaced."""
 
     def put(self, access: ProvenAccess) -> bool:
-        """Keep what a token opened, in the place of an earlier one for its path; False if there are too many."""
+        """Store an access in place of the earlier one for its path; return False if there are too many."""
         key = access.path.lower()
         if key not in self._accesses and len(self._accesses) >= MAX_GRANTS:
             return False
@@ -38,11 +38,11 @@ class Grants:
         return True
 
     def allow(self, path: str, right: Right | None, now: float) -> bool:
-        """Whether some token that is still good covers the path with this right; None stands for any right."""
+        """Return whether a valid token covers the path with this right; None means any right."""
         return any(right is None or right in access.rights for access in self._above(path, now))
 
     def drop_expired(self, now: float) -> bool:
-        """Forget what has ended; True if anything had."""
+        """Remove expired accesses; return whether there were any."""
         expired = [path for path, access in self._accesses.items() if access.expires_at <= now]
         for path in expired:
             del self._accesses[path]
@@ -50,7 +50,7 @@ class Grants:
         return bool(expired)
 
     def _above(self, path: str, now: float) -> Iterator[ProvenAccess]:
-        """What is still open at the path or above it."""
+        """Yield the valid accesses to the path or above it."""
         at = path.lower() if len(path) <= MAX_PATH else ""
         while True:
             access = self._accesses.get(at)

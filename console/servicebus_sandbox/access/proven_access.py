@@ -1,4 +1,4 @@
-"""What tokens of every kind come down to: access to a path, with rights, until an end; or a refusal with its reason."""
+"""The result of judging a token: access to a path with rights and an end, or a refusal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from servicebus_sandbox.broker.authorization_rules import Right
 
 
 class Flaw(StrEnum):
-    """What can be wrong with a token, by the names the service gives it."""
+    """A flaw of a token, by the service's name."""
 
     MALFORMED = "MalformedToken"
     SIGNATURE = "InvalidSignature"
@@ -19,7 +19,7 @@ class Flaw(StrEnum):
 
 
 class TokenError(Exception):
-    """A token was refused. `reason` is for the client: the flaw and one sentence; it holds no key and no signature."""
+    """A refused token. `reason` is for the client: the flaw and one sentence, without key or signature."""
 
     def __init__(self, flaw: Flaw, sentence: str) -> None:
         self.flaw = flaw
@@ -29,7 +29,7 @@ class TokenError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ProvenAccess:
-    """What a good token opens: `path` with everything below it. `expires_at` is in epoch seconds."""
+    """The access of a good token to `path` and everything below it. `expires_at` is in epoch seconds."""
 
     path: str
     rights: frozenset[Right]

@@ -1,8 +1,8 @@
-"""Shared access signatures: making a token, reading one, and asking what it proves.
+"""Shared access signatures: sign, read and check tokens.
 
-A token is `SharedAccessSignature sr=<resource>&sig=<signature>&se=<expiry>&skn=<key name>`; its signature
-is HMAC-SHA256 with the key's text over the encoded resource, a line feed and the expiry. Pure functions: the
-time and the keys come in as arguments. Which keys there are and what they may do belongs to `authorization`.
+A token is `SharedAccessSignature sr=<resource>&sig=<signature>&se=<expiry>&skn=<key name>`. Its signature is
+HMAC-SHA256 with the key's text over the encoded resource, a line feed and the expiry. The functions are pure: time and
+keys are arguments. `authorization` has the keys and their rights.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FIELDS = ("sr", "sig", "se", "skn")
 
 @dataclass(frozen=True, slots=True)
 class _Location:
-    """A resource without its scheme: `port` is None where none was written."""
+    """A resource without its scheme; `port` is None if it has none."""
 
     host: str
     port: int | None
@@ -30,7 +30,7 @@ class _Location:
 
 @dataclass(frozen=True, slots=True)
 class SasToken:
-    """A token as it was read; nothing about it is proved yet. `expires_at` is in epoch seconds, `resource` decoded."""
+    """A token that is read but not proved. `expires_at` is in epoch seconds, `resource` decoded."""
 
     key_name: str
     resource: str
@@ -40,18 +40,18 @@ class SasToken:
 
     @property
     def key_names(self) -> tuple[str, ...]:
-        """What the key may be called: the Python SDK encodes the name twice."""
+        """Return the possible names of the key: the Python SDK encodes the name twice."""
         return tuple(dict.fromkeys((self.key_name, unquote_plus(self.key_name))))
 
     def is_signed_with(self, key: str) -> bool:
-        """In constant time."""
+        """Return whether the key made the signature, in constant time."""
         return hmac.compare_digest(self._signature.encode(), _signature(self._signed, key).encode())
 
     def check(self, audience: str, now: float) -> None:
-        """Raise TokenError unless the token lives at `now` (epoch seconds) and covers `audience`, a URI.
+        """Raise TokenError unless the token is valid at `now` (epoch seconds) and covers `audience`, a URI.
 
         The token's resource has to be the audience or a parent of it, by whole path segments and without regard to
-        case; any scheme, host with or without port.
+        case. Any scheme matches, and a host with or without port.
         """
         if self.expires_at <= now:
             raise TokenError(
@@ -63,21 +63,21 @@ class SasToken:
 
 
 def sign(resource: str, key_name: str, key: str, expires_at: float) -> str:
-    """A token for `resource` and everything below it, good until `expires_at` (epoch seconds)."""
+    """Return a token for `resource` and everything below it, valid until `expires_at` (epoch seconds)."""
     encoded, expiry = quote_plus(resource), str(int(expires_at))
     signature = quote_plus(_signature(f"{encoded}\n{expiry}", key))
     return f"{PREFIX}sr={encoded}&sig={signature}&se={expiry}&skn={quote_plus(key_name)}"
 
 
 def read_token(token: str) -> SasToken:
-    """Raises TokenError for what is no shared access signature."""
+    """Return the parts of a token. Raises TokenError if it is not a shared access signature."""
     fields = _fields(token)
     return SasToken(
         unquote_plus(fields["skn"]),
         unquote_plus(fields["sr"]),
         _expiry(fields["se"]),
         f"{fields['sr']}\n{fields['se']}",
-        # unquote, not unquote_plus: a client that leaves base64's "+" as it is means "+"
+        # unquote, not unquote_plus: an unencoded "+" is base64's
         unquote(fields["sig"]),
     )
 

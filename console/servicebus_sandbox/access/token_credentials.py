@@ -1,7 +1,7 @@
-"""Credentials for tests, in the shape of azure-identity's: they fetch bearer tokens from a sandbox's control URL.
+"""Test credentials in the shape of azure-identity's: they fetch bearer tokens from a sandbox's control URL.
 
 `SandboxCredential` is for the SDK's synchronous clients, `AsyncSandboxCredential` for those of its `aio` packages. They
-work from any process on this machine, and know nothing of the SDK but the shape it asks for.
+work in any process on this machine and do not import the SDK.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _JSON: Final = {"Content-Type": "application/json"}
 
 
 class CredentialError(Exception):
-    """No token was given; the message says by whom and why."""
+    """No token was issued; the message names the URL and the cause."""
 
 
 class _Wish:
-    """What both kinds ask the control URL for."""
+    """The common part: the request to the control URL."""
 
     def __init__(self, control_url: str, role: str, *, lifetime: float = LIFETIME_SECONDS) -> None:
         """`role` is `Azure Service Bus Data Sender`, `… Receiver` or `… Owner`, or its last two words.
@@ -52,7 +52,7 @@ class SandboxCredential(_Wish):
     """For synchronous clients, which do not run in the event loop of the sandbox itself."""
 
     def get_token(self, *scopes: str, **_: object) -> AccessToken:
-        """A fresh token for one scope. Raises CredentialError."""
+        """Return a new token for one scope. Raises CredentialError."""
         request = urllib.request.Request(self._url, self._body(scopes), _JSON)
         try:
             with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as answer:
@@ -78,7 +78,7 @@ class AsyncSandboxCredential(_Wish):
     """For asynchronous clients."""
 
     async def get_token(self, *scopes: str, **_: object) -> AccessToken:
-        """A fresh token for one scope. Raises CredentialError."""
+        """Return a new token for one scope. Raises CredentialError."""
         body, timeout = self._body(scopes), aiohttp.ClientTimeout(total=_TIMEOUT_SECONDS)
         try:
             async with (

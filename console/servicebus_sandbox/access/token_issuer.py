@@ -1,8 +1,7 @@
-"""Bearer tokens: an issuer of the sandbox's own, in the place of Microsoft Entra ID.
+"""Bearer tokens: an issuer in place of Microsoft Entra ID.
 
-It signs JSON Web Tokens (RS256) that carry roles for the whole sandbox, and judges those that come back. Its key is
-made when it is first needed and never leaves the process. What a role may do on the wire is `authorization`'s and
-`atom.management`'s to enforce; fetching tokens for the SDK's clients is `credentials`'.
+It signs JSON Web Tokens (RS256) with roles for the whole sandbox, and judges them. Its key is made on first use and
+never leaves the process. `authorization` and `atom.management_api` enforce roles; `token_credentials` fetches tokens.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _ALL_OF_IT = "/.default"
 
 
 class AzureRole(StrEnum):
-    """The built-in roles for data, by the names they have in Azure."""
+    """The built-in data roles by their names in Azure."""
 
     SENDER = "Azure Service Bus Data Sender"
     RECEIVER = "Azure Service Bus Data Receiver"
@@ -53,7 +52,7 @@ _RIGHTS: Final[Mapping[AzureRole, frozenset[Right]]] = {
 
 
 class AccessToken(NamedTuple):
-    """A token in the shape the SDK's clients take: the text, and when it ends in epoch seconds."""
+    """A token in the SDK's shape: the text, and its end in epoch seconds."""
 
     token: str
     expires_on: int
@@ -61,7 +60,7 @@ class AccessToken(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Bearer:
-    """Whom a good token stands for."""
+    """The identity behind a good token."""
 
     roles: frozenset[AzureRole]
     expires_at: float
@@ -72,7 +71,7 @@ class Bearer:
 
 
 class Issuer:
-    """Signs tokens and knows its own. `clock` gives epoch seconds."""
+    """A signer and judge of tokens. `clock` returns epoch seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -81,7 +80,9 @@ class Issuer:
         self._name = f"https://sts.sandbox.invalid/{self._tenant}/"
 
     def issue(self, role: AzureRole, scope: str, *, lifetime: float = LIFETIME_SECONDS) -> AccessToken:
-        """A token of this role for `scope` (`https://servicebus.azure.net/.default`), good for `lifetime` seconds."""
+        """Return a token of this role for `scope` (`https://servicebus.azure.net/.default`), valid for `lifetime`
+        seconds.
+        """
         now = int(self._clock())
         expires_on = int(now + lifetime)
         claims = {
@@ -99,7 +100,7 @@ class Issuer:
         return AccessToken(f"{signed}.{_base64(signature)}", expires_on)
 
     def judge(self, token: str, *, audiences: Collection[str], now: float) -> Bearer:
-        """Whom the token stands for. Raises TokenError unless it is ours, for one of the audiences, and alive."""
+        """Return the token's identity. Raises TokenError unless it is ours, valid, and for one of the audiences."""
         claims = self._proved(token)
         if str(claims.get("aud")).rstrip("/") not in audiences:
             raise TokenError(
@@ -116,7 +117,7 @@ class Issuer:
         return generate_private_key(public_exponent=65537, key_size=2048)
 
     def _proved(self, token: str) -> dict[str, Any]:
-        """The claims of a token that this issuer signed; what it signed has every claim."""
+        """Return the claims of a token that this issuer signed; they are complete."""
         header, claims, signature = _parts(token)
         if (header.get("alg"), header.get("kid")) != ("RS256", self._key_id):
             raise TokenError(Flaw.ISSUER, "The token comes from another issuer; get one from this sandbox.")
@@ -130,7 +131,7 @@ class Issuer:
 
 
 def parse_role(name: str) -> AzureRole:
-    """The role of this name, with or without what all names begin with. Raises ValueError naming the roles."""
+    """Return the role of this name, with or without the common prefix. Raises ValueError naming the roles."""
     for role in AzureRole:
         if name.lower() in (role.lower(), role.lower().removeprefix("azure service bus ")):
             return role

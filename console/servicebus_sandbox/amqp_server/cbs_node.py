@@ -1,14 +1,14 @@
-"""The token node `$cbs`: a client puts a token for an audience, and is told whether it is good.
+"""The token node `$cbs`: a client puts a token for an audience and gets a verdict.
 
-Tokens are told apart by what they look like, not by their declared type: clients write `jwt` beside shared access
-signatures. What a token proves is judged by `authorization`, what it opened is kept in `grants`.
+Token kinds are recognized by their form, not by their declared type: clients write `jwt` beside shared access
+signatures. `authorization` judges a token, `grants` keeps the access.
 
-Held against what users of the service report: the token is judged before it is looked whether the entity is there, so
-that nobody can probe for names (azure-sdk-for-net issue 44734); a bad token gets 401, `com.microsoft:auth-failed` and a
-description that begins with the flaw, as in `ExpiredToken: ` (azure-service-bus-java 354) or `InvalidAudience: `
-(azure-sdk-for-net 27644); a missing entity gets 404 and the sentence below (azure-service-bus 304 and 451), for
-`.../$management` too. No report tells whether that 404 comes with a condition: ours has none. A good token that lacks a
-right is accepted here, and refused where the right is needed, with `amqp:unauthorized-access` (azure-spring-boot 939).
+Sources are reports of the service's users. The token is judged before the entity is looked up, so that names cannot be
+probed (azure-sdk-for-net issue 44734). A bad token gets 401, `com.microsoft:auth-failed` and a description that begins
+with the flaw, as in `ExpiredToken: ` (azure-service-bus-java 354) or `InvalidAudience: ` (azure-sdk-for-net 27644). A
+missing entity gets 404 and the sentence below (azure-service-bus 304 and 451), for `.../$management` too. Reports do
+not show whether that 404 has a condition; here it has none. A good token that lacks a right is accepted here and
+refused where the right is needed, with `amqp:unauthorized-access` (azure-spring-boot 939).
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ AUTH_FAILED = "com.microsoft:auth-failed"
 
 
 def judge_token(properties: Mapping[str, Any], token: object, *, judge: Authorization, now: float) -> ProvenAccess:
-    """What a put-token request opens.
+    """Return the access that a put-token request proves.
 
-    Raises AmqpRefusal: 400 for a malformed request, 401 for a bad token, 404 for an entity that is not there.
+    Raises AmqpRefusal: 400 for a malformed request, 401 for a bad token, 404 for a missing entity.
     """
     operation, audience = properties.get("operation"), properties.get("name")
     if operation != PUT_TOKEN:
@@ -41,6 +41,6 @@ def judge_token(properties: Mapping[str, Any], token: object, *, judge: Authoriz
     except TokenError as error:
         raise AmqpRefusal(AUTH_FAILED, error.reason, 401) from error
     except EntityNotFound as error:
-        # without a condition: given one, the SDK keeps status and description to itself
+        # no condition: with one, the SDK hides status and description
         raise AmqpRefusal("", f"The messaging entity '{audience}' could not be found.", 404) from error
     return access

@@ -1,7 +1,4 @@
-"""Things that happen later, in the order in which they were put: injected latency keeps order by this.
-
-Times are the event loop's. What is delayed, and by how much, is the business of links and connections.
-"""
+"""Delayed calls that keep their order; injected latency uses them. Times are the event loop's."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ Act = Callable[[], None]
 
 
 class DelayLine:
-    """First in, first out, with one timer; `afterwards` is called each time after some have happened."""
+    """A first-in, first-out queue of calls with one timer; `afterwards` runs after each batch of calls."""
 
     __slots__ = ("_acts", "_afterwards", "_timer")
 
@@ -26,7 +23,7 @@ class DelayLine:
         return len(self._acts)
 
     def put(self, act: Act, delay: float) -> None:
-        """Have `act` called in `delay` seconds, but not before those that were put earlier."""
+        """Call `act` in `delay` seconds, but not before the calls that were put earlier."""
         due = asyncio.get_running_loop().time() + delay
         if self._acts:
             due = max(due, self._acts[-1][0])
@@ -34,12 +31,12 @@ class DelayLine:
         self._set_timer()
 
     def hurry(self) -> None:
-        """Have everything happen now."""
+        """Make all calls now."""
         while self._acts:
             self._acts.popleft()[1]()
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Cancel all calls."""
         self._acts.clear()
         if self._timer is not None:
             self._timer.cancel()

@@ -1,13 +1,13 @@
-"""Opening links: what a client asks for, whether it may, and what it gets.
+"""Attaches: the requested node, authorization, and the link that serves it.
 
-An attach is answered in full or refused with null termini; a receiver that asks for a session is answered when it has
-one. An attach that a fault swallows gets no answer at all.
+An attach is answered in full or refused with null termini. A receiver that requests a session is answered when a
+session is available. An attach that a fault swallows gets no answer.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from servicebus_amqp.encoding.amqp_types import Described, Symbol, ULong
 from servicebus_amqp.encoding.termini import Source
@@ -16,8 +16,9 @@ from servicebus_amqp.protocol.link_receiver import ReceiverLink
 from servicebus_amqp.protocol.link_sender import SenderLink
 from servicebus_amqp.protocol.protocol_events import AttachRequested, LinkEnd
 from servicebus_sandbox.amqp_server.message_links import MAX_BATCH_BYTES, IncomingLink, OutgoingLink
+from servicebus_sandbox.amqp_server.property_codec import TICKS_AT_EPOCH, TICKS_PER_SECOND
 from servicebus_sandbox.amqp_server.request_links import ReplyLink, request_link
-from servicebus_sandbox.amqp_server.served_link import error_of
+from servicebus_sandbox.amqp_server.served_link import LinkOwner, error_of
 from servicebus_sandbox.broker.authorization_rules import Right
 from servicebus_sandbox.broker.broker_errors import BrokerError
 from servicebus_sandbox.broker.queues.session_queue import SessionQueue
@@ -33,26 +34,21 @@ from servicebus_sandbox.serving.amqp_conditions import (
     unauthorized,
 )
 
-if TYPE_CHECKING:
-    from servicebus_sandbox.amqp_server.server_protocol import AmqpServerProtocol
-
 SESSION_FILTER: Final = "com.microsoft:session-filter"
 LOCKED_UNTIL: Final = "com.microsoft:locked-until-utc"
 TIMEOUT: Final = "com.microsoft:timeout"
 BATCH_SIZE: Final = "com.microsoft:max-message-batch-size"
 SESSION_WAIT_SECONDS: Final = 60.0
-TICKS_AT_EPOCH: Final = 621_355_968_000_000_000
-TICKS_PER_SECOND: Final = 10_000_000
 _ORDINARY: Final = ("com.microsoft:timeout", "com.microsoft:session-cannot-be-locked", "com.microsoft:entity-disabled")
-"""Refusals that are no mistake of the client's."""
+"""Refusals that are not a mistake of the client."""
 MAX_REQUEST_BYTES: Final = 1024 * 1024
 MAX_TOKEN_REQUEST_BYTES: Final = 64 * 1024
 MAX_LINKS: Final = 5000
-"""Of one connection, which may have as many sessions: a flood of attaches ends there."""
+"""Links of one connection, which may have equally many sessions. It limits a flood of attaches."""
 
 
-def attach(server: AmqpServerProtocol, event: AttachRequested) -> None:
-    """Answer one attach: serve the link, refuse it, or (by a fault) stay silent."""
+def attach(server: LinkOwner, event: AttachRequested) -> None:
+    """Answer one attach: serve the link, refuse it or, by a fault, stay silent."""
     try:
         _serve(server, event)
     except AmqpRefusal as refusal:
@@ -61,14 +57,14 @@ def attach(server: AmqpServerProtocol, event: AttachRequested) -> None:
         _refuse(server, event.link, refusal_of(error))
 
 
-def _refuse(server: AmqpServerProtocol, link: LinkEnd, refusal: AmqpRefusal) -> None:
+def _refuse(server: LinkOwner, link: LinkEnd, refusal: AmqpRefusal) -> None:
     link.refuse(error_of(refusal))
     if server.node.faults.is_quiet and refusal.condition not in _ORDINARY:
         server.node.complaints.about(refusal.condition, f"refused a link: {refusal.description}")
 
 
-def attach_latency(server: AmqpServerProtocol, event: AttachRequested) -> float:
-    """How many seconds the answer to an attach takes longer, by faults of the entity."""
+def attach_latency(server: LinkOwner, event: AttachRequested) -> float:
+    """Return the seconds by which faults of the entity delay the answer."""
     try:
         address = _address_of(event)
     except AmqpRefusal:
@@ -77,10 +73,10 @@ def attach_latency(server: AmqpServerProtocol, event: AttachRequested) -> float:
     return sum(server.node.faults.latency(address.path, operations, direction) for direction in Direction)
 
 
-def _serve(server: AmqpServerProtocol, event: AttachRequested) -> None:
+def _serve(server: LinkOwner, event: AttachRequested) -> None:
     link = event.link
     if not link.is_requested:
-        return  # the client gave up while its answer was held back
+        return  # the client detached while its answer was delayed
     if len(server.links) >= MAX_LINKS:
         raise too_many_links()
     address = _address_of(event)
@@ -96,8 +92,8 @@ def _serve(server: AmqpServerProtocol, event: AttachRequested) -> None:
         _serve_receiver(server, link, address, event)
 
 
-def _is_cut(server: AmqpServerProtocol, link: LinkEnd, address: NodeAddress) -> bool:
-    """Whether a fault leaves the attach without an answer. Raises AmqpRefusal if it is to have one."""
+def _is_cut(server: LinkOwner, link: LinkEnd, address: NodeAddress) -> bool:
+    """Return whether a fault leaves the attach unanswered. Raises AmqpRefusal if the fault refuses it."""
     verdict = server.node.faults.verdict(InjectionPoint.ATTACH, address.path, _operations_of(link, address))
     refusal = refusal_by(verdict, address.path)
     if refusal is not None:
@@ -110,14 +106,14 @@ def _is_cut(server: AmqpServerProtocol, link: LinkEnd, address: NodeAddress) -> 
 
 
 def _operations_of(link: LinkEnd, address: NodeAddress) -> frozenset[Operation]:
-    """What faults call the link's business."""
+    """Return the operations under which faults find the link."""
     if address.kind is NodeKind.MANAGEMENT:
         return ReplyLink.operations
     return IncomingLink.operations if isinstance(link, ReceiverLink) else OutgoingLink.operations
 
 
 def _address_of(event: AttachRequested) -> NodeAddress:
-    """The node a client wants: the target of its sender, the source of its receiver."""
+    """Return the node that a client requests: the target of its sender or the source of its receiver."""
     terminus = event.target if isinstance(event.link, ReceiverLink) else event.source
     address = getattr(terminus, "address", None)
     if not isinstance(address, str):
@@ -128,14 +124,14 @@ def _address_of(event: AttachRequested) -> NodeAddress:
 
 
 def _right_for(link: LinkEnd, address: NodeAddress) -> Right | None:
-    """What opening the link takes; a management node opens with any right and asks again for each request."""
+    """Return the right that opens the link. A management node opens with any right and checks each request."""
     if address.kind is NodeKind.MANAGEMENT:
         return None
     return IncomingLink.right if isinstance(link, ReceiverLink) else OutgoingLink.right
 
 
-def _serve_sender(server: AmqpServerProtocol, link: ReceiverLink, address: NodeAddress) -> None:
-    """The client sends: messages to an entity, or requests to a node."""
+def _serve_sender(server: LinkOwner, link: ReceiverLink, address: NodeAddress) -> None:
+    """Serve a client that sends messages to an entity or requests to a node."""
     if address.kind is NodeKind.ENTITY:
         target = server.node.namespace.send_target(address.path)
         target.intake.check_open()
@@ -151,8 +147,8 @@ def _serve_sender(server: AmqpServerProtocol, link: ReceiverLink, address: NodeA
     server.serve(request_link(server, link, address))
 
 
-def _serve_receiver(server: AmqpServerProtocol, link: SenderLink, address: NodeAddress, event: AttachRequested) -> None:
-    """The client receives: messages of a queue, of a session, or replies of a node."""
+def _serve_receiver(server: LinkOwner, link: SenderLink, address: NodeAddress, event: AttachRequested) -> None:
+    """Serve a client that receives messages of a queue or session, or replies of a node."""
     if address.kind is not NodeKind.ENTITY:
         if address.kind is NodeKind.MANAGEMENT:
             server.node.namespace.owner(address.path)
@@ -191,7 +187,7 @@ class _SessionWanted:
         return None
 
     def accept(self, served: OutgoingLink, messages: SessionQueue) -> None:
-        """Attach to the session now, or wait for the next one that can be had. Raises BrokerError, AmqpRefusal."""
+        """Attach to the session now, or wait for the next available one. Raises BrokerError, AmqpRefusal."""
         if self._id is None:
             until = served.server.node.clock() + self._timeout
             messages.attach_to_next_session(served.consumer, until, partial(self._answer, served))

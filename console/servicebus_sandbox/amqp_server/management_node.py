@@ -1,7 +1,7 @@
 """The management node of an entity (`orders/$management`): operations by request and reply.
 
-One function per operation, in one table; each gets the arguments as the client sent them and returns the reply's value.
-What is refused leaves as a AmqpRefusal or a BrokerError. Settling and locks are the broker's, messages travel encoded.
+Each operation is one function in one table. It gets the client's arguments and returns the reply's value. Refusals are
+AmqpRefusal or BrokerError. The broker settles and locks; messages travel encoded.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _AS_FAULTS_SEE_IT: Final[Mapping[str, frozenset[Operation]]] = {
 _MAY_FIND_NOTHING: Final = frozenset({"peek-message", "get-message-sessions", "enumerate-rules"})
 _SENDERS: Final = frozenset({VENDOR + "schedule-message", VENDOR + "cancel-scheduled-message"})
 MOST_PEEKED_BYTES: Final = 1024 * 1024
-"""A reply with peeked messages ends at the message that reaches this size; the client asks again."""
+"""A reply with peeked messages ends at the message that reaches this size; the client requests the rest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """The body of a request. `path` is the entity's. Every getter raises AmqpRefusal naming what is missing or wrong."""
+    """The body of a request to the entity at `path`. Getters raise AmqpRefusal for a missing or invalid argument."""
 
     namespace: BrokerNamespace
     path: str
@@ -83,7 +83,7 @@ class Arguments:
         return value
 
     def items(self, name: str, kind: type) -> list[Any]:
-        """The elements of an array or a list."""
+        """Return the elements of an array or a list."""
         value = self.values.get(name)
         elements = value.values if isinstance(value, Array) else value
         if not isinstance(elements, list | tuple) or not all(isinstance(element, kind) for element in elements):
@@ -95,7 +95,7 @@ class Arguments:
 
 
 def perform(operation: str, namespace: BrokerNamespace, path: str, body: object) -> dict[str, Any] | None:
-    """Carry out one operation on the entity at `path`; returns the reply's value, None for an empty reply.
+    """Perform one operation on the entity at `path`. Return the reply's value, None for an empty reply.
 
     Raises AmqpRefusal and BrokerError.
     """
@@ -108,20 +108,20 @@ def perform(operation: str, namespace: BrokerNamespace, path: str, body: object)
 
 
 def operations_of(operation: str) -> frozenset[Operation]:
-    """What faults call its business besides management."""
+    """Return the operations, besides management, under which faults find it."""
     return _AS_FAULTS_SEE_IT.get(operation.removeprefix(VENDOR), frozenset())
 
 
 def right_for(operation: str) -> Right:
-    """What a token has to give for the operation: senders schedule and take that back, all else is a receiver's.
+    """Return the right that the operation needs: Send to schedule and cancel, Listen for all else.
 
-    So are rules: the SDKs' rule managers need no more than Listen, as their documentation says.
+    Rules need Listen too: the SDKs document no more for their rule managers.
     """
     return Right.SEND if operation in _SENDERS else Right.LISTEN
 
 
 def finds_nothing(operation: str, body: object) -> bool:
-    """Whether the reply says "no content": what was asked for was looked for, and there is none."""
+    """Return whether the reply is "no content": the search found nothing."""
     return body is None and operation.removeprefix(VENDOR) in _MAY_FIND_NOTHING
 
 
@@ -173,7 +173,7 @@ def _update_disposition(arguments: Arguments) -> None:
     added = arguments.values.get("properties-to-modify") or None
     tokens = arguments.lock_tokens()
     if status in _DISPOSITIONS:
-        queue.check_held(tokens)  # all are settled, or none
+        queue.check_held(tokens)  # settle all or none
     for token in tokens:
         match status:
             case "completed":
@@ -228,7 +228,7 @@ def _renew_session_lock(arguments: Arguments) -> dict[str, Any]:
 
 
 _NO_TIME: Final = 253402300800000
-"""Year 10000 in milliseconds: what clients send as last-updated-time when they want sessions with messages."""
+"""Year 10000 in milliseconds: the last-updated-time of clients that list sessions with messages."""
 
 
 def _get_message_sessions(arguments: Arguments) -> dict[str, Any] | None:

@@ -1,9 +1,9 @@
-"""Messages between the wire and the broker: read for the few fields its rules need, kept in raw sections, written anew.
+"""Messages between AMQP and the broker: the few fields that its rules need, and raw sections.
 
-What a sender wrote stays as it came, byte for byte: properties, application properties, body, footer, and delivery
-annotations, which the service hands on although AMQP lets them end at the next node. The broker's own annotations
-are stripped when a message comes in (a received message that is sent again carries them) and written when it goes
-out, the lock token among them, together with a header that has the delivery count.
+The sender's sections keep their bytes: properties, application properties, body, footer, and delivery annotations,
+which the service forwards although AMQP ends them at the next node. The broker's own annotations are stripped from an
+incoming message, because a received message that is sent again has them. An outgoing message gets them, the lock token
+and a header with the delivery count.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ENQUEUED_NUMBER: Final = "x-opt-enqueue-sequence-number"
 _STATE: Final = "x-opt-message-state"
 _DEAD_LETTER_SOURCE: Final = "x-opt-deadletter-source"
 PING: Final = "x-opt-ping"
-"""True on a ping that is delivered, so that it is known even to a receiver that does not read content types."""
+"""True on a delivered ping, so that a receiver that does not read content types recognizes it."""
 _OURS: Final = frozenset(
     name.encode()
     for name in (_SEQUENCE_NUMBER, _ENQUEUED_TIME, _LOCKED_UNTIL, _ENQUEUED_NUMBER, _STATE, _DEAD_LETTER_SOURCE, PING)
@@ -57,9 +57,9 @@ _EIGHT_BYTES: Final = (_LONG[0], _TIMESTAMP[0])
 _TOKEN_PAIR: Final = encode_pair(_LOCK_TOKEN.decode(), UUID(int=0))[:-16]
 _TOKEN_ALONE: Final = described(DELIVERY_ANNOTATIONS, encode_map(2, _TOKEN_PAIR + bytes(16)))[:-16]
 _NO_ANNOTATIONS: Final = described(DELIVERY_ANNOTATIONS, encode_map(0, b""))
-"""What the service puts on messages that are settled as they are delivered; clients tell this from none at all."""
+"""The service's section on messages that are settled on delivery; to clients it differs from none."""
 _REMEMBERED: Final = 512
-"""Bytes of the longest section whose reading is cached: senders choose their length, and a cache holds many."""
+"""Bytes of the longest cached section. Senders choose the length, and a cache holds many."""
 _TOKEN_ALONE_SIZE: Final = len(_TOKEN_ALONE) + 16
 _NUMBER_KEY: Final = encode(Symbol(_SEQUENCE_NUMBER)) + _LONG
 _ENQUEUED_KEY: Final = encode(Symbol(_ENQUEUED_TIME)) + _TIMESTAMP
@@ -75,12 +75,12 @@ _TWO_PAIRS, _THREE_PAIRS = (
 
 
 def read_batch(data: bytes) -> list[Message]:
-    """The messages of a delivery whose format is BATCH_FORMAT. Raises DecodeError."""
+    """Return the messages of a delivery whose format is BATCH_FORMAT. Raises DecodeError."""
     return [read_message(inner) for inner in unbatch(data)]
 
 
 def read_message(data: bytes) -> Message:
-    """One encoded message. Raises DecodeError."""
+    """Return one decoded message. Raises DecodeError."""
     found = split(data)
     header, delivery, annotations, properties = found[:4]
     message = Message(found, len(data))
@@ -103,7 +103,7 @@ def read_message(data: bytes) -> Message:
 
 
 def _identity(section: bytes) -> tuple[MessageId, str | None, str | None]:
-    """Message id, content type and session id of a properties section. Raises DecodeError."""
+    """Return message id, content type and session id of a properties section. Raises DecodeError."""
     found = _leading_identity(section)
     if found is not None:
         return found
@@ -112,7 +112,7 @@ def _identity(section: bytes) -> tuple[MessageId, str | None, str | None]:
 
 
 def _leading_identity(section: bytes) -> tuple[MessageId, str | None, str | None] | None:
-    """`_identity` of a section in its usual encoding, read no further than needed; None for any other."""
+    """Return `_identity` of a section in its usual encoding, reading only what is needed; None for any other."""
     try:
         if section[1] != _SMALL_ULONG or section[3] != _LIST8 or section[5] == 0:
             return None
@@ -122,9 +122,9 @@ def _leading_identity(section: bytes) -> tuple[MessageId, str | None, str | None
         else:
             message_id, end = decode(section, 6)
             if not isinstance(message_id, str | bytes | UUID | ULong | None):
-                return None  # the general reader says what is wrong
+                return None  # the general reader names the flaw
     except (IndexError, ValueError, DecodeError):
-        return None  # malformed: the general reader says how
+        return None  # malformed: the general reader names the flaw
     behind = _behind_message_id(section[end:], section[5] - 1) if end <= len(section) else None
     return (message_id, *behind) if behind is not None else None
 
@@ -135,7 +135,7 @@ def _behind_message_id(fields: bytes, count: int) -> tuple[str | None, str | Non
 
 
 def _read_behind_message_id(fields: bytes, count: int) -> tuple[str | None, str | None] | None:
-    """Content type and session id in the `count` fields behind the message id, which messages mostly have in common."""
+    """Return content type and session id from the `count` fields behind the message id; most messages share them."""
     content_type, group_id, at = None, None, 0
     try:
         for index in range(_MESSAGE_ID + 1, min(_MESSAGE_ID + count, _GROUP_ID) + 1):
@@ -156,7 +156,7 @@ _known_behind_message_id: Final = lru_cache(maxsize=1024)(_read_behind_message_i
 
 
 def _is_all_ours(section: bytes) -> bool:
-    """Whether message annotations hold only what the broker puts there, as a message does that is sent again."""
+    """Return whether message annotations hold only the broker's own, as on a message that is sent again."""
     if section[1] != _SMALL_ULONG or section[3] != _MAP8:
         return False
     names, at = [], 6
@@ -174,7 +174,7 @@ def _is_all_ours(section: bytes) -> bool:
 
 
 def _time_to_live(header: bytes) -> float | None:
-    """In seconds; headers are much alike. Raises DecodeError."""
+    """Return the time to live in seconds; cached, since headers are much alike. Raises DecodeError."""
     return _known_time_to_live(header) if len(header) <= _REMEMBERED else _read_time_to_live(header)
 
 
@@ -201,7 +201,7 @@ def _read_annotations(message: Message, section: bytes) -> None:
 
 
 def write_message(stored: StoredMessage) -> bytes:
-    """The message as a receiver gets it, with its lock, the broker's annotations and the delivery count."""
+    """Return the message for a receiver, with its lock, the broker's annotations and the delivery count."""
     kept, token = _sections(stored), stored.lock_token
     if token is None:
         return _write(stored, kept, kept.delivery_annotations or _NO_ANNOTATIONS, None)
@@ -209,7 +209,7 @@ def write_message(stored: StoredMessage) -> bytes:
 
 
 def show_message(stored: StoredMessage) -> bytes:
-    """The same for somebody who only looks: a lock that another holds is not told."""
+    """Return the message for a peek, without the lock of another receiver."""
     kept = _sections(stored)
     return _write(stored, kept, kept.delivery_annotations, None)
 
@@ -238,7 +238,7 @@ def _write(stored: StoredMessage, kept: Sections, delivery: bytes | None, locked
 
 
 def _with_properties(section: bytes | None, added: dict[str, object]) -> bytes | None:
-    """Application properties with more in them; instead of them where a sender's cannot be read."""
+    """Return application properties with `added`; only `added` if the sender's cannot be read."""
     pairs = b"".join([encode(name) + encode(value) for name, value in added.items()])
     drop = [name.encode() for name in added]
     try:
@@ -248,7 +248,7 @@ def _with_properties(section: bytes | None, added: dict[str, object]) -> bytes |
 
 
 def _header(kept: bytes | None, delivery_count: int) -> bytes:
-    """The sender's header with another delivery count, and no first acquirer."""
+    """Return the sender's header with another delivery count and without first acquirer."""
     write = _known_header if kept is None or len(kept) <= _REMEMBERED else _written_header
     return write(kept, delivery_count)
 
@@ -261,7 +261,7 @@ _known_header: Final = lru_cache(maxsize=256)(_written_header)
 
 
 def _with_token(token: bytes, kept: bytes | None) -> bytes | None:
-    """The sender's annotations, and the lock token as a UUID, whose bytes stand in another order in the token."""
+    """Return the sender's annotations with the lock token as a UUID, which has another byte order."""
     uuid = token[3::-1] + token[5:3:-1] + token[7:5:-1] + token[8:]
     if kept is None:
         return _TOKEN_ALONE + uuid

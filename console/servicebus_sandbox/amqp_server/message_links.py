@@ -1,13 +1,12 @@
-"""Links that carry messages: into an entity, and out of a queue or subscription.
+"""Links that carry messages into an entity, or out of a queue or subscription.
 
-A served link knows its AMQP link, its entity and the connection it belongs to. It holds no queue state: what it takes
-in is the broker's at once, what it gives out stays the broker's until it is settled there.
+A link holds no queue state. The broker owns an incoming message immediately, and an outgoing one until it is settled.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from servicebus_amqp.encoding.delivery_states import (
     ACCEPTED,
@@ -24,7 +23,7 @@ from servicebus_amqp.protocol.link_sender import SenderLink
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived, FlowReceived
 from servicebus_amqp.protocol_errors import DecodeError
 from servicebus_sandbox.amqp_server.message_codec import read_batch, read_message, write_message
-from servicebus_sandbox.amqp_server.served_link import SETTLING, ServedLink, error_of, rejected
+from servicebus_sandbox.amqp_server.served_link import SETTLING, LinkOwner, ServedLink, error_of, rejected
 from servicebus_sandbox.broker.authorization_rules import Right
 from servicebus_sandbox.broker.broker_errors import BrokerError, EntityDisabled, MessageTooLarge
 from servicebus_sandbox.broker.message import StoredMessage
@@ -34,26 +33,21 @@ from servicebus_sandbox.broker.topology.messaging_entities import SendTarget
 from servicebus_sandbox.faults import Direction, FaultVerdict, InjectionPoint, Operation
 from servicebus_sandbox.serving.amqp_conditions import bad_argument, refusal_by, refusal_of
 
-if TYPE_CHECKING:
-    from servicebus_sandbox.amqp_server.server_protocol import AmqpServerProtocol
-
 INCOMING_CREDIT: Final = 1000
 MAX_BATCH_BYTES: Final = 1024 * 1024
-"""A batch has no more even where single messages may be larger."""
+"""The limit of a batch, even where single messages may be larger."""
 SETTLED_BY_SENDER: Final = 1
 DEAD_LETTER: Final = "com.microsoft:dead-letter"
 
 
 class IncomingLink(ServedLink):
-    """Messages into a queue or topic."""
+    """A link into a queue or topic."""
 
     link: ReceiverLink
     right = Right.SEND
     operations = frozenset({Operation.SEND})
 
-    def __init__(
-        self, server: AmqpServerProtocol, link: ReceiverLink, path: str, resource: str, target: SendTarget
-    ) -> None:
+    def __init__(self, server: LinkOwner, link: ReceiverLink, path: str, resource: str, target: SendTarget) -> None:
         super().__init__(server, link, path, resource)
         self.used_at = server.node.clock()
         self._intake = target.intake
@@ -73,7 +67,7 @@ class IncomingLink(ServedLink):
             self.resume()
 
     def _take_in_through_faults(self, event: DeliveryReceived) -> bool:
-        """Take the message in as far as faults let it; False where the link does not go on."""
+        """Accept the message as far as faults allow; return False if the link is cut or stands still."""
         verdict = self.verdict(InjectionPoint.TRANSFER)
         if verdict is FaultVerdict.SWALLOW or self.is_cut_by(verdict):
             return False
@@ -92,7 +86,7 @@ class IncomingLink(ServedLink):
         return True
 
     def end_if_closed(self, path: str) -> None:
-        """Detach if this is the path of its entity, and that takes no messages."""
+        """Detach if `path` is this link's entity and it accepts no messages."""
         if self.path.lower() == path.lower():
             try:
                 self._intake.check_open()
@@ -100,13 +94,13 @@ class IncomingLink(ServedLink):
                 self.detach(refusal_of(error))
 
     def resume(self) -> None:
-        """Grant credit anew for what was taken or swallowed."""
+        """Grant credit for the messages that were accepted or swallowed."""
         if self._taken:
             self._taken = 0
             self.link.flow(INCOMING_CREDIT)
 
     def _take_in(self, event: DeliveryReceived, late: float = 0.0) -> DeliveryState:
-        """The outcome for the sender."""
+        """Return the outcome for the sender."""
         payload = event.payload
         try:
             if event.message_format != BATCH_FORMAT:
@@ -123,15 +117,13 @@ class IncomingLink(ServedLink):
 
 
 class OutgoingLink(ServedLink):
-    """Messages out of a queue, a subscription, or one of their sub-queues."""
+    """A link out of a queue, a subscription, or one of their sub-queues."""
 
     link: SenderLink
     right = Right.LISTEN
     operations = frozenset({Operation.RECEIVE})
 
-    def __init__(
-        self, server: AmqpServerProtocol, link: SenderLink, path: str, resource: str, messages: MessageQueue
-    ) -> None:
+    def __init__(self, server: LinkOwner, link: SenderLink, path: str, resource: str, messages: MessageQueue) -> None:
         super().__init__(server, link, path, resource)
         self.used_at = server.node.clock()
         self.messages = messages
@@ -154,7 +146,7 @@ class OutgoingLink(ServedLink):
             if self.is_cut_by(verdict):
                 return
         data, token = write_message(stored), stored.lock_token
-        tag = token or b""  # nobody settles what is settled: the service names it by nothing
+        tag = token or b""  # settled on delivery: the service sends an empty tag
         if self.is_slow:
             self.later(partial(self._transfer, data, tag, token is None), Direction.OUT)
         else:
@@ -210,17 +202,17 @@ class OutgoingLink(ServedLink):
             self.link.settle(event.delivery_id, answer)
 
     def _settled_as(self, event: DispositionReceived) -> DeliveryState | None:
-        """Settle; the outcome for the receiver."""
+        """Settle the delivery and return the outcome for the receiver."""
         try:
             self._settle(event.tag, event.state)
         except BrokerError as error:
             return rejected(refusal_of(error))
         if isinstance(event.state, Rejected):
-            return Rejected()  # echoed without the error, which would be read as a failure
+            return Rejected()  # without the error, which clients read as a failure
         return event.state
 
     def _settle(self, token: bytes, state: DeliveryState | None) -> None:
-        """Act on an outcome. Raises BrokerError."""
+        """Apply an outcome. Raises BrokerError."""
         messages = self.messages
         match state:
             case Accepted():

@@ -1,7 +1,7 @@
-"""One namespace as it stands on its port: broker, keys, faults and the living AMQP connections.
+"""The server of one namespace: broker, keys, faults and AMQP connections.
 
-The node drives the broker: after any input and whenever something is due it lets the broker run, then has every
-connection write what came of it. Sockets are opened by the listener, which takes its AMQP protocols from `protocol`.
+It drives the broker: after any input and at each deadline it runs the broker, then each connection writes its output.
+The listener opens sockets and gets its AMQP protocols from `protocol`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from servicebus_sandbox.access.authorization import Authorization
 from servicebus_sandbox.access.token_issuer import Issuer
 from servicebus_sandbox.amqp_server.property_codec import AmqpPropertyCodec
+from servicebus_sandbox.amqp_server.served_link import LinkOwner
 from servicebus_sandbox.amqp_server.server_protocol import AmqpServerProtocol
 from servicebus_sandbox.broker.authorization_rules import AuthorizationRule
 from servicebus_sandbox.broker.entity_settings import Pings, Tier
@@ -23,17 +24,16 @@ from servicebus_sandbox.faults import FaultBoard
 from servicebus_sandbox.serving.lobby import Lobby
 from servicebus_sandbox.serving.refusal_log import RefusalLog
 
-_READ_BYTES = 64 * 1024  # a connection's share of a turn: asyncio's own 256 KB let others wait for nearly 300 messages
-_SHORTEST_SLEEP = 0.001  # timers may fire a moment early by another clock; never spin on that
+_READ_BYTES = 64 * 1024  # per turn and connection: asyncio's 256 KB delay the others by nearly 300 messages
+_MIN_SLEEP_SECONDS = 0.001  # timers may fire a moment early by another clock; never spin on that
 
 
 class NamespaceServer:
     """A namespace that clients can connect to.
 
-    `rules` are the namespace's own, `issuer` is whose bearer tokens are good here. `clock` gives epoch seconds; whoever
-    makes it jump calls `clock_jumped` afterwards. `time_of_day` is what clients date their tokens by: a new token is
-    judged by it, and lives on by the clock. Whoever changes entities from outside AMQP calls `wake`. `region` is
-    only told.
+    `rules` are the namespace's own; `issuer` signs its bearer tokens. `clock` returns epoch seconds; call
+    `clock_jumped` after setting it forward. `time_of_day` judges new tokens, because clients date tokens by it;
+    afterwards they age by `clock`. Call `wake` after changing entities outside AMQP. `region` is informational.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class NamespaceServer:
         self.complaints = RefusalLog(f"namespace '{name}'")
         self.lobby = Lobby(f"namespace '{name}'")
         self.connections: set[AmqpServerProtocol] = set()
-        self._to_flush: set[AmqpServerProtocol] = set()
+        self._to_flush: set[LinkOwner] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_for: float | None = None
         self.read_buffer = memoryview(bytearray(_READ_BYTES))
@@ -71,11 +71,11 @@ class NamespaceServer:
         self.namespace.on_closing(lambda entity: self._entity_closed(entity.path))
 
     def protocol(self) -> AmqpServerProtocol:
-        """A protocol for a new connection that speaks AMQP."""
+        """Return a protocol for a new AMQP connection."""
         return AmqpServerProtocol(self)
 
     def entity_paths(self) -> Iterator[str]:
-        """Every queue, topic and subscription."""
+        """Yield the path of every queue, topic and subscription."""
         for queue in self.namespace.queues():
             yield queue.path
         for topic in self.namespace.topics():
@@ -83,14 +83,14 @@ class NamespaceServer:
             for subscription in topic.subscriptions.values():
                 yield subscription.path
 
-    def flush_soon(self, connection: AmqpServerProtocol) -> None:
+    def flush_soon(self, connection: LinkOwner) -> None:
         """Have the connection write at the end of this turn."""
         self._to_flush.add(connection)
 
     def wake(self) -> None:
         """Let the broker do what is due and possible, then write. Cheap when there is nothing to do."""
         if self._waking:
-            return  # called from inside: the turn that is under way sees to it
+            return  # called from inside: the current turn does it
         self.faults.run_due()
         self.woken_at = self.clock()
         self._waking = True
@@ -106,7 +106,7 @@ class NamespaceServer:
         self._set_timer()
 
     def clock_jumped(self) -> None:
-        """Do at once what has become due on the clock; what has not is waited for anew."""
+        """Do everything that has become due on the clock, and set the other timers again."""
         self._cancel_timer()
         for connection in list(self.connections):
             connection.end_expired_tokens()
@@ -125,7 +125,7 @@ class NamespaceServer:
             return
         self._cancel_timer()
         if deadline is not None:
-            delay = max(_SHORTEST_SLEEP, deadline - self.clock())
+            delay = max(_MIN_SLEEP_SECONDS, deadline - self.clock())
             self._timer_for = deadline
             self._timer = asyncio.get_running_loop().call_later(delay, self._on_timer)
 

@@ -1,7 +1,7 @@
-"""What a connection may do before its first good token: as much as any client needs for it, and no more.
+"""The limits of a connection before its first good token.
 
-A client sends headers, an open, a session, two links and a token; one that is refused may try again some times. Bytes
-that arrive are counted, and with them all that is held of unfinished messages.
+A client sends headers, an open, a session, two links and a token; a refused client may retry a few times. Received
+bytes are counted, which also limits unfinished messages.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from servicebus_sandbox.serving.amqp_conditions import AmqpRefusal
 from servicebus_sandbox.serving.lobby import Lobby
 
 OPENING_SECONDS: Final = 15.0
-"""For protocol headers, SASL and the open."""
+"""The limit for protocol headers, SASL and the open."""
 TOKEN_SECONDS: Final = 60.0
-"""For the first good token, since a credential may have to ask a slow authority."""
-MOST_BYTES: Final = 256 * 1024
-MOST_SESSIONS: Final = 100
-MOST_LINKS: Final = 100
-"""Of each that were ever begun: those that ended count too."""
+"""The limit for the first good token; a credential may have to wait for a slow authority."""
+MAX_BYTES: Final = 256 * 1024
+MAX_SESSIONS: Final = 100
+MAX_LINKS: Final = 100
+"""Sessions and links are counted when they begin; ended ones count too."""
 
 
 class Probation:
-    """That of one connection, which stays in the `lobby` meanwhile. `end` it with the first good token."""
+    """The probation of one connection, which waits in the `lobby` meanwhile. `end` it at the first good token."""
 
     __slots__ = ("_bytes", "_links", "_sessions", "_stay")
 
@@ -33,28 +33,28 @@ class Probation:
         self._stay = lobby.enter(drop)
 
     def end(self) -> None:
-        """The connection has proven itself, or is gone."""
+        """Leave the lobby: the connection is proven or closed."""
         self._stay.leave()
 
     def count(self, size: int, events: Iterable[Event]) -> AmqpRefusal | None:
-        """Take note of `size` bytes and of what came of them; what to say when it is too much."""
+        """Count `size` bytes and their events; return a refusal if a limit is exceeded."""
         self._bytes += size
         for event in events:
             self._sessions += isinstance(event, SessionBegun)
             self._links += isinstance(event, AttachRequested)
-        for counted, most, what in (
-            (self._bytes, MOST_BYTES, "bytes"),
-            (self._sessions, MOST_SESSIONS, "sessions"),
-            (self._links, MOST_LINKS, "links"),
+        for counted, most, unit in (
+            (self._bytes, MAX_BYTES, "bytes"),
+            (self._sessions, MAX_SESSIONS, "sessions"),
+            (self._links, MAX_LINKS, "links"),
         ):
             if counted > most:
-                text = f"more than {most} {what} came without a good token; put one on $cbs first"
+                text = f"more than {most} {unit} came without a good token; put one on $cbs first"
                 return AmqpRefusal("amqp:resource-limit-exceeded", text, 403)
         return None
 
 
 def no_token_in_time() -> AmqpRefusal:
-    """What a client is told that shows none."""
+    """Return the refusal of a client without a token."""
     return AmqpRefusal(
         "amqp:connection:forced", f"no good token came within {TOKEN_SECONDS:g} seconds; put one on $cbs first", 401
     )

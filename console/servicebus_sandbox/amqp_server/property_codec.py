@@ -1,7 +1,7 @@
-"""Messages opened for the rules of subscriptions: properties out of raw sections, and changed ones put back.
+"""Message properties for subscription rules: read from raw sections and written back.
 
-What a rule does not change keeps its bytes or at least its AMQP type. Times become datetimes in UTC, time spans
-timedeltas; what SQL has no type for (lists, maps, decimals) is there but null.
+Unchanged properties keep their bytes or at least their AMQP type. Times become datetimes in UTC, time spans timedeltas.
+Properties of types that SQL lacks (lists, maps, decimals) exist but are null.
 """
 
 from __future__ import annotations
@@ -43,7 +43,11 @@ _DATE_TIME_OFFSET: Final = Symbol("com.microsoft:datetime-offset")
 _URI: Final = Symbol("com.microsoft:uri")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_DAY: Final = datetime(1, 1, 1, tzinfo=UTC)
-_TICKS: Final = 10  # in a microsecond
+TICKS_PER_SECOND: Final = 10_000_000
+TICKS_AT_EPOCH: Final = (_EPOCH - _FIRST_DAY) // timedelta(seconds=1) * TICKS_PER_SECOND
+"""A .NET tick is 100 ns, counted from year 1."""
+_TICKS: Final = TICKS_PER_SECOND // 1_000_000
+""".NET ticks of a microsecond."""
 _MOST_TTL_MS: Final = 2**32 - 1
 
 _FIELDS: Final = {
@@ -60,10 +64,10 @@ _FIELDS: Final = {
 
 
 class AmqpPropertyCodec:
-    """The codec for messages that came over AMQP."""
+    """The property codec for messages that came over AMQP."""
 
     def read(self, message: Message) -> MessageProperties:
-        """Raises EvaluationError for a message whose properties are malformed."""
+        """Return the message's properties. Raises EvaluationError if they are malformed."""
         sections = _sections(message)
         try:
             properties = read_properties(sections.properties)
@@ -73,7 +77,7 @@ class AmqpPropertyCodec:
         return MessageProperties(system_fields(message) | _system(properties), user)
 
     def write(self, message: Message, properties: MessageProperties) -> Message:
-        """The message with these properties; its size is counted anew."""
+        """Return the message with these properties and its new size."""
         sections, before = _sections(message), self.read(message)
         changed = with_fields(message, properties)
         if properties.user != before.user:
@@ -83,7 +87,7 @@ class AmqpPropertyCodec:
         return replace(changed, payload=sections, size=sections.size)
 
     def identify(self, message: Message, message_id: str) -> Message:
-        """The message with this id; it still counts as many bytes as its sender wrote."""
+        """Return the message with this id; its size stays that of the sender's bytes."""
         sections = _sections(message)
         named = sections._replace(properties=with_message_id(sections.properties, message_id))
         return replace(message, message_id=message_id, payload=named)
@@ -100,7 +104,7 @@ def _name(key: object) -> str:
 
 
 def value_of(raw: Any) -> Value:
-    """A property's value as SQL sees it; None for what SQL has no type for."""
+    """Return a property's value for SQL; None for a type that SQL lacks."""
     try:
         match raw:
             case Timestamp():
@@ -147,7 +151,7 @@ def _same(before: Value, after: Value) -> bool:
 
 
 def raw_of(value: Value) -> Any:
-    """A value as AMQP types have it."""
+    """Return a value in AMQP types."""
     match value:
         case datetime():
             return Timestamp((value.astimezone(UTC) - _EPOCH) // timedelta(milliseconds=1))

@@ -1,13 +1,13 @@
-"""Links to nodes that answer, `$cbs` and `{entity}/$management`: requests come in on one, replies leave on its partner.
+"""Links of the nodes `$cbs` and `{entity}/$management`: requests come in on one, replies leave on its partner.
 
-What the nodes do is in `cbs` and `entity_management`, how requests and replies look in `requests`.
+The nodes are in `cbs_node` and `management_node`, the encoding is in `servicebus_amqp.request_reply`.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from servicebus_amqp.encoding.delivery_states import ACCEPTED
 from servicebus_amqp.node_address import CBS, NodeAddress, NodeKind
@@ -18,25 +18,22 @@ from servicebus_amqp.protocol_errors import DecodeError
 from servicebus_amqp.request_reply import NodeReply, NodeRequest, ReplyVocabulary, read_request, write_reply
 from servicebus_sandbox.amqp_server import cbs_node, management_node
 from servicebus_sandbox.amqp_server.message_links import SETTLED_BY_SENDER
-from servicebus_sandbox.amqp_server.served_link import ServedLink, rejected
+from servicebus_sandbox.amqp_server.served_link import LinkOwner, ServedLink, rejected
 from servicebus_sandbox.broker.broker_errors import BrokerError
 from servicebus_sandbox.faults import Direction, FaultVerdict, InjectionPoint, Operation
 from servicebus_sandbox.serving.amqp_conditions import AmqpRefusal, bad_argument, refusal_by, refusal_of, unauthorized
-
-if TYPE_CHECKING:
-    from servicebus_sandbox.amqp_server.server_protocol import AmqpServerProtocol
 
 REQUEST_CREDIT: Final = 100
 ASSOCIATED_LINK: Final = "associated-link-name"
 
 
 class ReplyLink(ServedLink):
-    """Replies of one node to the client."""
+    """The replies of one node to the client."""
 
     link: SenderLink
     operations = frozenset({Operation.MANAGE})
 
-    def __init__(self, server: AmqpServerProtocol, link: SenderLink, address: NodeAddress) -> None:
+    def __init__(self, server: LinkOwner, link: SenderLink, address: NodeAddress) -> None:
         super().__init__(server, link, address.path, address.resource)
         self.node = (address.kind, address.path.lower())
         remote = link.remote
@@ -46,11 +43,11 @@ class ReplyLink(ServedLink):
         self._sent = 0
 
     def answers(self, node: tuple[NodeKind, str]) -> bool:
-        """Whether replies of this node can leave here."""
+        """Return whether replies of this node can leave here."""
         return self.node == node and self.link.is_attached
 
     def send(self, reply: bytes) -> None:
-        """Send it now, or as soon as the client grants credit."""
+        """Send a reply now, or when the client grants credit."""
         if self.is_slow:
             self.later(partial(self._send, reply), Direction.OUT)
         else:
@@ -67,17 +64,17 @@ class ReplyLink(ServedLink):
 
 
 class RequestLink(ServedLink):
-    """Requests of the client to one node. A request is accepted first and answered on the reply link then."""
+    """The client's requests to one node. A request is accepted first, then answered on the reply link."""
 
     link: ReceiverLink
     operations = frozenset({Operation.MANAGE})
     vocabulary: ReplyVocabulary
 
-    def __init__(self, server: AmqpServerProtocol, link: ReceiverLink, address: NodeAddress) -> None:
+    def __init__(self, server: LinkOwner, link: ReceiverLink, address: NodeAddress) -> None:
         super().__init__(server, link, address.path, address.resource)
         self.node = (address.kind, address.path.lower())
         self._taken = 0
-        self._partner: ReplyLink | None = None  # where replies went last
+        self._partner: ReplyLink | None = None  # the link of the last reply
         link.flow(REQUEST_CREDIT)
 
     def on_delivery(self, event: DeliveryReceived) -> None:
@@ -110,7 +107,7 @@ class RequestLink(ServedLink):
             self.link.settle(event.delivery_id, outcome)
 
     def verdict_on(self, request: NodeRequest) -> FaultVerdict:
-        """What faults make of the request."""
+        """Return the faults' verdict on the request."""
         operations = self.operations | management_node.operations_of(request.operation)
         moment = InjectionPoint.TRANSFER if Operation.SEND in operations else InjectionPoint.REQUEST
         return self.server.node.faults.verdict(moment, self.path, operations)
@@ -127,18 +124,27 @@ class RequestLink(ServedLink):
             return _refused(refusal_of(error))
 
     def perform(self, request: NodeRequest) -> NodeReply:
-        """Do what is asked. Raises AmqpRefusal and BrokerError."""
+        """Perform the request. Raises AmqpRefusal and BrokerError."""
         raise NotImplementedError
 
     def _reply(self, request: NodeRequest, reply: NodeReply) -> None:
         link = self._partner
         if link is None or request.reply_to not in link.names or not link.answers(self.node):
-            link = self._partner = self.server.reply_link(self, request.reply_to)
+            link = self._partner = self._find_reply_link(request.reply_to)
         if link is None:
             where = f"{self.resource or CBS} (reply-to {request.reply_to})"
             self.server.node.complaints.about("no reply link", f"has no link for the reply to a request to {where}")
             return
         link.send(write_reply(request, reply, self.vocabulary))
+
+    def _find_reply_link(self, reply_to: str | None) -> ReplyLink | None:
+        """Return the link named `reply_to`, else one from the same node, of the same session if there is one."""
+        links = [link for link in self.server.links.values() if isinstance(link, ReplyLink) and link.answers(self.node)]
+        named = [link for link in links if reply_to is not None and reply_to in link.names]
+        session: object = self.link.session
+        beside = [link for link in links if link.link.session is session]
+        found = named or beside or links
+        return found[-1] if found else None
 
 
 def _refused(refusal: AmqpRefusal) -> NodeReply:
@@ -146,7 +152,7 @@ def _refused(refusal: AmqpRefusal) -> NodeReply:
 
 
 class CbsLink(RequestLink):
-    """Tokens for this connection. Faults of entities do not reach it, those of contact do."""
+    """The tokens of this connection. Faults of entities do not affect it, faults of contact do."""
 
     vocabulary = ReplyVocabulary.CBS
 
@@ -162,7 +168,7 @@ class CbsLink(RequestLink):
 
 
 class ManagementLink(RequestLink):
-    """Operations on one entity."""
+    """The operations on one entity."""
 
     vocabulary = ReplyVocabulary.MANAGEMENT
 
@@ -177,6 +183,6 @@ class ManagementLink(RequestLink):
         return NodeReply(status=200, description="OK", body=body)
 
 
-def request_link(server: AmqpServerProtocol, link: ReceiverLink, address: NodeAddress) -> RequestLink:
+def request_link(server: LinkOwner, link: ReceiverLink, address: NodeAddress) -> RequestLink:
     kind = CbsLink if address.kind is NodeKind.CBS else ManagementLink
     return kind(server, link, address)

@@ -1,8 +1,7 @@
-"""Subscription rules as `$management` says them: read from the maps of a request, written as described lists.
+"""Subscription rules in `$management`: read from the maps of a request, written as described lists.
 
-Source: "AMQP 1.0 in Azure Service Bus: request-response-based operations", rule operations. What is read differs from
-what is written, there as here: maps by name come in, lists by position and descriptor code go out. A rule over Atom and
-ARM is told by `atom.rule_descriptions`.
+Source: "AMQP 1.0 in Azure Service Bus: request-response-based operations", rule operations. As in the service, maps by
+name come in, lists by position and descriptor code go out. Rules over Atom and ARM are in `atom.rule_xml`.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from typing import Any, Final
 from servicebus_amqp.encoding.amqp_types import Described, Int, Timestamp, ULong
 from servicebus_sandbox.amqp_server.property_codec import raw_of, value_of
 from servicebus_sandbox.broker.subscription_rules.filters import (
+    CORRELATION_FIELDS,
     CorrelationFilter,
     FalseFilter,
     Filter,
@@ -34,21 +34,11 @@ _SQL, _TRUE, _FALSE, _CORRELATION = (
 """Filters have one zero less than the rest: so they are documented, and so the SDKs read them."""
 _COMPATIBILITY: Final = Int(20)
 _EVERYTHING, _NOTHING = "1=1", "1=0"
-_CORRELATED: Final[Mapping[str, str]] = {
-    "correlation-id": "correlation_id",
-    "message-id": "message_id",
-    "to": "to",
-    "reply-to": "reply_to",
-    "label": "label",
-    "session-id": "session_id",
-    "reply-to-session-id": "reply_to_session_id",
-    "content-type": "content_type",
-}
-"""In the order in which they are written."""
+_CORRELATED: Final = {field.replace("_", "-"): field for field in CORRELATION_FIELDS}
 
 
 def read_rule(name: str, description: object) -> Rule:
-    """The rule that a request describes. Raises Refusal, FilterSyntaxError."""
+    """Return the rule of a request. Raises AmqpRefusal, FilterSyntaxError."""
     parts = _map("rule-description", description)
     sql, correlation, action = (parts.get(part) for part in ("sql-filter", "correlation-filter", "sql-rule-action"))
     if (sql is None) is (correlation is None):
@@ -61,7 +51,7 @@ def read_rule(name: str, description: object) -> Rule:
 
 
 def write_rule(rule: Rule) -> dict[str, Described]:
-    """The rule as it is enumerated: filter, action, name, time of creation."""
+    """Return the rule for an enumeration: filter, action, name, time of creation."""
     created = Timestamp(round(rule.created_at * 1000))
     return {
         "rule-description": Described(
@@ -87,7 +77,7 @@ def _expression(name: str, value: object) -> str:
 
 
 def _read_sql(expression: str) -> Filter:
-    """The SDKs say true and false filters so."""
+    """Return the filter of an expression; the SDKs write true and false filters as SQL."""
     return (
         TrueFilter()
         if expression == _EVERYTHING

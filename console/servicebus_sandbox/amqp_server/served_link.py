@@ -1,24 +1,26 @@
-"""What every link of the server has in common: its entity, what it may, and how faults and idleness end it.
+"""The common part of the server's links: entity, rights, and their end by faults and idleness.
 
-Links that carry messages are in `links`, those to nodes that answer in `request_links`.
+Links that carry messages are in `message_links`, those of nodes in `request_links`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import Any, ClassVar, Final, Protocol
 
 from servicebus_amqp.encoding.delivery_states import Error, Rejected
 from servicebus_amqp.protocol.link import Link
-from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived, FlowReceived
+from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived, FlowReceived, LinkEnd
+from servicebus_sandbox.access.authorization import Authorization
+from servicebus_sandbox.access.grants import Grants
+from servicebus_sandbox.access.proven_access import ProvenAccess
 from servicebus_sandbox.amqp_server.delay_line import DelayLine
 from servicebus_sandbox.broker.authorization_rules import Right
-from servicebus_sandbox.faults import CaseKey, Direction, FaultVerdict, InjectionPoint, Operation
+from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
+from servicebus_sandbox.faults import CaseKey, Direction, FaultBoard, FaultVerdict, InjectionPoint, Operation
 from servicebus_sandbox.serving.amqp_conditions import AmqpRefusal, detached, refusal_by
-
-if TYPE_CHECKING:
-    from servicebus_sandbox.amqp_server.server_protocol import AmqpServerProtocol
-
+from servicebus_sandbox.serving.lobby import Lobby
+from servicebus_sandbox.serving.refusal_log import RefusalLog
 
 SETTLING: Final = frozenset({Operation.SETTLE})
 
@@ -31,51 +33,94 @@ def rejected(refusal: AmqpRefusal) -> Rejected:
     return Rejected(error=error_of(refusal))
 
 
+class NamespaceOwner(Protocol):
+    """A connection's view of the server of its namespace."""
+
+    name: str
+    clock: Callable[[], float]
+    time_of_day: Callable[[], float]
+    namespace: BrokerNamespace
+    authorization: Authorization
+    faults: FaultBoard
+    complaints: RefusalLog
+    lobby: Lobby
+    connections: set[Any]
+    read_buffer: memoryview
+    woken_at: float
+
+    def flush_soon(self, connection: LinkOwner) -> None:
+        """Have the connection write at the end of this turn."""
+
+    def wake(self) -> None:
+        """Let the broker do what is due and possible, then write."""
+
+
+class LinkOwner(Protocol):
+    """A link's view of its connection."""
+
+    @property
+    def node(self) -> NamespaceOwner: ...
+
+    links: dict[LinkEnd, ServedLink]
+    grants: Grants
+    read_at: float
+    is_holding: bool
+
+    def abort(self) -> None: ...
+    def disconnect(self, path: str | None) -> None: ...
+    def flush(self) -> None: ...
+    def forget(self, link: ServedLink) -> None: ...
+    def stir(self) -> None: ...
+    def serve(self, link: ServedLink) -> None: ...
+    def used(self, name: object) -> None: ...
+    def grant(self, access: ProvenAccess) -> None: ...
+    def count_outgoing(self, size: int) -> None: ...
+
+
 class ServedLink:
     """A link in service.
 
-    `path` is its entity's, `resource` what its token has to cover, `right` what the token has to give; any if None.
-    `operations` are what faults call its business, `used_at` is when something last passed, by the namespace's clock;
-    links that do not end by being idle have None.
+    `path` is its entity's, `resource` the audience that its token has to cover, `right` the required right (None: any).
+    Faults find it by `operations`. `used_at` is its last use by the namespace's clock, None for links without idle end.
     """
 
     right: ClassVar[Right | None] = None
     operations: ClassVar[frozenset[Operation]] = frozenset()
 
-    def __init__(self, server: AmqpServerProtocol, link: Link, path: str, resource: str) -> None:
+    def __init__(self, server: LinkOwner, link: Link, path: str, resource: str) -> None:
         self.server = server
         self.link = link
         self.path = path
         self.resource = resource
         self.used_at: float | None = None
         self.is_slow = False
-        self.is_untouched = False  # by faults: the healthy path asks for nothing else
+        self.is_untouched = False  # by faults: the healthy path checks only this
         self._stands_still = False
         self._met: dict[CaseKey, FaultVerdict] = {}
         self._lines: dict[Direction, DelayLine] = {}
 
     def on_delivery(self, event: DeliveryReceived) -> None:
-        """A message came in; only links into the server get any."""
+        """Handle a message; only links into the server get one."""
 
     def on_flow(self, event: FlowReceived) -> None:
-        """The peer granted credit."""
+        """Handle a grant of credit."""
 
     def on_disposition(self, event: DispositionReceived) -> None:
-        """The peer settled, or wants to settle, a message it was given."""
+        """Handle an outcome that the peer set or proposes."""
 
     def gone(self) -> None:
-        """The link is detached or its connection lost."""
+        """Clean up after the link's detach or the connection's loss."""
         for line in self._lines.values():
             line.clear()
 
     def pause(self) -> None:
-        """Give out nothing until `resume`."""
+        """Deliver nothing until `resume`."""
 
     def resume(self) -> None:
         """Undo `pause`."""
 
     def detach(self, refusal: AmqpRefusal) -> None:
-        """End the link from our side, with a reason."""
+        """Detach from our side with an error."""
         self.gone()
         self.link.detach(error=error_of(refusal))
         self.server.forget(self)
@@ -83,12 +128,12 @@ class ServedLink:
     # ------------------------------------------------------------------ faults
 
     def verdict(self, moment: InjectionPoint) -> FaultVerdict:
-        """What faults make of an occasion on this link."""
+        """Return the faults' verdict on an event of this link."""
         faults = self.server.node.faults
         return FaultVerdict.SERVE if faults.is_quiet else faults.verdict(moment, self.path, self.operations)
 
     def is_cut_by(self, verdict: FaultVerdict) -> bool:
-        """Cut the link or its connection if the verdict says so; True if it did."""
+        """Cut the link or its connection if the verdict demands it; return whether it did."""
         match verdict:
             case FaultVerdict.DETACH:
                 self.detach(detached(self.path))
@@ -101,12 +146,12 @@ class ServedLink:
         return True
 
     def begin(self) -> None:
-        """The link is in service: what is wrong already, it was told when it was attached."""
+        """Put the link in service; active faults were applied at the attach."""
         self._follow(is_new=True)
 
     def follow_faults(self) -> None:
-        """Act on faults that have begun or ended: detach, stand still, go on, become slow."""
-        if self.path:  # the token node is nobody's entity
+        """Apply faults that have begun or ended: detach, pause, resume, slow down."""
+        if self.path:  # the token node belongs to no entity
             self._follow(is_new=False)
 
     def _follow(self, *, is_new: bool) -> None:
@@ -132,9 +177,9 @@ class ServedLink:
     def later(
         self, act: Callable[[], None], direction: Direction, operations: frozenset[Operation] | None = None
     ) -> None:
-        """Have something happen as late as faults say, behind what waits already in this direction.
+        """Call `act` after the latency of faults, behind the earlier calls in this direction.
 
-        `operations` are its own, if they are not the link's.
+        `operations` replace the link's own.
         """
         line = self._lines.get(direction)
         if line is None:
@@ -142,7 +187,7 @@ class ServedLink:
         line.put(act, self.server.node.faults.latency(self.path, operations or self.operations, direction))
 
     def hurry(self) -> None:
-        """The peer ends the link: what it had sent before counts."""
+        """Process the peer's earlier messages before its detach."""
         line = self._lines.get(Direction.IN)
         if line is not None:
             line.hurry()

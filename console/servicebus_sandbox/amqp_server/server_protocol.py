@@ -1,8 +1,8 @@
 """One AMQP connection of a client: bytes in, events to links, one write for each read.
 
-The protocol state is `servicebus_amqp`'s, queue state the broker's; here is what ties them: which links there are, what
-the client has shown tokens for, and when to stand still because the client does not read or a fault says so.
-Accepting sockets, TLS and telling protocols apart belong to the listener; opening links to `attaching`.
+`servicebus_amqp` has the protocol state, the broker the queue state. This module connects them: the links, the client's
+proven access, and pauses when the client does not read or a fault demands it. The listener accepts sockets and detects
+protocols; `link_attach` opens links.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import socket
 import struct
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from servicebus_amqp.node_address import covers
 from servicebus_amqp.protocol.connection import Connection
@@ -35,8 +35,7 @@ from servicebus_sandbox.amqp_server.delay_line import DelayLine
 from servicebus_sandbox.amqp_server.link_attach import MAX_LINKS, attach, attach_latency
 from servicebus_sandbox.amqp_server.message_links import IncomingLink
 from servicebus_sandbox.amqp_server.probation import OPENING_SECONDS, TOKEN_SECONDS, Probation, no_token_in_time
-from servicebus_sandbox.amqp_server.request_links import ReplyLink, RequestLink
-from servicebus_sandbox.amqp_server.served_link import SETTLING, ServedLink, error_of
+from servicebus_sandbox.amqp_server.served_link import SETTLING, NamespaceOwner, ServedLink, error_of
 from servicebus_sandbox.broker.broker_errors import EntityNotFound
 from servicebus_sandbox.faults import CaseKey, ConnectionVerdict, Direction
 from servicebus_sandbox.serving.amqp_conditions import (
@@ -48,9 +47,6 @@ from servicebus_sandbox.serving.amqp_conditions import (
     unauthorized,
 )
 
-if TYPE_CHECKING:
-    from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
-
 log = logging.getLogger(__name__)
 
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
@@ -60,19 +56,19 @@ MAX_FRAME_SIZE: Final = 65536
 INCOMING_WINDOW: Final = 5000
 IDLE_TIMEOUT_MS: Final = 240_000
 IDLE_LINK_SECONDS: Final = 600.0
-"""The service cuts links on which nothing has passed for ten minutes."""
-BLACK_HOLE_LOOK_SECONDS: Final = 1.0
-MOST_UNWRITTEN_BYTES: Final = 1024 * 1024
-"""Messages handed over in one turn; the rest waits until these are on their way."""
+"""The service detaches links that were unused for ten minutes."""
+BLACK_HOLE_POLL_SECONDS: Final = 1.0
+MAX_UNWRITTEN_BYTES: Final = 1024 * 1024
+"""The limit of messages for one write; the rest waits until these are sent."""
 
 
 class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
-    """Made by `NamespaceServer.protocol` for a connection whose first bytes are AMQP's.
+    """The protocol of an AMQP connection; `NamespaceServer.protocol` makes it.
 
-    Buffered, so that the node says how much is read at once: others wait that long behind whoever floods it.
+    It is buffered so that the server limits each read: other connections wait for that long.
     """
 
-    def __init__(self, node: NamespaceServer) -> None:
+    def __init__(self, node: NamespaceOwner) -> None:
         self.node = node
         self.grants = Grants()
         self.links: dict[LinkEnd, ServedLink] = {}
@@ -111,7 +107,7 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
             ConnectionFailed: self._on_failed,
         }
 
-    # ------------------------------------------------------------------ the transport's side
+    # ------------------------------------------------------------------ transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -148,7 +144,7 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
         self.node.wake()
 
     def pause_writing(self) -> None:
-        """The client reads too slowly: give it nothing more, and take nothing that would need an answer."""
+        """Deliver nothing and read nothing while the client reads too slowly."""
         self._writable = False
         self._hold()
         if self._transport is not None and not self._transport.is_closing():
@@ -162,7 +158,7 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
         self.node.wake()
 
     def abort(self) -> None:
-        """Drop the connection without a word: the client sees a reset."""
+        """Reset the connection."""
         self._is_over = True
         if self._transport is not None:
             connection = self._transport.get_extra_info("socket")
@@ -170,10 +166,10 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
             self._transport.abort()
 
-    # ------------------------------------------------------------------ what the node calls
+    # ------------------------------------------------------------------ calls of the server
 
     def flush(self) -> None:
-        """Write what there is to say, in one piece; then let messages flow again if the client keeps up."""
+        """Write the pending output in one piece, then resume deliveries if the client keeps up."""
         if self._transport is None or self._verdict in _MUTE or self._is_over or not self._writable:
             return
         data = self._amqp.data_to_send()
@@ -187,7 +183,7 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
             self._release()
 
     def faults_changed(self) -> None:
-        """Follow the namespace's faults: reset, stand still, or go on."""
+        """Apply the namespace's faults: reset, pause or resume."""
         self._follow_faults(is_new=False)
         for link in list(self.links.values()):
             link.follow_faults()
@@ -207,23 +203,23 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
             case ConnectionVerdict.SERVE if self._missed_something or (
                 before is ConnectionVerdict.MUTE and self._amqp.data_to_send()
             ):
-                self.abort()  # bytes that were swallowed are missing in a stream: it cannot go on
+                self.abort()  # the stream lacks the swallowed bytes
 
     def disconnect(self, path: str | None) -> None:
-        """Close the connection from our side, because of the entity at `path` or, with None, of the namespace."""
+        """Close the connection because of the entity at `path`; None means the namespace."""
         if not self._is_over:
             self._amqp.close(error_of(closed_by_fault(path or self.node.name)))
             self._end()
 
     def entity_removed(self, path: str) -> None:
-        """Detach the links of an entity that was deleted."""
+        """Detach the links of a deleted entity."""
         for link in list(self.links.values()):
             if link.path and covers(path, link.path):
                 link.detach(refusal_of(EntityNotFound(path)))
         self.node.flush_soon(self)
 
     def entity_closed(self, path: str) -> None:
-        """Detach the links into an entity that takes no messages any more; those out of it the broker dismisses."""
+        """Detach the links into an entity that accepts no messages; the broker ends the links out of it."""
         for link in list(self.links.values()):
             if isinstance(link, IncomingLink):
                 link.end_if_closed(path)
@@ -240,7 +236,7 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
         self._watch_tokens()
 
     def end_idle_links(self) -> None:
-        """Detach the links on which nothing has passed for long, and look again when the next may have become idle."""
+        """Detach the idle links, and check again when the next one may be idle."""
         now = self.node.clock()
         used = [(link.used_at, link) for link in list(self.links.values()) if link.used_at is not None]
         for at, link in used:
@@ -250,18 +246,18 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
         if left:
             self._call_later("idle", min(left) + IDLE_LINK_SECONDS - now, self._on_idle_link)
 
-    # ------------------------------------------------------------------ what links call
+    # ------------------------------------------------------------------ calls of links
 
     def count_outgoing(self, size: int) -> None:
-        """A message of `size` bytes was handed over; have it written, and hold back when it becomes much."""
+        """Count `size` bytes of an outgoing message; schedule the write, and pause above the limit."""
         if not self._unwritten:
             self.node.flush_soon(self)
         self._unwritten += size
-        if self._unwritten > MOST_UNWRITTEN_BYTES:
+        if self._unwritten > MAX_UNWRITTEN_BYTES:
             self._hold()
 
     def serve(self, link: ServedLink) -> None:
-        """Take a link that is attached (or waits for its session) into service."""
+        """Put a link that is attached, or waits for its session, in service."""
         self.links[link.link] = link
         link.begin()
         if "idle" not in self._timers and link.used_at is not None:
@@ -270,27 +266,18 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
             link.pause()
 
     def forget(self, link: ServedLink) -> None:
-        """The link is detached from our side."""
+        """Remove a link that was detached from our side."""
         self.links.pop(link.link, None)
         self.node.flush_soon(self)
 
-    def reply_link(self, request: RequestLink, reply_to: str | None) -> ReplyLink | None:
-        """Where a reply goes: the link the request names, else one to the same node, of the same session if any."""
-        links = [link for link in self.links.values() if isinstance(link, ReplyLink) and link.answers(request.node)]
-        named = [link for link in links if reply_to is not None and reply_to in link.names]
-        session: object = request.link.session
-        beside = [link for link in links if link.link.session is session]
-        found = named or beside or links
-        return found[-1] if found else None
-
     def used(self, name: object) -> None:
-        """Something was asked on behalf of the link of this name, such as renewing a lock: it is not idle."""
+        """Note a use of the link called `name`, such as the renewal of a lock: it is not idle."""
         for link in self.links.values():
             if link.used_at is not None and link.link.name == name:
                 link.used_at = self.read_at
 
     def grant(self, access: ProvenAccess) -> None:
-        """Remember what a good token opens, and end what depends on it when it ends. Raises AmqpRefusal."""
+        """Store proven access and schedule its end. Raises AmqpRefusal."""
         watched = self.grants.next_end
         if not self.grants.put(access):
             raise too_many_tokens()
@@ -299,7 +286,7 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
             self._watch_tokens()
 
     def stir(self) -> None:
-        """Something was done: have it written, and the broker see to what follows."""
+        """Write the output, and let the broker act on the change."""
         self.node.flush_soon(self)
         self.node.wake()
 
@@ -370,7 +357,7 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
     # ------------------------------------------------------------------ inside
 
     def _end(self) -> None:
-        """Say the last word and close."""
+        """Write the last output and close."""
         self._is_over = True
         self._drop_links()
         transport = self._transport
@@ -380,7 +367,7 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
             transport.close()
 
     def _drop_links(self) -> None:
-        """Links end silently with their connection, and must be given nothing from now on."""
+        """Drop all links silently."""
         self._attaches.clear()
         for link in list(self.links.values()):
             link.gone()
@@ -398,7 +385,7 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
             link.resume()
 
     def _give_up_opening(self) -> None:
-        """The time for the open, or for the first token, is over; it does not pass while faults hold the connection."""
+        """Close a connection that sent no open or no token in time; faults that hold it stop that time."""
         if self._probation is None:
             return
         if self._verdict is not ConnectionVerdict.SERVE or self._is_slow:
@@ -409,7 +396,7 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
             self.abort()
 
     def _turn_out(self, refusal: AmqpRefusal) -> None:
-        """Close a connection that has shown no token."""
+        """Close an unproven connection."""
         self.node.complaints.about(refusal.condition, f"ended a connection: {refusal.description}")
         self._amqp.close(error_of(refusal))
         self._end()
@@ -420,14 +407,14 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
             self._probation = None
 
     def _tick(self) -> None:
-        """Keep the client's idle time-out from ending, and end the connection when ours has."""
+        """Prevent the client's idle time-out, and end the connection at ours."""
         if self._verdict is not ConnectionVerdict.SERVE:
-            self._call_later("tick", BLACK_HOLE_LOOK_SECONDS, self._tick)  # not heard is not silent here
+            self._call_later("tick", BLACK_HOLE_POLL_SECONDS, self._tick)  # swallowed bytes are no silence
             return
         now = asyncio.get_running_loop().time()
         deadline = self._amqp.tick(now)
         if self._amqp.is_finished:
-            log.info("namespace '%s' ended a connection that had gone silent", self.node.name)
+            log.info("namespace '%s' ended a connection that was silent for too long", self.node.name)
             self._end()
         elif deadline is not None:
             self._call_later("tick", deadline - now, self._tick)

@@ -1,10 +1,4 @@
-"""Azure Resource Manager: management of all namespaces by those who have a role rather than a key.
+"""Azure Resource Manager: management of all namespaces by callers with a role instead of a key.
 
-    server                       its port
-    resource_manager, addresses  a request in, an answer out; what its address names
-    namespaces, entities, keys   what is done for which address
-    calls                        what these share
-    descriptions                 their JSON
-
-Not here: what one namespace's own management API says, in `atom`; bearer tokens, in `access`.
+Not here: the management API of one namespace (`atom`), bearer tokens (`access`).
 """

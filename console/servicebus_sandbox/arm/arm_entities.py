@@ -1,4 +1,4 @@
-"""Queues, topics, subscriptions and rules in ARM: a PUT makes or replaces, a DELETE of nothing is no error."""
+"""Queues, topics, subscriptions and rules in ARM: PUT creates or replaces, DELETE of a missing one succeeds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KINDS: dict[tuple[str, ...], Kind] = {_QUEUES: QUEUE, _TOPICS: TOPIC, _SUBSCRIP
 
 
 def entity_of(call: ArmRequest) -> Entity:
-    """The entity that the address names, or below which it names something. Raises EntityNotFound."""
+    """Return the entity at or above the address. Raises EntityNotFound."""
     namespace, names = call.place.node.namespace, call.names
     if call.words[:2] == _QUEUES:
         return namespace.queue(names[1])

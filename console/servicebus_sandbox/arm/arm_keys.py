@@ -18,7 +18,7 @@ _KEY_TYPES = ("PrimaryKey", "SecondaryKey")
 
 
 def _rules(call: ArmRequest) -> dict[str, AuthorizationRule]:
-    """The authorization rules of the namespace or of an entity, by name in lower case."""
+    """Return the authorization rules of the namespace or entity by name in lower case."""
     if call.words[1] == _RULES:
         rules = call.place.node.authorization.rules
     else:

@@ -1,7 +1,7 @@
-"""Namespaces in ARM: listing them, looking at one, making, changing and deleting one; their network rules.
+"""Namespaces in ARM: list, show, create, change, delete; their network rules.
 
-Making and deleting are done when the answer leaves. It says all the same that they are under way, and where to ask
-again, since that is what clients of ARM have to deal with.
+Creation and deletion are complete when the answer leaves. The answer still reports them as in progress, with the
+address to poll, because clients of ARM have to handle that.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def _get_network_rules(call: ArmRequest) -> ArmResponse:
 
 
 def _put_network_rules(call: ArmRequest) -> ArmResponse:
-    """Takes what lets everybody in: the sandbox has no firewall, and says so rather than pretend."""
+    """Accept rules that allow everyone; refuse others, because the sandbox has no firewall."""
     found = _get_network_rules(call)
     for name, value in call.part_of_body("properties").items():
         if value is not None and value != write_network_rules().get(name):

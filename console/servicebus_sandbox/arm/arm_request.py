@@ -1,4 +1,4 @@
-"""What the handlers of ARM share: the namespaces as ARM shows them, a request that was understood, answers, pages."""
+"""The common part of ARM's handlers: namespaces, parsed requests, answers, pages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _WORDS = {"authorizationrules": "authorizationRules", "networkrulesets": "networ
 
 @dataclass(slots=True, kw_only=True)
 class ArmNamespace:
-    """A namespace as ARM shows it: its node, where it is reached (`127.0.0.1:5671`), and what ARM alone knows."""
+    """A namespace in ARM: its server, its address (`127.0.0.1:5671`), and properties that only ARM has."""
 
     node: NamespaceServer
     authority: str
@@ -40,17 +40,17 @@ class ArmNamespace:
 
 
 class NamespaceOwner(Protocol):
-    """Whose namespaces they are: makes and ends them."""
+    """The creator and remover of namespaces."""
 
     async def open(self, spec: NamespaceSpec) -> ArmNamespace:
-        """Make a namespace that did not exist; it can be reached at once."""
+        """Create a namespace that does not exist; it is reachable immediately."""
 
     async def end(self, name: str) -> None:
-        """End a namespace with its connections and all that is in it."""
+        """End a namespace with its connections and contents."""
 
 
 class ArmNamespaces:
-    """All namespaces, by name without case. Without an owner none can be made or deleted."""
+    """All namespaces by name without regard to case. Without an owner none can be created or deleted."""
 
     def __init__(self, places: Sequence[ArmNamespace], owner: NamespaceOwner | None) -> None:
         self.owner = owner
@@ -75,7 +75,7 @@ class ArmNamespaces:
 
 @dataclass(frozen=True, slots=True)
 class ArmResponse:
-    """`body` is an object, None for an empty answer."""
+    """An answer; `body` is an object, None if it is empty."""
 
     status: int
     body: Json | None = None
@@ -83,7 +83,7 @@ class ArmResponse:
 
 
 class ArmRefusal(Exception):
-    """The request is answered with an error: HTTP status, ARM's code for it, one sentence."""
+    """An answer with an error: HTTP status, ARM's code, one sentence."""
 
     def __init__(self, status: int, code: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -93,7 +93,7 @@ class ArmRefusal(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ArmRequest:
-    """A request whose address was understood."""
+    """A request with a valid address."""
 
     request: AtomRequest
     address: ArmAddress
@@ -109,14 +109,14 @@ class ArmRequest:
 
     @property
     def place(self) -> ArmNamespace:
-        """The namespace that the address names. Raises ArmRefusal (404)."""
+        """Return the namespace of the address. Raises ArmRefusal (404)."""
         place = self.places.get(self.names[0])
         if place is None:
             raise ArmRefusal(404, "ResourceNotFound", f"there is no namespace '{self.names[0]}'")
         return place
 
     def body(self) -> Json:
-        """Raises ArmRefusal (400) for what is no object in JSON."""
+        """Return the body. Raises ArmRefusal (400) if it is not a JSON object."""
         try:
             found = json.loads(self.request.body or b"{}")
         except (ValueError, RecursionError) as error:
@@ -126,14 +126,14 @@ class ArmRequest:
         return found
 
     def part_of_body(self, name: str) -> Json:
-        """An object inside the body, empty if it is left out. Raises ArmRefusal (400)."""
+        """Return an object in the body, empty if it is missing. Raises ArmRefusal (400)."""
         found = self.body().get(name)
         if found is not None and not isinstance(found, dict):
             raise ArmRefusal(400, "InvalidRequestContent", f"'{name}' has to be an object")
         return found or {}
 
     def resource(self, names: Sequence[str], properties: Json) -> Json:
-        """A resource below the namespace, under the words of this address; `names` without the namespace's."""
+        """Return a resource below the namespace, with the words of this address; `names` exclude the namespace."""
         place = self.place
         words = [_WORDS.get(word, word) for word in self.words[: len(names) + 1]]
         path = [part for pair in zip(words, (place.node.name, *names), strict=True) for part in pair]
@@ -146,7 +146,7 @@ class ArmRequest:
         }
 
     def page(self, items: Sequence[Item], describe: Callable[[Item], Json]) -> ArmResponse:
-        """A page of a list, with the address of the next one if there is more."""
+        """Return a page of a list, with the address of the next one if there is more."""
         skip, top = self._number("$skip", 0), min(self._number("$top", MAX_PAGE), MAX_PAGE)
         found: Json = {"value": [describe(item) for item in items[skip : skip + top]]}
         if top and skip + top < len(items):
@@ -163,4 +163,4 @@ class ArmRequest:
 
 Action = Callable[[ArmRequest], ArmResponse | Awaitable[ArmResponse]]
 Actions = Mapping[tuple[str, tuple[str, ...], int], Action]
-"""What is done for a method, the words of an address, and the number of its names."""
+"""The handler for a method, the words of an address, and the number of its names."""

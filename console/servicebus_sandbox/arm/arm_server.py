@@ -1,6 +1,6 @@
 """The port of Azure Resource Manager: HTTPS with the sandbox's certificate, and plain HTTP on the same port.
 
-Plain HTTP is for clients that were told not to insist on TLS. What is answered is decided in `arm`.
+Plain HTTP is for clients configured without TLS. `resource_manager` makes the answers.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ log = logging.getLogger(__name__)
 
 
 class ArmServer:
-    """Serves a resource manager on one port. Open it once, close it once."""
+    """The port of a resource manager. Open it once, close it once."""
 
     def __init__(
         self, manager: ResourceManager, *, tls: ssl.SSLContext, patience: float = FIRST_REQUEST_SECONDS
     ) -> None:
-        """`patience` is how many seconds a client may take to show what it speaks, and to send a request."""
+        """Serve `manager`; `patience` is the limit in seconds for the first bytes and for a request."""
         self._manager = manager
         self._port = HttpPort("the ARM port", self._serve, log=log, tls=tls, patience=patience)
 
     async def open(self, host: str, port: int = 0) -> int:
-        """Listen; returns the port. Raises ListenError."""
+        """Listen and return the port. Raises ListenError."""
         return self._port.open(host, port)
 
     async def close(self) -> None:
-        """Stop listening and end every connection; an answer under way has a second to leave."""
+        """Stop listening and end every connection; an answer in progress has a second to leave."""
         self._manager.close()
         await self._port.close()
 

@@ -1,7 +1,7 @@
-"""Addresses in Azure Resource Manager: subscription, resource group, and what of Microsoft.ServiceBus is meant.
+"""Addresses in Azure Resource Manager: subscription, resource group, and a resource of Microsoft.ServiceBus.
 
-Slashes in names come as `%2F` or, by ARM's own convention, as `~`; ids are written with `~`. Words that are no names
-compare without case. Pure.
+Slashes in names are `%2F` or, by ARM's convention, `~`; ids are written with `~`. Words compare without regard to case.
+Pure.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ _WITH_SLASHES = ("queues", "topics")
 
 @dataclass(frozen=True, slots=True)
 class ArmAddress:
-    """What stands behind the provider, by turns: `words` are collections and operations in lower case, and `names`.
+    """The part of an address behind the provider: `words` are collections and operations in lower case.
 
-    `.../namespaces/n/queues/a~b` has the words (namespaces, queues) and the names (n, a/b). `group` is None where the
+    `.../namespaces/n/queues/a~b` has the words (namespaces, queues) and the names (n, a/b). `group` is None if the
     address has none.
     """
 
@@ -28,7 +28,7 @@ class ArmAddress:
 
 
 def read_address(raw_path: str) -> ArmAddress | None:
-    """The address in a URL's path, still encoded; None for one that is not of this provider."""
+    """Return the address in an encoded URL path; None if it is not of this provider."""
     parts = [part for part in raw_path.split("/") if part]
     lower = [part.lower() for part in parts]
     group = None
@@ -45,7 +45,7 @@ def read_address(raw_path: str) -> ArmAddress | None:
 
 
 def entity_path(address: ArmAddress) -> str:
-    """The path of the queue, topic or subscription at or above the address; empty if it is only the namespace's."""
+    """Return the path of the queue, topic or subscription at or above the address; empty for a namespace."""
     if address.words[1:2] not in (("queues",), ("topics",)):
         return ""
     below = address.names[1:3] if address.words[2:3] == ("subscriptions",) else address.names[1:2]
@@ -58,6 +58,6 @@ def _name(word: str, raw: str) -> str:
 
 
 def resource_id(subscription: str, group: str, *path: str) -> str:
-    """The id of a resource: `path` is collections and names by turns, as they are to be written."""
+    """Return the id of a resource; `path` alternates collections and names as written."""
     parts = "/".join(quote(part.replace("/", "~"), safe="$~") for part in path)
     return f"/subscriptions/{subscription}/resourceGroups/{group}/providers/{PROVIDER}/{parts}"

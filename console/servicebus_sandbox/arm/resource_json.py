@@ -1,7 +1,7 @@
-"""The JSON in which Azure Resource Manager describes entities, rules and authorization rules, both ways.
+"""The JSON of entities, rules and authorization rules in Azure Resource Manager, both ways.
 
-Entities follow the tables of `descriptions`: a property is called like the XML element with a small first letter.
-Which address a resource has, and what is answered when, belongs to `arm`.
+Entities follow the tables of `atom.entity_xml`: a property has the XML element's name with a small first letter.
+Addresses and answers are in the handlers.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from servicebus_sandbox.atom.key_xml import new_key
 from servicebus_sandbox.broker.authorization_rules import AuthorizationRule, Right
 from servicebus_sandbox.broker.entity_settings import EntitySettings
 from servicebus_sandbox.broker.subscription_rules.filters import (
+    CORRELATION_FIELDS,
     CorrelationFilter,
     FalseFilter,
     Filter,
@@ -39,23 +40,14 @@ Json = dict[str, Any]
 
 _NUMBERS = ("SizeInBytes", "MessageCount", "SubscriptionCount")
 _TIMES = ("CreatedAt", "UpdatedAt", "AccessedAt")
-_CORRELATED = {
-    "correlationId": "correlation_id",
-    "messageId": "message_id",
-    "to": "to",
-    "replyTo": "reply_to",
-    "label": "label",
-    "sessionId": "session_id",
-    "replyToSessionId": "reply_to_session_id",
-    "contentType": "content_type",
-}
+_CORRELATED = {field[0] + field.title().replace("_", "")[1:]: field for field in CORRELATION_FIELDS}
 _LEVEL = 20
 
 
 def read_settings(kind: Kind, properties: Json, *, present: Entity | None) -> EntitySettings:
-    """The settings that `properties` ask for; what they leave out is the default, or what is fixed already.
+    """Return the settings in `properties`; missing ones are the default, or the present value if it is fixed.
 
-    Authorization rules have addresses of their own and stay. Raises DescriptionError and InvalidSettings.
+    Authorization rules have their own addresses and stay. Raises DescriptionError and InvalidSettings.
     """
     values: Json = {}
     if present is not None:
@@ -70,7 +62,7 @@ def read_settings(kind: Kind, properties: Json, *, present: Entity | None) -> En
 
 
 def write_entity(kind: Kind, entity: Entity) -> Json:
-    """The properties of an entity."""
+    """Return the properties of an entity."""
     found: Json = {}
     for part in kind.parts:
         match part:
@@ -125,7 +117,7 @@ def _counts(counts: EntityCounts) -> Json:
 
 
 def check_text(name: str, text: str) -> None:
-    """Raise DescriptionError for text that XML could not carry to the other management interface."""
+    """Raise DescriptionError for text that XML cannot carry to the other management interface."""
     if not all(character.isprintable() or character in "\t\n" for character in text):
         raise DescriptionError(f"{name}: {text!r} has characters that cannot be written")
 
@@ -134,12 +126,12 @@ def check_text(name: str, text: str) -> None:
 
 
 def read_rule(name: str, properties: Json) -> Rule:
-    """The rule that `properties` ask for. Raises DescriptionError and FilterSyntaxError."""
+    """Return the rule in `properties`. Raises DescriptionError and FilterSyntaxError."""
     return Rule(name=name, filter=_read_filter(properties), action=_read_action(properties))
 
 
 def write_rule(rule: Rule) -> Json:
-    """The properties of a rule. A true or false filter is shown as the SQL it stands for."""
+    """Return the properties of a rule. True and false filters are written as SQL."""
     action = {} if rule.action is None else _sql(rule.action.expression)
     match rule.filter:
         case CorrelationFilter():
@@ -196,7 +188,7 @@ def _text(properties: Json, name: str) -> str:
 
 
 def read_access(name: str, properties: Json, present: AuthorizationRule | None) -> AuthorizationRule:
-    """The rule that `properties` ask for; its keys stay, or are drawn. Raises DescriptionError, InvalidSettings."""
+    """Return the rule in `properties`; its keys stay, or are new. Raises DescriptionError, InvalidSettings."""
     check_text("name", name)
     rights = properties.get("rights")
     if not isinstance(rights, list) or not all(right in list(Right) for right in rights):
@@ -210,12 +202,12 @@ def read_access(name: str, properties: Json, present: AuthorizationRule | None) 
 
 
 def write_access(rule: AuthorizationRule) -> Json:
-    """The properties of an authorization rule: no keys."""
+    """Return the properties of an authorization rule, without keys."""
     return {"rights": sorted(rule.rights)}
 
 
 def write_keys(rule: AuthorizationRule, authority: str, entity: str | None) -> Json:
-    """The keys and the connection strings made of them; `entity` is the path of the rule's owner if it has one."""
+    """Return keys and connection strings; `entity` is the path of the rule's owner, None for the namespace."""
     path = f";EntityPath={entity}" if entity else ""
     primary, secondary = (
         f"Endpoint=sb://{authority}/;SharedAccessKeyName={rule.name};SharedAccessKey={key}{path}"
@@ -232,7 +224,7 @@ def write_keys(rule: AuthorizationRule, authority: str, entity: str | None) -> J
 
 
 def write_namespace(name: str, *, created_at: float, authority: str, subscription: str, zone_redundant: bool) -> Json:
-    """The properties of a namespace that is there; `created_at` is in epoch seconds."""
+    """Return the properties of a namespace; `created_at` is in epoch seconds."""
     made = write_time(created_at)
     return {
         "provisioningState": "Succeeded",
@@ -249,7 +241,7 @@ def write_namespace(name: str, *, created_at: float, authority: str, subscriptio
 
 
 def write_network_rules() -> Json:
-    """The properties of the only set of network rules there is: everybody may come."""
+    """Return the properties of the only set of network rules: access for everyone."""
     return {
         "defaultAction": "Allow",
         "publicNetworkAccess": "Enabled",

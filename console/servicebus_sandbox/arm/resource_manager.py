@@ -1,10 +1,10 @@
-"""Azure Resource Manager for the sandbox's namespaces: a request in, an answer out, with no socket in between.
+"""Azure Resource Manager for the sandbox's namespaces: a request in, an answer out, no socket.
 
-Namespaces, queues, topics, subscriptions, rules, authorization rules and their keys, as azure-mgmt-servicebus asks for
-them. Any subscription and any resource group will do. Everything is done at once; where Azure takes a while, the answer
-has the client ask once more. Bearer tokens of the sandbox's issuer are asked for, for ARM's own audience and with every
-right. A namespace's faults bear on its requests here as they do over Atom (`serving.http_faults`). What is done for
-which address is in `namespaces`, `entities` and `keys`; the port is in `server`.
+It covers the part of azure-mgmt-servicebus for namespaces, queues, topics, subscriptions, rules, authorization rules
+and keys. Any subscription and resource group is accepted. Operations complete immediately; where Azure takes time, the
+client has to poll once. Requests need a bearer token of the sandbox's issuer for ARM's audience with every right. A
+namespace's faults affect its requests as over Atom (`serving.http_faults`). The handlers are in `arm_namespaces`,
+`arm_entities` and `arm_keys`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _REFUSALS: tuple[tuple[type[Exception], int, str, str], ...] = (
     (BrokerError, 400, "BadRequest", "SubCode=40000. "),
     (DescriptionError, 400, "BadRequest", "SubCode=40000. "),
 )
-"""Status, ARM's code and the service's own words before the sentence."""
+"""Status, ARM's code and the service's words before the sentence."""
 
 
 _FAULTY: dict[FaultVerdict, tuple[int, str, str]] = {
@@ -54,12 +54,12 @@ _FAULTY: dict[FaultVerdict, tuple[int, str, str]] = {
     FaultVerdict.NOT_FOUND: (404, "NotFound", ""),
     FaultVerdict.UNAUTHORIZED: (401, "AuthenticationFailed", ""),
 }
-"""Codes of ARM and of the service behind it, as the page "Service Bus Resource Manager exceptions" lists them."""
+"""Codes of ARM and the service, from the page "Service Bus Resource Manager exceptions"."""
 _BUSY_SECONDS = "10"
 
 
 class ResourceManager:
-    """Answers for all namespaces. `owner` makes and ends them; without one they stay. `clock`: epoch seconds."""
+    """The answers for all namespaces. `owner` creates and ends them, if given. `clock` returns epoch seconds."""
 
     def __init__(
         self,
@@ -75,12 +75,12 @@ class ResourceManager:
         self._complaints = RefusalLog("ARM")
 
     def close(self) -> None:
-        """Let go of what faults hold back; from now on they hold back nothing."""
+        """Release the requests that faults hold, now and from now on."""
         for place in self._places.all():
             place.gate.close()
 
     async def answer(self, request: AtomRequest) -> ArmResponse | None:
-        """None for a connection that is to be reset, by a fault. Never raises for what a client sent."""
+        """Return the answer; None for a connection that a fault resets. Never raises for a client's request."""
         address = read_address(request.path)
         place = self._places.get(address.names[0]) if address and address.names else None
         if address is None or place is None:
@@ -109,8 +109,8 @@ class ResourceManager:
             raise ArmRefusal(404, "InvalidResourceType", f"there is nothing of {PROVIDER} at '{request.path}'")
         action = _ACTIONS.get((request.method, address.words, len(address.names)))
         if action is None:
-            what = "/".join(address.words)
-            raise ArmRefusal(405, "MethodNotAllowed", f"the sandbox has no {request.method} for '{what}'")
+            words = "/".join(address.words)
+            raise ArmRefusal(405, "MethodNotAllowed", f"the sandbox has no {request.method} for '{words}'")
         reply = action(ArmRequest(request, address, self._places))
         return reply if isinstance(reply, ArmResponse) else await reply
 

@@ -1,7 +1,7 @@
-"""Atom: the envelopes that management answers are wrapped in, and reading what clients send.
+"""Atom envelopes of management answers, and the parser of clients' entries.
 
-Documents with a DOCTYPE are refused, so no entity is ever expanded. What stands inside an envelope is the business
-of `descriptions`; which answer is given, of `management`.
+Documents with a DOCTYPE are refused, so entities are never expanded. Contents are in `entity_xml`, answers in
+`management_api`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ATOM = "http://www.w3.org/2005/Atom"
 
 
 class AtomError(Exception):
-    """What a client sent is not an Atom entry with XML content; the message says what is wrong."""
+    """A body that is not an Atom entry with XML content; the message names the flaw."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class AtomEntry:
 
 
 def content_of(body: bytes) -> ElementTree.Element:
-    """The first element inside the entry's content. Raises AtomError."""
+    """Return the first element inside the entry's content. Raises AtomError."""
     try:
         text = body.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -50,14 +50,14 @@ def content_of(body: bytes) -> ElementTree.Element:
 
 
 def entry_document(entry: AtomEntry) -> bytes:
-    """One entity as a document of its own."""
+    """Return one entity as a document."""
     return _document(_entry(entry))
 
 
 def feed_document(
     address: str, title: str, entries: Sequence[AtomEntry], *, next_page: str | None, now: float
 ) -> bytes:
-    """Several entities; `next_page` is the URL of what comes after them, None at the end."""
+    """Return several entities; `next_page` is the URL of the next page, None at the end."""
     feed = ElementTree.Element("feed", {"xmlns": ATOM})
     _add(feed, "title", title, type="text")
     _add(feed, "id", address)
@@ -70,7 +70,7 @@ def feed_document(
 
 
 def error_document(status: int, detail: str) -> bytes:
-    """The body of a refusal: a code, which is the HTTP status, and one sentence."""
+    """Return the body of a refusal: the HTTP status as code, and one sentence."""
     error = ElementTree.Element("Error")
     _add(error, "Code", str(status))
     _add(error, "Detail", "".join(character if character.isprintable() else "?" for character in detail))

@@ -1,8 +1,8 @@
-"""The XML descriptions of queues, topics and subscriptions, as tables: which element is which setting or reading.
+"""The XML of queues, topics and subscriptions: tables of elements, settings and read-only values.
 
-The order of a table is the order the service writes. Elements a client sends and nobody may set (counts, times) are
-ignored, as the service ignores them. Namespaces are written as default namespaces and with the service's own prefix,
-since some clients compare names literally. Atom envelopes and routing do not belong here.
+The order of a table is that of the service. Read-only elements from a client (counts, times) are ignored, as in the
+service. Namespaces are written as default namespaces and with the service's prefix, because some clients compare names
+literally. Not here: Atom envelopes and routing.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ CONNECT = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
 COUNTS = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
 INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
 NEWEST_VERSION = "2024-05"
-"""Of the interface; versions compare as text."""
+"""The newest version of the interface; versions compare as text."""
 
 FIXED = ("requires_session", "requires_duplicate_detection", "enable_partitioning")
 
 
 class DescriptionError(Exception):
-    """A description cannot be read; the message names the element, the value and what would be right."""
+    """An invalid description; the message names the element, the value and the valid ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """How one type stands in XML. `write` also gets the namespace's authority (host and port)."""
+    """The XML form of one type. `write` also gets the namespace's authority (host and port)."""
 
     read: Callable[[str], object]
     write: Callable[[Any, str], str]
@@ -50,10 +50,10 @@ class Codec:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """An element that an owner may set; an element without text, or none, means the default.
+    """A writable element; a missing or empty one means the default.
 
-    `shown` tells what the entity shows where the owner chose nothing; clients of versions before `since` neither see
-    the element nor may they set it.
+    `shown` is the displayed value of an unset element. Clients of versions before `since` neither see the element nor
+    may set it.
     """
 
     element: str
@@ -65,7 +65,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class ReadOnlyElement:
-    """An element that only the service sets; `since`: as with settings."""
+    """An element that only the service sets; `since` as with settings."""
 
     element: str
     read: Callable[[Any], str]
@@ -74,12 +74,12 @@ class ReadOnlyElement:
 
 @dataclass(frozen=True, slots=True)
 class CountDetails:
-    """The element that holds the counts one by one."""
+    """The element with the counts by state."""
 
 
 @dataclass(frozen=True, slots=True)
 class AccessRules:
-    """The element that holds the entity's authorization rules."""
+    """The element with the entity's authorization rules."""
 
 
 Part = Setting | ReadOnlyElement | CountDetails | AccessRules
@@ -87,7 +87,7 @@ Part = Setting | ReadOnlyElement | CountDetails | AccessRules
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of entity: the element that describes it, its settings and the parts in order."""
+    """One kind of entity: its element, its settings and its parts in order."""
 
     element: str
     settings: type[QueueSettings] | type[TopicSettings] | type[SubscriptionSettings]
@@ -96,10 +96,10 @@ class Kind:
     def read(
         self, description: ElementTree.Element, *, current: EntitySettings | None = None, version: str = NEWEST_VERSION
     ) -> EntitySettings:
-        """The settings that `description` asks for; what it leaves out is the default.
+        """Return the settings in `description`; missing ones are the default.
 
-        An update gives the `current` settings: what is fixed at creation is then taken from them where it is left
-        out. Raises DescriptionError, and InvalidSettings for a value out of range.
+        For an update with `current` settings, missing fixed settings keep their value. Raises DescriptionError, and
+        InvalidSettings for a value out of range.
         """
         values: dict[str, Any] = {}
         if isinstance(current, self.settings):
@@ -121,7 +121,7 @@ class Kind:
         return self.settings(**values)
 
     def write(self, entity: Entity, authority: str, version: str = NEWEST_VERSION) -> ElementTree.Element:
-        """The description of `entity`; settings without a value are left out."""
+        """Return the description of `entity`, without unset settings."""
         root = new_description(self.element)
         for part in self.parts:
             match part:
@@ -140,13 +140,13 @@ class Kind:
 
 
 def shown(part: Setting, entity: Entity) -> Any:
-    """The value that the entity shows for a setting; None if there is none to show."""
+    """Return the displayed value of a setting, None if there is none."""
     value = getattr(entity.settings, part.field)
     return part.shown(entity) if value is None and part.shown is not None else value
 
 
 def text_of(element: ElementTree.Element | None) -> str:
-    """The text without space around it; empty for an element that is missing or nil."""
+    """Return the text without space around it; empty for a missing or nil element."""
     if element is None or element.get(f"{{{INSTANCE}}}nil") == "true":
         return ""
     return (element.text or "").strip()
@@ -180,7 +180,7 @@ def _write_counts(root: ElementTree.Element, entity: Entity) -> None:
 
 
 def read_bool(text: str) -> bool:
-    """A Boolean as XML Schema writes it, in any case. Raises ValueError."""
+    """Return a Boolean of XML Schema, in any case. Raises ValueError."""
     try:
         return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
     except KeyError as error:
@@ -209,7 +209,7 @@ def _read_status(text: str) -> EntityStatus:
 
 
 def _read_path(text: str) -> str:
-    """The entity's path out of `sb://host/path`; a bare path stays as it is."""
+    """Return the entity's path in `sb://host/path`; a bare path is unchanged."""
     return urlsplit(text).path.strip("/") if "://" in text else text.strip("/")
 
 
@@ -217,7 +217,7 @@ BOOL = Codec(read_bool, lambda value, _: "true" if value else "false")
 INT = Codec(_read_int, lambda value, _: str(value))
 TEXT = Codec(str, lambda value, _: str(value))
 STATUS = Codec(_read_status, lambda value, _: str(value))
-DURATION = Codec(read_duration, lambda value, _: write_duration(value))  # None is written: for ever
+DURATION = Codec(read_duration, lambda value, _: write_duration(value))  # None is written as unlimited
 SPAN = Codec(_read_span, lambda value, _: write_duration(value))
 FORWARD = Codec(_read_path, lambda value, authority: f"sb://{authority}/{value}")
 
@@ -258,7 +258,7 @@ _TIMES = (
 
 
 def _filters(topic: Topic) -> tuple[int, int]:
-    """How many SQL and correlation filters the subscriptions of a topic have."""
+    """Return the numbers of SQL and correlation filters in a topic's subscriptions."""
     counts = [subscription.rules.counts() for subscription in topic.subscriptions.values()]
     return sum(sql for sql, _ in counts), sum(correlation for _, correlation in counts)
 
@@ -303,7 +303,7 @@ _KINDS = (QUEUE, TOPIC, SUBSCRIPTION)
 
 
 def kind_of(described: ElementTree.Element | EntitySettings) -> Kind:
-    """The kind that an element describes or that settings belong to. Raises DescriptionError."""
+    """Return the kind of an element or of settings. Raises DescriptionError."""
     if not isinstance(described, ElementTree.Element):
         return next(kind for kind in _KINDS if isinstance(described, kind.settings))
     name = described.tag.rpartition("}")[2]
@@ -314,7 +314,7 @@ def kind_of(described: ElementTree.Element | EntitySettings) -> Kind:
 
 
 def describe_namespace(namespace: BrokerNamespace) -> ElementTree.Element:
-    """What the namespace tells about itself."""
+    """Return the description of the namespace."""
     root, made = new_description("NamespaceInfo"), write_time(namespace.created_at)
     for name, text in (
         ("CreatedTime", made),
@@ -328,5 +328,5 @@ def describe_namespace(namespace: BrokerNamespace) -> ElementTree.Element:
 
 
 def new_description(element: str) -> ElementTree.Element:
-    """An empty description."""
+    """Return an empty description."""
     return ElementTree.Element(element, {"xmlns": CONNECT, "xmlns:i": INSTANCE})

@@ -1,7 +1,7 @@
-"""HTTP/1.1 for the management API, over connections that somebody else accepted and decrypted.
+"""HTTP/1.1 for the management API, on connections that the listener accepted and decrypted.
 
-Keep-alive, chunked bodies and limits are aiohttp's, limits of time `serving.http_server`'s. What the namespace's faults
-do to a request is in `serving.http_faults`, what is answered is decided in `management`.
+aiohttp has keep-alive, chunked bodies and size limits, `serving.http_server` the time limits. `serving.http_faults`
+applies faults, `management_api` makes the answers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _XML = {"Content-Type": "application/xml; charset=utf-8"}
 
 
 class HttpsServer:
-    """Makes the protocol for each management connection of one namespace, and ends them. Needs a running loop."""
+    """The protocols of one namespace's management connections, and their end. Needs a running loop."""
 
     def __init__(
         self,
@@ -38,8 +38,9 @@ class HttpsServer:
         websockets: WebSocketServer | None = None,
         patience: float = FIRST_REQUEST_SECONDS,
     ) -> None:
-        """`websockets` takes over who asks for AMQP at its path; `patience` is how many seconds a first request's head
-        may take, and a body; connections wait for that in the `lobby`.
+        """Serve `management`; `websockets` gets requests for AMQP at its path.
+
+        `patience` is the limit in seconds for a first request's head, and for a body; connections wait in the `lobby`.
         """
         self._management = management
         self._faults = faults
@@ -48,7 +49,7 @@ class HttpsServer:
         self._server = HttpServer("management", self._serve, lobby=lobby, patience=patience, log=log)
 
     def protocol(self) -> asyncio.Protocol:
-        """A protocol for one connection."""
+        """Return a protocol for one connection."""
         return self._server()
 
     @property
@@ -56,23 +57,23 @@ class HttpsServer:
         return len(self._server.connections)
 
     def faults_changed(self) -> None:
-        """Cut connections that are to be reset."""
+        """Cut connections that faults reset."""
         if self._faults.connection_verdict() is ConnectionVerdict.RESET:
             for connection in self._server.connections:
                 if connection.transport is not None:
                     connection.transport.abort()
 
     async def close(self) -> None:
-        """End every connection; an answer under way has a second to leave."""
+        """End every connection; an answer in progress has a second to leave."""
         self._gate.close()
-        self._server.pre_shutdown()  # idle connections go at once
+        self._server.pre_shutdown()  # ends idle connections
         await self._server.shutdown(_SHUTDOWN_SECONDS)
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
         if await self._gate.loses_connection(request.protocol):
             return reset(request)
         if self._websockets is not None and request.path.rstrip("/").lower() == PATH:
-            self._server.prove(request)  # from here on the AMQP inside waits for a token
+            self._server.prove(request)  # the AMQP inside starts its own probation
             return await self._websockets.serve(request)
         return await self._serve_request(request, await self._server.body_of(request))
 

@@ -1,7 +1,7 @@
-"""Durations and times as Service Bus writes them in XML: ISO 8601, where one duration means "for ever".
+"""Durations and times in Service Bus XML: ISO 8601, with one duration for unlimited.
 
-`None` stands for TimeSpan.MaxValue, 10,675,199 days and a bit; a client in another language may lose its last
-digits to rounding, so anything from that many days on is read as "for ever". Pure functions.
+`None` means TimeSpan.MaxValue, about 10,675,199 days. A client in another language may round its last digits, so every
+duration from that many days on is read as unlimited. Pure functions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PATTERN = re.compile(
 
 
 def read_duration(text: str) -> timedelta | None:
-    """The duration in `text` (days and smaller units), None for "for ever". ValueError for anything else."""
+    """Return the duration in `text` (days and smaller units), None for unlimited. Raises ValueError."""
     match = _PATTERN.fullmatch(text.strip())
     if match is None or text.strip().endswith(("P", "T")):
         raise ValueError(f"'{text}' is not an ISO 8601 duration in days, hours, minutes and seconds, such as PT1M")
@@ -35,7 +35,7 @@ def read_duration(text: str) -> timedelta | None:
 
 
 def write_duration(duration: timedelta | None) -> str:
-    """`duration` in ISO 8601, as short as it can be: PT1M, P1DT2H, PT0.5S, PT0S."""
+    """Return the shortest ISO 8601 form: PT1M, P1DT2H, PT0.5S, PT0S."""
     if duration is None or duration.days >= _DAYS_OF_FOR_EVER:
         return FOR_EVER
     sign, length = ("-", -duration) if duration < timedelta(0) else ("", duration)
@@ -54,5 +54,5 @@ def write_duration(duration: timedelta | None) -> str:
 
 
 def write_time(epoch_seconds: float) -> str:
-    """A point in time in UTC, to the microsecond: 2026-01-02T03:04:05.600000Z."""
+    """Return a time in UTC, to the microsecond: 2026-01-02T03:04:05.600000Z."""
     return datetime.fromtimestamp(epoch_seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,4 +1,4 @@
-"""The XML of authorization rules as entities carry them, both ways. Keys that are left out are drawn here."""
+"""The XML of an entity's authorization rules, both ways. Missing keys are generated here."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _KIND = "SharedAccessAuthorizationRule"
 
 
 def new_key() -> str:
-    """A key nobody knows yet: 32 random bytes in base64, as the service draws them."""
+    """Return a new random key: 32 bytes in base64, as in the service."""
     return base64.b64encode(secrets.token_bytes(32)).decode("ascii")
 
 
 def read_rules(element: ElementTree.Element) -> tuple[AuthorizationRule, ...]:
-    """The rules inside `AuthorizationRules`. Raises ValueError for an unknown right, InvalidSettings for the rest."""
+    """Return the rules in `AuthorizationRules`. Raises ValueError for an unknown right, else InvalidSettings."""
     return tuple(_read_rule(rule) for rule in element.findall("{*}AuthorizationRule"))
 
 
 def write_rules(
     parent: ElementTree.Element, rules: Sequence[AuthorizationRule], *, created_at: float, updated_at: float
 ) -> None:
-    """Put `AuthorizationRules` into `parent`; the times, in epoch seconds, are the entity's."""
+    """Add `AuthorizationRules` to `parent`; the times, in epoch seconds, are the entity's."""
     element = ElementTree.SubElement(parent, "AuthorizationRules")
     for rule in rules:
         described = ElementTree.SubElement(element, "AuthorizationRule", {"i:type": _KIND})

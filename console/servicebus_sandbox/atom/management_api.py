@@ -1,9 +1,9 @@
-"""The management API of one namespace: a request in, an answer out, with no socket in between.
+"""The management API of one namespace: a request in, an answer out, no socket.
 
-Queues, topics, subscriptions and their rules, the namespace itself; lists in pages; every request needs a token that
-gives Manage for what it touches. A queue or topic that is not there is answered as the service does it, with 200 and an
-empty feed; for anything else that is missing it has a 404. XML is in `envelopes` and the modules of descriptions,
-HTTP in `https`, what an entity may be in `entity_checks`.
+It covers queues, topics, subscriptions, rules and the namespace; lists have pages. Every request needs a token with
+Manage for its target. As in the service, a missing queue or topic is answered with 200 and an empty feed, anything else
+that is missing with 404. XML is in `atom_documents` and the modules `*_xml`, HTTP in `https_server`, limits in
+`entity_checks`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _SUPPLEMENTS = (
     ("forward_dead_lettered_to", "servicebusdlqsupplementaryauthorization"),
 )
 NOTHING_HERE = "Publicly Listed Services"
-"""The title of the feed that stands for an entity that does not exist; some clients look for it."""
+"""The title of the feed for a missing entity; some clients search for it."""
 _REFUSALS: tuple[tuple[type[Exception], int, str], ...] = (
     (EntityNotFound, 404, ""),
     (EntityExists, 409, "SubCode=40900. Conflict. "),
@@ -62,12 +62,12 @@ _REFUSALS: tuple[tuple[type[Exception], int, str], ...] = (
     (DescriptionError, 400, "SubCode=40000. "),
     (atom_documents.AtomError, 400, "The specified resource description is invalid. "),
 )
-"""Status and, as clients look for it, the service's own words before the sentence."""
+"""Status and the service's words before the sentence, which clients search for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AtomRequest:
-    """`target` is the path and query as sent; names of headers are in lower case."""
+    """A request; `target` is the path and query as sent, names of headers are in lower case."""
 
     method: str
     target: str
@@ -85,7 +85,7 @@ class AtomRequest:
 
     @property
     def origin(self) -> str:
-        """Scheme and authority as the client wrote them, for links in answers."""
+        """Return scheme and authority as the client wrote them, for links in answers."""
         return f"{self.scheme}://{self.headers.get('host', 'localhost')}"
 
     @property
@@ -95,7 +95,7 @@ class AtomRequest:
 
 @dataclass(frozen=True, slots=True)
 class AtomResponse:
-    """`body` is XML, or empty."""
+    """An answer; `body` is XML, or empty."""
 
     status: int
     body: bytes = b""
@@ -103,7 +103,7 @@ class AtomResponse:
 
 
 class AtomRefusal(Exception):
-    """The request is answered with an error: the HTTP status and one sentence."""
+    """An answer with an error: the HTTP status and one sentence."""
 
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(detail)
@@ -111,7 +111,7 @@ class AtomRefusal(Exception):
 
 
 class Management:
-    """Answers for one namespace. `authorization` judges tokens; `changed` is called after entities changed."""
+    """The answers for one namespace. `authorization` judges tokens; `changed` is called after changes of entities."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class Management:
         self._complaints = complaints
 
     def answer(self, request: AtomRequest) -> AtomResponse:
-        """Never raises for what a client sent."""
+        """Return the answer. Never raises for a client's request."""
         try:
             return self._act(request)
         except AtomRefusal as refusal:
@@ -152,7 +152,7 @@ class Management:
             raise AtomRefusal(405, f"{request.method} does not apply to '{unquote(request.path)}'")
         return action(self, request, resource)
 
-    # ------------------------------------------------------------------ who may
+    # ------------------------------------------------------------------ authorization
 
     def _authorize(self, request: AtomRequest) -> None:
         token = request.headers.get("authorization", "")
@@ -161,7 +161,7 @@ class Management:
         self._verify(token, f"https://{self._authority(request)}{request.path}", Right.MANAGE)
 
     def _authorize_forwarding(self, request: AtomRequest, settings: EntitySettings) -> None:
-        """Whoever forwards to an entity needs a token for it: a supplementary one, or one that covers both."""
+        """Check the token for the forwarding target: a supplementary one, or one that covers both."""
         for name, header in _SUPPLEMENTS:
             target = getattr(settings, name, None)
             if target is not None:
@@ -257,7 +257,7 @@ class Management:
                 if update:
                     return namespace.update_subscription(topic, name, settings)
                 return namespace.create_subscription(topic, name, settings, first_rule=rule)
-        raise AtomRefusal(400, f"what is described is not what belongs at '/{url_path(at)}'")
+        raise AtomRefusal(400, f"the description does not fit the address '/{url_path(at)}'")
 
     def _put_rule(self, request: AtomRequest, resource: RuleAt) -> AtomResponse:
         rules = self._subscription(resource).rules
@@ -288,7 +288,7 @@ class Management:
         return "if-match" in request.headers
 
     def _check_match(self, request: AtomRequest, resource: Resource, present: Entity | Rule | None) -> None:
-        """Raise AtomRefusal (412) if the request is meant for another state of what is there."""
+        """Raise AtomRefusal (412) if the request is for another state of the entity."""
         condition = request.headers.get("if-match", "*").strip()
         if present is not None and condition not in ("*", _etag(present)):
             raise AtomRefusal(412, f"'/{url_path(resource)}' was changed since; read it again and repeat the change")
@@ -373,7 +373,7 @@ def _refused(status: int, detail: str) -> AtomResponse:
 
 
 def _etag(found: Entity | Rule) -> str:
-    """A mark that differs after every change."""
+    """Return a tag that differs after every change."""
     if isinstance(found, Rule):
         return f'"{crc32(repr(found).encode()):08x}"'
     return f'"{found.updated_at * 1_000_000:.0f}"'

@@ -1,6 +1,6 @@
-"""What a management URL names: the namespace, a list, an entity, a subscription, a rule.
+"""The resource of a management URL: namespace, list, entity, subscription or rule.
 
-Slashes inside an entity's path may come encoded (`contoso%2Fx-servicebus-transfer%2F0`) or as they are. Pure.
+Slashes in an entity's path may be encoded (`contoso%2Fx-servicebus-transfer%2F0`) or plain. Pure.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote
 
 
 class Listed(StrEnum):
-    """What can be listed of a namespace."""
+    """The lists of a namespace."""
 
     QUEUES = "queues"
     TOPICS = "topics"
@@ -72,7 +72,7 @@ Resource = NamespaceInfo | EntityList | EntityAt | SubscriptionList | Subscripti
 
 
 def resource_at(raw_path: str) -> Resource | None:
-    """The resource at `raw_path`, the path of a URL as it was sent, still encoded; None if it names nothing."""
+    """Return the resource at `raw_path`, an encoded URL path; None if there is none."""
     parts = [unquote(part) for part in raw_path.split("/") if part]
     lower = [part.lower() for part in parts]
     if lower == ["$namespaceinfo"]:
@@ -93,7 +93,7 @@ def resource_at(raw_path: str) -> Resource | None:
 
 
 def url_path(resource: Resource) -> str:
-    """The path at which `resource` is found, encoded, without the leading slash."""
+    """Return the encoded path of `resource`, without the leading slash."""
     match resource:
         case NamespaceInfo():
             parts: tuple[str, ...] = ("$namespaceinfo",)

@@ -1,7 +1,7 @@
-"""The XML of subscription rules: filters, actions and their typed values, both ways.
+"""The XML of subscription rules: filters, actions and typed values, both ways.
 
-Which kind a filter or an action is stands in its attribute `type`; which type a value has, in an attribute of the same
-name on the value, with a prefix for XML Schema's namespace. What is written follows what the SDKs can read.
+The attribute `type` has the kind of a filter or action. On a value an attribute of that name has its type, prefixed for
+XML Schema's namespace. The output is in the form that the SDKs read.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 from servicebus_sandbox.atom.entity_xml import INSTANCE, DescriptionError, new_description, read_bool, text_of
 from servicebus_sandbox.atom.iso_durations import read_duration, write_duration, write_time
 from servicebus_sandbox.broker.subscription_rules.filters import (
+    CORRELATION_FIELDS,
     CorrelationFilter,
     FalseFilter,
     Filter,
@@ -28,20 +29,11 @@ from servicebus_sandbox.broker.subscription_rules.rules import DEFAULT_RULE, Rul
 SCHEMA = "http://www.w3.org/2001/XMLSchema"
 _PAIR = "KeyValueOfstringanyType"
 _INT32 = range(-(2**31), 2**31)
-_CORRELATED = (
-    ("CorrelationId", "correlation_id"),
-    ("MessageId", "message_id"),
-    ("To", "to"),
-    ("ReplyTo", "reply_to"),
-    ("Label", "label"),
-    ("SessionId", "session_id"),
-    ("ReplyToSessionId", "reply_to_session_id"),
-    ("ContentType", "content_type"),
-)
+_CORRELATED = {field.title().replace("_", ""): field for field in CORRELATION_FIELDS}
 
 
 def read_rule(description: ElementTree.Element, *, name: str | None = None) -> Rule:
-    """The rule that `description` asks for, under `name` if the URL gives one.
+    """Return the rule in `description`, called `name` if the URL has one.
 
     Raises DescriptionError, and FilterSyntaxError for the text of a filter or an action.
     """
@@ -56,13 +48,13 @@ def read_rule(description: ElementTree.Element, *, name: str | None = None) -> R
 
 
 def first_rule(description: ElementTree.Element) -> Rule | None:
-    """The rule with which a described subscription is to begin, None for the usual one. Raises like `read_rule`."""
+    """Return the first rule of a described subscription, None for the default. Raises like `read_rule`."""
     found = description.find("{*}DefaultRuleDescription")
     return None if found is None or _is_nil(found) else read_rule(found)
 
 
 def write_rule(rule: Rule) -> ElementTree.Element:
-    """The description of a rule."""
+    """Return the description of a rule."""
     root = new_description("RuleDescription")
     root.append(_write_filter(rule.filter))
     root.append(_write_action(rule.action))
@@ -85,7 +77,7 @@ def _read_filter(element: ElementTree.Element | None) -> Filter:
         case "SqlFilter":
             return SqlFilter(_expression(element), _read_pairs(element.find("{*}Parameters")))
         case "CorrelationFilter":
-            fields = {field: _whole_text(element.find(f"{{*}}{name}")) or None for name, field in _CORRELATED}
+            fields = {field: _whole_text(element.find(f"{{*}}{name}")) or None for name, field in _CORRELATED.items()}
             return CorrelationFilter(**fields, properties=_read_pairs(element.find("{*}Properties")))
         case kind:
             raise DescriptionError(
@@ -117,7 +109,7 @@ def _write_filter(found: Filter) -> ElementTree.Element:
     element = ElementTree.Element("Filter", {"i:type": kind})
     match found:
         case CorrelationFilter():
-            for name, field in _CORRELATED:
+            for name, field in _CORRELATED.items():
                 value = getattr(found, field)
                 if value is not None:
                     ElementTree.SubElement(element, name).text = value
@@ -146,7 +138,7 @@ def _write_sql(element: ElementTree.Element, expression: str, parameters: Mappin
 
 
 def _kind(element: ElementTree.Element) -> str:
-    """The value of the attribute `type`, of whatever namespace, without a prefix."""
+    """Return the attribute `type` of any namespace, without a prefix."""
     found = element.get(f"{{{INSTANCE}}}type")
     if found is None:
         found = next((value for name, value in element.attrib.items() if name.rpartition("}")[2] == "type"), "")
@@ -154,7 +146,7 @@ def _kind(element: ElementTree.Element) -> str:
 
 
 def _whole_text(element: ElementTree.Element | None) -> str:
-    """The text with the space around it, which counts when properties are compared."""
+    """Return the text with the space around it, which counts in comparisons of properties."""
     return "" if element is None or _is_nil(element) else element.text or ""
 
 
@@ -167,14 +159,14 @@ def _is_nil(element: ElementTree.Element) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Type:
-    """One type of XML Schema as filters use it."""
+    """One type of XML Schema in filters."""
 
     read: Callable[[str], Value]
     write: Callable[[Any], str] = str
 
 
 def _read_time(text: str) -> datetime:
-    """A time without a zone is in UTC."""
+    """Return a time; without a zone it is in UTC."""
     moment = datetime.fromisoformat(text)
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
@@ -187,7 +179,7 @@ def _read_span(text: str) -> timedelta:
 
 
 def _write_moment(value: datetime) -> str:
-    """Without a zone, as it most often came: the SDKs compare it with what they sent."""
+    """Return a time without a zone, because the SDKs compare it with their own."""
     return value.astimezone(UTC).replace(tzinfo=None).isoformat()
 
 

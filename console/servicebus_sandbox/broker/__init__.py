@@ -1,5 +1,5 @@
-"""The broker: what a Service Bus namespace does with messages, without any wire.
+"""The broker: the messaging of a Service Bus namespace, without any protocol.
 
-Pure: standard library only, no I/O, no randomness; the clock comes in. Payloads are never opened. AMQP, HTTP, tokens
-and faults live outside.
+Pure: standard library only, no I/O, no randomness; the clock is an argument. It never reads payloads. Not here: AMQP,
+HTTP, tokens and faults.
 """

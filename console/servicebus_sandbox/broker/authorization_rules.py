@@ -1,6 +1,6 @@
-"""Who may do what with an entity: rights, and the rules that give them to the holders of keys.
+"""Authorization rules of an entity, and the rights that they give to holders of their keys.
 
-Values only; what they are checked for is said in `InvalidSettings`. Judging tokens does not belong here.
+Values only, checked when they are made (`InvalidSettings`). Not here: judging tokens.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from enum import StrEnum
 from servicebus_sandbox.broker.broker_errors import InvalidSettings
 
 MAX_RULES = 12
-"""Rules that one entity or namespace may have."""
+"""The limit of one entity or namespace."""
 
 
 class Right(StrEnum):
-    """What a claim is called on the wire."""
+    """A right, by its name in claims."""
 
     SEND = "Send"
     LISTEN = "Listen"
@@ -28,7 +28,7 @@ ALL_RIGHTS = frozenset(Right)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorizationRule:
-    """A shared access rule: whoever signs with one of its two keys has its rights, there and below.
+    """A shared access rule: either of its two keys gives its rights, there and below.
 
     Raises InvalidSettings for no name, no right, Manage without Send and Listen, and a missing key.
     """
@@ -58,7 +58,7 @@ class AuthorizationRule:
 
 
 def check_rules(rules: Iterable[AuthorizationRule]) -> None:
-    """Raise InvalidSettings for more than MAX_RULES rules of one owner, and for two of one name."""
+    """Raise InvalidSettings for more than MAX_RULES rules of one owner, or a repeated name."""
     names = [rule.name for rule in rules]
     if len(names) > MAX_RULES:
         raise InvalidSettings(f"there are {len(names)} authorization rules; allowed are up to {MAX_RULES}")

@@ -1,18 +1,17 @@
-"""What the broker refuses, one class for each reason a client can be told.
+"""Refusals of the broker, one class for each reason that clients distinguish.
 
-Every error names the thing it is about. The broker knows nothing of AMQP conditions or HTTP codes: the layers above
-map these classes by table.
+Every error names its object. The layers above map these classes to AMQP conditions and HTTP codes.
 """
 
 from __future__ import annotations
 
 
 class BrokerError(Exception):
-    """The broker refuses an operation; the message says what, where and what would be right."""
+    """A refused operation; the message names the cause, the place and the remedy."""
 
 
 class EntityNotFound(BrokerError):
-    """No entity at this path. The service words it so, and the JavaScript client looks for these words."""
+    """A missing entity. The words are the service's; the JavaScript client searches for them."""
 
     def __init__(self, path: str) -> None:
         super().__init__(f"the messaging entity '{path}' could not be found in this namespace")
@@ -20,7 +19,7 @@ class EntityNotFound(BrokerError):
 
 
 class EntityExists(BrokerError):
-    """An entity with this path is there already; queues and topics share one space of names."""
+    """A path that is taken; queues and topics share one name space."""
 
     def __init__(self, path: str) -> None:
         super().__init__(f"an entity '{path}' already exists in this namespace")
@@ -28,7 +27,7 @@ class EntityExists(BrokerError):
 
 
 class EntityDisabled(BrokerError):
-    """The entity's status forbids this operation."""
+    """An operation that the entity's status forbids."""
 
     def __init__(self, path: str, status: str, operation: str) -> None:
         super().__init__(f"entity '{path}' is {status}, so it takes no {operation}; set its status to Active")
@@ -36,15 +35,15 @@ class EntityDisabled(BrokerError):
 
 
 class InvalidSettings(BrokerError):
-    """A setting is out of range, or cannot be changed any more."""
+    """A setting that is out of range or fixed at creation."""
 
 
 class InvalidOperation(BrokerError):
-    """The operation does not fit the entity, for instance a message without session id on a session queue."""
+    """An operation that does not fit the entity, such as a message without session id on a session queue."""
 
 
 class MessageTooLarge(BrokerError):
-    """The message is larger than the entity takes."""
+    """A message above the entity's size limit."""
 
     def __init__(self, path: str, size: int, limit: int) -> None:
         super().__init__(f"the message has {size} bytes; '{path}' takes at most {limit}")
@@ -52,14 +51,14 @@ class MessageTooLarge(BrokerError):
 
 
 class QuotaExceeded(BrokerError):
-    """The entity is full."""
+    """A full entity."""
 
     def __init__(self, path: str, limit_bytes: int) -> None:
         super().__init__(f"'{path}' has reached its size of {limit_bytes} bytes; receive messages and send again")
 
 
 class MessageNotFound(BrokerError):
-    """No deferred or scheduled message with this sequence number, or it is locked."""
+    """A sequence number without a deferred or scheduled message, or with a locked one."""
 
     def __init__(self, path: str, sequence_number: int) -> None:
         super().__init__(f"'{path}' has no such message with sequence number {sequence_number}")
@@ -67,14 +66,14 @@ class MessageNotFound(BrokerError):
 
 
 class MessageLockLost(BrokerError):
-    """The lock token is unknown: settled already, or expired."""
+    """An unknown lock token: settled already, or expired."""
 
     def __init__(self, path: str) -> None:
         super().__init__(f"the lock on this message of '{path}' has expired, or the message is settled already")
 
 
 class SessionLockLost(BrokerError):
-    """The session is not held, or no longer held, by the one who acts on it."""
+    """An act on a session that its caller does not hold."""
 
     def __init__(self, path: str, session_id: str | None) -> None:
         name = f"'{session_id}'" if session_id is not None else "of this message"
@@ -83,7 +82,7 @@ class SessionLockLost(BrokerError):
 
 
 class SessionCannotBeLocked(BrokerError):
-    """Another receiver holds the session."""
+    """A session that another receiver holds."""
 
     def __init__(self, path: str, session_id: str) -> None:
         super().__init__(f"the session '{session_id}' of '{path}' is held by another receiver")
@@ -91,8 +90,8 @@ class SessionCannotBeLocked(BrokerError):
 
 
 class FilterSyntaxError(BrokerError):
-    """A filter or an action cannot be read; the message says where and what was expected."""
+    """An invalid filter or action; the message names the place and the expected text."""
 
 
 class EvaluationError(BrokerError):
-    """A filter or an action cannot be applied to a message: a type does not fit, a system property does not exist."""
+    """A filter or action that fails on a message: a wrong type or an unknown system property."""

@@ -1,8 +1,8 @@
-"""What an owner may choose about an entity, as frozen values with the service's defaults.
+"""Settings of entities as frozen values with the service's defaults.
 
-Durations are `timedelta`; None stands for "for ever" (TimeSpan.MaxValue on the wire). Sizes carry their unit in the
-name. Ranges are checked when a value is made; what cannot be changed later is checked by `check_update`.
-Nothing here acts: `DeliveryRules` is what the mechanics read, derived once for each change.
+Durations are `timedelta`; None means unlimited (TimeSpan.MaxValue on the wire). Names of sizes have their unit. Values
+check their ranges when they are made; `check_update` rejects changes of fixed settings. Queues read `DeliveryRules`,
+which are derived once for each change.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_USER_METADATA = 1024
 
 
 class EntityStatus(StrEnum):
-    """Which operations an entity takes."""
+    """The operations that an entity allows."""
 
     ACTIVE = "Active"
     DISABLED = "Disabled"
@@ -38,7 +38,7 @@ class EntityStatus(StrEnum):
 
 
 class Tier(StrEnum):
-    """The namespace's tier; it decides how large a message may be."""
+    """The namespace's tier; it decides the size limit of messages."""
 
     BASIC = "Basic"
     STANDARD = "Standard"
@@ -46,14 +46,14 @@ class Tier(StrEnum):
 
     @property
     def max_message_bytes(self) -> int:
-        """Size limit of one message where the entity says nothing: 256 KB, on Premium 1 MB."""
+        """Return the default size limit of a message: 256 KB, on Premium 1 MB."""
         return 1024 * 1024 if self is Tier.PREMIUM else 256 * 1024
 
 
 class Pings(StrEnum):
-    """What becomes of ping messages, with which senders probe an entity; what the service does is not documented.
+    """The handling of ping messages, with which senders probe an entity; the service's is undocumented.
 
-    Delivered ones are messages like any other; the wire marks them with an annotation (`wire_messages.PING`).
+    Delivered pings are ordinary messages; AMQP marks them with an annotation (`message_codec.PING`).
     """
 
     DROPPED = "dropped"
@@ -67,7 +67,7 @@ def _require(good: bool, name: str, value: object, allowed: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSettings:
-    """Settings of a queue. Raises InvalidSettings for a value out of range."""
+    """The settings of a queue. Raises InvalidSettings for a value out of range."""
 
     lock_duration: timedelta = timedelta(minutes=1)
     max_size_mb: int = 1024
@@ -97,7 +97,7 @@ class QueueSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSettings:
-    """Settings of a topic. Raises InvalidSettings for a value out of range."""
+    """The settings of a topic. Raises InvalidSettings for a value out of range."""
 
     max_size_mb: int = 1024
     requires_duplicate_detection: bool = False
@@ -122,7 +122,7 @@ class TopicSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionSettings:
-    """Settings of a subscription. Raises InvalidSettings for a value out of range."""
+    """The settings of a subscription. Raises InvalidSettings for a value out of range."""
 
     lock_duration: timedelta = timedelta(minutes=1)
     requires_session: bool = False
@@ -177,7 +177,7 @@ _FIXED = ("requires_session", "requires_duplicate_detection", "enable_partitioni
 
 
 def check_update(old: EntitySettings, new: EntitySettings) -> None:
-    """Raise InvalidSettings when an update changes what is fixed at creation."""
+    """Raise InvalidSettings if an update changes a setting that is fixed at creation."""
     for name in _FIXED:
         before, after = getattr(old, name, None), getattr(new, name, None)
         if before != after:
@@ -186,9 +186,9 @@ def check_update(old: EntitySettings, new: EntitySettings) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryRules:
-    """What the mechanics of a message queue read, in seconds; None means no limit.
+    """The rules of a message queue, in seconds; None means no limit.
 
-    A dead-letter queue has neither expiry nor a limit of deliveries nor sessions.
+    A dead-letter queue has no expiry, no delivery limit and no sessions.
     """
 
     lock_seconds: float

@@ -1,4 +1,4 @@
-"""A message as the broker sees it: the few fields its rules read, and a payload it never opens."""
+"""Messages of the broker: the few fields that its rules need, and an opaque payload."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 PING_CONTENT_TYPE = "application/vnd.ms-servicebus-ping"
-"""Senders probe an entity with messages of this content type. See `settings.Pings`."""
+"""The content type of messages with which senders probe an entity; see `entity_settings.Pings`."""
 
 MessageId = str | int | bytes | object | None
-"""Ids are compared, never read; AMQP allows string, ulong, uuid and binary."""
+"""Ids are only compared; AMQP allows string, ulong, uuid and binary."""
 
 
 class MessageState(IntEnum):
-    """Where a message stands; the numbers are those clients read in `x-opt-message-state`."""
+    """The state of a message, by its number in `x-opt-message-state`."""
 
     ACTIVE = 0
     DEFERRED = 1
@@ -22,9 +22,9 @@ class MessageState(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Travel:
-    """What a message that was forwarded brings along: how often, its number where it entered first, what was added.
+    """The history of a forwarded message: hops, first sequence number, added properties.
 
-    `dead_letter_source` is the path of the entity it failed in, if it comes from a dead-letter queue.
+    `dead_letter_source` is the path of the entity where it failed, if it comes from a dead-letter queue.
     """
 
     hops: int = 0
@@ -35,9 +35,9 @@ class Travel:
 
 @dataclass(slots=True)
 class Message:
-    """A message as it was sent. Nobody changes one: a topic's subscriptions share it.
+    """A message as it was sent. Immutable by convention, because a topic's subscriptions share it.
 
-    Not frozen only because tens of thousands are made in a second and a frozen class is made three times slower.
+    It is not frozen because that makes construction three times slower, and tens of thousands are made each second.
     `size` is in bytes as encoded by the sender, `ttl` in seconds, `scheduled_at` in epoch seconds.
     """
 
@@ -54,11 +54,11 @@ class Message:
 
 @dataclass(slots=True, eq=False)
 class StoredMessage:
-    """A message inside one message queue. Times are epoch seconds.
+    """A message in one message queue. Times are epoch seconds.
 
-    `delivery_count` is the number of deliveries that failed before. `lock_token` is 16 bytes, the little-endian form
-    of the UUID clients see. `added` holds application properties the broker or a receiver put on top of the payload:
-    dead-letter reason and description, and what abandon, defer and dead-letter may carry.
+    `delivery_count` counts the failed deliveries. `lock_token` is 16 bytes, the little-endian form of the UUID that
+    clients get. `added` holds application properties from the broker or a receiver: dead-letter reason and description,
+    and those of abandon, defer and dead-letter.
     """
 
     message: Message

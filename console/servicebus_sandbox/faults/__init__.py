@@ -1,11 +1,6 @@
-"""What is broken in a namespace, as data, and the verdict on each moment that somebody serves.
+"""Faults of a namespace as data, and the verdict on each event of a server.
 
-    table   what each kind does at which moment
-    terms   one fault: its kind, whom it concerns, how far it goes
-    board   the faults in force, and who asks them
-    orders  faults as JSON, for the control URL
-
-Nothing here acts: carrying a verdict out belongs to those who serve connections, links and requests.
+Not here: the servers of connections, links and requests carry verdicts out.
 """
 
 from servicebus_sandbox.faults.fault_board import CaseKey, FaultBoard

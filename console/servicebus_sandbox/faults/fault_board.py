@@ -1,9 +1,8 @@
-"""Faults as data: what is broken in one namespace, switched while it runs.
+"""The active faults of one namespace, switched while it runs.
 
-A fault has a kind and concerns some entities (with everything below them) or the whole namespace, all operations or a
-few. Those who serve connections ask the board for a verdict at each moment and act on it; `table` says what each
-kind does when. The board keeps and judges, it acts on nothing; `watch` tells of every change. It is driven like the
-broker: whoever owns it calls `run_due` when the time of `next_change` has come.
+A fault has a kind. It affects some entities (with everything below them) or the whole namespace, all operations or a
+few. The servers request a verdict for each event and carry it out; `fault_table` has the effects of each kind. `watch`
+reports changes. The owner calls `run_due` at `next_change`.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _CONTACT = frozenset({Operation.CONTACT})
 
 
 class _Case:
-    """A fault in force: what its kind is at present, how often it may strike, when it changes."""
+    """An active fault: its present kind, the number of its strikes, its next change."""
 
     def __init__(self, fault: Fault, now: float) -> None:
         terms = fault.terms
@@ -57,7 +56,7 @@ class _Case:
         return self.fault.terms.delay_s or 0.0
 
     def turn(self) -> bool:
-        """Go on to what comes after `changes_at`: a node that was down is slow for a while. False if it is the end."""
+        """Enter the phase after `changes_at`: a restarted node is slow for a while. Return False if the fault ends."""
         slow_s = self.fault.terms.slow_s
         if slow_s is None or self.changes_at is None or self.kind is FaultKind.LATENCY:
             return False
@@ -65,7 +64,7 @@ class _Case:
         return True
 
     def slows(self, operations: frozenset[Operation], direction: Direction) -> bool:
-        """Whether it makes these operations slow in this direction; in the outgoing one if it names none."""
+        """Return whether it slows these operations in this direction; without a direction, in the outgoing one."""
         terms = self.fault.terms
         goes_along = (terms.direction or Direction.OUT) is direction
         return (
@@ -75,7 +74,7 @@ class _Case:
         )
 
     def strikes(self, now: Callable[[], float]) -> bool:
-        """Whether it strikes on this occasion, which counts then."""
+        """Return whether it strikes this event, and count the event."""
         if self.left == 0 or (self.fault.terms.probability < 1 and self.draw() >= self.fault.terms.probability):
             return False
         if self.left is not None:
@@ -85,7 +84,7 @@ class _Case:
         return True
 
     def effect(self, moment: InjectionPoint, operations: frozenset[Operation]) -> FaultVerdict | None:
-        """What it does at this moment, if it bears on it."""
+        """Return its verdict on this event, None if it has none."""
         effect, wanted = EFFECTS.get(self.kind), self.fault.terms.operations
         if effect is None:
             return None
@@ -99,7 +98,7 @@ class _Case:
 
 
 class FaultBoard:
-    """The faults of one namespace. `entities` gives the paths that can be named, at the time it is called."""
+    """The faults of one namespace. `entities` yields the present paths."""
 
     def __init__(
         self, namespace: str, entities: Callable[[], Iterable[str]], *, clock: Callable[[], float] = time.time
@@ -117,7 +116,7 @@ class FaultBoard:
     def add(
         self, kind: str, *, entity: str | None = None, entities: Iterable[str] = (), terms: FaultTerms | None = None
     ) -> Fault:
-        """Begin a fault. Raises FaultError naming what is wrong: kind, entities, or terms that do not fit the kind."""
+        """Start a fault. Raises FaultError for an unknown kind or entity, or terms that do not fit the kind."""
         paths = (*entities, *(() if entity is None else (entity,)))
         fault = Fault(
             id=f"{self._namespace}-{self._made + 1}",
@@ -131,26 +130,26 @@ class FaultBoard:
         return fault
 
     def remove(self, fault_id: str) -> None:
-        """End a fault. Raises FaultError for an id that is not active."""
+        """End a fault. Raises FaultError for an unknown id."""
         if fault_id not in self._cases:
             raise FaultError(f"no active fault '{fault_id}'; active are {', '.join(self._cases) or 'none'}")
         del self._cases[fault_id]
         self._tell()
 
     def active(self) -> list[Fault]:
-        """The faults in force, oldest first."""
+        """Return the active faults, oldest first."""
         return [case.fault for case in self._cases.values()]
 
     def watch(self, watcher: Callable[[], None]) -> None:
-        """Have `watcher` called after every change."""
+        """Call `watcher` after every change."""
         self._watchers.append(watcher)
 
     def next_change(self) -> float | None:
-        """When `run_due` has something to do, in epoch seconds."""
+        """Return the time of the next `run_due` in epoch seconds."""
         return min((case.changes_at for case in self._cases.values() if case.changes_at is not None), default=None)
 
     def run_due(self) -> None:
-        """End what has lasted or struck long enough, and let a restarted node become slow."""
+        """End expired faults, and make restarted nodes slow."""
         if self.is_quiet:
             return
         now = self._clock()
@@ -166,9 +165,9 @@ class FaultBoard:
     def verdict(
         self, moment: InjectionPoint, path: str, operations: frozenset[Operation] = frozenset()
     ) -> FaultVerdict:
-        """What the oldest fault that bears on this moment and entity, and strikes, demands.
+        """Return the verdict of the oldest fault that affects this event and entity, and strikes.
 
-        `operations` are those the occasion belongs to besides the moment's own.
+        `operations` are those of the event besides the injection point's.
         """
         if self.is_quiet:
             return FaultVerdict.SERVE
@@ -180,7 +179,7 @@ class FaultBoard:
         return FaultVerdict.SERVE
 
     def connection_verdict(self) -> ConnectionVerdict:
-        """For any new connection, whatever it speaks: what faults demand that strike every time, in both directions."""
+        """Return the verdict on a new connection of any protocol, by faults that always strike in both directions."""
         verdicts = {
             ON_CONNECTIONS.get((case.kind, case.fault.terms.direction), ConnectionVerdict.SERVE)
             for case in self._cases.values()
@@ -193,7 +192,7 @@ class FaultBoard:
 
     @property
     def half_open(self) -> frozenset[str]:
-        """The ids of faults that make connections half-open, all that lived when they began."""
+        """Return the ids of faults that make connections half-open if these are older than the fault."""
         return frozenset(
             case.fault.id
             for case in self._cases.values()
@@ -202,31 +201,31 @@ class FaultBoard:
 
     @property
     def refuses_connections(self) -> bool:
-        """Whether the port does not even answer."""
+        """Return whether the port does not answer."""
         return any(
             case.kind is FaultKind.REFUSED and case.fault.is_of_connections and case.fault.terms.is_certain
             for case in self._cases.values()
         )
 
     def lateness(self, path: str) -> float:
-        """After how many seconds a message that is accepted now can be seen."""
+        """Return the seconds after which an accepted message becomes visible."""
         late = (case for case in self._cases.values() if case.kind is FaultKind.LATE and case.fault.concerns(path))
         named = (case for case in late if not case.fault.terms.operations or _SEND & case.fault.terms.operations)
         return max((case.delay_s for case in named if case.strikes(self._clock)), default=0.0)
 
     def latency(self, path: str, operations: frozenset[Operation], direction: Direction) -> float:
-        """How many seconds longer something takes here, by the faults that do not slow whole connections."""
+        """Return the latency in seconds by faults that do not slow whole connections."""
         slow = (case for case in self._cases.values() if case.slows(operations, direction))
         here = (case for case in slow if not case.fault.is_of_connections and case.fault.concerns(path))
         return sum(case.delay_s for case in here if case.strikes(self._clock))
 
     def connection_latency(self, direction: Direction) -> float:
-        """How many seconds longer every byte of a connection takes."""
+        """Return the latency in seconds of every byte of a connection."""
         slow = (case for case in self._cases.values() if case.slows(_CONTACT, direction))
         return sum(case.delay_s for case in slow if case.fault.is_of_connections and case.strikes(self._clock))
 
     def slows(self, path: str, operations: frozenset[Operation]) -> bool:
-        """Whether `latency` may be more than 0 here, in one direction or the other."""
+        """Return whether `latency` may be above 0 here, in either direction."""
         return any(
             case.slows(operations, direction) and not case.fault.is_of_connections and case.fault.concerns(path)
             for case in self._cases.values()
@@ -235,13 +234,13 @@ class FaultBoard:
 
     @property
     def slows_connections(self) -> bool:
-        """Whether `connection_latency` may be more than 0."""
+        """Return whether `connection_latency` may be above 0."""
         return any(case.kind is FaultKind.LATENCY and case.fault.is_of_connections for case in self._cases.values())
 
-    # ------------------------------------------------------------------ what lives when a fault begins
+    # ------------------------------------------------------------------ existing connections and links
 
     def met_by_connection(self, met: dict[CaseKey, ConnectionVerdict], *, is_new: bool) -> ConnectionVerdict:
-        """What becomes of an AMQP connection. It is asked about each fault once, and `met` keeps the answers."""
+        """Return the verdict on an AMQP connection. Each fault decides once; `met` keeps the verdicts."""
         self._forget_past(met)
         for case in self._cases.values():
             if case.key not in met:
@@ -254,7 +253,7 @@ class FaultBoard:
     def met_by_link(
         self, met: dict[CaseKey, FaultVerdict], path: str, operations: frozenset[Operation], *, is_new: bool
     ) -> list[FaultVerdict]:
-        """What faults demand of a living link that it has not met yet; a new one was asked when it was attached."""
+        """Return the verdicts of faults that are new to a link; a new link was judged at its attach."""
         self._forget_past(met)
         found = []
         for case in self._cases.values():

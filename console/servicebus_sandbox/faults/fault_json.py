@@ -1,8 +1,8 @@
-"""Faults as they are ordered and told in JSON, by the control URL.
+"""Faults in the JSON of the control URL.
 
-`fault` and `namespace` say what and where; `entity` or `entities`, `operations`, `direction`, `probability`, `seed`,
-`count`, `delay_s`, `duration_s` and `slow_s` say how far. Every field is checked on its own here, whether they fit
-together in `terms`. What is told has the same names, and those alone that were given.
+`fault` and `namespace` choose kind and place. `entity` or `entities`, `operations`, `direction`, `probability`, `seed`,
+`count`, `delay_s`, `duration_s` and `slow_s` limit it. Fields are checked one by one here, together in `fault_terms`.
+Answers have the same names, without unset fields.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ _MAY_BE_NULL: Final = frozenset(FIELDS) - {"namespace", "fault"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultOrder:
-    """What somebody wants broken; `namespace` and `kind` are None where nothing was said."""
+    """A requested fault; `namespace` and `kind` are None if they are not given."""
 
     namespace: str | None
     kind: str | None
@@ -86,7 +86,7 @@ class FaultOrder:
 
 
 def read_order(wanted: Mapping[str, object]) -> FaultOrder:
-    """An order from a JSON object that has no fields but FIELDS. Raises FaultError, one sentence."""
+    """Return the order in a JSON object of FIELDS. Raises FaultError, one sentence."""
     given = {name: value for name, value in wanted.items() if value is not None or name not in _MAY_BE_NULL}
     texts = {name: _text(name, given[name]) for name in ("namespace", "fault", "entity") if name in given}
     entities = _texts("entities", given.get("entities", []))
@@ -94,7 +94,7 @@ def read_order(wanted: Mapping[str, object]) -> FaultOrder:
         raise FaultError("entity and entities are both given; name one entity by the first or several by the second")
     terms = FaultTerms(**{name: read(name, given[name]) for name, read in _TERMS.items() if name in given})
     if terms.probability < 1 and terms.seed is None:
-        terms = replace(terms, seed=secrets.randbelow(2**32))  # told, so that it can be played again
+        terms = replace(terms, seed=secrets.randbelow(2**32))  # reported, so that it can be repeated
     return FaultOrder(
         namespace=texts.get("namespace"),
         kind=texts.get("fault"),
@@ -104,18 +104,18 @@ def read_order(wanted: Mapping[str, object]) -> FaultOrder:
 
 
 def describe_fault(namespace: str, fault: Fault) -> dict[str, Any]:
-    """The fault as GET /faults tells it."""
-    told: dict[str, Any] = {
+    """Return the fault for GET /faults."""
+    described: dict[str, Any] = {
         "id": fault.id,
         "namespace": namespace,
         "entity": fault.entity,
         "fault": fault.kind.value,
     }
     if len(fault.entities) > 1:
-        told["entities"] = list(fault.entities)
+        described["entities"] = list(fault.entities)
     plain = FaultTerms()
     for each in fields(FaultTerms):
         value = getattr(fault.terms, each.name)
         if value != getattr(plain, each.name):
-            told[each.name] = sorted(value) if isinstance(value, frozenset) else value
-    return told
+            described[each.name] = sorted(value) if isinstance(value, frozenset) else value
+    return described

@@ -1,7 +1,6 @@
-"""What each kind of fault does at which moment: tables, and the words they are written in.
+"""The effect of each kind of fault on each event, and the vocabulary of the tables.
 
-Nothing here knows which faults there are (`board`), how one is ordered (`orders`) or how a verdict is carried
-out: that is the business of those who ask for it.
+Not here: active faults (`fault_board`), their JSON (`fault_json`), and the servers that carry verdicts out.
 """
 
 from __future__ import annotations
@@ -13,28 +12,28 @@ from typing import Final
 
 
 class FaultKind(StrEnum):
-    """What can be wrong."""
+    """A kind of fault."""
 
     REFUSED = "refused"  # connections are refused; for an entity: links are detached, attaches refused
-    BLACK_HOLED = "black-holed"  # what comes is swallowed, nothing is answered, connections stay
-    UNANSWERED = "unanswered"  # messages are taken in, and nobody is told
+    BLACK_HOLED = "black-holed"  # input is swallowed, nothing is answered, connections stay
+    UNANSWERED = "unanswered"  # messages are accepted, but not confirmed
     BUSY = "busy"  # sends and management requests are refused as "server busy"
-    RESET = "reset"  # connections are taken, and reset
-    HALF_OPEN = "half-open"  # connections that lived when it began stand, but are dead; new ones are served
-    ACKNOWLEDGEMENT_LOST = "acknowledgement-lost"  # messages are taken in, and the connection breaks before the answer
-    LATE = "late"  # messages are accepted, and to be seen only `delay_s` later
-    DETACHED = "detached"  # links are detached once, from our side, and may come back
+    RESET = "reset"  # connections are accepted and reset
+    HALF_OPEN = "half-open"  # existing connections stay open but dead; new ones are served
+    ACKNOWLEDGEMENT_LOST = "acknowledgement-lost"  # messages are accepted; the connection breaks before the answer
+    LATE = "late"  # accepted messages become visible after `delay_s`
+    DETACHED = "detached"  # links are detached once, from our side, and may return
     DISCONNECTED = "disconnected"  # the same with connections
     DISABLED = "disabled"
     NOT_FOUND = "not-found"
     UNAUTHORIZED = "unauthorized"
     FULL = "full"  # sends are refused: the quota is reached
-    LATENCY = "latency"  # what passes takes `delay_s` longer, in the order in which it came
+    LATENCY = "latency"  # traffic takes `delay_s` longer and keeps its order
     NODE_RESTART = "node-restart"  # the entities of one node are refused for `duration_s`, then slow for `slow_s`
 
 
 class Operation(StrEnum):
-    """What can go wrong alone."""
+    """An operation that can fail by itself."""
 
     ATTACH = "attach"
     SEND = "send"
@@ -45,19 +44,19 @@ class Operation(StrEnum):
 
 
 class Direction(StrEnum):
-    """As the namespace sees it."""
+    """A direction from the namespace's view."""
 
     IN = "in"
     OUT = "out"
 
 
 class InjectionPoint(Enum):
-    """When a verdict is asked for."""
+    """An event that needs a verdict."""
 
     ATTACH = "attach"
-    LIVING_LINK = "living link"  # may it go on, may messages leave on it
+    LIVING_LINK = "living link"  # may the link and its deliveries continue
     TRANSFER = "transfer"  # a message comes in, on a link or as a request to schedule it
-    DELIVERY = "delivery"  # a message leaves for a receiver, who has it locked
+    DELIVERY = "delivery"  # a locked message leaves for a receiver
     SETTLE = "settle"
     REQUEST = "request"  # any other request to `$management`
     HTTP = "http"  # a request to the management API
@@ -65,18 +64,18 @@ class InjectionPoint(Enum):
 
 
 class ConnectionVerdict(Enum):
-    """What happens to a connection, new or living; the later, the stronger."""
+    """The fate of a connection, new or existing; later ones are stronger."""
 
     SERVE = "serve"
-    DEAF = "deaf"  # what comes is swallowed, what there is to say leaves
-    MUTE = "mute"  # what comes is heard and acted on, nothing leaves
-    SWALLOW = "swallow"  # neither heard nor answered
+    DEAF = "deaf"  # input is swallowed, output leaves
+    MUTE = "mute"  # input is processed, output is held
+    SWALLOW = "swallow"  # input is swallowed, output is held
     CLOSE = "close"  # ended with a reason
     RESET = "reset"
 
 
 class FaultVerdict(Enum):
-    """What happens to one attach, message, outcome or request, and to a link."""
+    """The fate of one attach, message, outcome or request, or of a link."""
 
     SERVE = "serve"
     REFUSE = "refuse"  # answered: unavailable
@@ -103,12 +102,12 @@ OWN_OPERATION: Final[Mapping[InjectionPoint, frozenset[Operation]]] = {
     InjectionPoint.HTTP: frozenset({Operation.MANAGE}),
     InjectionPoint.TOKEN: frozenset({Operation.CONTACT}),
 }
-"""The operations a moment belongs to. Whoever asks may know of more: a sender's attach is a send as well."""
+"""The operations of an event. The caller may add more: a sender's attach is a send too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What a kind makes of the moments in `always`, and of those in `named` where its fault names their operation."""
+    """The verdict on the events in `always`, and on those in `named` if the fault names their operation."""
 
     verdict: FaultVerdict
     always: frozenset[InjectionPoint]
@@ -132,17 +131,17 @@ EFFECTS: Final[Mapping[FaultKind, Effect]] = {
     FaultKind.UNAUTHORIZED: Effect(FaultVerdict.UNAUTHORIZED, _MESSAGING, frozenset({_H, _C})),
     FaultKind.FULL: Effect(FaultVerdict.FULL, frozenset({_T})),
 }
-"""Kinds that are missing give no verdicts: they concern connections alone, or are a matter of time."""
+"""Missing kinds have no verdicts: they affect only connections or latency."""
 
 LINKS: Final = frozenset({_A, _L})
 NEED_A_LINK: Final = frozenset({Operation.ATTACH, Operation.RECEIVE})
-"""What can only be refused with its link. Messages and requests that come in are refused one by one: each is told."""
+"""Operations that can only be refused with their link; messages and requests are refused one by one."""
 
 ONE_WAY: Final[Mapping[Direction, Mapping[InjectionPoint, FaultVerdict]]] = {
     Direction.IN: {_L: FaultVerdict.SERVE},
     Direction.OUT: {_T: FaultVerdict.TAKE_SILENTLY, _S: FaultVerdict.TAKE_SILENTLY, _R: FaultVerdict.TAKE_SILENTLY},
 }
-"""Where a black hole in one direction differs from one in both."""
+"""The differences of a black hole in one direction from one in both."""
 
 ON_CONNECTIONS: Final[Mapping[tuple[FaultKind, Direction | None], ConnectionVerdict]] = {
     (FaultKind.REFUSED, None): ConnectionVerdict.RESET,
@@ -153,7 +152,7 @@ ON_CONNECTIONS: Final[Mapping[tuple[FaultKind, Direction | None], ConnectionVerd
     (FaultKind.HALF_OPEN, None): ConnectionVerdict.SWALLOW,
     (FaultKind.DISCONNECTED, None): ConnectionVerdict.CLOSE,
 }
-"""What a fault of the whole namespace makes of connections."""
+"""The verdict on connections by a fault of the whole namespace."""
 
 LIVING_ONES_ALONE: Final = frozenset({FaultKind.HALF_OPEN, FaultKind.DISCONNECTED})
-"""Kinds that leave connections alone which were made after they began."""
+"""Kinds that affect only connections that are older than the fault."""

@@ -1,6 +1,6 @@
-"""One fault: its kind, whom it concerns, how far it goes; and what of that cannot be.
+"""One fault: kind, targets and limits, with their validation.
 
-What kinds do is in `table`, which faults are in force in `board`, how JSON writes them in `orders`.
+The effects are in `fault_table`, the active faults in `fault_board`, the JSON in `fault_json`.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ _ONLY_CONNECTIONS = (FaultKind.HALF_OPEN,)
 
 
 class FaultError(ValueError):
-    """A fault that cannot be: the message names what is wrong and what is allowed."""
+    """An invalid fault; the message names the flaw and the valid values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultTerms:
-    """How far a fault goes. Raises FaultError for a value that cannot be.
+    """The limits of a fault. Raises FaultError for an invalid value.
 
-    `operations`: none means whatever its kind bears on. `probability` is that of each single occasion, drawn from a
-    generator begun with `seed`. `count` is after how many occasions it ends; `duration_s` after how many seconds of the
-    clock. `delay_s` is how late or slow, `slow_s` how long a restarted node is slow.
+    Without `operations` all of its kind are affected. `probability` applies to each event, drawn from a generator with
+    `seed`. The fault ends after `count` events or `duration_s` seconds of the clock. `delay_s` is the latency; `slow_s`
+    is the time for which a restarted node is slow.
     """
 
     operations: frozenset[Operation] = frozenset()
@@ -48,13 +48,13 @@ class FaultTerms:
 
     @property
     def is_certain(self) -> bool:
-        """Whether it strikes at every occasion as long as it lasts."""
+        """Return whether it always strikes while it lasts."""
         return self.probability == 1 and self.count is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One fault; without `entities`, which are paths, it concerns the whole namespace. Raises FaultError."""
+    """One fault; without `entities` (paths) it affects the whole namespace. Raises FaultError."""
 
     id: str
     kind: FaultKind
@@ -89,17 +89,17 @@ class Fault:
 
     @property
     def entity(self) -> str | None:
-        """The entity, if it is one alone."""
+        """Return the entity, if there is exactly one."""
         return self.entities[0] if len(self.entities) == 1 else None
 
     @property
     def is_of_connections(self) -> bool:
-        """Whether connections as a whole are its business."""
+        """Return whether it affects whole connections."""
         operations = self.terms.operations
         return not self.entities and (not operations or Operation.CONTACT in operations)
 
     def concerns(self, path: str) -> bool:
-        """Whether it touches this entity, or what lies below it: subscriptions, dead letters, its management."""
+        """Return whether it affects this entity or anything below it: subscriptions, dead letters, management."""
         if not self.entities:
             return True
         path = path.lower()

@@ -1,11 +1,4 @@
-"""Ports, and what everybody who serves on one shares.
+"""Ports, and the common part of their servers.
 
-    listener, sniffing   one port of a namespace: sockets accepted, protocols told apart by their first bytes
-    tls                  the sandbox's certificates
-    websocket            AMQP inside a WebSocket
-    conditions           how a refusal is said on the wire
-    http_faults          what faults do to a request of management
-    complaints, http_log what was refused, logged once for each reason
-
-Not here: what is said on a connection once it speaks: `amqp_server`, `atom` and `arm`.
+Not here: the protocols on a connection (`amqp_server`, `atom`, `arm`).
 """

@@ -1,4 +1,4 @@
-"""How a refusal is said on the wire: AMQP conditions and the status codes of management replies, by table."""
+"""AMQP conditions and status codes of refusals, by table."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from servicebus_sandbox.faults import FaultVerdict
 
 
 class AmqpRefusal(Exception):
-    """Something a client is told: condition and description for AMQP, `status` for a management reply."""
+    """A refusal for a client: condition and description for AMQP, `status` for a management reply."""
 
     def __init__(self, condition: str, description: str, status: int) -> None:
         super().__init__(description)
@@ -51,7 +51,7 @@ _BY_ERROR: Final[tuple[tuple[type[BrokerError], str, int], ...]] = (
 
 
 def refusal_of(error: BrokerError) -> AmqpRefusal:
-    """What a client is told of a broker's error."""
+    """Return the refusal for a broker's error."""
     for kind, condition, status in _BY_ERROR:
         if isinstance(error, kind):
             return AmqpRefusal(condition, str(error), status)
@@ -59,7 +59,7 @@ def refusal_of(error: BrokerError) -> AmqpRefusal:
 
 
 def unauthorized(path: str, right: Right | None) -> AmqpRefusal:
-    """`right` is what no token on the connection gives for the path; None if there is none at all."""
+    """Return the refusal for a missing `right` on the path; None if no token covers the path."""
     lacking = "token is good" if right is None else f"good token gives '{right}'"
     return AmqpRefusal(
         "amqp:unauthorized-access", f"no {lacking} for '{path}' on this connection; put one on $cbs first", 401
@@ -133,6 +133,6 @@ _BY_VERDICT: Final[Mapping[FaultVerdict, Callable[[str], AmqpRefusal]]] = {
 
 
 def refusal_by(verdict: FaultVerdict, path: str) -> AmqpRefusal | None:
-    """What a client is told by a fault's verdict; None if it is told nothing."""
+    """Return the refusal for a fault's verdict; None if the verdict sends none."""
     refuse = _BY_VERDICT.get(verdict)
     return None if refuse is None else refuse(path)

@@ -1,7 +1,7 @@
-"""Certificates of the sandbox: an authority of its own and one server certificate, made anew for each run.
+"""Certificates of the sandbox: an authority and one server certificate, new for each run.
 
-The authority's key is never written: once the server certificate is signed, nobody can sign another. What clients
-trust is the file `ca_file`. No sockets here.
+The authority's key is never written, so it can sign no other certificate. Clients trust the file `ca_file`. No sockets
+here.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _CLOCK_SKEW = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """Files in PEM: the authority's certificate for clients, the server's chain and key for `server_context`."""
+    """PEM files: the authority's certificate for clients, the server's chain and key for `server_context`."""
 
     ca_file: Path
     server_file: Path
     key_file: Path
 
     def server_context(self) -> ssl.SSLContext:
-        """TLS for the server's side: 1.2 or newer, no client certificates, no ALPN."""
+        """Return the server's TLS context: 1.2 or newer, no client certificates, no ALPN."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.load_cert_chain(self.server_file, self.key_file)
@@ -41,10 +41,9 @@ class Certificates:
 
 
 def make_certificates(folder: Path, *, host_names: Iterable[str] = ()) -> Certificates:
-    """Write fresh certificates for the loopback names and `host_names` (names or addresses) under `folder`.
+    """Write new certificates for the loopback names and `host_names` (names or addresses) under `folder`.
 
-    The folder is made if it is missing and closed to others (0700), the key's file as well (0600). Raises OSError
-    where the folder cannot be written.
+    The folder is created if it is missing and private (0700), the key's file too (0600). Raises OSError.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.chmod(0o700)
@@ -100,7 +99,7 @@ def _builder(
         .not_valid_before(now - _CLOCK_SKEW)
         .not_valid_after(now + _LIFETIME)
     )
-    # both key identifiers are asked for by clients that check certificates strictly
+    # strict clients need both key identifiers
     builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
     authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key)
     return builder.add_extension(authority, critical=False)

@@ -1,7 +1,7 @@
-"""What a namespace's faults do to a request of management over HTTP: the same for Atom and for ARM.
+"""A namespace's faults on HTTP management requests, for Atom and ARM.
 
-A request is held back, refused, swallowed, or its connection reset; a fault that ends lets go of what it held. How an
-answer or a refusal is written belongs to those who serve.
+A request is delayed, refused, swallowed, or its connection reset. A fault that ends releases the requests that it held.
+The servers write answers and refusals.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _TAKING: Final = (FaultVerdict.SERVE, FaultVerdict.TAKE_SILENTLY, FaultVerdict.T
 
 
 class FaultGate:
-    """Every request passes here. It watches `faults`, the namespace's, until it is closed; then it holds nothing.
+    """The gate of every request. It watches `faults` until it is closed; then it holds nothing.
 
-    `connections` gives those that live: they are dead when the namespace's connections become half-open.
+    `connections` returns the present ones, which die when connections become half-open.
     """
 
     def __init__(self, faults: FaultBoard, *, connections: Callable[[], Iterable[object]] = tuple) -> None:
@@ -40,7 +40,7 @@ class FaultGate:
         self._let_go()
 
     async def loses_connection(self, connection: object = None) -> bool:
-        """Whether a fault takes the connection: at once, or after it has swallowed the request for a while."""
+        """Return whether a fault cuts the connection, now or after it has swallowed the request for a while."""
         verdict = self._verdict(connection)
         if verdict is ConnectionVerdict.SERVE:
             return False
@@ -55,10 +55,10 @@ class FaultGate:
         serve: Callable[[], Awaitable[Answer]],
         refuse: Callable[[FaultVerdict, str, int], Answer],
     ) -> Answer | None:
-        """What leaves; None for a connection that is to be reset, at once or when the fault that holds it changes.
+        """Return the answer; None for a connection to reset, now or when the fault that holds it changes.
 
-        `path` is the entity's, with whatever lies below it. `refuse` makes an answer of a verdict, one sentence and the
-        status that Atom gives it.
+        `path` is the entity's or anything below it. `refuse` makes an answer from a verdict, one sentence and Atom's
+        status.
         """
         faults = self._faults
         if faults.is_quiet:

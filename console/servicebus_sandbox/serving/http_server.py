@@ -1,7 +1,7 @@
-"""HTTP/1.1 for the sandbox's servers: aiohttp's, with the lobby at its beginning; and a port that serves nothing else.
+"""HTTP/1.1 for the sandbox's servers: aiohttp's server with the lobby, and a port for HTTP only.
 
-A connection is unproven until it has made a whole request that was not answered by 401. How long the rest of a request
-may take is the handler's, who says `head_is_in`.
+A connection is unproven until it has sent a whole request that is not answered by 401. After the head, `body_of` limits
+the time.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ import logging
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, cast
 
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from servicebus_sandbox.serving.http_log import once_per_reason
 from servicebus_sandbox.serving.listener import TLS_HANDSHAKE, bind, first_byte
 from servicebus_sandbox.serving.lobby import FIRST_REQUEST_SECONDS, Lobby, Stay
+from servicebus_sandbox.serving.refusal_log import HttpLog
 
 _IDLE_SECONDS: Final = 60.0
-_LINGERING_SECONDS: Final = 1.0  # for the rest of a body that nobody reads any more
+_LINGERING_SECONDS: Final = 1.0  # for the rest of an unread body
 _SHUTDOWN_SECONDS: Final = 1.0
 _PAUSE_AFTER_FAILURE: Final = 1.0
 _UNAUTHORIZED: Final = 401
@@ -30,14 +30,14 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class HttpServer(web.Server):
-    """Makes the protocol for each connection, and ends them. Needs a running loop."""
+    """The protocols of HTTP connections, and their end. Needs a running loop."""
 
     def __init__(self, who: str, serve: Handler, *, lobby: Lobby, patience: float, log: logging.Logger) -> None:
-        """`who` begins lines in `log`; `patience` is how many seconds a first request's head may take, and a body."""
+        """Log as `who`; `patience` is the limit in seconds for a first request's head, and for a body."""
         super().__init__(
             self._prove,
             access_log=None,
-            logger=once_per_reason(log, who),
+            logger=cast(logging.Logger, HttpLog(log, who)),
             keepalive_timeout=_IDLE_SECONDS,
             lingering_time=_LINGERING_SECONDS,
         )
@@ -55,7 +55,7 @@ class HttpServer(web.Server):
         self._leave(handler)
 
     async def body_of(self, request: web.BaseRequest) -> bytes:
-        """The request's body. Raises HTTPRequestTimeout."""
+        """Return the request's body. Raises HTTPRequestTimeout."""
         try:
             async with asyncio.timeout(self._patience):
                 return await request.read()
@@ -63,7 +63,7 @@ class HttpServer(web.Server):
             raise web.HTTPRequestTimeout(text="The request's body did not arrive in time.\n") from error
 
     def prove(self, request: web.BaseRequest) -> None:
-        """What the request's connection becomes has its own way to prove itself."""
+        """Leave the lobby: the upgraded connection has its own probation."""
         self._leave(request.protocol)
 
     async def _prove(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -84,7 +84,7 @@ class HttpServer(web.Server):
 
 
 class HttpPort:
-    """One port with HTTP, and with `tls` HTTPS too: the first byte tells, which is looked at without being consumed."""
+    """One port with HTTP and, with `tls`, HTTPS; it peeks at the first byte to distinguish them."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class HttpPort:
         tls: ssl.SSLContext | None = None,
         patience: float = FIRST_REQUEST_SECONDS,
     ) -> None:
-        """`patience`: seconds for a client to show what it speaks, for a TLS handshake, for a request."""
+        """Serve; `patience` is the limit in seconds for the first bytes, a TLS handshake and a request."""
         self._who = who
         self._log = log
         self._tls = tls
@@ -105,18 +105,18 @@ class HttpPort:
         self._accepting: asyncio.Task[None] | None = None
 
     def open(self, host: str, port: int = 0) -> int:
-        """Listen; returns the port. Raises ListenError."""
+        """Listen and return the port. Raises ListenError."""
         server = bind(self._who, host, port)
         self._accepting = asyncio.create_task(self._accept(server), name=f"accept for {self._who}")
         return int(server.getsockname()[1])
 
     async def close(self) -> None:
-        """Stop listening and end every connection; an answer under way has a second to leave."""
+        """Stop listening and end every connection; an answer in progress has a second to leave."""
         if self._accepting is not None:
             self._accepting.cancel()
             await asyncio.gather(self._accepting, return_exceptions=True)
             self._accepting = None
-        self.http.pre_shutdown()  # idle connections go at once
+        self.http.pre_shutdown()  # ends idle connections
         await self.http.shutdown(_SHUTDOWN_SECONDS)
 
     async def _accept(self, server: socket.socket) -> None:
@@ -132,7 +132,7 @@ class HttpPort:
                     self._lobby.follow(group.create_task(self._welcome(connection)))
 
     async def _welcome(self, connection: socket.socket) -> None:
-        """Bring one new connection as far as HTTP; whatever goes wrong stays its own."""
+        """Pass one new connection to HTTP; its errors end only this connection."""
         handed_over = False
         try:
             async with asyncio.timeout(self._patience):

@@ -1,9 +1,9 @@
-"""One port of one namespace: accepts sockets, tells from their first bytes what they speak, and hands them over.
+"""The port of one namespace: accepts sockets, detects their protocol and hands them over.
 
-`AMQP` is served as it is; a TLS hello is answered, and the bytes inside tell AMQP from HTTP; HTTP without TLS is told
-to use HTTPS; anything else is closed. The first byte is looked at without being consumed, since a TLS handshake has
-to begin on an untouched socket. Silence, garbage and half a handshake end by a time-out and concern nobody else.
-What is said over a connection does not belong here: the AMQP and HTTPS protocols come in as factories.
+`AMQP` is served directly. Inside TLS the first bytes distinguish AMQP from HTTP. HTTP without TLS gets an answer that
+points to HTTPS; anything else is closed. The listener peeks at the first byte, because a TLS handshake needs an
+untouched socket. Silence, garbage and incomplete handshakes end by a time-out and affect no other connection. The AMQP
+and HTTPS protocols come from factories.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _REFUSAL = (
 
 
 class ListenError(Exception):
-    """The port could not be opened; the message names address, cause and remedy."""
+    """A port that cannot be opened; the message names address, cause and remedy."""
 
 
 class Listener:
-    """The port of one namespace. Open it once, close it once; `rejected` counts what was turned away, by reason."""
+    """The port of one namespace. Open it once, close it once; `rejected` counts rejections by reason."""
 
     def __init__(
         self,
@@ -54,8 +54,9 @@ class Listener:
         lobby: Lobby,
         patience: float = FIRST_REQUEST_SECONDS,
     ) -> None:
-        """`faults` is asked about each new connection; `patience` is how many seconds one may take to show itself, and
-        it waits in the `lobby` meanwhile.
+        """Configure the port. `faults` decides about each new connection.
+
+        `patience` is the limit in seconds for the first bytes; connections wait in the `lobby`.
         """
         self._namespace = namespace
         self._factories = {PeerProtocol.AMQP: amqp, PeerProtocol.HTTP: https}
@@ -74,13 +75,13 @@ class Listener:
         self.rejected: Counter[str] = Counter()
 
     async def open(self, host: str = "127.0.0.1", port: int = 0) -> int:
-        """Listen on `host`, loopback unless its owner wants others in; returns the port. Raises ListenError."""
+        """Listen on `host`, by default loopback, and return the port. Raises ListenError."""
         server = self._server = bind(f"namespace '{self._namespace}'", host, port)
         self._accepting = asyncio.create_task(self._accept(server), name=f"accept for {self._namespace}")
         return int(server.getsockname()[1])
 
     async def close(self) -> None:
-        """Stop listening and drop what has not been handed over; connections handed over are their owners' to end."""
+        """Stop listening and drop connections that are not handed over; the others belong to their owners."""
         if self._accepting is not None:
             self._accepting.cancel()
             await asyncio.gather(self._accepting, return_exceptions=True)
@@ -88,7 +89,7 @@ class Listener:
         self._drop_stand_ins()
 
     def faults_changed(self) -> None:
-        """Reset what was swallowed when that ends, and what has not shown itself when resets begin; refuse, or not."""
+        """Apply changed faults: reset swallowed or undetected connections, refuse new ones or accept them."""
         before, self._last_verdict = self._last_verdict, self._verdict()
         if before is not self._last_verdict:
             self._drop_stand_ins()
@@ -100,10 +101,10 @@ class Listener:
             self._refuse(self._server)
 
     def _refuse(self, server: socket.socket) -> None:
-        """Have the port refuse connections; the accepting task sees to it that it stays ours."""
+        """Refuse connections; the accepting task keeps the port reserved."""
         try:
             server.shutdown(socket.SHUT_RDWR)
-        except OSError as error:  # not every system can; connections are reset then
+        except OSError as error:  # on systems without support connections are reset
             log.info("namespace '%s' cannot refuse connections, and resets them: %s", self._namespace, error)
         else:
             self._answering.clear()
@@ -130,7 +131,7 @@ class Listener:
                         self._lobby.follow(group.create_task(self._welcome(connection)))
 
     async def _open_again(self, server: socket.socket) -> socket.socket:
-        """Keep the port of a socket that was shut, without answering on it, until it may be answered again."""
+        """Keep the port of a shut socket without answering on it, until connections are allowed again."""
         address, family = server.getsockname(), server.family
         server.close()
         kept = socket.socket(family)
@@ -144,7 +145,7 @@ class Listener:
         return kept
 
     async def _welcome(self, connection: socket.socket) -> None:
-        """Bring one new connection as far as a protocol; whatever goes wrong stays its own."""
+        """Pass one new connection to a protocol; its errors end only this connection."""
         handed_over = False
         try:
             # asyncio does it for sockets it has opened itself; without it short answers wait 40 ms for the peer's ACK
@@ -161,7 +162,7 @@ class Listener:
                 connection.close()
 
     async def _bring_in(self, connection: socket.socket) -> bool:
-        """False when the connection is to be closed. The verdict is asked again when the first byte is there."""
+        """Return False if the connection has to be closed. The verdict is checked again at the first byte."""
         first = b""
         if self._verdict() is ConnectionVerdict.SERVE:
             async with asyncio.timeout(self._patience):
@@ -203,14 +204,14 @@ class Listener:
         return None
 
     def _reject(self, reason: str) -> None:
-        """Count it, and say it in the log the first time only: a flood of garbage is not to fill a disk."""
+        """Count a rejection, and log each reason once: a flood of garbage must not fill a disk."""
         self.rejected[reason] += 1
         if self.rejected[reason] == 1:
-            log.warning("namespace '%s' turned a connection away: %s (told once)", self._namespace, reason)
+            log.warning("namespace '%s' turned a connection away: %s (logged once)", self._namespace, reason)
 
 
 def bind(who: str, host: str, port: int) -> socket.socket:
-    """A listening socket that does not block; ListenError says for `who` why there is none."""
+    """Return a listening, non-blocking socket. Raises ListenError in the name of `who`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         server = socket.create_server((host, port), family=family, backlog=_BACKLOG)
@@ -224,7 +225,7 @@ def bind(who: str, host: str, port: int) -> socket.socket:
 
 
 async def first_byte(connection: socket.socket) -> bytes:
-    """The first byte, left where it is; b"" when the peer has closed."""
+    """Return the first byte without consuming it; b"" if the peer has closed."""
     loop = asyncio.get_running_loop()
     readable = asyncio.Event()
     loop.add_reader(connection, readable.set)

@@ -1,8 +1,8 @@
-"""Connections that have proven nothing yet: few, each for a limited time, and never at the cost of those that have.
+"""Unproven connections: limited in number and time, and never at the cost of proven ones.
 
-A connection is in the lobby from its acceptance until it has shown a good token or a whole request, depending on what
-it speaks. Beyond MAX_UNPROVEN the one that has waited longest is dropped, so that a client that goes on at once always
-gets in. A process that is short of descriptors drops from here first.
+A connection is here from its acceptance until it has sent a good token or a whole request. Beyond MAX_UNPROVEN the
+oldest one is dropped, so that a prompt client always gets in. If descriptors are short, connections are dropped from
+here first.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from typing import Final
 log = logging.getLogger(__name__)
 
 MAX_UNPROVEN: Final = 500
-"""Of one port: as many clients may come back in the same moment, when an outage ends."""
+"""The limit of one port: many clients may reconnect in the same moment after an outage."""
 FIRST_REQUEST_SECONDS: Final = 5.0
-"""For the first bytes, a TLS handshake or a whole request, however slowly they arrive."""
+"""The limit for the first bytes, a TLS handshake or a whole request."""
 RESERVED_DESCRIPTORS: Final = 100
-"""Left to the rest of the process: a connection that would take one of them is not kept."""
+"""Descriptors reserved for the rest of the process; a connection that takes one is closed."""
 _SHORTAGES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _SCARCE_SECONDS: Final = 1.0
 _FREED_SECONDS: Final = 0.05
 
 
 class Stay:
-    """One connection's time in the lobby. `leave` ends it: it has proven something, or it is gone."""
+    """One connection's time in the lobby. `leave` ends it when the connection is proven or closed."""
 
     __slots__ = ("_drop", "_lobby", "_timer")
 
@@ -41,22 +41,22 @@ class Stay:
             self.start_timer(seconds)
 
     def leave(self) -> None:
-        """Does nothing the second time."""
+        """Leave; a second call does nothing."""
         self._lobby.forget(self)
         self.stop_timer()
 
     def start_timer(self, seconds: float) -> None:
-        """Stay for so many seconds more at most."""
+        """Limit the stay to this many seconds from now."""
         self.stop_timer()
         self._timer = asyncio.get_running_loop().call_later(seconds, self.drop)
 
     def stop_timer(self) -> None:
-        """Stay without a limit of time."""
+        """Remove the limit."""
         if self._timer is not None:
             self._timer.cancel()
 
     def drop(self) -> None:
-        """Leave, and lose the connection."""
+        """Leave, and close the connection."""
         self.leave()
         self._drop()
 
@@ -73,7 +73,7 @@ class Lobby:
         return len(self._stays)
 
     def enter(self, drop: Callable[[], object], seconds: float | None = None) -> Stay:
-        """Take a connection in, for so many seconds at most; `drop` loses it. The longest stay may end for it."""
+        """Add a connection for at most this many seconds; `drop` closes it. The oldest stay may end for it."""
         if len(self._stays) >= MAX_UNPROVEN and self.drop_oldest():
             self._tell_once(f"drops connections: more than {MAX_UNPROVEN} have shown no token and no request")
         stay = Stay(self, drop, seconds)
@@ -81,26 +81,26 @@ class Lobby:
         return stay
 
     def follow(self, task: asyncio.Task[None]) -> None:
-        """Keep a place for a connection until the task that sees to it has ended; dropped, the task is cancelled."""
+        """Keep a place for a connection until its task ends; dropping it cancels the task."""
         stay = self.enter(task.cancel)
         task.add_done_callback(lambda _: stay.leave())
 
     def forget(self, stay: Stay) -> None:
-        """What Stay.leave does."""
+        """Remove a stay."""
         self._stays.pop(stay, None)
 
     def drop_oldest(self) -> bool:
-        """Whether there was one."""
+        """Drop the oldest stay; return whether there was one."""
         oldest = next(iter(self._stays), None)
         if oldest is not None:
             oldest.drop()
         return oldest is not None
 
     async def accept(self, server: socket.socket) -> socket.socket:
-        """The next connection that there are descriptors for. Raises OSError for a port that is closed."""
+        """Return the next connection for which there are descriptors. Raises OSError for a closed port."""
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(0)  # whoever was accepted gets a turn, however many more come
+            await asyncio.sleep(0)  # give accepted connections a turn during a flood
             try:
                 connection, _ = await loop.sock_accept(server)
             except OSError as error:
@@ -117,10 +117,10 @@ class Lobby:
     def _tell_once(self, sentence: str) -> None:
         if sentence not in self._told:
             self._told.add(sentence)
-            log.warning("%s %s (told once)", self._who, sentence)
+            log.warning("%s %s (logged once)", self._who, sentence)
 
 
 def is_scarce(descriptor: int) -> bool:
-    """Whether few are left: a new one is always the lowest that is free."""
+    """Return whether few descriptors are left: a new one is always the lowest free number."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return soft != resource.RLIM_INFINITY and descriptor >= soft - RESERVED_DESCRIPTORS

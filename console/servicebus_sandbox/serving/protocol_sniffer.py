@@ -1,7 +1,7 @@
-"""Telling what a fresh connection speaks, and the protocols that stand in until that is known.
+"""Protocol detection on a new connection, and the protocols in use until then.
 
-`detect_protocol` is a pure function, `Sniffer` waits for the bytes it needs and hands the connection over with them,
-`Swallower` reads and answers nothing. Namespaces, ports and faults do not belong here.
+`detect_protocol` is pure. `Sniffer` waits for the bytes it needs and hands the connection over with them. `Swallower`
+reads and answers nothing. Not here: namespaces, ports and faults.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _VERBS = (b"GET ", b"PUT ", b"POST ", b"DELETE ", b"HEAD ", b"OPTIONS ", b"PATCH
 
 
 class PeerProtocol(Enum):
-    """What the first bytes of a connection are; the value is how people call it."""
+    """The protocol of a connection; the value is its display name."""
 
     AMQP = "AMQP"
     HTTP = "HTTP"
@@ -27,7 +27,7 @@ class PeerProtocol(Enum):
 
 
 def detect_protocol(seen: bytes) -> PeerProtocol:
-    """What `seen`, the bytes so far, opens; UNDECIDED while it may still become either. Eight bytes always decide."""
+    """Return the protocol that `seen` begins, UNDECIDED while it is ambiguous. Eight bytes always decide."""
     if seen.startswith(_AMQP):
         return PeerProtocol.AMQP
     if seen.startswith(_VERBS):
@@ -38,7 +38,7 @@ def detect_protocol(seen: bytes) -> PeerProtocol:
 
 
 class _StandIn(asyncio.Protocol):
-    """A protocol that keeps its transport in its owner's set, so that the owner can end it, and in the lobby."""
+    """A temporary protocol whose transport is in its owner's set, so that the owner can end it, and in the lobby."""
 
     def __init__(self, owned: set[asyncio.Transport], lobby: Lobby) -> None:
         self._owned = owned
@@ -63,17 +63,17 @@ class _StandIn(asyncio.Protocol):
 
 
 class Swallower(_StandIn):
-    """Takes every byte and answers nothing, as a network does that drops what it is given."""
+    """A protocol that reads every byte and answers nothing, like a network that drops packets."""
 
     def eof_received(self) -> bool:
-        return True  # the peer's end is not answered either
+        return True  # the peer's end stays unanswered too
 
 
 class Sniffer(_StandIn):
-    """Waits up to `patience` seconds for bytes that tell what the peer speaks, then asks `choose` who serves it.
+    """A protocol that waits up to `patience` seconds for the first bytes, then calls `choose`.
 
-    `choose` gets what was told apart and the transport; it returns the protocol that takes over, or None
-    once it has seen to the transport itself. A peer that stayed silent is UNDECIDED.
+    `choose` gets the detected protocol (UNDECIDED for a silent peer) and the transport. It returns the protocol that
+    takes over, or None if it has handled the transport itself.
     """
 
     def __init__(

@@ -1,25 +1,43 @@
-"""What clients were refused, said in the log once for each reason: a flood of nonsense is not to fill a disk."""
+"""Refusals, logged once for each reason: a flood of invalid requests must not fill a disk."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from typing import Final
+from typing import Any, Final
+
+from aiohttp.http_exceptions import HttpProcessingError
 
 log = logging.getLogger(__name__)
 
-LONGEST: Final = 300
+MAX_TEXT: Final = 300
 
 
 class RefusalLog:
-    """Those of one server, `who`; `counts` tells how often each reason was met."""
+    """The refusals of the server `who`; `counts` has the number for each reason."""
 
-    def __init__(self, who: str) -> None:
+    def __init__(self, who: str, logger: logging.Logger = log) -> None:
         self._who = who
+        self._logger = logger
         self.counts: Counter[str] = Counter()
 
     def about(self, reason: str, sentence: str) -> None:
-        """`reason` is one of a few, such as a condition; what clients sent may stand in the sentence."""
+        """Count a refusal. `reason` is one of a few, such as a condition; `sentence` may quote the client."""
         self.counts[reason] += 1
         if self.counts[reason] == 1:
-            log.warning("%s %.*s (%s, told once)", self._who, LONGEST, sentence, reason)
+            self._logger.warning("%s %.*s (%s, logged once)", self._who, MAX_TEXT, sentence, reason)
+
+
+class HttpLog(logging.LoggerAdapter[logging.Logger]):
+    """An aiohttp server's logger that counts malformed and broken requests as refusals; aiohttp logs tracebacks."""
+
+    def __init__(self, logger: logging.Logger, who: str) -> None:
+        super().__init__(logger)
+        self._refusals = RefusalLog(who, logger)
+
+    def log(self, level: int, msg: object, *args: object, **options: Any) -> None:
+        error = options.get("exc_info")
+        if isinstance(error, HttpProcessingError | ConnectionError):
+            self._refusals.about(type(error).__name__, "refused a request")
+        else:
+            super().log(level, msg, *args, **options)

@@ -1,7 +1,7 @@
-"""AMQP inside a WebSocket: what comes in binary messages is a stream of bytes, and so is what goes out.
+"""AMQP inside a WebSocket: binary messages carry a stream of bytes in both directions.
 
-The handshake, frames and pings are aiohttp's; here a WebSocket is made to look like a transport, so that the AMQP
-protocol of a namespace does not know the difference. Which requests get here is decided in `https`.
+aiohttp has the handshake, frames and pings. Here a WebSocket becomes a transport for the namespace's AMQP protocol.
+`https_server` chooses the requests.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _GOODBYE_SECONDS: Final = 2.0
 
 
 class WebSocketServer:
-    """Serves the WebSockets of one namespace; `amqp` makes the protocol for each. Close it once."""
+    """The WebSockets of one namespace; `amqp` makes the protocol for each. Close it once."""
 
     def __init__(self, amqp: ProtocolFactory) -> None:
         self._amqp = amqp
         self._open: set[WebSocketServerTransport] = set()
 
     async def serve(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Speak AMQP over the request's connection until either side ends it."""
+        """Carry AMQP over the request's connection until either side ends it."""
         offered = request.headers.get("Sec-WebSocket-Protocol", "")
         if not set(SUBPROTOCOLS) & {name.strip() for name in offered.split(",")}:
             raise web.HTTPBadRequest(text=f"Open a WebSocket here with the subprotocol {SUBPROTOCOLS[0]}.\n")
@@ -52,13 +52,13 @@ class WebSocketServer:
         return socket
 
     def close(self) -> None:
-        """Drop every connection without a word."""
+        """Drop every connection."""
         for transport in tuple(self._open):
             transport.abort()
 
 
 class WebSocketServerTransport(asyncio.Transport):
-    """A WebSocket as the transport of `protocol`; `below` is the connection it lives on."""
+    """A WebSocket as the transport of `protocol`; `below` is its connection."""
 
     def __init__(self, socket: web.WebSocketResponse, below: asyncio.Transport, protocol: asyncio.Protocol) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class WebSocketServerTransport(asyncio.Transport):
         self._paused_protocol = False
 
     async def run(self) -> None:
-        """Carry bytes both ways until the WebSocket ends; the protocol is told of the loss last."""
+        """Carry bytes both ways until the WebSocket ends; then report the loss to the protocol."""
         self._protocol.connection_made(self)
         writing = asyncio.create_task(self._write_all(), name="write a WebSocket")
         try:
@@ -109,7 +109,7 @@ class WebSocketServerTransport(asyncio.Transport):
                 self._let_protocol_write()
             await self._socket.close()
         except ConnectionError as error:
-            log.debug("a WebSocket broke off: %s", error)  # reading ends by the same, and tells the protocol
+            log.debug("a WebSocket broke off: %s", error)  # the reader ends too, and reports it to the protocol
             self.abort()
 
     def _let_protocol_write(self) -> None:
@@ -117,7 +117,7 @@ class WebSocketServerTransport(asyncio.Transport):
             self._paused_protocol = False
             self._protocol.resume_writing()
 
-    # ------------------------------------------------------------------ what a protocol asks of its transport
+    # ------------------------------------------------------------------ asyncio.Transport
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
         if self._closing:
@@ -129,7 +129,7 @@ class WebSocketServerTransport(asyncio.Transport):
             self._protocol.pause_writing()
 
     def close(self) -> None:
-        """Write what is pending, then say goodbye; a peer that does not read is cut after a while."""
+        """Write the pending output, then close the WebSocket; a peer that does not read is cut after a while."""
         if not self._closing:
             self._closing = True
             self._something_to_do.set()

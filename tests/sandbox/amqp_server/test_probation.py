@@ -42,24 +42,24 @@ async def test_unfinished_messages_are_bounded_together(connect):
     await peer.attached(links[0])
     for link in links:
         begin_message(peer, link)
-    assert await turned_out(peer) == f"amqp:resource-limit-exceeded: more than {probation.MOST_BYTES} bytes {ADVICE}"
+    assert await turned_out(peer) == f"amqp:resource-limit-exceeded: more than {probation.MAX_BYTES} bytes {ADVICE}"
 
 
 async def test_links_are_few(connect):
     peer = await connect()
-    for number in range(probation.MOST_LINKS + 1):
+    for number in range(probation.MAX_LINKS + 1):
         ask_for_tokens(peer, f"{number}")
     peer.flush()
-    assert await turned_out(peer) == f"amqp:resource-limit-exceeded: more than {probation.MOST_LINKS} links {ADVICE}"
+    assert await turned_out(peer) == f"amqp:resource-limit-exceeded: more than {probation.MAX_LINKS} links {ADVICE}"
 
 
 async def test_sessions_are_few(connect):
     peer = await connect()
-    for _ in range(probation.MOST_SESSIONS):
+    for _ in range(probation.MAX_SESSIONS):
         peer.amqp.begin()
     peer.flush()
     said = await turned_out(peer)
-    assert said == f"amqp:resource-limit-exceeded: more than {probation.MOST_SESSIONS} sessions {ADVICE}"
+    assert said == f"amqp:resource-limit-exceeded: more than {probation.MAX_SESSIONS} sessions {ADVICE}"
 
 
 async def test_an_open_is_short(port):

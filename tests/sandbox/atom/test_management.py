@@ -115,7 +115,7 @@ def test_forwarding_needs_a_token_for_the_target(desk: Desk) -> None:
         ('<entry xmlns="http://www.w3.org/2005/Atom"/>', "not an Atom entry"),
         ('<!DOCTYPE a [<!ENTITY b "cc">]><a>&b;</a>', "DOCTYPE"),
         (ENTRY.replace("QueueDescription", "Relay").format(""), "<Relay> is none of QueueDescription, "),
-        (ENTRY.replace("QueueDescription", "SubscriptionDescription").format(""), "not what belongs at '/orders'"),
+        (ENTRY.replace("QueueDescription", "SubscriptionDescription").format(""), "does not fit the address '/orders'"),
     ],
 )
 def test_bodies_that_say_nothing(desk: Desk, body: str, complaint: str) -> None:

@@ -129,7 +129,7 @@ async def test_without_descriptors_nothing_spins_and_the_log_has_one_line(
             await Lobby("a port").accept(server)
     assert 2 <= len(tried) <= 7
     assert [record.message for record in caplog.records] == [
-        "a port cannot accept a connection: Too many open files (told once)"
+        "a port cannot accept a connection: Too many open files (logged once)"
     ]
 
 

@@ -1,6 +1,6 @@
-"""What clients do to the sandbox: flood a queue, move messages from queue to queue, make one round trip after another.
+"""Loads of the sandbox: flood a queue, move messages from queue to queue, make round trips.
 
-A load is made for one client, run once, and ends with every message's fate known: accepted, or moved and settled.
+A load serves one client and runs once. It ends when every message is accepted, or moved and settled.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from servicebus_amqp.protocol.protocol_events import DeliveryReceived, Dispositi
 
 MOST_MESSAGES: Final = 1000
 MOST_BYTES: Final = 8 * 1024 * 1024
-"""What a mover may have under way, whichever is reached first."""
+"""Messages and bytes in flight of a mover, at most."""
 AT_ONCE: Final = 1024 * 1024
-"""Bytes that a flood hands to the transport before it looks whether that keeps up."""
+"""Bytes that a flood writes between two looks at the transport's buffer."""
 LONGEST: Final = 300.0
 """Seconds after which a load counts as stuck."""
 
 
 class Flood:
-    """Sends `count` messages as fast as the namespace grants credit; one answer is awaited for each."""
+    """Sends `count` messages as fast as the namespace grants credit, and awaits every answer."""
 
     def __init__(self, client: LoopbackClient, link: SenderLink, letters: SampleMessages, count: int) -> None:
         self._client = client
@@ -40,7 +40,7 @@ class Flood:
         client.on_writable = self._fill
 
     async def run(self) -> None:
-        """Send them all. Raises BenchError."""
+        """Send all messages. Raises BenchError."""
         self._fill()
         await self._client.until(self._done, LONGEST)
 
@@ -48,7 +48,7 @@ class Flood:
         self._fill()
 
     def _fill(self) -> None:
-        """Send what credit allows, a piece at a time: much more than the wire takes would only be moved about."""
+        """Send within the credit, in pieces: a longer buffer would only be copied."""
         send, letter, piece = self._link.send, self._letters.next, max(1, AT_ONCE // self._letters.size)
         while self._client.is_writable and (count := min(self._link.credit, self._to_send, piece)):
             for number in range(self._to_send, self._to_send - count, -1):
@@ -62,15 +62,15 @@ class Flood:
 
 
 class Move:
-    """Moves `count` messages: received, sent on, and completed when the other queue has accepted them.
+    """Moves `count` messages: receives them, sends them, and completes them after the other queue accepted.
 
-    The peek-lock way of the service's clients: the outcome goes out unsettled, and its settled echo ends a message.
+    As in peek-lock clients, the outcome is sent unsettled, and its settled echo ends a message.
     """
 
     def __init__(
         self, client: LoopbackClient, source: ReceiverLink, target: SenderLink, *, count: int, size: int
     ) -> None:
-        """size: bytes of a message, about."""
+        """size: approximate bytes of a message."""
         self._client = client
         self._window = min(MOST_MESSAGES, count, max(1, MOST_BYTES // size))
         self._source = source
@@ -83,7 +83,7 @@ class Move:
         client.on_outcome = self._on_outcome
 
     async def run(self) -> None:
-        """Move them all. Raises BenchError."""
+        """Move all messages. Raises BenchError."""
         self._source.flow(self._window)
         self._client.flush()
         await self._client.until(self._done, LONGEST)
@@ -110,7 +110,7 @@ class Move:
 
 
 class RoundTrips:
-    """Sends one message after another, each when the one before is accepted, and notes how long each took."""
+    """Sends messages one at a time, each after the answer to the one before, and times them."""
 
     def __init__(self, client: LoopbackClient, link: SenderLink, letters: SampleMessages) -> None:
         self._client = client
@@ -120,7 +120,7 @@ class RoundTrips:
         client.on_outcome = self._on_outcome
 
     async def run(self, seconds: float, *, least: int) -> list[float]:
-        """Milliseconds of each round trip, for so long and at least so many. Raises BenchError."""
+        """Return the milliseconds of each round trip. least: of round trips. Raises BenchError."""
         loop = asyncio.get_running_loop()
         took: list[float] = []
         ends = perf_counter() + seconds
@@ -138,7 +138,7 @@ class RoundTrips:
 
 
 def _note(done: asyncio.Future[None], event: DispositionReceived, *, is_last: bool) -> None:
-    """End a load: well with its last message, badly with the first that is not accepted."""
+    """End a load after its last message, or with an error at the first message that is not accepted."""
     if done.done():
         return
     if event.state != ACCEPTED:

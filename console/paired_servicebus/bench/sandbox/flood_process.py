@@ -1,6 +1,6 @@
-"""A client in a process of its own that floods a queue until its standard input ends, and then tells how much it sent.
+"""A client in a child process that floods a queue until its standard input ends, and reports its count.
 
-The client whose round trips are measured beside it must not wait for this one's loop: hence another process.
+It has a process of its own so that its loop does not delay the measured round trips.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ START: Final = 30.0
 STOP: Final = 30.0
 _FLOODS = b"floods\n"
 _BYTES_AT_ONCE: Final = 5_000_000
-"""Between two looks whether it is to end."""
+"""Bytes sent between two looks at standard input."""
 
 
 class _Order(msgspec.Struct, frozen=True):
@@ -35,30 +35,30 @@ class _Order(msgspec.Struct, frozen=True):
 
 
 class Flooded(msgspec.Struct, frozen=True):
-    """What the flooder did: messages accepted, and in how many seconds."""
+    """Result of a flood: accepted messages and their seconds."""
 
     messages: int
     seconds: float
 
 
 class Flooder:
-    """The process, from outside."""
+    """Handle of the child process."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
 
     async def stop(self) -> Flooded:
-        """End the flood. Raises BenchError if it had failed."""
-        said, _ = await asyncio.wait_for(self._process.communicate(b""), STOP)
+        """End the flood. Raises BenchError if it failed."""
+        output, _ = await asyncio.wait_for(self._process.communicate(b""), STOP)
         try:
-            return msgspec.json.decode(said, type=Flooded)
+            return msgspec.json.decode(output, type=Flooded)
         except msgspec.DecodeError as error:
-            raise BenchError("the flood beside the round trips broke off; its reason stands above") from error
+            raise BenchError("the flood beside the round trips failed; its reason is above") from error
 
 
 @asynccontextmanager
 async def flooder(namespace: AnnouncedNamespace, queue: str, size: int) -> AsyncIterator[Flooder]:
-    """A flood of messages with bodies of `size` bytes that has begun. Raises BenchError."""
+    """Start a flood of messages with bodies of `size` bytes. Raises BenchError."""
     process = await asyncio.create_subprocess_exec(
         *python_command(__name__), stdin=PIPE, stdout=PIPE, env=python_environment()
     )
@@ -67,7 +67,7 @@ async def flooder(namespace: AnnouncedNamespace, queue: str, size: int) -> Async
     try:
         process.stdin.write(msgspec.json.encode(_Order(namespace, queue, size)) + b"\n")
         if await asyncio.wait_for(process.stdout.readline(), START) != _FLOODS:
-            raise BenchError("the flood beside the round trips did not begin; its reason stands above")
+            raise BenchError("the flood beside the round trips did not start; its reason is above")
         yield Flooder(process)
     finally:
         if process.returncode is None:

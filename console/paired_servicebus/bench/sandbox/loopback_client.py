@@ -1,7 +1,7 @@
 """A client on the project's own AMQP over asyncio: a connection, a session, links, a handler for each kind of event.
 
-What is sent and received is `loads`'. A connection that ends, a link that is refused or detached, fails whoever waits:
-a measurement never goes on with half of what it was to measure.
+The loads (`client_loads`) send and receive. A lost connection or a detached link fails every waiting load, so that no
+measurement continues with a part of its links.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from servicebus_sandbox.access.sas import sign
 
 HOST: Final = "127.0.0.1"
 ANSWER: Final = 30.0
-"""Seconds that the namespace has for one answer, on a machine that may be busy."""
+"""Seconds for one answer of the namespace on a busy machine."""
 _CBS: Final = "$cbs"
 _TOKEN_SECONDS: Final = 3600
 _ACCEPTED: Final = range(200, 300)
@@ -52,7 +52,7 @@ Handler = Callable[[Any], None]
 
 
 class LoopbackClient(asyncio.Protocol):
-    """One connection. `on_outcome`, `on_delivery`, `on_flow` and `on_writable` are set by the load that uses it."""
+    """One connection. A load sets `on_outcome`, `on_delivery`, `on_flow` and `on_writable`."""
 
     def __init__(self, name: str, *, idle_timeout: float | None = None) -> None:
         settings = ConnectionSettings(
@@ -87,9 +87,9 @@ class LoopbackClient(asyncio.Protocol):
     async def connect(
         cls, namespace: AnnouncedNamespace, name: str, *, idle_timeout: float | None = None
     ) -> LoopbackClient:
-        """Connect and show a token for the whole namespace. Raises BenchError.
+        """Connect and put a token for the whole namespace. Raises BenchError.
 
-        idle_timeout: seconds within which the namespace has to be heard; it sends empty frames to that end.
+        idle_timeout: the AMQP idle timeout in seconds; the namespace sends empty frames within it.
         """
         client = await cls.connect_anonymously(namespace.amqp_port, name, idle_timeout=idle_timeout)
         await client._authorize(namespace)
@@ -97,16 +97,16 @@ class LoopbackClient(asyncio.Protocol):
 
     @classmethod
     async def connect_anonymously(cls, port: int, name: str, *, idle_timeout: float | None = None) -> LoopbackClient:
-        """Connect, and show nothing. Raises BenchError."""
+        """Connect without a token. Raises BenchError."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(ANSWER):
                 _, client = await loop.create_connection(lambda: cls(name, idle_timeout=idle_timeout), HOST, port)
         except (OSError, TimeoutError) as error:
-            raise BenchError(f"there is no connection to be had on port {port}: {error}") from error
+            raise BenchError(f"port {port} does not accept a connection: {error}") from error
         return client
 
-    # ------------------------------------------------------------------ the transport's side
+    # ------------------------------------------------------------------ callbacks of the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -135,16 +135,16 @@ class LoopbackClient(asyncio.Protocol):
         self.on_writable()
         self.flush()
 
-    # ------------------------------------------------------------------ what loads use
+    # ------------------------------------------------------------------ used by loads
 
     async def sender(self, path: str) -> SenderLink:
-        """A link into a queue. Raises BenchError."""
+        """Attach a sender. Raises BenchError."""
         link = self.session.attach_sender(f"to {path}", Source(address="bench"), Target(address=path))
         await self._attached(link)
         return link
 
     async def receiver(self, path: str) -> ReceiverLink:
-        """A link out of a queue, peek-lock, without credit. Raises BenchError."""
+        """Attach a peek-lock receiver without credit. Raises BenchError."""
         link = self.session.attach_receiver(
             f"from {path}", Source(address=path), Target(address="bench"), settle_modes=(0, 1)
         )
@@ -152,33 +152,33 @@ class LoopbackClient(asyncio.Protocol):
         return link
 
     async def until(self, done: asyncio.Future[Value], seconds: float = ANSWER) -> Value:
-        """The result of `done`. Raises BenchError if the connection fails first, or it takes too long."""
+        """Return the result of `done`. Raises BenchError after `seconds`, or if the connection fails first."""
         await asyncio.wait((done, self._lost), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         if done.done():
             return done.result()
         done.cancel()
         self.check()
-        raise BenchError(f"the sandbox did not do within {seconds:g} s what it was asked")
+        raise BenchError(f"the sandbox did not answer within {seconds:g} s")
 
     def flush(self) -> None:
-        """Write what there is to say."""
+        """Write pending output."""
         data = self._amqp.data_to_send()
         if data and self._transport is not None:
             self._transport.write(data)
 
     def check(self) -> None:
-        """Raise BenchError if the connection or a link of it has ended."""
+        """Raise BenchError if the connection or one of its links has ended."""
         if self._lost.done():
             self._lost.result()
 
     def close(self) -> None:
-        """Drop the connection, now."""
+        """Abort the connection."""
         self._is_closing = True
         self._lost.cancel()
         if self._transport is not None:
             self._transport.abort()
 
-    # ------------------------------------------------------------------ inside
+    # ------------------------------------------------------------------ internals
 
     async def _authorize(self, namespace: AnnouncedNamespace) -> None:
         sender, receiver = await self.sender(_CBS), await self.receiver(_CBS)
@@ -207,7 +207,7 @@ class LoopbackClient(asyncio.Protocol):
         await self.until(answered)
 
     def _on_attached(self, event: Attached) -> None:
-        if event.attach.source is not None or event.attach.target is not None:  # null ones: the refusal follows
+        if event.attach.source is not None or event.attach.target is not None:  # null termini: a refusal follows
             self._attaching.pop(event.link).set_result(None)
 
     def _tick(self) -> None:
@@ -225,8 +225,8 @@ class LoopbackClient(asyncio.Protocol):
 
 
 def _ignored(event: object) -> None:
-    """Of no interest to the load at hand."""
+    """Ignore an event that the load does not need."""
 
 
 def _nothing() -> None:
-    """Nobody waits to write."""
+    """Do nothing: no load waits to write."""

@@ -1,7 +1,6 @@
-"""`paired bench sandbox`: what the sandbox takes in, hands on, holds, costs idle, and how long others wait meanwhile.
+"""`paired bench sandbox`: ingest, moves, memory, idle links and round trips of the sandbox in a child process.
 
-Each measurement has the sandbox to itself, in the order in which what one leaves behind disturbs the next least. The
-sandbox is `paired sandbox` as it is, in a process of its own.
+One measurement runs at a time, in the order in which the messages left by one disturb the next least.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ TARGET: Final = "bench-target"
 HOLD: Final = "bench-hold"
 BESIDE: Final = "bench-beside"
 CONNECTING: Final = 50
-"""Connections that are opened at the same time."""
+"""Connections opened at the same time."""
 
 
 async def measure_sandbox(plan: SandboxPlan) -> SandboxFigures:
-    """All figures. Raises BenchError."""
+    """Return all figures. Raises BenchError."""
     allow_connections(plan.links)
     with tempfile.TemporaryDirectory(prefix="paired-bench-") as folder:
         log = Path(folder, "sandbox.log")
@@ -54,7 +53,7 @@ async def measure_sandbox(plan: SandboxPlan) -> SandboxFigures:
 
 
 async def _ingest_and_move(sandbox: SandboxProcess, plan: SandboxPlan) -> tuple[LoadRate, LoadRate]:
-    """Interleaved: what a round of ingest has brought in, the round of moves after it takes on."""
+    """Measure both in turn: each round of moves takes the messages of the ingest before it."""
     letters = SampleMessages(plan.size)
     taken, moved = [], []
     for _ in range(plan.rounds):

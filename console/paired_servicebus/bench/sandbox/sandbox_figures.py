@@ -1,8 +1,8 @@
-"""What a bench of the sandbox finds: figures beside their targets, as values that become one JSON object.
+"""Figures of the sandbox bench with their targets; they become one JSON object.
 
-Rates are messages a second of wall time, medians of rounds; they depend on what else the machine does. CPU is
-microseconds of a process for each message, and tells more. `reached` compares the median with the target, nothing else;
-the targets are meant for bodies of TARGET_SIZE bytes.
+Rates are messages a second of wall time, medians of rounds; other load on the machine changes them. CPU is microseconds
+of a process for each message, and is more reliable. `reached` compares the median with the target. The targets are
+meant for bodies of TARGET_SIZE bytes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ TARGET_SIZE: Final = 1024
 INGEST_TARGET: Final = 60_000
 MOVE_TARGET: Final = 25_000
 HELD_TARGET: Final = 2_500_000_000
-"""Bytes that the process may hold with a million messages in it."""
+"""Bytes of the process with a million messages, at most."""
 IDLE_TARGET: Final = 0.02
 ROUND_TRIP_TARGET: Final = 20.0
 MILLION: Final = 1_000_000
@@ -24,7 +24,7 @@ MILLION: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadRound:
-    """One round of a load: how many messages, and the seconds of the clock and of both processes' CPU they took."""
+    """One round of a load: messages, wall seconds, and CPU seconds of both processes."""
 
     messages: int
     seconds: float
@@ -36,8 +36,8 @@ class LoadRound:
 class LoadRate:
     """`low` and `high` are the slowest and the fastest round.
 
-    server_share: how much of the time the sandbox ran. Far below 1 it was not what bound: it waited for the client, for
-    the wire, or for a machine that was busy with something else.
+    server_share: CPU time of the sandbox, as a share of wall time. Far below 1 the sandbox was not the limit: it waited
+    for the client, the network or the machine.
     """
 
     messages: int
@@ -53,7 +53,7 @@ class LoadRate:
 
     @classmethod
     def of(cls, rounds: Sequence[LoadRound], target: float) -> LoadRate:
-        """The medians of rounds."""
+        """Return the medians of rounds."""
         rates = [one.messages / one.seconds for one in rounds]
         return cls(
             messages=rounds[0].messages,
@@ -71,7 +71,7 @@ class LoadRate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryHeld:
-    """Memory: `rss_bytes` with the messages in it; `million_bytes` with a million, projected if they were fewer."""
+    """Memory: `rss_bytes` with the messages; `million_bytes` with a million, projected from fewer."""
 
     messages: int
     rss_bytes: int
@@ -84,7 +84,7 @@ class MemoryHeld:
 
     @classmethod
     def of(cls, messages: int, *, empty: int, full: int) -> MemoryHeld:
-        """From the process's memory before and after."""
+        """Compute the figures from the process's memory before and after."""
         each = (full - empty) / messages
         million = full if messages == MILLION else round(empty + each * MILLION)
         return cls(
@@ -101,7 +101,7 @@ class MemoryHeld:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleLinks:
-    """What links that carry nothing cost: `cpu_share` of one core, over `seconds`; each on a connection of its own."""
+    """Cost of idle links, each on its own connection: `cpu_share` of one core, over `seconds`."""
 
     links: int
     seconds: float
@@ -113,7 +113,7 @@ class IdleLinks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundTrip:
-    """A send and its answer on one connection while another process floods: milliseconds."""
+    """Milliseconds of a send and its answer on one connection while another process floods."""
 
     samples: int
     p50_ms: float
@@ -125,7 +125,7 @@ class RoundTrip:
 
     @classmethod
     def of(cls, took: Sequence[float], flood_per_second: float) -> RoundTrip:
-        """From single times in milliseconds."""
+        """Compute the figures from single times in milliseconds."""
         ordered = sorted(took)
         p99 = ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]
         return cls(
@@ -141,7 +141,7 @@ class RoundTrip:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxFigures:
-    """Everything that `paired bench sandbox` measures; `size` is of a message's body, in bytes."""
+    """All figures of `paired bench sandbox`; `size`: bytes of a message's body."""
 
     size: int
     ingest: LoadRate
@@ -152,5 +152,5 @@ class SandboxFigures:
 
     @property
     def reached(self) -> bool:
-        """Whether every target was."""
+        """Whether every target is reached."""
         return all(part.reached for part in (self.ingest, self.move, self.held, self.idle, self.round_trip))

@@ -1,8 +1,7 @@
-"""How much the memory of a syphon grows while it moves many messages: it should not know how many there were.
+"""Growth of the syphon's memory while it moves many messages: it must not depend on their number.
 
-Messages are put into the backlog while they are moved, so that the namespace never holds more than some portions of
-them, and what has arrived ends there by its time to live. Filling goes on in the same process; what it holds does not
-grow with the number either.
+The backlog is filled while it is moved, so that the namespace holds only some portions of it. Messages at the
+destination expire by their time to live. The same process fills the backlog, with constant memory.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ SOURCE: Final = "bench-memory-source"
 TARGET: Final = "bench-memory-target"
 PORTION: Final = 20_000
 AHEAD: Final = 40_000
-"""Messages that wait to be moved, at most."""
+"""Messages in the backlog, at most."""
 WARM: Final = 0.1
-"""Of all messages: what is moved by then has filled every window, cache and buffer once."""
+"""Share of all messages that fills every window, cache and buffer once."""
 LIVES: Final = timedelta(seconds=2)
 MB: Final = 1e6
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
@@ -38,7 +37,7 @@ STOP: Final = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryGrowth:
-    """warm_mb: the most that the process held until a tenth of the messages was moved. most_mb: until all were."""
+    """warm_mb: the most memory until a tenth of the messages was moved. most_mb: until all were."""
 
     messages: int
     warm_mb: float
@@ -46,12 +45,12 @@ class MemoryGrowth:
 
     @property
     def growth_mb(self) -> float:
-        """In megabytes."""
+        """Return the growth in megabytes."""
         return round(self.most_mb - self.warm_mb, 1)
 
 
 async def measure_memory(messages: int, size: int, config: PairingConfig | None = None) -> MemoryGrowth:
-    """One run of one syphon. Raises BenchError."""
+    """Run one syphon and return its growth. Raises BenchError."""
     async with open_namespaces(config, primary=(TARGET,), secondary=(SOURCE,), latency_ms=0.0) as where:
         with tempfile.TemporaryDirectory(prefix="paired-bench-") as folder:
             async with ours(where, SOURCE, Path(folder)) as way:
@@ -68,7 +67,7 @@ async def measure_memory(messages: int, size: int, config: PairingConfig | None 
 
 async def _feed(where: BenchNamespaces, way: SyphonMover, letters: SampleMessages, messages: int) -> None:
     for done in range(0, messages, PORTION):
-        while done - way.moved > AHEAD:  # noqa: ASYNC110 - a look costs nothing, and nobody is waiting
+        while done - way.moved > AHEAD:  # noqa: ASYNC110 - a look costs nothing; no event reports it
             await asyncio.sleep(LOOK)
         await fill(where, SOURCE, letters, min(PORTION, messages - done))
 
@@ -76,7 +75,7 @@ async def _feed(where: BenchNamespaces, way: SyphonMover, letters: SampleMessage
 async def _watch(
     way: SyphonMover, messages: int, feeding: asyncio.Task[None], moving: asyncio.Task[Lap]
 ) -> MemoryGrowth:
-    """Until both have ended, or one of them badly."""
+    """Watch the memory until both tasks ended, or one failed."""
     warm = most = 0
     while not moving.done() and not (feeding.done() and feeding.exception()):
         most = max(most, _resident())

@@ -1,8 +1,7 @@
 """Ways to move messages from a queue of the secondary namespace to one of the primary, each with its links open.
 
-The loops on the SDK are those that people write; they copy what they receive and leave the envelope on, which favours
-them. A lap ends when every message is completed, and its time runs from the first that was, so that the opening of
-links is nobody's.
+The loops on the SDK are usual application code. They leave the envelope on, which favours them. A lap runs from the
+first completed message to the last, so that opening links is not measured.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ from paired_servicebus.pairing.runtime.task_owner import TaskOwner
 from paired_servicebus.pairing.syphon.syphon import Syphon
 
 BATCH: Final = 200
-"""What fits into 256 KB of messages of 1 KB."""
+"""Messages of 1 KB in a batch of 256 KB."""
 AHEAD: Final = 64 * 1024 * 1024
-"""Bytes that a copy has under way at most, as the pump does."""
+"""Bytes of a copy in flight at most, as in the pump."""
 WINDOW: Final = 2500
 FILLING: Final = 2000
 LONGEST: Final = 600.0
@@ -46,17 +45,17 @@ _WAIT: Final = 5.0
 
 
 class Mover(Protocol):
-    """One way; `source` is filled for it before each lap. moved: how many its latest lap did, counted or not."""
+    """One way; `source` is filled before each lap. moved: all messages of its latest lap, timed or not."""
 
     source: str
     moved: int
 
     async def lap(self, count: int) -> Lap:
-        """Move `count` messages, or as many as its patience allows. Raises BenchError."""
+        """Move `count` messages, or fewer if the time is over. Raises BenchError."""
 
 
 async def fill(namespaces: BenchNamespaces, queue: str, letters: MessageSource, count: int) -> None:
-    """Put messages into a queue of the secondary namespace. Raises BenchError."""
+    """Send messages to a queue of the secondary namespace. Raises BenchError."""
     wire = ReconnectingConnection(Endpoint.of(namespaces.secondary), name="bench-fill")
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     left = count
@@ -98,7 +97,7 @@ class NaiveLoop:
         self._patience = patience
 
     async def lap(self, count: int) -> Lap:
-        """As Mover says."""
+        """Move `count` messages; see Mover."""
         moved, began, cpu = 0, 0.0, 0.0
         while moved < count and (moved < 2 or time.perf_counter() - began < self._patience):
             received = await self._receiver.receive_messages(1, max_wait_time=_WAIT)
@@ -114,9 +113,9 @@ class NaiveLoop:
 
 
 class BatchedLoop:
-    """The best that the SDK's documented interface allows: batches, and all completions of one at the same time.
+    """The best loop on the SDK's documented interface: batches, and all completions of one at the same time.
 
-    A lap ends after `patience` seconds: on a busy machine the SDK's completions wait for each other very long.
+    A lap ends after `patience` seconds: on a busy machine the SDK's completions wait long for each other.
     """
 
     def __init__(
@@ -130,7 +129,7 @@ class BatchedLoop:
         self._batch = batch
 
     async def lap(self, count: int) -> Lap:
-        """As Mover says."""
+        """Move `count` messages; see Mover."""
         moved, first, began, cpu = 0, 0, 0.0, 0.0
         while moved < count and (moved <= first or time.perf_counter() - began < self._patience):
             received = await self._receiver.receive_messages(min(self._batch, count - moved), max_wait_time=_WAIT)
@@ -146,7 +145,7 @@ class BatchedLoop:
 
 
 class PlainCopy:
-    """A plain copy on the pump's own AMQP: nothing rewritten, nothing written down."""
+    """A plain copy on the pump's own AMQP, without rewriting and without a journal."""
 
     def __init__(
         self, source: str, target: str, wires: tuple[ReconnectingConnection, ReconnectingConnection], window: int
@@ -158,7 +157,7 @@ class PlainCopy:
         self._window = window
 
     async def lap(self, count: int) -> Lap:
-        """As Mover says."""
+        """Move `count` messages; see Mover."""
         primary, secondary = self._wires
         self.moved = count
         copied = await copy(secondary, self.source, primary, self._target, count=count, window=self._window)
@@ -166,11 +165,11 @@ class PlainCopy:
 
 
 class SyphonMover:
-    """The syphon as the engine runs it: envelopes taken off, a receipt for each message in a journal."""
+    """The engine's syphon: it removes envelopes and writes a receipt of each message to a journal."""
 
     def __init__(self, source: str, namespaces: BenchNamespaces, journal: Journal) -> None:
         self.source = source
-        self._venue = namespaces
+        self._namespaces = namespaces
         self._journal = journal
         self.moved = 0
         self._seq = 0
@@ -179,24 +178,24 @@ class SyphonMover:
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def lap(self, count: int) -> Lap:
-        """As Mover says."""
+        """Move `count` messages; see Mover."""
         self.moved, self._count = 0, count
         self._done = asyncio.get_running_loop().create_future()
         tasks = TaskOwner()
         await tasks.open()
         steering = PairingRuntime(PairingMachine(Policy(enable_syphon=True), queues=(0,)), tasks, judge, self._on_event)
         steering.together = self._journal.together
-        syphon = Syphon(steering, self._venue.primary, self._venue.secondary, {0: self.source})
+        syphon = Syphon(steering, self._namespaces.primary, self._namespaces.secondary, {0: self.source})
         try:
             syphon.start()
             async with asyncio.timeout(max(LONGEST, count / SLOWEST)):
                 await self._done
-                while not all(pump.is_idle for pump in syphon.pumps.values()):  # noqa: ASYNC110 - a round trip; no event says it
+                while not all(pump.is_idle for pump in syphon.pumps.values()):  # noqa: ASYNC110 - no event reports it
                     await asyncio.sleep(0)
             return _lap(count - 1, *self._began)
         except TimeoutError as error:
-            said = syphon.pumps[0].progress.line
-            raise BenchError(f"{self.moved} of {count} messages were moved before time was up: {said}") from error
+            line = syphon.pumps[0].progress.line
+            raise BenchError(f"{self.moved} of {count} messages were moved in time: {line}") from error
         finally:
             await tasks.close()
             await syphon.close()
@@ -214,7 +213,7 @@ class SyphonMover:
 
 def _lap(messages: int, began: float, cpu: float) -> Lap:
     if messages < 1:
-        raise BenchError("too few messages came to say how fast they were moved; ask for more with --messages")
+        raise BenchError("too few messages arrived to measure a rate; give more with --messages")
     return Lap(messages=messages, seconds=time.perf_counter() - began, cpu_seconds=time.process_time() - cpu)
 
 
@@ -222,9 +221,9 @@ def _lap(messages: int, began: float, cpu: float) -> Lap:
 async def sdk_links(
     namespaces: BenchNamespaces, source: str, target: str, **options: float
 ) -> AsyncIterator[tuple[ServiceBusReceiver, ServiceBusSender]]:
-    """The SDK's receiver and sender, open. options: of the receiver."""
+    """Open the SDK's receiver and sender. options: of the receiver."""
     async with (
-        namespaces.secondary.get_queue_receiver(source, **options) as receiver,  # type: ignore[arg-type] # its own names
+        namespaces.secondary.get_queue_receiver(source, **options) as receiver,  # type: ignore[arg-type] # names of the SDK
         namespaces.primary.get_queue_sender(target) as sender,
     ):
         yield receiver, sender
@@ -232,7 +231,7 @@ async def sdk_links(
 
 @asynccontextmanager
 async def wires(namespaces: BenchNamespaces) -> AsyncIterator[tuple[ReconnectingConnection, ReconnectingConnection]]:
-    """Our own connections to the primary and the secondary."""
+    """Open the pump's connections to the primary and the secondary."""
     async with AsyncExitStack() as stack:
         found = []
         for client in (namespaces.primary, namespaces.secondary):
@@ -243,6 +242,6 @@ async def wires(namespaces: BenchNamespaces) -> AsyncIterator[tuple[Reconnecting
 
 @asynccontextmanager
 async def ours(namespaces: BenchNamespaces, source: str, folder: Path) -> AsyncIterator[SyphonMover]:
-    """The syphon with a journal in `folder`."""
+    """Open the syphon with a journal in `folder`."""
     async with Journal(folder, engine="bench") as journal:
         yield SyphonMover(source, namespaces, journal)

@@ -1,7 +1,7 @@
-"""The raw limit: what a copy of messages from queue to queue costs on the pump's own AMQP, with nothing done to them.
+"""The plain copy: the cost of copying messages from queue to queue on the pump's own AMQP, unchanged.
 
-The loop receives, sends the same bytes on, and completes what was accepted: no envelope is opened, no receipt written.
-A pump is measured against it in the same run; on its own it says what this machine was able to just then.
+The loop receives, sends the same bytes and completes accepted messages. It opens no envelope and writes no receipt.
+A pump is measured beside it in the same run, since its rate is the limit of the machine at that time.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from servicebus_amqp.encoding.delivery_states import ACCEPTED
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived
 
 WINDOW: Final = 2500
-"""Messages under way: at 10 ms of latency fewer would bind before anything else does."""
+"""Messages in flight; with fewer, the window would be the limit at 10 ms of latency."""
 LONGEST: Final = 300.0
 """Seconds after which a copy counts as stuck."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyResult:
-    """cpu_seconds: of the process that copied, whatever else it did."""
+    """A finished copy. cpu_seconds: of this whole process."""
 
     messages: int
     seconds: float
@@ -33,7 +33,7 @@ class CopyResult:
 
     @property
     def cpu_us(self) -> float:
-        """Microseconds a message."""
+        """Return microseconds of CPU a message."""
         return 1e6 * self.cpu_seconds / self.messages
 
 
@@ -46,7 +46,7 @@ async def copy(
     count: int,
     window: int = WINDOW,
 ) -> CopyResult:
-    """Copy `count` messages and complete them, each confirmed by the source; links are opened before the clock runs.
+    """Copy `count` messages and complete them, confirmed by the source. Opening the links is not timed.
 
     Raises:
         BenchError: a message was not accepted, or a link was lost.
@@ -66,7 +66,7 @@ async def copy(
 
 
 class _Loop:
-    """Credit is granted anew as messages are settled, so that never more than the window are under way."""
+    """Grants credit as messages are settled, so that at most a window of them is in flight."""
 
     _receiver: WireReceiver
     _sender: WireSender
@@ -112,7 +112,7 @@ class _Loop:
         self._accepted.append(self._deliveries.pop(event.tag))
 
     def settle_what_was_sent(self) -> None:
-        """Once after each read of the target's."""
+        """Settle accepted messages after each read from the target."""
         if self._accepted:
             settle = self._receiver.settle
             for delivery_id in self._accepted:

@@ -1,16 +1,15 @@
-"""`paired bench syphon`: how fast a backlog is moved, beside the loops that people write and beside what is possible.
+"""`paired bench syphon`: the speed of moving a backlog, beside loops on the SDK and beside a plain copy.
 
-Five ways take turns in each round: the syphon as it is, with receipts; the naive loop and the best loop on the SDK;
-and twice the plain copy on our own AMQP, which is the limit here and gives the band. Where they are asked for, a peer
-moves as many messages of the same size in the same rounds, the syphon moves as many for many destinations as for one,
-and a run of its own says how far its memory grows.
+Five ways take turns in each round: the syphon with receipts, the naive loop and the best loop on the SDK, and twice
+the plain copy on our own AMQP, which is the limit and gives the A/A band. On request, a peer moves the same messages,
+the syphon moves them for many destinations, and a separate run measures the growth of memory.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -35,17 +34,19 @@ from paired_servicebus.bench.syphon.movers import (
 )
 from paired_servicebus.config import PairingConfig
 
+Peer = Callable[[int], AbstractAsyncContextManager[Mover]]
+"""Opens another mover of messages; its argument is the size of a body in bytes."""
 SOURCES: Final = {name: f"bench-{name}-source" for name in ("ours", "naive", "best-0", "best-1", "raw")}
 MIXED: Final = "bench-mixed-source"
 TARGET: Final = "bench-target"
 HELD: Final = 3 * 1024**3
-"""Bytes that the destination is given in all: it holds all that was moved to it, in the sandbox in memory."""
+"""Bytes moved to the destination in all; the sandbox holds them in memory."""
 PATIENCE: Final = 3.0
 """Seconds for a lap of a loop on the SDK."""
 MOST_RATE: Final = {"naive": 1500, "best": 4000}
-"""What a loop moves in a second at most, to choose how much it gets."""
+"""Messages a second of a loop at most; limits the messages of its lap."""
 SETTINGS: Final = ((400, 0.01), (0, 0.005))
-"""Prefetch and socket_timeout of the best loop: which is better depends on the latency, so both are tried."""
+"""Prefetch and socket_timeout of the best loop. The better pair depends on the latency, so both are tried."""
 SAMPLE: Final = 600
 NAIVE_TARGET: Final = 20.0
 NAIVE_TARGET_LATE: Final = 300.0
@@ -57,14 +58,14 @@ MIXED_TARGET: Final = 0.7
 MEMORY_TARGET_MB: Final = 30.0
 CPU_TARGET_US: Final = 30.0
 LATE: Final = 10.0
-"""Milliseconds of latency from which on the targets for it are meant."""
+"""Milliseconds of latency from which the targets …_LATE apply."""
 LARGE: Final = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyphonFigures:
-    """ratio_…: how many times faster ours is; ratio_mixed: for many destinations than for one. aa_…: between what the
-    ratio of two equal copies lay."""
+    """ratio_…: ours to theirs, in messages a second; ratio_mixed: many destinations to one. aa_…: the band of two equal
+    copies."""
 
     size: int
     latency_ms: float
@@ -88,8 +89,10 @@ class SyphonFigures:
 
     @property
     def targets(self) -> dict[str, tuple[float, bool]]:
-        """What each ratio should be at least, and the growth at most, as far as that was said for such messages; and
-        whether it is."""
+        """Target of each ratio, at least, and of the growth, at most; and whether it is reached.
+
+        Some targets do not apply to large messages.
+        """
         is_late, is_large = self.latency_ms >= LATE, self.size >= LARGE
         wanted = {
             "ratio_vs_naive": None if is_large else NAIVE_TARGET_LATE if is_late else NAIVE_TARGET,
@@ -104,13 +107,15 @@ class SyphonFigures:
 
     @property
     def reached(self) -> bool:
-        """Whether every target was."""
-        is_cheap = self.size >= LARGE or self.ours.cpu_us <= CPU_TARGET_US  # copying bytes is not what that was said of
+        """Whether every target is reached."""
+        is_cheap = self.size >= LARGE or self.ours.cpu_us <= CPU_TARGET_US  # the CPU target is not for copying bytes
         return is_cheap and all(reached for _, reached in self.targets.values())
 
 
-async def measure_syphon(plan: SyphonPlan, config: PairingConfig | None = None) -> SyphonFigures:
-    """All figures. config: whose namespaces; None: sandboxes. Raises BenchError."""
+async def measure_syphon(
+    plan: SyphonPlan, config: PairingConfig | None = None, *, peer: Peer | None = None
+) -> SyphonFigures:
+    """Return all figures. config: the namespaces; None: sandboxes. peer: another mover. Raises BenchError."""
     laps: dict[str, list[Lap]] = {name: [] for name in ("ours", "mixed", "naive", "best", "raw", "again", "peer")}
     memory = await measure_memory(plan.memory, plan.size, config) if plan.memory else None
     async with AsyncExitStack() as stack:
@@ -124,11 +129,8 @@ async def measure_syphon(plan: SyphonPlan, config: PairingConfig | None = None) 
         )
         course = _Course(where, plan)
         ways = await course.ways(stack)
-        if plan.peer is not None:
-            from paired_servicebus.bench.shovel import shovel
-
-            peer = await stack.enter_async_context(shovel(plan.size))
-            ways["peer"] = peer
+        if peer is not None:
+            ways["peer"] = await stack.enter_async_context(peer(plan.size))
         names = list(ways)
         for number in range(plan.rounds):
             for name in in_turn(names, number):
@@ -137,7 +139,7 @@ async def measure_syphon(plan: SyphonPlan, config: PairingConfig | None = None) 
 
 
 def most_messages(size: int, rounds: int) -> int:
-    """How many messages of `size` bytes one lap may have, so that the destination holds what all ways bring it."""
+    """Return the messages of `size` bytes of one lap at most, so that the destination holds those of all ways."""
     return max(2, HELD // (size * rounds * (len(SOURCES) + 1)))  # raw goes twice
 
 
@@ -146,7 +148,7 @@ def _mixed_targets(plan: SyphonPlan) -> list[str]:
 
 
 class _Course:
-    """The queues, and how many messages each way gets in a lap."""
+    """The queues, and the number of messages of each way in a lap."""
 
     def __init__(self, where: BenchNamespaces, plan: SyphonPlan) -> None:
         self._where = where
@@ -155,10 +157,10 @@ class _Course:
         self._mixed = MixedMessages(
             [SampleMessages(plan.size, destination=path) for path in _mixed_targets(plan) or (TARGET,)]
         )
-        self._lying: dict[str, int] = {}
+        self._left_over: dict[str, int] = {}
 
     async def ways(self, stack: AsyncExitStack) -> dict[str, Mover]:
-        """All ways with their links open."""
+        """Open the links of all ways."""
         where, window = self._where, max(8, min(WINDOW, AHEAD // self._letters.size))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="paired-bench-")))
         links = await stack.enter_async_context(wires(where))
@@ -177,15 +179,15 @@ class _Course:
         }
 
     async def lap(self, name: str, way: Mover) -> Lap:
-        """One turn, with as many messages as it takes."""
+        """Fill the queue of a way and run one lap."""
         count = self._count(name)
         if name == "peer":
             return await way.lap(count)
-        lying = self._lying.get(way.source, 0)
+        left_over = self._left_over.get(way.source, 0)
         letters: MessageSource = self._mixed if name == "mixed" else self._letters
-        await fill(self._where, way.source, letters, max(1, count - lying))
+        await fill(self._where, way.source, letters, max(1, count - left_over))
         lap = await way.lap(count)
-        self._lying[way.source] = max(count, lying + 1) - way.moved  # some are left for lack of time
+        self._left_over[way.source] = max(count, left_over + 1) - way.moved  # some are left for lack of time
         return lap
 
     def _count(self, name: str) -> int:
@@ -193,7 +195,7 @@ class _Course:
         return min(count, int(PATIENCE * MOST_RATE[name])) if name in MOST_RATE else count
 
     async def _careful(self, stack: AsyncExitStack) -> BatchedLoop:
-        """The faster of the best loops."""
+        """Return the faster of the best loops."""
         batch = max(1, BATCH * 1024 // max(1024, self._letters.size))
         sample = min(self._plan.messages, 3 * batch if self._letters.size > LARGE else SAMPLE)
         tried: list[tuple[float, BatchedLoop]] = []
@@ -205,7 +207,7 @@ class _Course:
             way = BatchedLoop(source, *links, batch, PATIENCE)
             await fill(self._where, way.source, self._letters, sample)
             lap = await way.lap(sample)
-            self._lying[source] = sample - way.moved
+            self._left_over[source] = sample - way.moved
             tried.append((lap.per_second, way))
         return max(tried, key=lambda one: one[0])[1]
 

@@ -102,6 +102,8 @@ def idle_searches(*, backlog_queues: int, engines: int, seconds: float) -> float
 
 
 def probes_a_day(*, interval: float, ping: PingKind) -> int:
-    """Return the maximum operations a day for probing one entity, reached without any sends. Opening a link is not
-    billed."""
+    """Return the maximum operations a day for probing one entity, reached without any sends.
+
+    Opening a link is not billed.
+    """
     return 0 if ping == "link" else round(DAY / interval)

@@ -86,15 +86,19 @@ class Refusals:
         self._turned = at
 
     def is_running(self, at: float, accepted: int) -> bool:
-        """Return whether calls are refused now: within EPISODE_GAP_SECONDS, and either since the last change of state
-        or without an accepted message since."""
+        """Return whether calls are refused now.
+
+        That is: within EPISODE_GAP_SECONDS, and since the last change of state or the last accepted message.
+        """
         if self.episode is None or not self.episode.runs(at):
             return False
         return self.per_second(at) > 0 or self.since(accepted) is not None
 
     def per_second(self, at: float) -> float:
-        """Return messages a second over EPISODE_GAP_SECONDS, or since the episode began or the state changed if that is
-        less."""
+        """Return the refused messages a second.
+
+        The period is EPISODE_GAP_SECONDS, or the time since the episode began or the state changed if that is less.
+        """
         recent = sum(messages for second, messages in self._recent if second > at - EPISODE_GAP_SECONDS)
         if not recent or self.episode is None:
             return 0.0

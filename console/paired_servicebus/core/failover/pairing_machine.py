@@ -316,15 +316,20 @@ class PairingMachine:
 
     @staticmethod
     def _is_overtaken(entity: Entity, event: PingAccepted | PingFailed) -> bool:
-        """Return whether a failback came between the ping and its answer. Numbers restart with each failover, so
-        `began` also identifies a ping: this failover's pings begin at least one interval after it."""
+        """Return whether a failback came between the ping and its answer.
+
+        Numbers restart with each failover, so `began` also identifies a ping: this failover's pings begin at least one
+        interval after it.
+        """
         left = entity.left_primary_at
         earlier = left is not None and event.at - event.took < left
         return not entity.ping_in_flight or entity.pings != event.number or earlier
 
     def _schedule_ping(self, entity: Entity, event: PingAccepted | PingFailed, *, good: bool, text: str) -> Entity:
-        """Schedule the next ping one interval after the start of this one, immediately if it took longer. A throttled
-        ping delays the next by at least `throttle_wait`."""
+        """Schedule the next ping one interval after the start of this one, immediately if it took longer.
+
+        A throttled ping delays the next by at least `throttle_wait`.
+        """
         throttled = isinstance(event, PingFailed) and event.throttled
         earliest = event.at + (self.policy.throttle_wait if throttled else 0.0)
         began = event.at - event.took

@@ -176,8 +176,10 @@ class FailuresCounted(Event, kind="failures"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationsCounted(Event, kind="operations"):
-    """Billed operations by cause since the last such event. Bytes are of bodies for sends, of whole messages for the
-    syphon's moves."""
+    """Billed operations by cause since the last such event.
+
+    Bytes are of bodies for sends, of whole messages for the syphon's moves.
+    """
 
     sends: int
     parked: int

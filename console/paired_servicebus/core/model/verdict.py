@@ -229,8 +229,10 @@ def _is_unencodable(error: BaseException) -> bool:
 
 
 def judge(error: BaseException) -> Judgement:
-    """Judge an exception (SPEC.md section 5). Never raises: an exception outside the table is
-    `FailureKind.UNLISTED`."""
+    """Judge an exception (SPEC.md section 5).
+
+    Never raises: an exception outside the table is `FailureKind.UNLISTED`.
+    """
     kind = kind_of(error)
     return Judgement(kind, VERDICTS[kind], _reason(kind, error))
 

@@ -31,8 +31,10 @@ _BY_STATE: Final = {
 
 
 def carries(entity: EntityView) -> bool:
-    """Return whether the engine's own process sends to the entity. An older engine does not report it; its counts
-    decide."""
+    """Return whether the engine's own process sends to the entity.
+
+    An older engine does not report it; its counts decide.
+    """
     if entity.carried is not None:
         return entity.carried
     return bool(entity.accepted or entity.diverted or entity.failed or entity.refused)
@@ -57,8 +59,7 @@ def unseen(state: State) -> str:
 
 
 def held_back(paths: Sequence[str]) -> str:
-    """Return a note on parked messages that stay because their entity is forced in this engine; empty if there are
-    none."""
+    """Return a note on parked messages whose entity is forced in this engine; empty if there are none."""
     if not paths:
         return ""
     return f"leaves what is parked for {', '.join(paths)}: forced here; release it to have that moved"

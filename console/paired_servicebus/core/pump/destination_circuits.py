@@ -111,8 +111,7 @@ class DestinationCircuits:
         return True
 
     def undeliverable(self, path: str, at: float) -> bool:
-        """Return whether the destination was missing long enough to dead-letter its messages, counting only tried
-        time."""
+        """Return whether the destination was missing long enough to dead-letter its messages, counting only tried time."""
         circuit = self._open.get(path.casefold())
         if circuit is None or circuit.missing_since is None:
             return False

@@ -116,8 +116,10 @@ class SyphonRateLimit:
         self._tokens += messages
 
     def throttled(self, at: float) -> float | None:
-        """Lower the limit after throttling and return it. Return None if nothing changes: further answers within the
-        same rest report the same load."""
+        """Lower the limit after throttling and return it.
+
+        Return None if nothing changes: further answers within the same rest report the same load.
+        """
         if at - self._throttled_at < self._rest:
             return None
         span = max(at - self._began, _SPAN)

@@ -36,8 +36,10 @@ def written(at: float, form: str) -> str:
 
 
 def age(seconds: float) -> str:
-    """Format a duration: `43 s`, `1m43s`, `12 min`, `5h02m`, `3 days`. Longer ones are coarser, so that they rarely
-    need a redraw."""
+    """Format a duration: `43 s`, `1m43s`, `12 min`, `5h02m`, `3 days`.
+
+    Longer ones are coarser, so that they rarely need a redraw.
+    """
     whole = max(0, int(seconds))
     if whole < 60:
         return f"{whole} s"

@@ -31,8 +31,10 @@ class DrainProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _StoredProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """The same as a file has it. Signals go to the process: a number that none can have would reach others, and one
-    that is missing is not our own."""
+    """The same as a file has it.
+
+    Signals go to the process: a number that none can have would reach others, and one that is missing is not our own.
+    """
 
     at: float
     text: str

@@ -138,8 +138,9 @@ class _Console:
 
 
 class ControlServer:
-    """Serves consoles on a Unix socket while its context lasts. Only the holder of the engine's lock may use it: a
-    socket at `path` is treated as a dead engine's and replaced.
+    """Serves consoles on a Unix socket while its context lasts.
+
+    Only the holder of the engine's lock may use it: a socket at `path` is treated as a dead engine's and replaced.
 
     Args:
         path: the socket's path; only the owner may have access to its folder.

@@ -1,5 +1,6 @@
-"""Discovery of the engines on this machine: this user's by their locks, those of services by their sockets
-(group_access.py).
+"""Discovery of the engines on this machine.
+
+This user's are found by their locks, those of services by their sockets (group_access.py).
 
 Discovery finds killed engines too, but not those that ended cleanly. It contacts no namespace.
 """
@@ -59,8 +60,10 @@ def find_socket(places: EnginePaths) -> Path | None:
 
 
 async def query_engines(engines: Iterable[EnginePaths], *, watches: bool = False) -> tuple[EngineStatus, ...]:
-    """Return the status of engines, queried concurrently. `watches`: read depths now. Never raises for one engine's
-    failure."""
+    """Return the status of engines, queried concurrently.
+
+    `watches`: read depths now. Never raises for one engine's failure.
+    """
     return tuple(await asyncio.gather(*(query_engine(places, watches=watches) for places in engines)))
 
 

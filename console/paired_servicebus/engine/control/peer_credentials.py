@@ -36,8 +36,10 @@ def peer_uid(transport: asyncio.BaseTransport) -> int | None:
 
 
 def is_ours(transport: asyncio.BaseTransport) -> bool:
-    """Return whether the peer runs as this process's user. True if the kernel has no credentials: the socket's mode
-    0600 in our own folder then protects it."""
+    """Return whether the peer runs as this process's user.
+
+    True if the kernel has no credentials: the socket's mode 0600 in our own folder then protects it.
+    """
     if transport.get_extra_info("socket") is None:
         return False
     uid = peer_uid(transport)

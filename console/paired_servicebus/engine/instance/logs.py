@@ -70,8 +70,10 @@ class RepeatFilter(logging.Filter):
 
 
 class LogFile(RotatingFileHandler):
-    """The log's file, readable only by its owner. Standard output and error of the process follow it into each new
-    file."""
+    """The log's file, readable only by its owner.
+
+    Standard output and error of the process follow it into each new file.
+    """
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, maxBytes=MAX_FILE_BYTES, backupCount=1, encoding="utf-8")

@@ -81,8 +81,10 @@ def find(spool: Path, message_id: str) -> MessageTrace:
 
 
 def as_lines(found: MessageTrace, journal: str) -> list[str]:
-    """Format as lines: one for each step, the message's place, the journal's coverage. `journal` is the option's
-    value."""
+    """Format as lines: one for each step, the message's place, the journal's coverage.
+
+    `journal` is the option's value.
+    """
     steps = [f"{day_and_clock(step.at)}  {step.text}  ({step.engine})" for step in found.steps]
     return [*steps, f"{found.message_id}: {found.outcome}", covered(found, journal), *found.unread]
 

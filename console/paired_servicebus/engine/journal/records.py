@@ -93,8 +93,10 @@ def decode(line: bytes) -> Record | None:
 
 
 def are_valid(lines: bytes) -> bool:
-    """Return whether each of these lines is a record of a known kind, checked in one pass. If False, `decode` each line
-    for its error. Every line ends with a newline."""
+    """Return whether each of these lines is a record of a known kind, checked in one pass.
+
+    If False, `decode` each line for its error. Every line ends with a newline.
+    """
     try:
         lines.decode()
         return len(_ANY_KIND.decode_lines(lines)) == lines.count(b"\n")

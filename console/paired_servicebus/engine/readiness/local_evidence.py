@@ -1,5 +1,7 @@
-"""Evidence about a failover from outside the pairing: other engines of this user on this machine, and the settings of
-the primary's entities."""
+"""Evidence about a failover from outside the pairing.
+
+Its sources are other engines of this user on this machine, and the settings of the primary's entities.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +39,12 @@ class LocalEvidence:
         self._expiry_at: float | None = None
 
     async def add(self, evidence: Evidence) -> Evidence:
-        """Add other engines' syphons if this one runs none, and the entities' settings, read again where management is
-        used anyway."""
+        """Add other engines' syphons if this one runs none, and the entities' settings.
+
+        The settings are read again when management is used anyway.
+
+        The settings are read again when management is used anyway.
+        """
         if evidence.syphon in (None, SyphonStatus.OFF):
             syphons = await local_syphons(self._places, primary=evidence.primary, secondary=evidence.secondary)
             evidence = replace(evidence, syphons_elsewhere=syphons)

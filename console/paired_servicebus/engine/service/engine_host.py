@@ -202,15 +202,19 @@ class EngineHost:
         await self._stack.__aexit__(kind, error, trace)
 
     async def take_up(self, paired: ControllablePairing) -> None:
-        """Apply the previous engine's standing orders. Call this immediately after pairing, with no await in between,
-        so that no pump moves a message against an order (standing_orders.py)."""
+        """Apply the previous engine's standing orders.
+
+        Call this immediately after pairing, with no await in between, so that no pump moves a message against an order
+        (standing_orders.py).
+        """
         before, self._before = self._before, ()
         for order in before:
             self.warn("standing", await self._orders.take_up(order, self._command_context(paired)))
 
     async def adopt(self, paired: ControllablePairing) -> None:
-        """Serve a pairing: consoles can attach and control it. Standing orders not applied yet end here, with a
-        warning.
+        """Serve a pairing: consoles can attach and control it.
+
+        Standing orders not applied yet end here, with a warning.
 
         Raises:
             OSError: the control socket cannot be made.
@@ -305,8 +309,10 @@ class EngineHost:
     # -- updates for consoles -------------------------------------------------------------------------------------
 
     async def _remember(self, unread: UnreadableLines) -> None:
-        """Add the previous engine's timeline, in the background: consoles that connect earlier do without it. Then
-        report all lines of the journal that no reader could read."""
+        """Add the previous engine's timeline, in the background: consoles that connect earlier do without it.
+
+        Then report all lines of the journal that no reader could read.
+        """
         look = partial(
             replay_records,
             self._spool,

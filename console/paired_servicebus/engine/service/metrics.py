@@ -63,8 +63,10 @@ Rows = Iterable[tuple[tuple[str, ...], float | None]]
 
 
 async def serve(address: ListenAddress, latest: Callable[[], Snapshot | None], warn: Callable[[str], object]) -> None:
-    """Serve the metrics of `latest` at `address` until cancelled. A port in use is reported once and retried, because
-    metrics must not end an engine."""
+    """Serve the metrics of `latest` at `address` until cancelled.
+
+    A port in use is reported once and retried, because metrics must not end an engine.
+    """
     registry = CollectorRegistry(auto_describe=False)
     registry.register(SnapshotCollector(latest))
     said = False

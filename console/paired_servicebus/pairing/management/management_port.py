@@ -106,8 +106,7 @@ class Management(Protocol):
         """Delete a queue and its messages. A missing queue raises ResourceNotFoundError."""
 
     async def keeps_expired(self, path: str) -> str:
-        """Return the queue at `path`, or a subscription of the topic there, if it dead-letters expired messages; else
-        ""."""
+        """Return the queue or subscription at `path` that dead-letters expired messages; else an empty text."""
 
     async def namespace(self) -> NamespaceInfo:
         """Return the namespace's description."""
@@ -131,8 +130,9 @@ async def limit_pages(items: AsyncItemPaged[T], pages: int) -> AsyncIterator[Asy
 
 
 def is_refusal(error: Exception) -> bool:
-    """Return whether a management request failed for lack of rights: a wrong or missing credential, or a role too
-    small.
+    """Return whether a management request failed for lack of rights.
+
+    The credential is wrong or missing, or its role too small.
 
     403 is also how Atom reports a full namespace (SubCode 40300) and operations it does not allow (40301).
     """

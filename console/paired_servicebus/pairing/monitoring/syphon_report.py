@@ -145,8 +145,11 @@ class SyphonReport:
         return [one for one, key in keys if key not in paused and self._speaks(one, entities.get(key))]
 
     def _speaks(self, circuit: Circuit, entity: Entity | None) -> bool:
-        """Return whether a destination's last answer is still current. It is not if it is older than all parked
-        messages, or if the entity is healthy since and no message is left to try it with."""
+        """Return whether a destination's last answer is still current.
+
+        It is not if it is older than all parked messages, or if the entity is healthy since and no message is left to
+        try it with.
+        """
         if entity is not None and entity.diverting:
             return False  # listed as an outage or an order
         if circuit.failed_at < self._standstill.empty_at:

@@ -1,5 +1,6 @@
-"""The parked messages that no known syphon moves: a warning, and an alarm when their number stalls (SPEC.md section
-4.6).
+"""The parked messages that no known syphon moves (SPEC.md section 4.6).
+
+They are a warning, and an alarm when their number stalls.
 
 Known syphons are this engine's and those of the same user's engines on this machine. Others may run elsewhere.
 """

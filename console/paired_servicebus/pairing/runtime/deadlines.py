@@ -99,8 +99,10 @@ class Watch:
         self._due = inf
 
     def begin(self, seconds: float, what: str, loop: asyncio.AbstractEventLoop, now: float) -> None:
-        """Give the current task `seconds` from the loop's time `now` until `finish`; only after the wait before has
-        finished."""
+        """Give the current task `seconds` from the loop's time `now` until `finish`.
+
+        Call it only after the previous wait has finished.
+        """
         task = asyncio.current_task(loop)
         assert task is not None, "a coroutine runs in a task"
         self.task, self.what, self._seconds = task, what, seconds

@@ -1,5 +1,6 @@
-"""Messages that would not survive a failover: accepted by the primary, but too large for a backlog queue with the
-envelope's four properties (SPEC.md section 7.4).
+"""Messages that would not survive a failover (SPEC.md section 7.4).
+
+The primary accepts them, but with the envelope's four properties they are too large for a backlog queue.
 
 This runs on every healthy send, so it is cheap. A batch's size is known; a message's is estimated from its body and
 properties. Only messages near the limit are encoded.

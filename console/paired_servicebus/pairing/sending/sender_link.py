@@ -1,5 +1,6 @@
-"""One SDK sender and its rules: one send in flight, our own deadline, a new sender after a failure that may have broken
-it.
+"""One SDK sender and its rules.
+
+One send is in flight, our own deadline bounds it, and a failure that may have broken the sender replaces it.
 
 An SDK sender retransmits deliveries when two callers share it, and after a timeout it may hold a dead connection.
 Callers therefore queue here. After such a failure the sender is closed in the background, and the next send gets a new
@@ -136,8 +137,10 @@ class SenderLink:
             self._lock.release()
 
     def claim_idle(self) -> LinkUse | None:
-        """Return the link for one send if it is open and idle, else None. The caller owns it from `LinkUse.begin` on,
-        and must not await before."""
+        """Return the link for one send if it is open and idle, else None.
+
+        The caller owns it from `LinkUse.begin` on, and must not await before.
+        """
         if not self._opened or self._closed or self._lock.held or self._loop is not asyncio.get_running_loop():
             return None
         self._use.sender = self._sender
@@ -207,8 +210,10 @@ class SenderLink:
             self._tasks.start(self._close(sender), name=f"close the link to {self.path}")
 
     async def _close(self, sender: ServiceBusSender) -> None:
-        """Close a discarded sender in the background, through the limiter: closing hundreds at the same time stalls the
-        event loop."""
+        """Close a discarded sender in the background, through the limiter.
+
+        Closing hundreds at the same time stalls the event loop.
+        """
         if self._gate is None:
             await _close(sender)
             return

@@ -288,8 +288,10 @@ class AmqpPump:
         *,
         dead_reason: str = "",
     ) -> None:
-        """Take a locked message, from the link or (without a receiver) by its number. dead_reason: why it must not be
-        delivered."""
+        """Take a locked message, from the link or (without a receiver) by its number.
+
+        dead_reason: why it must not be delivered.
+        """
         self._ration.took()
         self._steering.meter.received_bytes += len(data)
         now = self._steering.clock()

@@ -275,8 +275,10 @@ class SdkPump:
         self._in_hand.update((message.sequence_number, message) for message in received)
 
     async def _let_go(self, receiver: ServiceBusReceiver) -> None:
-        """Release the locks in hand when the pairing ends, and only then: a foreign queue may have a delivery limit,
-        and each release counts as a delivery."""
+        """Release the locks in hand when the pairing ends, and only then.
+
+        A foreign queue may have a delivery limit, and each release counts as a delivery.
+        """
         try:
             async with asyncio.timeout(CLOSING):
                 for message in list(self._in_hand.values()):

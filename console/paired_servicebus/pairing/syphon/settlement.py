@@ -173,8 +173,11 @@ class Settlement:
             self._is_requesting = False
 
     async def _settle_portion(self, messages: list[BacklogMessage], how: str, reason: str, *, is_again: bool) -> None:
-        """Settle a portion. Repeated settlements are mostly confirmed already: only large parts of them are tried
-        again, and a message that stays locked comes again when its lock ends."""
+        """Settle a portion.
+
+        Repeated settlements are mostly confirmed already: only large parts of them are tried again, and a message that
+        stays locked comes again when its lock ends.
+        """
 
         async def act(part: Sequence[BacklogMessage]) -> None:
             tokens = [message.token for message in part]

@@ -1,13 +1,12 @@
-"""`paired drain`: a large backlog moved by the pumps of many processes, on the executors of a Spark cluster.
+"""`paired drain`: the pumps of many processes drain a large backlog, on the executors of a Spark cluster.
 
     this process ── order.json ──▶ the process with Spark ── waves of tasks ──▶ executors, a pump each
          ▲  progress bar, Ctrl-C                                                     │
          └────────────── the run's folder: progress, receipts, stop ◀────────────────┘
 
-This process looks first (which queues, whose syphons), writes the audit line, shows how far it is, and moves receipts
-into the pairing's journal as they come. It holds no Spark: that would take over Ctrl-C, and writes to terminals. What
-is moved by whom is no matter of order: tasks share queues, and sessions only group messages then, as in every
-failover (SPEC.md section 1). Killed at any moment, nothing is lost: what was not completed lies where it lay.
+This process surveys the queues and their syphons, writes the audit line, shows the progress and moves receipts into the
+pairing's journal. It runs no Spark, which takes over Ctrl-C and writes to the terminal. Tasks share queues and do not
+keep order, as in every failover (SPEC.md section 1). A kill loses nothing: an uncompleted message stays in its queue.
 """
 
 from __future__ import annotations
@@ -67,18 +66,18 @@ LOOK: Final = 0.5
 GATHER: Final = 2.0
 """Seconds between two times that receipts are moved into the journal."""
 END: Final = 30.0
-"""Seconds that the process with Spark has to end once it has said how it went."""
+"""Seconds that the process with Spark has to end after its outcome."""
 LISTING: Final = 30.0
-"""Seconds that the secondary namespace has to say which queues there are: a person waits."""
+"""Seconds for the list of queues of the secondary namespace."""
 CANNOT_KNOW: Final = "engines on other machines and of other users are not known here: see that none of them syphons"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainPlan:
-    """What is asked for.
+    """The options of a drain.
 
-    master: whatever Spark accepts. parallelism: tasks at a time; None: the processors here, or on a cluster one for
-    each backlog queue. rate: messages a second in all. journal: the spool folder that all executors see; None: the
+    master: a Spark master URL. parallelism: tasks at a time; None: the processors here, or one for each backlog queue
+    on a cluster. rate: messages a second in total. journal: the spool folder that all executors see; None: the
     pairing's. settings: Spark's own.
     """
 
@@ -90,7 +89,7 @@ class DrainPlan:
     journal: Path | None = None
     beside_syphon: bool = False
     yes: str = ""
-    """What a person named the pairing as; nothing is done unless that is its name."""
+    """The confirmation: the drain runs only if it equals the pairing's name."""
     why: str = ""
     settings: dict[str, str] = field(default_factory=dict)
     in_hand: int = IN_HAND
@@ -116,7 +115,7 @@ def plan_of(
     why: str,
     yes: str,
 ) -> DrainPlan:
-    """What a command line asks for. Raises ConfigurationError: which option, and what it may be."""
+    """Return the options of a command line. Raises ConfigurationError: the option and its valid values."""
     if parallelism is not None and parallelism < 1:
         raise ConfigurationError(f"--parallelism is {parallelism}; it must be at least 1")
     if rate is not None and not 0 < rate < inf:
@@ -140,10 +139,10 @@ def plan_of(
 
 
 def run_drain(plan: DrainPlan, *, json_line: bool = False) -> int:
-    """Drain; the exit status: 0 all is drained, 1 something was left, and it says what.
+    """Drain; return the exit status: 0 if all is drained, 1 if some messages are left.
 
     Raises:
-        PairedError: it could not begin, or not go on; one sentence.
+        PairedError: the drain cannot begin or go on.
     """
     outcome = asyncio.run(_Drain(plan, Bar(quiet=json_line)).run())
     if json_line:
@@ -165,7 +164,7 @@ def _for_a_person(outcome: DrainOutcome) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DrainTargets:
-    """What there is to drain: queues and, where they are told, their messages in all; whose syphons move them too."""
+    """The queues to drain, their known depths in total, and the engines whose syphons move them too."""
 
     queues: dict[int, str]
     lying: int | None
@@ -194,7 +193,7 @@ async def _lying(admin: Management, queues: Mapping[int, str]) -> int | None:
 
 
 async def _syphons(primary: str, secondary: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The engines of this user on this machine that move messages out of these queues, and those that do not say."""
+    """Return this user's local engines that move messages out of these queues, and those that do not answer."""
     namespaces = (primary.casefold(), secondary.casefold())
     syphons: list[str] = []
     unknown: list[str] = []
@@ -210,7 +209,8 @@ async def _syphons(primary: str, secondary: str) -> tuple[tuple[str, ...], tuple
 
 
 async def _is_read_only(plan: DrainPlan) -> bool:
-    """As the pairing's engine here says, which may have been switched; where none runs, as pairing.toml does."""
+    """Return the state of the pairing's local engine, which may have been switched; without an engine, that of
+    pairing.toml."""
     for standing in await query_engines(one for one in local_engines() if one.name == plan.places.name):
         if standing.snapshot is not None:
             return standing.snapshot.read_only
@@ -218,7 +218,7 @@ async def _is_read_only(plan: DrainPlan) -> bool:
 
 
 def would(plan: DrainPlan, found: DrainTargets) -> tuple[str, ...]:
-    """What a drain would do, for who has not named the pairing yet; lines."""
+    """Return a preview of the drain as lines, for a command without the confirmation."""
     lying = "not known how many" if found.lying is None else f"{found.lying:,}"
     beside = f"engines that move the same messages here: {', '.join(found.syphons) or 'none'}"
     return (
@@ -234,7 +234,7 @@ def refusal(found: DrainTargets) -> str:
         return ""
     names = ", ".join(found.syphons)
     return (
-        f"{names} syphons the same backlog queues: pause it with `paired syphon pause`, or say --beside-syphon "
+        f"{names} syphons the same backlog queues: pause it with `paired syphon pause`, or use --beside-syphon "
         "(nothing is lost then, but both take turns at every queue)"
     )
 
@@ -331,7 +331,7 @@ class _Drain:
         return counted(told.outcome, self._tally)
 
     async def _until_ended(self, process: subprocess.Popen[bytes]) -> None:
-        """Raises TimeoutError: not within END. Told to stop twice, it is not waited for."""
+        """Wait for the process. Raises TimeoutError: it did not end within END. A second stop ends the wait."""
         async with asyncio.timeout(END):
             while True:
                 if process.poll() is not None or self._stops > 1:
@@ -381,13 +381,13 @@ def refuse_foreign(*folders: Path) -> None:
         how = foreign_access(folder)
         if how:
             raise DrainError(
-                f"the journal's folder {folder} {how}, and executors obey what stands there: chmod go-w it, or name "
+                f"the journal's folder {folder} {how}, and executors obey its files: chmod go-w it, or name "
                 "another with --journal"
             )
 
 
 def counted(outcome: DrainOutcome, tally: ReceiptTally) -> DrainOutcome:
-    """The outcome with what the receipts say: a task that was killed reported nothing."""
+    """Return the outcome with the counts of the receipts, since a killed task reports none."""
     return msgspec.structs.replace(outcome, moved=tally.moved, dead_lettered=tally.dead_lettered)
 
 

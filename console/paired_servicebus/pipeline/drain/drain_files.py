@@ -1,14 +1,13 @@
-"""What a drain's processes say to each other: the order, what a task reports, and the folder of a run.
+"""The files between a drain's processes: the order, the tasks' reports, and the folder of a run.
 
-    SPOOL/.drain/RUN/order.json      what is to be done; read by the process that holds Spark
-    SPOOL/.drain/RUN/progress.json   how far it is, once a second
-    SPOOL/.drain/RUN/stop            is there: everybody ends in order
-    SPOOL/.drain/RUN/ATTEMPT/        one task's attempt: its journal, its lock, how far it is
+    SPOOL/.drain/RUN/order.json      the order; read by the process that holds Spark
+    SPOOL/.drain/RUN/progress.json   the progress, once a second
+    SPOOL/.drain/RUN/stop            exists: all processes end cleanly
+    SPOOL/.drain/RUN/ATTEMPT/        one task's attempt: its journal, its lock, its progress
 
-The order names pairing.toml by its path and carries no secret: every task reads the file again where it runs, and a
-person's settings of Spark go to that process alone, by its standard input. The
-folder has to be seen by all executors; readers of the journal pass over it, since its name begins with a dot.
-No Spark here.
+The order has the path of pairing.toml and no secret: every task reads the file on its own machine. The operator's Spark
+settings go only to the process with Spark, by standard input. All executors must see the folder; journal readers skip
+it, since its name begins with a dot. No Spark here.
 """
 
 from __future__ import annotations
@@ -103,8 +102,7 @@ class AttemptProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a task says in the end. That of a task that was killed never comes: the truth about messages is in the
-    receipts."""
+    """The final report of a task. A killed task has none: the receipts hold the truth about messages."""
 
     queue: int
     end: TaskEnd
@@ -123,12 +121,12 @@ class DrainOutcome(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     waves: int
     complete: bool
-    """Whether every queue was found empty, but for what is set aside."""
+    """Whether every queue was empty except for deferred messages."""
     text: str = ""
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
-    """What the process that holds Spark writes to progress.json."""
+    """The content of progress.json."""
 
     phase: str
     wave: int
@@ -154,7 +152,7 @@ def read_order(folder: Path) -> DrainOrder:
 
 
 def read_told(folder: Path) -> Told | None:
-    """None: nothing was told yet. Raises OSError or UnreadableError."""
+    """Return the progress; None before the first. Raises OSError or UnreadableError."""
     try:
         return read_json(_TOLD, (folder / "progress.json").read_bytes())
     except FileNotFoundError:
@@ -170,5 +168,5 @@ def attempts(folder: Path) -> Iterator[Path]:
 
 
 def is_stopped(folder: Path) -> bool:
-    """Whether everybody is to end."""
+    """Return whether all processes are to end."""
     return (folder / "stop").exists()

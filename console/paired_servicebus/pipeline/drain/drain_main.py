@@ -1,8 +1,8 @@
-"""The process of a drain that holds Spark: `python -m paired_servicebus.pipeline.drain.drain_main RUN WORK`, started by command.py.
+"""The process of a drain that holds Spark; drain_command runs it with the arguments RUN and WORK.
 
-Its standard output and error are a log file; what it has to say stands in the run's progress.json. The first line of
-its standard input holds a person's settings of Spark, which may be secret; the end of it ends the drain in order:
-whoever started it has gone. Its tasks are in drain_task.py, its decisions in waves.py.
+Its output is a log file, its reports are in the run's progress.json. The first line of standard input holds the
+operator's Spark settings, which may be secret. The end of the input means the parent has ended, and ends the drain
+cleanly. Its tasks are in drain_task, its decisions in waves.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from paired_servicebus.pipeline.spark.java import find_java
 from paired_servicebus.pipeline.spark.spark_session import first_line, open_session
 
 LAST_RESORT: Final = 120.0
-"""Seconds that a drain has to end in order once nobody waits for it."""
+"""Seconds that a drain without a parent has to end cleanly."""
 
 log = logging.getLogger("paired_servicebus.pipeline.drain.drain_main")
 
 
 def main(folder: Path, work: Path) -> int:
-    """Drain as the order in `folder` says; the exit status."""
+    """Run the order in `folder`; return the exit status."""
     log_to(sys.stderr)
     private = msgspec.json.decode(sys.stdin.buffer.readline() or b"{}", type=dict[str, str])
     watch_parent((folder / "stop").touch, within=LAST_RESORT)
@@ -80,7 +80,7 @@ def main(folder: Path, work: Path) -> int:
 
 
 class _Teller:
-    """What is said of the run, in its progress.json."""
+    """The report of a run in its progress.json."""
 
     def __init__(self, folder: Path) -> None:
         self.reports: list[TaskReport] = []
@@ -159,7 +159,7 @@ def wave(spark: Any, order: DrainOrder, deals: tuple[int, ...]) -> list[TaskRepo
 
 
 def _said(error: Exception) -> str:
-    """Of a failure in a task the last line of its traceback; else the first line of what Spark says."""
+    """Return the last traceback line of a failed task; otherwise the first line of Spark's error."""
     lines = [line.strip() for line in str(error).splitlines()]
     ours = [line for line in lines if ": " in line and line.split(":", 1)[0].endswith(("Error", "Exception"))]
     of_python = [line for line in ours if not line.startswith(("org.", "py4j.", "java.", "Caused"))]
@@ -167,7 +167,7 @@ def _said(error: Exception) -> str:
 
 
 def _depths(config: PairingConfig, queues: Mapping[int, str]) -> Depths:
-    """Nothing is raised: what is not told is not known."""
+    """Return the depths; an unknown one is None. Raises nothing."""
 
     async def asked() -> list[QueueDepth | None]:
         async with open_admin(config.secondary) as admin:
@@ -192,7 +192,7 @@ async def _depth(ask: Callable[[], Any]) -> QueueDepth | None:
 
 
 def _cluster_settings(order: DrainOrder) -> dict[str, object]:
-    """What a cluster's executors need to find us, and how much of it is wanted."""
+    """Spark settings for a cluster's executors: our address and their size."""
     if order.master.startswith("local"):
         return {}
     settings: dict[str, object] = {"spark.cores.max": order.parallelism, "spark.task.maxFailures": 4}

@@ -1,9 +1,8 @@
-"""One task of a drain, where an executor runs it: the syphon's own pump on one backlog queue, within bounds.
+"""One task of a drain on an executor: the syphon's own pump on one backlog queue, within bounds.
 
-It reads pairing.toml where it is, so that keys come from that machine's environment, files or identity and from no
-closure; writes each receipt to the attempt's journal before the settlement; ends when nothing comes any more, at its
-bounds, or when it is told to. In the end what is under way is settled and the rest is given back. No Spark here, but
-for the shape of the rows that go in and out.
+It reads pairing.toml on its machine, so that keys come from that machine's environment, files or identity and from no
+closure. It writes each receipt to the attempt's journal before the settlement. It ends at its bounds, on request, or
+when no message arrives. At the end it settles the moves under way and releases the rest.
 """
 
 from __future__ import annotations
@@ -48,9 +47,9 @@ if TYPE_CHECKING:
 QUIET: Final = 3.0
 """Seconds without any progress after which a queue counts as empty for now."""
 FAILING: Final = 30.0
-"""Seconds without any progress after which a task that says why gives its place to others."""
+"""Seconds without progress after which a task with a known reason ends, to free its place."""
 OPENING: Final = 60.0
-"""Seconds until the queue is open, with what was set aside in it found."""
+"""Seconds to open the queue and find its deferred messages."""
 LOOK: Final = 0.1
 TELL: Final = 1.0
 ROWS: Final = "queue int, report binary"
@@ -155,7 +154,7 @@ class _Task:
         )
 
     async def _pumped(self, pump: AmqpPump, steering: PairingRuntime, receipts: Receipts) -> tuple[TaskEnd, str]:
-        """Have the pump at work until there is a reason to end, which is returned with what is to be said."""
+        """Run the pump until there is a reason to end; return the reason and its detail."""
         pumping = steering.tasks.start(pump.run(), name=f"the pump of {pump.path}")
         assert pumping is not None, "the tasks are open"
         seen, seen_at = self._seen(), steering.clock()

@@ -19,7 +19,7 @@ SPAN: Final = 10.0
 
 
 class Bar:
-    """quiet: nothing is shown or said."""
+    """quiet: show nothing."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._console = Console(stderr=True, quiet=quiet, highlight=False)

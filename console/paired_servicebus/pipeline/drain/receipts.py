@@ -1,9 +1,8 @@
-"""The journal of a drain's tasks: written where a task runs, moved into the pairing's journal by who watches over it.
+"""The journal of a drain's tasks: written by each task, moved into the pairing's journal by the drain's command.
 
-Each attempt of a task is a boot of its own, in a folder of its own that it holds the lock of for as long as it lives;
-a receipt is with the operating system before the settlement that depends on it, as an engine's. `gather` moves whole
-files into the journal at any time, and what a killed attempt left once nobody holds its lock: torn at most in its
-last line, which is cut off. So no receipt of a task is lost with it, and none is there twice.
+Each attempt of a task is its own boot, in its own folder, and holds that folder's lock while it runs. As in an engine,
+a receipt reaches the operating system before its settlement. `gather` moves whole files into the journal at any time,
+and a killed attempt's files once its lock is free, without a torn last line. No receipt is lost or moved twice.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ _BURIED: Final = f'"kind":"{DeadLettered.kind}"'.encode()
 
 
 class Receipts:
-    """One attempt's journal. An asynchronous context manager; `trouble` says why the disk does not take it.
+    """The journal of one attempt. An asynchronous context manager; `trouble` is the disk's error.
 
     Args:
-        on_change: called when it begins or ceases to be written.
+        on_change: called when it becomes writable or ceases to be.
     """
 
     def __init__(self, run: Path, pairing: str, on_change: Callable[[], None] = lambda: None) -> None:
@@ -82,18 +81,18 @@ class Receipts:
         return self._journal.together()
 
     def tell(self, progress: AttemptProgress) -> None:
-        """How far the attempt is, for who watches. Raises OSError."""
+        """Write the attempt's progress. Raises OSError."""
         write(self.folder / PROGRESS, progress)
 
 
 class ReceiptTally:
-    """What the receipts of a run say, counted as they are moved into the journal."""
+    """The counts of a run's receipts, made while they move into the journal."""
 
     def __init__(self) -> None:
         self.moved = 0
         self.dead_lettered = 0
         self.over = AttemptProgress()
-        """What attempts that are over had told; less than the receipts say, where one was killed."""
+        """The final counts of finished attempts; below the receipts' counts if one was killed."""
 
     def count(self, lines: bytes) -> None:
         """Add a whole file."""
@@ -102,10 +101,10 @@ class ReceiptTally:
 
 
 def gather(run: Path, into: Path, tally: ReceiptTally) -> bool:
-    """Move what is whole in a run's folder into the journal at `into`; whether attempts still live there.
+    """Move whole files of a run's folder into the journal at `into`; return whether attempts are still running.
 
     Raises:
-        OSError: the disk refused; what is not moved yet stays, and is the next time.
+        OSError: a disk error; the remaining files are moved the next time.
     """
     lives = False
     for folder in attempts(run):
@@ -121,8 +120,8 @@ def gather(run: Path, into: Path, tally: ReceiptTally) -> bool:
 
 
 def left_by_others(into: Path) -> int:
-    """Move what runs left that were killed as a whole into the journal, and clear away runs that are over; how many
-    files were moved. Raises OSError."""
+    """Move the files of killed runs into the journal and remove finished runs; return the number of files moved.
+    Raises OSError."""
     found = 0
     for run in attempts(into / FOLDER):
         before = _whole(into)
@@ -162,7 +161,7 @@ def _held(folder: Path) -> Iterator[bool]:
 
 
 def progress_of(run: Path, tally: ReceiptTally) -> AttemptProgress:
-    """All attempts together, as far as they have told."""
+    """Return the sum of all attempts' reports."""
     return sum((_told(folder) for folder in attempts(run)), tally.over)
 
 

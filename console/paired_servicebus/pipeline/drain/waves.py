@@ -1,10 +1,9 @@
-"""The waves of a drain: which tasks there are to be, when a queue counts as drained, and when to give up.
+"""The waves of a drain: their tasks, the condition of a drained queue, and the condition to give up.
 
-A wave is one Spark job of bounded tasks; after each the queues are looked at, and those that may still hold something
-get the next wave's tasks, the fullest the most. A queue is drained when a task found nothing more in it and the
-namespace counts nothing but what is set aside; where it counts more, or does not say, when nothing came for longer
-than a lock lasts, since a task that was killed leaves its messages locked. Decisions only: Spark, clock and namespaces
-are handed in (process.py).
+A wave is one Spark job of bounded tasks. After it, queues that may still hold messages get the next wave's tasks, the
+fullest the most. A queue is drained when a task found it empty and the namespace counts only deferred messages. If the
+namespace counts more, or gives no count, the queue is drained after a lock's duration without a message, since a killed
+task leaves its messages locked. Only decisions: drain_main passes in Spark, clock and namespaces.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from paired_servicebus.core.errors import DrainError
 from paired_servicebus.pipeline.drain.drain_files import TaskEnd, TaskReport
 
 LOCKED: Final = 75.0
-"""Seconds after which what a killed task held is there again: a lock's minute, and some."""
+"""Seconds until a killed task's messages are free again: a lock's minute, and a margin."""
 PATIENCE: Final = 150.0
 """Seconds without a message moved, while tasks cannot go on, after which the drain gives up."""
 PAUSE: Final = 2.0
@@ -31,7 +30,7 @@ class QueueState:
     """One backlog queue as the waves know it."""
 
     lying: int | None = None
-    """Messages that the namespace counts and nobody set aside; None: not known."""
+    """Messages that the namespace counts beyond the deferred ones; None: unknown."""
     set_aside: int = 0
     quiet_since: float | None = None
     trouble: str = ""
@@ -52,7 +51,7 @@ Depths = Mapping[int, QueueDepth | None]
 
 @dataclass(slots=True)
 class WaveActions:
-    """What waves act on."""
+    """The dependencies of the waves."""
 
     run: Callable[[tuple[int, ...]], Sequence[TaskReport]]
     """One wave: the queue of each task; its reports. Those of tasks that were killed for good raise."""

@@ -1,7 +1,7 @@
-"""What a batch's file of events holds, seen once it is written: its numbers as spans, its rows, its newest record.
+"""The content of a batch's file of events, read after the write: numbers as spans, rows, newest record.
 
-Spark wrote it; duckdb looks into it, in the pipeline's own process. A batch is some 128 MB of the journal at most, and
-another job of Spark's, however small, costs more than this.
+Spark writes the file, and duckdb reads it in the pipeline's process. A batch has at most 128 MB of the journal: another
+Spark job costs more than this.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ THREADS: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """Of one file of events.
+    """The content of one file of events.
 
-    `rows` are all of it, `numbered` those that have a number; `last_ts` is the newest record's, None where none has a
-    time; `troubled` are the journal files whose lines without a number it has.
+    `rows` are all rows, `numbered` those with a number; `last_ts` is the newest record's time, None without one;
+    `troubled` are the journal files of its lines without a number.
     """
 
     rows: int

@@ -1,15 +1,14 @@
-"""Episodes: from the first failure of an entity until its backlog is empty again. Pure: rows go in, episodes come out.
+"""Episodes: from the first failure of an entity to its empty backlog. Pure: rows go in, episodes come out.
 
-One entity's history, of all engines, is folded in the order of time. An episode belongs to one engine, since each
-fails over by itself; parked messages belong to the entity, whichever engine's syphon moves them. What comes late (a
-journal file that was found after newer ones) is put where it belongs as long as it is at most HORIZON behind the
-newest row; what is later still counts in `late`.
+One entity's history, of all engines, is folded in order of time. An episode belongs to one engine, which fails over by
+itself; parked messages belong to the entity, whichever syphon moves them. A late row (from a journal file found after
+newer ones) is sorted in while it is at most HORIZON behind the newest row; a later one still counts in `late`.
 
     suspect ──▶ failed over ──▶ first ping accepted ──▶ failed back ──▶ backlog empty
         └──▶ recovered: it never failed over
 
-`backlog_empty_ts` is when as many messages had been moved or dead-lettered as parked, by this journal's receipts, in
-steps of 10 s. Messages that other machines park or move are not in it.
+`backlog_empty_ts` is the time when the moved and dead-lettered messages equal the parked ones, by this journal's
+receipts, in steps of 10 s. Messages that other machines park or move are not counted.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ NEAR: Final = 2_000_000
 """An act that opens an episode may stand just before it."""
 
 WITHDRAWN: Final = "withdrawn"
-"""The outcome of an episode that was told of, until a late row showed that it was another one's part."""
+"""The outcome of a reported episode that a late row showed to be part of another one."""
 
 Row = Mapping[str, Any]
 Episode = dict[str, Any]
@@ -67,7 +66,7 @@ class EpisodeHistory:
         self._told = fresh
 
     def text(self) -> str:
-        """What `EpisodeHistory` is made from again."""
+        """The state that `EpisodeHistory` is restored from."""
         return json.dumps({"base": self._base, "tail": self._tail, "rows": self._rows, "told": self._told})
 
     def _fold(self, state: dict[str, Any], rows: Iterable[dict[str, Any]]) -> dict[str, Episode]:
@@ -87,12 +86,12 @@ def _nothing() -> dict[str, Any]:
 
 
 def _place(row: Row) -> tuple[int, str, str, int, str]:
-    """Rows of one time: in the order of their engine, and what is summed up last."""
+    """Return the sort key of rows of one time: by engine, sums last."""
     return row["ts"], row["engine"], row["boot"], row["seq"], row.get("what", "")
 
 
 def _step(state: dict[str, Any], row: dict[str, Any]) -> list[Episode]:
-    """What changed by a row; `state` is changed with it."""
+    """Apply a row to `state` and return the changed episodes."""
     kind = row["kind"]
     if kind == "state-changed":
         return _changed(state, row)
@@ -225,7 +224,7 @@ def _told(act: dict[str, Any]) -> dict[str, Any]:
 
 
 def _engine(state: dict[str, Any], row: dict[str, Any]) -> list[Episode]:
-    """An engine that ended, or that starts again and so has ended: what it was in the middle of ends here."""
+    """End the open episodes of an engine that stopped or restarted."""
     episode = state["open"].get(row["engine"])
     if episode is None or (row["kind"] == "engine-started" and episode["boot"] == row["boot"]):
         return []

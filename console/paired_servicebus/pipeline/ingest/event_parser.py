@@ -1,11 +1,10 @@
-"""Journal lines as typed events, in Arrow: blocks of lines at a time, no Python for each. Nothing here knows Spark.
+"""Journal lines as typed events, in Arrow: blocks of lines, without Python code per line. No Spark here.
 
-A line that cannot be read becomes a row that says so in `trouble`, with its text: "torn" (no JSON object, or fields of
-other types), "foreign" (an object, no record of ours: a field is missing), "impossible" (a time that no calendar has, a
-number that nothing can be), "newer version", "unknown kind". The last two have their number and are counted as seen;
-what they hold is for the program that knows them, which makes the tables anew.
+An unreadable line becomes a row with its text and the reason in `trouble`: "torn" (no JSON object, or fields of other
+types), "foreign" (a field of our records is missing), "impossible" (a time or number out of range), "newer version",
+"unknown kind". The last two keep their number and count as seen; a newer program makes the tables again.
 
-Spark's own from_json took three times the processor for the same, with a journal of a million events.
+Spark's own from_json took three times the CPU for a journal of a million events.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ def _parsed(lines: list[bytes]) -> list[Any]:
 
 
 def _trouble(table: Any, torn: Any) -> Any:
-    """What is wrong with each row; null: nothing."""
+    """Return the trouble of each row; null without one."""
     ours = pc.greater(table["seq"], 0)
     for name in HEADER:
         ours = pc.and_kleene(pc.is_valid(table[name]), ours)

@@ -1,14 +1,12 @@
-"""What Spark is shown of a journal: the files that are not in the tables yet, as links in a folder of its own.
+"""Spark's view of a journal: links to the files that are not in the tables yet, in a separate folder.
 
-Spark's file source lists its whole folder at each look, and never forgets a file that it saw: with 50,000 files in a
-journal, a week of it, that alone took more than a core. So it sees deliveries. A delivery is a folder of links that
-appears at once and goes when its records are in the tables; there is one at a time, so that what a batch took is known.
-Each has a file of its own, an empty one: should the journal give up all of the others before Spark looks, there is
-still something new, and a batch that takes it.
+Spark's file source lists its whole folder at each poll and never forgets a file: with the 50,000 files of a week that
+took more than a core. So it gets deliveries. A delivery is a folder of links that appears atomically and is removed
+when its records are in the tables. There is one at a time, so that a batch's files are known. Each has an empty file:
+if the journal removes all the others before Spark polls, there is still a new file and a batch for it.
 
-`taken` has the names of the journal's files that are in the tables. It spares work and decides nothing: what is shown
-again, after a crash or a lost folder, is known by the numbers of its records (manifest.py). So a name is written into
-it last, and without waiting for the disk.
+`taken` lists the journal files in the tables. It only saves work: after a crash or a lost folder the numbers of the
+records decide (manifest). So a name is written last, and without fsync.
 """
 
 from __future__ import annotations
@@ -32,10 +30,10 @@ EMPTY: Final = f"delivery{SUFFIX}"
 
 
 class Inbox:
-    """For one journal and one life of the tables. For any threads; every method may raise OSError.
+    """The deliveries of one journal and one life of the tables. Thread-safe; every method may raise OSError.
 
     Args:
-        folder: where the deliveries are, and the names of what was taken.
+        folder: the folder of the deliveries and of the taken names.
         files: the folder of whole journal files.
     """
 
@@ -53,7 +51,7 @@ class Inbox:
         self._next: int | None = None
 
     def begin(self) -> None:
-        """Takes back what was shown, for a Spark that remembers nothing; forgets files that the journal has no more."""
+        """Remove the delivery, for a Spark without a checkpoint; forget names of files that the journal removed."""
         with self._lock:
             shutil.rmtree(self.shown, ignore_errors=True)
             self.shown.mkdir(mode=0o700, parents=True)
@@ -64,8 +62,7 @@ class Inbox:
             new.replace(self._record)
 
     def deliver(self, most_bytes: int | None = None) -> None:
-        """Shows what is new, the oldest first; `most_bytes`: no more than is one batch. While something is shown, that
-        waits until it is taken."""
+        """Deliver new files, the oldest first, `most_bytes` at most. An earlier delivery has to be taken first."""
         with self._lock:
             if self._delivered:
                 self._next = most_bytes
@@ -73,7 +70,7 @@ class Inbox:
                 self._show(self._new(most_bytes))
 
     def settle(self) -> None:
-        """What was shown is in the tables."""
+        """Record that the delivery is in the tables."""
         with self._lock:
             with self._record.open("a") as record:
                 record.writelines(f"{name}\n" for name in self._delivered)
@@ -118,7 +115,7 @@ class Inbox:
         return tuple(names[: _that_fit(sizes[:MOST_FILES], most_bytes)])
 
     def _refuse(self, name: str) -> None:
-        """Say, once, that a file is not read."""
+        """Report a skipped file, once."""
         if name not in self._refused:
             self._refused.add(name)
             log.warning("the journal file %s is not read: its name is no text; rename it", repeated(name))

@@ -1,7 +1,7 @@
-"""What is done just before each look of Spark's for new files: the engine is asked for its open file.
+"""A request to the engine before each poll of Spark: close the open journal file.
 
-Spark looks at whole multiples of the trigger's seconds, by the clock. What the engine has in its open file is whole by
-that time, however little it is; an engine that nobody follows makes fewer files.
+Spark polls at whole multiples of the trigger's seconds. The engine's open file is complete by then, however small; an
+engine without a follower makes fewer files.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Final
 from paired_servicebus.engine.journal import spool
 
 ASK: Final = 1.8
-"""Seconds before Spark looks: an engine looks once a second whether somebody asks, and the disk has to answer."""
+"""Seconds before Spark's poll: an engine checks for a request once a second, and the disk needs time."""
 SHOW: Final = 0.5
-"""Seconds before Spark looks; whoever shows is not always in time to the tenth of a second."""
+"""Seconds before Spark's poll; the delivery may be a tenth of a second late."""
 
 log = logging.getLogger(__name__)
 
 
 class PollCountdown:
-    """Says, once each time, that Spark looks within `ahead` seconds."""
+    """Signal once for each poll of Spark that it is due within `ahead` seconds."""
 
     def __init__(self, ahead: float, trigger: float, clock: Callable[[], float] = time.time) -> None:
         self._ahead = ahead
@@ -39,7 +39,7 @@ class PollCountdown:
 
 
 class JournalFlusher:
-    """Asks the engine of one journal. Where there is none, or it may not be written to, nobody is asked."""
+    """Requests the open file from the engine of one journal; does nothing without an engine or write access."""
 
     def __init__(self, journal: Path) -> None:
         self._journal = journal

@@ -1,7 +1,4 @@
-"""Where a journal's whole files are, and whether there are any: asked before Spark is started, and again by who reads.
-
-No Spark here.
-"""
+"""The folder of a journal's whole files, and whether it has any; without Spark."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""Judging beside the batches of a journal that is followed: one work at a time, in a thread of its own.
+"""Judging in parallel with the batches of a followed journal: one work at a time, in its own thread.
 
-A judgement of half a million receipts takes seconds, and more as more is known; a batch that waited for it would be
-that late. So both run at once, in Spark's fair order (session.py), in small tasks, between which a batch has its turn.
-What takes longer than MOST is given up and tried again after as long: readers judge what is new by themselves, only
-slower.
+Judging half a million receipts takes seconds, and more as the tables grow. A batch does not wait for it: both run in
+Spark's fair order (spark_session), in small tasks. Work longer than MOST is cancelled and retried after the same time;
+until then readers judge new receipts themselves, more slowly.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class MaintenanceThread:
-    """Does what is due, when it is looked at. A context manager, for one thread."""
+    """Runs due maintenance when it is polled. A context manager, for one thread."""
 
     def __init__(self, spark: Any, lake: Lake) -> None:
         self._spark = spark.newSession()
@@ -48,13 +47,13 @@ class MaintenanceThread:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """What is under way is given up; what it wrote counts for nothing, and is removed at the next start."""
+        """Cancel the running work; its files count for nothing, and the next start removes them."""
         if self._thread is not None:
             self._spark.interruptTag(TAG)
             self._thread.join(STOP)
 
     def look(self) -> None:
-        """Begins what is due, and ends what is late. Raises what a work raised that was not."""
+        """Begin due work and cancel late work. Raises the error of work that was not cancelled."""
         now = time.monotonic()
         if self._thread is None:
             work = due(self._lake) if now >= self._rest_until else None
@@ -89,7 +88,7 @@ class MaintenanceThread:
 
 
 def due(lake: Lake) -> Work | None:
-    """What is to be done now; None: nothing."""
+    """Return the due work; None without any."""
     if table_maintenance.due(lake.manifest):
         return table_maintenance.judge
     return table_maintenance.tidy if table_maintenance.crowded(lake.manifest) else None

@@ -124,7 +124,7 @@ MERGED: Final = {
     "from parts group by all",
     "episodes": "select * from parts qualify row_number() over (partition by id order by version desc) = 1",
 }
-"""What many files of a table come to in one: the same sums."""
+"""Return the query that merges many files of a table: the same sums."""
 
 
 def split(events: str, entities: set[tuple[str, str]]) -> dict[str, Any]:

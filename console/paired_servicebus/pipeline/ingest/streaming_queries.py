@@ -1,9 +1,9 @@
-"""The two queries: journal to tables, and story to episodes. Once in effect, whatever is killed or lost.
+"""The two queries: journal to tables, and story to episodes. Each record takes effect once, despite kills and losses.
 
-A batch of the journal: lines become events, those that the tables hold already are left out, the rest is written, then
-summed up from what was written; then the manifest is replaced, and with it all tables change at once. Spark is shown
-the files that are not in the tables (inbox.py), so a checkpoint of the journal is begun with each start, and after
-FORGET files, before it is large. What was killed before its end is shown again; the numbers of the records decide.
+A batch parses lines into events, drops those in the tables, writes the rest and aggregates the written file. Then it
+replaces the manifest, which changes all tables atomically. Spark sees only files that are not in the tables (inbox), so
+the journal's checkpoint is new at each start, and after FORGET files. A killed batch is delivered again; the numbers of
+the records decide.
 
     journal files ──▶ events, minutes, backlog, syphon, cost ──▶ story files ──▶ episodes (transformWithState)
 """
@@ -59,7 +59,7 @@ class Pipeline:
         self._forget()
 
     def once(self) -> None:
-        """Make the tables of what is there. Raises what Spark says, and PipelineError: there is nothing."""
+        """Make the tables of the present files. Raises Spark's errors, and PipelineError without any file."""
         require_whole_files(self._journal)
         self._query(JOURNAL, self._start_all, {"availableNow": True}).finish()
         self._inbox.settle()
@@ -68,7 +68,7 @@ class Pipeline:
         story.finish()
 
     def follow(self, trigger: float, ended: Callable[[], bool]) -> None:
-        """Keep the tables up with the journal until `ended`. Raises what Spark says."""
+        """Keep the tables up to date until `ended`. Raises Spark's errors."""
         journal = self._query(JOURNAL, self._start_new, _every(trigger))
         story = self._query(STORY, self._start_story, _every(trigger * EPISODE_TRIGGER))
         asking, is_asked, is_shown = (
@@ -100,13 +100,13 @@ class Pipeline:
         return self._start_journal(trigger, self._take_journal, {"maxBytesPerTrigger": str(MOST_BYTES)})
 
     def _start_new(self, trigger: dict[str, Any]) -> Any:
-        """What is new and what comes, each delivery a batch."""
+        """Follow new files, each delivery a batch."""
         self._inbox.begin()
         self._inbox.deliver(MOST_BYTES)
         return self._start_journal(trigger, self._take_delivery, {})
 
     def _start_journal(self, trigger: dict[str, Any], take: Take, options: dict[str, str]) -> Any:
-        """With a checkpoint that knows nothing: what the tables hold is not shown."""
+        """Start the query with an empty checkpoint: files in the tables are not delivered."""
         from pyspark.sql import functions as f
 
         self._forget()
@@ -140,7 +140,7 @@ class Pipeline:
         lake.commit(lambda _: {**done, **made})
 
     def _sum_up(self, place: Path, found: Contents, batch: int) -> dict[str, Any]:
-        """Write what follows from a batch's events; what they add to the manifest."""
+        """Write a batch's aggregates; return their additions to the manifest."""
         lake, now = self._lake, self._lake.manifest
         newest = max((file.last_ts for file in now.of("events")), default=0)  # lines without a time are of now
         events = File(place.name, found.rows, found.last_ts or newest, batch)
@@ -157,7 +157,7 @@ class Pipeline:
         }
 
     def _write_events(self, lines: Any, place: Path) -> tuple[Path, Contents, int]:
-        """The batch's events, each once: where they are, what they are, and how many came that the tables hold."""
+        """Return the batch's events, each once: the file, its content, and the number of repeated records."""
         typed(lines).write.mode("overwrite").parquet(str(place))  # the one job of Spark's, unless something came twice
         came, manifest = look_into(place), self._lake.manifest
         if not came.repeats(manifest):

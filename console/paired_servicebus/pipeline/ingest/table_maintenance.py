@@ -1,11 +1,10 @@
-"""Judging: from receipts, what became of each message; and what many small files come to, in few.
+"""Judging: the fate of each message from its receipts; and compaction of many small files.
 
-Done at the end of `--once` and now and then while following a journal: when as much is new as a quarter of what is
-known, so that each message is looked at a few times and not at every judgement. The SQL is audit_sql.py's, run by Spark.
-Batches may be taken meanwhile (maintenance_thread.py): a work is of the manifest that it began with, and what came since stays.
+It runs at the end of `--once`, and while following when the new receipts are a quarter of the known ones: each message
+is judged a few times only. Spark runs the SQL of audit_sql. Batches may run meanwhile (maintenance_thread): a work is
+of its first manifest, and later additions stay.
 
-What is older than KEPT is forgotten: events, and messages that are settled. Messages that are not (parked, in doubt,
-undelivered) stay until they are.
+Events and settled messages older than KEPT are dropped. Unsettled messages (parked, in doubt, undelivered) stay.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ def crowded(manifest: Manifest) -> bool:
 
 
 def judge(spark: Any, lake: Lake) -> None:
-    """Make `audit` and `verdicts` of all receipts, and fewer files of every table. Raises what Spark says."""
+    """Make `audit` and `verdicts` of all receipts, and compact every table. Raises Spark's errors."""
     began = lake.manifest
     name = _name(began)
     end = began.end(time.time())
@@ -69,7 +68,7 @@ def judge(spark: Any, lake: Lake) -> None:
 
 
 def tidy(spark: Any, lake: Lake) -> None:
-    """Make fewer files, and judge nothing: what is not judged stays apart from what is. Raises what Spark says."""
+    """Compact without judging: unjudged receipts stay separate. Raises Spark's errors."""
     began = lake.manifest
     name = _name(began)
     unjudged = began.unjudged()
@@ -82,12 +81,12 @@ def tidy(spark: Any, lake: Lake) -> None:
 
 
 def _name(began: Manifest) -> str:
-    """What the files of a work are called: a batch that is taken meanwhile has the next number."""
+    """Return the name of a work's files: a batch meanwhile gets the next number."""
     return f"j{began.batch:010d}"
 
 
 def replaced(now: Manifest, began: Manifest, new: dict[str, tuple[File, ...]]) -> dict[str, tuple[File, ...]]:
-    """All tables' files: the new ones in place of those that the work began with, and what came since."""
+    """Return all tables' files: the new ones replace the work's inputs, and later additions stay."""
     since = {table: tuple(file for file in now.of(table) if file not in began.of(table)) for table in new}
     return {**now.files, **{table: (*files, *since[table]) for table, files in new.items()}}
 
@@ -116,7 +115,7 @@ def _audited(spark: Any, lake: Lake, began: Manifest, name: str, end: int) -> di
 
 
 def _merged_receipts(spark: Any, lake: Lake, began: Manifest, place: Path) -> Any:
-    """All receipts by message, written once: the rest reads what was written."""
+    """Write all receipts by message once; later steps read this file."""
     known = _frame(spark, lake, "audit", began.of("audit"), spark_ddl(AUDIT))
     _frame(spark, lake, "events", began.unjudged(), spark_ddl(EVENTS)).createOrReplaceTempView("new_events")
     known.unionByName(spark.sql(audit_sql.PARTIAL.format(events="new_events"))).createOrReplaceTempView("receipts")

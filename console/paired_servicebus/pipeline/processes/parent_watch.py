@@ -1,7 +1,6 @@
-"""Whoever started a process with Spark: when that has gone, in whatever way, the process ends too.
+"""Ends a process with Spark when its parent has ended; without Spark itself.
 
-The starter holds the other end of our standard input, and says nothing more through it than, perhaps, an order. No
-Spark here.
+The parent holds the other end of standard input and writes at most an order to it.
 """
 
 from __future__ import annotations

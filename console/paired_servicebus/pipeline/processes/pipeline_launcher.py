@@ -1,9 +1,8 @@
-"""Starts the pipeline as a process of its own, from a process that knows nothing of Spark.
+"""Starts the pipeline as its own process, from a process without Spark.
 
-The child has no terminal: its input is its order and nothing more, its output a file; it is nice to others, and leads
-a session of its own, so that Ctrl-C in a terminal is not its business. It ends when its input does, with whoever
-started it; Spark's JVM ends with it, however it ends. Its last line in the log says in one sentence why it failed, and
-`Pipeline.trouble` gives it back.
+The child has no terminal: its input is its order, its output a log file. It is nice, and leads its own session, so
+Ctrl-C does not reach it. It ends with its input or its parent, and Spark's JVM ends with it. `Pipeline.trouble` returns
+the reason for a failure, from the log's last line.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,24 +26,24 @@ from paired_servicebus.ownership import foreign_access
 TRIGGER: Final = 5.0
 """Seconds between two looks for new journal files."""
 TROUBLE: Final = "paired: "
-"""What the sentence begins with that says why a pipeline ended."""
+"""The beginning of the log line with the reason for a pipeline's end."""
 NOTE: Final = "note: "
-"""What a sentence begins with that a person should know of, though the pipeline goes on."""
+"""The beginning of a log line for the operator while the pipeline goes on."""
 TOOK: Final = "took: "
 STOP: Final = 20.0
 _TAIL: Final = 16 * 1024
 
 
 class PipelineOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """What a pipeline is to do; everything it knows."""
+    """The order of a pipeline: all of its input."""
 
     journal: str
     """The journal's folder, or a folder with whole journal files."""
     tables: str
     once: bool = False
-    """Make the tables of what is there, and end."""
+    """Make the tables of the present files, and end."""
     master: str | None = None
-    """Whatever Spark accepts; None: this machine, two tasks at a time."""
+    """A Spark master URL; None: this machine, two tasks at a time."""
     trigger: float = TRIGGER
     java_home: str | None = None
     settings: dict[str, str] = {}
@@ -51,7 +51,7 @@ class PipelineOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PipelineTimes(msgspec.Struct, frozen=True):
-    """What `--once` took, in seconds: until Spark stood, and then until the tables did."""
+    """The duration of `--once` in seconds: Spark's start, then the tables."""
 
     start: float
     tables: float
@@ -82,7 +82,8 @@ class Pipeline:
         return status
 
     def stop(self, within: float = STOP) -> int:
-        """Ends it in order, or after `within` seconds without; its exit status. What it had begun is done again."""
+        """End it cleanly, or kill it after `within` seconds; return its exit status. The next start repeats
+        unfinished work."""
         if self.running:
             self.process.send_signal(signal.SIGTERM)
             if self.wait(within) is None:
@@ -96,17 +97,23 @@ class Pipeline:
             self.process.stdin.close()
 
     def trouble(self) -> str:
-        """Why it failed, as one sentence; empty where it said nothing."""
+        """Return the reason for its failure as one sentence; empty without one."""
         return said(self.log, TROUBLE)
 
     def note(self) -> str:
-        """What a person should know of what it did, as one sentence; empty where there is nothing."""
+        """Return its note for the operator as one sentence; empty without one."""
         return said(self.log, NOTE)
 
     def took(self) -> PipelineTimes | None:
         """How long `--once` took; None before it is done."""
         took = said(self.log, TOOK)
         return read_json(_TOOK, took) if took else None
+
+
+def write_line(line: str) -> None:
+    """Write a separate line to the log on standard output, after any unfinished line of Spark."""
+    sys.stdout.write(f"\n{line}\n")
+    sys.stdout.flush()
 
 
 def said(log: Path, beginning: str) -> str:
@@ -130,19 +137,17 @@ def start_pipeline(
     java_home: Path | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> Pipeline:
-    """Start it, and return at once.
+    """Start the pipeline without waiting for it.
 
     Args:
-        journal: the journal's folder.
-        tables: where the tables are, or will be.
-        once: make the tables of what is there, and end; otherwise follow the journal until stopped.
-        master: whatever Spark accepts; None: this machine.
-        trigger: seconds between two looks for new files.
-        java_home: a Java to take; None: it is looked for.
-        settings: Spark's own, on top of ours.
+        once: make the tables of the present files and end; otherwise follow the journal until stopped.
+        master: a Spark master URL; None: this machine.
+        trigger: seconds between two polls for new files.
+        java_home: the Java to use; None: find one.
+        settings: Spark settings on top of ours.
 
     Raises:
-        PipelineError: another user can change the folder; the folder for its log cannot be made, or no process.
+        PipelineError: another user can change the folder, or the log or the process cannot be created.
     """
     order = PipelineOrder(
         journal=str(journal),
@@ -181,6 +186,6 @@ def _refuse_foreign(tables: Path) -> None:
         how = foreign_access(place) if place.exists() else ""
         if how:
             raise PipelineError(
-                f"the pipeline does not run in {place}, since it {how} and Spark runs what stands there: "
+                f"the pipeline does not run in {place}, since it {how} and Spark runs files in it: "
                 "chmod go-w it, or name another folder with --tables"
             )

@@ -1,4 +1,4 @@
-"""A command that is told to end clears away what it made for itself, as it does after Ctrl-C."""
+"""A command that clears away its files on SIGTERM and SIGHUP, as it does after Ctrl-C."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def exit_on_signal() -> Iterator[None]:
-    """What is inside ends by SystemExit where SIGTERM or SIGHUP would end the process at once. Main thread only.
+    """Raise SystemExit in the block on SIGTERM or SIGHUP. Main thread only.
 
-    Whoever ignores a signal, as nohup does, or has a handler of its own for it, keeps that.
+    An ignored signal (nohup) or an existing handler is kept.
     """
     usual = [number for number in SIGNALS if signal.getsignal(number) is signal.SIG_DFL]
 

@@ -1,5 +1,4 @@
-"""The process that runs a rehearsal on Spark: its one argument is the folder that the order stands in. It ends with its
-standard input."""
+"""The process of a rehearsal on Spark: its argument is the order's folder. It ends with its standard input."""
 
 from __future__ import annotations
 

@@ -57,10 +57,10 @@ def policies_of(
 
 
 def order_of(history: RecordedHistory, policies: Sequence[Policy], seeds: int) -> Order:
-    """What is to be run.
+    """Return the order of a rehearsal.
 
     Raises:
-        ConfigurationError: fewer than two seeds: the first two are the bounds.
+        ConfigurationError: fewer than two seeds, since the first two are the bounds.
     """
     if seeds < 2:
         raise ConfigurationError(f"--seeds is {seeds}; it must be 2 at least: the first two are the record's bounds")
@@ -76,5 +76,5 @@ def run_chunk(order: Order, chunk: int) -> Iterator[Row]:
 
 
 def outcome_of(row: Row) -> RunOutcome:
-    """What a row says."""
+    """Return a row's policy, seed and result."""
     return RunOutcome(**dict(zip(COLUMNS, row[2:], strict=True)))

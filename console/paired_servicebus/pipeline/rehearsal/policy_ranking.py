@@ -1,8 +1,8 @@
-"""Runs to figures: for each policy the middle of its runs and the ends, and which policy is recommended, and why.
+"""Runs to figures: for each policy the median and the extremes of its runs, and the recommended policy with its reason.
 
-What is weighed is said with the result: a second in which a sender was refused counts as one, a failover as FAILOVER
-of them, since it parks messages, costs order and may make duplicates. The mean of all readings decides; among equals
-the fewest parked, then the cheapest, then the one that comes first, which is the one in force.
+The weights are shown with the result: a second of refused sends counts one, a failover FAILOVER, since it parks
+messages, loses order and may duplicate. The mean of all readings decides; ties go to the fewest parked, then the lowest
+cost, then the first policy, which is the one in force.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyFigures:
-    """What came of one policy."""
+    """The figures of one policy."""
 
     policy: Policy
     figures: dict[str, Figure]
@@ -56,7 +56,7 @@ class RehearsalResult:
 
 
 def rehearsed(order: Order, rows: Sequence[Row]) -> RehearsalResult:
-    """The figures of all rows, in whatever order they came."""
+    """Return the figures of all rows; their order does not matter."""
     runs: list[list[RunOutcome]] = [[] for _ in order.policies]
     for row in sorted(rows):
         runs[row[0]].append(outcome_of(row))

@@ -1,10 +1,10 @@
-"""One run: a RecordedHistory read one way, under one policy, through the shipped rules in paired_servicebus.simulation's World.
+"""One run of a RecordedHistory under one policy, through the shipped rules in the simulation's World.
 
-A seed says how the record is read where it leaves a choice. Seed 1 takes every outage at its longest, seed 2 at its
-shortest, every other draws between. It also draws what the network leaves open.
+The seed decides how an ambiguous record is read. Seed 1 takes every outage at its longest, seed 2 at its shortest,
+other seeds draw between. The seed also draws the network's free choices.
 
-Quiet times are skipped: an entity that is healthy, meets no fault and has nothing parked takes its messages as if we
-were not there (SPEC.md section 6), so they are counted and not played until something is about to happen to it.
+Quiet times are skipped: a healthy entity without faults or parked messages takes messages as if without pairing
+(SPEC.md section 6). They are counted, and played again shortly before the next incident.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from paired_servicebus.pipeline.rehearsal.histories.recorded_history import (
     TimeBounds,
     calls_before,
 )
-from paired_servicebus.pipeline.rehearsal.world_parts import PARTS, CountedSending, CountingQueue
+from paired_servicebus.pipeline.rehearsal.world_parts import PARTS, CountedSending, CountedWorld, CountingQueue
 from paired_servicebus.simulation.run_plan import (
     LOCK,
     RESCAN,
@@ -41,7 +41,6 @@ from paired_servicebus.simulation.run_plan import (
 )
 from paired_servicebus.simulation.sim_messages import BEGAN, SimMessage
 from paired_servicebus.simulation.virtual_clock import Steps
-from paired_servicebus.simulation.world import World
 
 LONGEST: Final = 1
 SHORTEST: Final = 2
@@ -51,12 +50,12 @@ FLAP: Final = 600.0
 """Seconds within which a failback that is followed by another failover of the same entity was a flap."""
 LEAST_OUTAGE: Final = 0.001
 CAPACITY: Final = 10_000_000
-"""Messages: how full queues were is not recorded; an outage says "full" where one was."""
+"""Messages. The record does not hold queue depths; an outage has the kind "full" when a queue was full."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOutcome:
-    """What came of one run. Whole numbers, so that sums are the same in any order; times are milliseconds."""
+    """The result of one run. Whole numbers, so that sums do not depend on order; times in milliseconds."""
 
     failovers: int
     flaps: int
@@ -65,13 +64,13 @@ class RunOutcome:
     """Summed over entities: from the first call that failed to the next that was accepted."""
     accepted: int
     refused: int
-    """Messages whose callers were told no, or were told nothing, in the end."""
+    """Messages whose last answer was a failure or a timeout."""
     parked: int
     duplicates: int
     out_of_order: int
     pings: int
     operations: int
-    """Billed on top of a healthy day: pings, and what a parked message costs more than one that is not."""
+    """Operations beyond a healthy day: pings, and the extra cost of each parked message."""
     lost: int
     broken: int
     """Rules of the simulation that did not hold; any but zero is a defect of ours."""
@@ -109,7 +108,7 @@ def plan_of(history: RecordedHistory, policy: Policy, seed: int) -> Plan:
 
 
 def _read(outage: Outage, seed: int, random: Random) -> InjectedFault:
-    """Draws the same number of times whatever the seed, so that readings differ in nothing else."""
+    """Return one reading of an outage. Every seed draws equally often, so that readings differ in nothing else."""
     began, ended, draw = random.random(), random.random(), random.random()
     if seed == LONGEST:
         began, ended = 0.0, 1.0
@@ -132,7 +131,7 @@ def _between(span: TimeBounds, draw: float) -> float:
 # -- the run -----------------------------------------------------------------------------------------------------------
 
 
-class Replay(World):
+class Replay(CountedWorld):
     """One run of a RecordedHistory."""
 
     def __init__(self, history: RecordedHistory, policy: Policy, seed: int) -> None:
@@ -157,16 +156,11 @@ class Replay(World):
         self._flaps = 0
         self._skipped = 0
         self._skipping: defaultdict[str, dict[CallFlow, None]] = defaultdict(dict)
-        """By entity: what leaves out calls that are yet to come, or were not told."""
+        """By entity: the flows that skip calls not yet due or not yet counted."""
         self._incidents = {path: _incidents(plan, path) for path in self.destinations}
 
-    @property
-    def past_the_end(self) -> bool:
-        """Whether the record has ended; what follows only comes to rest."""
-        return self.clock.now >= BEGAN + self.history.seconds
-
     def outcome(self) -> RunOutcome:
-        """Run it, and what came of it."""
+        """Run the history and return the result."""
         result = self.run()
         end = self.clock.now
         for path in tuple(self.refused_since):
@@ -209,7 +203,7 @@ class Replay(World):
         self._skipping[flow.key][flow] = None
 
     def last_skipped(self, key: str) -> float | None:
-        """When the latest call to an entity was due that was not played; None: there is none that was not told."""
+        """Return the due time of an entity's latest skipped call that was not counted; None if there is none."""
         now, flows = self.clock.now - BEGAN, self._skipping[key]
         found = {flow: flow.last_skipped(now) for flow in flows}
         for flow in found:

@@ -1,7 +1,4 @@
-"""What `paired rehearse` does: reads what was recorded, has every policy run on Spark in another process, prints.
-
-Exit status: 0; what cannot be done is raised, one sentence.
-"""
+"""`paired rehearse`: reads the journal, runs every policy on Spark in another process, prints the result."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ HEADS: Final = (
 )
 COUNTS: Final = ("failovers", "flaps", "unavailable_ms", "parked", "duplicates", "out_of_order", "pings", "operations")
 MOST: Final = 12
-"""Outages that are told one by one."""
+"""Outages that are listed one by one."""
 
 
 def as_text(order: Order, found: RehearsalResult, *, known: bool) -> list[str]:

@@ -1,4 +1,4 @@
-"""What the command line asks to be rehearsed, as values: which history, which policies, how many readings."""
+"""The command line of `paired rehearse` as values: history, policies, number of readings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from paired_servicebus.settings import seconds_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RehearsalRequest:
-    """What the command line asks for, as it was written."""
+    """The arguments as written on the command line."""
 
     intervals: str
     pings: str
@@ -27,7 +27,7 @@ class RehearsalRequest:
 
 
 def history_for(journal: Path | None, policy: Policy) -> RecordedHistory:
-    """What was recorded, if anything failed in it; else the made-up hour.
+    """Return the recorded history, or the synthetic hour if the journal has no failure.
 
     Raises:
         ConfigurationError: there is no journal at `journal`.
@@ -39,10 +39,10 @@ def history_for(journal: Path | None, policy: Policy) -> RecordedHistory:
 
 
 def rehearsal_order(asked: RehearsalRequest, history: RecordedHistory, policy: Policy) -> Order:
-    """The order in what was written.
+    """Return the order of the command line.
 
     Raises:
-        ConfigurationError: a list that cannot be read, or a value out of its range.
+        ConfigurationError: an unreadable list, or a value out of range.
     """
     policies = policies_of(
         policy,

@@ -1,7 +1,7 @@
-"""A rehearsal's chunks on Spark, a task each; started by command.py as a process of its own.
+"""A rehearsal's chunks on Spark, one task each; rehearsal_command starts this as its own process.
 
-What goes to a task is the order as text and the chunk's number; what comes back are whole numbers, put in order here.
-So the result is the same on any master, with any number of executors, whatever task was run again.
+A task gets the order as text and its chunk's number. It returns whole numbers, which are sorted here. So the result is
+the same on any master, with any number of executors and any task retries.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROWS: Final = "rows.json"
 
 
 class SparkOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """What the process is to do."""
+    """The order of the process."""
 
     order: Order
     master: str
@@ -36,7 +36,7 @@ class SparkOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SparkResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What it did."""
+    """The result of the process."""
 
     rows: list[Row]
     seconds: float
@@ -68,7 +68,7 @@ def spread(spark: Any, order: Order) -> list[Row]:
 
 
 def main(folder: Path) -> int:
-    """Run what stands in `folder`, and leave the rows there; exit status 2 and a sentence where that cannot be."""
+    """Run the order in `folder` and write the rows there. Return 2 and write one sentence on failure."""
     try:
         wanted = read_json(_WANTED, (folder / ORDER).read_bytes())
         configured = None if wanted.java_home is None else Path(wanted.java_home)

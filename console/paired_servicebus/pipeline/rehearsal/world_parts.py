@@ -1,32 +1,61 @@
-"""The World's parts as a rehearsal wants them: they count what a run is asked for, and leave out what changes nothing.
+"""The World's parts for a rehearsal: they count a run's requests and skip work that changes no result.
 
-What is left out is nothing that the World draws for or that anybody would see: the same seed gives the same run.
+Skipped work draws no random number and has no effect, so the same seed gives the same run.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from paired_servicebus.core.failover.send_router import PRIMARY
 from paired_servicebus.core.model.pairing_events import Event, SendsCounted, StateChanged
 from paired_servicebus.core.model.verdict import FailureKind
+from paired_servicebus.pipeline.rehearsal.histories.recorded_history import RecordedHistory
 from paired_servicebus.simulation.run_plan import RESCAN, PlannedCall, QueuePlan
 from paired_servicebus.simulation.sim_engine import SimEngine
-from paired_servicebus.simulation.sim_messages import SimMessage
+from paired_servicebus.simulation.sim_messages import BEGAN, SimMessage
 from paired_servicebus.simulation.sim_namespaces import HeldMessage, SimBacklogQueue
 from paired_servicebus.simulation.sim_pump import SimPump
 from paired_servicebus.simulation.sim_sender import SimSender
 from paired_servicebus.simulation.virtual_clock import Steps, VirtualClock
-from paired_servicebus.simulation.world import WorldParts
+from paired_servicebus.simulation.world import World, WorldParts
 
-if TYPE_CHECKING:
-    from paired_servicebus.pipeline.rehearsal.policy_replay import Replay
+
+class CountedWorld(World):
+    """A World that its parts report to; `policy_replay.Replay` implements it."""
+
+    history: RecordedHistory
+    lying: Counter[str]
+    """Messages in backlog queues, by entity."""
+    pings: int
+    is_ever_paused: bool
+
+    @property
+    def past_the_end(self) -> bool:
+        """Whether the record has ended and the run only settles."""
+        return self.clock.now >= BEGAN + self.history.seconds
+
+    def refused(self, path: str, began: float) -> None:
+        """Record a failed call that began at `began`."""
+        raise NotImplementedError
+
+    def served(self, path: str) -> None:
+        """Record an accepted call, by either route."""
+        raise NotImplementedError
+
+    def changed(self, change: StateChanged) -> None:
+        """Record a change of an entity's state."""
+        raise NotImplementedError
+
+    def last_skipped(self, key: str) -> float | None:
+        """Return the due time of an entity's latest skipped call that was not counted; None if there is none."""
+        raise NotImplementedError
 
 
 class CountingQueue(SimBacklogQueue):
-    """Knows how many messages it has ever taken, and in `lying` for whom it holds some."""
+    """A queue that counts every message it ever took, and in `lying` the messages it holds by entity."""
 
     def __init__(
         self, index: int, plan: QueuePlan, clock: VirtualClock, expired_lock: Callable[..., None], lying: Counter[str]
@@ -36,7 +65,7 @@ class CountingQueue(SimBacklogQueue):
         self._lying = lying
 
     def take(self, letters: Sequence[SimMessage], hidden: float = 0.0) -> FailureKind | None:
-        """As every queue."""
+        """Take messages and count them by entity."""
         failure = super().take(letters, hidden)
         if failure is None:
             self.taken += len(letters)
@@ -45,7 +74,7 @@ class CountingQueue(SimBacklogQueue):
         return failure
 
     def complete(self, locked: Sequence[tuple[HeldMessage, int]]) -> list[bool]:
-        """As every queue."""
+        """Complete messages and count them out again."""
         settled = super().complete(locked)
         for (held, _), done in zip(locked, settled, strict=True):
             self._lying[held.letter.path.casefold()] -= done
@@ -57,18 +86,18 @@ class CountingQueue(SimBacklogQueue):
 
 
 class CountedEngine(SimEngine):
-    """An engine whose changes are counted."""
+    """An engine that counts its state changes and pings."""
 
-    world: Replay
+    world: CountedWorld
 
     def start(self) -> None:
-        """As every engine."""
+        """Start without counted sends."""
         self._counted: dict[str, float] = {}
-        """When the latest send was accepted that the machine was not told of."""
+        """By entity: the time of the latest accepted send that the machine has not counted yet."""
         super().start()
 
     def accepted(self, path: str, queue: int | None, messages: int) -> None:
-        """As every engine; what is nothing new need not be told, as senders do not tell it."""
+        """Accept a send; a healthy entity's sends are only counted here, as senders do it."""
         if queue is not None:
             return
         if path.casefold() in self.machine.settled:
@@ -83,7 +112,7 @@ class CountedEngine(SimEngine):
         super()._tick(arm)
 
     def _tell_counted(self) -> None:
-        """What was only counted, or not even played, before anything is called quiet."""
+        """Count skipped and pending sends before an entity can become quiet."""
         for entity in self.machine.entities():
             key = entity.path.casefold()
             skipped = self.world.last_skipped(key)
@@ -99,18 +128,18 @@ class CountedEngine(SimEngine):
             self.world.changed(event)
 
     def ping(self, effect: Any) -> Steps:
-        """As every engine."""
+        """Count the ping and send it."""
         self.world.pings += 1
         yield from super().ping(effect)
 
 
 class CountedSending(SimSender):
-    """A call that is counted, and repeated by a caller that insists."""
+    """A call that is counted, and retried by a caller that insists."""
 
-    world: Replay
+    world: CountedWorld
 
     def call(self, order: PlannedCall, letters: Sequence[SimMessage]) -> Steps:
-        """Until it is accepted, or as often as its caller asks."""
+        """Send until the messages are accepted, or until the caller gives up."""
         world, path, began = self.world, self.destination.name, self.clock.now
         self.engine.calls += 1
         self.world.watch.open_calls += 1
@@ -131,13 +160,13 @@ class CountedSending(SimSender):
 
 
 class FrugalMoving(SimPump):
-    """A pump that asks an empty queue nothing, and leaves messages where they are as long as none of them may be
-    delivered; taken out and set aside, they would go home in the same order."""
+    """A pump that does not poll an empty queue, and leaves messages in it while none of them may be delivered.
+    Deferring and recalling them would keep their order."""
 
-    world: Replay
+    world: CountedWorld
 
     def cycle(self) -> Steps:
-        """As every pump's, once there is something to deliver."""
+        """Run a cycle of the usual pump if there is a message to deliver."""
         clock, lying = self.clock, self.world.lying
         if self.queue.held and not any(self.may_deliver(path) for path, count in lying.items() if count > 0):
             next_try = self.engine.machine.destinations.next_try() or clock.now + RESCAN
@@ -148,7 +177,7 @@ class FrugalMoving(SimPump):
             yield from self._first_message()
 
     def _first_message(self) -> Steps:
-        """Wait for one. Searches for what is set aside would have come and gone meanwhile, and found nothing."""
+        """Wait for the first message. Scans in the meantime would find no deferred messages, and are skipped."""
         clock, process = self.clock, self.clock.current
         turn = process.turn
         if self._scanned_at is None or clock.now - self._scanned_at >= RESCAN:
@@ -158,7 +187,7 @@ class FrugalMoving(SimPump):
         self._scanned_at += (clock.now - self._scanned_at) // RESCAN * RESCAN
 
     def find_set_aside(self) -> Steps:
-        """What is set aside; nothing where nothing lies."""
+        """Scan for deferred messages unless the queue is empty."""
         if self.queue.held:
             yield from super().find_set_aside()
         else:

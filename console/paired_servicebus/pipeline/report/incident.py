@@ -44,12 +44,13 @@ class IncidentEpisode:
 
     @property
     def ended_at(self) -> float:
-        """When the last message was home, or what is known so far."""
+        """Return the time when the backlog was empty, or the latest known time."""
         return max(at for at in (self.backlog_empty_at, self.failed_back_at, self.last_at) if at is not None)
 
     @property
     def to_detect(self) -> float | None:
-        """From the last good send to the first failure that counted: at most so long nobody noticed."""
+        """Return the seconds from the last good send to the first counted failure: the longest possible delay of
+        detection."""
         return _between(self.last_good_at, self.suspected_at)
 
     @property
@@ -74,7 +75,7 @@ def _between(since: float | None, until: float | None) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Availability:
-    """What callers of one entity met within the report's time."""
+    """The results for callers of one entity within the report's time."""
 
     entity: str
     primary_accepted: int
@@ -133,7 +134,7 @@ class TimelineEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineAct:
-    """What an operator did."""
+    """An operator's action."""
 
     at: float
     by: str
@@ -148,7 +149,7 @@ Verdict = Literal["nothing lost", "messages lost", "not judged"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
-    """The audit's figures over all that is recorded, its verdict, and what it rests on."""
+    """The audit's figures over the whole record, its verdict, and its evidence."""
 
     verdict: Verdict
     figures: dict[str, int]
@@ -168,7 +169,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curves:
-    """What the plots are drawn from. Rates are messages a second."""
+    """The data of the plots. Rates are messages a second."""
 
     since: float
     bucket: float
@@ -198,7 +199,7 @@ class Report:
     timeline: tuple[TimelineEntry, ...]
     curves: Curves
     warnings: tuple[str, ...]
-    """What the tables cannot tell, and why."""
+    """The facts that the tables lack, with the reasons."""
 
     @property
     def entities(self) -> tuple[str, ...]:

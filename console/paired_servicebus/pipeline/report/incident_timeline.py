@@ -1,4 +1,4 @@
-"""Events to a timeline: one sentence each; what repeats without news is told once, with how often."""
+"""Events to a timeline: one sentence each; repeats without news are merged with their number."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def timeline_of(rows: Sequence[Row]) -> tuple[TimelineEntry, ...]:
 
 
 def acts_of(rows: Sequence[Row]) -> tuple[TimelineAct, ...]:
-    """What operators did, and what came of it."""
+    """Return the operators' actions and their outcomes."""
     return tuple(
         TimelineAct(
             at=row["ts"] / 1e6,

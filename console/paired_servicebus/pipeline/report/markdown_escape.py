@@ -1,6 +1,6 @@
-"""Foreign text inside a report in Markdown: it is shown as it is, and is no heading, link, picture, tag or table.
+"""Escapes foreign text in a Markdown report, so that it is no heading, link, picture, tag or table.
 
-What reads the same without an escape is left alone, so that the report reads well in a terminal: order_events stays.
+Text that reads the same without an escape is kept, for readers in a terminal: order_events has no backslash.
 """
 
 from __future__ import annotations

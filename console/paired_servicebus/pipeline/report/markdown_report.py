@@ -13,7 +13,7 @@ from paired_servicebus.pipeline.report.markdown_escape import plain, shown_plain
 from paired_servicebus.pipeline.table_store.audit_sql import IN_FLIGHT
 
 MOMENTS: Final = 200
-"""Lines of timeline that are told; the rest is counted."""
+"""Lines of the timeline that are shown; the rest is counted."""
 VERDICTS: Final = {
     "nothing lost": "Nothing was lost",
     "messages lost": "MESSAGES WERE LOST, or it is not known where they are",
@@ -22,11 +22,11 @@ VERDICTS: Final = {
 
 
 def as_markdown(report: Report, *, price: Price | None = None, plots: Mapping[str, str] | None = None) -> str:
-    """The whole report.
+    """Return the whole report.
 
     Args:
-        price: of a million operations, if the owner said.
-        plots: titles and the files that show them.
+        price: of a million operations; None if unknown.
+        plots: titles and their picture files.
     """
     report = shown_plainly(report)
     parts = [
@@ -46,7 +46,7 @@ def as_markdown(report: Report, *, price: Price | None = None, plots: Mapping[st
 
 
 def headline(report: Report) -> str:
-    """What the report is about, in one line."""
+    """Return the subject of the report as one line."""
     if not report.entities:
         return f"Report: nothing failed over between {day_and_clock(report.since)} and {clock(report.until)} UTC"
     began = min(one.began_at for one in report.episodes)

@@ -1,4 +1,4 @@
-"""What `paired report` does: reads the tables, prints the report, or writes it with its plots into a folder."""
+"""`paired report`: reads the tables, and prints the report or writes it with its plots into a folder."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def chooser(*, episode: str | None = None, since: str | None = None) -> Callable
 
 
 def moment(text: str, *, now: float | None = None) -> float:
-    """A written time as seconds since the epoch: "2h" ago, or a date and time, UTC unless it says otherwise.
+    """Return a written time as seconds since the epoch: "2h" ago, or a date and time, by default UTC.
 
     Raises:
         ConfigurationError: it is neither.

@@ -24,7 +24,7 @@ from paired_servicebus.pipeline.table_store.table_reader import Tables
 
 MICROSECONDS: Final = 1_000_000
 BEFORE: Final = 30.0
-"""Seconds before an incident that its report begins, so that one sees what was normal."""
+"""Seconds of normal operation before an incident that its report includes."""
 AFTER: Final = 15.0
 BUCKETS: Final = 150
 SHOWN: Final = 10
@@ -198,7 +198,7 @@ def _audit(tables: Tables) -> Audit:
 
 
 def _evidence(tables: Tables, figures: dict[str, int], receivers_told: bool) -> list[str]:
-    """What the verdict rests on, and the ids that speak against it."""
+    """Return the evidence of the verdict and the ids against it."""
     receipts = _count(tables, _RECEIPTS, [])
     rests = _rests(tables, receivers_told=receivers_told)
     said = [f"{receipts:,} receipts of {figures['attempted']:,} attempted messages; delivery is judged by {rests}"]
@@ -213,7 +213,7 @@ def _evidence(tables: Tables, figures: dict[str, int], receivers_told: bool) -> 
 
 
 def _rests(tables: Tables, *, receivers_told: bool) -> str:
-    """What delivery is judged by, at which entities."""
+    """Return the basis of the delivery figures, and the entities of each."""
     rows = tables.rows("select entity, receivers_told from verdicts where entity <> '' order by entity")
     silent = [row["entity"] for row in rows if not row["receivers_told"]]
     if not receivers_told:
@@ -230,9 +230,7 @@ def _rests(tables: Tables, *, receivers_told: bool) -> str:
 _TOLD_BY_ID: Final = (
     ("undelivered", "lost"), ("in flight", "in flight"), ("unexpected", "unexpected"), ("parked", "still parked"),
 )  # fmt: skip
-_CAVEATS: Final = {
-    "undelivered": "; what expires at its destination by its own time to live leaves no receipt, and is among them"
-}
+_CAVEATS: Final = {"undelivered": "; messages that expire at their destination leave no receipt and are among them"}
 
 # -- curves --------------------------------------------------------------------------------------------------------
 
@@ -276,7 +274,7 @@ def _warnings(tables: Tables, span: Sequence[object]) -> list[str]:
     if troubled:
         said.append(f"{troubled:,} {'line' if troubled == 1 else 'lines'} of the journal could not be read: {files}")
     if not _count(tables, "select count(*) as number from events where kind = 'sends' and ts between ? and ?", span):
-        said.append("no sends were counted in this time: nothing can be said of availability")
+        said.append("no sends were counted in this time: availability is unknown")
     return said
 
 

@@ -1,13 +1,13 @@
-"""Spark's checkpoint of a query, and doing without it where files of it are missing.
+"""Spark's checkpoint of a query, and its removal when files of it are missing.
 
-    metadata      which query this is
+    metadata      the query's identity
     sources/0/N   the files up to step N
     offsets/N     batch N was begun, with the files up to a step
     commits/N     batch N is done
-    state/        what transformWithState keeps
+    state/        the state of transformWithState
 
-Spark refuses one that is not whole. Nothing is lost with it: the tables know what they hold, so that everything may be
-read again. What is missing from the state shows only when Spark looks for it.
+Spark refuses an incomplete one. Its loss is harmless: the tables know their records, so all files may be read again. A
+missing file of the state shows only when Spark needs it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def missing(checkpoint: Path) -> str:
 
 
 def is_blamed(reason: str) -> bool:
-    """Whether a query failed because of its checkpoint, by what Spark says."""
+    """Return whether a query failed because of its checkpoint, by Spark's error."""
     return _BLAMED.search(reason) is not None and _THE_DISK.search(reason) is None
 
 

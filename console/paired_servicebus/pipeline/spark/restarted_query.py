@@ -1,38 +1,37 @@
-"""A query of Spark's that is begun again where it ends with an error: a Python worker that was killed or did not start
-in time ends it, and so does whatever else passes. Where its checkpoint is not whole, it begins without one, once.
+"""A Spark query that is restarted after an error, such as a killed Python worker or its late start.
 
-Spark tries a task four times, but not the batch around it, and for the worker by which it prepares a batch it waits ten
-seconds, once. What a query had begun it does again under the same number; see streaming_queries.py for why that is no harm.
+An incomplete checkpoint is removed, once. Spark tries a task four times, but not the batch around it, and waits ten
+seconds, once, for the worker that prepares a batch. A restarted query repeats its batch under the same number; see
+streaming_queries for the reason that this is harmless.
 """
 
 from __future__ import annotations
 
 import shutil
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from paired_servicebus.core.text.untrusted_text import one_line
-from paired_servicebus.pipeline.processes.pipeline_launcher import NOTE
+from paired_servicebus.pipeline.processes.pipeline_launcher import NOTE, write_line
 from paired_servicebus.pipeline.spark.checkpoint import is_blamed, missing
 from paired_servicebus.pipeline.spark.spark_session import first_line
 
 TRIES: Final = 4
-"""In a row, of one batch: then the error is no passing one."""
+"""Tries in a row of one batch; after them the error is raised."""
 PAUSE: Final = 1.0
 """Seconds before the next try."""
 
 
 class Query:
-    """A query that goes on.
+    """A query that survives errors.
 
     Args:
-        name: what it is called.
+        name: its name in the log.
         checkpoint: the folder of its checkpoint.
-        start: starts it, with that.
-        place: how far it is; what changes with each batch that is done.
+        start: starts it, with that checkpoint.
+        place: its position, which changes with each finished batch.
     """
 
     def __init__(self, name: str, checkpoint: Path, start: Callable[[], Any], place: Callable[[], object]) -> None:
@@ -48,12 +47,12 @@ class Query:
         self._running = start()
 
     def finish(self) -> None:
-        """Wait until it has done what was there. Raises what Spark says at last."""
+        """Wait until it has read all present files. Raises the last error of Spark."""
         while not self._done():
             pass
 
     def keep_up(self) -> None:
-        """Begin it again, should it have ended. Raises what Spark says at last."""
+        """Restart it if it has ended. Raises the last error of Spark."""
         if not self._running.isActive:
             self._done()
 
@@ -80,7 +79,7 @@ class Query:
             self._give_up_checkpoint(reason)
         else:
             self._count(error)
-            _tell(f"{self._name} is begun again ({self._failures} of {TRIES - 1}): {reason}")
+            write_line(one_line(f"{self._name} is begun again ({self._failures} of {TRIES - 1}): {reason}"))
             time.sleep(PAUSE)
         self._running = self._start()
 
@@ -93,14 +92,8 @@ class Query:
 
     def _give_up_checkpoint(self, why: str) -> None:
         self._is_anew = True
-        _tell(
-            f"{NOTE}Spark's checkpoint of the {self._name} in {self._checkpoint.parent} is damaged ({why}): it is "
-            "removed, and everything is read again; the tables keep what they hold, and take nothing twice"
+        damage = f"Spark's checkpoint of the {self._name} in {self._checkpoint.parent} is damaged ({why})"
+        write_line(
+            one_line(f"{NOTE}{damage}: it is removed and all files are read again; the tables take nothing twice")
         )
         shutil.rmtree(self._checkpoint, ignore_errors=True)  # somebody may have removed it
-
-
-def _tell(line: str) -> None:
-    """In the log, whatever Spark wrote before."""
-    sys.stdout.write(f"\n{one_line(line)}\n")
-    sys.stdout.flush()

@@ -1,12 +1,11 @@
-"""What Spark's JVM, and whatever it starts, is given of the environment and of a person's settings.
+"""The environment and settings of Spark's JVM and its children.
 
-A process that starts Spark has a pairing's keys in its environment, or AZURE_CLIENT_SECRET. The JVM needs none of
-them: it reads journals and writes tables. So it gets what Spark, Hadoop and its object stores read by name. AZURE_* is
-not among that: hadoop-azure reads its settings alone. A drain on this machine is the exception: its tasks, which the
-JVM starts, get in as pairing.toml says.
+The parent has a pairing's keys or AZURE_CLIENT_SECRET in its environment, which the JVM does not need. So it gets only
+the variables of Spark, Hadoop and its object stores. AZURE_* is not among them, since hadoop-azure reads only its
+settings. The exception is a drain on this machine: its tasks, children of the JVM, need the keys of pairing.toml.
 
-A setting may hold a secret, a key of an object store say. It stands in a file for its user alone, since arguments of a
-process are for everybody to see.
+A setting may hold a secret, such as an object store's key. It is in a file for its user only, since all users can read
+a process's arguments.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ PASSED_ON: Final = frozenset(
 FAMILIES: Final = ("LC_", "SPARK_", "PYSPARK_", "PYTHON", "HADOOP_", "YARN_", "AWS_")
 DEFAULTS: Final = "spark-defaults.conf"
 _KEY: Final = "sharedaccess"
-"""In every connection string: it is withheld whatever its variable is called."""
+"""Part of every connection string: such a variable is withheld under any name."""
 
 
 def spark_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Give what of an environment is Spark's."""
+    """Return Spark's part of an environment."""
     return {
         name: value
         for name, value in environ.items()
@@ -41,7 +40,7 @@ def spark_variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 @contextmanager
 def withheld() -> Iterator[None]:
-    """Take from this process's environment, for as long as this lasts, what is none of Spark's."""
+    """Remove the variables that are not Spark's from this process's environment, inside the block."""
     allowed = spark_variables(os.environ)
     kept = {name: value for name, value in os.environ.items() if name not in allowed}
     for name in kept:

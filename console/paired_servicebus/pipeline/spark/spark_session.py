@@ -1,8 +1,7 @@
-"""A Spark session as this project runs it: on loopback, in UTC, silent, out of other people's way.
+"""A Spark session for this project: on loopback, in UTC, silent, isolated from other Sparks.
 
-Only for processes of their own (launch.py): Spark takes over SIGINT, and the JVM and its Python workers write to the
-terminal whatever is configured. No `sparkContext`, RDD or `_jvm` is used anywhere, so that a session of Spark Connect
-serves as well.
+Only for separate processes: Spark takes over SIGINT, and the JVM and its Python workers write to the terminal under any
+configuration. No `sparkContext`, RDD or `_jvm` is used, so that a session of Spark Connect works too.
 """
 
 from __future__ import annotations
@@ -41,15 +40,15 @@ def open_session(
     private: Mapping[str, str] | None = None,
     whole_environment: bool = False,
 ) -> Iterator[Any]:
-    """A session, stopped in the end. Raises SparkMissingError or SparkFailedError (one sentence, chained).
+    """Yield a session and stop it at the end. Raises SparkMissingError or SparkFailedError (one sentence, chained).
 
     Args:
-        app: what it is called, in Spark's logs and pages.
-        work: a folder of ours for logs and scratch.
-        master: whatever Spark accepts.
+        app: its name in Spark's logs and pages.
+        work: our folder for logs and scratch.
+        master: a Spark master URL.
         settings: Spark's own, on top of the usual ones.
-        private: a person's, on top of all: in no argument of a process.
-        whole_environment: its tasks get into namespaces by this process's environment.
+        private: the operator's, on top of all: in no argument of a process.
+        whole_environment: give its tasks this process's whole environment, for access to namespaces.
     """
     if find_spec("pyspark") is None:
         raise SparkMissingError(
@@ -76,7 +75,7 @@ def open_session(
 
 
 def first_line(error: BaseException) -> str:
-    """Why Spark failed, without its pages of stack: the innermost cause that it names, else what it says first."""
+    """Return the reason for Spark's failure without its stack: the innermost cause, otherwise the first line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [found.group(1) for line in lines if (found := _CAUSE.match(line))]
     said = causes[-1] if causes else _QUERY.sub("", lines[0]) if lines else ""
@@ -127,7 +126,7 @@ def _settings(work: Path) -> dict[str, object]:
 
 
 def _stop(spark: Any) -> None:
-    """Stops it, and does not wait for ever: what does not stop dies with this process."""
+    """Stop the session; a session that does not stop in time ends with this process."""
     stopping = threading.Thread(target=spark.stop, name="stopping Spark", daemon=True)
     stopping.start()
     stopping.join(STOP)
@@ -136,7 +135,7 @@ def _stop(spark: Any) -> None:
 _CAUSE: Final = re.compile(r"(?:Caused by: )?((?:[\w$]+\.)*[\w$]*(?:Error|Exception): \S.*)")
 
 _QUERY: Final = re.compile(r"\[STREAM_FAILED\] Query \[.*?\] terminated with exception: | SQLSTATE: \w+$")
-"""What every query says that has failed, around the reason."""
+"""The text around the reason in every failed query's error."""
 
 _SHORT: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """For minutes of work on two cores: Java's second compiler took a third of the processor for a million events."""

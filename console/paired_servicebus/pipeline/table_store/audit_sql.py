@@ -1,16 +1,16 @@
-"""The audit: what became of every message, from receipts (SPEC.md section 11). SQL that Spark and duckdb both speak.
+"""The audit: the fate of every message, from receipts (SPEC.md section 11). SQL for both Spark and duckdb.
 
-Receipts add up: the rows of a message, from any number of batches, are summed (MERGE), then judged (JUDGED). Whether
-receivers record receipts is decided for each entity by itself. Where they do, "delivered" means that one of them got
-the message; where not, that its destination accepted it, and the most that is said of a message on the direct path is
-"accepted". A topic's receipts are summed for each subscription: one message received once by each of two is no
-duplicate. One subscription that has it is enough, since a filter may keep it from the others.
+The rows of a message, from any number of batches, are summed (MERGE), then judged (JUDGED). Each entity either has
+receivers' receipts or not. With them, "delivered" means that a receiver got the message. Without them it means that the
+destination accepted it, and a message on the direct path is at most "accepted". A topic's receipts are summed for each
+subscription: a message received once by each of two is no duplicate. One subscription with it is enough, since a filter
+may exclude it from the others.
 
     accepted = delivered, parked, dead-lettered, in flight or LOST; in doubt and delivered = recovered; UNEXPECTED =
-    delivered, though nothing of ours attempted it or it was definitely refused
+    delivered, though no sender of ours attempted it or it was definitely refused
 
-"in flight" is what its destination accepted and no receiver reported yet, for less than IN_FLIGHT seconds before the
-journal's end; "undelivered" is the same after that, and counts as lost.
+"in flight": the destination accepted it and no receiver reported it, for less than IN_FLIGHT seconds before the
+journal's end. "undelivered" is the same after that, and counts as lost.
 """
 
 from __future__ import annotations
@@ -138,5 +138,5 @@ select {entity} as entity,
 from {judged}
 {group}
 """
-"""Messages that expire at their destination by their own time to live leave no receipt: they are among the lost. Those
-that expire in a backlog are dead-lettered, and their receipts say why."""
+"""Messages that expire at their destination leave no receipt and count as lost. Those that expire in a backlog are
+dead-lettered, with the reason in their receipts."""

@@ -1,10 +1,7 @@
-"""The tables' one writer: the lock, the manifest that counts, and the tidying of what does not.
+"""The single writer of the tables: its lock, the current manifest, and the removal of other files.
 
-A batch writes its files under names that nobody reads yet, then `commit` replaces the manifest: all of its tables
-change at once, or none. What was left half written is removed at the next start. Files that gave way to others stay
-for GRACE seconds, for readers that have the manifest of before.
-
-Not here: what is in the files (streaming_queries.py, table_maintenance.py).
+A batch writes its files under new names, then `commit` replaces the manifest: all of its tables change atomically. The
+next start removes unfinished files. Replaced files stay for GRACE seconds, for readers with the previous manifest.
 """
 
 from __future__ import annotations
@@ -34,10 +31,10 @@ STORY_KEPT: Final = 30 * 24 * 3600.0
 
 
 class Lake:
-    """A folder of tables, for whoever writes them. A context manager, for any threads.
+    """A folder of tables, for its writer. A context manager; thread-safe.
 
     Args:
-        folder: is made, the owner's alone.
+        folder: created with access for its owner only.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -48,11 +45,11 @@ class Lake:
         self._replaced: list[tuple[float, Path]] = []
 
     def __enter__(self) -> Self:
-        """Becomes the one writer, and removes what a killed one left.
+        """Take the writer's lock and remove unfinished files of a killed writer.
 
         Raises:
-            PipelineRunningError: there is another.
-            PipelineError: the folder cannot be used, or its manifest is damaged.
+            PipelineRunningError: there is another writer.
+            PipelineError: the folder is unusable, or its manifest is damaged.
         """
         try:
             for name in (*TABLES, STORY, "checkpoints", "work", "logs"):
@@ -89,11 +86,11 @@ class Lake:
 
     @property
     def checkpoints(self) -> Path:
-        """Where this life of the tables keeps Spark's checkpoints: those of other tables say nothing of these."""
+        """Return the folder of Spark's checkpoints for this life of the tables; those of other tables do not apply."""
         return self.folder / "checkpoints" / self.manifest.life
 
     def place(self, table: str, name: str) -> Path:
-        """Where a file of a table is to be written; nobody reads it before it is committed."""
+        """Return the path of a new file of a table; readers ignore it until the commit."""
         return self.folder / table / name
 
     def commit(self, change: Callable[[Manifest], dict[str, Any]]) -> Manifest:
@@ -121,7 +118,7 @@ class Lake:
 
     @property
     def writing(self) -> threading.RLock:
-        """Held by whoever reads the manifest to write what follows from it."""
+        """The lock from reading the manifest to writing its successor."""
         return self._lock
 
     # -- what a killed pipeline left --------------------------------------------------------------------------
@@ -164,7 +161,7 @@ class Lake:
 
 
 def batch_name(batch: int) -> str:
-    """What the files of a batch are called: they sort as the batches do."""
+    """Return the name of a batch's files: names sort as batches do."""
     return f"b{batch:010d}"
 
 

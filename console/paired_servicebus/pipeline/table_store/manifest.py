@@ -1,11 +1,10 @@
-"""The manifest: which files are the tables, and what they were made from. One file, replaced atomically.
+"""The manifest: the tables' files and their sources. One file, replaced atomically.
 
-A table is the Parquet files that the manifest names, and no other file counts: what a killed pipeline left half written
-is nobody's. All tables of one manifest belong together. Reading it needs no Spark.
+A table is the Parquet files in the manifest; files of a killed pipeline are not among them. All tables of one manifest
+belong together. Reading it needs no Spark.
 
-`seen` is what makes "once" of "at least once": the numbers of the records that the tables hold, as spans. A record
-that comes again, from a file read twice, a copied file or a lost checkpoint, is left out because of it. What a span
-lacks inside is a gap in the journal.
+`seen` turns "at least once" into "once": the numbers of the tables' records, as spans. A repeated record, from a file
+read twice, a copied file or a lost checkpoint, is dropped. A hole in a span is a gap in the journal.
 """
 
 from __future__ import annotations
@@ -85,12 +84,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """Records that came again, and were left out."""
     sources: dict[str, QueryPosition] = {}
     judged: int = 0
-    """The batch that the verdicts were made after: what came later is in `events` alone."""
+    """The batch of the latest verdicts; later receipts are only in `events`."""
     entities: tuple[tuple[str, str], ...] = ()
-    """Engines and the entities that they ever told of."""
+    """Engines and all entities in their records."""
 
     def unjudged(self) -> tuple[File, ...]:
-        """Files of events whose receipts are not in `audit` yet."""
+        """Return the files of events whose receipts are not in `audit` yet."""
         return tuple(file for file in self.of("events") if file.batch > self.judged)
 
     def of(self, table: str) -> tuple[File, ...]:
@@ -103,7 +102,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return min(max((file.last_ts for file in self.of("events")), default=0), int(clock * 1e6))
 
     def gaps(self) -> tuple[Gap, ...]:
-        """What is missing; a boot's first numbers too, which the journal may have given up for newer ones."""
+        """Return the missing numbers, including a boot's first ones, which the journal may have removed."""
         found: list[Gap] = []
         ends: dict[tuple[str, str], int] = {}
         for span in sorted(self.seen):

@@ -1,10 +1,10 @@
-"""The columns of the tables' files, and their types: one word for Spark, duckdb and Arrow.
+"""The columns of the tables' files, with their types for Spark, duckdb and Arrow.
 
-`events` has a column for every field of every journalled event, made from paired_servicebus.core.model.pairing_events itself, so that a new
-field is a new column and nothing else is to be changed. Partial tables hold rows that add up: the same key may stand in
-several files, and whoever reads sums (views.py).
+`events` has a column for every field of every journalled event, from paired_servicebus.core.model.pairing_events: a new
+field becomes a new column. Partial tables hold rows that add up: a key may be in several files, and readers sum
+(table_views).
 
-A change that old files cannot be read with raises manifest.VERSION.
+Raise manifest.VERSION for a change that makes old files unreadable.
 """
 
 from __future__ import annotations

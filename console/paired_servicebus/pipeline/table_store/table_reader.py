@@ -71,7 +71,7 @@ class Tables:
         return self.manifest.written_at
 
     def rows(self, query: str, parameters: Sequence[object] = ()) -> list[dict[str, Any]]:
-        """What a query gives, a dict a row; `?` stands for parameters.
+        """Return the result of a query, a dict for each row; `?` is a parameter.
 
         Raises:
             NoTablesError: a file of the tables is missing or broken.

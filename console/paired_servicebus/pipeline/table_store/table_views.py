@@ -1,6 +1,6 @@
-"""What the tables' readers see: duckdb views over the files of one manifest. Each adds up what its files hold in parts.
+"""The readers' duckdb views over the files of one manifest. Each merges the partial rows of its files.
 
-Every view is there, with its columns, also where its table has no files yet.
+Every view exists with its columns, even if its table has no files yet.
 """
 
 from __future__ import annotations

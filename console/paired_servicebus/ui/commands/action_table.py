@@ -67,8 +67,9 @@ class ConsoleAction:
         return ActionTarget(self.order.scope, _SELECTED[self.order.scope](view))
 
     def why_not(self, view: View, aim: ActionTarget | None = None) -> str:
-        """Return why it is not possible now, as a clause after "not possible: "; empty if it is. `aim`: its targets, if
-        they are not the selection.
+        """Return why it is not possible now, as a clause after "not possible: "; empty if it is.
+
+        `aim`: its targets, if they are not the selection.
         """
         if self.order is None:
             return self.special(view)

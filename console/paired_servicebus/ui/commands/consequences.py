@@ -250,8 +250,9 @@ def _room(snapshot: Snapshot, aim: ActionTarget) -> str:
 
 
 def _filling(snapshot: Snapshot, aim: ActionTarget) -> str:
-    """Return how full the queues in rotation are, and when they are full at this rate with these sends added; empty if
-    their size is unknown.
+    """Return how full the queues in rotation are, and when they are full at this rate with these sends.
+
+    The text is empty if their size is unknown.
     """
     queues = [queue for queue in snapshot.queues if queue.in_rotation]
     used, limit = _total(queue.size_bytes for queue in queues), _total(queue.limit_bytes for queue in queues)

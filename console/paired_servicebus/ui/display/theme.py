@@ -104,8 +104,9 @@ def folder() -> Path:
 
 
 def load_all(*places: Path) -> Themes:
-    """Load every theme file in these folders (default: the shipped ones), the default first; of two with one name
-    the later.
+    """Load every theme file in these folders (default: the shipped ones).
+
+    The default theme is first. Of two with one name the later counts.
     """
     themes: dict[str, Theme] = {}
     notices: list[str] = []

@@ -74,8 +74,9 @@ async def draw_svg(
     press: Sequence[str] = (),
     past: HistoryNews | None = None,
 ) -> str:
-    """Return the picture as `render_svg` does, inside a running event loop, after the keys of `press` (Textual's
-    names).
+    """Return the picture as `render_svg` does, inside a running event loop.
+
+    `press` are keys by Textual's names, pressed before.
 
     `past`: the content of the pipeline's tables; None: no tables.
     """

@@ -59,8 +59,9 @@ def go_to_time(log: Log, position: TimelinePosition, at: float) -> TimelinePosit
 
 
 def parse_time(text: str, now: float) -> float | None:
-    """Return a UTC time from "14:02", "14:02:03" or "2026-11-20 14:02"; None if it is invalid. Without a day it is the
-    latest such time before `now`.
+    """Return a UTC time from "14:02", "14:02:03" or "2026-11-20 14:02"; None if it is invalid.
+
+    Without a day it is the latest such time before `now`.
     """
     match = _TIME.fullmatch(text.strip())
     if match is None:

@@ -1,7 +1,7 @@
-"""What the queues of one namespace share: the clock, lock tokens, who wants to be called when, who has work to do.
+"""The shared part of a namespace's queues: clock, lock tokens, deadlines and pending work.
 
-The broker never starts anything by itself. Whoever drives it calls `run_due` when the time of `next_deadline` has
-come, and `dispatch` after any input; both only touch the queues that asked for it.
+The broker starts nothing by itself. Its owner calls `run_due` at `next_deadline`, and `dispatch` after any input. Both
+run only the queues that registered.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ Clock = Callable[[], float]
 
 
 class DeadlineOwner(Protocol):
-    """Something with deadlines. `alarm` belongs to the agenda: the earliest call that is arranged, or None."""
+    """An object with deadlines. `alarm` belongs to the agenda: the earliest scheduled call, or None."""
 
     alarm: float | None
 
     def run_due(self, now: float) -> float | None:
-        """Do what is due at `now` (epoch seconds); return the next deadline."""
+        """Do the work that is due at `now` (epoch seconds); return the next deadline."""
 
 
 class Dispatcher(Protocol):
-    """Something that has messages and receivers to bring together."""
+    """An object that matches messages and receivers."""
 
     def dispatch(self, now: float) -> None: ...
 
 
 class Agenda:
-    """`salt` (8 bytes) makes the lock tokens of one run differ from those of another."""
+    """The schedule of a namespace. `salt` (8 bytes) makes lock tokens of one run differ from those of another."""
 
     def __init__(self, clock: Clock, *, salt: bytes = bytes(8)) -> None:
         if len(salt) != 8:
@@ -43,44 +43,44 @@ class Agenda:
         self._busy: dict[Dispatcher, None] = {}
 
     def new_token(self) -> bytes:
-        """A lock token that was never given before: 16 bytes."""
+        """Return a unique lock token of 16 bytes."""
         self._tokens += 1
         return self._salt + self._tokens.to_bytes(8, "big")
 
     def new_id(self) -> UUID:
-        """An id that was never given before."""
+        """Return a unique id."""
         return UUID(bytes=self.new_token())
 
-    def call_at(self, when: float, who: DeadlineOwner) -> None:
-        """Have `who` called at `when`, or earlier if it asked for that before."""
-        if who.alarm is None or when < who.alarm:
-            who.alarm = when
+    def call_at(self, when: float, owner: DeadlineOwner) -> None:
+        """Call `owner` at `when`, or earlier if it requested that before."""
+        if owner.alarm is None or when < owner.alarm:
+            owner.alarm = when
             self._alarms_set += 1
-            heappush(self._alarms, (when, self._alarms_set, who))
+            heappush(self._alarms, (when, self._alarms_set, owner))
 
-    def want_dispatch(self, who: Dispatcher) -> None:
-        self._busy[who] = None
+    def want_dispatch(self, queue: Dispatcher) -> None:
+        self._busy[queue] = None
 
     def next_deadline(self) -> float | None:
-        """When `run_due` has something to do, in epoch seconds; None while nothing is pending."""
+        """Return the time of the next `run_due` in epoch seconds; None if nothing is pending."""
         return self._alarms[0][0] if self._alarms else None
 
     def run_due(self) -> None:
-        """Let everything happen whose time has come: expiries, scheduled messages, time-outs."""
+        """Run everything that is due: expiries, scheduled messages, time-outs."""
         now = self.clock()
         while self._alarms and self._alarms[0][0] <= now:
-            when, _, who = heappop(self._alarms)
-            if who.alarm != when:
-                continue  # it asked for an earlier call since, and got it
-            who.alarm = None
-            following = who.run_due(now)
+            when, _, owner = heappop(self._alarms)
+            if owner.alarm != when:
+                continue  # replaced by an earlier call
+            owner.alarm = None
+            following = owner.run_due(now)
             if following is not None:
-                self.call_at(following, who)
+                self.call_at(following, owner)
 
     def dispatch(self) -> None:
-        """Hand ready messages to receivers with credit, in every queue that has both."""
+        """Deliver ready messages to receivers with credit, in every registered queue."""
         while self._busy:
             busy, self._busy = self._busy, {}
             now = self.clock()
-            for who in busy:
-                who.dispatch(now)
+            for queue in busy:
+                queue.dispatch(now)

@@ -1,7 +1,7 @@
-"""What is due when: a heap whose dead entries are skipped, not searched for.
+"""A heap of deadlines that skips outdated entries instead of removing them.
 
-An entry dies silently when its key gets another deadline or none; `current` is asked whenever an entry comes up. So
-setting, moving and forgetting a deadline cost next to nothing, which is what a million messages with locks need.
+An entry is outdated when its key has another deadline or none; `current` is called when an entry comes up. So setting,
+moving and cancelling cost little, as a million locked messages need.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _COMPACT_FROM = 4096
 
 
 class Deadlines(Generic[Key]):
-    """Deadlines in epoch seconds, one for each key; `current(key)` tells the one that counts, or None."""
+    """Deadlines in epoch seconds, one for each key; `current(key)` returns the valid one, or None."""
 
     __slots__ = ("_compact_at", "_current", "_heap")
 
@@ -41,7 +41,7 @@ class Deadlines(Generic[Key]):
                 yield key
 
     def next(self) -> float | None:
-        """The earliest deadline that still counts."""
+        """Return the earliest valid deadline."""
         while self._heap:
             when, key = self._heap[0]
             if self._current(key) == when:
@@ -56,5 +56,5 @@ class Deadlines(Generic[Key]):
 
 
 def earliest(*deadlines: float | None) -> float | None:
-    """The smallest of those that are not None."""
+    """Return the smallest value that is not None."""
     return min((when for when in deadlines if when is not None), default=None)

@@ -1,4 +1,4 @@
-"""Messages that were accepted and are nowhere to be seen yet, as when something the service depends on lags behind."""
+"""Accepted messages that are not visible yet, as when a dependency of the service lags behind."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from servicebus_sandbox.broker.queues.agenda import Agenda
 
 
 class DelayedMessages:
-    """`arrive` gets each message when it is due, with the time at which it was accepted, in epoch seconds."""
+    """Held messages; `arrive` gets each one when it is due, with the epoch seconds of its acceptance."""
 
     def __init__(self, agenda: Agenda, arrive: Callable[[Message, float], object]) -> None:
         self.alarm: float | None = None
@@ -20,7 +20,7 @@ class DelayedMessages:
         self._held = 0
 
     def hold(self, messages: Sequence[Message], until: float, now: float) -> None:
-        """Keep what was accepted together until `until`."""
+        """Hold messages that were accepted together until `until`."""
         self._held += 1
         heappush(self._waiting, (until, self._held, now, messages))
         self._agenda.call_at(until, self)

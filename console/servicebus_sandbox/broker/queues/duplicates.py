@@ -1,4 +1,4 @@
-"""Duplicate detection: which message ids were seen within a window of time."""
+"""Duplicate detection by message id within a window of time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from servicebus_sandbox.broker.message import MessageId
 
 
 class DuplicateWindow:
-    """Remembers ids for `seconds`, counted from when an id was first seen; a repetition does not extend it."""
+    """The ids of the last `seconds`, counted from the first use; a repetition does not extend it."""
 
     __slots__ = ("_arrivals", "_known", "seconds")
 
@@ -22,12 +22,12 @@ class DuplicateWindow:
         return len(self._known)
 
     def is_new(self, message_id: MessageId, now: float) -> bool:
-        """False for an id seen within the window; otherwise remember it. A message without id is always new."""
+        """Remember an id and return whether it is new in the window. A message without id is always new."""
         self._forget(now - self.seconds)
         if message_id is None:
             return True
         if isinstance(message_id, UUID):
-            message_id = ("uuid", message_id.bytes)  # a sender chooses the hash of a UUID, and not that of its bytes
+            message_id = ("uuid", message_id.bytes)  # a sender can choose a UUID's hash, but not that of its bytes
         if message_id in self._known:
             return False
         self._known.add(message_id)

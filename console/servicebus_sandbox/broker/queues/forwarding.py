@@ -1,22 +1,19 @@
-"""Auto-forwarding: what enters one queue goes on to another entity of the namespace.
+"""Auto-forwarding from one queue to another entity of the namespace.
 
-A destination that is full is tried again; what can never arrive (no such entity, too large, no session id where one is
-needed, too many hops) goes to the transfer dead-letter queue of where it was. A destination's status does not matter:
-the service forwards to disabled entities too. How an entity takes a forwarded message in is `intake`'s business.
+A full destination is retried. A message that can never arrive (no such entity, too large, no session id, too many hops)
+goes to the source's transfer dead-letter queue. The destination's status is ignored: the service forwards to disabled
+entities too. `intake` accepts forwarded messages.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from servicebus_sandbox.broker.broker_errors import BrokerError, EntityNotFound, QuotaExceeded
 from servicebus_sandbox.broker.message import Message, StoredMessage, Travel
 from servicebus_sandbox.broker.queues.agenda import Agenda
-
-if TYPE_CHECKING:
-    from servicebus_sandbox.broker.queues.message_queue import MessageQueue
 
 MAX_HOPS = 4
 RETRY_SECONDS = 1.0
@@ -24,17 +21,28 @@ TOO_MANY_HOPS = "MaxTransferHopCountExceeded"
 _NO_TRAVEL = Travel()
 
 Send = Callable[[str, Message], None]
-"""Has the entity at a path take a message in. Raises BrokerError."""
+"""A call that puts a message into the entity at a path. Raises BrokerError."""
+
+
+class ForwardingQueue(Protocol):
+    """The part of a message queue that forwarding needs."""
+
+    path: str
+
+    def __len__(self) -> int: ...
+    def put_dead(self, stored: StoredMessage, reason: str, description: str) -> None: ...
+    def waiting(self) -> list[StoredMessage]: ...
+    def let_go(self, stored: StoredMessage) -> None: ...
 
 
 class Forwarder:
-    """Passes on what enters `queue`, as long as it has a `target`, the path of an entity.
+    """The forwarding of `queue` to the entity at the path `target`, if that is set.
 
-    `source` is told with messages that come out of a dead-letter queue: the path of the entity they failed in.
+    `source` is set for a dead-letter queue: the path of the entity where the messages failed.
     """
 
     def __init__(
-        self, queue: MessageQueue, agenda: Agenda, send: Send, failed: MessageQueue, *, source: str | None = None
+        self, queue: ForwardingQueue, agenda: Agenda, send: Send, failed: ForwardingQueue, *, source: str | None = None
     ) -> None:
         self.target: str | None = None
         self.alarm: float | None = None
@@ -45,15 +53,15 @@ class Forwarder:
         self._source = source
 
     def aim(self, target: str | None) -> None:
-        """Forward there from now on, also what is in the queue already; None ends it."""
+        """Forward all messages there, including those already in the queue; None ends it."""
         if target is not None and target != self.target and len(self._queue):
             self._agenda.call_at(self._agenda.clock(), self)
         self.target = target
 
     def pass_on(self, stored: StoredMessage) -> bool:
-        """Send a message on its way; False if it has to stay, because it goes nowhere or its destination is full."""
+        """Forward a message; return False if it stays, because there is no target or it is full."""
         if self.target is None or self.alarm is not None:
-            return False  # while others wait, it waits behind them
+            return False  # keep the order behind waiting messages
         before = stored.message.travel or _NO_TRAVEL
         if before.hops >= MAX_HOPS:
             self._failed.put_dead(stored, TOO_MANY_HOPS, f"forwarded {MAX_HOPS} times before '{self._queue.path}'")
@@ -75,9 +83,9 @@ class Forwarder:
         return True
 
     def run_due(self, now: float) -> float | None:
-        """Try again what had to stay, in order, up to the first that still has to."""
+        """Retry the waiting messages in order, up to the first that still has to wait."""
         for stored in self._queue.waiting():
             if not self.pass_on(stored):
-                return None  # `pass_on` has asked to be called again, if there is reason to
+                return None  # `pass_on` has scheduled the retry, if one is needed
             self._queue.let_go(stored)
         return None

@@ -1,9 +1,9 @@
-"""What may enter a queue or a topic: status, size, quota, sessions, duplicates, pings, and what is for later.
+"""Admission to a queue or topic: status, size, quota, sessions, duplicates, pings and schedules.
 
-All of it is decided before a message is stored, so that a batch enters whole or not at all.
+All checks precede storing, so that a batch enters completely or not at all.
 
-A message without id gets one here, 32 hexadecimal digits, unlike any other. So the service does: "ServiceBus sets an ID
-as default, only if the application doesn't set its own ID" (azure-service-bus-java issue 69). Clients rely on it:
+A message without id gets a unique one here, 32 hexadecimal digits, as in the service: "ServiceBus sets an ID as
+default, only if the application doesn't set its own ID" (azure-service-bus-java issue 69). Clients rely on it:
 @azure/service-bus 7.9 settles no message without id, and the examples in its README set none.
 """
 
@@ -21,14 +21,14 @@ from servicebus_sandbox.broker.queues.duplicates import DuplicateWindow
 from servicebus_sandbox.broker.queues.schedule import Schedule
 
 NO_NUMBER = 0
-"""The sequence number of what was accepted and dropped, a ping or a duplicate, or is yet to be seen."""
+"""The sequence number of a dropped ping or duplicate, and of a message that is not visible yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
-    """What a namespace says of all that enters it; `max_message_bytes` holds where an entity sets no limit itself.
+    """The namespace's rules for messages; `max_message_bytes` is the default for entities without a limit.
 
-    `identify` gives an id to a message that has none.
+    `identify` returns a message with an id.
     """
 
     max_message_bytes: int
@@ -37,7 +37,7 @@ class Admission:
 
 
 class Intake:
-    """The way into one entity. `enter` stores a message and returns its sequence number; `size` is in bytes."""
+    """The entry of one entity. `enter` stores a message and returns its sequence number; `size` is in bytes."""
 
     def __init__(
         self,
@@ -63,11 +63,11 @@ class Intake:
         self.apply(settings)
 
     def apply(self, settings: QueueSettings | TopicSettings) -> None:
-        """Follow changed settings; what is known of duplicates stays."""
+        """Apply changed settings; known ids of duplicates stay."""
         self._status = settings.status
         self._can_send = settings.status.can_send
         self._is_topic = isinstance(settings, TopicSettings)
-        self._room = 0  # bytes that fit for certain: counting what is there for every message would cost too much
+        self._room = 0  # bytes that fit for certain; counting for every message costs too much
         self._quota_bytes = settings.max_size_mb * 1024 * 1024
         self._needs_session = isinstance(settings, QueueSettings) and settings.requires_session
         own_limit = settings.max_message_size_kb
@@ -81,20 +81,20 @@ class Intake:
             self._duplicates.seconds = window
 
     def clear(self) -> None:
-        """The entity is gone, and what was to come into it."""
+        """Drop the scheduled and delayed messages of a deleted entity."""
         self.schedule.clear()
         self._latecomers.clear()
 
     def check_open(self) -> None:
-        """Raise EntityDisabled unless the entity's status lets it take messages."""
+        """Raise EntityDisabled if the entity's status forbids sending."""
         if not self._can_send:
             raise EntityDisabled(self.path, self._status.value, "messages")
 
     def send(self, messages: Sequence[Message], *, late: float = 0.0) -> list[int]:
-        """Take all these messages or none; returns their sequence numbers (0 for a ping or a duplicate).
+        """Accept all messages or none; return their sequence numbers (0 for a ping or a duplicate).
 
-        With `late` they are accepted now and there only that many seconds later; their numbers are not known yet, 0.
-        Raises EntityDisabled, MessageTooLarge, InvalidOperation (no session id), QuotaExceeded.
+        With `late` they become visible after that many seconds; their numbers are unknown, 0. Raises EntityDisabled,
+        MessageTooLarge, InvalidOperation (no session id), QuotaExceeded.
         """
         self.check_open()
         arriving = 0
@@ -113,7 +113,7 @@ class Intake:
         return [self._store(message, now) for message in messages]
 
     def forward(self, message: Message) -> None:
-        """Take a message that another entity passes on, whatever the status.
+        """Accept a message that another entity forwards, regardless of the status.
 
         Raises MessageTooLarge, InvalidOperation (no session id), QuotaExceeded.
         """
@@ -123,15 +123,15 @@ class Intake:
         self._store(message, self.last_send_at)
 
     def _make_room(self, arriving: int) -> None:
-        """Count on so many bytes more. Raises QuotaExceeded."""
-        if arriving > self._room or self._is_topic:  # what a topic holds grows by every copy
+        """Reserve this many bytes. Raises QuotaExceeded."""
+        if arriving > self._room or self._is_topic:  # every copy counts for a topic
             self._room = self._quota_bytes - self._size()
             if arriving > max(0, self._room):
                 raise QuotaExceeded(self.path, self._quota_bytes)
         self._room -= arriving
 
     def _arrive(self, message: Message, accepted_at: float) -> None:
-        """A message that was late is there: only now does it count among what the entity holds."""
+        """Store a delayed message, which counts for the quota from now on."""
         self._room = 0
         self._store(message, accepted_at)
 

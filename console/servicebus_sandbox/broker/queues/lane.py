@@ -1,7 +1,7 @@
-"""One line of messages and the receivers that wait at it.
+"""One line of ready messages and its waiting receivers.
 
-A queue without sessions is one lane; with sessions every session is a lane of its own. Messages leave in the order of
-their sequence numbers, also those that come back. Receivers take turns, one message each.
+A queue without sessions is one lane; each session is a lane. Messages leave by sequence number, returned ones too.
+Receivers take turns, one message each.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from servicebus_sandbox.broker.message import StoredMessage
 
 
 class Consumer:
-    """A receiver, at a lane once it is attached. `credit` is how many messages it may still be given.
+    """A receiver of a lane. `credit` is the number of messages it may still get.
 
-    `deliver` is called for each message, `lost` once when the broker ends the relation: the entity is gone, or the
-    session's lock. With `settles_on_delivery` a message is gone from the queue when it is handed over
-    (receive-and-delete).
+    `deliver` is called for each message, `lost` once when the entity or the session's lock is gone. With
+    `settles_on_delivery` delivery removes the message (receive-and-delete).
     """
 
     __slots__ = ("credit", "deliver", "lane", "lost", "settles_on_delivery", "waiting")
@@ -40,17 +39,17 @@ class Consumer:
 
 
 class Lane:
-    """Sequence numbers of messages that are ready, and consumers in turn.
+    """Sequence numbers of ready messages, and consumers in turn.
 
-    `ready` counts the messages in line. The number of a message that expired in line stays until it comes up; the
-    owner skips it and keeps `ready` true.
+    `ready` counts the messages in line. The number of an expired message stays until it comes up; the owner skips it
+    and keeps `ready` correct.
     """
 
     __slots__ = ("_back", "_fresh", "consumers", "ready")
 
     def __init__(self) -> None:
         self._fresh: deque[int] = deque()  # ascending, the usual case
-        self._back: list[int] = []  # a heap: what came back, or arrived out of order
+        self._back: list[int] = []  # a heap: returned and unordered numbers
         self.consumers: deque[Consumer] = deque()
         self.ready = 0
 
@@ -62,13 +61,13 @@ class Lane:
             heappush(self._back, number)
 
     def pop(self) -> int:
-        """The lowest number in line. The caller lowers `ready` if there is a message behind it."""
+        """Return the lowest number in line. The caller lowers `ready` if the message still exists."""
         if self._back and (not self._fresh or self._back[0] < self._fresh[0]):
             return heappop(self._back)
         return self._fresh.popleft()
 
     def wait(self, consumer: Consumer) -> None:
-        """Let a consumer with credit take its turn."""
+        """Queue a consumer with credit."""
         if not consumer.waiting:
             consumer.waiting = True
             self.consumers.append(consumer)
@@ -80,7 +79,7 @@ class Lane:
         consumer.lane = None
 
     def next_consumer(self) -> Consumer | None:
-        """Whose turn it is; those without credit leave the round until they get some."""
+        """Return the next consumer; consumers without credit leave the round."""
         while self.consumers:
             consumer = self.consumers[0]
             if consumer.credit > 0:

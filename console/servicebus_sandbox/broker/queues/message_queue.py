@@ -1,8 +1,8 @@
-"""The mechanics of one line of messages: storing, handing over, locking, settling, expiring.
+"""A message queue: storing, delivery, locks, settling, expiry.
 
-The same mechanics serve queues, subscriptions and their dead-letter queues; only `DeliveryRules` differ, and sessions
-(`session_queue`). Locks belong to the queue: they outlive receivers, and a token settles its message from anywhere.
-What may enter (status, quota, size, duplicates) is decided before, by `intake`.
+It serves queues, subscriptions and their dead-letter queues, which differ in `DeliveryRules` and sessions
+(`session_queue`). Locks belong to the queue: they outlive receivers, and a token settles its message from any link.
+`intake` checks status, quota, size and duplicates before.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ EXPIRED, TOO_OFTEN = "TTLExpiredException", "MaxDeliveryCountExceeded"
 class MessageQueue:
     """One line of messages with its consumers.
 
-    `dead_letters` takes what fails or expires; a dead-letter queue has none itself. `scheduled` is only peeked into.
-    Times are epoch seconds.
+    `dead_letters` gets failed and expired messages; a dead-letter queue has none. `scheduled` is only for peeks. Times
+    are epoch seconds.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class MessageQueue:
         self._expiries: Deadlines[int] = Deadlines(self._expiry_deadline)
         self._lanes_to_serve: dict[Lane, None] = {}
 
-    # ------------------------------------------------------------------ what there is
+    # ------------------------------------------------------------------ contents
 
     def __len__(self) -> int:
         return len(self._store)
@@ -78,7 +78,7 @@ class MessageQueue:
         return len(self._consumers)
 
     def peek(self, from_number: int, count: int, session_id: str | None = None) -> list[StoredMessage]:
-        """Up to `count` messages with ascending sequence numbers, whatever their state, changing nothing."""
+        """Return up to `count` messages with ascending sequence numbers, in any state, without changes."""
         streams = [self._store.starting_at(from_number)]
         if self.scheduled is not None:
             streams.append(self.scheduled.starting_at(from_number))
@@ -97,7 +97,7 @@ class MessageQueue:
         ttl_limit: float | None = None,
         enqueued_sequence_number: int | None = None,
     ) -> int:
-        """Store a message at the end; returns its sequence number. `ttl_limit` is a topic's default, in seconds."""
+        """Store a message at the end; return its sequence number. `ttl_limit` is a topic's default, in seconds."""
         number = self._new_number()
         stored = StoredMessage(message, number, now, enqueued_sequence_number=enqueued_sequence_number)
         if message.travel is not None:
@@ -119,7 +119,7 @@ class MessageQueue:
         return number
 
     def put_dead(self, stored: StoredMessage, reason: str, description: str) -> None:
-        """Take over a message that failed in the queue this one belongs to. Its number and history stay."""
+        """Store a message that failed in this queue's owner, with its number and history."""
         dead = StoredMessage(
             stored.message,
             stored.sequence_number,
@@ -135,12 +135,12 @@ class MessageQueue:
         self._line_up(dead)
 
     def waiting(self) -> list[StoredMessage]:
-        """The messages that could be received now, in order."""
+        """Return the messages that could be received now, in order."""
         every = self._store.starting_at(0)
         return [stored for stored in every if stored.state is MessageState.ACTIVE and stored.lock_token is None]
 
     def let_go(self, stored: StoredMessage) -> None:
-        """One of those has gone elsewhere."""
+        """Remove a waiting message that was forwarded."""
         self._lane_of(stored).ready -= 1
         self._remove(stored)
 
@@ -160,13 +160,13 @@ class MessageQueue:
     # ------------------------------------------------------------------ consumers
 
     def attach(self, consumer: Consumer) -> None:
-        """Let the consumer receive as soon as it is granted credit. Raises EntityDisabled, InvalidOperation."""
+        """Add a consumer, which receives when it has credit. Raises EntityDisabled, InvalidOperation."""
         self._check_receivable()
         consumer.lane = self._lane
         self._consumers[consumer] = None
 
     def grant(self, consumer: Consumer, credit: int) -> None:
-        """Set how many messages the consumer may be given from now on."""
+        """Set the number of messages that the consumer may get from now on."""
         consumer.credit = credit
         lane = consumer.lane
         if credit > 0 and lane is not None:
@@ -175,26 +175,26 @@ class MessageQueue:
                 self._serve(lane)
 
     def detach(self, consumer: Consumer) -> None:
-        """The consumer is gone. The locks of what it has in hand stay until they end."""
+        """Remove the consumer. The locks of its messages stay until they end."""
         self._consumers.pop(consumer, None)
         if consumer.lane is not None:
             consumer.lane.leave(consumer)
 
     def dismiss(self, reason: BrokerError) -> None:
-        """Tell every consumer that it is over: the entity was deleted or disabled."""
+        """Remove every consumer because the entity was deleted or disabled."""
         for consumer in list(self._consumers):
             self.detach(consumer)
             consumer.lost(reason)
 
     def close(self, reason: BrokerError) -> None:
-        """The entity is gone, and with it every message, at once: pending alarms must not keep them alive."""
+        """Drop all consumers and messages of a deleted entity, so that pending alarms do not keep them in memory."""
         self.dismiss(reason)
         self._store = MessageStore()
         self._lane = Lane()
         self._tokens.clear()
 
     def dispatch(self, now: float) -> None:
-        """Hand ready messages to consumers with credit, in turn."""
+        """Deliver ready messages to consumers with credit, in turn."""
         lanes, self._lanes_to_serve = self._lanes_to_serve, {}
         for lane in lanes:
             while lane.ready and (consumer := lane.next_consumer()) is not None:
@@ -202,7 +202,7 @@ class MessageQueue:
                 self._hand_over(self._take(lane), consumer, now)
 
     def _take(self, lane: Lane) -> StoredMessage:
-        """The first message in line; there is one."""
+        """Return the first message in line; one must exist."""
         stored = None
         while stored is None:
             stored = self._store.get(lane.pop())
@@ -236,7 +236,7 @@ class MessageQueue:
         self._agenda.call_at(until, self)
 
     def renew(self, token: bytes) -> float:
-        """Extend a message's lock by the lock duration; returns its end. Raises MessageLockLost."""
+        """Extend a message's lock by the lock duration; return its end. Raises MessageLockLost."""
         stored = self._locked(token)
         self._hold_until(stored, self._agenda.clock() + self.rules.lock_seconds)
         return stored.locked_until
@@ -248,7 +248,7 @@ class MessageQueue:
         return stored
 
     def check_held(self, tokens: Sequence[bytes]) -> None:
-        """Raise MessageLockLost unless all of these hold locks, so that they can be settled together or not at all."""
+        """Raise MessageLockLost unless all tokens hold locks, so that all or none are settled."""
         for token in tokens:
             self._locked(token)
 
@@ -261,21 +261,21 @@ class MessageQueue:
     # ------------------------------------------------------------------ settling
 
     def complete(self, token: bytes) -> None:
-        """The message is done. Like all settling: raises MessageLockLost for a token that holds no lock."""
+        """Remove the message. As all settling, raises MessageLockLost for an unknown token."""
         self._remove(self._unlock(token))
 
     def abandon(self, token: bytes, added: dict[str, object] | None = None) -> None:
-        """Delivery failed: it counts, and the message is available again or, after too many, dead-lettered."""
+        """Count a failed delivery; the message is available again or, after too many, dead-lettered."""
         stored = self._unlock(token)
         stored.add_properties(added)
         self._give_back(stored, failed=True)
 
     def release(self, token: bytes) -> None:
-        """The receiver gives the message back unseen: nothing is counted."""
+        """Return the message unseen, without counting."""
         self._give_back(self._unlock(token), failed=False)
 
     def defer(self, token: bytes, added: dict[str, object] | None = None) -> None:
-        """Set the message aside; only `receive_deferred` gets it from now on."""
+        """Defer the message; only `receive_deferred` returns it from now on."""
         stored = self._unlock(token)
         stored.add_properties(added)
         stored.state = MessageState.DEFERRED
@@ -294,9 +294,9 @@ class MessageQueue:
     def receive_deferred(
         self, numbers: Sequence[int], *, settles_on_delivery: bool = False, session_id: str | None = None
     ) -> list[StoredMessage]:
-        """Deferred messages by sequence number, locked anew: all of them, or MessageNotFound for one that is missing.
+        """Lock and return deferred messages by number: all of them, or MessageNotFound if one is missing.
 
-        `session_id` must be held, where there are sessions.
+        `session_id` must be held if there are sessions.
         """
         self._check_receivable()
         found = [self._deferred(number, session_id) for number in dict.fromkeys(numbers)]
@@ -315,7 +315,7 @@ class MessageQueue:
         return stored
 
     def _give_back(self, stored: StoredMessage, *, failed: bool) -> None:
-        """A lock has ended and the message stays: in line, deferred, expired, or failed too often."""
+        """End a lock; the message is ready again, deferred, expired or, after too many failures, dead-lettered."""
         stored.delivery_count += failed
         limit = self.rules.max_deliveries
         if failed and limit is not None and stored.delivery_count >= limit:
@@ -342,7 +342,7 @@ class MessageQueue:
     # ------------------------------------------------------------------ time
 
     def run_due(self, now: float) -> float | None:
-        """End the locks and messages whose time has come; returns the next deadline."""
+        """End the locks and messages that are due; return the next deadline."""
         for number in self._locks.due(now):
             stored = self._store.get(number)
             if stored is not None and stored.lock_token is not None:

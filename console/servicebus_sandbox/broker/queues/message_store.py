@@ -1,4 +1,4 @@
-"""Messages by sequence number, with the order that peeking needs and the sums that counting needs."""
+"""Messages by sequence number, with their order for peeks and their sums for counts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from servicebus_sandbox.broker.message import StoredMessage
 
 
 class MessageStore:
-    """The messages of one queue. Removing leaves a hole in the order, closed when holes are the greater part."""
+    """The messages of one queue. Removal leaves a hole; holes are closed when they are the greater part."""
 
     __slots__ = ("_messages", "_order", "size_bytes")
 
@@ -40,7 +40,7 @@ class MessageStore:
             self._order = sorted(self._messages)
 
     def starting_at(self, number: int) -> Iterator[StoredMessage]:
-        """Messages from this sequence number on, ascending. Nothing may be added or removed meanwhile."""
+        """Yield messages from this sequence number on, ascending. Do not add or remove any meanwhile."""
         order, messages = self._order, self._messages
         for index in range(bisect_left(order, number), len(order)):
             stored = messages.get(order[index])

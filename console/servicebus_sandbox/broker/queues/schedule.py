@@ -1,4 +1,4 @@
-"""Messages that were sent for later: kept apart, listed, cancelled, and released when their time has come."""
+"""Scheduled messages: stored, listed, cancelled, and released when they are due."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from servicebus_sandbox.broker.queues.message_store import MessageStore
 
 
 class Schedule:
-    """`release` gets each message when it is due; there it enters like a new one, with a new sequence number."""
+    """Scheduled messages; `release` gets each one when it is due and gives it a new sequence number."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Schedule:
         return self._store.size_bytes
 
     def add(self, message: Message, when: float, now: float) -> int:
-        """Keep the message until `when` (epoch seconds); returns the number that cancels it."""
+        """Store the message until `when` (epoch seconds); return the number that cancels it."""
         number = self._new_number()
         self._store.add(StoredMessage(message, number, now, expires_at=when, state=MessageState.SCHEDULED))
         self._due.add(when, number)
@@ -45,7 +45,7 @@ class Schedule:
         return number
 
     def cancel(self, numbers: Sequence[int]) -> None:
-        """Forget these messages, all or none. Raises MessageNotFound for one that is not there (any more)."""
+        """Remove these messages, all or none. Raises MessageNotFound if one is missing."""
         found = []
         for number in numbers:
             stored = self._store.get(number)

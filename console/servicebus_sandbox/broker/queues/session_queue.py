@@ -1,8 +1,7 @@
-"""A message queue with sessions: every session is a line of its own with one consumer and one lock.
+"""A message queue with sessions: each is a lane with one consumer and one lock.
 
-The lock belongs to the session; its messages are locked as long as it is. It does not end by time while its holder
-waits for more messages, as the service keeps it then. When it ends by time, deliveries in hand have failed; when the
-consumer leaves, they come back uncounted.
+The lock belongs to the session and holds all its messages. As in the service, it does not expire while its holder waits
+for messages. When it expires, deliveries in hand have failed; when the consumer leaves, they return uncounted.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from servicebus_sandbox.broker.queues.session_table import Answer, MessageSessio
 
 
 class SessionQueue(MessageQueue):
-    """Every message in it has a session id: `intake` and `Subscription.put` see to that."""
+    """A queue whose messages all have session ids; `intake` and `Subscription.put` ensure that."""
 
     def __init__(
         self,
@@ -40,14 +39,14 @@ class SessionQueue(MessageQueue):
         raise InvalidOperation(f"'{self.path}' requires sessions; accept a session to receive from it")
 
     def attach_to_session(self, consumer: Consumer, session_id: str) -> MessageSession:
-        """Accept this session for the consumer. Raises SessionCannotBeLocked while another one holds it."""
+        """Lock this session for the consumer. Raises SessionCannotBeLocked if another consumer holds it."""
         self._check_receivable()
         session = self._sessions.accept(consumer, session_id, self._new_lock_end())
         self._consumers[consumer] = None
         return session
 
     def attach_to_next_session(self, consumer: Consumer, until: float, answer: Answer) -> None:
-        """Accept the next session that has messages; `answer` gets it at the next `run` or later, None at `until`."""
+        """Lock the next session with messages; `answer` gets it at a later `run`, or None at `until`."""
         self._check_receivable()
         self._consumers[consumer] = None
         self._sessions.wait(consumer, until, answer)
@@ -55,7 +54,7 @@ class SessionQueue(MessageQueue):
         self._agenda.want_dispatch(self)
 
     def detach(self, consumer: Consumer) -> None:
-        """The consumer is gone: its session is free at once, what it had in hand comes back uncounted."""
+        """Remove the consumer: its session is free immediately, its messages return uncounted."""
         self._sessions.stop_waiting(consumer)
         session = consumer.lane
         if isinstance(session, MessageSession):
@@ -74,22 +73,22 @@ class SessionQueue(MessageQueue):
     # ------------------------------------------------------------------ sessions
 
     def renew_session(self, session_id: str) -> float:
-        """Extend the session's lock; returns its end, in epoch seconds. Raises SessionLockLost if nobody holds it."""
+        """Extend the session's lock; return its end in epoch seconds. Raises SessionLockLost."""
         session = self._sessions.held(session_id)
         self._sessions.extend(session, self._new_lock_end())
         return session.locked_until
 
     def session_state(self, session_id: str) -> bytes | None:
-        """Raises SessionLockLost if nobody holds the session."""
+        """Return the session's state. Raises SessionLockLost."""
         return self._sessions.held(session_id).state
 
     def set_session_state(self, session_id: str, state: bytes | None) -> None:
-        """Raises SessionLockLost if nobody holds the session."""
+        """Set the session's state. Raises SessionLockLost."""
         session = self._sessions.held(session_id)
         session.state, session.state_set_at = state, self._agenda.clock()
 
     def session_ids(self, *, state_set_since: float | None = None) -> list[str]:
-        """Sessions with messages or a state; given a time, those whose state was set then or later."""
+        """Return the sessions with messages or a state; with a time, those whose state was set since then."""
         if state_set_since is None:
             return sorted(s.id for s in self._sessions if s.ready or s.locked or s.state is not None)
         return sorted(s.id for s in self._sessions if s.state is not None and s.state_set_at >= state_set_since)
@@ -107,7 +106,7 @@ class SessionQueue(MessageQueue):
         self._sessions.free(session)
         self._agenda.want_dispatch(self)
 
-    # ------------------------------------------------------------------ what differs for messages
+    # ------------------------------------------------------------------ overridden for messages
 
     def _lane_of(self, stored: StoredMessage) -> MessageSession:
         return self._sessions.get(stored.message.session_id or "")

@@ -1,7 +1,6 @@
-"""Sessions of one queue: which exist, who holds them, which is next.
+"""The sessions of one queue: existing, held and available ones.
 
-A session is a lane with one consumer, a lock that belongs to the session and not to its messages, and a state.
-What happens to messages when a lock ends is the message queue's business.
+A session is a lane with one consumer, a lock and a state. The message queue decides about messages when a lock ends.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ Answer = Callable[["MessageSession | None"], None]
 
 
 class MessageSession(Lane):
-    """`locked_until` is in epoch seconds; `locked` are the numbers of the messages the holder has in hand."""
+    """One session. `locked_until` is in epoch seconds; `locked` are the numbers of the holder's messages."""
 
     __slots__ = ("holder", "id", "locked", "locked_until", "offered", "state", "state_set_at")
 
@@ -30,7 +29,7 @@ class MessageSession(Lane):
         self.holder: Consumer | None = None
         self.locked_until = 0.0
         self.locked: dict[int, None] = {}
-        self.offered = False  # stands among the available ones
+        self.offered = False  # listed as available
 
 
 @dataclass(slots=True)
@@ -41,7 +40,7 @@ class _Wait:
 
 
 class SessionTable:
-    """All sessions of one queue. A session with no message in line, no holder and no state is forgotten."""
+    """All sessions of one queue. A session without ready message, holder and state is dropped."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -56,7 +55,7 @@ class SessionTable:
         return iter(self._sessions.values())
 
     def get(self, session_id: str) -> MessageSession:
-        """The session, made if it does not exist."""
+        """Return the session; create it if it is missing."""
         session = self._sessions.get(session_id)
         if session is None:
             session = self._sessions[session_id] = MessageSession(session_id)
@@ -66,14 +65,14 @@ class SessionTable:
         return self._sessions.get(session_id)
 
     def held(self, session_id: str) -> MessageSession:
-        """The session if somebody holds it; else SessionLockLost."""
+        """Return the session if it is held. Raises SessionLockLost."""
         session = self._sessions.get(session_id)
         if session is None or session.holder is None:
             raise SessionLockLost(self._path, session_id)
         return session
 
     def accept(self, consumer: Consumer, session_id: str, until: float) -> MessageSession:
-        """Give the session to the consumer. Raises SessionCannotBeLocked if another one holds it."""
+        """Lock the session for the consumer. Raises SessionCannotBeLocked if another consumer holds it."""
         session = self.get(session_id)
         if session.holder is not None:
             raise SessionCannotBeLocked(self._path, session_id)
@@ -86,7 +85,7 @@ class SessionTable:
         self._locks.add(until, session.id)
 
     def free(self, session: MessageSession) -> None:
-        """Take the session from its holder; its messages are dealt with already."""
+        """Release the session; the caller has handled its messages."""
         if session.holder is not None:
             session.leave(session.holder)
         session.holder = None
@@ -94,13 +93,13 @@ class SessionTable:
         self.forget_if_idle(session)
 
     def offer(self, session: MessageSession) -> None:
-        """Note that the session can be had, if it can."""
+        """List the session as available, if it is."""
         if session.holder is None and session.ready and not session.offered:
             session.offered = True
             self._available.append(session)
 
     def next_available(self) -> MessageSession | None:
-        """The session that has waited longest with messages and no holder."""
+        """Return the available session that has waited longest."""
         while self._available:
             session = self._available.popleft()
             session.offered = False
@@ -113,7 +112,7 @@ class SessionTable:
         return bool(self._waits)
 
     def wait(self, consumer: Consumer, until: float, answer: Answer) -> None:
-        """Queue up for any session; `answer` is called with it, or with None at `until`."""
+        """Wait for any session; `answer` gets it, or None at `until`."""
         self._waits_made += 1
         self._waits[self._waits_made] = _Wait(consumer, until, answer)
         self._timeouts.add(until, self._waits_made)
@@ -122,7 +121,7 @@ class SessionTable:
         self._waits = {number: wait for number, wait in self._waits.items() if wait.consumer is not consumer}
 
     def serve_waits(self, until: float) -> None:
-        """Give available sessions to those who wait, first come first served; their locks run until `until`."""
+        """Lock available sessions for waiting consumers, first come first served, until `until`."""
         while self._waits:
             session = self.next_available()
             if session is None:
@@ -135,7 +134,7 @@ class SessionTable:
             self._waits.pop(number).answer(None)
 
     def lost_locks(self, now: float) -> Iterator[MessageSession]:
-        """Sessions whose lock has ended by now and still have their holder."""
+        """Yield the sessions whose lock has ended while they are held."""
         for session_id in self._locks.due(now):
             yield self._sessions[session_id]
 

@@ -1,10 +1,9 @@
-"""Filter expressions as trees that evaluate themselves: values, and predicates with three truth values.
+"""Expression trees of filters: values, and predicates with three truth values.
 
-Nodes are of two kinds, which the grammar keeps apart: values give a `Value`, predicates True, False or None, which
-stands for unknown. Unknown is what a missing property makes of everything but AND, OR, IS NULL and EXISTS. Operators
-follow C#: whole numbers divide to whole numbers and wrap around at 64 bits, text is joined by `+`, values of unlike
-types are not equal. What cannot be done at all, such as `'a' < 1`, is an EvaluationError. Chains are evaluated in
-loops, so that depth is bounded by the parser alone.
+The grammar separates two kinds of nodes. Values give a `Value`; predicates give True, False or None for unknown. A
+missing property makes everything unknown but AND, OR, IS NULL and EXISTS. Operators follow C#: integer division
+truncates, integers wrap around at 64 bits, `+` joins text, values of different types are unequal. Invalid operations,
+such as `'a' < 1`, raise EvaluationError. Chains are evaluated in loops, so that only the parser limits depth.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _LOWEST, _SPAN = -(2**63), 2**64
 
 @dataclass(frozen=True, slots=True)
 class EvaluationContext:
-    """What an expression is evaluated against. `parameters` have names in lower case, without the `@`."""
+    """The input of an evaluation. Names in `parameters` are in lower case, without the `@`."""
 
     properties: MessageProperties
     parameters: Mapping[str, Value]
@@ -35,12 +34,12 @@ class EvaluationContext:
 
 class ValueNode(Protocol):
     def value(self, scene: EvaluationContext) -> Value:
-        """Raises EvaluationError."""
+        """Return the value. Raises EvaluationError."""
 
 
 class Predicate(Protocol):
     def holds(self, scene: EvaluationContext) -> Truth:
-        """Raises EvaluationError."""
+        """Return the truth value. Raises EvaluationError."""
 
 
 # ---------------------------------------------------------------------- values
@@ -64,7 +63,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """A property by name; `is_system` for the scope `sys`."""
+    """A property by name; `is_system` is set for the scope `sys`."""
 
     name: str
     is_system: bool = False
@@ -82,7 +81,7 @@ class Property:
 
 @dataclass(frozen=True, slots=True)
 class PropertyByName:
-    """The function `property(name)`: a user property whose name is computed."""
+    """The function `property(name)`: a user property with a computed name."""
 
     name: ValueNode
 
@@ -141,7 +140,7 @@ def _calculate(operator: str, left: Value, right: Value) -> Value:
 
 
 def _shift(operator: str, left: Value, right: Value) -> Value:
-    """Times and durations."""
+    """Add or subtract a duration."""
     match operator, left, right:
         case "+", (datetime() | timedelta()), timedelta():
             return left + right
@@ -210,7 +209,7 @@ class Comparison:
 
 
 def equal(left: Value, right: Value) -> bool:
-    """Equality without conversions; numbers are one type."""
+    """Return whether values are equal without conversion; numbers are one type."""
     if is_number(left) and is_number(right):
         return left == right
     return type(left) is type(right) and left == right
@@ -296,7 +295,7 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class All:
-    """AND: false as soon as one part is, else unknown if one part is."""
+    """AND: false if one part is false, else unknown if one part is."""
 
     parts: tuple[Predicate, ...]
 
@@ -312,7 +311,7 @@ class All:
 
 @dataclass(frozen=True, slots=True)
 class AnyOf:
-    """OR: true as soon as one part is, else unknown if one part is."""
+    """OR: true if one part is true, else unknown if one part is."""
 
     parts: tuple[Predicate, ...]
 

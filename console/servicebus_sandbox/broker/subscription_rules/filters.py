@@ -1,7 +1,7 @@
-"""Filters and actions of subscription rules, as values: made from what an owner wrote, refused then if it is wrong.
+"""Filters and actions of subscription rules, validated when they are made.
 
-A filter tells whether a message matches; an action changes the properties of a copy. How the rules of a subscription
-work together is said in `rules`.
+A filter matches a message or not; an action changes the properties of a copy. `rules` combines the rules of a
+subscription.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from servicebus_sandbox.broker.subscription_rules.message_properties import Mess
 from servicebus_sandbox.broker.subscription_rules.parser import Set, Statement, parse_action, parse_filter
 
 NewId = Callable[[], UUID]
-_CORRELATED = (
+CORRELATION_FIELDS = (
     *("correlation_id", "message_id", "to", "reply_to", "label", "session_id", "reply_to_session_id"),
     "content_type",
 )
+"""The system properties that a correlation filter compares, in the order of the wire."""
 
 
 @dataclass(frozen=True, slots=True)
 class SqlFilter:
-    """A filter in SQL. `parameters` are named as in the text (`@limit`), with or without the `@`.
+    """A filter in SQL. Names in `parameters` are those of the text (`@limit`), with or without the `@`.
 
-    Raises FilterSyntaxError, also for a parameter that is used and not given.
+    Raises FilterSyntaxError, also for a parameter that is used and missing.
     """
 
     expression: str
@@ -40,13 +41,13 @@ class SqlFilter:
         object.__setattr__(self, "_values", _given(used, self.parameters))
 
     def matches(self, properties: MessageProperties, new_id: NewId) -> bool:
-        """Raises EvaluationError."""
+        """Return whether the predicate is true. Raises EvaluationError."""
         return self._predicate.holds(EvaluationContext(properties, self._values, new_id)) is True
 
 
 @dataclass(frozen=True, slots=True)
 class TrueFilter:
-    """Takes every message."""
+    """A filter that matches every message."""
 
     def matches(self, properties: MessageProperties, new_id: NewId) -> bool:
         return True
@@ -54,7 +55,7 @@ class TrueFilter:
 
 @dataclass(frozen=True, slots=True)
 class FalseFilter:
-    """Takes no message."""
+    """A filter that matches no message."""
 
     def matches(self, properties: MessageProperties, new_id: NewId) -> bool:
         return False
@@ -62,9 +63,9 @@ class FalseFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorrelationFilter:
-    """Takes messages whose properties equal all of these; None is not asked for.
+    """A filter that matches if all given properties are equal; None is not compared.
 
-    Raises FilterSyntaxError if nothing is asked for.
+    Raises FilterSyntaxError if nothing is given.
     """
 
     correlation_id: str | None = None
@@ -82,7 +83,7 @@ class CorrelationFilter:
             raise FilterSyntaxError("the correlation filter names no property; give at least one to compare")
 
     def _system(self) -> list[tuple[str, str]]:
-        wanted = ((name.replace("_", ""), getattr(self, name)) for name in _CORRELATED)
+        wanted = ((name.replace("_", ""), getattr(self, name)) for name in CORRELATION_FIELDS)
         return [(name, value) for name, value in wanted if value is not None]
 
     def matches(self, properties: MessageProperties, new_id: NewId) -> bool:
@@ -128,7 +129,7 @@ def _set(properties: MessageProperties, target: Property, value: Value) -> None:
 
 
 def _given(used: frozenset[str], parameters: Mapping[str, Value]) -> Mapping[str, Value]:
-    """The parameters by name in lower case. Raises FilterSyntaxError for one that is missing."""
+    """Return the parameters by name in lower case. Raises FilterSyntaxError for a missing one."""
     given = {name.removeprefix("@").lower(): value for name, value in parameters.items()}
     missing = sorted(used - given.keys())
     if missing:

@@ -1,6 +1,6 @@
-"""Patterns of LIKE: `%` stands for any run of characters, `_` for any single one, case counts.
+"""Patterns of LIKE: `%` matches any run of characters, `_` any single one; case counts.
 
-Matching takes time in proportion to text times pattern at worst; a regular expression could take for ever.
+Matching takes at worst time in proportion to text times pattern, unlike a regular expression.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from servicebus_sandbox.broker.broker_errors import EvaluationError
 
 
 class Wild(Enum):
-    """What is no character of its own in a pattern."""
+    """A wildcard in a pattern."""
 
     RUN = "%"
     ONE = "_"
@@ -20,7 +20,7 @@ class Wild(Enum):
 
 @lru_cache(maxsize=1024)
 def read_pattern(pattern: str, escape: str | None) -> tuple[str | Wild, ...]:
-    """The pattern as characters and wildcards. Raises EvaluationError for a bad escape."""
+    """Return the pattern as characters and wildcards. Raises EvaluationError for a bad escape."""
     if escape is not None and len(escape) != 1:
         raise EvaluationError(f"ESCAPE takes a single character, not {escape!r}")
     parts: list[str | Wild] = []
@@ -39,10 +39,10 @@ def read_pattern(pattern: str, escape: str | None) -> tuple[str | Wild, ...]:
 
 
 def matches_pattern(text: str, pattern: str, *, escape: str | None = None) -> bool:
-    """Whether the whole text fits the pattern. Raises EvaluationError for a bad escape."""
+    """Return whether the whole text fits the pattern. Raises EvaluationError for a bad escape."""
     parts = read_pattern(pattern, escape)
     at, part = 0, 0
-    run, run_from = -1, 0  # the last `%` seen, and up to where it reaches now
+    run, run_from = -1, 0  # the last `%` and the end of its match
     while at < len(text):
         if part < len(parts) and parts[part] is Wild.RUN:
             run, run_from = part, at

@@ -1,7 +1,7 @@
-"""What rules see of a message: its system and user properties, under names without regard to case.
+"""The system and user properties of a message for rules, by name without regard to case.
 
-The broker never opens a payload, so reading and writing properties is done by a `PropertyCodec` that whoever makes the
-namespace hands in. System properties are a fixed list; anything else under `sys.` is an error when it is used.
+The broker never reads a payload, so the namespace gets a `PropertyCodec` for it. System properties are a fixed list;
+any other name under `sys.` is an error when it is used.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from servicebus_sandbox.broker.broker_errors import EvaluationError
 from servicebus_sandbox.broker.message import Message
 
 Value = bool | int | float | str | bytes | datetime | timedelta | UUID | None
-"""What a property or an expression may hold; None is null as well as unknown. Times are in UTC."""
+"""A value of a property or an expression; None is null and unknown. Times are in UTC."""
 
 TEXTS = ("contenttype", "correlationid", "label", "messageid", "replyto", "replytosessionid", "sessionid", "to")
 _SETTABLE: Mapping[str, type] = {
@@ -34,7 +34,7 @@ _ALIASES = {"subject": "label"}
 
 
 def system_name(name: str) -> str:
-    """The name under which a system property is kept. Raises EvaluationError for one that does not exist."""
+    """Return the stored name of a system property. Raises EvaluationError for an unknown one."""
     lower = name.lower()
     lower = _ALIASES.get(lower, lower)
     if lower not in _SETTABLE and lower not in _READ_ONLY:
@@ -44,9 +44,9 @@ def system_name(name: str) -> str:
 
 @dataclass(slots=True)
 class MessageProperties:
-    """The properties of one message; a `copy` may be changed, the original is shared.
+    """The properties of one message; change only a `copy`, the original is shared.
 
-    `system` has names as `system_name` gives them, `user` names as the sender wrote them.
+    `system` has the names of `system_name`, `user` those of the sender.
     """
 
     system: dict[str, Value]
@@ -56,7 +56,7 @@ class MessageProperties:
         return MessageProperties(dict(self.system), dict(self.user))
 
     def get_system(self, name: str) -> Value:
-        """None if the message does not have it; EvaluationError if no message can."""
+        """Return a system property, None if the message lacks it. Raises EvaluationError for an unknown name."""
         return self.system.get(system_name(name))
 
     def get_user(self, name: str) -> Value:
@@ -68,7 +68,7 @@ class MessageProperties:
         return self._spelling(name) in self.user
 
     def set_system(self, name: str, value: Value) -> None:
-        """Raises EvaluationError for what is read-only or cannot hold this value."""
+        """Set a system property. Raises EvaluationError if it is read-only or cannot hold this value."""
         key = system_name(name)
         if key not in _SETTABLE:
             raise EvaluationError(f"sys.{name} is set by the service alone; set a user property instead")
@@ -80,7 +80,7 @@ class MessageProperties:
         self.system[key] = value
 
     def set_user(self, name: str, value: Value) -> None:
-        """Set a property, converted to the type it has already where that is possible."""
+        """Set a property, converted to its present type if possible."""
         spelling = self._spelling(name)
         self.user[spelling] = converted(value, self.user.get(spelling))
 
@@ -95,20 +95,20 @@ class MessageProperties:
 
 
 class PropertyCodec(Protocol):
-    """How properties are got out of a message and put into one."""
+    """The reader and writer of a message's properties."""
 
     def read(self, message: Message) -> MessageProperties:
-        """Raises EvaluationError if the message cannot be read."""
+        """Return the properties. Raises EvaluationError if the message cannot be read."""
 
     def write(self, message: Message, properties: MessageProperties) -> Message:
-        """A message that differs from `message` in its properties alone."""
+        """Return a copy of `message` with these properties."""
 
     def identify(self, message: Message, message_id: str) -> Message:
-        """A message that differs from `message`, which has no id, in having this one."""
+        """Return a copy of `message`, which has no id, with this one."""
 
 
 class SystemFieldCodec:
-    """A codec for payloads that nobody can read: what the message's own fields tell, and no user properties."""
+    """A codec for opaque payloads: the message's own fields, no user properties."""
 
     def read(self, message: Message) -> MessageProperties:
         return MessageProperties(system_fields(message), {})
@@ -121,7 +121,7 @@ class SystemFieldCodec:
 
 
 def system_fields(message: Message) -> dict[str, Value]:
-    """The system properties that the fields of a message hold."""
+    """Return the system properties from the fields of a message."""
     scheduled = message.scheduled_at
     return {
         "messageid": as_text(message.message_id) if isinstance(message.message_id, str | int | bytes | UUID) else None,
@@ -135,7 +135,7 @@ def system_fields(message: Message) -> dict[str, Value]:
 
 
 def with_fields(message: Message, properties: MessageProperties) -> Message:
-    """`message` with the fields that the system properties tell; a changed schedule comes too late and is ignored."""
+    """Return `message` with the fields of the system properties; a changed schedule comes too late and is ignored."""
     system, ttl = properties.system, properties.system.get("timetolive")
     changed = replace(
         message,
@@ -144,7 +144,7 @@ def with_fields(message: Message, properties: MessageProperties) -> Message:
         content_type=_text(system.get("contenttype")),
         ttl=ttl.total_seconds() if isinstance(ttl, timedelta) else None,
     )
-    if system.get("messageid") != system_fields(message)["messageid"]:  # else the id keeps the type it came in
+    if system.get("messageid") != system_fields(message)["messageid"]:  # else the id keeps its type
         changed.message_id = _text(system.get("messageid"))
     return changed
 
@@ -154,7 +154,7 @@ def _text(value: Value) -> str | None:
 
 
 def as_text(value: Value) -> str:
-    """A value as text: what concatenation and conversion make of it."""
+    """Return a value as text for concatenation and conversion."""
     match value:
         case None:
             return ""
@@ -169,12 +169,12 @@ def as_text(value: Value) -> str:
 
 
 def is_number(value: Value) -> TypeGuard[int | float]:
-    """Truth values are none."""
+    """Return whether a value is a number; Booleans are not."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def converted(value: Value, present: Value) -> Value:
-    """`value` in the type of `present` where a conversion exists, else as it is."""
+    """Return `value` in the type of `present` if a conversion exists, else unchanged."""
     if value is None or present is None or type(value) is type(present):
         return value
     try:

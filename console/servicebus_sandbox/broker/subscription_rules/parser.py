@@ -10,7 +10,7 @@
     property   = [sys. | user.] name
     actions    = { SET property = sum | REMOVE property  [;] }
 
-A value is no predicate and a predicate no value: `color` alone is refused, as is `(a = 1) + 2`.
+Values and predicates are distinct: a bare `color` is refused, as is `(a = 1) + 2`.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ Statement = Set | Remove
 
 
 def parse_filter(text: str) -> tuple[Predicate, frozenset[str]]:
-    """The predicate and the names of the parameters it uses. Raises FilterSyntaxError."""
+    """Return the predicate and the names of its parameters. Raises FilterSyntaxError."""
     parser = _Parser(text)
     predicate = parser.predicate()
     parser.end()
@@ -80,7 +80,7 @@ def parse_filter(text: str) -> tuple[Predicate, frozenset[str]]:
 
 
 def parse_action(text: str) -> tuple[tuple[Statement, ...], frozenset[str]]:
-    """The statements and the names of the parameters they use. Raises FilterSyntaxError."""
+    """Return the statements and the names of their parameters. Raises FilterSyntaxError."""
     parser = _Parser(text)
     statements = parser.statements()
     parser.end()
@@ -107,7 +107,7 @@ class _Parser:
         return word
 
     def _skip(self, *texts: str) -> str | None:
-        """Take the next word if it is one of these keywords or symbols."""
+        """Consume the next word if it is one of these keywords or symbols."""
         if self._word.sort in (FilterTokenKind.KEYWORD, FilterTokenKind.SYMBOL) and self._word.text in texts:
             return self._take().text
         return None
@@ -210,7 +210,7 @@ class _Parser:
     def _checked_value(self, node: Node, at: FilterToken) -> ValueNode:
         if isinstance(node, _PREDICATES):
             raise self._unexpected("a value", at)
-        return node  # type: ignore[return-value]  # what is no predicate is a value
+        return node  # type: ignore[return-value]  # a node that is not a predicate is a value
 
     def _sum(self) -> Node:
         return self._chain(self._product, "+", "-")
@@ -264,7 +264,7 @@ class _Parser:
         raise self._unexpected("a value or a condition", word)
 
     def _named(self, word: FilterToken) -> Node:
-        """A property, or a function if a parenthesis follows."""
+        """Return a property, or a function if a parenthesis follows."""
         if not (word.plain and self._skip("(")):
             return self._property_from(word)
         function = word.text.lower()
@@ -295,7 +295,7 @@ class _Parser:
         return Property(name.text, is_system=scope == "sys")
 
     def _deeper(self, read: Callable[[], T]) -> Callable[[], T]:
-        """`read`, one level further down; so deep that Python's own stack suffers is refused."""
+        """Return `read` for one level deeper; raises at a depth that endangers Python's stack."""
 
         def descend() -> T:
             if self._depth >= MAX_DEPTH:

@@ -1,8 +1,8 @@
-"""The rules of a subscription: which copies of a message it takes.
+"""The rules of a subscription: the copies of a message that it stores.
 
-All matching rules without an action give one copy together; each matching rule with an action gives a copy of its own,
-changed by the action and with the name of the rule in its property `RuleName`. A subscription begins with the rule
-`$Default`, which takes everything; one without rules takes nothing.
+All matching rules without an action give one copy together. Each matching rule with an action gives its own copy,
+changed by the action and with the rule's name in the property `RuleName`. A subscription begins with the rule
+`$Default`, which matches everything; without rules it stores nothing.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from servicebus_sandbox.broker.subscription_rules.message_properties import Mess
 
 DEFAULT_RULE = "$Default"
 RULE_NAME = "RuleName"
-"""The user property that tells by which rule a changed copy was made."""
+"""The user property with the name of the rule that made a changed copy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """`created_at` is in epoch seconds."""
+    """A named filter with an optional action. `created_at` is in epoch seconds."""
 
     name: str = DEFAULT_RULE
     filter: Filter = field(default_factory=TrueFilter)
@@ -31,7 +31,7 @@ class Rule:
 
 
 class ArrivingMessage:
-    """A message on its way through a topic: its properties are read once, when the first rule asks for them."""
+    """A message on its way through a topic; its properties are read once, for the first rule that needs them."""
 
     __slots__ = ("_codec", "_properties", "message", "new_id")
 
@@ -43,13 +43,13 @@ class ArrivingMessage:
 
     @property
     def properties(self) -> MessageProperties:
-        """Shared by all rules; never changed. Raises EvaluationError if the message cannot be read."""
+        """Return the properties that all rules share; do not change them. Raises EvaluationError."""
         if self._properties is None:
             self._properties = self._codec.read(self.message)
         return self._properties
 
     def changed_by(self, rule: Rule, action: SqlAction) -> Message:
-        """Raises EvaluationError."""
+        """Return a copy that the action changed. Raises EvaluationError."""
         properties = self.properties.copy()
         action.apply(properties, self.new_id)
         properties.set_user(RULE_NAME, rule.name)
@@ -58,14 +58,14 @@ class ArrivingMessage:
 
 @dataclass(frozen=True, slots=True)
 class RuleVerdict:
-    """What becomes of a message: the copies to store, and what went wrong in a rule, if anything did."""
+    """The copies to store, and the error of a rule if one failed."""
 
     copies: Sequence[Message]
     error: EvaluationError | None = None
 
 
 class RuleSet:
-    """Rules by name, compared without case; `owner` is the path of the subscription, for error messages."""
+    """Rules by name without regard to case; `owner` is the path of the subscription for error messages."""
 
     def __init__(self, owner: str) -> None:
         self._owner = owner
@@ -73,43 +73,43 @@ class RuleSet:
         self._takes_all = False
 
     def __iter__(self) -> Iterator[Rule]:
-        """By name."""
+        """Yield the rules by name."""
         return iter([self._rules[key] for key in sorted(self._rules)])
 
     def __len__(self) -> int:
         return len(self._rules)
 
     def __getitem__(self, name: str) -> Rule:
-        """Raises EntityNotFound."""
+        """Return the rule of this name. Raises EntityNotFound."""
         rule = self._rules.get(name.lower())
         if rule is None:
             raise EntityNotFound(self._path(name))
         return rule
 
     def add(self, rule: Rule) -> None:
-        """Raises EntityExists."""
+        """Add a rule. Raises EntityExists."""
         if rule.name.lower() in self._rules:
             raise EntityExists(self._path(rule.name))
         self._rules[rule.name.lower()] = rule
         self._look_for_short_cut()
 
     def replace(self, rule: Rule) -> None:
-        """Put the rule in place of the one of this name. Raises EntityNotFound."""
+        """Replace the rule of this name. Raises EntityNotFound."""
         self._rules[self[rule.name].name.lower()] = rule
         self._look_for_short_cut()
 
     def remove(self, name: str) -> None:
-        """Raises EntityNotFound."""
+        """Remove the rule of this name. Raises EntityNotFound."""
         del self._rules[self[name].name.lower()]
         self._look_for_short_cut()
 
     def counts(self) -> tuple[int, int]:
-        """How many rules filter by SQL (true and false filters do) and how many by correlation."""
+        """Return the numbers of SQL filters (including true and false) and correlation filters."""
         correlation = sum(isinstance(rule.filter, CorrelationFilter) for rule in self._rules.values())
         return len(self._rules) - correlation, correlation
 
     def judge(self, arriving: ArrivingMessage) -> RuleVerdict:
-        """The copies this subscription takes. A rule that fails matches nothing; its error is told."""
+        """Return the copies for this subscription. A rule that fails matches nothing; its error is returned."""
         if self._takes_all:
             return RuleVerdict((arriving.message,))
         plain, changed, error = False, [], None
@@ -126,7 +126,7 @@ class RuleSet:
         return RuleVerdict((arriving.message, *changed) if plain else tuple(changed), error)
 
     def _look_for_short_cut(self) -> None:
-        """Whether every message is taken as it is, so that none has to be opened."""
+        """Note whether every message is stored unchanged, so that none has to be read."""
         rules = self._rules.values()
         self._takes_all = any(isinstance(rule.filter, TrueFilter) for rule in rules) and all(
             rule.action is None for rule in rules

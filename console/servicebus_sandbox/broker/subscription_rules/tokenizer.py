@@ -1,4 +1,4 @@
-"""Filter and action text cut into words: names, constants, parameters, operators."""
+"""Splits filter and action text into tokens: names, constants, parameters, operators."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import Enum, auto
 from servicebus_sandbox.broker.broker_errors import FilterSyntaxError
 
 MAX_LENGTH = 1024
-"""Characters in one expression, as the service has it."""
+"""Characters in one expression; the service's limit."""
 
 KEYWORDS = frozenset(
     ("AND", "OR", "NOT", "IN", "LIKE", "ESCAPE", "IS", "NULL", "EXISTS", "TRUE", "FALSE", "SET", "REMOVE")
@@ -30,7 +30,7 @@ _WORDS = re.compile(
 
 
 class FilterTokenKind(Enum):
-    """What a word is; NAME covers every spelling of one."""
+    """The kind of a token; NAME includes every spelling of one."""
 
     NAME = auto()
     KEYWORD = auto()
@@ -44,7 +44,7 @@ class FilterTokenKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FilterToken:
-    """`text` is unquoted, keywords are in capitals; `at` counts characters from 0; `plain`: a name without quotes."""
+    """One token. `text` is unquoted, keywords in capitals; `at` is its offset; `plain` is an unquoted name."""
 
     sort: FilterTokenKind
     text: str
@@ -53,7 +53,7 @@ class FilterToken:
 
 
 def tokenize(text: str) -> list[FilterToken]:
-    """The words, with one of the sort END behind them. Raises FilterSyntaxError."""
+    """Return the tokens and a final END. Raises FilterSyntaxError."""
     if len(text) > MAX_LENGTH:
         raise FilterSyntaxError(f"the expression has {len(text)} characters; at most {MAX_LENGTH} are allowed")
     words: list[FilterToken] = []

@@ -1,4 +1,4 @@
-"""Entities that delete themselves when nobody has used them for a while (auto-delete on idle)."""
+"""Auto-delete on idle: unused entities delete themselves."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from servicebus_sandbox.broker.topology.messaging_entities import Entity, Topic
 
 
 class AutoDelete:
-    """Watches one entity; `expire` is called once it has been idle for as long as its settings say.
+    """The watch of one entity; `expire` is called after the idle time of its settings.
 
-    Sending, receiving and changing count as use, receivers that wait and scheduled messages too; a topic is used when
-    one of its subscriptions is. Entities that forward are never idle, as in the service.
+    Sending, receiving and changing count as use, waiting receivers and scheduled messages too. A topic is used when a
+    subscription is. As in the service, entities that forward are never idle.
     """
 
     def __init__(self, entity: Entity, agenda: Agenda, expire: Callable[[], None]) -> None:
@@ -25,13 +25,13 @@ class AutoDelete:
         self.look_again()
 
     def look_again(self) -> None:
-        """The settings may have changed."""
+        """Apply changed settings."""
         deadline = self._deadline()
         if deadline is not None:
             self._agenda.call_at(deadline, self)
 
     def end(self) -> None:
-        """The entity is gone."""
+        """Stop watching a deleted entity."""
         self._is_over = True
 
     def run_due(self, now: float) -> float | None:
@@ -50,7 +50,7 @@ class AutoDelete:
 
 
 def _is_in_use(entity: Entity) -> bool:
-    """Whether somebody waits for messages, or messages wait for their time."""
+    """Return whether receivers wait for messages, or messages are scheduled."""
     if isinstance(entity, Topic):
         return bool(entity.counts().scheduled) or any(map(_is_in_use, entity.subscriptions.values()))
     return bool(entity.counts().scheduled) or any(queue.consumers for queue in entity.message_queues)

@@ -1,6 +1,6 @@
-"""What the service asks of an entity beyond the ranges that settings check themselves: tiers, sizes, targets.
+"""The service's limits on an entity beyond the ranges of its settings: tiers, sizes, targets.
 
-Atom and ARM both ask here before they store settings. What an entity has already, however it got it, it may keep.
+Atom and ARM call it before they store settings. An entity may keep its present settings.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ _NOT_BASIC = {
     "forward_dead_lettered_to": None,
     "enable_express": False,
 }
-"""What is fixed on the Basic tier, and at which value: the page "Service Bus Resource Manager exceptions" lists them.
+"""Settings that are fixed on the Basic tier, from the page "Service Bus Resource Manager exceptions".
 
-Naming that very value is taken here; whether the service takes it, no page says.
+The fixed value itself is accepted here; the service's behaviour is undocumented.
 """
 
 
 class TargetMissing(BrokerError):
-    """Messages are to be forwarded to an entity that is not there."""
+    """A forwarding target that does not exist."""
 
 
 def check_settings(namespace: BrokerNamespace, settings: EntitySettings, *, present: Entity | None = None) -> None:
-    """Raise InvalidSettings or TargetMissing for settings that the service would not take for this entity.
+    """Raise InvalidSettings or TargetMissing for settings that the service would refuse for this entity.
 
-    `present` is the entity that is to be changed, None for one that is to be made.
+    `present` is the entity to change, None for a new one.
     """
     for name, wanted in _chosen(settings, present):
         check = _CHECKS.get(name)
@@ -58,7 +58,7 @@ def check_settings(namespace: BrokerNamespace, settings: EntitySettings, *, pres
 
 
 def _chosen(settings: EntitySettings, present: Entity | None) -> Iterator[tuple[str, Any]]:
-    """What differs from the entity as it is, or from the defaults."""
+    """Yield the settings that differ from the entity's, or from the defaults."""
     before = type(settings)() if present is None else present.settings
     for name in _CHECKS:
         wanted = getattr(settings, name, None)
@@ -105,7 +105,7 @@ _CHECKS: Mapping[str, Callable[[Tier, Any], None]] = {
 
 
 def check_tier(namespace: BrokerNamespace, settings: EntitySettings) -> None:
-    """Raise InvalidSettings for what the Basic tier has not: topics, sessions, duplicate detection, forwarding."""
+    """Raise InvalidSettings for features above the Basic tier: topics, sessions, duplicate detection, forwarding."""
     if namespace.tier is not Tier.BASIC:
         return
     if not isinstance(settings, QueueSettings):

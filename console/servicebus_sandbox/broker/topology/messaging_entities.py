@@ -1,7 +1,7 @@
-"""Queues, topics and subscriptions: settings, counts, what goes in and where it comes out.
+"""Queues, topics and subscriptions: settings, counts, and the way of their messages.
 
-The namespace makes, changes and removes them. Message mechanics are in `message_queue`, admission is in `intake`.
-Times are epoch seconds.
+The namespace makes, changes and removes them. Delivery is in `message_queue`, admission in `intake`. Times are epoch
+seconds.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ DEAD_LETTERS = "$DeadLetterQueue"
 TRANSFER_DEAD_LETTERS = "$Transfer/$DeadLetterQueue"
 SUBSCRIPTIONS = "Subscriptions"
 FILTER_FAILED = "FilterException"
-"""The reason of a dead letter whose properties a rule could not work with."""
+"""The reason of a message that was dead-lettered because a rule failed on its properties."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntityCounts:
-    """How many messages an entity holds, by where they stand; active includes those locked or deferred."""
+    """The numbers of an entity's messages by state; active includes locked and deferred ones."""
 
     active: int = 0
     dead_letter: int = 0
@@ -82,7 +82,7 @@ class _MessageQueues:
         self._aim(settings)
 
     def _aim(self, settings: ReceivingSettings) -> None:
-        """Forward as the settings say; who receives where messages do not stay is sent away."""
+        """Forward as the settings demand; receivers of a forwarding queue are dismissed."""
         self._forwarder.aim(settings.forward_to)
         self._dead_forwarder.aim(settings.forward_dead_lettered_to)
         for queue in (self.messages, self.dead_letters):
@@ -143,7 +143,7 @@ class Queue:
 
 
 class Subscription:
-    """A subscription; `path` is `topic/Subscriptions/name`. It takes the messages of its topic that its rules match."""
+    """A subscription at `topic/Subscriptions/name`. It stores the messages of its topic that match its rules."""
 
     def __init__(
         self, topic: Topic, name: str, settings: SubscriptionSettings, agenda: Agenda, first_rule: Rule, forward: Send
@@ -168,7 +168,7 @@ class Subscription:
         self.message_queues.close(reason)
 
     def put(self, arriving: ArrivingMessage, now: float, topic_number: int) -> None:
-        """Take what the rules make of a message that the topic accepted."""
+        """Store the copies that the rules make of a message in the topic."""
         verdict = self.rules.judge(arriving)
         if verdict.error is not None and self.settings.dead_letter_on_filter_errors:
             self._bury(arriving.message, now, FILTER_FAILED, str(verdict.error))
@@ -204,7 +204,7 @@ class Subscription:
 
 
 class Topic:
-    """A topic: every message that enters is offered to each subscription. Scheduled ones wait in the topic."""
+    """A topic: it offers every message to each subscription. Scheduled messages wait in the topic."""
 
     def __init__(
         self, path: str, settings: TopicSettings, agenda: Agenda, admission: Admission, codec: PropertyCodec
@@ -231,7 +231,7 @@ class Topic:
         self.intake.apply(settings)
 
     def close(self, reason: BrokerError) -> None:
-        """Drop what is scheduled; the namespace closes the subscriptions."""
+        """Drop scheduled messages; the namespace closes the subscriptions."""
         self.intake.clear()
 
     def _copy(self, message: Message, now: float) -> int:
@@ -251,7 +251,7 @@ class Topic:
         return copies + self.intake.schedule.size_bytes
 
     def counts(self) -> EntityCounts:
-        """A topic holds nothing but scheduled messages; its subscriptions hold the copies."""
+        """Return the counts; a topic holds only scheduled messages, its subscriptions hold the copies."""
         return EntityCounts(scheduled=len(self.intake.schedule))
 
 

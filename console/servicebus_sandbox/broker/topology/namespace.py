@@ -1,7 +1,7 @@
-"""One namespace: its entities by path, and the agenda they share.
+"""One namespace: its entities by path, and their agenda.
 
-Paths compare case-insensitively; queues and topics share one space of names. Whoever owns a namespace calls `run`
-after any input and when `next_deadline` has come.
+Paths compare without regard to case; queues and topics share one name space. The owner calls `run` after any input and
+at `next_deadline`.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ Found = TypeVar("Found")
 
 
 class BrokerNamespace:
-    """A Service Bus namespace with a clock of its own.
+    """A Service Bus namespace with its own clock.
 
-    `clock` gives epoch seconds. `salt` (8 bytes, drawn by the caller) keeps the lock tokens of one run apart from those
-    of another. `codec` opens messages for the rules of subscriptions. All lookups raise EntityNotFound.
+    `clock` returns epoch seconds. `salt` (8 random bytes) makes the lock tokens of runs differ. `codec` reads messages
+    for subscription rules. All lookups raise EntityNotFound.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class BrokerNamespace:
     # ------------------------------------------------------------------ making and changing
 
     def create_queue(self, path: str, settings: QueueSettings | None = None) -> Queue:
-        """Raises EntityExists, InvalidSettings (the name)."""
+        """Create a queue. Raises EntityExists, InvalidSettings (the name)."""
         self._check_free(path)
         queue = Queue(path, settings or QueueSettings(), self._agenda, self._admission, self._forward)
         self._queues[path.lower()] = queue
@@ -96,7 +96,7 @@ class BrokerNamespace:
         return queue
 
     def create_topic(self, path: str, settings: TopicSettings | None = None) -> Topic:
-        """Raises EntityExists, InvalidSettings (the name)."""
+        """Create a topic. Raises EntityExists, InvalidSettings (the name)."""
         self._check_free(path)
         topic = Topic(path, settings or TopicSettings(), self._agenda, self._admission, self._codec)
         self._topics[path.lower()] = topic
@@ -106,9 +106,9 @@ class BrokerNamespace:
     def create_subscription(
         self, topic: str, name: str, settings: SubscriptionSettings | None = None, *, first_rule: Rule | None = None
     ) -> Subscription:
-        """Raises EntityNotFound for the topic, EntityExists, InvalidSettings (a name).
+        """Create a subscription. Raises EntityNotFound (the topic), EntityExists, InvalidSettings (a name).
 
-        `first_rule` stands in for the rule that takes every message.
+        `first_rule` replaces the rule that matches every message.
         """
         parent = self.topic(topic)
         _check_name(name, MAX_SUBSCRIPTION_NAME, slashes=False)
@@ -121,13 +121,13 @@ class BrokerNamespace:
         return subscription
 
     def create_rule(self, topic: str, subscription: str, rule: Rule) -> Rule:
-        """Raises EntityNotFound for the subscription, EntityExists, InvalidSettings (the name)."""
+        """Create a rule. Raises EntityNotFound (the subscription), EntityExists, InvalidSettings (the name)."""
         rule = self._made_now(rule)
         self.subscription(topic, subscription).rules.add(rule)
         return rule
 
     def update_rule(self, topic: str, subscription: str, rule: Rule) -> Rule:
-        """Put `rule` in place of the one of its name. Raises EntityNotFound."""
+        """Replace the rule of this name. Raises EntityNotFound."""
         rules = self.subscription(topic, subscription).rules
         rule = replace(rule, created_at=rules[rule.name].created_at)
         rules.replace(rule)
@@ -137,7 +137,7 @@ class BrokerNamespace:
         self.subscription(topic, subscription).rules.remove(name)
 
     def update_queue(self, path: str, settings: QueueSettings) -> Queue:
-        """Raises InvalidSettings when something changes that is fixed at creation."""
+        """Apply new settings. Raises InvalidSettings for a change of a fixed setting."""
         queue = self.queue(path)
         check_update(queue.settings, settings)
         queue.apply(settings, self._agenda.clock())
@@ -180,11 +180,11 @@ class BrokerNamespace:
         self._say_gone(subscription)
 
     def on_removal(self, watcher: Watcher) -> None:
-        """Have `watcher` told of every entity that is deleted, after its receivers were."""
+        """Call `watcher` with every deleted entity, after its receivers are dismissed."""
         self._removal_watchers.append(watcher)
 
     def on_closing(self, watcher: Watcher) -> None:
-        """Have `watcher` told of every queue and topic that was updated and takes no messages now."""
+        """Call `watcher` with every updated queue and topic that accepts no messages now."""
         self._closing_watchers.append(watcher)
 
     # ------------------------------------------------------------------ finding
@@ -199,18 +199,18 @@ class BrokerNamespace:
         return _found(self.topic(topic).subscriptions.get(name.lower()), f"{topic}/{SUBSCRIPTIONS}/{name}")
 
     def entity(self, path: str) -> Entity:
-        """The queue, topic or subscription (`topic/Subscriptions/name`) at this path."""
+        """Return the queue, topic or subscription (`topic/Subscriptions/name`) at this path."""
         topic, separator, name = _split_subscription(path)
         if separator and topic.lower() in self._topics:
             return self.subscription(topic, name)
         return self.queue(path) if path.lower() in self._queues else self.topic(path)
 
     def owner(self, path: str) -> Entity:
-        """The entity at this path, or the one whose sub-queue it is."""
+        """Return the entity at this path, or the owner of the sub-queue."""
         return self.entity(_split_sub_queue(path)[0])
 
     def send_target(self, path: str) -> SendTarget:
-        """What can be sent to at this path. Raises InvalidOperation for a subscription or a dead-letter queue."""
+        """Return the queue or topic at this path. Raises InvalidOperation for a subscription or a dead-letter queue."""
         owner, sub_queue = _split_sub_queue(path)
         entity = self.entity(owner)
         if sub_queue or isinstance(entity, Subscription):
@@ -218,7 +218,7 @@ class BrokerNamespace:
         return entity
 
     def message_queue(self, path: str) -> MessageQueue:
-        """What can be received from at this path: a queue, a subscription, or one of their dead-letter queues.
+        """Return the message queue at this path: of a queue, a subscription, or a dead-letter queue.
 
         Raises InvalidOperation for a topic.
         """
@@ -243,18 +243,18 @@ class BrokerNamespace:
     # ------------------------------------------------------------------ being driven
 
     def run(self) -> None:
-        """Let happen what is due, and hand ready messages to waiting receivers."""
+        """Do the work that is due, and deliver ready messages to waiting receivers."""
         self._agenda.run_due()
         self._agenda.dispatch()
 
     def next_deadline(self) -> float | None:
-        """When to call `run` without any input, in epoch seconds; None: not before the next input."""
+        """Return the time of the next `run` without input, in epoch seconds; None if there is none."""
         return self._agenda.next_deadline()
 
     # ------------------------------------------------------------------ inside
 
     def _made_now(self, rule: Rule) -> Rule:
-        """The rule with its time of creation. Raises InvalidSettings for its name."""
+        """Return the rule with its time of creation. Raises InvalidSettings for its name."""
         if rule.name.lower() != DEFAULT_RULE.lower():
             _check_name(rule.name, MAX_SUBSCRIPTION_NAME, slashes=False)
         return replace(rule, created_at=self._agenda.clock())
@@ -305,7 +305,7 @@ def _check_name(name: str, longest: int, *, slashes: bool) -> None:
 
 
 def _split_subscription(path: str) -> tuple[str, str, str]:
-    """`topic/Subscriptions/name` as (topic, separator, name); separator is empty if it is no such path."""
+    """Split `topic/Subscriptions/name` into (topic, separator, name); separator is empty for another path."""
     marker = f"/{SUBSCRIPTIONS.lower()}/"
     at = path.lower().find(marker)
     if at < 0:
@@ -314,7 +314,7 @@ def _split_subscription(path: str) -> tuple[str, str, str]:
 
 
 def _split_sub_queue(path: str) -> tuple[str, str]:
-    """A path as (owner, sub-queue); the sub-queue is DEAD_LETTERS, TRANSFER_DEAD_LETTERS or empty."""
+    """Split a path into (owner, sub-queue); the sub-queue is DEAD_LETTERS, TRANSFER_DEAD_LETTERS or empty."""
     lower = path.lower()
     for sub_queue in (TRANSFER_DEAD_LETTERS, DEAD_LETTERS):
         if lower.endswith("/" + sub_queue.lower()):

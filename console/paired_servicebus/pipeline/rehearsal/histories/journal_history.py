@@ -1,8 +1,8 @@
-"""A journal's records to a RecordedHistory: what they say of outages, of the load, of people and of crashes.
+"""Journal records to a RecordedHistory: outages, load, operator actions and crashes.
 
-Every answer of the primary is a sighting: a second of sends, a failure, a ping. Between the last good sighting and the
-first bad one an outage began; it ended between the last bad one and the first good one. A request that was not
-answered says no more than that it was lost when it was asked. While an entity is failed over only pings see anything.
+Every answer of the primary is an observation: a second of sends, a failure, a ping. An outage began between the last
+good observation and the first bad one, and ended between the last bad one and the first good one. A request without an
+answer only proves a loss at the time of the request. While an entity is failed over, only pings observe the primary.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ VERBS: Final[dict[type[Event], Verb]] = {
 
 
 def read_history(folder: Path, policy: Policy) -> RecordedHistory:
-    """The history in a journal's folder.
+    """Return the history in a journal's folder.
 
     Args:
-        policy: what was in force; says how long a send waited for its answer.
+        policy: the policy in force; it sets how long a send waited for its answer.
 
     Raises:
-        ConfigurationError: there is no journal, or nothing in it.
+        ConfigurationError: the journal is missing or empty.
     """
     if not (folder / CLOSED).is_dir():
         raise ConfigurationError(f"there is no journal in {folder}: name the folder that has {CLOSED}/ in it")
@@ -76,15 +76,15 @@ def read_history(folder: Path, policy: Policy) -> RecordedHistory:
     skipped = reader.unread.count + reader.unknown
     if not skipped:
         return history
-    unread = f"what {skipped} lines of the journal said, which could not be read"
+    unread = f"{skipped} unreadable lines of the journal"
     return replace(history, unknown=(*history.unknown, "; ".join((unread, *reader.unread.tell()))))
 
 
 def history_of(records: Iterable[Record], policy: Policy, *, source: str) -> RecordedHistory:
-    """The history that records tell.
+    """Return the history in `records`.
 
     Raises:
-        ConfigurationError: they tell of no entity.
+        ConfigurationError: the records name no entity.
     """
     reading = HistoryReader(policy)
     for record in records:
@@ -207,10 +207,10 @@ class HistoryReader:
     # -- the whole --------------------------------------------------------------------------------------------------
 
     def history(self, source: str) -> RecordedHistory:
-        """What was read so far."""
+        """Return the history of the records read so far."""
         seen = [one for one in self._seen.values() if one.sightings or one.accepted]
         if self._first is None or not seen:
-            raise ConfigurationError(f"the journal in {source} tells of no sends: there is nothing to replay")
+            raise ConfigurationError(f"the journal in {source} has no sends to replay")
         for queue in tuple(self._pulled):
             self._restored(queue, self._last)
         first, seconds = self._first, self._last - self._first
@@ -241,7 +241,7 @@ class HistoryReader:
             )
         doubtful = {FailureKind.TIMEOUT, FailureKind.CONNECTION, FailureKind.COMMUNICATION, FailureKind.DETACHED}
         if any(outage.failure in doubtful for outage in outages):
-            yield "whether a message arrived whose send was not answered: duplicates are bounds"
+            yield "the arrival of messages with an unanswered send: duplicates are bounds"
         if outages and (said := bounds(loads)):
             yield said
         if len({engine for engine, _ in self._boots}) > 1:

@@ -1,4 +1,4 @@
-"""What was seen of an entity, as a journal tells it: every answer of the primary, what was sent, what was in doubt."""
+"""Observations of an entity in a journal: the primary's answers, its sends, and sends in doubt."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from paired_servicebus.pipeline.rehearsal.histories.recorded_history import kind
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What somebody saw of the primary: asked at `asked`, told at `told`. Of `window`s both counts are known."""
+    """An observation of the primary: requested at `asked`, answered at `told`. A `window` has both counts."""
 
     asked: float
     told: float
@@ -30,18 +30,19 @@ class EntityObservations:
     accepted: list[tuple[float, float, int]] = field(default_factory=list)
     """From, to and how many, by any route."""
     refusing: list[list[float]] = field(default_factory=list)
-    """From and to of the times in which nobody was told yes."""
+    """Return the start and end of each period without an accepted send."""
     kinds: list[tuple[float, FailureKind]] = field(default_factory=list)
     """Failures that were counted, by when."""
     doubts: dict[str, list[float]] = field(default_factory=dict)
     """When each message was in doubt."""
 
     def served(self, since: float) -> None:
-        """A caller was told yes after `since`: before the refusals began, that says nothing of their end."""
+        """Return whether a send was accepted after `since`: before the first refusal it does not mark the end of
+        one."""
         if self.refusing and self.refusing[-1][1] == inf and since >= self.refusing[-1][0]:
             self.refusing[-1][1] = since
 
 
 def is_unanswered(sight: Observation) -> bool:
-    """Whether nobody was told anything."""
+    """Return whether no send was answered."""
     return kind_of_reason(sight.reason) is FailureKind.TIMEOUT

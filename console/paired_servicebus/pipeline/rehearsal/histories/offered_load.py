@@ -1,4 +1,4 @@
-"""What was offered to an entity, by its sightings: how much, by how many callers, and how they bore a refusal."""
+"""The load offered to an entity, from its observations: rate, number of callers, and their reaction to a refusal."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ BUCKETS: Final = 60
 """The load is read in about so many parts."""
 SHORTEST_BUCKET, LONGEST_BUCKET = 5.0, 60.0
 MOST: Final = 5
-"""Entities whose load is told one by one."""
+"""Entities whose load is described one by one."""
 COVERED: Final = 0.2
-"""Of a part at least so much must be free of refusals to say what was offered; else the part before says it."""
+"""The least part of a step that must be free of refusals to measure its load; otherwise the previous step counts."""
 
 
 def loads_of(seen: EntityObservations, first: float, seconds: float, *, waits: bool) -> Iterable[OfferedLoad]:
-    """What was offered to an entity: by one caller, or, where callers wait, by as many as were seen to insist."""
+    """Return the load offered to an entity: from one caller, or from the observed number if callers wait."""
     callers = max(1, min(len(seen.doubts), _at_once(seen))) if waits else 1
     steps = tuple(_steps(seen, first, seconds))
     shared = tuple(step._replace(rate=step.rate / callers) for step in steps)
@@ -60,7 +60,7 @@ def _refused(seen: EntityObservations, since: float, until: float) -> float:
 
 
 def refusal(seen: Sequence[EntityObservations]) -> float:
-    """How long refused pings took, in the middle; sends go the same way, and nobody measured theirs."""
+    """Return the median duration of refused pings. Sends take the same path, and theirs is not measured."""
     took = [
         sight.told - sight.asked
         for one in seen
@@ -71,13 +71,13 @@ def refusal(seen: Sequence[EntityObservations]) -> float:
 
 
 def insistence(seen: Sequence[EntityObservations]) -> float | None:
-    """Seconds after which callers sent a refused message again; None where nobody was seen to."""
+    """Return the seconds until callers retried a refused message; None without an observed retry."""
     gaps = [later - at for one in seen for times in one.doubts.values() for at, later in pairwise(times)]
     return round(median(gaps), 3) if gaps else None
 
 
 def bounds(loads: Sequence[OfferedLoad]) -> str:
-    """What a forecast from this load leaves open: the next time another one is offered."""
+    """Return the uncertainty of a forecast when a later load differs from this one."""
     parts: dict[str, list[float]] = {}
     for path in {load.path for load in loads}:
         mine = [load for load in loads if load.path == path]
@@ -88,6 +88,6 @@ def bounds(loads: Sequence[OfferedLoad]) -> str:
     if not told:
         return ""
     return (
-        f"what will be sent the next time: here it was {', '.join(told[:MOST])}; what is parked, twice or out of order "
-        "grows and shrinks with it"
+        f"future load: here it was {', '.join(told[:MOST])}; parked, duplicate and reordered messages grow and shrink "
+        "with it"
     )

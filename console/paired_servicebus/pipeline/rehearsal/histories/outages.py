@@ -17,7 +17,7 @@ from paired_servicebus.pipeline.rehearsal.histories.recorded_history import (
 )
 
 WINDOW: Final = 1.0
-"""Seconds that counted sends may be told late."""
+"""Seconds by which counted sends may be recorded late."""
 
 
 @dataclass(slots=True)
@@ -91,8 +91,8 @@ def _outage(seen: EntityObservations, spell: Spell, last: float) -> Outage:
 
 
 def _kind(seen: EntityObservations, spell: Spell, ended: TimeBounds) -> FailureKind:
-    """The kind that was counted or told most often. Where nobody counted (an older journal), a failure that moved no
-    state and left no doubt was throttling."""
+    """Return the most frequent failure kind. An older journal counts none: a failure without a state change or doubt
+    was throttling."""
     found = Counter(kind for kind in map(kind_of_reason, spell.reasons) if kind is not None)
     found.update(kind for at, kind in seen.kinds if spell.began.earliest <= at <= ended.latest + WINDOW)
     return found.most_common(1)[0][0] if found else FailureKind.BUSY

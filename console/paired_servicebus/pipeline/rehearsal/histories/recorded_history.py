@@ -1,8 +1,8 @@
-"""What is known of some time in the life of a pairing: its load, its outages, what people and crashes did meanwhile.
+"""The recorded facts about a period of a pairing: load, outages, operator actions and crashes.
 
-Times are seconds since the history's beginning. A record says of the primary only what somebody asked it: so an outage
-began between the last answer that was good and the first that was not, and `TimeBounds` holds both. While an entity is
-failed over, its pings alone ask: what happened between two of them nobody knows.
+Times are seconds since the history's beginning. A record shows the primary only at each request. So an outage began
+between the last good answer and the first bad one, and `TimeBounds` holds both. While an entity is failed over, only
+its pings reach the primary: the state between two of them is unknown.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class OfferedLoad:
     path: str
     steps: tuple[RateStep, ...]
     waits: bool = False
-    """It sends its next message only after it was told what became of the one before."""
+    """Whether a caller waits for each answer before its next message."""
 
     def rate_at(self, at: float) -> float:
         """Messages a second at a time."""
@@ -81,7 +81,7 @@ def calls_before(at: float, rate: float, phase: float) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedHistory:
-    """Everything a rehearsal needs to know of what happened."""
+    """The input of a rehearsal."""
 
     source: str
     """Where it is from, for a person."""
@@ -95,11 +95,11 @@ class RecordedHistory:
     crashes: tuple[Crash, ...] = ()
     acts: tuple[OperatorAct, ...] = ()
     refusal: float = 0.0
-    """Seconds that a refusal takes: what clients try by themselves before they give up."""
+    """Seconds until a refusal: the duration of the client's own retries."""
     insists: float | None = None
     """Seconds after which a caller that was refused sends the same message again; None: it does not."""
     unknown: tuple[str, ...] = ()
-    """What the record cannot tell, a sentence each."""
+    """Limits of the record, a sentence each."""
 
     @property
     def messages(self) -> int:
@@ -121,8 +121,7 @@ CONDITIONS: Final[dict[FailureKind, tuple[InjectedCondition, ...]]] = {
     FailureKind.UNAUTHENTICATED: (InjectedCondition.UNAUTHORIZED,),
     FailureKind.UNAUTHORIZED: (InjectedCondition.UNAUTHORIZED,),
 }
-"""What may have been behind a failure. Where there are two, a message that failed may have arrived or not: the record
-does not say which, and a seed draws one."""
+"""The possible causes of a failure. If there are two, the failed message may have arrived: the seed draws one."""
 
 
 def kind_of_reason(reason: str) -> FailureKind | None:

@@ -1,7 +1,7 @@
-"""An hour from chance, for those with whom nothing has failed yet: three entities, one message a second to each.
+"""A synthetic hour, for a journal without failures: three entities with one message a second each.
 
-It holds the ways in which a namespace becomes unavailable (SPEC.md section 1): a node that restarts, throttling, a data
-centre that is silent, an entity that comes and goes. When each begins and ends within its span every seed draws.
+It has the kinds of outage in SPEC.md section 1: a node restart, throttling, a silent data centre, an unstable entity.
+Every seed draws the start and end of each within its bounds.
 """
 
 from __future__ import annotations

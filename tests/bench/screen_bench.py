@@ -1,9 +1,9 @@
-"""`paired bench console`: how fast the dashboard is over an engine with many entities.
+"""`python -m tests.bench console`: how fast the dashboard is over an engine with many entities.
 
-Engine, dashboard and a person are three processes here: the engine is the shipped one on stubs (screen_ends.py), the
-dashboard runs on a pseudo-terminal, and this one types and reads. A key is answered when what it was to show stands in
-what was written; the loop is watched from inside. What is opened for the first time is measured apart, each page and
-dialog once a run.
+Engine, dashboard and a person are three processes here: the engine is the shipped one on stubs
+(screen_processes.py), the dashboard runs on a pseudo-terminal, and this one types and reads. A key is answered when
+what it was to show stands in what was written; the loop is watched from inside. What is opened for the first time is
+measured apart, each page and dialog once a run.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from typing import Final
 
 import msgspec
 
-from paired_servicebus.bench.bench_plans import ScreenPlan
 from paired_servicebus.bench.sandbox_process import BenchError, cpu_seconds
-from paired_servicebus.bench.screen_ends import DASHBOARD, ENGINE, LOOP_TARGET_MS, SOCKET, Lags
-from paired_servicebus.interpreter import python_command, python_environment
+from paired_servicebus.interpreter import python_command
+from tests.bench.child_environment import child_environment
+from tests.bench.developer_plans import ScreenPlan
+from tests.bench.screen_processes import DASHBOARD, ENGINE, LOOP_TARGET_MS, SOCKET, Lags
 
 SIZE: Final = (140, 40)
 START: Final = 60.0
@@ -248,10 +249,10 @@ async def _typed(terminal: _Terminal, typed: str, shown: bytes, name: str) -> _T
 @contextlib.asynccontextmanager
 async def _engine(folder: Path, entities: int) -> AsyncIterator[None]:
     process = await asyncio.create_subprocess_exec(
-        *python_command("paired_servicebus.bench.screen_ends", ENGINE, str(folder), str(entities)),
+        *python_command("tests.bench.screen_processes", ENGINE, str(folder), str(entities)),
         stdin=PIPE,
         stdout=PIPE,
-        env=python_environment(),
+        env=child_environment(),
     )
     assert process.stdin is not None
     assert process.stdout is not None
@@ -272,8 +273,8 @@ async def _dashboard(folder: Path) -> AsyncIterator[_Terminal]:
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("TEXTUAL", "COLORTERM"))}
     environ |= {"TERM": "xterm-256color", "XDG_STATE_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
     process = await asyncio.create_subprocess_exec(
-        *python_command("paired_servicebus.bench.screen_ends", DASHBOARD, str(folder / SOCKET), str(folder / "lags")),
-        stdin=slave, stdout=slave, stderr=slave, env=python_environment(environ), start_new_session=True,
+        *python_command("tests.bench.screen_processes", DASHBOARD, str(folder / SOCKET), str(folder / "lags")),
+        stdin=slave, stdout=slave, stderr=slave, env=child_environment(environ), start_new_session=True,
         preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
     )  # fmt: skip
     os.close(slave)

@@ -1,6 +1,6 @@
 """Consoles that hang on an engine while it is measured, in a process of their own: all read, or all but one.
 
-    python -m paired_servicebus.bench.consoles SOCKET COUNT [stalled]
+    python -m tests.bench.console_processes SOCKET COUNT [stalled]
 
 Says a line when all of them are attached, and leaves when its standard input ends.
 """
@@ -17,7 +17,8 @@ from typing import Final
 from paired_servicebus.bench.sandbox_process import BenchError
 from paired_servicebus.engine.control import protocol
 from paired_servicebus.engine.control.control_client import ControlClient
-from paired_servicebus.interpreter import python_command, python_environment
+from paired_servicebus.interpreter import python_command
+from tests.bench.child_environment import child_environment
 
 START: Final = 30.0
 STOP: Final = 10.0
@@ -36,10 +37,10 @@ async def consoles(socket: Path, count: int, *, stalled: bool) -> AsyncIterator[
         return
     words = [str(socket), str(count), *([STALLED] if stalled else [])]
     process = await asyncio.create_subprocess_exec(
-        *python_command(__name__, *words),
+        *python_command("tests.bench.console_processes", *words),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
-        env=python_environment(),
+        env=child_environment(),
     )
     assert process.stdin is not None
     assert process.stdout is not None

@@ -1,6 +1,6 @@
 """What CI asks of the benches: that nothing has become several times slower. Ratios within one run, generously.
 
-    python -m paired_servicebus.bench.regression
+    python -m tests.bench.regression
 
 The exit status is 1, with a sentence for each, when a figure is beyond its bound. A machine that is busy with something
 else moves both sides of a ratio; the bounds leave room for what is left of that.

@@ -20,9 +20,6 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from paired_servicebus.bench.bench_plans import PipelinePlan
-from paired_servicebus.bench.cluster import SETTINGS, cluster
-from paired_servicebus.bench.journals import events, write_journal
 from paired_servicebus.bench.sandbox_process import BenchError
 from paired_servicebus.core.errors import NoTablesError
 from paired_servicebus.core.model.pairing_events import Record
@@ -31,6 +28,9 @@ from paired_servicebus.engine.journal.spool import prepare
 from paired_servicebus.engine.journal.writer import Journal
 from paired_servicebus.pipeline.processes.pipeline_launcher import Pipeline, start_pipeline
 from paired_servicebus.pipeline.table_store import manifest as manifests
+from tests.bench.developer_plans import PipelinePlan
+from tests.bench.spark.loopback_cluster import SETTINGS, cluster
+from tests.bench.spark.synthetic_journal import events, write_journal
 
 RATE_TARGET: Final = 25_000
 LAG_TARGET: Final = 10.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from paired_servicebus.bench.entities import measure_entities
 from paired_servicebus.bench.failover_bench import measure_failover
+from tests.bench.many_entities import measure_entities
 
 
 async def test_the_switch_is_measured_both_ways() -> None:

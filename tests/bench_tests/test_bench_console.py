@@ -6,10 +6,11 @@ import json
 
 import pytest
 
-from paired_servicebus import cli
 from paired_servicebus.bench import result_tables
-from paired_servicebus.bench.bench_plans import ScreenPlan
-from paired_servicebus.bench.screen import FIRSTS, KEYS, ScreenFigures, measure_screen
+from tests.bench import developer_tables
+from tests.bench.__main__ import main
+from tests.bench.developer_plans import ScreenPlan
+from tests.bench.screen_bench import FIRSTS, KEYS, ScreenFigures, measure_screen
 
 
 @pytest.mark.slow
@@ -21,7 +22,7 @@ async def test_it_types_every_key_on_a_real_terminal_over_a_real_engine() -> Non
     assert found.first_bytes > 1000
     assert found.loop_wall_ms >= found.loop_own_ms > 0
     assert json.loads(result_tables.as_json("console", found))["bench"] == "console"
-    assert "120 entities" in result_tables.screen_table(found)
+    assert "120 entities" in developer_tables.screen_table(found)
 
 
 @pytest.mark.parametrize(
@@ -48,5 +49,5 @@ def test_its_targets_are_those_that_were_asked_for(
 
 
 def test_an_engine_without_entities_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["bench", "console", "--entities", "1"]) == 2
+    assert main(["console", "--entities", "1"]) == 2
     assert "there are two entities" in capsys.readouterr().err

@@ -10,15 +10,17 @@ from typing import Any
 import pytest
 
 from paired_servicebus import cli
-from paired_servicebus.bench import result_tables, send_bench, shovel
+from paired_servicebus.bench import result_tables, send_bench
 from paired_servicebus.bench.bench_plans import SendPlan, SyphonPlan
 from paired_servicebus.bench.failover_bench import FailoverFigures, measure_failover
-from paired_servicebus.bench.regression import complaints
 from paired_servicebus.bench.rounds import Band, Lap, Throughput, in_turn, ratio
 from paired_servicebus.bench.sandbox_process import BenchError
 from paired_servicebus.bench.send_bench import SendFigures, measure_send
 from paired_servicebus.bench.syphon import syphon_bench
 from paired_servicebus.bench.syphon.syphon_bench import SyphonFigures, measure_syphon
+from tests.bench import rabbitmq_shovel
+from tests.bench.__main__ import main
+from tests.bench.regression import complaints
 
 
 def laps(*rates: float) -> list[Lap]:
@@ -99,7 +101,6 @@ def test_the_bench_of_failovers_runs() -> None:
     [
         (["syphon", "--messages", "0"], "--messages is 0"),
         (["syphon", "--rounds", "0"], "--rounds is 0"),
-        (["syphon", "--peer", "kafka"], 'Choose from: "rabbitmq"'),
         (["syphon", "--destinations", "0"], "between 1 and 5,000"),
         (["syphon", "--memory", "5"], "1,000 at least"),
         (["send", "--latency-ms", "-1"], "--latency-ms is -1"),
@@ -115,10 +116,15 @@ def test_a_mistake_is_one_sentence(arguments: list[str], sentence: str, capsys: 
     assert err.count("\n") == 1
 
 
+def test_a_mistake_of_a_developer_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["syphon", "--peer", "kafka"]) == 2
+    assert 'Choose from: "rabbitmq"' in capsys.readouterr().err
+
+
 async def test_without_rabbitmq_the_peer_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shovel, "PLACES", ())
+    monkeypatch.setattr(rabbitmq_shovel, "PLACES", ())
     with pytest.raises(BenchError, match="needs rabbitmq-server"):
-        async with shovel.shovel(100):
+        async with rabbitmq_shovel.shovel(100):
             pass
 
 

@@ -1,4 +1,4 @@
-"""The process of `paired bench drain` that holds Spark: `python -m paired_servicebus.bench.drain_laps FOLDER`."""
+"""The process of `python -m tests.bench drain` that holds Spark: `python -m tests.bench.spark.drain_process FOLDER`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 
 import msgspec
 
-from paired_servicebus.bench.drain import DrainLap, LapOrders
 from paired_servicebus.bench.sandbox_process import BenchError
 from paired_servicebus.core.model.pairing_events import Moved
 from paired_servicebus.engine.journal.spool import prepare, read_records
@@ -16,6 +15,7 @@ from paired_servicebus.pipeline.drain.drain_main import wave
 from paired_servicebus.pipeline.drain.receipts import ReceiptTally, gather
 from paired_servicebus.pipeline.spark.java import find_java
 from paired_servicebus.pipeline.spark.spark_session import open_session
+from tests.bench.spark.drain_bench import DrainLap, LapOrders
 
 _WARM_UP = 2.0
 """Seconds of the first wave, which only starts the Python processes."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paired_servicebus.bench.dead_head import measure_dead_head
+from tests.bench.dead_destination import measure_dead_head
 
 
 async def test_the_healthy_ones_arrive_and_the_others_after_the_healing() -> None:

@@ -1,8 +1,8 @@
-"""`paired bench drain`: does a drain grow with its tasks, where a namespace takes its time to answer?
+"""`python -m tests.bench drain`: does a drain grow with its tasks, where a namespace takes its time to answer?
 
 Two sandbox namespaces answer late; a task has few messages in hand, as a namespace's credit would have it, so that
 waiting and not the processor bounds it. One, two and four tasks drain in turn, in one Spark session of a process of
-its own (drain_laps.py), each task a backlog queue. A rate is that of the time in which all tasks of a lap were at
+its own (drain_process.py), each task a backlog queue. A rate is that of the time in which all tasks of a lap were at
 work, by their receipts: what Spark and links take to start is nobody's.
 """
 
@@ -20,12 +20,13 @@ from typing import Final
 import msgspec
 
 from paired_servicebus.bench.bench_namespaces import BenchNamespaces, open_namespaces
-from paired_servicebus.bench.bench_plans import DrainPlan
 from paired_servicebus.bench.sample_messages import SampleMessages
 from paired_servicebus.bench.sandbox_process import BenchError
 from paired_servicebus.bench.syphon.movers import fill
-from paired_servicebus.interpreter import python_command, python_environment
+from paired_servicebus.interpreter import python_command
 from paired_servicebus.pairing.management.backlog_queues import queue_path
+from tests.bench.child_environment import child_environment
+from tests.bench.developer_plans import DrainPlan
 
 TASKS: Final = (1, 2, 4)
 QUEUES: Final = tuple(queue_path("bench-drain", index) for index in range(max(TASKS)))
@@ -73,7 +74,7 @@ class TaskScaling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainFigures:
-    """Everything that `paired bench drain` measures."""
+    """Everything that `python -m tests.bench drain` measures."""
 
     latency_ms: float
     size: int
@@ -133,11 +134,11 @@ async def _laps(folder: Path, where: BenchNamespaces, plan: DrainPlan) -> list[D
     log = folder / "log"
     with log.open("wb") as out:
         process = await asyncio.create_subprocess_exec(
-            *python_command("paired_servicebus.bench.drain_laps", str(folder)),
+            *python_command("tests.bench.spark.drain_process", str(folder)),
             stdin=DEVNULL,
             stdout=out,
             stderr=out,
-            env=python_environment(),
+            env=child_environment(),
         )
     try:
         async with asyncio.timeout(LONGEST):

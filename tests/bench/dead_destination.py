@@ -2,8 +2,8 @@
 
 In one run through the syphon as it is: many messages moved; a few alone; many for a destination that is disabled with
 the few behind them, and the few once more while the many are set aside; last the many, after their destination healed.
-Run by `python -m paired_servicebus.bench.dead_head [MANY [FEW]]`; the namespaces are sandboxes, since a real entity is nobody's
-to break.
+Run by `python -m tests.bench.dead_destination [MANY [FEW]]`; the namespaces are sandboxes, since
+no real entity may be broken.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class _Counts:
         """Seconds until so many have arrived there."""
         began = time.perf_counter()
         async with asyncio.timeout(LONGEST):
-            while self.moved[path] < count:  # noqa: ASYNC110 - looked at often, so that a thousand messages can be timed
+            while self.moved[path] < count:
                 await asyncio.sleep(0.002)
         return time.perf_counter() - began
 
@@ -108,9 +108,9 @@ async def _syphon(where: BenchNamespaces) -> AsyncIterator[_Counts]:
         await syphon.close()
 
 
-def main() -> None:
-    """Print the figures of one run."""
-    found = asyncio.run(measure_dead_head(*map(int, sys.argv[1:])))
+def main(*counts: int) -> None:
+    """Print the figures of one run. counts: MANY and FEW."""
+    found = asyncio.run(measure_dead_head(*counts))
     sys.stdout.write(
         f"{found.many:,} moved in {found.plain:.2f} s, {found.few:,} alone in {found.alone:.2f} s; behind as many for "
         f"a dead destination in {found.behind:.2f} s ({found.plain / found.behind:.2f} of the plain rate), once those "
@@ -119,4 +119,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(*map(int, sys.argv[1:]))

@@ -1,7 +1,7 @@
-"""The two ends of `paired bench console`, each a process of its own: an engine without namespaces, and its dashboard.
+"""The two ends of `python -m tests.bench console`, each a process: an engine without namespaces, and its dashboard.
 
-    python -m paired_servicebus.bench.screen_ends engine FOLDER ENTITIES      until its standard input ends
-    python -m paired_servicebus.bench.screen_ends dashboard SOCKET LAGS       on the terminal it was given, until q
+    python -m tests.bench.screen_processes engine FOLDER ENTITIES      until its standard input ends
+    python -m tests.bench.screen_processes dashboard SOCKET LAGS       on the terminal it was given, until q
 
 The engine is the shipped one, its pairing on stubs: a tenth of its entities is sent to each second, another tenth each
 time, and one of a hundred is failed over. The dashboard is the shipped one, with a task on its loop that notes how long
@@ -21,12 +21,12 @@ from typing import Any, Final
 import msgspec
 from azure.servicebus import ServiceBusMessage
 
-from paired_servicebus.bench.stubs import StubClient, StubManagement
 from paired_servicebus.engine.instance.identity import EngineIdentity
 from paired_servicebus.engine.service.engine_host import EngineHost
 from paired_servicebus.pairing import PairedSender, SendAvailabilityPairedNamespaceOptions, pair_namespaces
 from paired_servicebus.ui import run_dashboard
 from paired_servicebus.ui.display.profile import ProfileName, ScreenOptions
+from tests.bench.sdk_stubs import StubClient, StubManagement
 
 ENGINE: Final = "engine"
 DASHBOARD: Final = "dashboard"

@@ -4,8 +4,8 @@ With `stub` the SDK's clients are replaced by ones that refuse every send after 
 ours: the state machine, the timers, the tasks, the gate. With `sdk` they are real, on a sandbox in the same process
 that refuses connections, so CPU and memory are those of both.
 
-    python -m paired_servicebus.bench.entities stub 10000
-    python -m paired_servicebus.bench.entities sdk 500
+    python -m tests.bench.many_entities stub 10000
+    python -m tests.bench.many_entities sdk 500
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from typing import Any, Final
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
-from paired_servicebus.bench.stubs import StubClient, StubManagement
 from paired_servicebus.core.model.pairing_events import Event, PingFailed
 from paired_servicebus.pairing import (
     PairedServiceBusClient,
@@ -34,6 +33,7 @@ from paired_servicebus.pairing import (
     tls_context,
 )
 from servicebus_sandbox import NamespaceSpec, QueueSpec, Sandbox
+from tests.bench.sdk_stubs import StubClient, StubManagement
 
 INTERVAL: Final = 60.0
 ROUNDS: Final = 3
@@ -160,10 +160,9 @@ async def _stub(pings: _Pings, names: list[str], interval: float) -> AsyncIterat
 _WORLDS: Final = {"stub": _stub, "sdk": _sdk}
 
 
-def main() -> None:
+def main(kind: str, entities: int, interval: float = INTERVAL) -> None:
     """Print the figures of one run."""
-    kind, entities, *interval = sys.argv[1:]
-    found = asyncio.run(measure_entities(kind, int(entities), *map(float, interval)))
+    found = asyncio.run(measure_entities(kind, entities, interval))
     sys.stdout.write(
         f"{found.entities:,} entities ({found.kind}), a ping every {found.interval:g} s each: median "
         f"{found.median_interval:.2f} s, worst {100 * found.worst:.1f} % off; {100 * found.cpu_share:.0f} % of a core, "
@@ -172,4 +171,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1], int(sys.argv[2]), *map(float, sys.argv[3:]))

@@ -1,5 +1,5 @@
-"""`paired bench engine`: do consoles cost the engine anything? Pings' lateness and send times with none, with one, and
-with five of which one reads nothing.
+"""`python -m tests.bench engine`: do consoles cost the engine anything? Pings' lateness and send times with none, with
+one, and with five of which one reads nothing.
 
 The engine is one as an application has it: pairing, journal and control socket in this process, consoles and namespaces
 in others. Some entities are failed over by hand, so that there are pings; another one is sent to at a steady pace. Laps
@@ -22,14 +22,14 @@ from typing import Final
 from azure.servicebus import ServiceBusMessage
 
 from paired_servicebus.bench.bench_namespaces import BenchNamespaces, open_namespaces
-from paired_servicebus.bench.bench_plans import EnginePlan
-from paired_servicebus.bench.consoles import consoles
 from paired_servicebus.bench.rounds import in_turn
 from paired_servicebus.bench.sandbox_process import BenchError
 from paired_servicebus.core.model.pairing_events import Event, PingAccepted, PingFailed
 from paired_servicebus.engine.instance.identity import EngineIdentity
 from paired_servicebus.engine.service.engine_host import EngineHost
 from paired_servicebus.pairing import PairedSender, SendAvailabilityPairedNamespaceOptions, pair_namespaces
+from tests.bench.console_processes import consoles
+from tests.bench.developer_plans import EnginePlan
 
 ENTITY: Final = "bench-entity"
 SOCKET: Final = "s"
@@ -51,8 +51,12 @@ class ConsoleLoad:
     stalled: bool = False
 
 
-WAYS: Final = (ConsoleLoad(name="0", consoles=0), ConsoleLoad(name="again", consoles=0), ConsoleLoad(name="1", consoles=1),
-               ConsoleLoad(name="5", consoles=5, stalled=True))  # fmt: skip
+WAYS: Final = (
+    ConsoleLoad(name="0", consoles=0),
+    ConsoleLoad(name="again", consoles=0),
+    ConsoleLoad(name="1", consoles=1),
+    ConsoleLoad(name="5", consoles=5, stalled=True),
+)
 
 
 @dataclass(slots=True)

@@ -152,6 +152,7 @@ def test_a_mistake_is_one_sentence(arguments: list[str], sentence: str, capsys: 
 
 
 def test_the_command_line_loads_the_bench_only_when_it_is_asked_for() -> None:
-    code = "import sys, paired_servicebus.cli; print(*(name for name in sys.modules if name.startswith('paired_servicebus.bench.')))"
+    loaded = "(name for name in sys.modules if name.startswith('paired_servicebus.bench.'))"
+    code = f"import sys, paired_servicebus.cli; print(*{loaded})"
     found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert found.stdout.split() == ["paired_servicebus.bench.bench_plans"]

@@ -1,0 +1,97 @@
+"""The developers' benches: `python -m tests.bench NAME`, from the project's root.
+
+Exit status: 2 for an error that the developer can correct, with one sentence on standard error.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Literal
+
+from cyclopts import App, CycloptsError, Parameter
+
+from paired_servicebus.bench.bench_command import run_bench_syphon
+from paired_servicebus.bench.bench_plans import SyphonPlan
+from paired_servicebus.core.errors import PairedError
+from paired_servicebus.printing import report_error
+from paired_servicebus.verbs.bench_commands import Elsewhere, pairing_of
+from paired_servicebus.verbs.parameters import JsonLine
+from tests.bench import dead_destination, developer_benches, many_entities, rabbitmq_shovel, regression
+from tests.bench.developer_plans import DrainPlan, EnginePlan, PipelinePlan, ScreenPlan
+
+app = App(
+    name="python -m tests.bench",
+    help="The developers' benches, on this machine.",
+    version_flags=(),
+    default_parameter=Parameter(negative=()),
+    result_action="return_value",
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one bench; return the exit status."""
+    try:
+        status = app(arguments, exit_on_error=False, print_error=False)
+    except (CycloptsError, PairedError) as error:
+        return report_error(str(error).rstrip())
+    return status if isinstance(status, int) else 0
+
+
+@app.command
+def drain(*, plan: DrainPlan = DrainPlan(), json: JsonLine = False) -> int:
+    """Measure how a drain grows with its tasks over a slow namespace; needs Spark."""
+    return developer_benches.run_bench_drain(plan, json_line=json)
+
+
+@app.command
+def engine(*, plan: EnginePlan = EnginePlan(), json: JsonLine = False) -> int:
+    """Measure the cost of consoles for the engine: lateness of pings and times of sends with none, one and five."""
+    return developer_benches.run_bench_engine(plan, json_line=json)
+
+
+@app.command
+def console(*, plan: ScreenPlan = ScreenPlan(), json: JsonLine = False) -> int:
+    """Measure how fast the dashboard opens and answers keys over an engine with many entities, on a pseudo-terminal."""
+    return developer_benches.run_bench_console(plan, json_line=json)
+
+
+@app.command
+def pipeline(*, plan: PipelinePlan = PipelinePlan(), json: JsonLine = False) -> int:
+    """Measure how fast Spark makes a journal into tables, in two sizes and on a cluster, and its lag behind a live
+    one."""
+    return developer_benches.run_bench_pipeline(plan, json_line=json)
+
+
+@app.command
+def syphon(
+    *,
+    plan: SyphonPlan = SyphonPlan(),
+    peer: Literal["rabbitmq"],
+    config: Elsewhere = None,
+    json: JsonLine = False,
+) -> int:
+    """Measure the syphon as `paired bench syphon` does, beside a peer: RabbitMQ's shovel; needs rabbitmq-server."""
+    return run_bench_syphon(plan, pairing_of(config), json_line=json, peer=rabbitmq_shovel.shovel)
+
+
+@app.command
+def entities(kind: Literal["stub", "sdk"], number: int, interval: float = many_entities.INTERVAL, /) -> None:
+    """Measure pings of thousands of entities that fail over in one instant, on stubs or on the SDK."""
+    many_entities.main(kind, number, interval)
+
+
+@app.command(name="dead-destination")
+def measure_dead_destination(*counts: int) -> None:
+    """Measure the cost of a dead destination for the messages behind it. counts: MANY and FEW."""
+    dead_destination.main(*counts)
+
+
+@app.command(name="regression")
+def check_regression() -> int:
+    """Fail when a ratio is several times worse than it was; CI runs this."""
+    return regression.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,44 @@
+"""Run a developers' bench and write its figures: a table for people, or one JSON object for programs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from paired_servicebus.bench.bench_command import check_plan, run_measurement, write_figures
+from paired_servicebus.bench.sandbox_process import BenchError
+from tests.bench import developer_tables
+from tests.bench.developer_plans import DrainPlan, EnginePlan, PipelinePlan, ScreenPlan
+from tests.bench.engine_bench import measure_engine
+from tests.bench.screen_bench import measure_screen
+from tests.bench.spark.drain_bench import measure_drain
+from tests.bench.spark.pipeline_bench import measure_pipeline
+
+SMALLEST: Final = 10_000
+LEAST_SECONDS: Final = 10.0
+
+
+def run_bench_drain(plan: DrainPlan, *, json_line: bool) -> int:
+    """Measure how a drain grows with its tasks; exit status as above. Raises BenchError."""
+    check_plan(1, plan.size, plan.latency_ms, plan.rounds)
+    figures = run_measurement(measure_drain(plan))
+    return write_figures("drain", figures, developer_tables.drain_table, json_line)
+
+
+def run_bench_engine(plan: EnginePlan, *, json_line: bool) -> int:
+    """Measure what consoles cost the engine; exit status as above. Raises BenchError."""
+    figures = run_measurement(measure_engine(plan))
+    return write_figures("engine", figures, developer_tables.engine_table, json_line)
+
+
+def run_bench_console(plan: ScreenPlan, *, json_line: bool) -> int:
+    """Measure how fast the dashboard is; exit status as above. Raises BenchError."""
+    figures = run_measurement(measure_screen(plan))
+    return write_figures("console", figures, developer_tables.screen_table, json_line)
+
+
+def run_bench_pipeline(plan: PipelinePlan, *, json_line: bool) -> int:
+    """Measure how a journal becomes tables; exit status as above. Raises BenchError."""
+    if plan.events < SMALLEST or plan.seconds < LEAST_SECONDS:
+        raise BenchError(f"--events must be {SMALLEST:,} at least, --seconds {LEAST_SECONDS:g} at least")
+    figures = run_measurement(measure_pipeline(plan))
+    return write_figures("pipeline", figures, developer_tables.pipeline_table, json_line)

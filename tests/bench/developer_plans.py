@@ -1,0 +1,71 @@
+"""What each developers' bench measures: `python -m tests.bench NAME --help` shows these docstrings and defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from paired_servicebus.bench.bench_plans import UNASKED, LatencyMs, Rounds, Size
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainPlan:
+    """How far away the namespace is that tasks drain."""
+
+    size: Size = 1024
+    latency_ms: LatencyMs = 20.0
+    rounds: Annotated[int, Parameter(help="How often each number of tasks takes its turn.")] = 2
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnginePlan:
+    """How long an engine is watched with consoles on it; one that reads nothing does so for a lap."""
+
+    seconds: float = 60.0
+    """Of a lap; there are four a round."""
+    rounds: Rounds = 1
+    entities: Annotated[int, UNASKED] = 30
+    """That ping."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScreenPlan:
+    """How large an engine is looked at, and how often."""
+
+    entities: int = 1000
+    """How many the engine has."""
+    keys: int = 20
+    """How often each key is typed in a run."""
+    runs: int = 3
+    """How often the dashboard is opened."""
+    seconds: Annotated[float, UNASKED] = 10.0
+    """Without a key, to count bytes."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelinePlan:
+    """How large the journals are that become tables, and for how long one is followed."""
+
+    events: int = 1_000_000
+    """Of the large journal; the small one has a tenth."""
+    seconds: float = 60.0
+    """For which a journal is followed; forty more to warm up."""
+    rate: int = 1_000
+    """Events a second of the journal that is followed."""
+    only: Literal["once", "cluster", "live"] | None = None
+    """One part of it."""
+
+    @property
+    def small(self) -> int:
+        """Events of the small journal."""
+        return self.events // 10
+
+    def has(self, part: str) -> bool:
+        """Whether it is to be measured."""
+        return self.only in (None, part)

@@ -1,0 +1,92 @@
+"""Tables of the developers' benches, for people."""
+
+from __future__ import annotations
+
+from paired_servicebus.bench.result_tables import band_row, join_table, ratio_rows
+from tests.bench.engine_bench import EngineFigures
+from tests.bench.screen_bench import ScreenFigures
+from tests.bench.spark.drain_bench import DrainFigures
+from tests.bench.spark.pipeline_bench import Once, PipelineFigures
+
+
+def drain_table(figures: DrainFigures) -> str:
+    """For people."""
+    title = (
+        f"draining, bodies of {figures.size:,} bytes, {figures.latency_ms:g} ms added, {figures.in_hand} messages of "
+        f"each task in hand, {figures.rounds} rounds"
+    )
+    ratios = [(f"{one.tasks} tasks, of linear", f"of_linear_{one.tasks}", one.of_linear) for one in figures.tasks]
+    rows = [f"{f'{one.tasks} tasks':28} {one.per_second:>9,.0f} /s" for one in figures.tasks]
+    return "\n".join([title, *rows, *ratio_rows(ratios, figures.targets)]) + "\n"
+
+
+def engine_table(figures: EngineFigures) -> str:
+    """For people."""
+    rows = [
+        f"{name:>2} consoles   pings late p95 {figures.lateness_p95_ms[name]:6.1f} ms, at most "
+        f"{figures.lateness_max_ms[name]:6.1f} ms   sends p50 {figures.send_p50_ms[name]:6.2f} ms  "
+        f"p95 {figures.send_p95_ms[name]:6.2f} ms{_times(figures.send_ratio.get(name))}"
+        for name in figures.lateness_p95_ms
+    ]
+    for name, (target, reached) in figures.targets.items():
+        rows.append(f"{name:16} at most {target:g}: {'reached' if reached else 'missed'}")
+    title = (
+        f"an engine with {figures.entities} entities that ping each second, laps of {figures.seconds:g} s, "
+        "one of five consoles reads nothing"
+    )
+    return join_table(title, rows, band_row(figures.aa_low, figures.aa_high, "none / none"))
+
+
+def screen_table(figures: ScreenFigures) -> str:
+    """For people."""
+    rows = [
+        f"{'first screen':14} {1000 * figures.first_s:7.0f} ms  of its CPU {1000 * figures.first_cpu_s:.0f} ms  "
+        f"{figures.first_bytes:,} bytes",
+        *(
+            f"{name:14} p50 {figures.keys_p50_ms[name]:7.1f} ms  p95 {late:7.1f} ms  "
+            f"of its CPU p95 {figures.keys_cpu_p95_ms[name]:6.1f} ms"
+            for name, late in figures.keys_p95_ms.items()
+        ),
+        f"{'for the first time:':20}",
+        *(
+            f"{name:20}     {late:7.1f} ms                   of its CPU     {figures.firsts_cpu_ms[name]:6.1f} ms"
+            for name, late in figures.firsts_ms.items()
+        ),
+        f"{'loop blocked':14} {figures.loop_own_ms:7.1f} ms by itself, {figures.loop_wall_ms:.1f} ms with the machine, "
+        f"at most; longest step {figures.loop_step_ms:.1f} ms, {figures.loop_step}",
+        f"{'without keys':14} {figures.bytes_per_second:7.0f} bytes a second",
+    ]
+    for name, (target, reached) in figures.targets.items():
+        rows.append(f"{name:14} at most {target:g}: {'reached' if reached else 'missed'}")
+    return join_table(f"the dashboard over an engine with {figures.entities:,} entities, 140x40", rows, "")
+
+
+def _times(ratio: float | None) -> str:
+    return "" if ratio is None else f"  {ratio:.2f} times those without"
+
+
+def pipeline_table(figures: PipelineFigures) -> str:
+    """For people."""
+
+    def row(what: str, found: Once) -> str:
+        return (
+            f"{what:28} {found.per_second:>9,.0f}/s  {found.events:,} events in {found.tables_s:.1f} s, "
+            f"after {found.start_s:.1f} s until Spark stood"
+        )
+
+    named = {
+        "all tables, --once": figures.large,
+        "a tenth of it": figures.small,
+        "a tenth, on two executors": figures.cluster,
+    }
+    rows = [row(what, found) for what, found in named.items() if found is not None]
+    if figures.growth is not None:
+        rows.append(f"{'an event, large by small':28} {figures.growth:>9.2f}")
+    if (live := figures.live) is not None:
+        rows.append(
+            f"{'followed live':28} {live.lag_max_s:>9.1f} s behind at most, {live.lag_median_s:.1f} s usually, "
+            f"{live.cores:.2f} cores at {live.events_per_second:,}/s"
+        )
+    for name, (target, reached) in figures.targets.items():
+        rows.append(f"{name:28} {target:>9,g} {'reached' if reached else 'missed'}")
+    return "\n".join([f"the pipeline; load of the machine before: {figures.load_average:g}", *rows]) + "\n"

@@ -1,0 +1,1 @@
+"""Benches that need Spark: drain and pipeline, with a loopback cluster and synthetic journals."""

@@ -1,0 +1,1 @@
+"""Tests of the benches, shipped and developers': they run, small; speed is not judged here."""
