@@ -157,11 +157,7 @@ class EngineHost:
         self._warnings: tuple[str, ...] = ()
 
     async def __aenter__(self) -> Self:
-        """Open the journal.
-
-        Raises:
-            OSError: its folder cannot be made or read.
-        """
+        """Open the journal. Raises OSError if its folder cannot be made or read."""
         await self._stack.enter_async_context(self._journal)
         try:
             await self._recover_previous_boot()
@@ -214,10 +210,7 @@ class EngineHost:
     async def adopt(self, paired: ControllablePairing) -> None:
         """Serve a pairing: consoles can attach and control it.
 
-        Standing orders not applied yet end here, with a warning.
-
-        Raises:
-            OSError: the control socket cannot be made.
+        Standing orders not applied yet end here, with a warning. Raises OSError if the control socket cannot be made.
         """
         self._paired = paired
         paired.looks.when_read = partial(self._counts_read, paired)

@@ -2,8 +2,7 @@
 
 Messages arrive with peek-lock while there is room in hand, by number and by bytes. Each is taken out of its envelope
 (envelope_codec.py) and delivered; after the acceptance its receipt is announced, then it is completed. Other messages
-are deferred, never abandoned, since a queue may have a delivery limit, and received again by number, in large portions,
-when their destination accepts messages.
+are deferred, never abandoned, since a queue may have a delivery limit, and received again by number in large portions.
 
 This module knows the messages in hand. `Settlement` settles them, `MessageLocks` renews their locks, `AmqpDelivery`
 knows destinations. `DeferredByDestination` lists deferred messages, `DeferredScan` finds them and `DeferredReceiver`
