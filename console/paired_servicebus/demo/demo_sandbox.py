@@ -55,7 +55,7 @@ class _Switched(msgspec.Struct, frozen=True):
 
 @asynccontextmanager
 async def stage(log: Path) -> AsyncIterator[SandboxStage]:
-    """A running sandbox, gone in the end; its standard error goes to `log`.
+    """Yield a running sandbox and end it; its standard error goes to `log`.
 
     Raises:
         PairedError: it did not start.
@@ -103,7 +103,7 @@ async def _ended(process: Process) -> None:
 async def pair_on(
     standing: SandboxStage, policy: Policy, *, on_event: Callable[[Event], object]
 ) -> PairedServiceBusClient:
-    """The pairing of the stage's two namespaces.
+    """Return the pairing of the stage's two namespaces.
 
     Raises:
         PairedError: they could not be paired.

@@ -36,7 +36,7 @@ def is_installed() -> bool:
 
 
 def judged(result: DemoResult, order: PlayRequest) -> DemoResult:
-    """The result with the audit of the journal and the report's path, or with the reason why there is none.
+    """Return the result with the audit of the journal and the report's path, or with the reason why there is none.
 
     The engine and a pipeline that followed it have ended. Ctrl-C leaves it at that.
     """

@@ -65,7 +65,7 @@ class Player:
         self._queue_in_use: str | None = None
 
     async def play(self, duration: float) -> DemoResult:
-        """The whole scenario over `duration` seconds, and the draining after it."""
+        """Play the whole scenario over `duration` seconds, then drain."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._application.receive_until_stopped())
             sending = group.create_task(self._application.send_until_stopped())
@@ -108,7 +108,7 @@ class Player:
             self._application.lists.leads_nowhere.add(name)
 
     def _path(self, name: str) -> str:
-        """The path of an entity of the script."""
+        """Return the path of an entity of the script."""
         if name != BACKLOG_IN_USE:
             return name
         if self._queue_in_use is None:

@@ -29,7 +29,7 @@ class MessageCounts(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, ledger: Ledger) -> MessageCounts:
-        """The numbers of a ledger."""
+        """Return the numbers of a ledger."""
         return cls(**{name: getattr(ledger, name) for name in cls.__struct_fields__})
 
 
@@ -119,7 +119,7 @@ def differs(audit: JournalAudit, messages: MessageCounts) -> list[str]:
 
 
 def as_lines(result: DemoResult) -> str:
-    """The result in a few lines."""
+    """Return the result in a few lines."""
     messages = result.messages
     lines = [
         f"{result.scenario}, seed {result.seed}: {result.verdict}",

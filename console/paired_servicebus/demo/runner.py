@@ -74,7 +74,7 @@ def _judged(result: DemoResult, order: PlayRequest, say: Callable[[str], object]
 
 @contextmanager
 def demo_folder() -> Iterator[Path]:
-    """A folder of this demo's own, gone in the end."""
+    """Yield a folder for this demo; remove it at the end."""
     folder = Path(tempfile.mkdtemp(prefix="paired-demo-"))
     try:
         yield folder
@@ -84,7 +84,7 @@ def demo_folder() -> Iterator[Path]:
 
 @contextmanager
 def worker_process(order: PlayRequest, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """The worker's process; closing its standard input ends it and everything it started."""
+    """Yield the worker's process; closing its standard input ends it and everything it started."""
     with (folder / "engine.log").open("ab") as log:
         process = subprocess.Popen(
             python_command("paired_servicebus.demo.worker"),
@@ -126,7 +126,7 @@ def relay_lines(worker: subprocess.Popen[bytes], say: Callable[[str], object]) -
 
 
 def _watch(worker: subprocess.Popen[bytes], order: PlayRequest) -> DemoResult | None:
-    """The dashboard on the worker's engine, until the person leaves it."""
+    """Show the dashboard on the worker's engine until the operator leaves it."""
     from paired_servicebus.ui import run_dashboard
 
     heard: list[DemoResult | PairedError | None] = []

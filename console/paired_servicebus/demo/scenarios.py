@@ -279,7 +279,7 @@ SCENARIOS: Final = (
 
 
 def scenario_named(name: str) -> Scenario:
-    """The scenario called `name`.
+    """Return the scenario called `name`.
 
     Raises:
         ConfigurationError: there is none.

@@ -132,8 +132,9 @@ async def _perform(stack: AsyncExitStack, order: PlayRequest, scenario: Scenario
 
 @asynccontextmanager
 async def _followed(order: PlayRequest) -> AsyncIterator[None]:
-    """Run the pipeline beside the demo, in its own process, from some seconds after the dashboard's start until the
-    block ends. Its failure does not affect the demo.
+    """Run the pipeline beside the demo, in its own process, until the block ends.
+
+    It starts some seconds after the dashboard. Its failure does not affect the demo.
     """
     started: list[Pipeline] = []
 

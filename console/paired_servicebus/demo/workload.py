@@ -150,7 +150,7 @@ class Workload:
         )
 
     async def _send(self, sender: PairedSender, messages: list[ServiceBusMessage]) -> None:
-        """The same objects again until they are accepted, or the time after the end is over."""
+        """Send the same objects until they are accepted, or the time after the end is over."""
         clock = asyncio.get_running_loop().time
         ids = [str(message.message_id) for message in messages]
         for name in ids:
@@ -227,7 +227,7 @@ class Workload:
 
 @asynccontextmanager
 async def _closing(receiver: PairedReceiver) -> AsyncIterator[None]:
-    """Closes a receiver in the end, and does not wait for one that cannot be closed."""
+    """Close a receiver at the end; do not wait for one that cannot be closed."""
     try:
         yield
     finally:

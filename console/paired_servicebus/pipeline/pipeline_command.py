@@ -52,7 +52,7 @@ def run_pipeline(
 
 
 def summary(folder: Path) -> list[str]:
-    """The tables in a few lines. Raises NoTablesError."""
+    """Return the tables in a few lines. Raises NoTablesError."""
     with Tables.open(folder) as tables:
         counted = tables.row("select count(*) as events, count(*) filter (kind = 'gap') as gaps from events")
         episodes = tables.row("select count(*) as all_of, count(*) filter (open) as open from episodes")

@@ -148,21 +148,21 @@ class PairedServiceBusClient:
     def get_queue_sender(
         self, queue_name: str, *, client_identifier: str | None = None, socket_timeout: float | None = None
     ) -> PairedSender:
-        """A sender to a queue of the primary namespace, under the pairing; the SDK's options."""
+        """Return a sender to a queue of the primary namespace, under the pairing; the SDK's options."""
         options = {"client_identifier": client_identifier, "socket_timeout": socket_timeout}
         return PairedSender(self._portal, self._portal.run(self._inner.get_queue_sender, queue_name, **options))
 
     def get_topic_sender(
         self, topic_name: str, *, client_identifier: str | None = None, socket_timeout: float | None = None
     ) -> PairedSender:
-        """A sender to a topic of the primary namespace, under the pairing; the SDK's options."""
+        """Return a sender to a topic of the primary namespace, under the pairing; the SDK's options."""
         options = {"client_identifier": client_identifier, "socket_timeout": socket_timeout}
         return PairedSender(self._portal, self._portal.run(self._inner.get_topic_sender, topic_name, **options))
 
     def list_queue_sessions(
         self, queue_name: str, *, state_updated_after: datetime | None = None, timeout: float | None = None
     ) -> ItemPaged[str]:
-        """The ids of a queue's sessions in the primary namespace, as the SDK lists them."""
+        """Return the ids of a queue's sessions in the primary namespace, as the SDK lists them."""
         options = {"state_updated_after": state_updated_after, "timeout": timeout}
         return self._paged(self._portal.run(self._inner.list_queue_sessions, queue_name, **options))
 
@@ -174,17 +174,17 @@ class PairedServiceBusClient:
         state_updated_after: datetime | None = None,
         timeout: float | None = None,
     ) -> ItemPaged[str]:
-        """The ids of a subscription's sessions in the primary namespace."""
+        """Return the ids of a subscription's sessions in the primary namespace."""
         options = {"state_updated_after": state_updated_after, "timeout": timeout}
         list_them = self._inner.list_subscription_sessions
         return self._paged(self._portal.run(list_them, topic_name, subscription_name, **options))
 
     def get_queue_receiver(self, queue_name: str, **options: Any) -> PairedReceiver:
-        """A receiver on the primary namespace; the SDK's options but `auto_lock_renewer`."""
+        """Return a receiver on the primary namespace; the SDK's options but `auto_lock_renewer`."""
         return self._receiver(self._inner.get_queue_receiver, queue_name, options)
 
     def get_subscription_receiver(self, topic_name: str, subscription_name: str, **options: Any) -> PairedReceiver:
-        """A receiver on the primary namespace; the SDK's options but `auto_lock_renewer`."""
+        """Return a receiver on the primary namespace; the SDK's options but `auto_lock_renewer`."""
         return self._receiver(self._inner.get_subscription_receiver, topic_name, options, subscription_name)
 
     def __enter__(self) -> Self:
@@ -206,7 +206,7 @@ class PairedServiceBusClient:
             forget(self.close)
 
     def _paged(self, listed: AsyncItemPaged[str]) -> ItemPaged[str]:
-        """The same pages, each waited for."""
+        """Return the same pages, blocking for each."""
 
         async def page(token: str | None) -> tuple[str | None, list[str]]:
             pages: Any = listed.by_page(token)

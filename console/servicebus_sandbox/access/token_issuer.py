@@ -80,8 +80,10 @@ class Issuer:
         self._name = f"https://sts.sandbox.invalid/{self._tenant}/"
 
     def issue(self, role: AzureRole, scope: str, *, lifetime: float = LIFETIME_SECONDS) -> AccessToken:
-        """Return a token of this role for `scope` (`https://servicebus.azure.net/.default`), valid for `lifetime`
-        seconds.
+        """Return a token of this role for `scope`, valid for `lifetime` seconds.
+
+        Args:
+            scope: such as `https://servicebus.azure.net/.default`.
         """
         now = int(self._clock())
         expires_on = int(now + lifetime)

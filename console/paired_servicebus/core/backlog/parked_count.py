@@ -30,7 +30,7 @@ MIN_DRAIN_RATE: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class QueueCounters:
-    """This engine's counts for one backlog queue since it started, in messages."""
+    """The engine's counts for one backlog queue since it started, in messages."""
 
     added: int = 0
     """Accepted by the queue from this engine's senders."""

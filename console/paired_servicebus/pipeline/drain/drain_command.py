@@ -173,7 +173,10 @@ class DrainTargets:
 
 
 async def look(config: PairingConfig, places: EnginePaths) -> DrainTargets:
-    """Raises NamespaceUnreachableError, BacklogQueueError, ConfigurationError."""
+    """Find the backlog queues, their depths and other syphons.
+
+    Raises NamespaceUnreachableError, BacklogQueueError, ConfigurationError.
+    """
     primary = await look_up_name(config.primary, places)
     async with open_admin(config.secondary) as admin:
         count = config.policy.backlog_queue_count
@@ -209,8 +212,9 @@ async def _syphons(primary: str, secondary: str) -> tuple[tuple[str, ...], tuple
 
 
 async def _is_read_only(plan: DrainPlan) -> bool:
-    """Return the state of the pairing's local engine, which may have been switched; without an engine, that of
-    pairing.toml.
+    """Return the state of the pairing's local engine, which may have been switched.
+
+    Without an engine, return that of pairing.toml.
     """
     for standing in await query_engines(one for one in local_engines() if one.name == plan.places.name):
         if standing.snapshot is not None:
@@ -250,7 +254,7 @@ class _Drain:
         self._stops = 0
 
     async def run(self) -> DrainOutcome:
-        """Raises PairedError."""
+        """Run the drain to its end. Raises PairedError."""
         plan = self._plan
         if await _is_read_only(plan):
             raise DrainError(f"refused: the pairing {plan.config.name} is read-only, and a drain changes something")
@@ -393,7 +397,7 @@ def counted(outcome: DrainOutcome, tally: ReceiptTally) -> DrainOutcome:
 
 
 def retrying(master: str) -> str:
-    """A local master that tries a task again, as clusters do: local[2] alone would not."""
+    """Return a local master that tries a task again, as clusters do: local[2] alone would not."""
     if master == "local":
         return "local[1,4]"
     if master.startswith("local[") and "," not in master:
@@ -403,7 +407,7 @@ def retrying(master: str) -> str:
 
 @contextmanager
 def _process(order: DrainOrder, settings: dict[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """The process with Spark, and all that it started, gone in the end."""
+    """Yield the process with Spark; end it and its children at the end."""
     work = Path(tempfile.mkdtemp(prefix="paired-drain-"))
     with log.open("ab") as out:
         process = subprocess.Popen(

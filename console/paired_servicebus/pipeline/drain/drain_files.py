@@ -150,7 +150,7 @@ def write(path: Path, value: msgspec.Struct) -> None:
 
 
 def read_order(folder: Path) -> DrainOrder:
-    """Raises OSError or UnreadableError."""
+    """Read the order of a run. Raises OSError or UnreadableError."""
     return read_json(_ORDER, (folder / "order.json").read_bytes())
 
 
@@ -163,7 +163,7 @@ def read_told(folder: Path) -> Told | None:
 
 
 def attempts(folder: Path) -> Iterator[Path]:
-    """The folders of a run's attempts, those that run and those that ended."""
+    """Return the folders of a run's attempts, those that run and those that ended."""
     try:
         yield from sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
     except FileNotFoundError:

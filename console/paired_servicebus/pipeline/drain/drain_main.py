@@ -88,28 +88,28 @@ class _Teller:
         self._wave = 0
 
     def wave(self, number: int, text: str) -> None:
-        """A wave begins."""
+        """Report the beginning of a wave."""
         self._wave = number
         log.info("wave %d: %s", number, text)
         self._say(Told(phase=text, wave=number, progress=AttemptProgress()))
 
     def heard(self, reports: list[TaskReport]) -> list[TaskReport]:
-        """A wave has ended; its reports."""
+        """Collect the reports of a wave, and return them."""
         self.reports += reports
         for one in reports:
             log.info("queue %d: %s", one.queue, one)
         return reports
 
     def starting(self, text: str) -> None:
-        """Nothing is moved yet."""
+        """Report a step before the first wave."""
         self._say(Told(phase=text, wave=0, progress=AttemptProgress()))
 
     def failed(self, text: str) -> None:
-        """It is over, and why."""
+        """Report the failure of the drain."""
         self._say(Told(phase="failed", wave=self._wave, progress=AttemptProgress(), trouble=text))
 
     def ended(self, outcome: DrainOutcome) -> None:
-        """It is over."""
+        """Report the end of the drain."""
         log.info("ended: %s", outcome)
         self._say(Told(phase="ended", wave=self._wave, progress=AttemptProgress(), outcome=outcome))
 
@@ -118,7 +118,7 @@ class _Teller:
 
 
 def _drain(order: DrainOrder, private: dict[str, str], work: Path, told: _Teller) -> tuple[Waves, str]:
-    """Raises PairedError: it could not begin, or could not go on."""
+    """Run the waves. Raises PairedError if the drain cannot begin or go on."""
     config = load_config(Path(order.config))
     told.starting(f"starting Spark on {order.master}")
     java = find_java(shims=work)
@@ -211,7 +211,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _own_address(towards: str) -> str:
-    """This machine's, as seen on the way to a host."""
+    """Return this machine's address on the route to a host."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((towards, 9))

@@ -107,7 +107,7 @@ class _Task:
         self._told_at = 0.0
 
     async def run(self) -> TaskReport:
-        """Raises ConfigurationError, WireUnavailableError, OSError."""
+        """Move messages until the task's limits. Raises ConfigurationError, WireUnavailableError, OSError."""
         order = self._order
         config = load_config(Path(order.config))
         async with AsyncExitStack() as stack:
@@ -132,7 +132,7 @@ class _Task:
             return self._reported(end, text)
 
     def _policy(self, policy: Policy) -> Policy:
-        """This task's part of the rate that was ordered, unless pairing.toml allows less."""
+        """Return this task's part of the rate that was ordered, unless pairing.toml allows less."""
         if self._order.rate is None:
             return policy
         rate = self._order.rate / self._share

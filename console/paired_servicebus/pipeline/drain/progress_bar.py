@@ -36,12 +36,12 @@ class Bar:
         self._seen: deque[tuple[float, int]] = deque()
 
     def say(self, text: str) -> None:
-        """A line above the bar."""
+        """Print a line above the bar."""
         self._console.print(harmless(text), markup=False, soft_wrap=True)
 
     @contextmanager
     def shown(self, lying: int | None) -> Iterator[None]:
-        """The bar, for as long as this lasts. lying: messages that there are; None: not known."""
+        """Show the bar until the block ends. lying: messages in the backlog; None: unknown."""
         self._lying = lying
         with self._progress:
             self._task = self._progress.add_task("draining", total=lying, count="")

@@ -49,7 +49,7 @@ class Receipts:
         self._journal = Journal(self.folder, engine=stem, roll_after=5.0, on_change=on_change)
 
     async def __aenter__(self) -> Self:
-        """Raises OSError: the folder cannot be made."""
+        """Make the folder. Raises OSError."""
         self.folder.mkdir(mode=0o700)
         self._lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)

@@ -152,8 +152,9 @@ def _is_drained(queue: QueueState, now: float) -> bool:
 
 
 def dealt(lying: Mapping[int, int | None], tasks: int) -> tuple[int, ...]:
-    """The queue of each task of a wave: each queue one as far as tasks suffice, the fullest first; further tasks to
-    where most messages wait for each.
+    """Return the queue of each task of a wave.
+
+    Each queue gets one task while there are tasks, the fullest first. Further tasks go to the most messages per task.
     """
     weights = {index: float(WORTH if known is None else known) for index, known in lying.items()}
     fullest = sorted(weights, key=lambda index: -weights[index])

@@ -39,7 +39,7 @@ class Contents:
 
 
 def look_into(place: Path) -> Contents:
-    """A folder of Parquet files of schema.EVENTS."""
+    """Return a folder of Parquet files of schema.EVENTS."""
     with duckdb.connect(config={"threads": THREADS}) as connection:
         connection.read_parquet(f"{place}/*.parquet").create_view("events")
         whole = connection.execute(_WHOLE).fetchone()

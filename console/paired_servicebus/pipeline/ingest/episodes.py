@@ -66,7 +66,7 @@ class EpisodeHistory:
         self._told = fresh
 
     def text(self) -> str:
-        """The state that `EpisodeHistory` is restored from."""
+        """Return the state that `EpisodeHistory` is restored from."""
         return json.dumps({"base": self._base, "tail": self._tail, "rows": self._rows, "told": self._told})
 
     def _fold(self, state: dict[str, Any], rows: Iterable[dict[str, Any]]) -> dict[str, Episode]:
@@ -233,5 +233,5 @@ def _engine(state: dict[str, Any], row: dict[str, Any]) -> list[Episode]:
 
 
 def as_row(episode: Episode, columns: Iterable[str]) -> dict[str, Any]:
-    """An episode as a row of its table."""
+    """Return an episode as a row of its table."""
     return {name: json.dumps(episode["acts"]) if name == "acts" else episode[name] for name in columns}

@@ -39,7 +39,7 @@ _MOST: Final = 2**53
 
 
 def events_of(lines: list[bytes], files: list[str]) -> Any:
-    """A table of schema.EVENTS, a row for each line that is not blank. `files`: of each line, its file's name."""
+    """Return a table of schema.EVENTS, a row for each line that is not blank. `files`: the file of each line."""
     kept = [(line, file) for line, file in zip(lines, files, strict=True) if line.strip()]
     lines = [line for line, _ in kept]
     if not lines:
@@ -59,7 +59,7 @@ def events_of(lines: list[bytes], files: list[str]) -> Any:
 
 
 def _parsed(lines: list[bytes]) -> list[Any]:
-    """The lines as tables, in order; None is a line that is torn, found by halving.
+    """Return the lines as tables, in order; None is a line that is torn, found by halving.
 
     Each line begins as an object does: of a block that begins with `null` Arrow's reader takes the whole process down
     (apache/arrow#47409).

@@ -9,7 +9,7 @@ from paired_servicebus.engine.journal.spool import CLOSED, OPEN, SUFFIX
 
 
 def journal_files(journal: Path) -> Path:
-    """The folder of whole journal files: a journal's `events`, or the folder itself.
+    """Return the folder of whole journal files: a journal's `events`, or the folder itself.
 
     Raises:
         PipelineError: there is none.

@@ -128,7 +128,7 @@ MERGED: Final = {
 
 
 def split(events: str, entities: set[tuple[str, str]]) -> dict[str, Any]:
-    """The batch's rows of each partial table, and of the story the entities' own part under "story". Arrow tables.
+    """Return the batch's rows of each partial table, and the entities' own part of the story under "story" (Arrow).
 
     Args:
         events: where its Parquet files are, as duckdb takes it.
@@ -153,7 +153,7 @@ def split(events: str, entities: set[tuple[str, str]]) -> dict[str, Any]:
 
 
 def merge(table: str, parts: list[str]) -> Any:
-    """The rows of a partial table's files as one Arrow table. `parts`: their paths."""
+    """Return the rows of a partial table's files as one Arrow table. `parts`: their paths."""
     with duckdb.connect(config={"threads": 1}) as connection:
         connection.execute(f"create view parts as {_read(parts, table)}")
         return _arrow(connection, MERGED[table], TABLES[table])
@@ -181,7 +181,7 @@ def _read(parts: list[str], table: str) -> str:
 
 
 def _arrow(connection: duckdb.DuckDBPyConnection, query: str, columns: dict[str, str]) -> Any:
-    """The query's rows in exactly these columns."""
+    """Return the query's rows in exactly these columns."""
     empty = ", ".join(f'cast(null as {kind}) as "{name}"' for name, kind in columns.items())
     cast = ", ".join(f'cast("{name}" as {kind}) as "{name}"' for name, kind in columns.items())
     return connection.sql(

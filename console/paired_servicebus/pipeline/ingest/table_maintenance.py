@@ -157,7 +157,7 @@ def _frame(spark: Any, lake: Lake, table: str, files: Any, ddl: str) -> Any:
 
 
 def write_arrow(rows: Any, path: Path) -> Path:
-    """An Arrow table as one Parquet file. Raises OSError."""
+    """Write an Arrow table as one Parquet file. Raises OSError."""
     import pyarrow.parquet as pq
 
     pq.write_table(rows, path, compression="zstd")

@@ -16,8 +16,9 @@ ORPHANED: Final = 3
 
 
 def watch_parent(end: Callable[[], object], *, within: float) -> None:
-    """Once standard input has ended, call `end`, from a thread of its own; after `within` more seconds the process is
-    ended without order, and Spark's JVM with it.
+    """Call `end` on a thread once standard input has ended.
+
+    After `within` more seconds the process is killed, and Spark's JVM with it.
     """
 
     def watch() -> None:

@@ -119,7 +119,7 @@ def write_line(line: str) -> None:
 
 
 def said(log: Path, beginning: str) -> str:
-    """The last line near a log's end that begins so, without the beginning; empty: there is none."""
+    """Return the last line near a log's end that begins so, without the beginning; empty: there is none."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))

@@ -1,5 +1,6 @@
-"""The policies that are asked for, and their runs: one for every policy and seed, in chunks that know nothing of each
-other. A run's row is the same wherever and whenever its chunk is run.
+"""The requested policies and their runs: one for every policy and seed, in independent chunks.
+
+A run's row is the same wherever and whenever its chunk is run.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Order:
 def policies_of(
     current: Policy, *, intervals: Sequence[float], pings: Sequence[int], ping_intervals: Sequence[float]
 ) -> tuple[Policy, ...]:
-    """The policy in force, then every combination that is another.
+    """Return the policy in force, then every combination that is another.
 
     Raises:
         ConfigurationError: a value is out of its range.
@@ -68,7 +69,7 @@ def order_of(history: RecordedHistory, policies: Sequence[Policy], seeds: int) -
 
 
 def run_chunk(order: Order, chunk: int) -> Iterator[Row]:
-    """The rows of a chunk. Neighbours are spread over chunks, so that each has its share of the long runs."""
+    """Return the rows of a chunk. Neighbours are spread over chunks, so that each has its share of the long runs."""
     for index in range(chunk, order.runs, order.chunks):
         policy, seed = divmod(index, order.seeds)
         outcome = replay(order.history, order.policies[policy], seed + 1)

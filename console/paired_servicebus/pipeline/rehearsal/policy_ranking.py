@@ -77,7 +77,7 @@ def _figure(values: list[int]) -> Figure:
 
 
 def _rank(line: PolicyFigures, index: int) -> tuple[int, float, int, int, int]:
-    """A policy under which a rule was broken is never recommended."""
+    """Return the sort key of a policy: one that broke a rule is never recommended."""
     wrong = line["broken"].greatest + line["lost"].greatest
     return wrong, round(line.score, 1), line["parked"].middle, line["operations"].middle, index
 

@@ -88,7 +88,7 @@ def replay(history: RecordedHistory, policy: Policy, seed: int) -> RunOutcome:
 
 
 def plan_of(history: RecordedHistory, policy: Policy, seed: int) -> Plan:
-    """The plan of one reading of the record."""
+    """Return the plan of one reading of the record."""
     random = Random(f"reading {seed}")
     quiet = 2 * LOCK + 3 * RESCAN
     plan = Plan(
@@ -212,9 +212,7 @@ class Replay(CountedWorld):
         return max((BEGAN + at for at in found.values() if at is not None), default=None)
 
     def quiet_until(self, path: str) -> float | None:
-        """Up to when (seconds since the beginning) nothing happens to an entity that takes its messages as always; None
-        if it does not.
-        """
+        """Return the end of a healthy entity's quiet time (seconds since the beginning); None if it is not healthy."""
         now, key = self.clock.now - BEGAN, path.casefold()
         entity = self.engines[0].machine.entity(path, at=self.clock.now)
         if (
@@ -230,18 +228,18 @@ class Replay(CountedWorld):
     # -- counted ----------------------------------------------------------------------------------------------------
 
     def refused(self, path: str, began: float) -> None:
-        """A call that began then failed; others may have been accepted meanwhile."""
+        """Note a failed call that began then; others may have been accepted meanwhile."""
         self.refused_since.setdefault(path, max(began, self._served_at.get(path, began)))
 
     def served(self, path: str) -> None:
-        """A call was accepted, by whichever route."""
+        """Note an accepted call, by either route."""
         self._served_at[path] = self.clock.now
         since = self.refused_since.pop(path, None)
         if since is not None:
             self._unavailable += max(0.0, min(self.clock.now, BEGAN + self.history.seconds) - since)
 
     def changed(self, change: StateChanged) -> None:
-        """An entity's state."""
+        """Note a change of an entity's state."""
         path, was, now = change.entity.casefold(), State(change.was), State(change.now)
         if now in DIVERTING and was not in DIVERTING:
             self._failovers += 1

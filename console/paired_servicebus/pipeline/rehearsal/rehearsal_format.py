@@ -92,7 +92,7 @@ def _row(line: PolicyFigures, mark: str) -> tuple[str, ...]:
 
 
 def _cell(figure: Figure, name: str) -> str:
-    """The middle of all readings, and the ends where they differ."""
+    """Return the middle of all readings, and the ends where they differ."""
     scale = 1000 if name.endswith("_ms") else 1
     middle, least, greatest = (f"{round(value / scale):,}" for value in (figure.middle, figure.least, figure.greatest))
     return middle if least == greatest else f"{middle} ({least}–{greatest})"

@@ -49,8 +49,9 @@ class IncidentEpisode:
 
     @property
     def to_detect(self) -> float | None:
-        """Return the seconds from the last good send to the first counted failure: the longest possible delay of
-        detection.
+        """Return the longest possible delay of detection: from the last good send to the first counted failure.
+
+        In seconds.
         """
         return _between(self.last_good_at, self.suspected_at)
 

@@ -13,7 +13,7 @@ LONGEST: Final = 160
 
 
 def timeline_of(rows: Sequence[Row]) -> tuple[TimelineEntry, ...]:
-    """The moments of event rows, which are in the order of time."""
+    """Return the moments of event rows, which are in the order of time."""
     moments: list[TimelineEntry] = []
     repeats: dict[str, int] = {}
     latest: dict[str, int] = {}

@@ -66,7 +66,7 @@ def _short(report: Report) -> list[str]:
 
 
 def sentences(report: Report) -> Iterator[str]:
-    """The whole story, a sentence or two for each thing in it."""
+    """Return the whole story, a sentence or two for each thing in it."""
     for entity in report.entities:
         yield _story(entity, [one for one in report.episodes if one.entity == entity])
     if report.recovered:
@@ -98,7 +98,7 @@ def _return(last: IncidentEpisode) -> str:
 
 
 def verdict(audit: Audit) -> str:
-    """The audit in a sentence."""
+    """Return the audit in a sentence."""
     figures = audit.figures
     if not figures:
         return f"{VERDICTS[audit.verdict]}: {audit.evidence[0]}."
@@ -241,7 +241,7 @@ def _warnings(report: Report) -> list[str]:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """A Markdown table, its columns aligned for a terminal."""
+    """Return a Markdown table, its columns aligned for a terminal."""
     safe = [[cell.replace("|", "\\|") for cell in row] for row in rows]
     widths = [max(len(row[index]) for row in [list(heads), *safe]) for index in range(len(heads))]
     lines = [_line(heads, widths), "|" + "|".join("-" * (width + 2) for width in widths) + "|"]
@@ -263,7 +263,7 @@ def clock(at: float | None, *, exact: bool = False) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """A duration: tenths below a minute, whole minutes above."""
+    """Return a duration: tenths below a minute, whole minutes above."""
     if value is None or not isfinite(value):
         return "–"
     if value < 60:
@@ -281,7 +281,7 @@ def percent(share: float | None) -> str:
 
 
 def listed(words: Iterable[str]) -> str:
-    """a, b and c."""
+    """Join words as in "a, b and c"."""
     found = list(words)
     return ", ".join(found[:-1]) + f" and {found[-1]}" if len(found) > 1 else "".join(found)
 

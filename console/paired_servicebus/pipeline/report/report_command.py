@@ -48,7 +48,7 @@ def run_report(
 
 
 def write_report(report: Report, out: Path, *, format_: Format = "md", price: Price | None = None) -> Path:
-    """The report and its plots as files in `out`; the report's path.
+    """Write the report and its plots to `out`; return the report's path.
 
     Raises:
         ConfigurationError: they cannot be written there.

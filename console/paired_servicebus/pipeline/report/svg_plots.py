@@ -37,7 +37,7 @@ def plots_of(report: Report) -> dict[str, tuple[str, str]]:
 
 
 def sends_plot(report: Report) -> str:
-    """A panel an entity; shaded where it was failed over."""
+    """Draw a panel per entity, shaded while it was failed over."""
     panels = [
         _panel(report, index, f"{entity}: messages a second", series, away=entity)
         for index, (entity, series) in enumerate(report.curves.sends.items())

@@ -23,7 +23,7 @@ _UP_TO: Final = re.compile(r'"logOffset":(\d+)')
 
 
 def missing(checkpoint: Path) -> str:
-    """The first thing that it lacks, as far as its files show; empty: nothing, or there is no checkpoint."""
+    """Return the first thing that it lacks, as far as its files show; empty: nothing, or there is no checkpoint."""
     begun, done, files = (_numbered(checkpoint / log) for log in _LOGS)
     if not (begun or done or files):
         return ""
@@ -51,7 +51,7 @@ def _numbered(log: Path) -> dict[int, Path]:
 
 
 def _has_content(path: Path) -> bool:
-    """A machine's crash can leave a file empty, or full of zeros."""
+    """Return whether a file has content: a machine's crash can leave it empty, or full of zeros."""
     try:
         with path.open("rb") as file:
             return file.read(1) not in (b"", b"\0")
@@ -60,6 +60,6 @@ def _has_content(path: Path) -> bool:
 
 
 def _up_to(offset: Path | None) -> int:
-    """The step of the files that a batch was begun with; -1: it had none."""
+    """Return the step of the files that a batch was begun with; -1: it had none."""
     found = _UP_TO.search(offset.read_text(errors="replace")) if offset is not None else None
     return int(found.group(1)) if found else -1

@@ -83,7 +83,7 @@ def first_line(error: BaseException) -> str:
 
 
 def _set_up(work: Path, java: Java, *, loopback: bool) -> None:
-    """The environment that the JVM and its Python workers inherit."""
+    """Return the environment that the JVM and its Python workers inherit."""
     conf = work / "conf"
     conf.mkdir(mode=0o700, parents=True, exist_ok=True)
     (conf / "log4j2.properties").write_text(_LOG4J.format(file=work / "spark.log"))

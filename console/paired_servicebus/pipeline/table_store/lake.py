@@ -94,7 +94,7 @@ class Lake:
         return self.folder / table / name
 
     def commit(self, change: Callable[[Manifest], dict[str, Any]]) -> Manifest:
-        """Makes a change of the tables count. `change` is given the manifest, and gives the fields that are new.
+        """Commit a change of the tables. `change` maps the manifest to its new fields.
 
         Raises:
             OSError: the disk refuses; the tables are as they were.

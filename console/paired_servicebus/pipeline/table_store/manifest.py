@@ -93,12 +93,13 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(file for file in self.of("events") if file.batch > self.judged)
 
     def of(self, table: str) -> tuple[File, ...]:
-        """A table's files, oldest first."""
+        """Return a table's files, oldest first."""
         return self.files.get(table, ())
 
     def end(self, clock: float) -> int:
-        """The newest record's time in microseconds; the clock's (seconds), if that is earlier: a clock that ran ahead,
-        or a digit that was changed, makes nothing old.
+        """Return the newest record's time in microseconds, or the clock's (given in seconds) if that is earlier.
+
+        So a clock that ran ahead, or a changed digit, makes nothing old.
         """
         return min(max((file.last_ts for file in self.of("events")), default=0), int(clock * 1e6))
 
@@ -115,7 +116,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def merged(spans: tuple[RecordSpan, ...]) -> tuple[RecordSpan, ...]:
-    """The same records in as few spans as possible, sorted."""
+    """Return the same records in as few spans as possible, sorted."""
     result: list[RecordSpan] = []
     for span in sorted(spans):
         last = result[-1] if result else None
@@ -132,7 +133,7 @@ def held(spans: tuple[RecordSpan, ...]) -> int:
 
 
 def read(folder: Path) -> Manifest:
-    """The manifest of the tables in `folder`.
+    """Return the manifest of the tables in `folder`.
 
     Raises:
         NoTablesError: there is none, or it cannot be used.
@@ -162,7 +163,7 @@ def read(folder: Path) -> Manifest:
 
 
 def write(folder: Path, manifest: Manifest) -> None:
-    """Replaces the manifest, so that a crash leaves the old one or the new one. Raises OSError."""
+    """Replace the manifest, so that a crash leaves the old one or the new one. Raises OSError."""
     new = folder / f".{NAME}"
     with new.open("wb") as file:
         file.write(msgspec.json.encode(manifest))
@@ -173,7 +174,7 @@ def write(folder: Path, manifest: Manifest) -> None:
 
 
 def sync(path: Path) -> None:
-    """Makes a file, or the names in a folder, survive the machine. Raises OSError."""
+    """Sync a file, or the names in a folder, to disk. Raises OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

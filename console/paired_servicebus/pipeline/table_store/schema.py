@@ -47,12 +47,12 @@ def _event_fields() -> Columns:
 
 
 def fields_of(kind: type[Event]) -> tuple[str, ...]:
-    """The columns that a kind of event fills, its header aside."""
+    """Return the columns that a kind of event fills, its header aside."""
     return tuple(field.name for field in fields(kind) if field.name != "at")
 
 
 def required_fields() -> dict[str, tuple[str, ...]]:
-    """The columns that some kinds of events cannot do without, each with those kinds."""
+    """Return the columns that some kinds of events cannot do without, each with those kinds."""
     found: dict[str, tuple[str, ...]] = {}
     for name, kind in KINDS.items():
         for field in fields(kind):
@@ -126,6 +126,6 @@ TABLES: Final[dict[str, Columns]] = {
 
 
 def spark_ddl(columns: Columns) -> str:
-    """The columns as Spark writes them."""
+    """Return the columns as Spark writes them."""
     words = {"VARCHAR": "STRING", "DOUBLE[]": "ARRAY<DOUBLE>"}
     return ", ".join(f"`{name}` {words.get(kind, kind)}" for name, kind in columns.items())

@@ -49,7 +49,7 @@ class Tables:
 
     @classmethod
     def open(cls, folder: Path) -> Self:
-        """The tables in `folder`. Raises NoTablesError."""
+        """Return the tables in `folder`. Raises NoTablesError."""
         return cls(folder, manifests.read(folder), read_at=time.time())
 
     def __enter__(self) -> Self:
@@ -89,12 +89,12 @@ class Tables:
             ) from error
 
     def row(self, query: str, parameters: Sequence[object] = ()) -> dict[str, Any] | None:
-        """The first row; None where there is none. Raises as `rows`."""
+        """Return the first row; None where there is none. Raises as `rows`."""
         found = self.rows(query, parameters)
         return found[0] if found else None
 
     def verdict(self) -> dict[str, Any] | None:
-        """The audit over all entities; None: not judged yet. Raises as `rows`."""
+        """Return the audit over all entities; None: not judged yet. Raises as `rows`."""
         return self.row("select * from verdicts where entity = ''")
 
     def unreadable(self) -> tuple[int, str]:

@@ -15,7 +15,7 @@ from paired_servicebus.pipeline.table_store.schema import TABLES
 
 
 def definitions(folder: Path, manifest: Manifest) -> list[str]:
-    """The statements that make the views, in order."""
+    """Return the statements that make the views, in order."""
     raw = [f"create view raw_{table} as {_files(folder, table, manifest.of(table))}" for table in TABLES]
     judged = audit_sql.JUDGED.format(merged="merged_audit", now=manifest.end(manifest.written_at))
     return [
@@ -38,7 +38,7 @@ def definitions(folder: Path, manifest: Manifest) -> list[str]:
 
 
 def _files(folder: Path, table: str, files: Iterable[File]) -> str:
-    """A table's files as they are; columns that older files lack are null."""
+    """Return a table's files as they are; columns that older files lack are null."""
     empty = ", ".join(f'cast(null as {kind}) as "{name}"' for name, kind in TABLES[table].items())
     names = [_pattern(folder / table / file.name) for file in files]
     if not names:

@@ -190,7 +190,7 @@ class HistoryReader:
             self._queue_outages.append(Outage(queue, kind, TimeBounds(pulled[0], pulled[0]), TimeBounds(at, at)))
 
     def _of_queues(self) -> list[Outage]:
-        """The queues' outages.
+        """Return the queues' outages.
 
         A replay counts its queues from 0, and recorded indices may have gaps: the queues that were out are then the
         first ones, since one is as good as another.

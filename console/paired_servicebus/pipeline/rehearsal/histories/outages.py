@@ -1,5 +1,7 @@
-"""From sightings to outages: between the last good one and the first bad one an outage began; it ended between the last
-bad one and the first good one. Where counts of one second have both, it was one of a share of the requests.
+"""From observations to outages.
+
+An outage began between the last good observation and the first bad one. It ended between the last bad one and the first
+good one. If counts of one second have both, the outage affected a share of the requests.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ class Spell:
 
 
 def outages_of(seen: EntityObservations, last: float) -> list[Outage]:
-    """The outages of one entity; `last` is when the record ends."""
+    """Return the outages of one entity; `last` is when the record ends."""
     spells: list[Spell] = []
     good_at: float | None = None
     clean = True
@@ -61,7 +63,7 @@ def outages_of(seen: EntityObservations, last: float) -> list[Outage]:
 
 
 def _mixed(spells: list[Spell], spell: Spell | None, sight: Observation) -> None:
-    """A second with both: the edge of a spell, inside of one, or all that there is of one."""
+    """Add a second with both: the edge of a spell, inside of one, or a whole one."""
     if spell is not None:
         if sight.asked > spell.began.latest:
             spell.good, spell.bad = spell.good + sight.good, spell.bad + sight.bad
@@ -73,7 +75,7 @@ def _mixed(spells: list[Spell], spell: Spell | None, sight: Observation) -> None
 
 
 def _opened(spells: list[Spell], sight: Observation, good_at: float | None, *, merge: bool) -> Spell:
-    """A new spell; or the latest again, where no second between them was without a failure."""
+    """Open a new spell, or the latest again if every second between them had a failure."""
     if merge and spells:
         spell = spells[-1]
         spell.ended = None

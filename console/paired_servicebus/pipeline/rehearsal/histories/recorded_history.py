@@ -125,7 +125,7 @@ CONDITIONS: Final[dict[FailureKind, tuple[InjectedCondition, ...]]] = {
 
 
 def kind_of_reason(reason: str) -> FailureKind | None:
-    """The kind that a written reason begins with."""
+    """Return the kind that a written reason begins with."""
     return max((kind for kind in FailureKind if reason.startswith(kind)), key=len, default=None)
 
 
