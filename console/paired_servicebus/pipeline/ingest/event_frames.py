@@ -1,4 +1,4 @@
-"""Journal lines as events that are new to the tables: lines.py under Spark, and without those that came before."""
+"""Journal lines as events that are new to the tables: event_parser.py under Spark, without earlier events."""
 
 from __future__ import annotations
 

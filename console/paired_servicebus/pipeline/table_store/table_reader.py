@@ -3,8 +3,8 @@
     with Tables.open(places.tables) as tables:
         tables.rows("select * from episodes where open")
 
-The views and their columns are in views.py and schema.py; times end in `_ts` and are microseconds since the epoch, UTC;
-durations are seconds. Blocks for some tens of milliseconds: not for an event loop's thread.
+The views and their columns are in table_views.py and schema.py. Times end in `_ts` and are microseconds since the
+epoch (UTC); durations are seconds. A query blocks for tens of milliseconds: not for an event loop's thread.
 """
 
 from __future__ import annotations
