@@ -7,6 +7,7 @@ import contextlib
 import json
 import logging
 import os
+import socket
 import stat
 import struct
 import time
@@ -519,3 +520,21 @@ def test_the_kernel_of_macos_is_asked_in_its_own_way(monkeypatch: pytest.MonkeyP
     monkeypatch.delattr(peer_credentials.socket, "SO_PEERCRED")
     monkeypatch.setattr(peer_credentials.socket, "LOCAL_PEERCRED", 1, raising=False)
     assert peer_credentials.peer_uid(Transport()) == 501
+
+
+async def test_an_engine_with_a_full_backlog_is_not_taken_for_another_users(
+    short: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """asyncio takes EAGAIN of a full backlog for a connection under way: such a socket has no peer."""
+    monkeypatch.setattr(client_module, "CONNECT_TIMEOUT", 0.3)
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+        listener.bind(str(short / "crowded.sock"))
+        listener.listen(0)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                one = stack.enter_context(socket.socket(socket.AF_UNIX))
+                one.setblocking(False)
+                one.connect(str(short / "crowded.sock"))
+        with pytest.raises(EngineNotRunningError, match="did not answer within"):
+            await ControlClient.connect(short / "crowded.sock")

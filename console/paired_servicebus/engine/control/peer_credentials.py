@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import pwd
 import re
@@ -22,7 +23,7 @@ def peer_uid(transport: asyncio.BaseTransport) -> int | None:
     """Return the peer's user; None if the kernel has none.
 
     Raises:
-        OSError: the connection is closed.
+        OSError: the socket is closed or was never connected (ENOTCONN).
     """
     connection = transport.get_extra_info("socket")
     linux, bsd = getattr(socket, "SO_PEERCRED", None), getattr(socket, "LOCAL_PEERCRED", None)
@@ -30,6 +31,8 @@ def peer_uid(transport: asyncio.BaseTransport) -> int | None:
         return None
     if linux is not None:
         _pid, uid, _gid = _LINUX.unpack(connection.getsockopt(socket.SOL_SOCKET, linux, _LINUX.size))
+        if uid < 0:  # asyncio takes a full backlog for a connection under way
+            raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
     else:
         _version, uid = _BSD.unpack_from(connection.getsockopt(_SOL_LOCAL, bsd, _XUCRED_BYTES))
     return int(uid)
