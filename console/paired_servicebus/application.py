@@ -124,37 +124,8 @@ def pair_namespaces(
         EngineStartError: journal or control socket cannot be made.
         TypeError: an unknown option.
     """
-
-    async def pair_clients(
-        client: ServiceBusClient, given: SendAvailabilityPairedNamespaceOptions
-    ) -> PairedServiceBusClient:
-        extras = _Extras.of(metrics, on_change)
-        if not control:
-            extras.refuse()
-            return await pair(client, given, on_event=on_event, judge=judge)
-        check_arguments(client, given)
-        given.policy()  # before anything is made
-        wanted = control if isinstance(control, str) else given.primary_name or first_label(host_of(client))
-        places, fd = await asyncio.to_thread(_acquire_name, _NOT_IN_NAMES.sub("-", wanted).strip("-.") or "application")
-        identity = EngineIdentity.of(
-            places.name,
-            environment=environment,
-            read_only=read_only,
-            require_reason=require_reason,
-            own_process=False,
-        )
-        engine = _Engine(identity, places, fd, given, extras)
-        return await engine.around(lambda record: pair(client, given, on_event=record, judge=judge), on_event)
-
-    async def start() -> PairedServiceBusClient:
-        if isinstance(primary_client, Namespace) or isinstance(options, Namespace):
-            return await _pair_by_name(primary_client, options, admin, chosen, pair_clients)
-        if chosen or admin is not None:
-            name = next(iter(chosen), "admin")
-            raise TypeError(f"{name} goes with two Namespace objects: here it belongs into options")
-        return await pair_clients(primary_client, options)
-
-    return PairingOpener(start())
+    hosting = _Hosting(control, environment, read_only, require_reason, metrics, on_change, on_event, judge)
+    return PairingOpener(_start(primary_client, options, admin, chosen, hosting))
 
 
 class PairingOpener(Coroutine[Any, Any, PairedServiceBusClient]):
@@ -190,14 +161,28 @@ class PairingOpener(Coroutine[Any, Any, PairedServiceBusClient]):
         await self._paired.close()
 
 
+async def _start(
+    primary: ServiceBusClient | Namespace,
+    secondary: SendAvailabilityPairedNamespaceOptions | Namespace,
+    admin: Callable[[], SecondaryAdmin] | None,
+    chosen: PairingOptions,
+    hosting: _Hosting,
+) -> PairedServiceBusClient:
+    """Pair by namespaces or by clients. Raises as `pair_namespaces`."""
+    if isinstance(primary, Namespace) or isinstance(secondary, Namespace):
+        return await _pair_by_name(primary, secondary, admin, chosen, hosting)
+    if chosen or admin is not None:
+        name = next(iter(chosen), "admin")
+        raise TypeError(f"{name} goes with two Namespace objects: here it belongs into options")
+    return await hosting.pair(primary, secondary)
+
+
 async def _pair_by_name(
     primary: object,
     secondary: object,
     admin: Callable[[], SecondaryAdmin] | None,
     chosen: PairingOptions,
-    pair_clients: Callable[
-        [ServiceBusClient, SendAvailabilityPairedNamespaceOptions], Awaitable[PairedServiceBusClient]
-    ],
+    hosting: _Hosting,
 ) -> PairedServiceBusClient:
     """Make the clients and pair them; close them if pairing fails."""
     primary, secondary = _checked("primary", primary), _checked("secondary", secondary)
@@ -210,7 +195,7 @@ async def _pair_by_name(
         for one in (*clients, manager):
             stack.push_async_callback(one.close)
         options = SendAvailabilityPairedNamespaceOptions(secondary_client=clients[1], secondary_admin=manager, **chosen)
-        paired = await pair_clients(clients[0], options)
+        paired = await hosting.pair(clients[0], options)
         stack.pop_all()
         return paired
 
@@ -224,6 +209,44 @@ def _checked(name: str, given: object) -> Namespace:
         f"{name} is a {kind}; it has to be a Namespace, such as Namespace.from_connection_string(...): the pairing "
         "makes its own clients"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Hosting:
+    """The arguments of `pair_namespaces` that are no options of the pairing."""
+
+    control: bool | str
+    environment: str
+    read_only: bool
+    require_reason: bool
+    metrics: int | str | None
+    on_change: str
+    on_event: OnEvent | None
+    judge: Judge
+
+    async def pair(
+        self, client: ServiceBusClient, options: SendAvailabilityPairedNamespaceOptions
+    ) -> PairedServiceBusClient:
+        """Pair two clients, inside an engine if `control` is set. Raises as `pair_namespaces`."""
+        extras = _Extras.of(self.metrics, self.on_change)
+        if not self.control:
+            extras.refuse()
+            return await pair(client, options, on_event=self.on_event, judge=self.judge)
+        check_arguments(client, options)
+        options.policy()  # before anything is made
+        wanted = self.control if isinstance(self.control, str) else options.primary_name or first_label(host_of(client))
+        places, fd = await asyncio.to_thread(_acquire_name, _NOT_IN_NAMES.sub("-", wanted).strip("-.") or "application")
+        identity = EngineIdentity.of(
+            places.name,
+            environment=self.environment,
+            read_only=self.read_only,
+            require_reason=self.require_reason,
+            own_process=False,
+        )
+        engine = _Engine(identity, places, fd, options, extras)
+        return await engine.around(
+            lambda record: pair(client, options, on_event=record, judge=self.judge), self.on_event
+        )
 
 
 @dataclass(frozen=True, slots=True)
