@@ -50,6 +50,23 @@ async def test_plain_is_ascii_without_colours(open_console: Any, outage_news: An
         assert console.screen().isascii()
 
 
+async def test_a_tick_while_the_screens_are_taken_down_is_let_go(open_console: Any, outage_news: Any) -> None:
+    async with open_console(*outage_news) as console:
+        await console.press("question_mark")
+        app, screen = console.app, console.app.screen
+        taken_down = app._close_messages
+
+        async def tick_late() -> None:
+            app._screen_stacks["_default"].append(screen)
+            app._tick()
+            app._screen_stacks["_default"].clear()
+            await taken_down()
+
+        app._close_messages = tick_late
+        painted = app.view
+    assert app.view is painted
+
+
 class Clock:
     def __init__(self) -> None:
         self.now = 100.0

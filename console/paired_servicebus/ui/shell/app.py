@@ -201,6 +201,8 @@ class PairedApp(TerminalApp):
 
     def show(self, new: View) -> None:
         """Make this view the present one and paint it."""
+        if not self.is_running:
+            return  # a timer may fire while the screens are taken down
         self._shown_at = self.monotonic()
         new = self.view = self._dispatch.drop_stale_question(self.with_time(new))
         if self._later is not None:
