@@ -13,7 +13,6 @@ import pytest
 
 from paired_servicebus.core.errors import PairedError, PipelineError
 from paired_servicebus.core.model.policy import Policy
-from paired_servicebus.demo.demo_sandbox import stage
 from paired_servicebus.demo.runner import relay_lines, worker_process
 from paired_servicebus.demo.worker_protocol import PlayRequest
 from paired_servicebus.engine.commands.drain_process import COMMAND
@@ -25,6 +24,7 @@ from paired_servicebus.pipeline.processes.pipeline_launcher import start_pipelin
 from paired_servicebus.pipeline.rehearsal import rehearsal_command as rehearsal
 from paired_servicebus.pipeline.rehearsal.histories.recorded_history import RecordedHistory
 from paired_servicebus.pipeline.rehearsal.policy_grid import Order as Rehearsal
+from paired_servicebus.sandbox_process import sandbox_process
 
 ROOT = Path(__file__).parents[1]
 WITHIN = 30.0
@@ -93,7 +93,7 @@ def test_the_demo_imports_nothing_of_it(trap: Callable[[], str], tmp_path: Path)
 
 
 async def test_the_demos_sandbox_imports_nothing_of_it(trap: Callable[[], str], tmp_path: Path) -> None:
-    async with stage(tmp_path / "log") as standing:
+    async with sandbox_process(tmp_path / "log") as standing:
         assert standing.namespaces
     assert trap() == ""
 

@@ -75,13 +75,13 @@ async def measure_dead_head(many: int = 100_000, few: int = 1_000) -> DeadHeadFi
         async with _syphon(where) as counts:
             plain = await counts.until(LIVE, many)
             alone = await _through(where, counts, live, few)
-        fault = await where.sandbox.disable(DEAD)
+        fault = await where.sandbox.add_fault("disabled", namespace="primary", entity=DEAD)
         await fill(where, SOURCE, dead, many)
         await fill(where, SOURCE, live, few)
         async with _syphon(where) as counts:
             behind = await counts.until(LIVE, few)
             later = await _through(where, counts, live, few)
-            await where.sandbox.mend(fault)
+            await where.sandbox.remove_fault(fault)
             healed = await counts.until(DEAD, many)
     return DeadHeadFigures(many=many, few=few, plain=plain, alone=alone, behind=behind, later=later, healed=healed)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from paired_servicebus.bench.bench_command import check_plan, run_measurement, write_figures
-from paired_servicebus.bench.sandbox_process import BenchError
+from paired_servicebus.bench.bench_plans import BenchError
 from tests.bench import developer_tables
 from tests.bench.developer_plans import DrainPlan, EnginePlan, PipelinePlan, ScreenPlan
 from tests.bench.engine_bench import measure_engine

@@ -22,8 +22,8 @@ from typing import Final
 from azure.servicebus import ServiceBusMessage
 
 from paired_servicebus.bench.bench_namespaces import BenchNamespaces, open_namespaces
+from paired_servicebus.bench.bench_plans import BenchError
 from paired_servicebus.bench.rounds import in_turn
-from paired_servicebus.bench.sandbox_process import BenchError
 from paired_servicebus.core.model.pairing_events import Event, PingAccepted, PingFailed
 from paired_servicebus.engine.instance.identity import EngineIdentity
 from paired_servicebus.engine.service.engine_host import EngineHost

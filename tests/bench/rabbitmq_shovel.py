@@ -19,11 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from paired_servicebus.bench.bench_plans import BenchError
 from paired_servicebus.bench.rounds import MICROSECONDS, Lap
 from paired_servicebus.bench.sample_messages import SampleMessages
-from paired_servicebus.bench.sandbox.client_loads import Flood
-from paired_servicebus.bench.sandbox.loopback_client import HOST, LoopbackClient
-from paired_servicebus.bench.sandbox_process import BenchError
+from tests.bench.anonymous_client import HOST, AnonymousClient, Flood
 
 PREFETCH: Final = 1000
 STARTING: Final = 120.0
@@ -108,7 +107,7 @@ class Shovel:
         return Lap(messages=moved, seconds=took / MICROSECONDS, cpu_seconds=0.0)
 
     async def _fill(self, count: int) -> None:
-        client = await LoopbackClient.connect_anonymously(self._from.port, "bench")
+        client = await AnonymousClient.connect(self._from.port, "bench")
         try:
             await Flood(client, await client.sender(f"/amq/queue/{SOURCE}"), self._letters, count).run()
         finally:

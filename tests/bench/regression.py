@@ -12,8 +12,7 @@ import asyncio
 import sys
 from typing import Final
 
-from paired_servicebus.bench.bench_plans import SendPlan, SyphonPlan
-from paired_servicebus.bench.sandbox_process import BenchError
+from paired_servicebus.bench.bench_plans import BenchError, SendPlan, SyphonPlan
 from paired_servicebus.bench.send_bench import SendFigures, measure_send
 from paired_servicebus.bench.syphon.syphon_bench import SyphonFigures, measure_syphon
 

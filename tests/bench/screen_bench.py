@@ -25,7 +25,8 @@ from typing import Final
 
 import msgspec
 
-from paired_servicebus.bench.sandbox_process import BenchError, cpu_seconds
+from paired_servicebus.bench.bench_plans import BenchError
+from paired_servicebus.bench.process_usage import cpu_seconds
 from paired_servicebus.interpreter import python_command
 from tests.bench.child_environment import child_environment
 from tests.bench.developer_plans import ScreenPlan

@@ -10,8 +10,8 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 
-from paired_servicebus.bench.sandbox_process import BenchError
-from paired_servicebus.bench.syphon.plain_copy import copy
+from paired_servicebus.bench.amqp_loads import copy
+from paired_servicebus.bench.bench_plans import BenchError
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
 from servicebus_sandbox import NamespaceSpec, QueueSpec, Sandbox
 

@@ -11,10 +11,9 @@ import pytest
 
 from paired_servicebus import cli
 from paired_servicebus.bench import result_tables, send_bench
-from paired_servicebus.bench.bench_plans import SendPlan, SyphonPlan
+from paired_servicebus.bench.bench_plans import BenchError, SendPlan, SyphonPlan
 from paired_servicebus.bench.failover_bench import FailoverFigures, measure_failover
 from paired_servicebus.bench.rounds import Band, Lap, Throughput, in_turn, ratio
-from paired_servicebus.bench.sandbox_process import BenchError
 from paired_servicebus.bench.send_bench import SendFigures, measure_send
 from paired_servicebus.bench.syphon import syphon_bench
 from paired_servicebus.bench.syphon.syphon_bench import SyphonFigures, measure_syphon

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from paired_servicebus.demo import pipeline_audit
-from paired_servicebus.demo.demo_sandbox import SandboxStage, StageNamespace, pair_on
+from paired_servicebus.demo.demo_sandbox import pair_on
 from paired_servicebus.demo.player import Player
 from paired_servicebus.demo.result import (
     DemoResult,
@@ -28,6 +28,7 @@ from paired_servicebus.demo.result import (
 from paired_servicebus.demo.scenario_model import ENTITIES, LONGEST_CAPTION, Expectations, Scenario
 from paired_servicebus.demo.scenarios import SCENARIOS
 from paired_servicebus.demo.worker_protocol import PlayRequest
+from paired_servicebus.sandbox_process import SandboxNamespace, SandboxProcess
 from servicebus_sandbox import Sandbox
 
 DURATION = 20.0
@@ -85,8 +86,8 @@ async def played(scenario: Scenario) -> tuple[DemoResult, list[str]]:
     """How it ended, and what was said."""
     said: list[str] = []
     async with Sandbox.start() as sandbox:
-        names = [StageNamespace(each.name, each.connection_string) for each in sandbox.namespaces]
-        standing = SandboxStage(names, str(sandbox.ca_file), sandbox.control_url)
+        names = [SandboxNamespace(each.name, each.connection_string) for each in sandbox.namespaces]
+        standing = SandboxProcess(names, str(sandbox.ca_file), sandbox.control_url)
         async with await pair_on(standing, scenario.policy, on_event=lambda _: None) as paired:
             for entity in ENTITIES:
                 paired.watch(entity)

@@ -8,13 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from paired_servicebus.core.model.policy import Policy
-from paired_servicebus.demo.demo_sandbox import pair_on, stage
+from paired_servicebus.demo.demo_sandbox import pair_on
 from paired_servicebus.demo.player import Player
 from paired_servicebus.demo.result import DemoResult
 from paired_servicebus.demo.scenario_model import ENTITIES
 from paired_servicebus.demo.scenarios import scenario_named
 from paired_servicebus.engine.instance.identity import EngineIdentity
 from paired_servicebus.engine.service.engine_host import EngineHost
+from paired_servicebus.sandbox_process import sandbox_process
 
 
 async def play(name: str, folder: Path, *, duration: float, seed: int, policy: Policy | None = None) -> DemoResult:
@@ -23,7 +24,7 @@ async def play(name: str, folder: Path, *, duration: float, seed: int, policy: P
     scenario = replace(scenario, policy=policy or scenario.policy)
     folder.mkdir(parents=True, exist_ok=True)
     async with AsyncExitStack() as stack:
-        standing = await stack.enter_async_context(stage(folder / "sandbox.log"))
+        sandbox = await stack.enter_async_context(sandbox_process(folder / "sandbox.log"))
         host = EngineHost(
             EngineIdentity(engine="demo", boot=uuid.uuid4().hex[:12], pairing="demo", environment="demo"),
             spool=folder / "journal",
@@ -31,8 +32,8 @@ async def play(name: str, folder: Path, *, duration: float, seed: int, policy: P
             policy=scenario.policy,
         )
         await stack.enter_async_context(host)
-        paired = await stack.enter_async_context(await pair_on(standing, scenario.policy, on_event=host.record))
+        paired = await stack.enter_async_context(await pair_on(sandbox, scenario.policy, on_event=host.record))
         for entity in ENTITIES:
             paired.watch(entity)
         await host.adopt(paired)
-        return await Player(scenario, standing, paired, seed=seed, say=lambda _: None).play(duration)
+        return await Player(scenario, sandbox, paired, seed=seed, say=lambda _: None).play(duration)

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 from paired_servicebus.bench import result_tables
 from paired_servicebus.bench.bench_plans import (
+    BenchError,
     FailoverPlan,
     SandboxPlan,
     SendPlan,
@@ -17,7 +18,6 @@ from paired_servicebus.bench.bench_plans import (
 )
 from paired_servicebus.bench.failover_bench import measure_failover
 from paired_servicebus.bench.sandbox.sandbox_bench import measure_sandbox
-from paired_servicebus.bench.sandbox_process import BenchError
 from paired_servicebus.bench.send_bench import measure_send
 from paired_servicebus.bench.syphon.syphon_bench import Peer, measure_syphon
 from paired_servicebus.config import PairingConfig

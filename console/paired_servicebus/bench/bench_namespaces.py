@@ -7,6 +7,7 @@ never touched.
 from __future__ import annotations
 
 import asyncio
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -16,15 +17,20 @@ from typing import Final
 
 from azure.core.exceptions import AzureError
 from azure.servicebus.aio import ServiceBusClient
-from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
-from paired_servicebus.bench.sandbox_process import BenchError, SandboxProcess, sandbox_process
+from paired_servicebus.bench.bench_plans import BenchError
 from paired_servicebus.config import PairingConfig
 from paired_servicebus.engine.clients.client_factory import open_admin, open_clients
 from paired_servicebus.pairing.management.admin_selection import management_of
 from paired_servicebus.pairing.management.management_port import Management
+from paired_servicebus.sandbox_process import SandboxProcess, sandbox_process
 
 MANAGING: Final = 30.0
+EACH: Final = 0.1
+"""Seconds more for each queue."""
+MOST_MEGABYTES: Final = 5120
+PRIMARY: Final = "primary"
+SECONDARY: Final = "secondary"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,23 +68,43 @@ async def open_namespaces(
 async def _sandboxes(
     stack: AsyncExitStack, primary: Sequence[str], secondary: Sequence[str], latency_ms: float
 ) -> BenchNamespaces:
-    log = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="paired-bench-")), "sandbox.log")
-    sandbox = await stack.enter_async_context(sandbox_process(secondary, log, primary=primary))
+    sandbox = await stack.enter_async_context(open_sandbox([*secondary, *primary], secondary))
     if latency_ms:
-        await sandbox.delay(latency_ms)
-    clients = [
-        ServiceBusClient.from_connection_string(namespace.connection_string, retry_total=0)
-        for namespace in (sandbox.namespace, sandbox.secondary)
-    ]
-    for client in clients:
-        await stack.enter_async_context(client)
-    admin = ServiceBusAdministrationClient.from_connection_string(
-        sandbox.secondary.connection_string, connection_verify=sandbox.ca_file
-    )
-    await stack.enter_async_context(admin)
+        await delay_answers(sandbox, latency_ms)
     return BenchNamespaces(
-        primary=clients[0], secondary=clients[1], secondary_admin=management_of(admin), sandbox=sandbox
+        primary=await stack.enter_async_context(sandbox.client(PRIMARY)),
+        secondary=await stack.enter_async_context(sandbox.client(SECONDARY)),
+        secondary_admin=management_of(await stack.enter_async_context(sandbox.admin(SECONDARY))),
+        sandbox=sandbox,
     )
+
+
+async def delay_answers(sandbox: SandboxProcess, milliseconds: float) -> None:
+    """Delay every answer of both namespaces, and so every round trip. Raises PairedError."""
+    for name in (PRIMARY, SECONDARY):
+        await sandbox.add_fault("latency", namespace=name, direction="out", delay_s=milliseconds / 1000)
+
+
+@asynccontextmanager
+async def open_sandbox(primary: Sequence[str], secondary: Sequence[str] = ()) -> AsyncIterator[SandboxProcess]:
+    """Run a sandbox with these queues. Raises BenchError: it could not make them, or this is not Linux."""
+    if not sys.platform.startswith("linux"):
+        raise BenchError(f"paired bench reads CPU and memory of the sandbox from Linux; this is {sys.platform}")
+    with tempfile.TemporaryDirectory(prefix="paired-bench-") as folder:
+        async with sandbox_process(Path(folder, "sandbox.log")) as sandbox:
+            for name, queues in ((PRIMARY, primary), (SECONDARY, secondary)):
+                await _create_all(sandbox, name, queues)
+            yield sandbox
+
+
+async def _create_all(sandbox: SandboxProcess, name: str, queues: Sequence[str]) -> None:
+    async with sandbox.admin(name) as admin:
+        try:
+            async with asyncio.timeout(MANAGING + EACH * len(queues)):
+                for queue in queues:
+                    await admin.create_queue(queue, max_size_in_megabytes=MOST_MEGABYTES)
+        except (AzureError, TimeoutError) as error:
+            raise BenchError(f"the sandbox did not create the queue {queue}: {error}") from error
 
 
 async def _namespaces(

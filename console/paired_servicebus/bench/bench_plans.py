@@ -10,6 +10,13 @@ from typing import Annotated, Final
 
 from cyclopts import Parameter
 
+from paired_servicebus.core.errors import PairedError
+
+
+class BenchError(PairedError):
+    """A measurement that is not possible."""
+
+
 UNASKED: Final = Parameter(parse=False)
 """Marks a parameter that only tests set: the command line does not offer it."""
 Size = Annotated[int, Parameter(help="Bytes of a message's body.")]

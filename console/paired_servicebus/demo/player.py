@@ -6,18 +6,17 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from azure.servicebus import ServiceBusSubQueue
-from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
+from azure.servicebus import ServiceBusMessage, ServiceBusSubQueue
+from azure.servicebus.aio import ServiceBusReceiver
 
 from paired_servicebus.core.accounting.ledger import SendOutcome, balance
 from paired_servicebus.core.model.pairing_events import Event
-from paired_servicebus.demo.demo_sandbox import Faults, SandboxStage
-from paired_servicebus.demo.poison_sender import poison
 from paired_servicebus.demo.result import DemoResult, EntityResult, MessageCounts, PingCounts, SyphonResult, what_broke
 from paired_servicebus.demo.scenario_model import (
     BACKLOG_IN_USE,
     DRAIN_WITHIN,
     ENTITIES,
+    MALFORMED,
     ORDERS,
     SECONDARY,
     Caption,
@@ -27,6 +26,7 @@ from paired_servicebus.demo.scenario_model import (
 from paired_servicebus.demo.workload import Workload
 from paired_servicebus.pairing import PairedServiceBusClient
 from paired_servicebus.pairing.management.backlog_queues import queue_path
+from paired_servicebus.sandbox_process import SandboxProcess
 
 POLL_SECONDS: Final = 0.25
 PEEK_TIMEOUT: Final = 10.0
@@ -47,7 +47,7 @@ class Player:
     def __init__(
         self,
         scenario: Scenario,
-        stage: SandboxStage,
+        sandbox: SandboxProcess,
         paired: PairedServiceBusClient,
         *,
         seed: int,
@@ -56,12 +56,11 @@ class Player:
         record: Callable[[Event], object] = lambda _: None,
     ) -> None:
         self._scenario = scenario
-        self._stage = stage
+        self._sandbox = sandbox
         self._paired = paired
         self._seed = seed
         self._say = say
         self._application = Workload(paired, seed=seed, pace=pace, record=record)
-        self._faults = Faults(stage.control_url)
         self._queue_in_use: str | None = None
 
     async def play(self, duration: float) -> DemoResult:
@@ -95,17 +94,29 @@ class Player:
 
     async def _break(self, broken: FaultWindow, duration: float) -> None:
         await asyncio.sleep(broken.begins * duration)
-        switched = await self._faults.on(broken, entities=[self._path(name) for name in broken.entities])
+        fault = await self._sandbox.add_fault(
+            broken.fault,
+            namespace=broken.namespace,
+            entities=[self._path(name) for name in broken.entities],
+            operations=list(broken.operations),
+            delay_s=broken.delay,
+        )
         await asyncio.sleep((broken.ends - broken.begins) * duration)
-        await self._faults.off(switched)
+        await self._sandbox.remove_fault(fault)
 
     async def _poison(self, round_: int, after: float) -> None:
+        """Send messages that no sender of a pairing would send, as a foreign program: one of each kind."""
         await asyncio.sleep(after)
-        secondary = self._stage.connection_string(SECONDARY)
         queues = self._paired.backlog_queue_indices
-        for name in await poison(secondary, self._paired.primary_name, queues=queues, round_=round_):
-            self._application.lists.answers[name] = SendOutcome.ACCEPTED
-            self._application.lists.leads_nowhere.add(name)
+        async with self._sandbox.client(SECONDARY) as client:
+            for number, (kind, properties) in enumerate(MALFORMED.items()):
+                name = f"stranger-{round_}-{kind}"
+                path = queue_path(self._paired.primary_name, queues[number % len(queues)])
+                async with client.get_queue_sender(path) as sender:
+                    message = ServiceBusMessage(b"?", message_id=name, application_properties={**properties})
+                    await sender.send_messages(message)
+                self._application.lists.answers[name] = SendOutcome.ACCEPTED
+                self._application.lists.leads_nowhere.add(name)
 
     def _path(self, name: str) -> str:
         """Return the path of an entity of the script."""
@@ -174,7 +185,7 @@ class Player:
         """Return the messages in the backlog queues and in their dead-letter queues, read without the pairing."""
         queues = [queue_path(self._paired.primary_name, index) for index in self._paired.backlog_queue_indices]
         dead_letters = ServiceBusSubQueue.DEAD_LETTER
-        async with ServiceBusClient.from_connection_string(self._stage.connection_string("secondary")) as client:
+        async with self._sandbox.client(SECONDARY) as client:
             found = await asyncio.gather(
                 *(_peeked(client.get_queue_receiver(path)) for path in queues),
                 *(_peeked(client.get_queue_receiver(path, sub_queue=dead_letters)) for path in queues),

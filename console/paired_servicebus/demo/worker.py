@@ -21,8 +21,7 @@ from typing import Final
 import msgspec
 
 from paired_servicebus.core.errors import PairedError
-from paired_servicebus.demo.demo_sandbox import SandboxStage, pair_on, stage
-from paired_servicebus.demo.leftover_queues import leave
+from paired_servicebus.demo.demo_sandbox import leave_unused_queues, pair_on
 from paired_servicebus.demo.player import Player
 from paired_servicebus.demo.result import DemoResult
 from paired_servicebus.demo.scenario_model import ENTITIES, Scenario
@@ -33,6 +32,7 @@ from paired_servicebus.engine.instance.logs import log_to
 from paired_servicebus.engine.service.engine_host import EngineHost
 from paired_servicebus.pairing.runtime.deadlines import end_all
 from paired_servicebus.pipeline.processes.pipeline_launcher import Pipeline, start_pipeline
+from paired_servicebus.sandbox_process import SandboxProcess, sandbox_process
 
 PAIRING: Final = "demo"
 STOP_TIMEOUT: Final = 10.0
@@ -82,13 +82,12 @@ async def _until_input_ends(order: PlayRequest) -> None:
 
 async def _play(order: PlayRequest) -> None:
     scenario = scenario_named(order.scenario)
-    folder = Path(order.folder)
     async with AsyncExitStack() as stack:
-        standing = await stack.enter_async_context(stage(folder / "sandbox.log"))
-        await _perform(stack, order, scenario, standing)
+        sandbox = await stack.enter_async_context(sandbox_process(Path(order.folder) / "sandbox.log"))
+        await _perform(stack, order, scenario, sandbox)
 
 
-async def _perform(stack: AsyncExitStack, order: PlayRequest, scenario: Scenario, standing: SandboxStage) -> None:
+async def _perform(stack: AsyncExitStack, order: PlayRequest, scenario: Scenario, sandbox: SandboxProcess) -> None:
     caption = ""
 
     def say(text: str) -> None:
@@ -104,12 +103,12 @@ async def _perform(stack: AsyncExitStack, order: PlayRequest, scenario: Scenario
         caption=lambda: caption,
     )
     await stack.enter_async_context(host)
-    await leave(standing)
-    paired = await stack.enter_async_context(await pair_on(standing, scenario.policy, on_event=host.record))
+    await leave_unused_queues(sandbox)
+    paired = await stack.enter_async_context(await pair_on(sandbox, scenario.policy, on_event=host.record))
     for entity in ENTITIES:
         paired.watch(entity)
     await host.adopt(paired)
-    player = Player(scenario, standing, paired, seed=order.seed, say=say, record=host.record)
+    player = Player(scenario, sandbox, paired, seed=order.seed, say=say, record=host.record)
     if order.with_tables and find_spec("pyspark") is not None:
         await stack.enter_async_context(_followed(order))
 

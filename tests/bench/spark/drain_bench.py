@@ -19,9 +19,9 @@ from typing import Final
 
 import msgspec
 
-from paired_servicebus.bench.bench_namespaces import BenchNamespaces, open_namespaces
+from paired_servicebus.bench.bench_namespaces import BenchNamespaces, delay_answers, open_namespaces
+from paired_servicebus.bench.bench_plans import BenchError
 from paired_servicebus.bench.sample_messages import SampleMessages
-from paired_servicebus.bench.sandbox_process import BenchError
 from paired_servicebus.bench.syphon.movers import fill
 from paired_servicebus.interpreter import python_command
 from paired_servicebus.pairing.management.backlog_queues import queue_path
@@ -101,7 +101,7 @@ async def measure_drain(plan: DrainPlan) -> DrainFigures:
         async with open_namespaces(None, primary=[TARGET], secondary=QUEUES, latency_ms=0) as where:
             await _fill(where, plan)
             assert where.sandbox is not None
-            await where.sandbox.delay(plan.latency_ms)
+            await delay_answers(where.sandbox, plan.latency_ms)
             laps = await _laps(Path(folder), where, plan)
     return _figures(plan, laps)
 
@@ -117,13 +117,12 @@ async def _fill(where: BenchNamespaces, plan: DrainPlan) -> None:
 async def _laps(folder: Path, where: BenchNamespaces, plan: DrainPlan) -> list[DrainLap]:
     assert where.sandbox is not None
     config = folder / "pairing.toml"
-    sides = (("primary", where.sandbox.namespace), ("secondary", where.sandbox.secondary))
     config.write_text(
         '[pairing]\nname = "bench"\n'
         + "".join(
-            f'[{name}]\nname = "{name}"\nca_file = "{where.sandbox.ca_file}"\n'
+            f'[{side.name}]\nname = "{side.name}"\nca_file = "{where.sandbox.ca_file}"\n'
             f'connection_string = "{side.connection_string}"\n'
-            for name, side in sides
+            for side in where.sandbox.namespaces
         )
     )
     laps = [tasks for _ in range(plan.rounds) for tasks in TASKS]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from paired_servicebus.bench.sandbox_process import BenchError
+from paired_servicebus.bench.bench_plans import BenchError
 from paired_servicebus.core.model.pairing_events import Moved
 from paired_servicebus.engine.journal.spool import prepare, read_records
 from paired_servicebus.pipeline.drain.drain_files import DrainOrder, write

@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from paired_servicebus.bench.sandbox_process import BenchError
+from paired_servicebus.bench.bench_plans import BenchError
 from paired_servicebus.core.errors import NoTablesError
 from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.engine.journal import records

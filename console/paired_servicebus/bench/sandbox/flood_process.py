@@ -14,11 +14,11 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 import msgspec
+from azure.servicebus.aio import ServiceBusClient
 
+from paired_servicebus.bench.amqp_loads import flooding, open_wire
+from paired_servicebus.bench.bench_plans import BenchError
 from paired_servicebus.bench.sample_messages import SampleMessages
-from paired_servicebus.bench.sandbox.client_loads import Flood
-from paired_servicebus.bench.sandbox.loopback_client import LoopbackClient
-from paired_servicebus.bench.sandbox_process import AnnouncedNamespace, BenchError
 from paired_servicebus.interpreter import python_command, python_environment
 
 START: Final = 30.0
@@ -29,7 +29,7 @@ _BYTES_AT_ONCE: Final = 5_000_000
 
 
 class _Order(msgspec.Struct, frozen=True):
-    namespace: AnnouncedNamespace
+    connection_string: str
     queue: str
     size: int
 
@@ -57,7 +57,7 @@ class Flooder:
 
 
 @asynccontextmanager
-async def flooder(namespace: AnnouncedNamespace, queue: str, size: int) -> AsyncIterator[Flooder]:
+async def flooder(connection_string: str, queue: str, size: int) -> AsyncIterator[Flooder]:
     """Start a flood of messages with bodies of `size` bytes. Raises BenchError."""
     process = await asyncio.create_subprocess_exec(
         *python_command(__name__), stdin=PIPE, stdout=PIPE, env=python_environment()
@@ -65,7 +65,7 @@ async def flooder(namespace: AnnouncedNamespace, queue: str, size: int) -> Async
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        process.stdin.write(msgspec.json.encode(_Order(namespace, queue, size)) + b"\n")
+        process.stdin.write(msgspec.json.encode(_Order(connection_string, queue, size)) + b"\n")
         if await asyncio.wait_for(process.stdout.readline(), START) != _FLOODS:
             raise BenchError("the flood beside the round trips did not start; its reason is above")
         yield Flooder(process)
@@ -78,21 +78,20 @@ async def flooder(namespace: AnnouncedNamespace, queue: str, size: int) -> Async
 async def _flood(order: _Order, stop: asyncio.StreamReader) -> Flooded:
     letters = SampleMessages(order.size)
     count = max(1, _BYTES_AT_ONCE // letters.size)
-    client = await LoopbackClient.connect(order.namespace, "flooder")
-    link = await client.sender(order.queue)
-    end = asyncio.create_task(stop.read())
-    sent, began = 0, time.perf_counter()
-    try:
-        while not end.done():
-            await Flood(client, link, letters, count).run()
-            sent += count
-            if sent == count:
-                sys.stdout.buffer.write(_FLOODS)
-                sys.stdout.buffer.flush()
-        return Flooded(sent, time.perf_counter() - began)
-    finally:
-        end.cancel()
-        client.close()
+    client = ServiceBusClient.from_connection_string(order.connection_string)
+    async with open_wire(client) as wire, flooding(wire, order.queue, letters) as flood:
+        end = asyncio.create_task(stop.read())
+        sent, began = 0, time.perf_counter()
+        try:
+            while not end.done():
+                await flood.run(count)
+                sent += count
+                if sent == count:
+                    sys.stdout.buffer.write(_FLOODS)
+                    sys.stdout.buffer.flush()
+            return Flooded(sent, time.perf_counter() - began)
+        finally:
+            end.cancel()
 
 
 async def _main() -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from paired_servicebus.bench.bench_namespaces import BenchNamespaces, open_namespaces
+from paired_servicebus.bench.process_usage import resident_bytes
 from paired_servicebus.bench.rounds import Lap
 from paired_servicebus.bench.sample_messages import SampleMessages
 from paired_servicebus.bench.syphon.movers import SyphonMover, fill, ours
@@ -30,7 +31,6 @@ WARM: Final = 0.1
 """Share of all messages that fills every window, cache and buffer once."""
 LIVES: Final = timedelta(seconds=2)
 MB: Final = 1e6
-_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 LOOK: Final = 0.05
 STOP: Final = 10.0
 
@@ -78,12 +78,8 @@ async def _watch(
     """Watch the memory until both tasks ended, or one failed."""
     warm = most = 0
     while not moving.done() and not (feeding.done() and feeding.exception()):
-        most = max(most, _resident())
+        most = max(most, resident_bytes(os.getpid()))
         if way.moved < WARM * messages:
             warm = most
         await asyncio.sleep(LOOK)
     return MemoryGrowth(messages=messages, warm_mb=round(warm / MB, 1), most_mb=round(most / MB, 1))
-
-
-def _resident() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE

@@ -9,25 +9,24 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final, Protocol
 
 from azure.servicebus.aio import ServiceBusReceiver, ServiceBusSender
 
+from paired_servicebus.bench.amqp_loads import copy, flooding, open_wire
 from paired_servicebus.bench.bench_namespaces import BenchNamespaces
+from paired_servicebus.bench.bench_plans import BenchError
 from paired_servicebus.bench.rounds import Lap
 from paired_servicebus.bench.sample_messages import MessageSource
-from paired_servicebus.bench.sandbox_process import BenchError
-from paired_servicebus.bench.syphon.plain_copy import copy
-from paired_servicebus.core.errors import WireError
 from paired_servicebus.core.failover.pairing_machine import PairingMachine
 from paired_servicebus.core.model.pairing_events import Event, Moved, Record
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.verdict import judge
 from paired_servicebus.engine.journal import records
 from paired_servicebus.engine.journal.writer import Journal
-from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
+from paired_servicebus.pairing.amqp_client import ReconnectingConnection
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.runtime.task_owner import TaskOwner
 from paired_servicebus.pairing.syphon.syphon import Syphon
@@ -36,8 +35,6 @@ BATCH: Final = 200
 """Messages of 1 KB in a batch of 256 KB."""
 AHEAD: Final = 64 * 1024 * 1024
 """Bytes of a copy in flight at most, as in the pump."""
-WINDOW: Final = 2500
-FILLING: Final = 2000
 LONGEST: Final = 600.0
 SLOWEST: Final = 500.0
 """Messages a second; a lap of the syphon that is slower, and longer than LONGEST seconds, is stuck."""
@@ -56,34 +53,8 @@ class Mover(Protocol):
 
 async def fill(namespaces: BenchNamespaces, queue: str, letters: MessageSource, count: int) -> None:
     """Send messages to a queue of the secondary namespace. Raises BenchError."""
-    wire = ReconnectingConnection(Endpoint.of(namespaces.secondary), name="bench-fill")
-    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    left = count
-
-    def on_outcome(_: object) -> None:
-        nonlocal left
-        left -= 1
-        if not left and not done.done():
-            done.set_result(None)
-
-    def on_lost(error: WireError) -> None:
-        if not done.done():
-            done.set_exception(BenchError(f"{queue} could not be filled: {error}"))
-
-    try:
-        link = await wire.sender(queue, on_outcome=on_outcome, on_lost=on_lost)
-        for number in range(count):
-            while link.room <= 0 or number - (count - left) >= FILLING:
-                await asyncio.sleep(0)
-                if done.done():
-                    break
-            link.send(letters.next(), number.to_bytes(4, "big"))
-        async with asyncio.timeout(LONGEST):
-            await done
-    except (WireError, TimeoutError) as error:
-        raise BenchError(f"{queue} could not be filled: {error}") from error
-    finally:
-        await wire.close()
+    async with open_wire(namespaces.secondary) as wire, flooding(wire, queue, letters) as flood:
+        await flood.run(count)
 
 
 class NaiveLoop:
@@ -144,7 +115,7 @@ class BatchedLoop:
         return _lap(moved - first, began, cpu)
 
 
-class PlainCopy:
+class CopyMover:
     """A plain copy on the pump's own AMQP, without rewriting and without a journal."""
 
     def __init__(
@@ -160,8 +131,7 @@ class PlainCopy:
         """Move `count` messages; see Mover."""
         primary, secondary = self._wires
         self.moved = count
-        copied = await copy(secondary, self.source, primary, self._target, count=count, window=self._window)
-        return Lap(messages=copied.messages, seconds=copied.seconds, cpu_seconds=copied.cpu_seconds)
+        return await copy(secondary, self.source, primary, self._target, count=count, window=self._window)
 
 
 class SyphonMover:
@@ -232,12 +202,8 @@ async def sdk_links(
 @asynccontextmanager
 async def wires(namespaces: BenchNamespaces) -> AsyncIterator[tuple[ReconnectingConnection, ReconnectingConnection]]:
     """Open the pump's connections to the primary and the secondary."""
-    async with AsyncExitStack() as stack:
-        found = []
-        for client in (namespaces.primary, namespaces.secondary):
-            found.append(ReconnectingConnection(Endpoint.of(client), name="bench"))
-            stack.push_async_callback(found[-1].close)
-        yield found[0], found[1]
+    async with open_wire(namespaces.primary) as primary, open_wire(namespaces.secondary) as secondary:
+        yield primary, secondary
 
 
 @asynccontextmanager

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from paired_servicebus.bench.amqp_loads import WINDOW
 from paired_servicebus.bench.bench_namespaces import BenchNamespaces, open_namespaces
 from paired_servicebus.bench.bench_plans import SyphonPlan
 from paired_servicebus.bench.rounds import Band, Lap, Throughput, in_turn, ratio
@@ -22,11 +23,10 @@ from paired_servicebus.bench.syphon.memory_growth import MemoryGrowth, measure_m
 from paired_servicebus.bench.syphon.movers import (
     AHEAD,
     BATCH,
-    WINDOW,
     BatchedLoop,
+    CopyMover,
     Mover,
     NaiveLoop,
-    PlainCopy,
     fill,
     ours,
     sdk_links,
@@ -167,7 +167,7 @@ class _Course:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="paired-bench-")))
         links = await stack.enter_async_context(wires(where))
         receiver, sender = await stack.enter_async_context(sdk_links(where, SOURCES["naive"], TARGET))
-        copies = [PlainCopy(SOURCES["raw"], TARGET, links, window) for _ in range(2)]
+        copies = [CopyMover(SOURCES["raw"], TARGET, links, window) for _ in range(2)]
         mixed: dict[str, Mover] = {}
         if self._plan.destinations > 1:
             mixed["mixed"] = await stack.enter_async_context(ours(where, MIXED, folder / "mixed"))

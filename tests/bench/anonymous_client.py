@@ -1,36 +1,25 @@
-"""A client on the project's own AMQP over asyncio: a connection, a session, links, a handler for each kind of event.
+"""A client of RabbitMQ on the project's own AMQP, without a token, and a flood into a queue.
 
-The loads (`client_loads`) send and receive. A lost connection or a detached link fails every waiting load, so that no
-measurement continues with a part of its links.
+A lost connection or a detached link fails the flood.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from typing import Any, Final, TypeVar, cast
 
-from paired_servicebus.bench.sandbox_process import AnnouncedNamespace, BenchError
-from servicebus_amqp.encoding.message_sections import (
-    Properties,
-    Sections,
-    read_map,
-    split,
-    write_application_properties,
-    write_properties,
-    write_value,
-)
+from paired_servicebus.bench.bench_plans import BenchError
+from paired_servicebus.bench.sample_messages import SampleMessages
+from servicebus_amqp.encoding.delivery_states import ACCEPTED
 from servicebus_amqp.encoding.termini import Source, Target
 from servicebus_amqp.protocol.connection import Connection
 from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings
-from servicebus_amqp.protocol.link_receiver import ReceiverLink
 from servicebus_amqp.protocol.link_sender import SenderLink
 from servicebus_amqp.protocol.protocol_events import (
     Attached,
     Closed,
     ConnectionFailed,
-    DeliveryReceived,
     Detached,
     DispositionReceived,
     FlowReceived,
@@ -38,28 +27,24 @@ from servicebus_amqp.protocol.protocol_events import (
     Opened,
     SessionEnded,
 )
-from servicebus_sandbox.access.sas import sign
 
 HOST: Final = "127.0.0.1"
 ANSWER: Final = 30.0
 """Seconds for one answer of the namespace on a busy machine."""
-_CBS: Final = "$cbs"
-_TOKEN_SECONDS: Final = 3600
-_ACCEPTED: Final = range(200, 300)
+AT_ONCE: Final = 1024 * 1024
+"""Bytes that a flood writes between two looks at the transport's buffer."""
+LONGEST: Final = 300.0
+"""Seconds after which a flood counts as stuck."""
 
 Value = TypeVar("Value")
 Handler = Callable[[Any], None]
 
 
-class LoopbackClient(asyncio.Protocol):
-    """One connection. A load sets `on_outcome`, `on_delivery`, `on_flow` and `on_writable`."""
+class AnonymousClient(asyncio.Protocol):
+    """One connection. A flood sets `on_outcome`, `on_flow` and `on_writable`."""
 
-    def __init__(self, name: str, *, idle_timeout: float | None = None) -> None:
-        settings = ConnectionSettings(
-            container_id=name,
-            hostname=HOST,
-            idle_timeout_ms=None if idle_timeout is None else round(1000 * idle_timeout),
-        )
+    def __init__(self, name: str) -> None:
+        settings = ConnectionSettings(container_id=name, hostname=HOST)
         self._amqp = Connection(role=ConnectionRole.CLIENT, settings=settings)
         self._transport: asyncio.Transport | None = None
         self._attaching: dict[LinkEnd, asyncio.Future[None]] = {}
@@ -68,12 +53,10 @@ class LoopbackClient(asyncio.Protocol):
         self._is_closing = False
         self.is_writable = True
         self.on_outcome: Handler = _ignored
-        self.on_delivery: Handler = _ignored
         self.on_flow: Handler = _ignored
         self.on_writable: Callable[[], None] = _nothing
         self._handlers: dict[type, Handler] = {
             DispositionReceived: lambda event: self.on_outcome(event),
-            DeliveryReceived: lambda event: self.on_delivery(event),
             FlowReceived: lambda event: self.on_flow(event),
             Attached: self._on_attached,
             Detached: lambda event: self._fail(f"{event.link!r} was detached: {event.error}"),
@@ -84,24 +67,12 @@ class LoopbackClient(asyncio.Protocol):
         }
 
     @classmethod
-    async def connect(
-        cls, namespace: AnnouncedNamespace, name: str, *, idle_timeout: float | None = None
-    ) -> LoopbackClient:
-        """Connect and put a token for the whole namespace. Raises BenchError.
-
-        idle_timeout: the AMQP idle timeout in seconds; the namespace sends empty frames within it.
-        """
-        client = await cls.connect_anonymously(namespace.amqp_port, name, idle_timeout=idle_timeout)
-        await client._authorize(namespace)
-        return client
-
-    @classmethod
-    async def connect_anonymously(cls, port: int, name: str, *, idle_timeout: float | None = None) -> LoopbackClient:
+    async def connect(cls, port: int, name: str) -> AnonymousClient:
         """Connect without a token. Raises BenchError."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(ANSWER):
-                _, client = await loop.create_connection(lambda: cls(name, idle_timeout=idle_timeout), HOST, port)
+                _, client = await loop.create_connection(lambda: cls(name), HOST, port)
         except (OSError, TimeoutError) as error:
             raise BenchError(f"port {port} does not accept a connection: {error}") from error
         return client
@@ -143,21 +114,14 @@ class LoopbackClient(asyncio.Protocol):
         await self._attached(link)
         return link
 
-    async def receiver(self, path: str) -> ReceiverLink:
-        """Attach a peek-lock receiver without credit. Raises BenchError."""
-        link = self.session.attach_receiver(
-            f"from {path}", Source(address=path), Target(address="bench"), settle_modes=(0, 1)
-        )
-        await self._attached(link)
-        return link
-
     async def until(self, done: asyncio.Future[Value], seconds: float = ANSWER) -> Value:
         """Return the result of `done`. Raises BenchError after `seconds`, or if the connection fails first."""
         await asyncio.wait((done, self._lost), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         if done.done():
             return done.result()
         done.cancel()
-        self.check()
+        if self._lost.done():
+            self._lost.result()
         raise BenchError(f"the sandbox did not answer within {seconds:g} s")
 
     def flush(self) -> None:
@@ -165,11 +129,6 @@ class LoopbackClient(asyncio.Protocol):
         data = self._amqp.data_to_send()
         if data and self._transport is not None:
             self._transport.write(data)
-
-    def check(self) -> None:
-        """Raise BenchError if the connection or one of its links has ended."""
-        if self._lost.done():
-            self._lost.result()
 
     def close(self) -> None:
         """Abort the connection."""
@@ -179,27 +138,6 @@ class LoopbackClient(asyncio.Protocol):
             self._transport.abort()
 
     # ------------------------------------------------------------------ internals
-
-    async def _authorize(self, namespace: AnnouncedNamespace) -> None:
-        sender, receiver = await self.sender(_CBS), await self.receiver(_CBS)
-        receiver.flow(1)
-        answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self.on_delivery = lambda event: answered.set_result(event.payload)
-        audience = f"sb://{HOST}"
-        token = sign(audience, namespace.key_name, namespace.key, time.time() + _TOKEN_SECONDS)
-        request = Sections(
-            properties=write_properties(Properties(message_id="token")),
-            application_properties=write_application_properties(
-                {"operation": "put-token", "type": "servicebus.windows.net:sastoken", "name": audience}
-            ),
-            body=write_value(token),
-        )
-        sender.send(request.join(), tag=b"token", settled=True)
-        self.flush()
-        reply = read_map(split(await self.until(answered)).application_properties)
-        if reply.get("status-code") not in _ACCEPTED:
-            raise BenchError(f"the sandbox refused its own key: {reply}")
-        self.on_delivery = _ignored
 
     async def _attached(self, link: LinkEnd) -> None:
         answered = self._attaching[link] = asyncio.get_running_loop().create_future()
@@ -230,3 +168,43 @@ def _ignored(event: object) -> None:
 
 def _nothing() -> None:
     """Do nothing: no load waits to write."""
+
+
+class Flood:
+    """Sends `count` messages as fast as the node grants credit, and awaits every answer."""
+
+    def __init__(self, client: AnonymousClient, link: SenderLink, letters: SampleMessages, count: int) -> None:
+        self._client = client
+        self._link = link
+        self._letters = letters
+        self._to_send = self._unanswered = count
+        self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        client.on_outcome = self._on_outcome
+        client.on_flow = self._on_flow
+        client.on_writable = self._fill
+
+    async def run(self) -> None:
+        """Send all messages. Raises BenchError."""
+        self._fill()
+        await self._client.until(self._done, LONGEST)
+
+    def _on_flow(self, _: FlowReceived) -> None:
+        self._fill()
+
+    def _fill(self) -> None:
+        """Send within the credit, in pieces: a longer buffer would only be copied."""
+        send, letter, piece = self._link.send, self._letters.next, max(1, AT_ONCE // self._letters.size)
+        while self._client.is_writable and (count := min(self._link.credit, self._to_send, piece)):
+            for number in range(self._to_send, self._to_send - count, -1):
+                send(letter(), tag=number.to_bytes(4, "big"))
+            self._to_send -= count
+            self._client.flush()
+
+    def _on_outcome(self, event: DispositionReceived) -> None:
+        self._unanswered -= 1
+        if self._done.done():
+            return
+        if event.state != ACCEPTED:
+            self._done.set_exception(BenchError(f"a message was not accepted: {event.state}"))
+        elif self._unanswered == 0:
+            self._done.set_result(None)

@@ -1,0 +1,236 @@
+"""Loads on the pump's own AMQP: a flood into a queue, and a plain copy from queue to queue.
+
+A copy receives, sends the same bytes and completes accepted messages. It opens no envelope and writes no receipt, so
+its rate is the machine's limit for a pump in the same run. A load opens its links before it is timed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+from azure.servicebus.aio import ServiceBusClient
+
+from paired_servicebus.bench.bench_plans import BenchError
+from paired_servicebus.bench.rounds import Lap
+from paired_servicebus.bench.sample_messages import MessageSource
+from paired_servicebus.core.errors import WireError
+from paired_servicebus.pairing.amqp_client import (
+    Endpoint,
+    ReconnectingConnection,
+    WireReceiver,
+    WireSender,
+    failure_of,
+)
+from paired_servicebus.pairing.amqp_client.client_connection import IDLE_TIMEOUT
+from servicebus_amqp.encoding.delivery_states import ACCEPTED
+from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived
+
+WINDOW: Final = 2500
+"""Messages in flight; with fewer, the window would be the limit at 10 ms of latency."""
+LONGEST: Final = 600.0
+"""Seconds after which a load counts as stuck."""
+PIECE: Final = 1024 * 1024
+"""Bytes that a flood writes between two looks at the transport's buffer."""
+
+
+@asynccontextmanager
+async def open_wire(
+    client: ServiceBusClient, *, idle_timeout: float = IDLE_TIMEOUT
+) -> AsyncIterator[ReconnectingConnection]:
+    """Yield a connection to a client's namespace."""
+    wire = ReconnectingConnection(Endpoint.of(client), name="bench", idle_timeout=idle_timeout)
+    try:
+        yield wire
+    finally:
+        await wire.close()
+
+
+class _Load:
+    """Its links, its callback after each read of `wire`, and the end of its present run."""
+
+    def __init__(self, wire: ReconnectingConnection, after_read: Callable[[], None]) -> None:
+        self._wire = wire
+        self._after_read = after_read
+        self._links: list[WireReceiver | WireSender] = []
+        self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def close(self) -> None:
+        """Detach the links."""
+        for link in self._links:
+            await link.detach()
+        if self._after_read in self._wire.after_read:
+            self._wire.after_read.remove(self._after_read)
+
+    async def _until_done(self) -> None:
+        async with asyncio.timeout(LONGEST):
+            await self._done
+
+    def _end(self, error: WireError | None = None) -> None:
+        if self._done.done():
+            return
+        if error is not None:
+            self._done.set_exception(error)
+        else:
+            self._done.set_result(None)
+
+
+class Flood(_Load):
+    """Sends messages as fast as the namespace grants credit, and awaits every answer."""
+
+    _link: WireSender
+
+    def __init__(self, wire: ReconnectingConnection, letters: MessageSource) -> None:
+        super().__init__(wire, self._fill)
+        self._letters = letters
+        self._to_send = self._unanswered = 0
+
+    async def open(self, queue: str) -> None:
+        """Attach the link."""
+        self._link = await self._wire.sender(queue, on_outcome=self._on_outcome, on_lost=self._end, on_room=self._fill)
+        self._links.append(self._link)
+        self._wire.after_read.append(self._fill)
+
+    async def run(self, count: int) -> None:
+        """Send `count` messages. Raises WireError, TimeoutError."""
+        if self._link.failure is not None:
+            raise self._link.failure
+        self._done = asyncio.get_running_loop().create_future()
+        self._to_send = self._unanswered = count
+        self._fill()
+        await self._until_done()
+
+    def _fill(self) -> None:
+        """Send within the credit, in pieces: a longer buffer would only be copied."""
+        if not self._to_send:
+            return
+        send, letter, piece = self._link.send, self._letters.next, max(1, PIECE // self._letters.size)
+        while count := min(self._link.room, self._to_send, piece):
+            for number in range(self._to_send, self._to_send - count, -1):
+                send(letter(), number.to_bytes(4, "big"))
+            self._to_send -= count
+
+    def _on_outcome(self, event: DispositionReceived) -> None:
+        self._unanswered -= 1
+        failure = None if event.state is ACCEPTED else failure_of(event.state, self._link.path)
+        if failure is not None or not self._unanswered:
+            self._end(failure)
+
+
+@asynccontextmanager
+async def flooding(wire: ReconnectingConnection, queue: str, letters: MessageSource) -> AsyncIterator[Flood]:
+    """Yield a flood whose link is open. Raises BenchError: the queue could not be filled."""
+    flood = Flood(wire, letters)
+    try:
+        await flood.open(queue)
+        yield flood
+    except (WireError, TimeoutError) as error:
+        raise BenchError(f"{queue} could not be filled: {error}") from error
+    finally:
+        await flood.close()
+
+
+class PlainCopy(_Load):
+    """Grants credit as messages are settled, so that at most a window of them is in flight."""
+
+    _receiver: WireReceiver
+    _sender: WireSender
+
+    def __init__(self, target: ReconnectingConnection, count: int, window: int) -> None:
+        super().__init__(target, self._settle_accepted)
+        self._unsettled = count
+        self._ungranted = count
+        self._window = window
+        self._to_grant = 0
+        self._deliveries: dict[bytes, int] = {}
+        self._accepted: list[int] = []
+
+    async def open(self, source: ReconnectingConnection, source_path: str, target_path: str) -> None:
+        """Attach both links."""
+        self._sender = await self._wire.sender(target_path, on_outcome=self._on_outcome, on_lost=self._end)
+        self._links.append(self._sender)
+        self._receiver = await source.receiver(
+            source_path, on_delivery=self._on_delivery, on_settled=self._on_settled, on_lost=self._end
+        )
+        self._links.append(self._receiver)
+        self._wire.after_read.append(self._settle_accepted)
+
+    async def run(self) -> None:
+        """Copy all messages. Raises WireError, TimeoutError."""
+        self._grant(self._window)
+        await self._until_done()
+
+    def _on_delivery(self, event: DeliveryReceived) -> None:
+        self._deliveries[event.tag] = event.delivery_id
+        self._sender.send(event.payload, event.tag)
+
+    def _on_outcome(self, event: DispositionReceived) -> None:
+        if event.state is not ACCEPTED and (failure := failure_of(event.state, self._sender.path)) is not None:
+            self._end(failure)
+            return
+        self._accepted.append(self._deliveries.pop(event.tag))
+
+    def _settle_accepted(self) -> None:
+        """Settle accepted messages after each read from the target."""
+        settle = self._receiver.settle
+        for delivery_id in self._accepted:
+            settle(delivery_id, ACCEPTED, settled=False)
+        self._accepted.clear()
+
+    def _on_settled(self, event: DispositionReceived) -> None:
+        self._unsettled -= 1
+        self._to_grant += 1
+        if not self._unsettled:
+            self._end()
+        elif 4 * self._to_grant >= self._window:
+            self._grant(self._to_grant)
+
+    def _grant(self, more: int) -> None:
+        more = min(more, self._ungranted)
+        self._to_grant = 0
+        if more:
+            self._ungranted -= more
+            self._receiver.grant(self._receiver.credit + more)
+
+
+@asynccontextmanager
+async def copying(
+    source: ReconnectingConnection,
+    source_path: str,
+    target: ReconnectingConnection,
+    target_path: str,
+    *,
+    count: int,
+    window: int = WINDOW,
+) -> AsyncIterator[PlainCopy]:
+    """Yield a copy of `count` messages whose links are open.
+
+    Raises BenchError: a message was not accepted, or a link was lost.
+    """
+    load = PlainCopy(target, count, window)
+    try:
+        await load.open(source, source_path, target_path)
+        yield load
+    except (WireError, TimeoutError) as error:
+        raise BenchError(f"{source_path} was not copied to {target_path}: {error}") from error
+    finally:
+        await load.close()
+
+
+async def copy(
+    source: ReconnectingConnection,
+    source_path: str,
+    target: ReconnectingConnection,
+    target_path: str,
+    *,
+    count: int,
+    window: int = WINDOW,
+) -> Lap:
+    """Copy `count` messages and complete them, confirmed by the source. Raises BenchError."""
+    async with copying(source, source_path, target, target_path, count=count, window=window) as load:
+        wall, cpu = time.perf_counter(), time.process_time()
+        await load.run()
+        return Lap(messages=count, seconds=time.perf_counter() - wall, cpu_seconds=time.process_time() - cpu)
