@@ -16,7 +16,7 @@ from paired_servicebus.core.errors import ConfigurationError, DrainError, Pipeli
 from paired_servicebus.engine.service import main
 from paired_servicebus.ownership import foreign_access
 from paired_servicebus.pipeline.drain.drain_command import refuse_foreign
-from paired_servicebus.pipeline.processes.pipeline_launcher import start_pipeline
+from paired_servicebus.pipeline.spark_processes import PipelineOrder, start_pipeline
 from paired_servicebus.verbs import spark_commands
 
 KEY = "SharedAccessKeyName=Root;SharedAccessKey=k;UseDevelopmentEmulator=true"
@@ -174,7 +174,7 @@ def test_no_spark_runs_where_others_could_write_its_configuration(tmp_path: Path
         place.mkdir(parents=True)
     sticky(tmp_path / what)
     with pytest.raises(PipelineError, match=r"is writable by every user and Spark runs .* name another folder with"):
-        start_pipeline(journal=tmp_path, tables=tables, once=True)
+        start_pipeline(PipelineOrder(journal=tmp_path, tables=tables, once=True))
     assert not list(tables.rglob("*.log"))
 
 

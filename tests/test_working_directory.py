@@ -20,10 +20,10 @@ from paired_servicebus.engine.journal.spool import SUFFIX
 from paired_servicebus.interpreter import python_command, python_environment
 from paired_servicebus.pipeline.drain import drain_command as drain
 from paired_servicebus.pipeline.drain.drain_files import DrainOrder
-from paired_servicebus.pipeline.processes.pipeline_launcher import start_pipeline
 from paired_servicebus.pipeline.rehearsal import rehearsal_command as rehearsal
 from paired_servicebus.pipeline.rehearsal.histories.recorded_history import RecordedHistory
 from paired_servicebus.pipeline.rehearsal.policy_grid import Order as Rehearsal
+from paired_servicebus.pipeline.spark_processes import PipelineOrder, start_pipeline
 from paired_servicebus.sandbox_process import sandbox_process
 
 ROOT = Path(__file__).parents[1]
@@ -58,7 +58,7 @@ def test_the_trap_springs_for_whoever_steps_in(trap: Callable[[], str]) -> None:
 def test_the_pipeline_imports_nothing_of_it(trap: Callable[[], str], tmp_path: Path) -> None:
     (tmp_path / f"1{SUFFIX}").touch()
     pipeline = start_pipeline(
-        journal=tmp_path, tables=tmp_path / "tables", once=True, java_home=tmp_path / "no-java-here"
+        PipelineOrder(journal=tmp_path, tables=tmp_path / "tables", once=True, java_home=tmp_path / "no-java-here")
     )
     assert pipeline.wait(WITHIN) == 2
     assert "no-java-here" in pipeline.trouble(), "it came as far as its order"

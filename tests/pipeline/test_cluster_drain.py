@@ -18,7 +18,7 @@ from paired_servicebus.core.model.pairing_events import Commanded, CommandEnded
 from paired_servicebus.engine.journal.spool import CLOSED
 from paired_servicebus.pipeline.drain.drain_files import attempts
 from paired_servicebus.pipeline.drain.receipts import ReceiptTally, progress_of
-from paired_servicebus.pipeline.processes.pipeline_launcher import start_pipeline
+from paired_servicebus.pipeline.spark_processes import PipelineOrder, start_pipeline
 from paired_servicebus.pipeline.table_store.table_reader import Tables
 from tests.bench.spark.loopback_cluster import ROOT, SETTINGS, Cluster, cluster, with_descendants
 from tests.bench.spark.synthetic_journal import write_journal
@@ -84,7 +84,7 @@ def locked(standing: Grounds) -> set[str]:
 def audited(standing: Grounds) -> Tables:
     """The tables of the whole journal."""
     tables = standing.places.state / "tables"
-    pipeline = start_pipeline(journal=standing.places.spool, tables=tables, once=True)
+    pipeline = start_pipeline(PipelineOrder(journal=standing.places.spool, tables=tables, once=True))
     try:
         assert pipeline.wait(300) == 0, pipeline.trouble()
     finally:
@@ -166,7 +166,7 @@ def test_an_executor_that_is_killed_changes_no_table(spark: Cluster, tmp_path: P
     lines = (line for file in (tmp_path / CLOSED).iterdir() for line in file.read_text().splitlines())
     written = Counter(json.loads(line)["kind"] for line in lines)
     pipeline = start_pipeline(
-        journal=tmp_path, tables=tmp_path / "tables", once=True, master=spark.master, settings=SETTINGS
+        PipelineOrder(journal=tmp_path, tables=tmp_path / "tables", once=True, master=spark.master, settings=SETTINGS)
     )
     try:
         while not (found := executors(spark)):

@@ -11,8 +11,8 @@ import pytest
 from paired_servicebus.pipeline.drain import drain_command as drain
 from paired_servicebus.pipeline.drain import drain_main
 from paired_servicebus.pipeline.drain.drain_files import DrainOrder
-from paired_servicebus.pipeline.processes.pipeline_launcher import start_pipeline
 from paired_servicebus.pipeline.spark.spark_environment import DEFAULTS, spark_variables, withheld, write_defaults
+from paired_servicebus.pipeline.spark_processes import PipelineOrder, start_pipeline
 
 WITHIN = 30.0
 STRING = "Endpoint=sb://x/;SharedAccessKeyName=Root;SharedAccessKey=c4n4ry"
@@ -56,12 +56,15 @@ def test_the_jvm_of_a_pipeline_has_no_key_and_its_settings_are_no_arguments(
     java: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "journal").mkdir()
+    (tmp_path / "journal" / "e-1-1.jsonl").touch()
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--properties-file /mine pyspark-shell")
     pipeline = start_pipeline(
-        journal=tmp_path / "journal",
-        tables=tmp_path / "tables",
-        once=True,
-        settings={"spark.hadoop.fs.s3a.secret.key": "s3cr3t: = x", "spark.driver.memory": "3g"},
+        PipelineOrder(
+            journal=tmp_path / "journal",
+            tables=tmp_path / "tables",
+            once=True,
+            settings={"spark.hadoop.fs.s3a.secret.key": "s3cr3t: = x", "spark.driver.memory": "3g"},
+        )
     )
     assert pipeline.wait(WITHIN) == 2
     environ, arguments, file = told(java)

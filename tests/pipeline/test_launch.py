@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from paired_servicebus.pipeline.processes.pipeline_launcher import Pipeline, start_pipeline
+from paired_servicebus.pipeline.spark_processes import Pipeline, PipelineOrder, start_pipeline
 
 pytest.importorskip("pyspark")
 WITHIN = 30.0
@@ -28,7 +28,9 @@ def starting(tmp_path: Path) -> Iterator[Pipeline]:
     (tmp_path / "bin" / "java").chmod(0o700)
     (tmp_path / "journal").mkdir()
     (tmp_path / "journal" / "e-1-1.jsonl").touch()
-    pipeline = start_pipeline(journal=tmp_path / "journal", tables=tmp_path / "tables", once=True, java_home=tmp_path)
+    pipeline = start_pipeline(
+        PipelineOrder(journal=tmp_path / "journal", tables=tmp_path / "tables", once=True, java_home=tmp_path)
+    )
     try:
         end = time.monotonic() + WITHIN
         while not (tmp_path / "asked").exists():

@@ -12,6 +12,7 @@ from paired_servicebus.engine.journal.spool import CLOSED
 from paired_servicebus.pipeline import pipeline_command
 from paired_servicebus.pipeline.ingest.journal_source import require_files, require_whole_files
 from paired_servicebus.pipeline.pipeline_command import run_pipeline
+from paired_servicebus.pipeline.spark_processes import PipelineOrder
 from paired_servicebus.pipeline.table_store.lake import Lake
 
 
@@ -35,12 +36,12 @@ class Interrupted:
 @pytest.fixture
 def pipeline(monkeypatch: pytest.MonkeyPatch) -> Interrupted:
     pipeline = Interrupted()
-    monkeypatch.setattr(pipeline_command, "start_pipeline", lambda **_: pipeline)
+    monkeypatch.setattr(pipeline_command, "start_pipeline", lambda _: pipeline)
     return pipeline
 
 
 def run(folder: Path, *, once: bool) -> int:
-    return run_pipeline(journal=folder, tables=folder, once=once, master=None, trigger=5.0, java_home=None)
+    return run_pipeline(PipelineOrder(journal=folder, tables=folder, once=once))
 
 
 def test_ctrl_c_is_the_end_of_one_that_follows(

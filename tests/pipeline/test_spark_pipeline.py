@@ -27,9 +27,9 @@ from paired_servicebus.pipeline.ingest import streaming_queries, table_maintenan
 from paired_servicebus.pipeline.ingest.inbox import Inbox
 from paired_servicebus.pipeline.ingest.maintenance_thread import MaintenanceThread
 from paired_servicebus.pipeline.pipeline_command import summary
-from paired_servicebus.pipeline.processes.pipeline_launcher import Pipeline, start_pipeline
 from paired_servicebus.pipeline.spark.java import find_java
 from paired_servicebus.pipeline.spark.spark_session import open_session
+from paired_servicebus.pipeline.spark_processes import Pipeline, PipelineOrder, start_pipeline
 from paired_servicebus.pipeline.table_store import manifest as manifests
 from paired_servicebus.pipeline.table_store.lake import Lake
 from paired_servicebus.pipeline.table_store.table_reader import Tables
@@ -91,7 +91,7 @@ def stage(journal: Path, tmp_path: Path) -> tuple[Path, Path]:
 
 
 def begin(journal: Path, tables: Path, **how: Any) -> Pipeline:
-    return start_pipeline(journal=journal, tables=tables, **{"once": True, **how})
+    return start_pipeline(PipelineOrder(journal=journal, tables=tables, **{"once": True, **how}))
 
 
 def once(spark: Any, journal: Path, folder: Path) -> None:

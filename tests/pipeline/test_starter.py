@@ -3,11 +3,11 @@
 import subprocess
 import sys
 
-from paired_servicebus.pipeline.processes.parent_watch import ORPHANED
+from paired_servicebus.pipeline.spark_processes import ORPHANED
 
 PROGRAM = """
 import threading
-from paired_servicebus.pipeline.processes.parent_watch import watch_parent
+from paired_servicebus.pipeline.spark_processes import watch_parent
 watch_parent(lambda: print("told", flush=True), within=0.0)
 print("up", flush=True)
 threading.Event().wait()

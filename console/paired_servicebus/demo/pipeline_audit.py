@@ -17,9 +17,9 @@ from paired_servicebus.core.errors import PairedError
 from paired_servicebus.demo.result import DemoResult, JournalAudit, differs
 from paired_servicebus.demo.worker_protocol import PlayRequest
 from paired_servicebus.engine.instance.engine_paths import engine_paths
-from paired_servicebus.pipeline.processes.pipeline_launcher import start_pipeline
 from paired_servicebus.pipeline.report.report_command import write_report
 from paired_servicebus.pipeline.report.report_queries import report_since
+from paired_servicebus.pipeline.spark_processes import PipelineOrder, start_pipeline
 from paired_servicebus.pipeline.table_store.table_reader import Tables
 
 TABLES_TIMEOUT: Final = 300.0
@@ -58,7 +58,7 @@ def judged(result: DemoResult, order: PlayRequest) -> DemoResult:
 
 def make_tables(order: PlayRequest) -> None:
     """Has the pipeline make all tables of the demo's journal. Raises PairedError: it could not."""
-    pipeline = start_pipeline(journal=order.journal, tables=order.tables, once=True)
+    pipeline = start_pipeline(PipelineOrder(journal=order.journal, tables=order.tables, once=True))
     try:
         status = pipeline.wait(TABLES_TIMEOUT)
     finally:

@@ -20,7 +20,7 @@ from paired_servicebus.demo.scenario_model import LEAST_DURATION
 from paired_servicebus.demo.scenarios import scenario_named
 from paired_servicebus.demo.worker_protocol import PlayDone, PlayFailed, PlayRequest, WorkerLine
 from paired_servicebus.interpreter import python_command, python_environment
-from paired_servicebus.pipeline.processes.signal_exit import exit_on_signal
+from paired_servicebus.pipeline.spark_processes import exit_on_signal
 
 STOP_TIMEOUT: Final = 15.0
 

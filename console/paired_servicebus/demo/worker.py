@@ -31,7 +31,7 @@ from paired_servicebus.engine.instance.identity import EngineIdentity
 from paired_servicebus.engine.instance.logs import log_to
 from paired_servicebus.engine.service.engine_host import EngineHost
 from paired_servicebus.pairing.runtime.deadlines import end_all
-from paired_servicebus.pipeline.processes.pipeline_launcher import Pipeline, start_pipeline
+from paired_servicebus.pipeline.spark_processes import Pipeline, PipelineOrder, start_pipeline
 from paired_servicebus.sandbox_process import SandboxProcess, sandbox_process
 
 PAIRING: Final = "demo"
@@ -140,7 +140,7 @@ async def _followed(order: PlayRequest) -> AsyncIterator[None]:
     async def start() -> None:
         await asyncio.sleep(TABLES_AFTER)
         try:
-            started.append(start_pipeline(journal=order.journal, tables=order.tables))
+            started.append(start_pipeline(PipelineOrder(journal=order.journal, tables=order.tables)))
         except PairedError as error:
             log.warning("no tables: %s", error)
 

@@ -8,36 +8,35 @@ from pathlib import Path
 from paired_servicebus.core.errors import PipelineError
 from paired_servicebus.core.text.time_format import day_and_clock
 from paired_servicebus.pipeline.ingest.journal_source import none_yet, require_files
-from paired_servicebus.pipeline.processes.pipeline_launcher import start_pipeline
+from paired_servicebus.pipeline.spark_processes import PipelineOrder, start_pipeline
 from paired_servicebus.pipeline.table_store.audit_sql import IN_FLIGHT
 from paired_servicebus.pipeline.table_store.table_reader import Tables
 from paired_servicebus.printing import print_lines
 
 
-def run_pipeline(
-    *, journal: Path, tables: Path, once: bool, master: str | None, trigger: float, java_home: Path | None
-) -> int:
+def run_pipeline(order: PipelineOrder) -> int:
     """Make the tables, or keep them up with the journal until Ctrl-C; the exit status.
 
     Raises:
         PipelineError: it failed, or there is no journal to read; one sentence.
         KeyboardInterrupt: by Ctrl-C, before all tables were made `once`.
     """
-    if trigger <= 0:
-        raise PipelineError(f"--trigger is {trigger:g}; it must be more than 0 seconds")
-    if once:
-        require_files(journal)
-    elif missing := none_yet(journal):
+    if order.trigger <= 0:
+        raise PipelineError(f"--trigger is {order.trigger:g}; it must be more than 0 seconds")
+    if order.once:
+        require_files(order.journal)
+    elif missing := none_yet(order.journal):
         _tell(f"{missing} yet: waiting for an engine that writes there")
-    pipeline = start_pipeline(
-        journal=journal, tables=tables, once=once, master=master, trigger=trigger, java_home=java_home
-    )
-    if not once:
-        _tell(f"following {journal} into {tables} (log: {pipeline.log}); Ctrl-C ends it, and nothing is lost by it")
+    pipeline = start_pipeline(order)
+    if not order.once:
+        _tell(
+            f"following {order.journal} into {order.tables} (log: {pipeline.log}); Ctrl-C ends it, and nothing is lost "
+            "by it"
+        )
     try:
         status = pipeline.wait()
     except KeyboardInterrupt:
-        if once:
+        if order.once:
             raise
         status = 0
     finally:
@@ -47,7 +46,7 @@ def run_pipeline(
         raise PipelineError(pipeline.trouble() or f"the pipeline was ended with status {status}; see {pipeline.log}")
     if note := pipeline.note():
         _tell(note)
-    _tell(*summary(tables))
+    _tell(*summary(order.tables))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The pipeline's process; `processes.pipeline_launcher` starts it with an order.
+"""The pipeline's process; `spark_processes` starts it with an order.
 
 Its order is the first line of standard input, and the end of that input ends it. The last log line has the reason for a
 failure. SIGTERM ends a following pipeline cleanly, any other immediately. A kill loses nothing: see streaming_queries.
@@ -12,7 +12,6 @@ import signal
 import sys
 import time
 import traceback
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -22,17 +21,17 @@ from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.untrusted_text import indent_lines, one_line
 from paired_servicebus.pipeline.ingest.journal_flush import JournalFlusher
 from paired_servicebus.pipeline.ingest.journal_source import journal_files, require_files
-from paired_servicebus.pipeline.processes.parent_watch import watch_parent
-from paired_servicebus.pipeline.processes.pipeline_launcher import (
+from paired_servicebus.pipeline.spark.java import find_java
+from paired_servicebus.pipeline.spark.spark_session import LOCAL, first_line, open_session
+from paired_servicebus.pipeline.spark_processes import (
     STOP,
     TOOK,
     TROUBLE,
     PipelineOrder,
     PipelineTimes,
+    watch_parent,
     write_line,
 )
-from paired_servicebus.pipeline.spark.java import find_java
-from paired_servicebus.pipeline.spark.spark_session import LOCAL, first_line, open_session
 from paired_servicebus.pipeline.table_store.lake import Lake
 
 NICE: Final = 10
@@ -40,7 +39,7 @@ NICE: Final = 10
 
 def main() -> int:
     """Run the order; return the exit status."""
-    order = msgspec.json.decode(sys.stdin.buffer.readline(), type=PipelineOrder)
+    order = PipelineOrder.read(sys.stdin.buffer.readline())
     os.nice(NICE)
     ending: list[int] = []
     if order.once:  # there is no order to end it in: what it had begun is done again
@@ -57,7 +56,7 @@ def main() -> int:
         write_line(masked(indent_lines("".join(traceback.format_exception(error)))))
         return _say(
             f"the pipeline ended: {first_line(error)}; the next start repeats unfinished work. Should that "
-            f"fail likewise, remove {Path(order.tables) / 'checkpoints'}: nothing is lost or taken twice by it"
+            f"fail likewise, remove {order.tables / 'checkpoints'}: nothing is lost or taken twice by it"
         )
     return 0
 
@@ -66,7 +65,7 @@ def _run(order: PipelineOrder, ending: list[int]) -> None:
     from paired_servicebus.pipeline.ingest.streaming_queries import Pipeline
 
     began = time.monotonic()
-    journal, folder = Path(order.journal), Path(order.tables)
+    journal, folder = order.journal, order.tables
     if order.once:
         require_files(journal)
     else:
@@ -74,7 +73,7 @@ def _run(order: PipelineOrder, ending: list[int]) -> None:
     JournalFlusher(journal).ask()  # the engine has time while Spark starts
     with Lake(folder) as lake:
         work = folder / "work"
-        java = find_java(configured=Path(order.java_home) if order.java_home else None, shims=work)
+        java = find_java(configured=order.java_home, shims=work)
         shutil.rmtree(work / "scratch", ignore_errors=True)
         session = open_session(
             app="pipeline", work=work, java=java, master=order.master or LOCAL, private=order.settings

@@ -71,15 +71,12 @@ def pipeline(
     The tables are events, episodes, minutes, backlog, syphon, cost and the audit of messages.
     """
     from paired_servicebus.pipeline.pipeline_command import run_pipeline  # with duckdb behind it
+    from paired_servicebus.pipeline.spark_processes import PipelineOrder
 
     found = journal or engine_paths(load_config(find_config(config)).name).spool
+    place = tables or found.parent / "tables"
     return run_pipeline(
-        journal=found,
-        tables=tables or found.parent / "tables",
-        once=once,
-        master=master,
-        trigger=trigger,
-        java_home=java_home,
+        PipelineOrder(journal=found, tables=place, once=once, master=master, trigger=trigger, java_home=java_home)
     )
 
 

@@ -26,7 +26,7 @@ from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.engine.journal import records
 from paired_servicebus.engine.journal.spool import prepare
 from paired_servicebus.engine.journal.writer import Journal
-from paired_servicebus.pipeline.processes.pipeline_launcher import Pipeline, start_pipeline
+from paired_servicebus.pipeline.spark_processes import Pipeline, PipelineOrder, start_pipeline
 from paired_servicebus.pipeline.table_store import manifest as manifests
 from tests.bench.developer_plans import PipelinePlan
 from tests.bench.spark.loopback_cluster import SETTINGS, cluster
@@ -134,7 +134,7 @@ def _once(folder: Path, count: int, ended: threading.Event, master: str | None =
     size = write_journal(folder / "journal", count)
     settings = SETTINGS if master is not None else {}
     pipeline = start_pipeline(
-        journal=folder / "journal", tables=folder / "tables", once=True, master=master, settings=settings
+        PipelineOrder(journal=folder / "journal", tables=folder / "tables", once=True, master=master, settings=settings)
     )
     try:
         until = time.monotonic() + MOST
@@ -160,7 +160,7 @@ def _once(folder: Path, count: int, ended: threading.Event, master: str | None =
 def _live(folder: Path, plan: PipelinePlan, ended: threading.Event) -> Live:
     journal, over = folder / "journal", threading.Event()
     prepare(journal)
-    pipeline = start_pipeline(journal=journal, tables=folder / "tables", trigger=TRIGGER)
+    pipeline = start_pipeline(PipelineOrder(journal=journal, tables=folder / "tables", trigger=TRIGGER))
     with ThreadPoolExecutor(max_workers=1) as engine:
         played = engine.submit(asyncio.run, _play(journal, plan.rate, over))
         try:

@@ -20,7 +20,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
@@ -44,7 +44,6 @@ from paired_servicebus.engine.control.discovery import local_engines, query_engi
 from paired_servicebus.engine.control.peer_credentials import audit_name
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.engine.journal import spool
-from paired_servicebus.interpreter import python_command, python_environment
 from paired_servicebus.ownership import foreign_access
 from paired_servicebus.pairing.management import backlog_queues
 from paired_servicebus.pairing.management.management_port import Management
@@ -60,6 +59,7 @@ from paired_servicebus.pipeline.drain.drain_files import (
 )
 from paired_servicebus.pipeline.drain.progress_bar import Bar
 from paired_servicebus.pipeline.drain.receipts import Receipts, ReceiptTally, gather, left_by_others, progress_of
+from paired_servicebus.pipeline.spark_processes import end_process, start_process
 from paired_servicebus.printing import print_lines, print_object
 
 LOOK: Final = 0.5
@@ -409,25 +409,10 @@ def retrying(master: str) -> str:
 def _process(order: DrainOrder, settings: dict[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Yield the process with Spark; end it and its children at the end."""
     work = Path(tempfile.mkdtemp(prefix="paired-drain-"))
-    with log.open("ab") as out:
-        process = subprocess.Popen(
-            python_command("paired_servicebus.pipeline.drain.drain_main", str(order.folder), str(work)),
-            stdin=subprocess.PIPE,
-            stdout=out,
-            stderr=out,
-            start_new_session=True,  # Ctrl-C is ours
-            env=python_environment(),
-        )
-    assert process.stdin is not None
+    main, text = "paired_servicebus.pipeline.drain.drain_main", msgspec.json.encode(settings)
+    process = start_process(main, str(order.folder), str(work), log=log, order=text)
     try:
-        with suppress(BrokenPipeError):  # it has ended already, and its log says why
-            process.stdin.write(msgspec.json.encode(settings) + b"\n")
-            process.stdin.flush()
         yield process
     finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        with suppress(BrokenPipeError):
-            process.stdin.close()
+        end_process(process)
         shutil.rmtree(work, ignore_errors=True)

@@ -40,9 +40,9 @@ from paired_servicebus.pipeline.drain.drain_files import (
     write,
 )
 from paired_servicebus.pipeline.drain.waves import Depths, QueueDepth, WaveActions, Waves
-from paired_servicebus.pipeline.processes.parent_watch import watch_parent
 from paired_servicebus.pipeline.spark.java import find_java
 from paired_servicebus.pipeline.spark.spark_session import first_line, open_session
+from paired_servicebus.pipeline.spark_processes import watch_parent
 
 LAST_RESORT: Final = 120.0
 """Seconds that a drain without a parent has to end cleanly."""

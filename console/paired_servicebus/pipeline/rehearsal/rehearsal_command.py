@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -15,14 +12,12 @@ import msgspec
 from paired_servicebus.core.errors import PipelineError, UnreadableError
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.foreign_json import read_json
-from paired_servicebus.interpreter import python_command, python_environment
-from paired_servicebus.pipeline.processes.pipeline_launcher import TROUBLE, said
-from paired_servicebus.pipeline.processes.signal_exit import exit_on_signal
 from paired_servicebus.pipeline.rehearsal.policy_grid import Order
 from paired_servicebus.pipeline.rehearsal.policy_ranking import rehearsed
 from paired_servicebus.pipeline.rehearsal.rehearsal_format import as_object, as_text
 from paired_servicebus.pipeline.rehearsal.rehearsal_request import RehearsalRequest, history_for, rehearsal_order
 from paired_servicebus.pipeline.rehearsal.spark_tasks import ORDER, ROWS, SparkOrder, SparkResult
+from paired_servicebus.pipeline.spark_processes import TROUBLE, end_process, exit_on_signal, said, start_process
 from paired_servicebus.printing import print_lines, print_object
 
 LOCAL: Final = "local[*]"
@@ -67,21 +62,11 @@ def run_on_spark(order: Order, master: str) -> SparkResult:
         folder = Path(name)
         (folder / ORDER).write_bytes(msgspec.json.encode(SparkOrder(order=order, master=master)))
         log = folder / "process.log"
-        with log.open("wb") as file:
-            process = subprocess.Popen(
-                python_command("paired_servicebus.pipeline.rehearsal", name),
-                stdin=subprocess.PIPE,  # its end ends the process
-                stdout=file,
-                stderr=file,
-                start_new_session=True,
-                env=python_environment(),
-            )
-        with process:
-            try:
-                status = process.wait()
-            except BaseException:
-                os.killpg(process.pid, signal.SIGKILL)  # with its JVM, which writes into the folder
-                raise
+        process = start_process("paired_servicebus.pipeline.rehearsal.spark_tasks", name, log=log)
+        try:
+            status = process.wait()
+        finally:
+            end_process(process)  # with its JVM, which writes into the folder
         if status:
             raise PipelineError(_why(log))
         return _rows(folder / ROWS, log)

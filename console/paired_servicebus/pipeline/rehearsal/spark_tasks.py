@@ -1,4 +1,4 @@
-"""A rehearsal's chunks on Spark, one task each; rehearsal_command starts this as its own process.
+"""A rehearsal's chunks on Spark, one task each; rehearsal_command runs it with the order's folder as its argument.
 
 A task gets the order as text and its chunk's number. It returns whole numbers, which are sorted here. So the result is
 the same on any master, with any number of executors and any task retries.
@@ -7,6 +7,7 @@ the same on any master, with any number of executors and any task retries.
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -18,10 +19,10 @@ import msgspec
 from paired_servicebus.core.errors import PairedError
 from paired_servicebus.core.text.untrusted_text import one_line
 from paired_servicebus.foreign_json import read_json
-from paired_servicebus.pipeline.processes.pipeline_launcher import TROUBLE
 from paired_servicebus.pipeline.rehearsal.policy_grid import NAMES, Order, Row, run_chunk
 from paired_servicebus.pipeline.spark.java import find_java
 from paired_servicebus.pipeline.spark.spark_session import open_session
+from paired_servicebus.pipeline.spark_processes import TROUBLE, watch_parent
 
 ORDER: Final = "order.json"
 ROWS: Final = "rows.json"
@@ -82,3 +83,9 @@ def main(folder: Path) -> int:
         sys.stderr.write(f"{TROUBLE}{one_line(str(error))}\n")
         return 2
     return 0
+
+
+if __name__ == "__main__":
+    os.nice(10)  # engines and people first
+    watch_parent(lambda: None, within=0.0)
+    sys.exit(main(Path(sys.argv[1])))

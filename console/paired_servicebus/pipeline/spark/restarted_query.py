@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from paired_servicebus.core.text.untrusted_text import one_line
-from paired_servicebus.pipeline.processes.pipeline_launcher import NOTE, write_line
 from paired_servicebus.pipeline.spark.checkpoint import is_blamed, missing
 from paired_servicebus.pipeline.spark.spark_session import first_line
+from paired_servicebus.pipeline.spark_processes import NOTE, write_line
 
 TRIES: Final = 4
 """Tries in a row of one batch; after them the error is raised."""

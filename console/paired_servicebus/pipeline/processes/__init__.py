@@ -1,1 +1,0 @@
-"""Starts and ends the processes that run Spark; loads no Spark itself."""

@@ -1,0 +1,238 @@
+"""The processes that run Spark: their start, log and end, seen from processes without it.
+
+A child has no terminal: its input is its order, its output a log file. It leads its own session, so Ctrl-C does not
+reach it. It ends with its input or its parent, and Spark's JVM ends with it. The log's last line that begins with
+TROUBLE has the reason for a failure.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+import msgspec
+
+from paired_servicebus.core.errors import PipelineError
+from paired_servicebus.foreign_json import read_json
+from paired_servicebus.interpreter import python_command, python_environment
+from paired_servicebus.ownership import foreign_access
+
+TRIGGER: Final = 5.0
+"""Seconds between two looks for new journal files."""
+TROUBLE: Final = "paired: "
+"""The beginning of the log line with the reason for a process's end."""
+NOTE: Final = "note: "
+"""The beginning of a log line for the operator while the process goes on."""
+TOOK: Final = "took: "
+STOP: Final = 20.0
+ORPHANED: Final = 3
+"""Exit status of a process that did not end in order in time."""
+SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
+_TAIL: Final = 16 * 1024
+
+
+# -- any of them -----------------------------------------------------------------------------------------------------
+
+
+def start_process(module: str, *arguments: str, log: Path, order: bytes = b"") -> subprocess.Popen[bytes]:
+    """Start a process with `order` as the first line of its input: arguments are for all to see. Raises OSError."""
+    with log.open("ab") as file:
+        process = subprocess.Popen(
+            python_command(module, *arguments),
+            stdin=subprocess.PIPE,  # its end ends the process
+            stdout=file,
+            stderr=file,
+            start_new_session=True,
+            env=python_environment(),
+        )
+    assert process.stdin is not None
+    with suppress(BrokenPipeError):  # it has ended already, and its log says why
+        process.stdin.write(order + b"\n")
+        process.stdin.flush()
+    return process
+
+
+def end_process(process: subprocess.Popen[bytes]) -> int:
+    """Kill a process that has not ended, with its JVM; return its exit status."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)  # the JVM alone would go on for a second or two
+    status = process.wait()
+    if process.stdin is not None:
+        with suppress(BrokenPipeError):
+            process.stdin.close()
+    return status
+
+
+def write_line(line: str) -> None:
+    """Write a separate line to the log on standard output, after any unfinished line of Spark."""
+    sys.stdout.write(f"\n{line}\n")
+    sys.stdout.flush()
+
+
+def said(log: Path, beginning: str) -> str:
+    """Return the last line near a log's end that begins so, without the beginning; empty: there is none."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((line.removeprefix(beginning) for line in reversed(lines) if line.startswith(beginning)), "")
+
+
+def watch_parent(end: Callable[[], object], *, within: float) -> None:
+    """Call `end` on a thread once standard input has ended: the parent holds its other end.
+
+    After `within` more seconds the process is killed, and Spark's JVM with it.
+    """
+
+    def watch() -> None:
+        while os.read(0, 4096):
+            pass
+        end()
+        time.sleep(within)
+        os._exit(ORPHANED)
+
+    threading.Thread(target=watch, name="the end of standard input", daemon=True).start()
+
+
+@contextmanager
+def exit_on_signal() -> Iterator[None]:
+    """Raise SystemExit in the block on SIGTERM or SIGHUP, so that files are cleared away. Main thread only.
+
+    An ignored signal (nohup) or an existing handler is kept.
+    """
+    usual = [number for number in SIGNALS if signal.getsignal(number) is signal.SIG_DFL]
+
+    def end(number: int, _: FrameType | None) -> None:
+        for one in usual:
+            signal.signal(one, signal.SIG_IGN)  # clearing away takes seconds, and is done once
+        raise SystemExit(128 + number)
+
+    for number in usual:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in usual:
+            signal.signal(number, signal.SIG_DFL)
+
+
+# -- the pipeline ----------------------------------------------------------------------------------------------------
+
+
+class PipelineOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """The order of a pipeline: all of its input."""
+
+    journal: Path
+    """The journal's folder, or a folder with whole journal files."""
+    tables: Path
+    once: bool = False
+    """Make the tables of the present files, and end; otherwise follow the journal until stopped."""
+    master: str | None = None
+    """A Spark master URL; None: this machine, two tasks at a time."""
+    trigger: float = TRIGGER
+    """Seconds between two polls for new files."""
+    java_home: Path | None = None
+    """The Java to use; None: find one."""
+    settings: dict[str, str] = {}
+    """Spark's own, on top of ours."""
+
+    @classmethod
+    def read(cls, line: bytes) -> PipelineOrder:
+        """Return the order in a line of input."""
+        return msgspec.json.decode(line, type=cls, dec_hook=lambda kind, value: kind(value))
+
+
+class PipelineTimes(msgspec.Struct, frozen=True):
+    """The duration of `--once` in seconds: Spark's start, then the tables."""
+
+    start: float
+    tables: float
+
+
+_TOOK: Final = msgspec.json.Decoder(PipelineTimes)
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A pipeline's process."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended yet."""
+        return self.process.poll() is None
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        """Its exit status: 0 done, 2 failed with a sentence, negative: killed. None: it runs on after `timeout` s."""
+        try:
+            self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return None
+        return end_process(self.process)
+
+    def stop(self, within: float = STOP) -> int:
+        """End it cleanly, or kill it after `within` seconds; return its exit status.
+
+        The next start repeats unfinished work.
+        """
+        if self.running:
+            self.process.send_signal(signal.SIGTERM)
+            self.wait(within)
+        return end_process(self.process)
+
+    def trouble(self) -> str:
+        """Return the reason for its failure as one sentence; empty without one."""
+        return said(self.log, TROUBLE)
+
+    def note(self) -> str:
+        """Return its note for the operator as one sentence; empty without one."""
+        return said(self.log, NOTE)
+
+    def took(self) -> PipelineTimes | None:
+        """How long `--once` took; None before it is done."""
+        took = said(self.log, TOOK)
+        return read_json(_TOOK, took) if took else None
+
+
+def start_pipeline(order: PipelineOrder) -> Pipeline:
+    """Start the pipeline without waiting for it.
+
+    Raises:
+        PipelineError: another user can change the folder, or the log or the process cannot be created.
+    """
+    tables = order.tables
+    log = tables / "logs" / "pipeline.log"
+    try:
+        _refuse_foreign(tables)
+        log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        log.unlink(missing_ok=True)
+        text = msgspec.json.encode(order, enc_hook=str)
+        return Pipeline(start_process("paired_servicebus.pipeline.pipeline_main", log=log, order=text), log)
+    except OSError as error:
+        raise PipelineError(f"the pipeline cannot be started in {tables}: {error.strerror or error}") from error
+
+
+def _refuse_foreign(tables: Path) -> None:
+    """Spark's configuration, which may be a script, and a `java` of ours stand below the tables."""
+    work = tables / "work"
+    for place in (tables, tables / "logs", work, work / "conf", work / "java-home"):
+        how = foreign_access(place) if place.exists() else ""
+        if how:
+            raise PipelineError(
+                f"the pipeline does not run in {place}, since it {how} and Spark runs files in it: "
+                "chmod go-w it, or name another folder with --tables"
+            )
