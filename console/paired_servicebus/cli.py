@@ -155,8 +155,7 @@ def status(
     watch: Annotated[bool, Parameter(help="A line for each change from now on, until Ctrl-C.")] = False,
 ) -> int:
     """Show the status of this machine's engines. Exit status 0 healthy, 1 degraded, 2 bad input, 3 unreachable."""
-    from paired_servicebus.verbs.follow import run_watch
-    from paired_servicebus.verbs.status import run_status
+    from paired_servicebus.verbs.status import run_status, run_watch
 
     chosen = engine_paths(load_config(find_config(config)).name) if config is not None else None
     if watch and json:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from paired_servicebus.engine.journal import spool
-from paired_servicebus.pipeline.ingest.journal_flush import JournalFlusher, PollCountdown
+from paired_servicebus.pipeline.ingest.journal_source import JournalFlusher, PollCountdown
 
 
 def test_it_is_due_once_before_each_look_of_sparks() -> None:

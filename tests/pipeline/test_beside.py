@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from paired_servicebus.core.errors import SparkFailedError
-from paired_servicebus.pipeline.ingest import maintenance_thread, table_maintenance
-from paired_servicebus.pipeline.ingest.maintenance_thread import MaintenanceThread
+from paired_servicebus.pipeline.ingest import table_maintenance
+from paired_servicebus.pipeline.ingest.table_maintenance import MaintenanceThread
 from paired_servicebus.pipeline.table_store.lake import Lake
 from paired_servicebus.pipeline.table_store.manifest import File, Manifest
 
@@ -34,10 +34,10 @@ class Session:
         return session
 
     def addTag(self, tag: str) -> None:
-        assert tag == maintenance_thread.TAG
+        assert tag == table_maintenance.TAG
 
     def interruptTag(self, tag: str) -> None:
-        assert tag == maintenance_thread.TAG
+        assert tag == table_maintenance.TAG
         self.interrupted.set()
 
 
@@ -47,10 +47,10 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
         yield lake
 
 
-def works(monkeypatch: pytest.MonkeyPatch, *given: maintenance_thread.Work) -> None:
+def works(monkeypatch: pytest.MonkeyPatch, *given: table_maintenance.Work) -> None:
     """These are due, one after the other."""
     left = list(given)
-    monkeypatch.setattr(maintenance_thread, "due", lambda _: left.pop(0) if left else None)
+    monkeypatch.setattr(table_maintenance, "due_work", lambda _: left.pop(0) if left else None)
 
 
 def until(look: Callable[[], bool], judge: MaintenanceThread) -> None:
@@ -122,7 +122,7 @@ def test_what_is_late_is_given_up_and_tried_again(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     session, done = Session(), list[int]()
-    monkeypatch.setattr(maintenance_thread, "MOST", 0.05)
+    monkeypatch.setattr(table_maintenance, "MOST", 0.05)
 
     def work(*_: Any) -> None:
         if not session.interrupted.wait(WITHIN):
@@ -138,7 +138,7 @@ def test_what_is_late_is_given_up_and_tried_again(
 
 def test_what_was_late_between_two_jobs_is_interrupted_in_the_next(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     session, interrupted = Session(), list[bool]()
-    monkeypatch.setattr(maintenance_thread, "MOST", 0.01)
+    monkeypatch.setattr(table_maintenance, "MOST", 0.01)
 
     def work(*_: Any) -> None:
         assert session.interrupted.wait(WITHIN)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from paired_servicebus.pipeline.spark.checkpoint import is_blamed, missing
+from paired_servicebus.pipeline.spark.restarted_query import is_blamed, missing
 
 BATCHES = 4
 

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
-from paired_servicebus.pipeline.ingest.batch_contents import Contents, look_into
+from paired_servicebus.pipeline.ingest.partial_aggregates import Contents, look_into
 from paired_servicebus.pipeline.table_store.manifest import Manifest, RecordSpan
 from tests.pipeline.journals import put
 

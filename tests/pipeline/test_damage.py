@@ -20,9 +20,9 @@ from paired_servicebus.core.errors import DamagedTablesError
 from paired_servicebus.core.model.pairing_events import PingSent, Received, StateChanged
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.pipeline.ingest import partial_aggregates
-from paired_servicebus.pipeline.ingest.batch_contents import look_into
 from paired_servicebus.pipeline.ingest.episodes import EpisodeHistory, as_row
 from paired_servicebus.pipeline.ingest.event_parser import events_of
+from paired_servicebus.pipeline.ingest.partial_aggregates import look_into
 from paired_servicebus.pipeline.ingest.table_maintenance import write_arrow
 from paired_servicebus.pipeline.rehearsal.histories.journal_history import read_history
 from paired_servicebus.pipeline.report.markdown_report import as_markdown

@@ -11,7 +11,7 @@ import pytest
 from paired_servicebus.pipeline.drain import drain_command as drain
 from paired_servicebus.pipeline.drain import drain_main
 from paired_servicebus.pipeline.drain.drain_files import DrainOrder
-from paired_servicebus.pipeline.spark.spark_environment import DEFAULTS, spark_variables, withheld, write_defaults
+from paired_servicebus.pipeline.spark.spark_session import DEFAULTS, spark_variables, withheld, write_defaults
 from paired_servicebus.pipeline.spark_processes import PipelineOrder, start_pipeline
 
 WITHIN = 30.0

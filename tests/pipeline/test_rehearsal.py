@@ -22,8 +22,8 @@ from paired_servicebus.pipeline.rehearsal.histories.recorded_history import (
 from paired_servicebus.pipeline.rehearsal.histories.synthetic_history import HOUR
 from paired_servicebus.pipeline.rehearsal.policy_grid import Order, Row, order_of, policies_of, run_chunk
 from paired_servicebus.pipeline.rehearsal.policy_ranking import FAILOVER, rehearsed
+from paired_servicebus.pipeline.rehearsal.rehearsal_command import RehearsalRequest, history_for, rehearsal_order
 from paired_servicebus.pipeline.rehearsal.rehearsal_format import as_object, as_text
-from paired_servicebus.pipeline.rehearsal.rehearsal_request import RehearsalRequest, history_for, rehearsal_order
 
 NOW = Policy(send_timeout=2.0, failover_interval=60.0, ping_primary_interval=30.0, ping_timeout=5.0)
 SMALL = RecordedHistory(

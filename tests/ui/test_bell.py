@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from paired_servicebus.core.model.entity_state import State
-from paired_servicebus.ui.state.bell import should_ring
-from paired_servicebus.ui.state.view import EngineLink, Records, Silent, Unreachable, View, apply_news
+from paired_servicebus.ui.state.view import EngineLink, Records, Silent, Unreachable, View, apply_news, should_ring
 
 LIVE = View(pairing="orders", link=EngineLink.LIVE)
 

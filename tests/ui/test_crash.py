@@ -118,7 +118,7 @@ async def test_the_app_ends_with_1_and_prints_nothing(
 
     async def watch() -> None:
         async with app.run_test() as pilot:
-            monkeypatch.setattr("paired_servicebus.ui.widgets.frame.header_line.HeaderClock.lines", broken)
+            monkeypatch.setattr("paired_servicebus.ui.widgets.frame.page_lines.HeaderClock.lines", broken)
             feed.tell(made.snapshot())
             await pilot.pause()
 

@@ -11,8 +11,8 @@ import pytest
 from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.ui.state.view import Missed, Reached, Records, Unreachable
-from paired_servicebus.verbs import follow as follow_module
-from paired_servicebus.verbs.follow import Follower, follow
+from paired_servicebus.verbs import status as follow_module
+from paired_servicebus.verbs.status import Follower, follow
 
 
 @pytest.fixture

@@ -111,8 +111,7 @@ def worker_process(order: PlayRequest, folder: Path) -> Iterator[subprocess.Pope
 def relay_lines(worker: subprocess.Popen[bytes], say: Callable[[str], object]) -> DemoResult | None:
     """Pass on the worker's lines until its result; return None if it ended earlier.
 
-    Raises:
-        PairedError: the worker could not play.
+    Raises PairedError: the worker could not play.
     """
     assert worker.stdout is not None
     for raw in worker.stdout:

@@ -279,11 +279,7 @@ SCENARIOS: Final = (
 
 
 def scenario_named(name: str) -> Scenario:
-    """Return the scenario called `name`.
-
-    Raises:
-        ConfigurationError: there is none.
-    """
+    """Return the scenario called `name`. Raises ConfigurationError: there is none."""
     for scenario in SCENARIOS:
         if scenario.name == name:
             return scenario

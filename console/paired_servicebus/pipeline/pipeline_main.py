@@ -19,8 +19,7 @@ import msgspec
 from paired_servicebus.core.errors import PairedError
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.untrusted_text import indent_lines, one_line
-from paired_servicebus.pipeline.ingest.journal_flush import JournalFlusher
-from paired_servicebus.pipeline.ingest.journal_source import journal_files, require_files
+from paired_servicebus.pipeline.ingest.journal_source import JournalFlusher, journal_files, require_files
 from paired_servicebus.pipeline.spark.java import find_java
 from paired_servicebus.pipeline.spark.spark_session import LOCAL, first_line, open_session
 from paired_servicebus.pipeline.spark_processes import (

@@ -211,8 +211,7 @@ class Pipeline:
 def start_pipeline(order: PipelineOrder) -> Pipeline:
     """Start the pipeline without waiting for it.
 
-    Raises:
-        PipelineError: another user can change the folder, or the log or the process cannot be created.
+    Raises PipelineError: another user can change the folder, or the log or the process cannot be created.
     """
     tables = order.tables
     log = tables / "logs" / "pipeline.log"

@@ -95,8 +95,7 @@ def rehearse(
 
     Without recorded failures a synthetic hour is replayed, and marked as such.
     """
-    from paired_servicebus.pipeline.rehearsal.rehearsal_command import run_rehearsal
-    from paired_servicebus.pipeline.rehearsal.rehearsal_request import RehearsalRequest
+    from paired_servicebus.pipeline.rehearsal.rehearsal_command import RehearsalRequest, run_rehearsal
 
     asked = RehearsalRequest(
         intervals=failover_interval, pings=failback_pings, ping_intervals=ping_interval, seeds=seeds, master=master

@@ -141,8 +141,7 @@ def plan_of(
 def run_drain(plan: DrainPlan, *, json_line: bool = False) -> int:
     """Drain; return the exit status: 0 if all is drained, 1 if some messages are left.
 
-    Raises:
-        PairedError: the drain cannot begin or go on.
+    Raises PairedError: the drain cannot begin or go on.
     """
     outcome = asyncio.run(_Drain(plan, Bar(quiet=json_line)).run())
     if json_line:
@@ -379,8 +378,7 @@ class _Drain:
 def refuse_foreign(*folders: Path) -> None:
     """Refuse folders in which another user could replace the order: executors follow it with the pairing's keys.
 
-    Raises:
-        DrainError: another user can change one of them.
+    Raises DrainError: another user can change one of them.
     """
     for folder in folders:
         how = foreign_access(folder)

@@ -66,8 +66,7 @@ class DrainOrder(msgspec.Struct, frozen=True, kw_only=True):
     def by_index(self) -> dict[int, str]:
         """The queues' paths by the index in each, which may have gaps.
 
-        Raises:
-            DrainError: a path is no backlog queue's.
+        Raises DrainError: a path is no backlog queue's.
         """
         found = {queue_index(path): path for path in self.queues}
         if None in found:

@@ -146,8 +146,7 @@ def _drain(order: DrainOrder, private: dict[str, str], work: Path, told: _Teller
 def wave(spark: Any, order: DrainOrder, deals: tuple[int, ...]) -> list[TaskReport]:
     """One Spark job, a task for each of `deals`.
 
-    Raises:
-        DrainError: a task failed as often as Spark tries it, or the executors are gone.
+    Raises DrainError: a task failed as often as Spark tries it, or the executors are gone.
     """
     work = partial(drain_task.partition, str(order.folder), deals)
     count = len(deals)

@@ -103,8 +103,7 @@ class ReceiptTally:
 def gather(run: Path, into: Path, tally: ReceiptTally) -> bool:
     """Move whole files of a run's folder into the journal at `into`; return whether attempts are still running.
 
-    Raises:
-        OSError: a disk error; the remaining files are moved the next time.
+    Raises OSError: a disk error; the remaining files are moved the next time.
     """
     lives = False
     for folder in attempts(run):

@@ -81,8 +81,7 @@ class Waves:
     def run(self) -> str:
         """Wave after wave until all is drained; why it ended before, or empty.
 
-        Raises:
-            DrainError: an executor cannot drain.
+        Raises DrainError: an executor cannot drain.
         """
         world = self._world
         self._look()

@@ -2,15 +2,19 @@
 
 Two steps: `sums`, a row for each 10 seconds, kind, entity, queue, route and reason, over every receipt and count; and
 `story`, the events that are few enough to be looked at one by one. duckdb does both, in the pipeline's own process.
-Nothing here knows Spark, and nothing depends on how events were cut into batches.
+`look_into` reads the content of a batch's file: a batch has at most 128 MB of the journal, and another Spark job costs
+more than this. Nothing here knows Spark, and nothing depends on how events were cut into batches.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import duckdb
 
+from paired_servicebus.pipeline.table_store.manifest import Manifest, RecordSpan, held, merged
 from paired_servicebus.pipeline.table_store.schema import TABLES
 
 THREADS: Final = 2
@@ -187,3 +191,47 @@ def _arrow(connection: duckdb.DuckDBPyConnection, query: str, columns: dict[str,
     return connection.sql(
         f"select {cast} from (select {empty} where false union all by name select * from ({query}))"
     ).to_arrow_table()
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """The content of one file of events.
+
+    `rows` are all rows, `numbered` those with a number; `last_ts` is the newest record's time, None without one;
+    `troubled` are the journal files of its lines without a number.
+    """
+
+    rows: int
+    numbered: int
+    last_ts: int | None
+    troubled: tuple[str, ...]
+    spans: tuple[RecordSpan, ...]
+
+    def repeats(self, manifest: Manifest) -> bool:
+        """Whether a record is in it twice, or in the tables already."""
+        once = held(self.spans) == self.numbered
+        new = held(merged(manifest.seen + self.spans)) == held(manifest.seen) + held(self.spans)
+        return not (once and new and set(self.troubled).isdisjoint(manifest.troubled))
+
+
+def look_into(place: Path) -> Contents:
+    """Return a folder of Parquet files of schema.EVENTS."""
+    with duckdb.connect(config={"threads": THREADS}) as connection:
+        connection.read_parquet(f"{place}/*.parquet").create_view("events")
+        whole = connection.execute(_WHOLE).fetchone()
+        assert whole is not None, "a count has a row"
+        spans = connection.execute(_SPANS).fetchall()
+    rows, numbered, last_ts, troubled = whole
+    return Contents(rows, numbered, last_ts, tuple(troubled or ()), merged(tuple(RecordSpan(*span) for span in spans)))
+
+
+_WHOLE: Final = """
+select count(*), count(seq), max(ts), list(distinct file) filter (seq is null) from events
+"""
+_SPANS: Final = """
+select engine, boot, min(seq), max(seq) from (
+    select engine, boot, seq, seq - dense_rank() over (partition by engine, boot order by seq) as island
+    from events where seq is not null
+) group by engine, boot, island
+"""
+"""Numbers that follow each other are as far from their ranks."""

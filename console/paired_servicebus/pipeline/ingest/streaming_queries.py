@@ -20,14 +20,18 @@ import msgspec
 
 from paired_servicebus.engine.journal.spool import SUFFIX
 from paired_servicebus.pipeline.ingest import table_maintenance
-from paired_servicebus.pipeline.ingest.batch_contents import Contents, look_into
 from paired_servicebus.pipeline.ingest.event_frames import typed, unseen
 from paired_servicebus.pipeline.ingest.inbox import Inbox
-from paired_servicebus.pipeline.ingest.journal_flush import ASK, SHOW, JournalFlusher, PollCountdown
-from paired_servicebus.pipeline.ingest.journal_source import journal_files, require_whole_files
-from paired_servicebus.pipeline.ingest.maintenance_thread import MaintenanceThread
-from paired_servicebus.pipeline.ingest.partial_aggregates import PARTIALS, STORY_COLUMNS, split
-from paired_servicebus.pipeline.ingest.table_maintenance import write_arrow
+from paired_servicebus.pipeline.ingest.journal_source import (
+    ASK,
+    SHOW,
+    JournalFlusher,
+    PollCountdown,
+    journal_files,
+    require_whole_files,
+)
+from paired_servicebus.pipeline.ingest.partial_aggregates import PARTIALS, STORY_COLUMNS, Contents, look_into, split
+from paired_servicebus.pipeline.ingest.table_maintenance import MaintenanceThread, write_arrow
 from paired_servicebus.pipeline.spark.restarted_query import Query
 from paired_servicebus.pipeline.table_store.lake import STORY, Lake, batch_name
 from paired_servicebus.pipeline.table_store.manifest import File, QueryPosition, merged

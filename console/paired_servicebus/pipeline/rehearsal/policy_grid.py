@@ -47,8 +47,7 @@ def policies_of(
 ) -> tuple[Policy, ...]:
     """Return the policy in force, then every combination that is another.
 
-    Raises:
-        ConfigurationError: a value is out of its range.
+    Raises ConfigurationError: a value is out of its range.
     """
     asked = (
         replace(current, failover_interval=interval, failback_pings=count, ping_primary_interval=every)
@@ -60,8 +59,7 @@ def policies_of(
 def order_of(history: RecordedHistory, policies: Sequence[Policy], seeds: int) -> Order:
     """Return the order of a rehearsal.
 
-    Raises:
-        ConfigurationError: fewer than two seeds, since the first two are the bounds.
+    Raises ConfigurationError: fewer than two seeds, since the first two are the bounds.
     """
     if seeds < 2:
         raise ConfigurationError(f"--seeds is {seeds}; it must be 2 at least: the first two are the record's bounds")

@@ -1,15 +1,22 @@
-"""A report in words: Markdown that also reads well in a terminal. All times are UTC."""
+"""A report in words: Markdown that also reads well in a terminal. All times are UTC.
+
+Foreign text is escaped, so that it is no heading, link, picture, tag or table. Text that reads the same without an
+escape is kept: order_events has no backslash.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
 from math import isfinite
-from typing import Final
+from typing import Any, Final
 
 from paired_servicebus.core.accounting.billing import Price
+from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.time_format import day_and_clock, is_possible, written
+from paired_servicebus.core.text.untrusted_text import one_line
 from paired_servicebus.pipeline.report.incident import Audit, Cost, IncidentEpisode, Report
-from paired_servicebus.pipeline.report.markdown_escape import plain, shown_plainly
 from paired_servicebus.pipeline.table_store.audit_sql import IN_FLIGHT
 
 MOMENTS: Final = 200
@@ -288,3 +295,39 @@ def listed(words: Iterable[str]) -> str:
 
 def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
+
+
+LONGEST: Final = 1000
+"""Characters of one text."""
+_SIGNS: Final = re.compile(
+    r"[\\`*\[\]#~$]"  # emphasis, code, links and pictures, headings, struck out, formulas
+    r"|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])"  # emphasis again, but not within a word
+    r"|^[-+=>](?=\s|$)|(?<=^\d)[.)]|(?<=^\d\d)[.)]"  # lists and quotations, at the beginning alone
+    r"|:(?=//)|(?<=\bwww)\."  # what is made a link without being asked
+)
+_TAGS: Final = re.compile(r"[<>]|&(?=#?\w+;)")
+_NAMED: Final = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
+
+
+def plain(text: str) -> str:
+    """Give a text as Markdown that shows it. The pipes of a table are escaped by the table."""
+    line = _SIGNS.sub(r"\\\g<0>", one_line(masked(text), most=LONGEST))
+    return _TAGS.sub(lambda sign: _NAMED[sign.group()], line)
+
+
+def shown_plainly(report: Report) -> Report:
+    """Give the report with every text in it as Markdown that shows it."""
+    shown: Report = _plain(report)
+    return shown
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        return plain(value)
+    if isinstance(value, tuple):
+        return tuple(_plain(one) for one in value)
+    if isinstance(value, dict):
+        return {_plain(name) if isinstance(name, str) else name: _plain(one) for name, one in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{field.name: _plain(getattr(value, field.name)) for field in fields(value)})
+    return value

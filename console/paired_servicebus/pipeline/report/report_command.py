@@ -33,8 +33,7 @@ def run_report(
 ) -> int:
     """Print a report, or write it into `out` and print where.
 
-    Raises:
-        PairedError: there are no tables, nothing of that kind in them, or `out` cannot be written.
+    Raises PairedError: there are no tables, nothing of that kind in them, or `out` cannot be written.
     """
     with Tables.open(folder) as tables:
         report = choose(tables)
@@ -50,8 +49,7 @@ def run_report(
 def write_report(report: Report, out: Path, *, format_: Format = "md", price: Price | None = None) -> Path:
     """Write the report and its plots to `out`; return the report's path.
 
-    Raises:
-        ConfigurationError: they cannot be written there.
+    Raises ConfigurationError: they cannot be written there.
     """
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -75,8 +73,7 @@ def as_object(report: Report) -> str:
 def chooser(*, episode: str | None = None, since: str | None = None) -> Callable[[Tables], Report]:
     """Which report is asked for; the latest incident's where nothing is.
 
-    Raises:
-        ConfigurationError: both, or a time that cannot be read.
+    Raises ConfigurationError: both, or a time that cannot be read.
     """
     if episode is not None and since is not None:
         raise ConfigurationError("--episode and --since are two reports: give one of them at a time")
@@ -91,8 +88,7 @@ def chooser(*, episode: str | None = None, since: str | None = None) -> Callable
 def moment(text: str, *, now: float | None = None) -> float:
     """Return a written time as seconds since the epoch: "2h" ago, or a date and time, by default UTC.
 
-    Raises:
-        ConfigurationError: it is neither.
+    Raises ConfigurationError: it is neither.
     """
     ago = seconds_of(text)
     if ago is not None:

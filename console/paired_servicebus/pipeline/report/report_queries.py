@@ -17,9 +17,10 @@ from paired_servicebus.pipeline.report.incident import (
     Report,
     Series,
     Verdict,
+    acts_of,
     incidents,
+    timeline_of,
 )
-from paired_servicebus.pipeline.report.incident_timeline import acts_of, timeline_of
 from paired_servicebus.pipeline.table_store.table_reader import Tables
 
 MICROSECONDS: Final = 1_000_000
@@ -46,19 +47,14 @@ def read_incidents(tables: Tables) -> list[Chain]:
 def last_report(tables: Tables) -> Report:
     """Of the latest incident; of all that is recorded, where nothing failed over.
 
-    Raises:
-        ConfigurationError: nothing is recorded.
+    Raises ConfigurationError: nothing is recorded.
     """
     found = read_incidents(tables)
     return _of_chain(tables, found[-1]) if found else _of_everything(tables)
 
 
 def report_of(tables: Tables, episode: str) -> Report:
-    """Of the incident that an episode belongs to.
-
-    Raises:
-        ConfigurationError: there is no such episode.
-    """
+    """Of the incident that an episode belongs to. Raises ConfigurationError: there is no such episode."""
     found = read_incidents(tables)
     for chain in found:
         if any(one.id == episode for one in chain):
@@ -68,11 +64,7 @@ def report_of(tables: Tables, episode: str) -> Report:
 
 
 def report_since(tables: Tables, since: float) -> Report:
-    """Of everything since a time (seconds since the epoch).
-
-    Raises:
-        ConfigurationError: nothing is recorded since.
-    """
+    """Of everything since a time (seconds since the epoch). Raises ConfigurationError: nothing is recorded since."""
     first, last = _recorded(tables)
     if since > last:
         raise ConfigurationError("nothing is recorded since then: the tables end earlier")

@@ -2,7 +2,7 @@
 
 `events` has a column for every field of every journalled event, from paired_servicebus.core.model.pairing_events: a new
 field becomes a new column. Partial tables hold rows that add up: a key may be in several files, and readers sum
-(table_views).
+(table_reader).
 
 Raise manifest.VERSION for a change that makes old files unreadable.
 """

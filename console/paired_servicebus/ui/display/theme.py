@@ -128,11 +128,7 @@ def _files(place: Path) -> list[Path]:
 
 
 def load(path: Path) -> PairedTheme:
-    """Load and check one theme.
-
-    Raises:
-        ThemeError: naming the file, the key and a correct value.
-    """
+    """Load and check one theme. Raises ThemeError: naming the file, the key and a correct value."""
     try:
         values = parse_toml(path.read_bytes())
     except (OSError, UnreadableError) as error:

@@ -46,19 +46,14 @@ class Feed(Protocol):
         """Send news to `emit` until cancelled. Called once."""
 
     async def arm(self, verb: str, *, targets: tuple[str, ...], scope: str = "", by: str) -> Armed:
-        """Arm the dangerous `verb`; return the text to type, and the deadline.
-
-        Raises:
-            ControlError: as `command`.
-        """
+        """Arm the dangerous `verb`; return the text to type, and the deadline. Raises ControlError: as `command`."""
 
     async def command(
         self, verb: str, *, targets: tuple[str, ...], scope: str = "", by: str, fired: FireRequest = NOT_ARMED
     ) -> str:
         """Order `verb` and return the outcome as a sentence.
 
-        Raises:
-            ControlError: the guard refused, or the engine is unreachable; the text is a sentence.
+        Raises ControlError: the guard refused, or the engine is unreachable; the text is a sentence.
         """
 
 

@@ -40,8 +40,7 @@ class OtherEngines(Protocol):
     async def attend(self, name: str) -> None:
         """Let the feed follow that engine, and the present one become a neighbour.
 
-        Raises:
-            EngineNotRunningError: no engine of that name runs here.
+        Raises EngineNotRunningError: no engine of that name runs here.
         """
 
     async def arm_at(

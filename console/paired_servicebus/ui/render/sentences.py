@@ -48,11 +48,7 @@ ROUTINE: Final[frozenset[type[e.Event]]] = frozenset(
 
 
 def sentence(event: e.Event) -> Sentence:
-    """Return the event as a sentence.
-
-    Raises:
-        KeyError: the event is not of a journalled kind.
-    """
+    """Return the event as a sentence. Raises KeyError: the event is not of a journalled kind."""
     return _SENTENCES[type(event)](event)
 
 

@@ -14,12 +14,8 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from paired_servicebus.ui.state.view import Newest, View
-from paired_servicebus.ui.widgets.frame.answer_line import AnswerLine
-from paired_servicebus.ui.widgets.frame.header_line import HeaderLine
-from paired_servicebus.ui.widgets.frame.key_line import KeyLine
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
-from paired_servicebus.ui.widgets.frame.summary_lines import SummaryLines
-from paired_servicebus.ui.widgets.frame.too_small import TooSmall
+from paired_servicebus.ui.widgets.frame.page_lines import AnswerLine, HeaderLine, KeyLine, SummaryLines, TooSmall
 
 LEAST: Final = Size(60, 20)
 """The smallest terminal that fits a page and the consequences of a dangerous command."""

@@ -9,8 +9,7 @@ from paired_servicebus.ui.state.view import Page
 from paired_servicebus.ui.widgets.backlog_strip import BacklogStrip
 from paired_servicebus.ui.widgets.cost_table import CostTable
 from paired_servicebus.ui.widgets.engine_table import EngineHead, EngineTable
-from paired_servicebus.ui.widgets.entity_facts import EntityFacts
-from paired_servicebus.ui.widgets.entity_history import EntityHistory
+from paired_servicebus.ui.widgets.entity_facts import EntityFacts, EntityHistory
 from paired_servicebus.ui.widgets.entity_table import EntityHead, EntityTable
 from paired_servicebus.ui.widgets.incident_list import IncidentList, IncidentReport
 from paired_servicebus.ui.widgets.pairing_line import PairingLine

@@ -34,10 +34,9 @@ from paired_servicebus.ui.shell import prompts
 from paired_servicebus.ui.shell.dispatch import CommandDispatch
 from paired_servicebus.ui.shell.palette import ActionProvider, CopyProvider, Palette
 from paired_servicebus.ui.state import selection, view
-from paired_servicebus.ui.state.bell import should_ring
 from paired_servicebus.ui.state.incident_history import HistoryNews
 from paired_servicebus.ui.state.keymap import DEFAULT_KEYMAP, Keymap
-from paired_servicebus.ui.state.view import CommandAnswer, News, Page, Records, ShowsView, Silent, View
+from paired_servicebus.ui.state.view import CommandAnswer, News, Page, Records, ShowsView, Silent, View, should_ring
 from paired_servicebus.ui.widgets.frame.lines_widget import ROLE_CLASSES, ROLE_CSS
 
 SILENT_AFTER_SECONDS: Final = 3.0

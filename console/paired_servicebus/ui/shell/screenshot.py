@@ -127,8 +127,7 @@ FIRST_SNAPSHOT_TIMEOUT_SECONDS: Final = 5.0
 async def picture(socket: Path, *, size: tuple[int, int] = SIZE, theme: str = "dark") -> str:
     """Return the dashboard of the engine behind `socket` as SVG.
 
-    Raises:
-        ControlError: the engine is unreachable or silent.
+    Raises ControlError: the engine is unreachable or silent.
     """
     client = await ControlClient.connect(socket)
     try:

@@ -14,6 +14,7 @@ from typing import Final, Protocol, runtime_checkable
 from paired_servicebus.core.accounting.billing import Price
 from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.core.model.snapshot import EntityView, Snapshot
+from paired_servicebus.core.operator.notifications import begun, turned
 from paired_servicebus.ui.state import log_entries as event_log
 from paired_servicebus.ui.state.incident_history import HistoryNews
 from paired_servicebus.ui.state.keymap import DEFAULT_KEYMAP, Keymap
@@ -311,4 +312,21 @@ def _with_snapshot(view: View, snapshot: Snapshot) -> View:
         marks=marks,
         link=EngineLink.LIVE,
         link_reason="",
+    )
+
+
+def should_ring(before: View, after: View) -> bool:
+    """Return whether the operator needs to be alerted to the difference."""
+    if after.link is EngineLink.UNREACHABLE and before.link in (EngineLink.LIVE, EngineLink.SILENT):
+        return True
+    was, now = before.snapshot, after.snapshot
+    return was is not None and now is not None and was is not now and _calls(was, now)
+
+
+def _calls(was: Snapshot, now: Snapshot) -> bool:
+    states = {entity.path: entity.state for entity in was.entities}
+    return (
+        any(turned(states.get(entity.path, entity.state), entity.state) for entity in now.entities)
+        or bool(begun(was.alarms, now.alarms))
+        or bool(begun(now.alarms, was.alarms))
     )

@@ -37,9 +37,15 @@ from paired_servicebus.core.model.pairing_events import (
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.verdict import FailureKind
 from paired_servicebus.engine.journal.spool import CLOSED, read_records
-from paired_servicebus.pipeline.rehearsal.histories.observations import EntityObservations, Observation
-from paired_servicebus.pipeline.rehearsal.histories.offered_load import bounds, insistence, loads_of, refusal
-from paired_servicebus.pipeline.rehearsal.histories.outages import outages_of
+from paired_servicebus.pipeline.rehearsal.histories.observations import (
+    EntityObservations,
+    Observation,
+    bounds,
+    insistence,
+    loads_of,
+    outages_of,
+    refusal,
+)
 from paired_servicebus.pipeline.rehearsal.histories.recorded_history import (
     OfferedLoad,
     Outage,
@@ -81,11 +87,7 @@ def read_history(folder: Path, policy: Policy) -> RecordedHistory:
 
 
 def history_of(records: Iterable[Record], policy: Policy, *, source: str) -> RecordedHistory:
-    """Return the history in `records`.
-
-    Raises:
-        ConfigurationError: the records name no entity.
-    """
+    """Return the history in `records`. Raises ConfigurationError: the records name no entity."""
     reading = HistoryReader(policy)
     for record in records:
         reading.read(record)

@@ -1,0 +1,172 @@
+"""The lines of every page: header, summary, answer, keys; and the notice that the terminal is too small."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Final
+
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+
+from paired_servicebus.core.text.time_format import clock
+from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID, for_key, in_key_line, label_width
+from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, spread, wrap
+from paired_servicebus.ui.state.summary import Level, summary
+from paired_servicebus.ui.state.view import EngineLink, Page, View
+from paired_servicebus.ui.widgets.frame.lines_widget import Lines
+
+LONGEST_ENGINE: Final = 26
+LEAST_ENGINE: Final = 8
+"""Cells below which a part of its name is useless."""
+
+
+class HeaderLine(Horizontal):
+    """Names and engine on the left, the time of day on the right."""
+
+    DEFAULT_CSS = """
+    HeaderLine { height: 1; }
+    HeaderLine HeaderNames { width: 1fr; }
+    HeaderLine HeaderClock { width: 13; }
+    """
+
+    def compose(self) -> ComposeResult:
+        yield HeaderNames()
+        yield HeaderClock()
+
+
+class HeaderNames(Lines):
+    """Pairing, environment, engine: still valid when the engine is lost."""
+
+    ages: ClassVar[bool] = False
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        names = _names(view)
+        room = width - sum(span.width for span in names)
+        return (spread(names, _engines(view, room), width),)
+
+
+class HeaderClock(Lines):
+    """The time of day, which runs without the engine: a clock that stops looks like a hung screen."""
+
+    ages: ClassVar[bool] = False
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        return (line(Span(clock(view.clock), Role.TITLE), Span(" UTC", Role.MUTED)),)
+
+
+def _engines(view: View, room: int) -> list[Span]:
+    """Return the engine on screen and the state of the others, shortened to leave the names whole."""
+    name = f"engine {fit(view.snapshot.engine, LONGEST_ENGINE).rstrip()}" if view.snapshot else ""
+    if len(name) + 3 > room:
+        name = name.removeprefix("engine ")
+    if len(name) + 3 > room:
+        name = fit(name, max(0, room - 3)).rstrip() if room > LEAST_ENGINE else ""
+    if not view.neighbours:
+        return [Span(f"{name}  " if name else "", Role.MUTED)]
+    unwell = [one for one in view.neighbours if one.trouble]
+    more = f" +{len(view.neighbours)}"
+    others = f" {len(unwell)} unhealthy" if unwell else ""
+    if len(unwell) == 1 and len(f"{name}{more} {unwell[0].name} {unwell[0].trouble}") + 3 <= room:
+        others = f" {unwell[0].name} {unwell[0].trouble}"
+    if len(name + more + others) + 3 > room:
+        name = name.removeprefix("engine ")
+    if len(name + more + others) + 3 > room:
+        others = " !" if unwell else ""
+    return [Span(f"{name}{more}", Role.MUTED), Span(others, Role.SUSPECT), Span("  ", Role.MUTED)]
+
+
+def _names(view: View) -> list[Span]:
+    names = [Span(" paired ", Role.TITLE), Span(view.pairing, Role.TITLE), Span("  ")]
+    environment = view.snapshot.environment if view.snapshot else ""
+    if environment:
+        role = Role.PRODUCTION if environment.casefold().startswith("prod") else Role.ENVIRONMENT
+        names += [Span(f" {environment.upper()} ", role), Span("  ")]
+    if view.read_only:
+        names += [Span("read-only", Role.SUSPECT), Span("  ")]
+    if view.marked and view.page is not Page.ENTITY:  # its commands ignore marks
+        names += [Span(f"{len(view.marked):,} marked", Role.KEY), Span("  ")]
+    if view.chosen:
+        reached = 1 + sum(not one.unreachable for one in view.reach)
+        names += [Span(f"for {reached} of {1 + len(view.reach)} engines", Role.SUSPECT), Span("  ")]
+    return names
+
+
+class KeyLine(Lines):
+    """The last line."""
+
+    ages: ClassVar[bool] = False
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        spans: list[Span] = []
+        for name in in_key_line(view, width):
+            action = for_key(view.keys.names(CONSOLE_BY_ID[name])[0], view)
+            key, label = view.keys.label(action), fit(action.label, label_width(action))
+            if action.why_not(view):
+                gap = " " * (len(label) - len(action.label))
+                spans += [Span(f"({key} {action.label}){gap}", Role.MUTED), Span(" ")]
+            else:
+                spans += [Span(f" {key}", Role.KEY), Span(f" {label} "), Span(" ")]
+        return (Line(cut(spans[:-1], width)),)
+
+
+INDENT: Final = 3
+LOUD: Final = frozenset({Level.LOST, Level.BLIND})
+"""Levels stated across the whole width."""
+ROLES: Final[dict[Level, Role]] = {Level.WELL: Role.HEALTHY, Level.NOTABLE: Role.SUSPECT, Level.WRONG: Role.FAILED_OVER}
+
+
+class SummaryLines(Lines):
+    """The summary in as many lines as the page gives it."""
+
+    ages: ClassVar[bool] = False
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        found = summary(view)
+        (first, _), *others = found.lines(width - INDENT, height)
+        text = f" {found.glyph} {first}"
+        loud = found.level in LOUD
+        head = line(fit(text, width), ground=Role.STATEMENT) if loud else line(Span(text, ROLES[found.level]))
+        drawn = [head, *(line(Span(" " * INDENT + text, role)) for text, role in others)]
+        return [*drawn, *[BLANK] * (height - len(drawn))]
+
+
+class AnswerLine(Lines):
+    """One line above the keys."""
+
+    ages: ClassVar[bool] = False
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        if view.waiting_for:
+            return (Line(cut([Span(f" … {view.waiting_for}: ordered, no answer yet", Role.SUSPECT)], width)),)
+        if view.asking:
+            whose = f"{view.pairing}'" if view.pairing.endswith("s") else f"{view.pairing}'s"
+            text = f" … asking {whose} engine: {view.asking} · esc cancels"
+            return (Line(cut([Span(text, Role.SUSPECT)], width)),)
+        if view.answer is None:
+            trouble = f" retrying: {view.link_reason}" if view.link is EngineLink.UNREACHABLE else ""
+            return (Line(cut([Span(trouble)], width)),)
+        mark, role = ("✓", Role.HEALTHY) if view.answer.good else ("✗", Role.FAILED_OVER)
+        at = Span(f"{clock(view.answer.at)} ", Role.MUTED)
+        return (Line(cut([Span(f" {mark} ", role), at, Span(view.answer.text)], width)),)
+
+
+class TooSmall(Lines):
+    """The size it has, the size it needs, and the summary."""
+
+    DEFAULT_CSS = "TooSmall { height: 100%; }"
+    ages: ClassVar[bool] = False
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        size = self.app.size
+        need = (
+            f"This terminal has {size.width} columns and {size.height} rows; the dashboard needs 60 and 20. "
+            f"Make it larger, or the letters smaller. {view.keys.label(CONSOLE_BY_ID['quit'])} quits."
+        )
+        found = summary(view)
+        role = Role.FAILED_OVER if found.level in LOUD else ROLES[found.level]
+        rows = max(1, (height - 1) // 2)
+        return [
+            *[line(Span(text, role)) for text in wrap(f"{found.glyph} {found.text}", width, lines=rows)],
+            BLANK,
+            *[line(text) for text in wrap(need, width, lines=rows)],
+        ][:height]
