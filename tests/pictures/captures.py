@@ -7,6 +7,7 @@ holds lines of the control socket's protocol: the snapshot, then the events befo
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.demo.pipeline_audit import make_tables
-from paired_servicebus.demo.runner import demo_folder, print_nothing, relay_lines, worker_process
+from paired_servicebus.demo.runner import print_nothing, relay_lines, worker_process
 from paired_servicebus.demo.worker_protocol import PlayRequest
 from paired_servicebus.engine.control import protocol
 from paired_servicebus.engine.control.control_client import ControlClient
@@ -62,7 +63,8 @@ def play(moment: CapturePoint, target: Path) -> None:
     Raises:
         PairedError: it did not come.
     """
-    with demo_folder() as folder:
+    with tempfile.TemporaryDirectory(prefix="paired-demo-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
         socket = folder / "engine.sock"
         order = PlayRequest(
             scenario=moment.scenario, duration=DURATION, seed=SEED, folder=str(folder), socket=str(socket)

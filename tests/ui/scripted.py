@@ -138,7 +138,7 @@ def _queues(scenario: Scenario, share: float) -> tuple[Any, ...]:
             since = AT - _seconds(share, broken[0].begins)
             reason = CAUSES[broken[0].fault]
             queues[index] = replace(queues[index], in_rotation=False, pulled_since=since, pulled_reason=reason)
-        if any(one.at <= share for one in scenario.poison):
+        if any(at <= share for at in scenario.poison):
             queues[index] = replace(queues[index], dead_lettered=1)
     return tuple(queues)
 

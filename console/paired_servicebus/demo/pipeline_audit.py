@@ -70,10 +70,9 @@ def make_tables(order: PlayRequest) -> None:
 
 
 def _audit(tables: Tables) -> JournalAudit:
-    rows = tables.rows("select * from verdicts where entity = ''", [])
-    if not rows:
+    found = tables.verdict()
+    if found is None:
         raise PairedError("the tables hold no verdict")
-    found = rows[0]
     return JournalAudit(
         lost=int(found["lost"]) + int(found["in_flight"]),  # all has come to rest: nothing is on its way any more
         unexpected=int(found["unexpected"]),

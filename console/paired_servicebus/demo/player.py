@@ -35,14 +35,7 @@ QUIET_SECONDS: Final = 1.0
 
 
 class Player:
-    """One performance of a scenario.
-
-    Args:
-        seed: of the application's sends.
-        say: called with each new caption.
-        pace: of the application.
-        record: takes the receivers' receipts.
-    """
+    """One performance of a scenario. `say` gets each new caption, `record` the receivers' receipts."""
 
     def __init__(
         self,
@@ -84,8 +77,8 @@ class Player:
                 group.create_task(self._break(broken, duration), name=f"{broken.fault} of {broken.namespace}")
             for caption in script.captions:
                 group.create_task(self._caption(caption, duration), name="a caption")
-            for number, poison_ in enumerate(script.poison):
-                group.create_task(self._poison(number, poison_.at * duration), name="a stranger")
+            for number, at in enumerate(script.poison):
+                group.create_task(self._poison(number, at * duration), name="a stranger")
             group.create_task(asyncio.sleep(duration), name="the end of sending")
 
     async def _caption(self, caption: Caption, duration: float) -> None:
@@ -178,7 +171,7 @@ class Player:
             verdict=ledger.verdict,
             lost_ids=list(ledger.lost_ids),
             unexpected_ids=list(ledger.unexpected_ids),
-            broken=what_broke(self._scenario.holds, entities, messages),
+            broken=what_broke(self._scenario, entities, messages),
         )
 
     async def _left_behind(self) -> tuple[set[str], set[str]]:

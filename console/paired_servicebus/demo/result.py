@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from paired_servicebus.core.accounting.ledger import Ledger
-from paired_servicebus.demo.scenario_model import Expectations
+from paired_servicebus.demo.scenario_model import Scenario
 
 
 class MessageCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,19 +90,19 @@ class DemoResult(msgspec.Struct, frozen=True, kw_only=True):
         return self.verdict == "balanced" and (self.audit is None or not differs(self.audit, self.messages))
 
 
-def what_broke(holds: Expectations, entities: Mapping[str, EntityResult], messages: MessageCounts) -> list[str]:
+def what_broke(scenario: Scenario, entities: Mapping[str, EntityResult], messages: MessageCounts) -> list[str]:
     """Return the failed expectations, a sentence each."""
     said: list[str] = []
     for name, entity in entities.items():
-        must = name in holds.fails_over
+        must = name in scenario.fails_over
         if must != bool(entity.failovers):
             said.append(f"{name} had {'to fail over and did not' if must else 'no reason to fail over and did'}")
         if entity.failovers != entity.failbacks:
             said.append(f"{name} failed over {entity.failovers} times and back {entity.failbacks} times")
     if messages.parked:
         said.append(f"{messages.parked} messages are still parked")
-    if messages.dead_lettered != holds.dead_lettered:
-        said.append(f"{messages.dead_lettered} messages are dead-lettered instead of {holds.dead_lettered}")
+    if messages.dead_lettered != scenario.dead_lettered:
+        said.append(f"{messages.dead_lettered} messages are dead-lettered instead of {scenario.dead_lettered}")
     return said
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -10,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 import msgspec
 
@@ -40,7 +39,11 @@ def run_demo(*, scenario: str, duration: float, seed: int, headless: bool, json_
     if not duration >= LEAST_DURATION:
         raise ConfigurationError(f"--duration is {duration:g}; it must be at least {LEAST_DURATION:g} seconds")
     # A screen that is ended by a signal is none of ours: the worker clears away.
-    with exit_on_signal() if headless else nullcontext(), demo_folder() as folder:
+    with (
+        exit_on_signal() if headless else nullcontext(),
+        tempfile.TemporaryDirectory(prefix="paired-demo-", ignore_cleanup_errors=True) as name,
+    ):
+        folder = Path(name)
         socket = folder / "engine.sock"
         order = PlayRequest(
             scenario=scenario,
@@ -70,16 +73,6 @@ def _judged(result: DemoResult, order: PlayRequest, say: Callable[[str], object]
         say("Spark audits the journal and writes the incident report; Ctrl-C leaves that out")
     with exit_on_signal():
         return pipeline_audit.judged(result, order)
-
-
-@contextmanager
-def demo_folder() -> Iterator[Path]:
-    """Yield a folder for this demo; remove it at the end."""
-    folder = Path(tempfile.mkdtemp(prefix="paired-demo-"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
@@ -139,17 +132,13 @@ def _watch(worker: subprocess.Popen[bytes], order: PlayRequest) -> DemoResult | 
     listener = threading.Thread(target=listen, name="the worker's lines", daemon=True)
     listener.start()
     run_dashboard(Path(order.socket), config_name="demo", engine_stays=False, tables=order.tables)
-    _close(worker.stdin)
+    if worker.stdin is not None:
+        worker.stdin.close()
     listener.join(STOP_TIMEOUT)
     outcome = heard[0] if heard else None
     if isinstance(outcome, PairedError):
         raise outcome
     return outcome
-
-
-def _close(stream: IO[bytes] | None) -> None:
-    if stream is not None:
-        stream.close()
 
 
 def print_nothing(text: str) -> None:

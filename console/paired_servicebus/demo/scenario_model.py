@@ -78,25 +78,9 @@ class Caption:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class PoisonMessages:
-    """At `at`, a program that is none of ours puts one message of each malformed kind into the first backlog queues."""
-
-    at: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Expectations:
-    """The expectations beyond the balance and an empty backlog."""
-
-    fails_over: tuple[str, ...]
-    """These at least once, and no others; every failed-over entity failed back."""
-    dead_lettered: int = 0
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """A script: its faults, and the events to watch."""
+    """A script: its faults, the events to watch, and what is expected beyond the balance and an empty backlog."""
 
     name: str
     about: str
@@ -104,7 +88,10 @@ class Scenario:
     mode: str
     """The failure mode it shows, in the words of SPEC.md section 10; empty: one that we added."""
     captions: tuple[Caption, ...]
-    holds: Expectations
+    fails_over: tuple[str, ...] = ()
+    """These at least once, and no others; every failed-over entity failed back."""
+    dead_lettered: int = 0
     breaks: tuple[FaultWindow, ...] = ()
-    poison: tuple[PoisonMessages, ...] = ()
+    poison: tuple[float, ...] = ()
+    """When a program that is none of ours puts a message of each malformed kind into the first backlog queues."""
     policy: Policy = POLICY

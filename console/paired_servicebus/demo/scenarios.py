@@ -16,13 +16,9 @@ from paired_servicebus.demo.scenario_model import (
     POLICY,
     SECONDARY,
     Caption,
-    Expectations,
     FaultWindow,
-    PoisonMessages,
     Scenario,
 )
-
-NONE: Final[tuple[str, ...]] = ()
 
 SCENARIOS: Final = (
     Scenario(
@@ -36,7 +32,7 @@ SCENARIOS: Final = (
             Caption(0.3, "the data centre is silent: sends go to the backlog"),
             Caption(0.55, "it answers again: sends return, the backlog drains"),
         ),
-        holds=Expectations(fails_over=ENTITIES),
+        fails_over=ENTITIES,
     ),
     Scenario(
         name="node-outage",
@@ -48,7 +44,7 @@ SCENARIOS: Final = (
             Caption(0.15, "the node of orders is down: orders alone fails over"),
             Caption(0.55, "the node is back: orders returns, its backlog drains"),
         ),
-        holds=Expectations(fails_over=(ORDERS,)),
+        fails_over=(ORDERS,),
     ),
     Scenario(
         name="throttling",
@@ -60,7 +56,6 @@ SCENARIOS: Final = (
             Caption(0.15, '"server busy": senders wait, nothing fails over'),
             Caption(0.55, "no longer throttled: sends go on"),
         ),
-        holds=Expectations(fails_over=NONE),
     ),
     Scenario(
         name="node-restart",
@@ -76,7 +71,7 @@ SCENARIOS: Final = (
             Caption(0.5, "the node is back, and slow: pings decide who returns"),
             Caption(0.7, "as quick as before: the backlog drains"),
         ),
-        holds=Expectations(fails_over=(ORDERS, PAYMENTS)),
+        fails_over=(ORDERS, PAYMENTS),
     ),
     Scenario(
         name="entity-outage",
@@ -95,7 +90,7 @@ SCENARIOS: Final = (
             Caption(0.5, "orders is enabled again and returns by itself"),
             Caption(0.62, "all have recovered, one after another"),
         ),
-        holds=Expectations(fails_over=ENTITIES),
+        fails_over=ENTITIES,
     ),
     Scenario(
         name="namespace-refused",
@@ -107,7 +102,7 @@ SCENARIOS: Final = (
             Caption(0.15, "connections are refused: suspect, then failed over"),
             Caption(0.55, "connections are taken again: home, entity by entity"),
         ),
-        holds=Expectations(fails_over=ENTITIES),
+        fails_over=ENTITIES,
     ),
     Scenario(
         name="namespace-reset",
@@ -119,7 +114,7 @@ SCENARIOS: Final = (
             Caption(0.15, "connections are reset: sends under way are in doubt"),
             Caption(0.55, "connections are stable; duplicates are counted"),
         ),
-        holds=Expectations(fails_over=ENTITIES),
+        fails_over=ENTITIES,
     ),
     Scenario(
         name="cannot-receive",
@@ -131,7 +126,6 @@ SCENARIOS: Final = (
             Caption(0.15, "orders are taken, none processed: no reason to fail over"),
             Caption(0.55, "receivers are back and catch up"),
         ),
-        holds=Expectations(fails_over=NONE),
     ),
     Scenario(
         name="cannot-manage",
@@ -149,7 +143,7 @@ SCENARIOS: Final = (
             Caption(0.5, "orders is back: ping and syphon need none either"),
             Caption(0.7, "management answers: depths are fresh again"),
         ),
-        holds=Expectations(fails_over=(ORDERS,)),
+        fails_over=(ORDERS,),
     ),
     Scenario(
         name="both-down",
@@ -166,7 +160,7 @@ SCENARIOS: Final = (
             Caption(0.52, "the secondary is back: the backlog takes messages again"),
             Caption(0.6, "the primary too: nothing was restarted, nothing is lost"),
         ),
-        holds=Expectations(fails_over=ENTITIES),
+        fails_over=ENTITIES,
     ),
     Scenario(
         name="secondary-outage",
@@ -178,7 +172,6 @@ SCENARIOS: Final = (
             Caption(0.15, "the secondary is down: sends go on, a failover would not"),
             Caption(0.55, "the secondary is back: ready to fail over again"),
         ),
-        holds=Expectations(fails_over=NONE),
     ),
     Scenario(
         name="accepted-but-late",
@@ -194,7 +187,7 @@ SCENARIOS: Final = (
             Caption(0.35, "the backlog looks empty: that does not mean drained"),
             Caption(0.5, "orders is back, and parked messages still appear"),
         ),
-        holds=Expectations(fails_over=(ORDERS,)),
+        fails_over=(ORDERS,),
     ),
     Scenario(
         name="backlog-queue-outage",
@@ -211,7 +204,7 @@ SCENARIOS: Final = (
             Caption(0.55, "the queue is back: a probe returns it to the rotation"),
             Caption(0.65, "the entities are back: every queue drains"),
         ),
-        holds=Expectations(fails_over=(ORDERS, AUDIT)),
+        fails_over=(ORDERS, AUDIT),
     ),
     Scenario(
         name="dying-backlog-queue",
@@ -236,7 +229,7 @@ SCENARIOS: Final = (
             Caption(0.65, "the primary is back: all but that queue drains"),
             Caption(0.9, "it is enabled again: the last messages come home"),
         ),
-        holds=Expectations(fails_over=(ORDERS, PAYMENTS)),
+        fails_over=(ORDERS, PAYMENTS),
     ),
     Scenario(
         name="flapping",
@@ -257,14 +250,14 @@ SCENARIOS: Final = (
             Caption(0.78, "back to stay: the backlog drains"),
         ),
         policy=replace(POLICY, failback_pings=2),
-        holds=Expectations(fails_over=ENTITIES),
+        fails_over=ENTITIES,
     ),
     Scenario(
         name="poison-messages",
         about="malformed messages in the backlog are dead-lettered with a reason; the others pass",
         mode="",
         breaks=(FaultWindow(fault="refused", begins=0.12, ends=0.5, entities=(ORDERS,)),),
-        poison=(PoisonMessages(0.3), PoisonMessages(0.6)),
+        poison=(0.3, 0.6),
         captions=(
             Caption(0, "all is well; soon a stranger sends to the backlog"),
             Caption(0.12, "orders is down: its messages are parked"),
@@ -273,7 +266,8 @@ SCENARIOS: Final = (
             Caption(0.5, "orders is back: its messages pass the poisoned ones"),
             Caption(0.6, "and a second helping"),
         ),
-        holds=Expectations(fails_over=(ORDERS,), dead_lettered=2 * len(MALFORMED)),
+        fails_over=(ORDERS,),
+        dead_lettered=2 * len(MALFORMED),
     ),
 )
 
