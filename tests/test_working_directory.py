@@ -22,7 +22,7 @@ from paired_servicebus.pipeline.drain import drain_command as drain
 from paired_servicebus.pipeline.drain.drain_files import DrainOrder
 from paired_servicebus.pipeline.rehearsal import rehearsal_command as rehearsal
 from paired_servicebus.pipeline.rehearsal.histories.recorded_history import RecordedHistory
-from paired_servicebus.pipeline.rehearsal.policy_grid import Order as Rehearsal
+from paired_servicebus.pipeline.rehearsal.policy_ranking import Order as Rehearsal
 from paired_servicebus.pipeline.spark_processes import PipelineOrder, start_pipeline
 from paired_servicebus.sandbox_process import sandbox_process
 

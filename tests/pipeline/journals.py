@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import duckdb
 from paired_servicebus.core.model.pairing_events import Event
 from paired_servicebus.pipeline.table_store import manifest as manifests
 from paired_servicebus.pipeline.table_store.manifest import File, Manifest, RecordSpan
-from paired_servicebus.pipeline.table_store.schema import TABLES, fields_of
+from paired_servicebus.pipeline.table_store.schema import TABLES
 from paired_servicebus.pipeline.table_store.table_reader import Tables
 
 ENGINE, BOOT = "e1", "b1"
@@ -22,7 +23,7 @@ def as_rows(events: Iterable[Event], *, engine: str = ENGINE, boot: str = BOOT) 
     return [
         {
             "v": 1, "engine": engine, "boot": boot, "seq": seq, "ts": round(event.at * 1e6), "kind": event.kind,
-            **{name: getattr(event, name) for name in fields_of(type(event))},
+            **{field.name: getattr(event, field.name) for field in fields(event) if field.name != "at"},
         }
         for seq, event in enumerate(events, start=1)
     ]  # fmt: skip

@@ -24,8 +24,7 @@ from paired_servicebus.demo.scenarios import SCENARIOS, scenario_named
 from paired_servicebus.demo.workload import RETRY_AFTER
 from paired_servicebus.pipeline.rehearsal.histories.journal_history import read_history
 from paired_servicebus.pipeline.rehearsal.histories.recorded_history import Outage, RecordedHistory, Target, TimeBounds
-from paired_servicebus.pipeline.rehearsal.policy_grid import order_of, policies_of, run_chunk
-from paired_servicebus.pipeline.rehearsal.policy_ranking import rehearsed
+from paired_servicebus.pipeline.rehearsal.policy_ranking import order_of, policies_of, rehearsed, run_chunk
 from tests.pipeline.play import play
 
 DURATION = 60.0

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from paired_servicebus.pipeline.ingest import inbox as inboxes
-from paired_servicebus.pipeline.ingest.inbox import EMPTY, Inbox
+from paired_servicebus.pipeline.ingest import journal_source as inboxes
+from paired_servicebus.pipeline.ingest.journal_source import EMPTY, Inbox
 
 
 @pytest.fixture

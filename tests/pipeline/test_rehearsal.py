@@ -13,15 +13,22 @@ from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.verdict import FailureKind
 from paired_servicebus.pipeline.rehearsal.histories.recorded_history import (
+    HOUR,
     OfferedLoad,
     Outage,
     RateStep,
     RecordedHistory,
     TimeBounds,
 )
-from paired_servicebus.pipeline.rehearsal.histories.synthetic_history import HOUR
-from paired_servicebus.pipeline.rehearsal.policy_grid import Order, Row, order_of, policies_of, run_chunk
-from paired_servicebus.pipeline.rehearsal.policy_ranking import FAILOVER, rehearsed
+from paired_servicebus.pipeline.rehearsal.policy_ranking import (
+    FAILOVER,
+    Order,
+    Row,
+    order_of,
+    policies_of,
+    rehearsed,
+    run_chunk,
+)
 from paired_servicebus.pipeline.rehearsal.rehearsal_command import RehearsalRequest, history_for, rehearsal_order
 from paired_servicebus.pipeline.rehearsal.rehearsal_format import as_object, as_text
 

@@ -11,13 +11,13 @@ from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.verdict import FailureKind
 from paired_servicebus.pipeline.rehearsal.histories.recorded_history import (
     CONDITIONS,
+    HOUR,
     OfferedLoad,
     Outage,
     RateStep,
     RecordedHistory,
     TimeBounds,
 )
-from paired_servicebus.pipeline.rehearsal.histories.synthetic_history import HOUR
 from paired_servicebus.pipeline.rehearsal.policy_replay import LONGEST, SHORTEST, Replay, RunOutcome, plan_of, replay
 from paired_servicebus.simulation.run_plan import Crash, OperatorAct
 from paired_servicebus.simulation.sim_messages import BEGAN

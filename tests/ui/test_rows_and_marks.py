@@ -11,8 +11,8 @@ import pytest
 
 from paired_servicebus.core.model.snapshot import ParkedView, SyphonStatus, UnusedQueue, UnusedView
 from paired_servicebus.ui.screens.arm_dialog import ArmDialog
-from paired_servicebus.ui.screens.confirm_dialog import ConfirmDialog
 from paired_servicebus.ui.screens.pages import DashboardScreen
+from paired_servicebus.ui.screens.question_dialogs import ConfirmDialog
 from paired_servicebus.ui.state.view import Page
 
 SIZES = [(60, 20), (70, 22), (80, 24), (100, 30), (140, 40), (200, 50)]

@@ -6,7 +6,7 @@ from typing import Any
 
 from textual import events
 
-from paired_servicebus.ui.screens.prompt_dialog import Prompt
+from paired_servicebus.ui.screens.question_dialogs import Prompt
 
 
 def type_at_once(app: Any, text: str) -> None:

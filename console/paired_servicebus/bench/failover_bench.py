@@ -32,9 +32,7 @@ from paired_servicebus.pairing import (
 from servicebus_sandbox import Sandbox
 from servicebus_sandbox.faults import Direction, FaultTerms
 
-ROUNDS: Final = 100
 SENDERS: Final = 4
-SIZE: Final = 1024
 PATIENCE: Final = 30.0
 TARGET_MS: Final = 20.0
 """Added to the round trip."""
@@ -107,7 +105,7 @@ class _Marks:
 
 
 async def measure_failover(
-    *, rounds: int = ROUNDS, senders: int = SENDERS, size: int = SIZE, latency_ms: float = 0.0
+    *, rounds: int = 100, senders: int = SENDERS, size: int = 1024, latency_ms: float = 0.0
 ) -> FailoverFigures:
     """Break the entity and send; mend it and send again; `rounds` times."""
     marks = _Marks()

@@ -38,18 +38,18 @@ def drain(
 
     Ctrl-C ends it cleanly.
     """
-    from paired_servicebus.pipeline.drain.drain_command import plan_of, run_drain  # with the SDK behind it
+    from paired_servicebus.pipeline.drain.drain_command import DrainPlan, run_drain, spark_settings  # with the SDK
 
-    settings = load_config(find_config(config))
-    plan = plan_of(
-        settings,
-        engine_paths(settings.name),
+    found = load_config(find_config(config))
+    plan = DrainPlan(
+        config=found,
+        places=engine_paths(found.name),
         master=master,
         parallelism=parallelism,
         rate=rate,
         journal=journal,
         beside_syphon=beside_syphon,
-        conf=conf,
+        settings=spark_settings(conf),
         why=consent.why,
         yes=consent.yes or "",
     )

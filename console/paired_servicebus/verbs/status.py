@@ -53,13 +53,7 @@ Say = Callable[[str], object]
 
 
 class Follower:
-    """One engine's news as lines.
-
-    Args:
-        pairing: the engine's name until it reports its own.
-        say: receives a line.
-        named: whether each line names the engine.
-    """
+    """One engine's news as lines. `pairing` names it until it reports its own name; `named`: in each line."""
 
     def __init__(self, pairing: str, say: Say, *, named: bool, now: Callable[[], float] = time.time) -> None:
         self._pairing = pairing

@@ -96,46 +96,25 @@ class DrainPlan:
     wave_seconds: float = WAVE_SECONDS
     wave_messages: int = WAVE_MESSAGES
 
+    def __post_init__(self) -> None:
+        """Raise ConfigurationError, with the option and its valid values."""
+        if self.parallelism is not None and self.parallelism < 1:
+            raise ConfigurationError(f"--parallelism is {self.parallelism}; it must be at least 1")
+        if self.rate is not None and not 0 < self.rate < inf:
+            raise ConfigurationError(f"--rate is {self.rate:g}; it is a number of messages a second, more than 0")
+
     @property
     def spool(self) -> Path:
         """The journal's folder."""
         return (self.journal or self.places.spool).absolute()
 
 
-def plan_of(
-    config: PairingConfig,
-    places: EnginePaths,
-    *,
-    master: str,
-    parallelism: int | None,
-    rate: float | None,
-    journal: Path | None,
-    beside_syphon: bool,
-    conf: Sequence[str],
-    why: str,
-    yes: str,
-) -> DrainPlan:
-    """Return the options of a command line. Raises ConfigurationError: the option and its valid values."""
-    if parallelism is not None and parallelism < 1:
-        raise ConfigurationError(f"--parallelism is {parallelism}; it must be at least 1")
-    if rate is not None and not 0 < rate < inf:
-        raise ConfigurationError(f"--rate is {rate:g}; it is a number of messages a second, more than 0")
-    settings = dict(one.split("=", 1) for one in conf if "=" in one)
+def spark_settings(conf: Sequence[str]) -> dict[str, str]:
+    """Return the settings in NAME=VALUE texts. Raises ConfigurationError: one is no setting of Spark's."""
     strange = next((one for one in conf if not one.startswith("spark.") or "=" not in one), None)
     if strange is not None:
         raise ConfigurationError(f"--conf is {masked(strange)}; it is a setting of Spark's, as spark.NAME=VALUE")
-    return DrainPlan(
-        config=config,
-        places=places,
-        master=master,
-        parallelism=parallelism,
-        rate=rate,
-        journal=journal,
-        beside_syphon=beside_syphon,
-        settings=settings,
-        why=why,
-        yes=yes,
-    )
+    return dict(one.split("=", 1) for one in conf)
 
 
 def run_drain(plan: DrainPlan, *, json_line: bool = False) -> int:

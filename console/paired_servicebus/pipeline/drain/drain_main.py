@@ -61,21 +61,20 @@ def main(folder: Path, work: Path) -> int:
         waves, reason = _drain(read_order(folder), private, work, told)
     except PairedError as error:
         log.exception("the drain failed")
-        told.failed(masked(str(error)))
+        told.tell("failed", trouble=masked(str(error)))
         return 2
     moved = sum(one.moved for one in told.reports)
     dead = sum(one.dead_lettered for one in told.reports)
-    told.ended(
-        DrainOutcome(
-            moved=moved,
-            dead_lettered=dead,
-            set_aside=waves.set_aside,
-            seconds=time.time() - began,
-            waves=waves.count,
-            complete=not reason,
-            text=reason,
-        )
+    outcome = DrainOutcome(
+        moved=moved,
+        dead_lettered=dead,
+        set_aside=waves.set_aside,
+        seconds=time.time() - began,
+        waves=waves.count,
+        complete=not reason,
+        text=reason,
     )
+    told.tell("ended", outcome=outcome)
     return 0
 
 
@@ -90,8 +89,7 @@ class _Teller:
     def wave(self, number: int, text: str) -> None:
         """Report the beginning of a wave."""
         self._wave = number
-        log.info("wave %d: %s", number, text)
-        self._say(Told(phase=text, wave=number, progress=AttemptProgress()))
+        self.tell(text)
 
     def heard(self, reports: list[TaskReport]) -> list[TaskReport]:
         """Collect the reports of a wave, and return them."""
@@ -100,27 +98,17 @@ class _Teller:
             log.info("queue %d: %s", one.queue, one)
         return reports
 
-    def starting(self, text: str) -> None:
-        """Report a step before the first wave."""
-        self._say(Told(phase=text, wave=0, progress=AttemptProgress()))
-
-    def failed(self, text: str) -> None:
-        """Report the failure of the drain."""
-        self._say(Told(phase="failed", wave=self._wave, progress=AttemptProgress(), trouble=text))
-
-    def ended(self, outcome: DrainOutcome) -> None:
-        """Report the end of the drain."""
-        log.info("ended: %s", outcome)
-        self._say(Told(phase="ended", wave=self._wave, progress=AttemptProgress(), outcome=outcome))
-
-    def _say(self, told: Told) -> None:
+    def tell(self, phase: str, *, outcome: DrainOutcome | None = None, trouble: str = "") -> None:
+        """Report the present step, or the end with its outcome or its trouble."""
+        log.info("wave %d: %s", self._wave, outcome or phase)
+        told = Told(phase=phase, wave=self._wave, progress=AttemptProgress(), outcome=outcome, trouble=trouble)
         write(self._folder / "progress.json", told)
 
 
 def _drain(order: DrainOrder, private: dict[str, str], work: Path, told: _Teller) -> tuple[Waves, str]:
     """Run the waves. Raises PairedError if the drain cannot begin or go on."""
     config = load_config(Path(order.config))
-    told.starting(f"starting Spark on {order.master}")
+    told.tell(f"starting Spark on {order.master}")
     java = find_java(shims=work)
     with open_session(
         app="drain",

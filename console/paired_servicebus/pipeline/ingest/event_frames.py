@@ -28,7 +28,7 @@ def unseen(events: Any, seen: Iterable[RecordSpan], troubled: Iterable[str]) -> 
     from pyspark.sql import functions as f
 
     spark = events.sparkSession
-    spans, names = [tuple(_plain(span)) for span in seen], [(name,) for name in troubled]
+    spans, names = [(span.engine, span.boot, span.first, span.last) for span in seen], [(name,) for name in troubled]
     if spans:
         held = f.broadcast(spark.createDataFrame(spans, "s_engine string, s_boot string, first bigint, last bigint"))
         same = (f.col("engine") == f.col("s_engine")) & (f.col("boot") == f.col("s_boot"))
@@ -40,7 +40,3 @@ def unseen(events: Any, seen: Iterable[RecordSpan], troubled: Iterable[str]) -> 
         whole = f.broadcast(spark.createDataFrame(names, "t_file string"))
         events = events.join(whole, f.col("seq").isNull() & (f.col("file") == f.col("t_file")), "left_anti")
     return events
-
-
-def _plain(span: RecordSpan) -> tuple[str, str, int, int]:
-    return span.engine, span.boot, span.first, span.last

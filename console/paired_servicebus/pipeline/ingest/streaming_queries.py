@@ -1,7 +1,7 @@
 """The two queries: journal to tables, and story to episodes. Each record takes effect once, despite kills and losses.
 
 A batch parses lines into events, drops those in the tables, writes the rest and aggregates the written file. Then it
-replaces the manifest, which changes all tables atomically. Spark sees only files that are not in the tables (inbox), so
+replaces the manifest, which changes all tables atomically. Spark sees only files that are not in the tables (Inbox), so
 the journal's checkpoint is new at each start, and after FORGET files. A killed batch is delivered again; the numbers of
 the records decide.
 
@@ -21,10 +21,10 @@ import msgspec
 from paired_servicebus.engine.journal.spool import SUFFIX
 from paired_servicebus.pipeline.ingest import table_maintenance
 from paired_servicebus.pipeline.ingest.event_frames import typed, unseen
-from paired_servicebus.pipeline.ingest.inbox import Inbox
 from paired_servicebus.pipeline.ingest.journal_source import (
     ASK,
     SHOW,
+    Inbox,
     JournalFlusher,
     PollCountdown,
     journal_files,

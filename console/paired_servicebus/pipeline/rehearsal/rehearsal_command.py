@@ -15,10 +15,8 @@ from paired_servicebus.core.errors import ConfigurationError, PipelineError, Unr
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.foreign_json import read_json
 from paired_servicebus.pipeline.rehearsal.histories.journal_history import read_history
-from paired_servicebus.pipeline.rehearsal.histories.recorded_history import RecordedHistory
-from paired_servicebus.pipeline.rehearsal.histories.synthetic_history import HOUR
-from paired_servicebus.pipeline.rehearsal.policy_grid import Order, order_of, policies_of
-from paired_servicebus.pipeline.rehearsal.policy_ranking import rehearsed
+from paired_servicebus.pipeline.rehearsal.histories.recorded_history import HOUR, RecordedHistory
+from paired_servicebus.pipeline.rehearsal.policy_ranking import Order, order_of, policies_of, rehearsed
 from paired_servicebus.pipeline.rehearsal.rehearsal_format import as_object, as_text
 from paired_servicebus.pipeline.rehearsal.spark_tasks import ORDER, ROWS, SparkOrder, SparkResult
 from paired_servicebus.pipeline.spark_processes import TROUBLE, end_process, exit_on_signal, said, start_process

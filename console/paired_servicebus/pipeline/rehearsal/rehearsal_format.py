@@ -10,8 +10,7 @@ import msgspec
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.text.time_format import clock, day_and_clock
 from paired_servicebus.pipeline.rehearsal.histories.recorded_history import Outage, RecordedHistory, TimeBounds
-from paired_servicebus.pipeline.rehearsal.policy_grid import Order
-from paired_servicebus.pipeline.rehearsal.policy_ranking import FAILOVER, Figure, PolicyFigures, RehearsalResult
+from paired_servicebus.pipeline.rehearsal.policy_ranking import FAILOVER, Figure, Order, PolicyFigures, RehearsalResult
 
 HEADS: Final = (
     ("failover", "interval"),
@@ -139,16 +138,7 @@ def _history(history: RecordedHistory) -> dict[str, Any]:
         "seconds": history.seconds,
         "entities": history.entities,
         "messages": history.messages,
-        "outages": [
-            {
-                "target": outage.target,
-                "failure": outage.failure,
-                "began": outage.began,
-                "ended": outage.ended,
-                "share": outage.share,
-            }
-            for outage in history.outages
-        ],
+        "outages": [outage._asdict() for outage in history.outages],
     }
 
 

@@ -19,7 +19,7 @@ import msgspec
 from paired_servicebus.core.errors import PairedError
 from paired_servicebus.core.text.untrusted_text import one_line
 from paired_servicebus.foreign_json import read_json
-from paired_servicebus.pipeline.rehearsal.policy_grid import NAMES, Order, Row, run_chunk
+from paired_servicebus.pipeline.rehearsal.policy_ranking import NAMES, Order, Row, run_chunk
 from paired_servicebus.pipeline.spark.java import find_java
 from paired_servicebus.pipeline.spark.spark_session import open_session
 from paired_servicebus.pipeline.spark_processes import TROUBLE, watch_parent

@@ -252,21 +252,6 @@ def timeline_of(rows: Sequence[Row]) -> tuple[TimelineEntry, ...]:
     return tuple(moments)
 
 
-def acts_of(rows: Sequence[Row]) -> tuple[TimelineAct, ...]:
-    """Return the operators' actions and their outcomes."""
-    return tuple(
-        TimelineAct(
-            at=row["ts"] / 1e6,
-            by=row["by"] or "",
-            what=row["command"] or "",
-            target=row["target"] or "",
-            why=row["why"] or "",
-            outcome=row["outcome"] or "not known: the engine ended first",
-        )
-        for row in rows
-    )
-
-
 def _about(row: Row) -> str:
     if row.get("entity"):
         return str(row["entity"])

@@ -35,10 +35,10 @@ def as_markdown(report: Report, *, price: Price | None = None, plots: Mapping[st
         price: of a million operations; None if unknown.
         plots: titles and their picture files.
     """
-    report = shown_plainly(report)
+    report = _plain(report)
     parts = [
         [f"# {headline(report)}", "", as_of(report)],
-        _short(report),
+        ["## In short", "", *(f"- {sentence}" for sentence in sentences(report))],
         _episodes(report),
         _availability(report),
         _dwell(report),
@@ -67,18 +67,12 @@ def as_of(report: Report) -> str:
     return f"As of batch {report.batch:,}, written {written}; read at {clock(report.read_at)} UTC."
 
 
-def _short(report: Report) -> list[str]:
-    lines = [f"- {sentence}" for sentence in sentences(report)]
-    return ["## In short", "", *lines]
-
-
 def sentences(report: Report) -> Iterator[str]:
     """Return the whole story, a sentence or two for each thing in it."""
     for entity in report.entities:
         yield _story(entity, [one for one in report.episodes if one.entity == entity])
     if report.recovered:
-        times = "once" if report.recovered == 1 else f"{report.recovered} times"
-        yield f"Suspect {times} without failing over: a send succeeded in time."
+        yield f"Suspect {_times(report.recovered)} without failing over: a send succeeded in time."
     yield verdict(report.audit)
     if report.acts:
         yield f"Operators acted {_times(len(report.acts))}: {listed(sorted({act.by for act in report.acts}))}."
@@ -195,8 +189,7 @@ def _dwell(report: Report) -> list[str]:
 
 
 def _audit(audit: Audit) -> list[str]:
-    lines = [f"- {sentence}" for sentence in audit.evidence]
-    return ["## Audit", "", verdict(audit), "", *lines]
+    return ["## Audit", "", verdict(audit), "", *(f"- {sentence}" for sentence in audit.evidence)]
 
 
 def _acts(report: Report) -> list[str]:
@@ -315,13 +308,8 @@ def plain(text: str) -> str:
     return _TAGS.sub(lambda sign: _NAMED[sign.group()], line)
 
 
-def shown_plainly(report: Report) -> Report:
-    """Give the report with every text in it as Markdown that shows it."""
-    shown: Report = _plain(report)
-    return shown
-
-
 def _plain(value: Any) -> Any:
+    """Give a value with every text in it as Markdown that shows it."""
     if isinstance(value, str):
         return plain(value)
     if isinstance(value, tuple):

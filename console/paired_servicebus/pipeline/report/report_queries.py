@@ -16,8 +16,8 @@ from paired_servicebus.pipeline.report.incident import (
     IncidentEpisode,
     Report,
     Series,
+    TimelineAct,
     Verdict,
-    acts_of,
     incidents,
     timeline_of,
 )
@@ -35,6 +35,9 @@ FIGURES: Final = (
     "in_flight", "unexpected", "duplicates", "out_of_order",
 )  # fmt: skip
 
+STEPS: Final = ("suspected", "failed_over", "first_ping", "failed_back", "backlog_empty")
+"""Of an episode, each with its time."""
+
 Chain = tuple[IncidentEpisode, ...]
 
 
@@ -50,7 +53,7 @@ def last_report(tables: Tables) -> Report:
     Raises ConfigurationError: nothing is recorded.
     """
     found = read_incidents(tables)
-    return _of_chain(tables, found[-1]) if found else _of_everything(tables)
+    return _of_chain(tables, found[-1]) if found else _report(tables, (), *_recorded(tables))
 
 
 def report_of(tables: Tables, episode: str) -> Report:
@@ -79,10 +82,6 @@ def _of_chain(tables: Tables, chain: Chain) -> Report:
     return _report(tables, chain, max(first, min(one.began_at for one in chain) - BEFORE), min(last, until))
 
 
-def _of_everything(tables: Tables) -> Report:
-    return _report(tables, (), *_recorded(tables))
-
-
 def _recorded(tables: Tables) -> tuple[float, float]:
     row = tables.row(
         "select min(ts) as first, max(ts) as last from events where trouble is null and ts >= 0 and ts < ?", [LATEST]
@@ -106,7 +105,7 @@ def _report(tables: Tables, episodes: Chain, since: float, until: float) -> Repo
         dwell=tuple(Dwell(**row) for row in tables.rows(_DWELL, span)),
         cost=tuple(Cost(**row) for row in tables.rows(_COST, [span[0] - 60 * MICROSECONDS, span[1]])),
         audit=_audit(tables),
-        acts=acts_of(tables.rows(_ACTS, span)),
+        acts=tuple(TimelineAct(**row) for row in tables.rows(_ACTS, span)),
         timeline=timeline_of(tables.rows(_TIMELINE, span)),
         curves=_curves(tables, since, until),
         warnings=tuple(_warnings(tables, span)),
@@ -139,12 +138,8 @@ def _episode(tables: Tables, row: dict[str, Any]) -> IncidentEpisode:
         forced=bool(row["forced"]),
         cause=row["cause"] or "",
         last_good_at=_seconds(min(good["ts"], began) if good and good["ts"] is not None else None),
-        suspected_at=_seconds(row["suspected_ts"]),
-        failed_over_at=_seconds(row["failed_over_ts"]),
         first_diverted_at=_seconds(parked["ts"]) if parked else None,
-        first_ping_at=_seconds(row["first_ping_ts"]),
-        failed_back_at=_seconds(row["failed_back_ts"]),
-        backlog_empty_at=_seconds(row["backlog_empty_ts"]),
+        **{f"{step}_at": _seconds(row[f"{step}_ts"]) for step in STEPS},
         last_at=(row["last_ts"] or began) / MICROSECONDS,
         parked=row["parked"] or 0,
         moved=row["moved"] or 0,
@@ -154,14 +149,8 @@ def _episode(tables: Tables, row: dict[str, Any]) -> IncidentEpisode:
 
 
 def _availability(row: dict[str, Any]) -> Availability:
-    return Availability(
-        entity=row["entity"],
-        primary_accepted=row["primary_accepted"],
-        backlog_accepted=row["backlog_accepted"],
-        failed=row["failed"],
-        failures=dict(row["failures"] or {}),
-        longest_without=row["longest_without"] or 0.0,
-    )
+    known = {"failures": dict(row["failures"] or {}), "longest_without": row["longest_without"] or 0.0}
+    return Availability(**{**row, **known})
 
 
 # -- the audit -----------------------------------------------------------------------------------------------------
@@ -311,7 +300,9 @@ select cause, sum(operations)::bigint as operations, coalesce(sum(bytes), 0)::bi
 from cost where minute_ts between ? and ? group by cause order by operations desc, cause
 """
 _ACTS: Final = """
-select acts.ts, acts."by", acts.command, acts.target, acts.why, ends.outcome
+select acts.ts / 1e6 as at, coalesce(acts."by", '') as "by", coalesce(acts.command, '') as what,
+       coalesce(acts.target, '') as target, coalesce(acts.why, '') as why,
+       coalesce(nullif(ends.outcome, ''), 'not known: the engine ended first') as outcome
 from events acts left join events ends
   on ends.kind = 'command-ended' and ends.engine = acts.engine and ends.boot = acts.boot
  and ends.command_seq = acts.seq

@@ -34,14 +34,7 @@ PAUSE: Final = 1.0
 
 
 class Query:
-    """A query that survives errors.
-
-    Args:
-        name: its name in the log.
-        checkpoint: the folder of its checkpoint.
-        start: starts it, with that checkpoint.
-        place: its position, which changes with each finished batch.
-    """
+    """A query that survives errors. `place` returns its position, which changes with each finished batch."""
 
     def __init__(self, name: str, checkpoint: Path, start: Callable[[], Any], place: Callable[[], object]) -> None:
         self._name = name

@@ -20,8 +20,6 @@ from typing import Final
 IN_FLIGHT: Final = 900
 """Seconds until a message that no receiver reported counts as lost: Service Bus itself may be as late (section 10)."""
 
-RECEIPTS: Final = ("delivered", "diverted", "in-doubt", "refused", "moved", "dead-lettered", "received")
-
 PARTIAL: Final = """
 select concat(lower(entity), chr(31), message_id, case when coalesce(subscription, '') <> ''
            then concat(chr(31), lower(subscription)) else '' end) as key,

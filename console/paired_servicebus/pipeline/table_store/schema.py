@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import MISSING, fields
 from typing import Final, get_type_hints
 
-from paired_servicebus.core.model.pairing_events import KINDS, Event
+from paired_servicebus.core.model.pairing_events import KINDS
 
 Columns = dict[str, str]
 """Names and types: BIGINT, DOUBLE, VARCHAR, BOOLEAN, or DOUBLE[]."""
@@ -46,11 +46,6 @@ def _event_fields() -> Columns:
     return found
 
 
-def fields_of(kind: type[Event]) -> tuple[str, ...]:
-    """Return the columns that a kind of event fills, its header aside."""
-    return tuple(field.name for field in fields(kind) if field.name != "at")
-
-
 def required_fields() -> dict[str, tuple[str, ...]]:
     """Return the columns that some kinds of events cannot do without, each with those kinds."""
     found: dict[str, tuple[str, ...]] = {}
@@ -63,8 +58,6 @@ def required_fields() -> dict[str, tuple[str, ...]]:
 
 EVENT_FIELDS: Final = _event_fields()
 EVENTS: Final[Columns] = {**HEADER, **EVENT_FIELDS, "trouble": "VARCHAR", "line": "VARCHAR", "file": "VARCHAR"}
-
-TROUBLES: Final = ("torn", "foreign", "newer version", "unknown kind", "impossible")
 
 MINUTES: Final[Columns] = {
     "engine": "VARCHAR", "minute_ts": "BIGINT", "entity": "VARCHAR", "route": "VARCHAR",

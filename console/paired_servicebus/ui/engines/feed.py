@@ -58,14 +58,7 @@ class Feed(Protocol):
 
 
 class EngineFeed:
-    """The news of the engine behind a control socket.
-
-    Args:
-        socket: the engine's control socket.
-        read_only: send no commands; the engine then refuses them, too.
-        now: seconds since the epoch, for "unreachable since".
-        sleep: waits between two attempts.
-    """
+    """The news of the engine behind a control socket. `read_only`: the engine then refuses commands, too."""
 
     def __init__(
         self,

@@ -55,14 +55,7 @@ class OtherEngines(Protocol):
 
 
 class MultiEngineFeed:
-    """A feed that also reports the other engines, and can follow another one.
-
-    Args:
-        feed: the news of the engine on screen.
-        socket: that engine's.
-        read_only: send no commands.
-        now: seconds since the epoch.
-    """
+    """A feed that also reports the other engines, and can follow another one. `socket`: of the engine on screen."""
 
     def __init__(
         self, feed: EngineFeed, socket: Path, *, read_only: bool = False, now: Callable[[], float] = time.time

@@ -55,15 +55,7 @@ ARM_CSS: Final = """
 
 
 class ArmDialog(ModalScreen[FireRequest | None]):
-    """Armed, not fired. Returns how it was fired, or None.
-
-    Args:
-        action: the command.
-        aim: its targets.
-        armed: the text to type, and the deadline.
-        newest: returns the newest view.
-        others: the answers of the other engines; empty: it is for the one on screen.
-    """
+    """Armed, not fired. Returns how it was fired, or None. Without `others` it is for the engine on screen."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "cancel", show=False),

@@ -6,17 +6,14 @@ from typing import Final
 
 from paired_servicebus.ui.screens.page_frame import PageScreen
 from paired_servicebus.ui.state.view import Page
-from paired_servicebus.ui.widgets.backlog_strip import BacklogStrip
 from paired_servicebus.ui.widgets.cost_table import CostTable
+from paired_servicebus.ui.widgets.dashboard_parts import BacklogStrip, PairingLine, RecentEvents, SyphonLine
 from paired_servicebus.ui.widgets.engine_table import EngineHead, EngineTable
 from paired_servicebus.ui.widgets.entity_facts import EntityFacts, EntityHistory
 from paired_servicebus.ui.widgets.entity_table import EntityHead, EntityTable
 from paired_servicebus.ui.widgets.incident_list import IncidentList, IncidentReport
-from paired_servicebus.ui.widgets.pairing_line import PairingLine
 from paired_servicebus.ui.widgets.queue_detail import QueueDetail
 from paired_servicebus.ui.widgets.queue_table import QueueHead, QueueTable
-from paired_servicebus.ui.widgets.recent_events import RecentEvents
-from paired_servicebus.ui.widgets.syphon_line import SyphonLine
 from paired_servicebus.ui.widgets.timeline_list import EventInFull, TimelineHead, TimelineList
 from paired_servicebus.ui.widgets.unused_table import UnusedTable
 

@@ -61,22 +61,13 @@ class PairedApp(TerminalApp):
     """The dashboard of one engine.
 
     Args:
-        feed: the source of news and the sink of commands.
         others: the other engines on this machine; None: commands are for the engine on screen only.
-        pairing: the pairing's name.
         by: the operator's name, sent with commands.
-        read_only: send no commands.
         engine_stays: whether the engine keeps running when the operator leaves.
         themes: the themes to choose from; default: the shipped ones.
-        theme: the initial theme; default: the first.
-        profile: the terminal's abilities.
-        bell: ring the terminal's bell for notifications.
         notices: errors in the operator's own files; the first is shown.
-        keys: the keys in force.
-        price: the price of operations, for the cost page.
         past: reads the pipeline's tables, for the history page.
-        now: seconds since the epoch.
-        monotonic: seconds, for ages.
+        now, monotonic: seconds since the epoch, and seconds for ages.
         report: called with an unexpected exception, which then ends the app.
     """
 

@@ -16,8 +16,8 @@ from paired_servicebus.ui.commands.action_table import ActionTarget, ConsoleActi
 from paired_servicebus.ui.engines.feed import NOT_ARMED, Feed, FireRequest
 from paired_servicebus.ui.engines.other_engines import EngineReply, OtherEngines
 from paired_servicebus.ui.screens.arm_dialog import ArmDialog
-from paired_servicebus.ui.screens.confirm_dialog import ConfirmDialog, ConfirmResult
 from paired_servicebus.ui.screens.page_frame import PageScreen
+from paired_servicebus.ui.screens.question_dialogs import ConfirmDialog, ConfirmResult
 from paired_servicebus.ui.shell.console_protocol import Console
 from paired_servicebus.ui.state import selection
 from paired_servicebus.ui.state.view import CommandAnswer, View
@@ -37,13 +37,7 @@ def _place(view: View) -> tuple[object, ...]:
 
 
 class CommandDispatch:
-    """The dashboard's commands.
-
-    Args:
-        feed: the engine on screen.
-        others: the other engines on this machine; None: only the one on screen.
-        by: the operator's name.
-    """
+    """The dashboard's commands. `others` None: they are for the engine on screen only."""
 
     def __init__(self, app: Console, feed: Feed, others: OtherEngines | None, *, by: str) -> None:
         self._app = app

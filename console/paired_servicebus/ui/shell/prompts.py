@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from paired_servicebus.ui.commands.clipboard import MAX_CLIPBOARD_BYTES, CopyItem, file_name, write_new
-from paired_servicebus.ui.screens.prompt_dialog import Prompt
+from paired_servicebus.ui.screens.question_dialogs import Prompt
 from paired_servicebus.ui.shell.console_protocol import Console
 from paired_servicebus.ui.state import selection, timeline_reader
 from paired_servicebus.ui.state.view import Page

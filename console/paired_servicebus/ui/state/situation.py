@@ -1,6 +1,6 @@
 """The six answers of the summary, in this order: the state and its start, the cause, failing callers, healing, action.
 
-Each answer is a part of a line, in several wordings (packing.py). Not here: a lost engine (summary.py).
+Each answer is a part of a line, in several wordings (spans.pack). Not here: a lost engine (summary.py).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from paired_servicebus.core.model.snapshot import EntityView, FindingVerdict, Sn
 from paired_servicebus.core.operator.state_outlook import pings_needed
 from paired_servicebus.core.text.time_format import age, clock, until
 from paired_servicebus.ui.render.number_format import count, plural, rate, time_or_day
-from paired_servicebus.ui.render.packing import BETWEEN, Part, name_list, shortenable
+from paired_servicebus.ui.render.spans import BETWEEN, Part, name_list, shortenable
 from paired_servicebus.ui.state.backlog_totals import empty_at, stranded_messages, sum_backlog
 from paired_servicebus.ui.state.row_order import NOWHERE
 

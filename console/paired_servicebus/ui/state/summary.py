@@ -1,7 +1,7 @@
 """The summary: the first lines of every page, the worst first, in any width.
 
 Rows keep their places: the state, then its cause and failing callers, then healing, then the action. Refused sends
-come first, and an alarm never replaces the states. Not here: the parts of a row (situation.py), their fit (packing.py).
+come first, and an alarm never replaces the states. Not here: the parts of a row (situation.py), their fit (spans.pack).
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
 from paired_servicebus.core.text.time_format import age, clock
 from paired_servicebus.ui.render.number_format import plural
-from paired_servicebus.ui.render.packing import BETWEEN, Part, pack, shortenable
-from paired_servicebus.ui.render.spans import Role
+from paired_servicebus.ui.render.spans import BETWEEN, Part, Role, pack, shortenable
 from paired_servicebus.ui.render.state_looks import LOOKS
 from paired_servicebus.ui.state import situation
 from paired_servicebus.ui.state.backlog_totals import stranded_messages

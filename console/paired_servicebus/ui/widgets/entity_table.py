@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, overload
+from typing import Final, Literal
 
 from textual import events
 
@@ -21,7 +21,7 @@ from paired_servicebus.ui.render.state_looks import LOOKS, ping_mark
 from paired_servicebus.ui.state.row_order import NOWHERE, SORTS, WORST_FIRST, by_state
 from paired_servicebus.ui.state.situation import why_now
 from paired_servicebus.ui.state.view import View
-from paired_servicebus.ui.widgets.frame.lines_widget import Lines
+from paired_servicebus.ui.widgets.frame.lines_widget import LazyLines, Lines
 
 WIDEST_NAME: Final = 32
 ALL_COLUMNS: Final = 132
@@ -190,7 +190,7 @@ class EntityTable(Lines):
         return super()._line_at(y)
 
 
-class EntityRows(Sequence[Line]):
+class EntityRows(LazyLines):
     """The lines of the table, computed on demand."""
 
     def __init__(self, view: View, width: int, height: int) -> None:
@@ -236,13 +236,7 @@ class EntityRows(Sequence[Line]):
         spans = [span for part in parts for span in part]
         return Line(cut((Span("  "), *spans), self._width))
 
-    @overload
-    def __getitem__(self, place: int) -> Line: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[Line]: ...
-    def __getitem__(self, place: int | slice) -> Line | Sequence[Line]:
-        if isinstance(place, slice):
-            return [self[index] for index in range(*place.indices(len(self)))]
+    def line_at(self, place: int) -> Line:
         if place == len(self._places):
             return BLANK
         index, part = self._places[place]

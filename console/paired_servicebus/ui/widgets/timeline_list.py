@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import ClassVar, Final, overload
+from typing import ClassVar, Final
 
 from rich.cells import cell_len
 from textual import events
@@ -15,7 +15,7 @@ from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, fit, line
 from paired_servicebus.ui.state import timeline_reader
 from paired_servicebus.ui.state.log_entries import LogEntry
 from paired_servicebus.ui.state.view import View
-from paired_servicebus.ui.widgets.frame.lines_widget import Lines
+from paired_servicebus.ui.widgets.frame.lines_widget import LazyLines, Lines
 
 SUBJECT: Final = 12
 WIDE_SUBJECT: Final = 28
@@ -61,7 +61,7 @@ class TimelineList(Lines):
             self.keep_in_sight(self._lines.place)
 
 
-class TimelineRows(Sequence[Line]):
+class TimelineRows(LazyLines):
     """The lines of the list, computed on demand."""
 
     def __init__(self, view: View, width: int) -> None:
@@ -73,13 +73,7 @@ class TimelineRows(Sequence[Line]):
     def __len__(self) -> int:
         return len(self._entries)
 
-    @overload
-    def __getitem__(self, place: int) -> Line: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[Line]: ...
-    def __getitem__(self, place: int | slice) -> Line | Sequence[Line]:
-        if isinstance(place, slice):
-            return [self[index] for index in range(*place.indices(len(self)))]
+    def line_at(self, place: int) -> Line:
         return _row(self._entries[place], self._now, self._width, selected=place == self.place)
 
 

@@ -8,7 +8,7 @@ later
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import ClassVar, Final, overload
 
 from rich.segment import Segment
 from rich.style import Style
@@ -38,6 +38,23 @@ ROLE_CSS: Final = """
     .lines--statement { color: $state-failed-over; text-style: bold reverse; }
 """
 """The look of each role; the app takes it, so that it is computed once and not for each widget."""
+
+
+class LazyLines(Sequence[Line]):
+    """Lines that are computed when they are read. Subclasses implement `line_at` and `__len__`."""
+
+    def line_at(self, place: int) -> Line:
+        """Return one line."""
+        raise NotImplementedError
+
+    @overload
+    def __getitem__(self, place: int) -> Line: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Line]: ...
+    def __getitem__(self, place: int | slice) -> Line | Sequence[Line]:
+        if isinstance(place, slice):
+            return [self[index] for index in range(*place.indices(len(self)))]
+        return self.line_at(place)
 
 
 class Lines(ScrollView, can_focus=False):

@@ -1,15 +1,33 @@
-"""The backlog queues side by side: parked messages, dead letters, moves and rotation of each."""
+"""The dashboard beside its entities: the pairing, the backlog queues side by side, the syphon, the newest events."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import ClassVar, Final
 
-from paired_servicebus.core.model.snapshot import QueueView, Snapshot
-from paired_servicebus.core.text.time_format import age
-from paired_servicebus.ui.render.number_format import duration, short_count
-from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, rule
+from rich.cells import cell_len
+
+from paired_servicebus.core.model.entity_state import DIVERTING
+from paired_servicebus.core.model.snapshot import FindingVerdict, QueueView, Readiness, Snapshot, SyphonStatus
+from paired_servicebus.core.text.time_format import age, clock
+from paired_servicebus.ui.render.number_format import count, duration, plural, rate, short_count, sparkline
+from paired_servicebus.ui.render.spans import (
+    BLANK,
+    Line,
+    Role,
+    Span,
+    cut,
+    fit,
+    line,
+    name_list,
+    pack,
+    rule,
+    shorten,
+    spread,
+)
+from paired_servicebus.ui.render.state_looks import SYPHON_LOOKS
 from paired_servicebus.ui.state.backlog_totals import BacklogTotals, is_old, messages_in, sum_backlog
+from paired_servicebus.ui.state.log_entries import LogEntry
 from paired_servicebus.ui.state.view import View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 
@@ -146,3 +164,101 @@ _TALL_ROWS: Final[tuple[tuple[str, Draw, Sum], ...]] = (
     ("moved", _moved, _sum_of(lambda queue: queue.moved)),
     _ROWS[2],
 )
+
+
+class PairingLine(Lines):
+    """The primary and its secondary on the left, the times on the right."""
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        if view.snapshot is None:
+            return (BLANK,)
+        names = [
+            Span(" "),
+            Span(view.snapshot.primary),
+            Span(" backed by ", Role.MUTED),
+            *_secondary(view.snapshot.secondary, view.snapshot.readiness, view.now),
+        ]
+        return (spread(names, [Span(f"{view.snapshot.times} ", Role.MUTED)], width),)
+
+
+def _secondary(name: str, found: Readiness | None, now: float) -> list[Span]:
+    """Return its name between a glyph, which is never cut, and the latest readiness in words, if there is room.
+
+    An engine that is not ready also has an alarm.
+    """
+    if found is None:  # not checked yet
+        return [Span(name)]
+    warnings = len(found.of(FindingVerdict.WARN))
+    if not found.ready:
+        glyph, words, role = "✗", f"not ready, checked {age(now - found.at)} ago", Role.FAILED_OVER
+    elif warnings:
+        glyph, words, role = "!", f"ready, {plural(warnings, 'warning')}", Role.SUSPECT
+    else:
+        glyph, words, role = "●", "ready", Role.HEALTHY
+    return [Span(f"{glyph} ", role), Span(name), Span(f"  {words}", role)]
+
+
+LONGEST: Final = 60
+"""Seconds of history in a snapshot."""
+
+
+class SyphonLine(Lines):
+    """Status, sparkline, rate and moved; its why-line below."""
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        if view.snapshot is None:
+            return (BLANK, BLANK)
+        syphon = view.snapshot.syphon
+        look = SYPHON_LOOKS[syphon.status]
+        bars = max(10, min(LONGEST, width // 4))
+        dead = f"  dead-lettered {count(syphon.dead_lettered)}" if syphon.dead_lettered else ""
+        spans = [
+            Span(fit(" syphon", LABEL), Role.MUTED),
+            Span(fit(f"{look.glyph} {syphon.status}", 9), look.role),
+            Span("  "),
+            Span(sparkline(syphon.history, bars), Role.KEY),
+            Span(fit(f"{rate(syphon.per_second)} msg/s", 12, "right")),
+            Span("  moved ", Role.MUTED),
+            Span(fit(count(syphon.moved), 7), Role.TITLE),
+            Span(dead, Role.SUSPECT),
+        ]
+        held = syphon.paused_parts
+        text = _text(view.snapshot, width - LABEL)
+        reason = shorten(f"{held}; {text}" if held else text, width - LABEL)
+        role = look.role if look.weight else Role.FORCED if held else Role.MUTED
+        return (Line(cut(spans, width)), line(" " * LABEL, Span(reason, role)))
+
+
+def _text(snapshot: Snapshot, width: int) -> str:
+    """Return the syphon's text; while it waits, the entities and the number of parked messages."""
+    away = [one.path for one in snapshot.entities if one.state in DIVERTING]
+    if snapshot.syphon.status is not SyphonStatus.WAITING or not away:
+        return snapshot.syphon.text
+    waiting = f"{plural(sum_backlog(snapshot).messages, 'message')} parked, waiting for "
+    return pack([name_list(away, before=waiting)], width)
+
+
+SUBJECT: Final = 10
+WIDE_SUBJECT: Final = 24
+WIDE: Final = 110
+
+
+class RecentEvents(Lines):
+    """A rule, then as many of the newest entries as fit. It fills from the top, then moves up."""
+
+    ages: ClassVar[bool] = False  # an event stays true
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        """Return the rule and `height` - 1 entries."""
+        room = max(0, height - 1)
+        entries = view.log[-room:] if room else ()
+        shown = [_line(entry, width) for entry in entries]
+        if not shown and room:
+            shown = [Line((Span(" nothing happened yet", Role.MUTED),))] if view.snapshot else []
+        return [rule("events", width), *shown, *[BLANK] * (room - len(shown))]
+
+
+def _line(entry: LogEntry, width: int) -> Line:
+    subject = fit(entry.sentence.subject, WIDE_SUBJECT if width >= WIDE else SUBJECT)
+    text = shorten(entry.text, width - cell_len(subject) - 12)
+    return line(Span(f" {clock(entry.at)} ", Role.MUTED), Span(f"{subject}  "), Span(text, entry.role))
