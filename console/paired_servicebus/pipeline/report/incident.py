@@ -229,7 +229,7 @@ LONGEST: Final = 160
 
 
 def timeline_of(rows: Sequence[Row]) -> tuple[TimelineEntry, ...]:
-    """Return the moments of event rows, which are in the order of time."""
+    """Return a sentence for each event row, in order of time; repeats without news are merged with their number."""
     moments: list[TimelineEntry] = []
     repeats: dict[str, int] = {}
     latest: dict[str, int] = {}

@@ -316,7 +316,7 @@ def _with_snapshot(view: View, snapshot: Snapshot) -> View:
 
 
 def should_ring(before: View, after: View) -> bool:
-    """Return whether the operator needs to be alerted to the difference."""
+    """Return whether the bell rings. Only two views are compared, so that a replayed history rings for nothing."""
     if after.link is EngineLink.UNREACHABLE and before.link in (EngineLink.LIVE, EngineLink.SILENT):
         return True
     was, now = before.snapshot, after.snapshot

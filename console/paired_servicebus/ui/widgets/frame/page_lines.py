@@ -92,7 +92,7 @@ def _names(view: View) -> list[Span]:
 
 
 class KeyLine(Lines):
-    """The last line."""
+    """The last line. A key that is impossible now is grey and in brackets; pressing it shows why."""
 
     ages: ClassVar[bool] = False
 
@@ -116,7 +116,7 @@ ROLES: Final[dict[Level, Role]] = {Level.WELL: Role.HEALTHY, Level.NOTABLE: Role
 
 
 class SummaryLines(Lines):
-    """The summary in as many lines as the page gives it."""
+    """State, start, cause, failing callers, healing and action, in as many lines as the page gives."""
 
     ages: ClassVar[bool] = False
 
@@ -131,7 +131,7 @@ class SummaryLines(Lines):
 
 
 class AnswerLine(Lines):
-    """One line above the keys."""
+    """The outcome of the operator's last command, or why it is not possible now."""
 
     ages: ClassVar[bool] = False
 
