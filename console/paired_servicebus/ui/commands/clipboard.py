@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 from paired_servicebus.core.operator import actions as orders
 from paired_servicebus.core.operator.actions import Scope, entity_at, queue_at
 from paired_servicebus.core.text.masking import masked
+from paired_servicebus.core.text.number_format import plural, rate
 from paired_servicebus.core.text.untrusted_text import harmless
-from paired_servicebus.ui.render.number_format import plural, rate
 from paired_servicebus.ui.state import timeline_reader
 from paired_servicebus.ui.state.log_entries import LogEntry
 from paired_servicebus.ui.state.view import Page, View

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from paired_servicebus.core.backlog.backlog_totals import sum_backlog
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator.actions import Scope, named
+from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID, ActionTarget, ConsoleAction
-from paired_servicebus.ui.render.number_format import plural
-from paired_servicebus.ui.state.backlog_totals import sum_backlog
 from paired_servicebus.ui.state.keymap import Keymap
 
 

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
+from paired_servicebus.core.backlog.backlog_totals import sum_backlog
 from paired_servicebus.core.backlog.depth_trend import seconds_until
 from paired_servicebus.core.model.entity_state import DIVERTING, State
 from paired_servicebus.core.model.snapshot import EntityView, QueueView, Snapshot, SyphonStatus, UnusedQueue
 from paired_servicebus.core.operator.actions import Scope, entity_at, queue_at
 from paired_servicebus.core.operator.command_reach import PAUSED_HERE, USERS_UNKNOWN, carries, not_reached
 from paired_servicebus.core.operator.state_outlook import pings
+from paired_servicebus.core.text.number_format import in_time, percent, plural, rate
 from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID, ActionTarget
-from paired_servicebus.ui.render.number_format import in_time, percent, plural, rate
 from paired_servicebus.ui.render.state_looks import LOOKS
-from paired_servicebus.ui.state.backlog_totals import sum_backlog
 from paired_servicebus.ui.state.keymap import DEFAULT_KEYMAP, Keymap
 from paired_servicebus.ui.state.view import Neighbour
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from paired_servicebus.core.backlog.backlog_totals import BacklogTotals, is_old, messages_in, sum_backlog
 from paired_servicebus.core.model.snapshot import QueueView, Snapshot
+from paired_servicebus.core.text.number_format import duration, short_count
 from paired_servicebus.core.text.time_format import age
-from paired_servicebus.ui.render.number_format import duration, short_count
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, rule
-from paired_servicebus.ui.state.backlog_totals import BacklogTotals, is_old, messages_in, sum_backlog
 from paired_servicebus.ui.state.view import View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 

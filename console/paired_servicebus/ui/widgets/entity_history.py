@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from paired_servicebus.core.model.pairing_events import StateChanged
-from paired_servicebus.ui.render.number_format import time_or_day
+from paired_servicebus.core.text.number_format import time_or_day
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, line, rule, wrap
 from paired_servicebus.ui.state.log_entries import LogEntry
 from paired_servicebus.ui.state.view import View

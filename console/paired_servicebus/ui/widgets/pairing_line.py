@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from paired_servicebus.core.model.snapshot import FindingVerdict, Readiness
+from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.time_format import age
-from paired_servicebus.ui.render.number_format import plural
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, spread
 from paired_servicebus.ui.state.view import View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from paired_servicebus.core.backlog.backlog_totals import sum_backlog
 from paired_servicebus.core.model.entity_state import DIVERTING
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
-from paired_servicebus.ui.render.number_format import count, plural, rate, sparkline
+from paired_servicebus.core.text.number_format import count, plural, rate, sparkline
 from paired_servicebus.ui.render.packing import name_list, pack
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, shorten
 from paired_servicebus.ui.render.state_looks import SYPHON_LOOKS
-from paired_servicebus.ui.state.backlog_totals import sum_backlog
 from paired_servicebus.ui.state.view import View
 from paired_servicebus.ui.widgets.backlog_strip import LABEL
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
