@@ -17,10 +17,10 @@ from textual.worker import get_current_worker
 from paired_servicebus.core.accounting.billing import Price
 from paired_servicebus.core.errors import ControlError
 from paired_servicebus.core.model.snapshot import Snapshot
+from paired_servicebus.core.operator.targets import ActionTarget
 from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.ui.commands import action_table
-from paired_servicebus.ui.commands.action_table import ActionTarget, ConsoleAction
-from paired_servicebus.ui.commands.confirmations import ASKED
+from paired_servicebus.ui.commands.action_table import ConsoleAction
 from paired_servicebus.ui.display.profile import PROFILES, Profile, ProfileName
 from paired_servicebus.ui.display.terminal_app import Report, TerminalApp
 from paired_servicebus.ui.display.theme import ROLES, Themes, load_all
@@ -240,7 +240,7 @@ class PairedApp(TerminalApp):
             self.answer(f"{action.label} is not possible: {reason}", good=False)
         elif action.dangerous:
             self._dispatch.arm(action, aim)
-        elif action.id in ASKED:
+        elif action.asks:
             self._dispatch.ask(action, aim)
         elif action.order:
             self._dispatch.order(action, aim)
