@@ -31,7 +31,7 @@ from paired_servicebus.engine.service.launcher import Launch, Ready
 from paired_servicebus.extras import explain_missing
 from paired_servicebus.printing import print_lines, print_object, report_error
 from paired_servicebus.ui.display.profile import ScreenOptions
-from paired_servicebus.verbs import engine_commands, spark_commands
+from paired_servicebus.verbs import engine_commands, order_verbs, spark_commands
 from paired_servicebus.verbs.bench_commands import bench
 from paired_servicebus.verbs.parameters import Config, EngineSelection, JsonLine
 
@@ -52,9 +52,9 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 app.command(bench)
-for _verb in (*engine_commands.VERBS, *spark_commands.VERBS):
+for _verb in (engine_commands.down, *order_verbs.VERBS, *spark_commands.VERBS):
     app.command(_verb)
-for _group in engine_commands.GROUPS:
+for _group in order_verbs.GROUPS:
     app.command(_group)
 
 

@@ -12,7 +12,10 @@ import pytest
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.pairing_events import Commanded, CommandEnded, Event
 from paired_servicebus.core.model.snapshot import BilledView, DrainView, Snapshot, SyphonStatus
-from paired_servicebus.core.operator.actions import ACTIONS, ARMED_SECONDS, BY_ID, Action, Scope, why_not
+from paired_servicebus.core.operator.action_row import Action
+from paired_servicebus.core.operator.actions import ACTIONS, BY_ID
+from paired_servicebus.core.operator.order_checks import ARMED_SECONDS, why_not
+from paired_servicebus.core.operator.targets import Scope
 from paired_servicebus.engine.commands.guard import Guard
 from paired_servicebus.engine.commands.handlers import COMMAND_HANDLERS, CommandContext
 from paired_servicebus.engine.commands.standing_orders import StandingOrders
@@ -108,17 +111,19 @@ class Site:
             unused=pairing.unused_view(), own_process=self.own_process, drain=self.drain,
         )  # fmt: skip
 
-    def arm(self, verb: str, *targets: str, by: str = "ada", scope: str = "") -> Answer:
-        return self.guard.arm(Arm(id=8, verb=verb, scope=scope, targets=targets, by=by))
+    def arm(self, action_id: str, *targets: str, by: str = "ada", scope: str = "") -> Answer:
+        return self.guard.arm(Arm(id=8, action_id=action_id, scope=scope, targets=targets, by=by))
 
-    async def order(self, verb: str, *targets: str, **more: Any) -> CommandDone:
-        return await self.guard.execute(Command(**{"id": 9, "verb": verb, "targets": targets, "by": "ada"} | more))
+    async def order(self, action_id: str, *targets: str, **more: Any) -> CommandDone:
+        return await self.guard.execute(
+            Command(**{"id": 9, "action_id": action_id, "targets": targets, "by": "ada"} | more)
+        )
 
-    async def fire(self, verb: str, *targets: str, **more: Any) -> CommandDone:
+    async def fire(self, action_id: str, *targets: str, **more: Any) -> CommandDone:
         """Armed and fired as it should be."""
-        armed = self.arm(verb, *targets)
+        armed = self.arm(action_id, *targets)
         assert isinstance(armed, Armed), armed
-        return await self.order(verb, *targets, **{"token": armed.token, "typed": armed.to_type} | more)
+        return await self.order(action_id, *targets, **{"token": armed.token, "typed": armed.to_type} | more)
 
     def make_possible(self, action: Action) -> None:
         """The state in which the action makes sense."""
@@ -251,7 +256,7 @@ async def test_what_is_not_dangerous_is_not_armed(site: Site) -> None:
     ("changed", "refusal"),
     [
         ({"targets": ("payments",)}, "another order was armed: force orders"),
-        ({"verb": "pin"}, "another order was armed: force orders"),
+        ({"action_id": "pin"}, "another order was armed: force orders"),
         ({"by": "bob"}, "another order was armed"),
         ({"typed": "order"}, "'order' was typed, and firing needs 'orders'"),
         ({"typed": ""}, "'' was typed"),
@@ -261,7 +266,7 @@ async def test_what_is_not_dangerous_is_not_armed(site: Site) -> None:
 async def test_only_what_was_armed_can_be_fired(site: Site, changed: dict[str, Any], refusal: str) -> None:
     site.arm("force", "orders")
     more = {"token": "token 1", "typed": "orders"} | changed
-    done = await site.order(more.pop("verb", "force"), "orders", **more)
+    done = await site.order(more.pop("action_id", "force"), "orders", **more)
     assert not done.ok
     assert refusal in done.text
     assert site.acted == 0
@@ -290,7 +295,7 @@ async def test_what_is_typed_wrong_does_not_use_up_the_arming(site: Site) -> Non
 
 
 @pytest.mark.parametrize(
-    ("verb", "targets", "to_type"),
+    ("action_id", "targets", "to_type"),
     [
         ("force", ("Orders",), "Orders"),
         ("force", ("orders", "payments"), "2"),
@@ -300,9 +305,9 @@ async def test_what_is_typed_wrong_does_not_use_up_the_arming(site: Site) -> Non
     ],
 )
 def test_what_is_typed_is_the_name_the_number_or_the_pairing(
-    site: Site, verb: str, targets: tuple[str, ...], to_type: str
+    site: Site, action_id: str, targets: tuple[str, ...], to_type: str
 ) -> None:
-    armed = site.arm(verb, *targets)
+    armed = site.arm(action_id, *targets)
     assert isinstance(armed, Armed)
     assert (armed.to_type, armed.until) == (to_type, 5.0 + ARMED_SECONDS)
 
@@ -366,8 +371,8 @@ def test_read_only_arms_nothing(pairing: Any, tmp_path: Path, action: Action) ->
 async def test_a_console_opened_to_look_only_is_refused_everything(site: Site, action: Action) -> None:
     site.make_possible(action)
     targets = TARGETS[action.scope]
-    armed = site.guard.arm(Arm(id=1, verb=action.id, targets=targets, by="ada"), viewer=True)
-    done = await site.guard.execute(Command(id=2, verb=action.id, targets=targets, by="ada"), viewer=True)
+    armed = site.guard.arm(Arm(id=1, action_id=action.id, targets=targets, by="ada"), viewer=True)
+    done = await site.guard.execute(Command(id=2, action_id=action.id, targets=targets, by="ada"), viewer=True)
     assert isinstance(armed, CommandDone)
     assert not done.ok
     assert "opened to look only" in done.text
@@ -386,7 +391,7 @@ async def test_read_only_is_switched_on_by_one_key_and_off_by_arm_then_fire(site
 
 
 @pytest.mark.parametrize(
-    ("verb", "targets", "more", "sentence"),
+    ("action_id", "targets", "more", "sentence"),
     [
         ("explode", ("orders",), {}, "there is no command 'explode'; there are force, release"),
         ("force", ("orders",), {"by": " "}, "needs the name of its operator"),
@@ -401,9 +406,9 @@ async def test_read_only_is_switched_on_by_one_key_and_off_by_arm_then_fire(site
     ],
 )
 async def test_a_faulty_order_is_answered_and_leaves_no_trace(
-    site: Site, verb: str, targets: tuple[str, ...], more: dict[str, str], sentence: str
+    site: Site, action_id: str, targets: tuple[str, ...], more: dict[str, str], sentence: str
 ) -> None:
-    done = await site.order(verb, *targets, **more)
+    done = await site.order(action_id, *targets, **more)
     assert not done.ok
     assert sentence in done.text
     assert site.audit.said == []
@@ -451,11 +456,11 @@ async def test_an_engine_inside_an_application_cannot_be_ended(pairing: Any, tmp
     assert "runs inside an application and stops with it" in refused.text
 
 
-@pytest.mark.parametrize("verb", ["redrive", "move-stranded", "pause-syphon"])
-async def test_what_needs_a_syphon_is_refused_by_an_engine_without_one(site: Site, verb: str) -> None:
+@pytest.mark.parametrize("action_id", ["redrive", "move-stranded", "pause-syphon"])
+async def test_what_needs_a_syphon_is_refused_by_an_engine_without_one(site: Site, action_id: str) -> None:
     site.pairing.syphon = replace(site.pairing.syphon, status=SyphonStatus.OFF)
-    action = next(action for action in ACTIONS if action.id == verb)
-    answer = site.arm(verb, *TARGETS[action.scope]) if action.dangerous else await site.order(verb)
+    action = next(action for action in ACTIONS if action.id == action_id)
+    answer = site.arm(action_id, *TARGETS[action.scope]) if action.dangerous else await site.order(action_id)
     assert "this engine runs no syphon" in answer.text  # type: ignore[union-attr]
 
 

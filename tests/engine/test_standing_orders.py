@@ -13,7 +13,8 @@ from paired_servicebus.core.errors import IllegalEventError
 from paired_servicebus.core.model.pairing_events import Warned
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.snapshot import SyphonStatus
-from paired_servicebus.core.operator.actions import Scope
+from paired_servicebus.core.operator.actions import BY_ID
+from paired_servicebus.core.operator.targets import Scope
 from paired_servicebus.engine.commands.handlers import CommandTarget
 from paired_servicebus.engine.commands.standing_orders import StandingOrders
 from paired_servicebus.engine.control.control_client import ControlClient, user_name
@@ -51,9 +52,9 @@ def said(folder: Path) -> list[str]:
 
 async def ordered(host: EngineHost, *orders: tuple[Any, ...]) -> None:
     client = await ControlClient.connect(host._socket)
-    for verb, *targets in orders:
-        more = {"typed": targets[0]} if verb in ("force", "pin", "release") else {}
-        done = await client.order(verb, targets=tuple(targets), by="ada", why="drill", **more)
+    for action_id, *targets in orders:
+        more = {"typed": targets[0]} if action_id in ("force", "pin", "release") else {}
+        done = await client.order(action_id, targets=tuple(targets), by="ada", why="drill", **more)
         assert done.ok, done.text
     await client.close()
 
@@ -162,7 +163,7 @@ async def test_the_newest_order_about_a_target_stands(
     tmp_path: Path, deeds: list[tuple[str, CommandTarget]], left: list[str]
 ) -> None:
     orders = StandingOrders(tmp_path)
-    for verb, deed in deeds:
-        orders.note(verb, deed, at=1.0)
+    for action_id, deed in deeds:
+        orders.note(BY_ID[action_id], deed, at=1.0)
     assert await orders.keep() == ""
-    assert [order.verb for order in StandingOrders(tmp_path).read()] == left
+    assert [order.action_id for order in StandingOrders(tmp_path).read()] == left

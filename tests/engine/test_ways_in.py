@@ -17,7 +17,9 @@ import pytest
 from paired_servicebus import cli
 from paired_servicebus.core.errors import CommandRefusedError
 from paired_servicebus.core.model.pairing_events import Commanded, CommandEnded
-from paired_servicebus.core.operator.actions import ACTIONS, Action, Scope
+from paired_servicebus.core.operator.action_row import Action
+from paired_servicebus.core.operator.actions import ACTIONS
+from paired_servicebus.core.operator.targets import ActionTarget, Scope
 from paired_servicebus.engine.control import protocol
 from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.instance.engine_paths import engine_paths
@@ -71,9 +73,9 @@ async def test_the_raw_socket_is_refused(hosted: Hosted, action: Action) -> None
     targets = TARGETS[action.scope]
     lines = (
         protocol.Hello(),
-        protocol.Arm(id=1, verb=action.id, targets=targets, by="mallory"),
-        protocol.Command(id=2, verb=action.id, targets=targets, by="mallory"),
-        protocol.Command(id=3, verb=action.id, targets=targets, by="mallory", token="guessed", typed="orders"),
+        protocol.Arm(id=1, action_id=action.id, targets=targets, by="mallory"),
+        protocol.Command(id=2, action_id=action.id, targets=targets, by="mallory"),
+        protocol.Command(id=3, action_id=action.id, targets=targets, by="mallory", token="guessed", typed="orders"),
     )
     writer.write(b"".join(map(protocol.encode, lines)))
     answers: dict[int, Any] = {}
@@ -119,7 +121,7 @@ async def press(app: PairedApp, action: Action, pilot: Any) -> None:
 
 async def choose(app: PairedApp, action: Action, pilot: Any) -> None:
     """What the palette and the mouse call."""
-    app.do(screen.CONSOLE_BY_ID[action.id], screen.ActionTarget(action.scope, TARGETS[action.scope]))
+    app.do(screen.CONSOLE_BY_ID[action.id], ActionTarget(action.scope, TARGETS[action.scope]))
 
 
 Way = Callable[[PairedApp, Action, Any], Awaitable[None]]
@@ -152,7 +154,7 @@ async def test_key_palette_and_mouse_are_refused(
 
 def aim_of(action: screen.ConsoleAction) -> screen.ActionTarget:
     assert action.order is not None
-    return screen.ActionTarget(action.order.scope, TARGETS[action.order.scope])
+    return ActionTarget(action.order.scope, TARGETS[action.order.scope])
 
 
 async def test_a_viewers_conversation_orders_nothing_even_of_a_writable_engine(engine: Engine) -> None:

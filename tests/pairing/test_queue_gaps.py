@@ -14,7 +14,7 @@ from azure.servicebus.exceptions import MessagingEntityDisabledError
 
 from paired_servicebus.core.errors import IllegalEventError
 from paired_servicebus.core.model.pairing_events import DeadLettered, Diverted, Moved, QueuePulled, QueueRead
-from paired_servicebus.core.operator.actions import Scope
+from paired_servicebus.core.operator.targets import Scope
 from paired_servicebus.engine.commands.handlers import CommandContext
 from paired_servicebus.engine.commands.standing_orders import StandingOrder, StandingOrders
 from paired_servicebus.pairing import PairedServiceBusClient
@@ -167,7 +167,8 @@ async def test_a_standing_order_is_for_the_index_in_the_path_in_the_next_engine_
     paired = await gapped(world, enable_syphon=True)
     standing, reach = StandingOrders(tmp_path), CommandContext(paired, end=lambda _: None)
     gone, kept = (
-        StandingOrder(verb="pause-syphon", scope=Scope.QUEUE, target=index, by="ada", at=1.0) for index in ("1", "3")
+        StandingOrder(action_id="pause-syphon", scope=Scope.QUEUE, target=index, by="ada", at=1.0)
+        for index in ("1", "3")
     )
     assert "cannot be taken up: pause-syphon backlog/1" in await standing.take_up(gone, reach)
     assert "still stands: pause-syphon backlog/3" in await standing.take_up(kept, reach)

@@ -258,18 +258,18 @@ class FakeFeed:
         self._tell = tell
         await asyncio.Event().wait()
 
-    async def arm(self, verb: str, *, targets: tuple[str, ...], scope: str = "", by: str) -> Armed:
+    async def arm(self, action_id: str, *, targets: tuple[str, ...], scope: str = "", by: str) -> Armed:
         if self.refusal:
             raise CommandRefusedError(self.refusal)
-        self.armed.append((verb, targets))
+        self.armed.append((action_id, targets))
         to_type = targets[0] if len(targets) == 1 else str(len(targets) or "orders")
         return Armed(id=1, token="t", to_type=to_type, seconds=self.seconds, until=AT + 34)
 
     async def command(
-        self, verb: str, *, targets: tuple[str, ...], scope: str = "", by: str, fired: FireRequest = NOT_ARMED
+        self, action_id: str, *, targets: tuple[str, ...], scope: str = "", by: str, fired: FireRequest = NOT_ARMED
     ) -> str:
         target = " ".join(targets)
-        self.orders.append((verb, target, by))
+        self.orders.append((action_id, target, by))
         self.fired.append(fired)
         if self.hold is not None:
             await self.hold.wait()

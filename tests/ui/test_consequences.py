@@ -10,9 +10,9 @@ import pytest
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import SyphonStatus
 from paired_servicebus.core.operator.actions import BY_ID as ORDERS
-from paired_servicebus.core.operator.actions import Scope
-from paired_servicebus.ui.commands.action_table import ActionTarget
-from paired_servicebus.ui.commands.consequences import ARMABLE, NOT_KNOWN, facts, title
+from paired_servicebus.core.operator.consequences import UNKNOWN
+from paired_servicebus.core.operator.targets import ActionTarget, Scope
+from paired_servicebus.ui.commands.consequences import ARMABLE, facts, title
 
 UNUSED = "contoso/x-servicebus-transfer/12"
 
@@ -107,7 +107,7 @@ def test_a_paused_syphon_is_said_to_be_paused_here(made: Any) -> None:
 @pytest.mark.parametrize("action", sorted(ARMABLE))
 def test_what_is_not_known_is_said_to_be(made: Any, action: str) -> None:
     before = dict(facts(action, None, aim_at(action)))
-    assert set(before.values()) == {NOT_KNOWN}
+    assert set(before.values()) == {UNKNOWN}
     assert before.keys() == said(action, made.outage()).keys()
 
 
@@ -199,7 +199,7 @@ def test_several_entities_are_summed_up(made: Any) -> None:
 
 def test_one_target_that_is_gone_makes_all_of_it_not_known(made: Any) -> None:
     table = dict(facts("force", made.outage(), ActionTarget(Scope.ENTITY, ("orders", "gone"))))
-    assert set(table.values()) == {NOT_KNOWN}
+    assert set(table.values()) == {UNKNOWN}
 
 
 def test_clean_up_shows_what_is_known_of_the_queue(made: Any) -> None:

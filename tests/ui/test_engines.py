@@ -117,14 +117,14 @@ class Elsewhere:
     async def attend(self, name: str) -> None:
         raise NotImplementedError
 
-    async def arm_at(self, names: Any, verb: str, *, targets: Any, scope: str, by: str) -> tuple[EngineReply, ...]:
+    async def arm_at(self, names: Any, action_id: str, *, targets: Any, scope: str, by: str) -> tuple[EngineReply, ...]:
         from paired_servicebus.engine.control.protocol import Armed
 
         armed = Armed(id=1, token="t2", to_type=self.to_type, seconds=30.0, until=0.0)
         return tuple(EngineReply(name=name, ok=True, text="armed", armed=armed) for name in names)
 
-    async def command_at(self, ready: Any, verb: str, **order: Any) -> tuple[EngineReply, ...]:
-        self.orders += [(one.name, verb) for one in ready]
+    async def command_at(self, ready: Any, action_id: str, **order: Any) -> tuple[EngineReply, ...]:
+        self.orders += [(one.name, action_id) for one in ready]
         return tuple(replace(one, text="told") for one in ready)
 
 
@@ -140,7 +140,7 @@ async def test_what_is_typed_is_the_name_or_the_number_of_engines_where_names_di
         assert console.feed.orders == others.orders == []
         await console.press("escape", "f")
         await console.press(*typed, "enter")
-        assert [verb for verb, _, _ in console.feed.orders] == ["force"]
+        assert [action_id for action_id, _, _ in console.feed.orders] == ["force"]
         assert others.orders == [("two", "force")]
 
 

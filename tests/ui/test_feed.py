@@ -56,7 +56,7 @@ async def engine(socket: Path, *, boot: str = "b1") -> AsyncIterator[ControlServ
     async def execute(order: Any, viewer: bool) -> CommandDone:
         ok = order.targets != ("nothing",)
         return CommandDone(
-            id=order.id, ok=ok, text=f"{order.verb} {order.targets[0]} by {order.by}" if ok else "refused: no"
+            id=order.id, ok=ok, text=f"{order.action_id} {order.targets[0]} by {order.by}" if ok else "refused: no"
         )
 
     welcome = Welcome(engine="e", boot=boot, pid=1, pairing="orders", environment="", read_only=False)

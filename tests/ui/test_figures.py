@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paired_servicebus.ui.render import number_format
-from paired_servicebus.ui.render.number_format import BARS, sparkline
+from paired_servicebus.core.text import number_format
+from paired_servicebus.core.text.number_format import BARS, sparkline
 
 
 @pytest.mark.parametrize(

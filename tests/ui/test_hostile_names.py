@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from textual.content import Content
 
 from paired_servicebus.core.model import pairing_events as e
-from paired_servicebus.core.operator.actions import Scope
+from paired_servicebus.core.operator.targets import Scope
 from paired_servicebus.core.text.untrusted_text import harmless
 from paired_servicebus.engine.control.protocol import Armed
 from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID, ActionTarget

@@ -10,7 +10,7 @@ from textual.widgets import Button
 
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import SyphonStatus
-from paired_servicebus.core.operator.actions import Scope
+from paired_servicebus.core.operator.targets import Scope
 from paired_servicebus.ui.commands.action_table import ActionTarget, by_key
 from paired_servicebus.ui.commands.consequences import facts
 from paired_servicebus.ui.engines.feed import FireRequest

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
+from paired_servicebus.core.backlog.backlog_totals import empty_at, sum_backlog
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import Finding, FindingVerdict, ParkedView, Readiness, SyphonStatus
 from paired_servicebus.ui.render.spans import name_list, pack, shortenable
-from paired_servicebus.ui.state.backlog_totals import empty_at, sum_backlog
 from paired_servicebus.ui.state.summary import Level, summary
 from paired_servicebus.ui.state.view import Silent, Unreachable, View, apply_news
 

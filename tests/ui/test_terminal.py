@@ -173,7 +173,7 @@ async def test_shown_steered_and_left(server: ControlServer, terminal: Terminal,
     await terminal.until(lambda text: "Pause all of it" in text)
     terminal.type("\t\r")
     await terminal.until(lambda text: "pause syphon:  is told" in text)
-    assert [order.verb for order in orders_taken] == ["pause-syphon"]
+    assert [order.action_id for order in orders_taken] == ["pause-syphon"]
     terminal.type("q")
     async with asyncio.timeout(10):
         assert await terminal.process.wait() == 0

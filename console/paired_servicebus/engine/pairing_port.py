@@ -1,8 +1,11 @@
-"""The engine's interface to the pairing that it hosts."""
+"""The engine's interface to the pairing that it hosts.
+
+Not here: the operator's orders to it (paired_servicebus.engine.commands.handlers.ControllablePairing).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -12,8 +15,8 @@ from paired_servicebus.core.operator.failover_readiness import Evidence
 from paired_servicebus.pairing.monitoring.poll_watchers import PollWatchers
 
 
-class ControllablePairing(Protocol):
-    """A pairing, as its engine sees it. Commands return a sentence about the result and raise PairedError."""
+class HostedPairing(Protocol):
+    """A pairing, as its engine sees it."""
 
     @property
     def backlog_queue_count(self) -> int:
@@ -32,33 +35,6 @@ class ControllablePairing(Protocol):
 
     def watch(self, path: str) -> None:
         """List an entity that may have no senders yet."""
-
-    def force(self, path: str, *, by: str, why: str = "") -> str:
-        """Force an entity to the backlog."""
-
-    def pin(self, path: str, *, by: str, why: str = "") -> str:
-        """Keep an entity on the primary whatever fails."""
-
-    def release(self, path: str, *, by: str, why: str = "") -> str:
-        """Return an entity to automatic failover."""
-
-    def pause_syphon(self, *, by: str, why: str = "", queue: int | None = None, destination: str = "") -> str:
-        """Pause moving: out of one queue, to one destination, or all of it."""
-
-    def resume_syphon(self, *, by: str, why: str = "", queue: int | None = None, destination: str = "") -> str:
-        """Resume moving."""
-
-    async def redrive(self, queue: int) -> str:
-        """Resubmit a backlog queue's dead letters."""
-
-    async def move_stranded(self, path: str) -> str:
-        """Move an unused backlog queue's messages to their destinations."""
-
-    async def clean_up(self, path: str, *, elsewhere: Callable[[], Awaitable[frozenset[int]]]) -> str:
-        """Delete an unused backlog queue if it is proven to be empty.
-
-        `elsewhere` returns the indices in use by other known engines.
-        """
 
     def unused_view(self) -> UnusedView:
         """Return the unused backlog queues."""

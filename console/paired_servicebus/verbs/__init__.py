@@ -1,4 +1,4 @@
-"""Groups of verbs of the command line: engine commands, Spark, measurements; paired_servicebus.cli has the rest.
+"""Groups of verbs of the command line: orders, Spark, measurements; paired_servicebus.cli has the rest.
 
 A verb parses the command line and calls an implementation, imported on demand.
 """

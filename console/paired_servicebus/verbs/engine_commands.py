@@ -1,7 +1,7 @@
-"""The verbs that command engines of this machine; each is a row of paired_servicebus.core.operator.actions.
+"""Commands engines of this machine from the command line: selects them, sends an order to each, prints the outcomes.
 
-A dangerous one needs `--yes NAME` in place of the confirmation on the screen. Without it the verb only prints a
-preview. The engine's guard decides whether the command is permitted.
+A dangerous order needs `--yes NAME` in place of the confirmation on the screen. Without it only a preview is printed.
+The engine's guard decides whether the order is permitted. Not here: the orders' verbs (order_verbs.py).
 
 Exit status: 0 done; 2 if an engine refused, failed, or was not asked.
 """
@@ -9,12 +9,10 @@ Exit status: 0 done; 2 if an engine refused, failed, or was not asked.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final
-
-from cyclopts import App, Parameter
+from typing import Final
 
 from paired_servicebus.config import find_config, load_config
 from paired_servicebus.core.errors import (
@@ -24,8 +22,10 @@ from paired_servicebus.core.errors import (
     EngineNotRunningError,
 )
 from paired_servicebus.core.model.snapshot import Snapshot, UnusedQueue
-from paired_servicebus.core.operator import actions
-from paired_servicebus.core.operator.actions import Action, Scope
+from paired_servicebus.core.operator import order_checks
+from paired_servicebus.core.operator.action_row import Action
+from paired_servicebus.core.operator.actions import BY_VERB
+from paired_servicebus.core.operator.targets import ActionTarget, Scope
 from paired_servicebus.core.text.time_format import clock, day_and_clock
 from paired_servicebus.engine.control.control_client import ControlClient, user_name
 from paired_servicebus.engine.control.discovery import (
@@ -38,38 +38,18 @@ from paired_servicebus.engine.instance.engine_paths import EnginePaths, engine_p
 from paired_servicebus.engine.instance.lock import running
 from paired_servicebus.engine.service.launcher import wait_until_gone
 from paired_servicebus.printing import print_lines, report_error
-from paired_servicebus.verbs.parameters import Consent, EngineSelection, Why
+from paired_servicebus.verbs.parameters import Consent, EngineSelection
 
 ALL: Final = "all"
 DOWN_TIMEOUT: Final = 90.0
 """Seconds that an engine has to end cleanly: sends in flight, pumps, links."""
-
-OWN_VERBS: Final = ("cleanup", "down", "drain")
-"""Verbs that are not derived from the table, beside those of two words."""
-
-Verb = Callable[..., int]
-Entity = Annotated[str, Parameter(help="Entities, by path.")]
-Matching = Annotated[str | None, Parameter(help="All entities whose path has this in it, instead of names.")]
-
-Queue = Annotated[str, Parameter(help="Backlog queues, by index; unused ones also by path.")]
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyphonPart:
-    """Which part of the syphon; neither: all of it."""
-
-    queue: str | None = None
-    """One backlog queue, by its index."""
-    destination: str | None = None
-    """One destination, by its path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandRequest:
     """A command as given on the command line, before an engine's snapshot resolves its targets."""
 
-    verb: str
+    action: Action
     consent: Consent
     scope: Scope = Scope.ALL
     targets: tuple[str, ...] = ()
@@ -82,11 +62,6 @@ class CommandRequest:
         """The text that the screen would require."""
         confirmed = self.action.confirms if self.confirmed else ""
         return f"{self.consent.yes or ''} {confirmed}".strip()
-
-    @property
-    def action(self) -> Action:
-        """The command's row of the table."""
-        return actions.BY_ID[self.verb]
 
     def aimed(self, snapshot: Snapshot) -> tuple[str, ...]:
         """Return the targets by this engine's names. Raises ConfigurationError: none of its entities match."""
@@ -111,124 +86,9 @@ def _resolve(snapshot: Snapshot, scope: Scope, target: str) -> str:
     return target
 
 
-# -- the verbs -------------------------------------------------------------------------------------------------------
-
-
-def cleanup(
-    *queues: Annotated[str, Parameter(help="Unused backlog queues, by path or index; none: they are listed.")],
-    no_other_host_uses_it: Annotated[
-        bool, Parameter(help="You know that no engine or application of another host or user uses them.")
-    ] = False,
-    consent: Consent = Consent(),
-    engines: EngineSelection = EngineSelection(),
-) -> int:
-    """Delete unused backlog queues that are proven to be empty; dangerous. Without a name: list them.
-
-    The engine knows which queues the engines of its user on this machine use. Others are unknown to it.
-    """
-    if not queues:
-        return _list_unused(select_engines(engines))
-    wish = CommandRequest(
-        verb="clean-up", scope=Scope.UNUSED, targets=queues, consent=consent, confirmed=no_other_host_uses_it
-    )
-    return _order(wish, engines)
-
-
-syphon = App(name="syphon", help="Pause and resume the syphon: all of it, one queue, one destination.")
-read_only = App(name="read-only", help="Have an engine refuse orders, or take them again.")
-
-
-@syphon.command
-def pause(*, part: SyphonPart = SyphonPart(), why: Why = "", engines: EngineSelection = EngineSelection()) -> int:
-    """Have the asked engine move no parked messages; engines elsewhere may still move them."""
-    return _order(_of_syphon("pause-syphon", part, why), engines)
-
-
-@syphon.command
-def resume(*, part: SyphonPart = SyphonPart(), why: Why = "", engines: EngineSelection = EngineSelection()) -> int:
-    """Move parked messages again."""
-    return _order(_of_syphon("resume-syphon", part, why), engines)
-
-
-@read_only.command
-def on(*, why: Why = "", engines: EngineSelection = EngineSelection()) -> int:
-    """Refuse every order that changes something."""
-    return _order(CommandRequest(verb="read-only", consent=Consent(why=why)), engines)
-
-
-@read_only.command
-def off(*, consent: Consent = Consent(), engines: EngineSelection = EngineSelection()) -> int:
-    """Take orders again; dangerous, and named by the pairing."""
-    return _order(CommandRequest(verb="read-write", consent=consent), engines)
-
-
 def down(*, engines: EngineSelection = EngineSelection()) -> int:
     """End the engine cleanly: sends in flight finish, locks are released, the last audit line is written."""
     return max(_end(places) for places in select_engines(engines))
-
-
-def _entity_verb(action: Action) -> Verb:
-    def verb(
-        *entities: Entity,
-        matching: Matching = None,
-        consent: Consent = Consent(),
-        engines: EngineSelection = EngineSelection(),
-    ) -> int:
-        if bool(entities) == (matching is not None):
-            raise ConfigurationError("name the entities, or --matching TEXT for all that have it in their path")
-        wish = CommandRequest(verb=action.id, scope=action.scope, targets=entities, matching=matching, consent=consent)
-        return _order(wish, engines)
-
-    return verb
-
-
-def _queue_verb(action: Action) -> Verb:
-    def verb(*queues: Queue, consent: Consent = Consent(), engines: EngineSelection = EngineSelection()) -> int:
-        return _order(CommandRequest(verb=action.id, scope=action.scope, targets=queues, consent=consent), engines)
-
-    return verb
-
-
-def _engine_verb(action: Action) -> Verb:
-    def verb(*, consent: Consent = Consent(), engines: EngineSelection = EngineSelection()) -> int:
-        return _order(CommandRequest(verb=action.id, consent=consent), engines)
-
-    def harmless_verb(*, why: Why = "", engines: EngineSelection = EngineSelection()) -> int:
-        return _order(CommandRequest(verb=action.id, consent=Consent(why=why)), engines)
-
-    return verb if action.dangerous else harmless_verb
-
-
-_FACTORIES: Final = {Scope.ENTITY: _entity_verb, Scope.QUEUE: _queue_verb, Scope.UNUSED: _queue_verb}
-
-
-def _make_verb(action: Action) -> Verb:
-    """Return the verb of a row of the table that has none of its own here."""
-    verb = _FACTORIES.get(action.scope, _engine_verb)(action)
-    verb.__name__ = action.verb.replace("-", "_")
-    reach = " It reaches the asked engine's own senders, and none elsewhere." if action.scope is Scope.ENTITY else ""
-    danger = "; dangerous" if action.dangerous else ""
-    verb.__doc__ = f"{action.help[0].upper()}{action.help[1:]}{danger}.{reach}"
-    return verb
-
-
-VERBS: Final[tuple[Verb, ...]] = (
-    down,
-    cleanup,
-    *(_make_verb(action) for action in actions.ACTIONS if " " not in action.verb and action.verb not in OWN_VERBS),
-)
-GROUPS: Final = (syphon, read_only)
-
-
-def _of_syphon(verb: str, part: SyphonPart, why: str) -> CommandRequest:
-    said = Consent(why=why)
-    if part.queue is not None and part.destination is not None:
-        raise ConfigurationError("--queue and --destination are two orders: give them one after the other")
-    if part.queue is not None:
-        return CommandRequest(verb=verb, scope=Scope.QUEUE, targets=(part.queue,), consent=said)
-    if part.destination is not None:
-        return CommandRequest(verb=verb, scope=Scope.DESTINATION, targets=(part.destination,), consent=said)
-    return CommandRequest(verb=verb, consent=said)
 
 
 # -- the engines -----------------------------------------------------------------------------------------------------
@@ -293,7 +153,8 @@ def require_socket(places: EnginePaths) -> Path:
     return socket
 
 
-def _order(wish: CommandRequest, engines: EngineSelection) -> int:
+def order(wish: CommandRequest, engines: EngineSelection) -> int:
+    """Send the order to each selected engine; return the worst exit status."""
     status = max(asyncio.run(_ask(places, wish)) for places in select_engines(engines))
     if wish.scope is Scope.ENTITY and status == 0:
         print_lines(["senders elsewhere are not affected; their state is unknown"])
@@ -306,7 +167,7 @@ async def _ask(places: EnginePaths, wish: CommandRequest) -> int:
         socket = require_socket(places)
         snapshot = await first_snapshot(socket, watches=True)
         targets = wish.aimed(snapshot)
-        fault = actions.fault(wish.action, snapshot, wish.scope, targets)
+        fault = order_checks.fault(wish.action, snapshot, wish.scope, targets)
         if fault:
             raise ConfigurationError(fault)
         if wish.action.dangerous and not _is_named(wish, snapshot, targets):
@@ -322,7 +183,7 @@ async def _fire(socket: Path, wish: CommandRequest, targets: tuple[str, ...]) ->
     client = await ControlClient.connect(socket, watches=False)
     try:
         done = await client.order(
-            wish.verb,
+            wish.action.id,
             targets=targets,
             scope=wish.scope,
             by=user_name(),
@@ -335,20 +196,19 @@ async def _fire(socket: Path, wish: CommandRequest, targets: tuple[str, ...]) ->
 
 
 def _is_named(wish: CommandRequest, snapshot: Snapshot, targets: tuple[str, ...]) -> bool:
-    return actions.typed_right(wish.typed, actions.to_fire(wish.action, snapshot, wish.scope, targets))
+    return order_checks.typed_right(wish.typed, order_checks.to_fire(wish.action, snapshot, wish.scope, targets))
 
 
 def _preview(wish: CommandRequest, snapshot: Snapshot, targets: tuple[str, ...]) -> int:
     """Print the preview of the screen's confirmation."""
-    from paired_servicebus.ui.commands.action_table import ActionTarget
     from paired_servicebus.ui.commands.consequences import facts, title
 
     aim = ActionTarget(wish.scope, targets)
-    asked = title(wish.verb, wish.action.label.capitalize(), snapshot, aim, snapshot.pairing)
-    print_lines([asked, *(f"{fact.label:<13}{fact.text}" for fact in facts(wish.verb, snapshot, aim))])
-    needed = actions.to_type(snapshot, wish.scope, targets)
+    asked = title(wish.action.id, wish.action.label.capitalize(), snapshot, aim, snapshot.pairing)
+    print_lines([asked, *(f"{fact.label:<13}{fact.text}" for fact in facts(wish.action.id, snapshot, aim))])
+    needed = order_checks.to_type(snapshot, wish.scope, targets)
     yes = wish.consent.yes
-    given = "" if yes is None or actions.typed_right(yes, needed) else f", not {yes}"
+    given = "" if yes is None or order_checks.typed_right(yes, needed) else f", not {yes}"
     if wish.action.confirms and not wish.confirmed:
         needed += f" and --{wish.action.confirms.replace(' ', '-')}"
     return report_error(f"nothing was done: {wish.action.label} needs --yes {needed}{given}")
@@ -359,7 +219,7 @@ def _refused(places: EnginePaths, text: str) -> int:
 
 
 def _end(places: EnginePaths) -> int:
-    stop = CommandRequest(verb="stop", consent=Consent(yes=places.name, why="paired down"))
+    stop = CommandRequest(action=BY_VERB[down.__name__], consent=Consent(yes=places.name, why="paired down"))
     if places.is_service:
         return _end_service(places, stop)
     holder = running(places.lock)
@@ -387,7 +247,8 @@ def _end_service(places: EnginePaths, stop: CommandRequest) -> int:
     return 0
 
 
-def _list_unused(engines: Iterable[EnginePaths]) -> int:
+def list_unused(engines: Iterable[EnginePaths]) -> int:
+    """Print the unused backlog queues that each engine knows."""
     status = 0
     for places in engines:
         try:

@@ -1,1 +1,1 @@
-"""The state of the backlog: counts, trend, stalls, queues in use, the syphon's status."""
+"""The state of the backlog: counts, totals, trend, stalls, queues in use, the syphon's status."""

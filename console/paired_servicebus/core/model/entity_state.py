@@ -32,6 +32,16 @@ class State(StrEnum):
     PINNED = "pinned"
 
 
+GLYPHS: Final = {
+    State.HEALTHY: "●",
+    State.UNKNOWN: "○",
+    State.PINNED: "◆",
+    State.SUSPECT: "◐",
+    State.FORCED: "■",
+    State.FAILED_OVER: "▲",
+}
+"""Its sign before an entity, on screens and in previews."""
+
 DIVERTING: Final = frozenset({State.FAILED_OVER, State.FORCED})
 """States without sends to the primary and with pings."""
 

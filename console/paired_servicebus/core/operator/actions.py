@@ -1,167 +1,32 @@
-"""The operator's actions on an engine: one table for guard, keys, palette, help and command line.
+"""The operator's actions on an engine: one table for guard, keys, palette, help, previews and command line.
 
-A row has an action's names, targets and danger, and the reason why it is impossible now. A dangerous action is armed
-first and fired by typing `to_type`; paired_servicebus.engine.commands.guard enforces that. Screens use `why_not` to
-grey out a key with its reason. Pure: the state is a Snapshot.
+To add an order, add a row here; paired_servicebus.engine.commands.handlers executes it. A row has an order's names,
+targets, danger, preview, and the reason why it is impossible now; action_row.py explains the columns. Pure.
 
-Not here: the actions' handlers (paired_servicebus.engine.commands.handlers), and a screen's own actions
-(paired_servicebus.ui.commands.action_table).
+Not here: a screen's own actions (paired_servicebus.ui.commands.action_table).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 from paired_servicebus.core.model.entity_state import State
-from paired_servicebus.core.model.snapshot import EntityView, QueueView, Snapshot, SyphonStatus
-from paired_servicebus.core.text.index_ranges import format_indices
-
-ARMED_SECONDS: Final = 30.0
-"""Seconds between arming and firing."""
-
-
-class Scope(StrEnum):
-    """The kind of an order's targets. The values are part of the control protocol."""
-
-    ALL = "all"
-    """The engine, or its whole syphon, without a target."""
-    ENTITY = "entity"
-    QUEUE = "queue"
-    DESTINATION = "destination"
-    """A destination of parked messages, by path."""
-    UNUSED = "unused queue"
-    """An unused backlog queue, by path."""
-
-
-WhyNot = Callable[[Snapshot, Scope, str], str]
-"""Returns why an action is impossible for a target now; empty if it is possible."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Action:
-    """One action of an operator."""
-
-    id: str
-    key: str
-    label: str
-    help: str
-    verb: str
-    """The command line of the action, after `paired`."""
-    dangerous: bool = False
-    """Whether it is armed first, with a preview, then fired by typing the target's name within ARMED_SECONDS."""
-    scopes: tuple[Scope, ...]
-    """The allowed scopes; the first is the default."""
-    confirms: str = ""
-    """A statement by the operator of a fact that no engine can check, besides the name; empty: none."""
-    needs_syphon: bool = False
-    """Whether it needs a syphon in this engine."""
-    slow: bool = False
-    """Whether it takes longer than an operator waits for a key; other orders are accepted meanwhile."""
-    lifts_read_only: bool = False
-    special: WhyNot
-    """The action's own check of a target; see `why_not`."""
-
-    @property
-    def scope(self) -> Scope:
-        return self.scopes[0]
-
-
-# -- checks of an order ---------------------------------------------------------------------------------------------
-
-
-def fault(action: Action, snapshot: Snapshot, scope: Scope, targets: Sequence[str]) -> str:
-    """Return the error in an order itself: a wrong scope or an unknown target. Empty if there is none."""
-    if scope not in action.scopes:
-        return f"{action.label} does not apply to {scope}; it applies to {', '.join(action.scopes)}"
-    if scope is Scope.ALL:
-        return f"{action.label} takes no target, but {targets[0]!r} was named" if targets else ""
-    if not targets:
-        return f"{action.label} needs a target ({scope})"
-    twice = next((one for number, one in enumerate(targets) if one in targets[:number]), "")
-    if twice:
-        return f"{twice!r} was named twice"
-    return next((text for target in targets if (text := _unknown_target(snapshot, scope, target))), "")
-
-
-def why_not(action: Action, snapshot: Snapshot, scope: Scope, targets: Sequence[str]) -> str:
-    """Return why a valid order is impossible now, apart from read-only; empty if it is possible.
-
-    One impossible target is enough, since an order is carried out entirely or not at all.
-    """
-    if action.needs_syphon and snapshot.syphon.status is SyphonStatus.OFF:
-        return "this engine runs no syphon"
-    wanted = targets if scope is not Scope.ALL else ("",)
-    return next((text for target in wanted if (text := action.special(snapshot, scope, target))), "")
-
-
-def read_only(action: Action) -> str:
-    """Return why a read-only engine refuses the action; empty if the action lifts read-only."""
-    return "" if action.lifts_read_only else f"this engine is read-only, and {action.label} changes something"
-
-
-def to_type(snapshot: Snapshot, scope: Scope, targets: Sequence[str]) -> str:
-    """Return the text to type for firing: the target's name, the number of several targets, or the pairing's name."""
-    if scope is Scope.ALL:
-        return snapshot.pairing
-    return targets[0] if len(targets) == 1 else str(len(targets))
-
-
-def to_fire(action: Action, snapshot: Snapshot, scope: Scope, targets: Sequence[str]) -> str:
-    """Return the complete text that fires an armed order: `to_type` and the action's confirmation."""
-    return f"{to_type(snapshot, scope, targets)} {action.confirms}".rstrip()
-
-
-def typed_right(typed: str, wanted: str) -> bool:
-    """Return whether the typed text matches, without case, like the names of the service."""
-    return typed.strip().casefold() == wanted.casefold()
-
-
-def named(scope: Scope, target: str) -> str:
-    """Return a target's name for audit lines and sentences."""
-    return f"backlog/{target}" if scope is Scope.QUEUE else target
-
-
-# -- targets --------------------------------------------------------------------------------------------------------
-
-
-def entity_at(snapshot: Snapshot, path: str) -> EntityView | None:
-    """Return the entity of that path, compared without case."""
-    return next((one for one in snapshot.entities if one.path.casefold() == path.casefold()), None)
-
-
-def queue_at(snapshot: Snapshot, index: str) -> QueueView | None:
-    """Return the backlog queue in use with that index."""
-    return next((one for one in snapshot.queues if str(one.index) == index), None)
-
-
-def _unknown_target(snapshot: Snapshot, scope: Scope, target: str) -> str:
-    """Return why a target is unknown; empty if it is known."""
-    match scope:
-        case Scope.ENTITY:
-            known = [one.path for one in snapshot.entities]
-            there = entity_at(snapshot, target) is not None
-            return "" if there else f"this engine has no entity {target!r}; it has {', '.join(known) or 'none'}"
-        case Scope.QUEUE:
-            used = format_indices([one.index for one in snapshot.queues])
-            there = queue_at(snapshot, target) is not None
-            return "" if there else f"this pairing uses no backlog queue {target!r}; it uses {used}"
-        case Scope.UNUSED:
-            return _no_unused(snapshot, target)
-        case _:  # a destination may be paused before its first message
-            return "" if target.strip() else "a destination needs a name"
-
-
-def _no_unused(snapshot: Snapshot, path: str) -> str:
-    if snapshot.unused.read_at is None:
-        return f"unused backlog queues are unknown: {snapshot.unused.trouble or 'not listed yet'}"
-    paths = [one.path for one in snapshot.unused.queues]
-    if path.casefold() in (one.casefold() for one in paths):
-        return ""
-    return f"{path!r} is not an unused backlog queue; there are {', '.join(paths) or 'none'}"
-
+from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
+from paired_servicebus.core.operator import consequences
+from paired_servicebus.core.operator.action_row import Action
+from paired_servicebus.core.operator.command_reach import NONE_DIVERTED, NONE_PINNED, NONE_RETURNS
+from paired_servicebus.core.operator.consequences import (
+    EVIDENCE,
+    EVIDENCE_OF_UNUSED,
+    FROM_NOW_ON,
+    NOW,
+    PARKED,
+    REACHES_QUEUE,
+    REACHES_SENDERS,
+    REACHES_SYPHON,
+    USERS,
+)
+from paired_servicebus.core.operator.targets import Scope, entity_at, named, queue_at
 
 # -- reasons against an action now -----------------------------------------------------------------------------------
 
@@ -245,46 +110,88 @@ def _no_stop(snapshot: Snapshot, _scope: Scope, _target: str) -> str:
     return "" if snapshot.own_process else "this engine runs inside an application and stops with it"
 
 
+VERB_GROUPS: Final = {
+    "syphon": "Pause and resume the syphon: all of it, one queue, one destination.",
+    "read-only": "Have an engine refuse orders, or take them again.",
+}
+"""The help of the first words of verbs of two words."""
+
 ACTIONS: Final[tuple[Action, ...]] = (
     Action(
         id="force",
         key="f",
+        key_line={"pairing": 2, "entity": 2},
         label="force failover",
         help="send to the backlog until released",
         verb="failover",
-        dangerous=True,
         scopes=(Scope.ENTITY,),
         special=_no_force,
+        stands_for="entity",
+        dangerous=True,
+        facts=(
+            (FROM_NOW_ON, consequences.force_from_now),
+            REACHES_SENDERS,
+            NOW,
+            EVIDENCE,
+            ("Room", consequences.force_room),
+            ("Cost", consequences.force_cost),
+        ),
+        not_done=NONE_DIVERTED,
+        undo="release",
+        undo_note=consequences.and_parked,
     ),
     Action(
         id="release",
         key="b",
+        key_line={"pairing": 3, "entity": 3},
         label="release",
         help="return the entity to automatic failover",
         verb="release",
-        dangerous=True,
         scopes=(Scope.ENTITY,),
         special=_no_release,
+        stands_for="entity",
+        revokes=True,
+        dangerous=True,
+        facts=(
+            (FROM_NOW_ON, consequences.release_from_now),
+            REACHES_SENDERS,
+            NOW,
+            EVIDENCE,
+            PARKED,
+            ("Cost", "none now; each parked message adds 2 operations"),
+        ),
+        not_done=NONE_RETURNS,
+        undo="force",
     ),
     Action(
         id="pin",
         key="i",
+        key_line={"entity": 5},
         label="pin",
         help="send to the primary despite failures",
         verb="pin",
-        dangerous=True,
         scopes=(Scope.ENTITY,),
         special=_no_pin,
+        stands_for="entity",
+        dangerous=True,
+        facts=((FROM_NOW_ON, consequences.pin_from_now), REACHES_SENDERS, NOW, EVIDENCE, PARKED, ("Cost", "none")),
+        not_done=NONE_PINNED,
+        undo="release",
     ),
     Action(
         id="pause-syphon",
         key="p",
+        key_line={"pairing": 4, "backlog": 6, "engines": 7},
         label="pause syphon",
         help="this engine moves no parked messages; others may",
         verb="syphon pause",
+        verb_help="Have the asked engine move no parked messages; engines elsewhere may still move them.",
         scopes=(Scope.ALL, Scope.QUEUE, Scope.DESTINATION),
-        needs_syphon=True,
         special=_no_pause,
+        needs_syphon=True,
+        stands_for="syphon",
+        ask=consequences.ask_pause,
+        undo="resume-syphon",
     ),
     Action(
         id="resume-syphon",
@@ -293,44 +200,79 @@ ACTIONS: Final[tuple[Action, ...]] = (
         help="move parked messages again",
         verb="syphon resume",
         scopes=(Scope.ALL, Scope.QUEUE, Scope.DESTINATION),
-        needs_syphon=True,
         special=_no_resume,
+        needs_syphon=True,
+        stands_for="syphon",
+        revokes=True,
     ),
     Action(
         id="clean-up",
         key="c",
+        key_line={"backlog": 3},
         label="clean up",
         help="delete an unused backlog queue that is empty",
         verb="cleanup",
-        dangerous=True,
+        verb_help=(
+            "Delete unused backlog queues that are proven to be empty; dangerous. Without a name: list them.\n\n"
+            "The engine knows which queues the engines of its user on this machine use. Others are unknown to it."
+        ),
+        lists_targets=True,
         scopes=(Scope.UNUSED,),
-        confirms="no other host uses it",
-        slow=True,
         special=_no_clean_up,
+        slow=True,
+        dangerous=True,
+        confirms="no other host uses it",
+        confirms_help="You know that no engine or application of another host or user uses them.",
+        facts=(
+            (FROM_NOW_ON, consequences.clean_up_from_now),
+            REACHES_QUEUE,
+            USERS,
+            EVIDENCE_OF_UNUSED,
+            ("Cost", "some management requests and peeks for each"),
+        ),
+        undo_note="none: a deleted queue is gone; the pairing creates it again if needed",
     ),
     Action(
         id="redrive",
         key="r",
+        key_line={"backlog": 2},
         label="re-drive",
         help="return dead letters to their backlog queue",
         verb="redrive",
-        dangerous=True,
         scopes=(Scope.QUEUE,),
+        special=_no_redrive,
         needs_syphon=True,
         slow=True,
-        special=_no_redrive,
+        dangerous=True,
+        facts=(
+            (FROM_NOW_ON, consequences.redrive_from_now),
+            REACHES_SYPHON,
+            ("Evidence", consequences.redrive_evidence),
+            PARKED,
+            ("Cost", "4 billed operations a message: out of the dead letters, back, and moved"),
+        ),
+        undo="pause-syphon",
+        undo_note=", leaves them parked; undeliverable ones are dead-lettered again",
     ),
     Action(
         id="move-stranded",
         key="m",
+        key_line={"backlog": 5},
         label="move stranded",
         help="move the messages of an unused backlog queue",
         verb="move-stranded",
-        dangerous=True,
         scopes=(Scope.UNUSED,),
+        special=_no_move,
         needs_syphon=True,
         slow=True,
-        special=_no_move,
+        dangerous=True,
+        facts=(
+            (FROM_NOW_ON, consequences.move_from_now),
+            REACHES_SYPHON,
+            EVIDENCE_OF_UNUSED,
+            ("Cost", "2 billed operations a message that is moved"),
+        ),
+        undo_note="none: accepted messages stay at their destination; order may change",
     ),
     Action(
         id="drain",
@@ -338,10 +280,20 @@ ACTIONS: Final[tuple[Action, ...]] = (
         label="drain",
         help="move a large backlog with many Spark processes",
         verb="drain",
-        dangerous=True,
+        own_verb=True,
         scopes=(Scope.ALL,),
-        slow=True,
         special=_no_drain,
+        slow=True,
+        dangerous=True,
+        facts=(
+            (FROM_NOW_ON, consequences.drain_from_now),
+            REACHES_SYPHON,
+            ("Parked", consequences.queues_parked),
+            ("Beside", consequences.beside_syphon),
+            ("Cost", "each parked message adds 2 operations, as with the syphon; Java needs some 1 GB"),
+        ),
+        undo="end-drain",
+        undo_note=", cleanly; moved messages stay moved",
     ),
     Action(
         id="end-drain",
@@ -358,8 +310,12 @@ ACTIONS: Final[tuple[Action, ...]] = (
         label="make read-only",
         help="refuse every action that changes anything",
         verb="read-only on",
+        verb_help="Refuse every order that changes something.",
         scopes=(Scope.ALL,),
         special=_no_lock,
+        stands_for="orders",
+        ask=consequences.ask_read_only,
+        undo="read-write",
     ),
     Action(
         id="read-write",
@@ -367,20 +323,26 @@ ACTIONS: Final[tuple[Action, ...]] = (
         label="make writable",
         help="accept orders again",
         verb="read-only off",
-        dangerous=True,
+        verb_help="Take orders again; dangerous, and named by the pairing.",
         scopes=(Scope.ALL,),
-        lifts_read_only=True,
         special=_no_unlock,
+        lifts_read_only=True,
+        stands_for="orders",
+        revokes=True,
+        dangerous=True,
+        facts=((FROM_NOW_ON, consequences.writable_from_now), REACHES_SYPHON),
+        undo="read-only",
     ),
     Action(
         id="stop",
-        key="",
         label="end the engine",
         help="finish sends in flight and release locks",
         verb="down",
-        dangerous=True,
+        own_verb=True,
         scopes=(Scope.ALL,),
         special=_no_stop,
+        dangerous=True,
     ),
 )
 BY_ID: Final = {action.id: action for action in ACTIONS}
+BY_VERB: Final = {action.verb: action for action in ACTIONS}

@@ -18,15 +18,13 @@ USERS_UNKNOWN: Final = (
     "whether engines or applications of other hosts or users still use it: no engine can know; one that does loses "
     "the queue"
 )
-_NOT_DONE: Final = {
-    "force": "no sender is diverted",
-    "pin": "no sender is pinned",
-    "release": "no sender returns to the primary",
-}
+NONE_DIVERTED: Final = "no sender is diverted"
+NONE_PINNED: Final = "no sender is pinned"
+NONE_RETURNS: Final = "no sender returns to the primary"
 _BY_STATE: Final = {
-    State.FORCED: _NOT_DONE["force"],
-    State.FAILED_OVER: _NOT_DONE["force"],
-    State.PINNED: _NOT_DONE["pin"],
+    State.FORCED: NONE_DIVERTED,
+    State.FAILED_OVER: NONE_DIVERTED,
+    State.PINNED: NONE_PINNED,
 }
 
 
@@ -40,14 +38,18 @@ def carries(entity: EntityView) -> bool:
     return bool(entity.accepted or entity.diverted or entity.failed or entity.refused)
 
 
-def not_reached(verb: str, entities: Sequence[EntityView]) -> str:
-    """Return a note that an order reaches no sender of some entities; empty if it reaches each."""
+def not_reached(not_done: str, entities: Sequence[EntityView]) -> str:
+    """Return a note that an order reaches no sender of some entities; empty if it reaches each.
+
+    Args:
+        not_done: what it does not do there; empty: it does not depend on senders.
+    """
     silent = [one for one in entities if not carries(one)]
-    if not silent or verb not in _NOT_DONE:
+    if not silent or not not_done:
         return ""
     some = "them" if len(silent) == len(entities) else f"{len(silent)} of them"
     whom = silent[0].path if len(entities) == 1 else some
-    return f"this engine sends nothing to {whom}: {_NOT_DONE[verb]}; {ELSEWHERE}"
+    return f"this engine sends nothing to {whom}: {not_done}; {ELSEWHERE}"
 
 
 def unseen(state: State) -> str:

@@ -1,1 +1,1 @@
-"""Untrusted text and TOML made safe, secrets masked, entity paths checked, times and index ranges written."""
+"""Untrusted text and TOML made safe, secrets masked, entity paths checked; numbers, times and index ranges written."""

@@ -1,6 +1,6 @@
 """Armed commands, until they are fired or expire.
 
-A token authorizes one command in every detail: verb, targets and operator. It is valid once, for ARMED_SECONDS of
+A token authorizes one command in every detail: action, targets and operator. It is valid once, for ARMED_SECONDS of
 monotonic time. A wrong confirmation text does not consume it; firing does, regardless of the result.
 """
 
@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from paired_servicebus.core.operator.actions import ARMED_SECONDS, Scope, typed_right
+from paired_servicebus.core.operator.order_checks import ARMED_SECONDS, typed_right
+from paired_servicebus.core.operator.targets import Scope
 
 MAX_ARMED: Final = 64
 """Orders that are armed at one time; the oldest goes first. Each holds a few names."""
@@ -20,7 +21,7 @@ MAX_ARMED: Final = 64
 class CommandIntent:
     """A command with all details that its preview showed."""
 
-    verb: str
+    action_id: str
     scope: Scope
     targets: tuple[str, ...]
     by: str
@@ -61,9 +62,9 @@ class ArmedCommands:
         armed = self._armed.get(token)
         if armed is None:
             over = f"its {ARMED_SECONDS:g} s are over or it was fired already" if token else "it was not"
-            return f"{meant.verb} is dangerous and has to be armed first: {over}"
+            return f"{meant.action_id} is dangerous and has to be armed first: {over}"
         if armed.meant != meant:
-            return f"another order was armed: {armed.meant.verb} {' '.join(armed.meant.targets)}".rstrip()
+            return f"another order was armed: {armed.meant.action_id} {' '.join(armed.meant.targets)}".rstrip()
         if not typed_right(typed, armed.to_type):
             return f"{typed!r} was typed, and firing needs {armed.to_type!r}"
         del self._armed[token]

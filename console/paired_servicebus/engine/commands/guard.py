@@ -23,8 +23,10 @@ from azure.servicebus.exceptions import ServiceBusError
 from paired_servicebus.core.errors import PairedError
 from paired_servicebus.core.model.pairing_events import Commanded, CommandEnded, Event
 from paired_servicebus.core.model.snapshot import Snapshot
-from paired_servicebus.core.operator import actions
-from paired_servicebus.core.operator.actions import Action, Scope
+from paired_servicebus.core.operator import order_checks
+from paired_servicebus.core.operator.action_row import Action
+from paired_servicebus.core.operator.actions import BY_ID
+from paired_servicebus.core.operator.targets import Scope, named
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.engine.commands.arming import ArmedCommands, CommandIntent
 from paired_servicebus.engine.commands.handlers import COMMAND_HANDLERS, CommandContext, CommandTarget
@@ -93,13 +95,13 @@ class Guard:
             return _refusal(order, fault)
         if not action.dangerous:
             return _refusal(order, f"{action.label} is not dangerous: order it without arming")
-        refusal = self._read_only(action, viewer) or actions.why_not(action, snapshot, meant.scope, meant.targets)
+        refusal = self._read_only(action, viewer) or order_checks.why_not(action, snapshot, meant.scope, meant.targets)
         if refusal:
             return _refusal(order, f"refused: {refusal}")
-        to_type = actions.to_fire(action, snapshot, meant.scope, meant.targets)
+        to_type = order_checks.to_fire(action, snapshot, meant.scope, meant.targets)
         token = self._armed.arm(meant, to_type=to_type)
-        until = self._clock() + actions.ARMED_SECONDS
-        return Armed(id=order.id, token=token, to_type=to_type, seconds=actions.ARMED_SECONDS, until=until)
+        until = self._clock() + order_checks.ARMED_SECONDS
+        return Armed(id=order.id, token=token, to_type=to_type, seconds=order_checks.ARMED_SECONDS, until=until)
 
     async def execute(self, order: Command, *, viewer: bool = False) -> CommandDone:
         """Execute a command, or refuse with a reason. Never raises.
@@ -116,13 +118,13 @@ class Guard:
         refusal = self._read_only(action, viewer) or self._not_armed(action, order, meant)
         if refusal:
             return await self._refuse(order, meant, refusal)
-        refusal = actions.why_not(action, snapshot, meant.scope, meant.targets)
-        return _refusal(order, f"refused: {refusal}") if refusal else await self._do(order, meant)
+        refusal = order_checks.why_not(action, snapshot, meant.scope, meant.targets)
+        return _refusal(order, f"refused: {refusal}") if refusal else await self._do(action, order, meant)
 
     def _read_only(self, action: Action, viewer: bool) -> str:
         if viewer:
             return f"this console was opened to look only, and {action.label} changes something"
-        return actions.read_only(action) if self._reach.read_only else ""
+        return order_checks.read_only(action) if self._reach.read_only else ""
 
     def _not_armed(self, action: Action, order: Command, meant: CommandIntent) -> str:
         return self._armed.fire(order.token, meant, typed=order.typed) if action.dangerous else ""
@@ -133,16 +135,16 @@ class Guard:
             self._end(line, outcome)
         return _refusal(order, outcome)
 
-    async def _do(self, order: Command, meant: CommandIntent) -> CommandDone:
+    async def _do(self, action: Action, order: Command, meant: CommandIntent) -> CommandDone:
         """Execute the command for each target, after syncing their audit lines."""
-        lines = self._write_audit(order, meant, confirmed=actions.BY_ID[meant.verb].confirms)
+        lines = self._write_audit(order, meant, confirmed=action.confirms)
         on_disk = await self._audit.sync()
         outcomes: list[tuple[bool, str]] = []
         stands = False
         for line, target in zip(lines, meant.targets or ("",), strict=True):
             deed = CommandTarget(scope=meant.scope, target=target, by=order.by, why=order.why)
-            done, said = await self._act(meant.verb, deed)
-            stands |= done and self._orders.note(meant.verb, deed, at=self._clock())
+            done, said = await self._act(action.id, deed)
+            stands |= done and self._orders.note(action, deed, at=self._clock())
             outcomes.append((done, said))
             self._end(line, said)
         text = _summarize(outcomes)
@@ -158,8 +160,8 @@ class Guard:
             self._audit.record(
                 Commanded(
                     at=self._clock(),
-                    command=meant.verb,
-                    target=actions.named(meant.scope, target),
+                    command=meant.action_id,
+                    target=named(meant.scope, target),
                     by=order.by,
                     why=why,
                 )
@@ -170,30 +172,30 @@ class Guard:
     def _end(self, line: int, outcome: str) -> None:
         self._audit.record(CommandEnded(at=self._clock(), command_seq=line, outcome=outcome))
 
-    async def _act(self, verb: str, deed: CommandTarget) -> tuple[bool, str]:
+    async def _act(self, action_id: str, deed: CommandTarget) -> tuple[bool, str]:
         try:
-            return True, await COMMAND_HANDLERS[verb](self._reach, deed)
+            return True, await COMMAND_HANDLERS[action_id](self._reach, deed)
         except (PairedError, AzureError, ServiceBusError, TimeoutError) as error:
             return False, masked(" ".join(str(error).split())[:MAX_ERROR_CHARS]) or type(error).__name__
         except Exception as error:
-            log.exception("the command %s failed", verb)
-            return False, f"{verb} failed in the engine ({type(error).__name__}: {error}); see its log"
+            log.exception("the command %s failed", action_id)
+            return False, f"{action_id} failed in the engine ({type(error).__name__}: {error}); see its log"
 
 
 def _read(order: Order, snapshot: Snapshot) -> tuple[Action | None, CommandIntent, str]:
     """Return the command's row, its intent and its fault; the fault is empty if there is none."""
-    action = actions.BY_ID.get(order.verb)
-    nothing = CommandIntent(order.verb, Scope.ALL, order.targets, order.by)
+    action = BY_ID.get(order.action_id)
+    nothing = CommandIntent(order.action_id, Scope.ALL, order.targets, order.by)
     if action is None:
-        return None, nothing, f"there is no command {order.verb!r}; there are {', '.join(actions.BY_ID)}"
+        return None, nothing, f"there is no command {order.action_id!r}; there are {', '.join(BY_ID)}"
     if not order.by.strip():
-        return action, nothing, f"{order.verb} needs the name of its operator"
+        return action, nothing, f"{order.action_id} needs the name of its operator"
     try:
         scope = Scope(order.scope) if order.scope else action.scope
     except ValueError:
         return action, nothing, f"{order.scope!r} is no kind of target; the kinds are {', '.join(Scope)}"
-    meant = CommandIntent(order.verb, scope, order.targets, order.by)
-    return action, meant, actions.fault(action, snapshot, scope, order.targets)
+    meant = CommandIntent(order.action_id, scope, order.targets, order.by)
+    return action, meant, order_checks.fault(action, snapshot, scope, order.targets)
 
 
 def _refusal(order: Order, text: str) -> CommandDone:

@@ -1,6 +1,7 @@
-"""Handlers of the commands of the action table: one function a row, which returns a sentence about the result.
+"""Handlers of the orders of the action table: one function a row, which returns a sentence about the result.
 
-A handler may raise PairedError or an SDK error; the guard reports it and completes the audit. Handlers check no
+To add an order, add its method to ControllablePairing and its handler; pairing/operator_orders.py has the method
+itself. A handler may raise PairedError or an SDK error; the guard reports it and completes the audit. Handlers check no
 permission.
 """
 
@@ -12,10 +13,10 @@ from functools import partial
 from typing import Final, Protocol
 
 from paired_servicebus.core.errors import DrainError
-from paired_servicebus.core.operator.actions import Scope
-from paired_servicebus.engine.pairing_port import ControllablePairing
+from paired_servicebus.core.operator.targets import Scope
+from paired_servicebus.engine.pairing_port import HostedPairing
 
-QueuesOfOtherEngines = Callable[[ControllablePairing], Awaitable[frozenset[int]]]
+QueuesOfOtherEngines = Callable[[HostedPairing], Awaitable[frozenset[int]]]
 """Returns the indices of the backlog queues that other known engines of the same namespaces use.
 
 Raises:
@@ -23,7 +24,38 @@ Raises:
 """
 
 
-async def no_other_engines(_paired: ControllablePairing) -> frozenset[int]:
+class ControllablePairing(HostedPairing, Protocol):
+    """A pairing with the orders that it executes. Each returns a sentence about the result and raises PairedError."""
+
+    def force(self, path: str, *, by: str, why: str = "") -> str:
+        """Force an entity to the backlog."""
+
+    def pin(self, path: str, *, by: str, why: str = "") -> str:
+        """Keep an entity on the primary whatever fails."""
+
+    def release(self, path: str, *, by: str, why: str = "") -> str:
+        """Return an entity to automatic failover."""
+
+    def pause_syphon(self, *, by: str, why: str = "", queue: int | None = None, destination: str = "") -> str:
+        """Pause moving: out of one queue, to one destination, or all of it."""
+
+    def resume_syphon(self, *, by: str, why: str = "", queue: int | None = None, destination: str = "") -> str:
+        """Resume moving."""
+
+    async def redrive(self, queue: int) -> str:
+        """Resubmit a backlog queue's dead letters."""
+
+    async def move_stranded(self, path: str) -> str:
+        """Move an unused backlog queue's messages to their destinations."""
+
+    async def clean_up(self, path: str, *, elsewhere: Callable[[], Awaitable[frozenset[int]]]) -> str:
+        """Delete an unused backlog queue if it is proven to be empty.
+
+        `elsewhere` returns the indices in use by other known engines.
+        """
+
+
+async def no_other_engines(_paired: HostedPairing) -> frozenset[int]:
     """Return no indices: for an engine that knows no others."""
     return frozenset()
 
@@ -70,94 +102,90 @@ class CommandTarget:
 
 
 CommandHandler = Callable[[CommandContext, CommandTarget], Awaitable[str]]
+COMMAND_HANDLERS: Final[dict[str, CommandHandler]] = {}
+"""By the action's id: every action of the table has one."""
 
 
+def _handles(action_id: str) -> Callable[[CommandHandler], CommandHandler]:
+    """Enter a handler under the id of its action."""
+
+    def enter(handler: CommandHandler) -> CommandHandler:
+        assert action_id not in COMMAND_HANDLERS, f"{action_id} has two handlers"
+        COMMAND_HANDLERS[action_id] = handler
+        return handler
+
+    return enter
+
+
+@_handles("force")
 async def _force(context: CommandContext, target: CommandTarget) -> str:
     return context.paired.force(target.target, by=target.by, why=target.why)
 
 
+@_handles("release")
 async def _release(context: CommandContext, target: CommandTarget) -> str:
     return context.paired.release(target.target, by=target.by, why=target.why)
 
 
+@_handles("pin")
 async def _pin(context: CommandContext, target: CommandTarget) -> str:
     return context.paired.pin(target.target, by=target.by, why=target.why)
 
 
+@_handles("pause-syphon")
 async def _pause(context: CommandContext, target: CommandTarget) -> str:
     return context.paired.pause_syphon(by=target.by, why=target.why, queue=target.queue, destination=target.destination)
 
 
+@_handles("resume-syphon")
 async def _resume(context: CommandContext, target: CommandTarget) -> str:
     return context.paired.resume_syphon(
         by=target.by, why=target.why, queue=target.queue, destination=target.destination
     )
 
 
+@_handles("clean-up")
 async def _clean_up(context: CommandContext, target: CommandTarget) -> str:
     return await context.paired.clean_up(target.target, elsewhere=partial(context.others, context.paired))
 
 
+@_handles("redrive")
 async def _redrive(context: CommandContext, target: CommandTarget) -> str:
     return await context.paired.redrive(int(target.target))
 
 
+@_handles("move-stranded")
 async def _move_stranded(context: CommandContext, target: CommandTarget) -> str:
     return await context.paired.move_stranded(target.target)
 
 
+@_handles("drain")
 async def _drain(context: CommandContext, target: CommandTarget) -> str:
     if context.drains is None:
         raise DrainError("this engine starts no drain; the command does: paired drain")
     return await context.drains.start(why=target.why)
 
 
+@_handles("end-drain")
 async def _end_drain(context: CommandContext, _target: CommandTarget) -> str:
     if context.drains is None:
         raise DrainError("this engine ends no drain; end it where it was started")
     return context.drains.end()
 
 
+@_handles("read-only")
 async def _lock(context: CommandContext, _target: CommandTarget) -> str:
     context.read_only = True
     return "the engine is read-only: it accepts only the order that makes it writable"
 
 
+@_handles("read-write")
 async def _unlock(context: CommandContext, _target: CommandTarget) -> str:
     context.read_only = False
     return "the engine accepts orders again"
 
 
+@_handles("stop")
 async def _stop(context: CommandContext, target: CommandTarget) -> str:
     context.end(f"stopped by {target.by}" + (f': "{target.why}"' if target.why else ""))
     return "the engine ends cleanly: sends in flight finish, locks are released"
-
-
-COMMAND_HANDLERS: Final[dict[str, CommandHandler]] = {
-    "force": _force,
-    "release": _release,
-    "pin": _pin,
-    "pause-syphon": _pause,
-    "resume-syphon": _resume,
-    "clean-up": _clean_up,
-    "redrive": _redrive,
-    "move-stranded": _move_stranded,
-    "drain": _drain,
-    "end-drain": _end_drain,
-    "read-only": _lock,
-    "read-write": _unlock,
-    "stop": _stop,
-}
-"""By the action's id: every action of the table has one."""
-STANDING_SUBJECTS: Final = {
-    "force": "entity",
-    "pin": "entity",
-    "release": "entity",
-    "pause-syphon": "syphon",
-    "resume-syphon": "syphon",
-    "read-only": "orders",
-    "read-write": "orders",
-}
-"""The subject of each command with a lasting effect: the newest order about the same target and subject wins."""
-REVOKING_COMMANDS: Final = ("release", "resume-syphon", "read-write")
-"""Commands that end the standing order about their subject and target."""

@@ -18,16 +18,12 @@ from typing import Final
 import msgspec
 
 from paired_servicebus.core.errors import PairedError
-from paired_servicebus.core.operator.actions import Scope, named
+from paired_servicebus.core.operator.action_row import Action
+from paired_servicebus.core.operator.actions import BY_ID
+from paired_servicebus.core.operator.targets import Scope, named
 from paired_servicebus.core.text.time_format import day_and_clock
 from paired_servicebus.core.text.untrusted_text import one_line, repeated
-from paired_servicebus.engine.commands.handlers import (
-    COMMAND_HANDLERS,
-    REVOKING_COMMANDS,
-    STANDING_SUBJECTS,
-    CommandContext,
-    CommandTarget,
-)
+from paired_servicebus.engine.commands.handlers import COMMAND_HANDLERS, CommandContext, CommandTarget
 from paired_servicebus.foreign_json import read_json
 
 MAX_SENTENCE_CHARS: Final = 500
@@ -38,7 +34,7 @@ _NAME: Final = "standing.json"
 class StandingOrder(msgspec.Struct, frozen=True, kw_only=True):
     """One standing order, given at `at` (seconds since the epoch)."""
 
-    verb: str
+    action_id: str = msgspec.field(name="verb")
     scope: Scope
     target: str
     by: str
@@ -48,12 +44,14 @@ class StandingOrder(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         target = named(self.scope, self.target)
         reason = f' "{self.why}"' if self.why else ""
-        order = f"{self.verb}{f' {target}' if target else ''}, ordered {day_and_clock(self.at)} by {self.by}{reason}"
+        order = (
+            f"{self.action_id}{f' {target}' if target else ''}, ordered {day_and_clock(self.at)} by {self.by}{reason}"
+        )
         return one_line(order, most=MAX_SENTENCE_CHARS)
 
     @property
     def _subject_key(self) -> tuple[str, Scope, str]:
-        return STANDING_SUBJECTS[self.verb], self.scope, self.target.casefold()
+        return BY_ID[self.action_id].stands_for, self.scope, self.target.casefold()
 
 
 _ORDERS: Final = msgspec.json.Decoder(tuple[StandingOrder, ...])
@@ -83,13 +81,15 @@ class StandingOrders:
         except FileNotFoundError:
             return ()
 
-    def note(self, verb: str, deed: CommandTarget, *, at: float) -> bool:
+    def note(self, action: Action, deed: CommandTarget, *, at: float) -> bool:
         """Note an executed command; return whether it changed the standing orders."""
-        if verb not in STANDING_SUBJECTS:
+        if not action.stands_for:
             return False
-        order = StandingOrder(verb=verb, scope=deed.scope, target=deed.target, by=deed.by, why=deed.why, at=at)
+        order = StandingOrder(
+            action_id=action.id, scope=deed.scope, target=deed.target, by=deed.by, why=deed.why, at=at
+        )
         others = tuple(each for each in self._standing if each._subject_key != order._subject_key)
-        before, self._standing = self._standing, others if verb in REVOKING_COMMANDS else (*others, order)
+        before, self._standing = self._standing, others if action.revokes else (*others, order)
         return self._standing != before
 
     async def keep(self) -> str:
@@ -111,14 +111,15 @@ class StandingOrders:
 
     async def take_up(self, order: StandingOrder, reach: CommandContext) -> str:
         """Apply an order of the previous engine; return a sentence for the timeline."""
-        if order.verb not in STANDING_SUBJECTS:
+        action = BY_ID.get(order.action_id)
+        if action is None or not action.stands_for:
             return f"cannot be taken up: {order}; this version knows no such order"
         deed = CommandTarget(scope=order.scope, target=order.target, by=order.by, why=order.why)
         if order.scope is Scope.ENTITY:
             reach.paired.watch(order.target)
         try:
-            await COMMAND_HANDLERS[order.verb](reach, deed)
+            await COMMAND_HANDLERS[action.id](reach, deed)
         except (PairedError, ValueError) as error:  # ValueError: its target is none, as a file's may be
             return f"cannot be taken up: {order}; {repeated(str(error))}"
-        self.note(order.verb, deed, at=order.at)
+        self.note(action, deed, at=order.at)
         return f"still stands: {order}; taken up from the engine before"

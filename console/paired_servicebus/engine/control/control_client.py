@@ -146,7 +146,7 @@ class ControlClient:
 
     async def command(
         self,
-        verb: str,
+        action_id: str,
         *,
         targets: tuple[str, ...] = (),
         scope: str = "",
@@ -155,10 +155,10 @@ class ControlClient:
         token: str = "",
         typed: str = "",
     ) -> CommandDone:
-        """Send the command `verb` and return its outcome.
+        """Send the command `action_id` and return its outcome.
 
         Args:
-            verb: an id of paired_servicebus.core.operator.actions.
+            action_id: an id of paired_servicebus.core.operator.actions.
             targets, scope: its targets.
             token, typed: for a dangerous command: the token of `arm`, and the operator's confirmation.
 
@@ -168,7 +168,7 @@ class ControlClient:
         """
         order = Command(
             id=next(self._numbers),
-            verb=verb,
+            action_id=action_id,
             scope=scope,
             targets=targets,
             by=by,
@@ -177,36 +177,38 @@ class ControlClient:
             token=token,
             typed=typed,
         )
-        slow = verb in BY_ID and BY_ID[verb].slow
+        slow = action_id in BY_ID and BY_ID[action_id].slow
         done = await self._ask(order, SLOW_TIMEOUT if slow else COMMAND_TIMEOUT)
         assert isinstance(done, CommandDone), "a command is answered by CommandDone"
         return done
 
-    async def arm(self, verb: str, *, targets: tuple[str, ...] = (), scope: str = "", by: str) -> Armed:
-        """Arm the dangerous command `verb` for some seconds.
+    async def arm(self, action_id: str, *, targets: tuple[str, ...] = (), scope: str = "", by: str) -> Armed:
+        """Arm the dangerous command `action_id` for some seconds.
 
         Raises:
             CommandRefusedError, EngineNotRunningError: as `command`.
         """
         armed = await self._ask(
-            Arm(id=next(self._numbers), verb=verb, scope=scope, targets=targets, by=by, sudo_user=sudo_user()),
+            Arm(
+                id=next(self._numbers), action_id=action_id, scope=scope, targets=targets, by=by, sudo_user=sudo_user()
+            ),
             COMMAND_TIMEOUT,
         )
         assert isinstance(armed, Armed), "an order is either armed or refused"
         return armed
 
     async def order(
-        self, verb: str, *, targets: tuple[str, ...] = (), scope: str = "", by: str, why: str = "", typed: str = ""
+        self, action_id: str, *, targets: tuple[str, ...] = (), scope: str = "", by: str, why: str = "", typed: str = ""
     ) -> CommandDone:
-        """Arm `verb` if it is dangerous, and send it; `typed` is the operator's confirmation.
+        """Arm `action_id` if it is dangerous, and send it; `typed` is the operator's confirmation.
 
         Raises:
             CommandRefusedError, EngineNotRunningError: as `command`.
         """
-        action, token = BY_ID.get(verb), ""
+        action, token = BY_ID.get(action_id), ""
         if action is not None and action.dangerous:
-            token = (await self.arm(verb, targets=targets, scope=scope, by=by)).token
-        return await self.command(verb, targets=targets, scope=scope, by=by, why=why, token=token, typed=typed)
+            token = (await self.arm(action_id, targets=targets, scope=scope, by=by)).token
+        return await self.command(action_id, targets=targets, scope=scope, by=by, why=why, token=token, typed=typed)
 
     async def _ask(self, order: Order, timeout: float) -> Answer:
         """Return the engine's answer unless it refuses."""
@@ -222,7 +224,7 @@ class ControlClient:
         except (TimeoutError, ConnectionError) as error:
             how = f"did not answer within {timeout:g} s" if isinstance(error, TimeoutError) else "went away"
             raise EngineNotRunningError(
-                f"the engine at {self._path} {how}; whether it did {order.verb!r} is not known: look at its events"
+                f"the engine at {self._path} {how}; whether it did {order.action_id!r} is not known: look at its events"
             ) from error
         finally:
             self._answers.pop(order.id, None)

@@ -339,7 +339,7 @@ class ControlServer:
                 raise ControlProtocolError("after the hello come commands")
             while len(console.orders) >= MAX_PENDING_ORDERS:
                 await asyncio.wait(tuple(console.orders), return_when=asyncio.FIRST_COMPLETED)
-            task = self._crew.start(self._answer(console, order), name=f"the order {order.verb} of a console")
+            task = self._crew.start(self._answer(console, order), name=f"the order {order.action_id} of a console")
             console.orders.add(task)
             task.add_done_callback(console.orders.discard)
 

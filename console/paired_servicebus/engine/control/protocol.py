@@ -50,11 +50,11 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="hello
 class Arm(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="arm"):
     """A dangerous order is meant: the first of its two steps. `id` is the client's own and comes back in the answer.
 
-    by, sudo_user: as in Command.
+    action_id, by, sudo_user: as in Command.
     """
 
     id: int
-    verb: str
+    action_id: str = msgspec.field(name="verb")
     scope: str = ""
     targets: tuple[str, ...] = ()
     by: str
@@ -64,15 +64,15 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="arm"):
 class Command(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="command"):
     """An operator's command. `id` is the client's number for it and comes back in the answer.
 
-    verb: an id of paired_servicebus.core.operator.actions.
-    scope: the kind of the targets, a value of Scope; empty: the verb's first one.
+    action_id: an id of paired_servicebus.core.operator.actions; on the wire its name is "verb".
+    scope: the kind of the targets, a value of Scope; empty: the action's first one.
     by: the client's own name for itself; the engine replaces it by the kernel's name of its peer.
     sudo_user: the client's SUDO_USER, which the audit marks as a claim.
     token, typed: for a dangerous command: Armed's token, and the operator's confirmation.
     """
 
     id: int
-    verb: str
+    action_id: str = msgspec.field(name="verb")
     scope: str = ""
     targets: tuple[str, ...] = ()
     by: str

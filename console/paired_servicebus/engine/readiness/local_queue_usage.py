@@ -12,14 +12,14 @@ from paired_servicebus.core.backlog.queue_usage import QueueUsage
 from paired_servicebus.core.errors import CleanUpError
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
 from paired_servicebus.engine.control.discovery import EngineStatus, find_socket, local_engines, query_engines
-from paired_servicebus.engine.pairing_port import ControllablePairing
+from paired_servicebus.engine.pairing_port import HostedPairing
 from paired_servicebus.pairing.management.backlog_queues import queue_index
 
 MOVING_STATUSES: Final = frozenset({SyphonStatus.IDLE, SyphonStatus.WAITING, SyphonStatus.RUNNING})
 BUSY_STATUSES: Final = frozenset({SyphonStatus.WAITING, SyphonStatus.RUNNING})
 
 
-async def queues_in_use(paired: ControllablePairing, *, besides: Path) -> frozenset[int]:
+async def queues_in_use(paired: HostedPairing, *, besides: Path) -> frozenset[int]:
     """Return the indices of the backlog queues that other engines here use of the same namespaces.
 
     Args:
@@ -40,7 +40,7 @@ async def queues_in_use(paired: ControllablePairing, *, besides: Path) -> frozen
     return frozenset(used)
 
 
-async def read_local_usage(paired: ControllablePairing, *, besides: Path) -> QueueUsage:
+async def read_local_usage(paired: HostedPairing, *, besides: Path) -> QueueUsage:
     """Return the usage that other engines here report; one that does not answer is left out. Arguments as above."""
     used: set[int] = set()
     moved: set[int] = set()
@@ -70,7 +70,7 @@ def same_namespaces(snapshot: Snapshot, *, primary: str, secondary: str) -> bool
     return theirs == (primary.casefold(), secondary.casefold())
 
 
-def _is_of(paired: ControllablePairing, snapshot: Snapshot) -> bool:
+def _is_of(paired: HostedPairing, snapshot: Snapshot) -> bool:
     return same_namespaces(snapshot, primary=paired.primary_name, secondary=paired.secondary_name)
 
 

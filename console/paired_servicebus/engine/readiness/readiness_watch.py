@@ -14,7 +14,7 @@ from typing import Final
 from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.model.snapshot import Readiness
 from paired_servicebus.core.operator.failover_readiness import Evidence, alarm, judge
-from paired_servicebus.engine.pairing_port import ControllablePairing
+from paired_servicebus.engine.pairing_port import HostedPairing
 
 CHECK_INTERVAL: Final = 60.0
 """Seconds between two checks without changes."""
@@ -69,7 +69,7 @@ class ReadinessWatch:
         if isinstance(event, CHANGES):
             self._nudged.set()
 
-    def recount(self, paired: ControllablePairing) -> None:
+    def recount(self, paired: HostedPairing) -> None:
         """Judge the latest evidence again with the queues' current counts; check soon if some was not read."""
         if self._evidence is None:
             return
@@ -77,7 +77,7 @@ class ReadinessWatch:
             self._nudged.set()
         self._update(paired.recounted(self._evidence))
 
-    async def run(self, paired: ControllablePairing) -> None:
+    async def run(self, paired: HostedPairing) -> None:
         """Check until cancelled; a failed check is logged."""
         while True:
             self._nudged.clear()
@@ -93,7 +93,7 @@ class ReadinessWatch:
             except TimeoutError:
                 pass
 
-    async def _check(self, paired: ControllablePairing) -> None:
+    async def _check(self, paired: HostedPairing) -> None:
         evidence = await self._add_local_evidence(await paired.inspect())
         paired.know_syphons(evidence.syphons_elsewhere)
         self._update(evidence)

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from paired_servicebus.core.errors import PairedError
 from paired_servicebus.core.model.snapshot import SyphonStatus
+from paired_servicebus.engine.commands.handlers import ControllablePairing
 from paired_servicebus.engine.journal.writer import Journal
-from paired_servicebus.engine.pairing_port import ControllablePairing
 
 log = logging.getLogger(__name__)
 

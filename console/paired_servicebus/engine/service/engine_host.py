@@ -51,7 +51,7 @@ from paired_servicebus.core.operator.notifications import ALARM, begun
 from paired_servicebus.engine.commands import drain_progress
 from paired_servicebus.engine.commands.drain_process import DrainProcess
 from paired_servicebus.engine.commands.guard import Guard
-from paired_servicebus.engine.commands.handlers import CommandContext
+from paired_servicebus.engine.commands.handlers import CommandContext, ControllablePairing
 from paired_servicebus.engine.commands.standing_orders import StandingOrder, StandingOrders
 from paired_servicebus.engine.control.control_server import REPLAYED_EVENTS, ControlServer
 from paired_servicebus.engine.control.protocol import Answer, Arm, Order, Welcome
@@ -62,7 +62,6 @@ from paired_servicebus.engine.journal.timeline_replay import REPLAY_SECONDS, rep
 from paired_servicebus.engine.journal.unfinished_commands import unfinished
 from paired_servicebus.engine.journal.unreadable_lines import UnreadableLines
 from paired_servicebus.engine.journal.writer import DEFAULT_KEPT_BYTES, Journal
-from paired_servicebus.engine.pairing_port import ControllablePairing
 from paired_servicebus.engine.readiness.local_queue_usage import queues_in_use, read_local_usage
 from paired_servicebus.engine.readiness.readiness_watch import EvidenceSource, ReadinessWatch, no_local_evidence
 from paired_servicebus.engine.service.disk_watch import DiskWatch

@@ -1,6 +1,6 @@
 """The console's actions: one table for keys, key line, palette and help.
 
-Engine commands are rows of core.operator.actions, which the guard and the command line read too. An action that is
+Engine commands are rows of core.operator.actions, as for guard and command line; none is named here. An action that is
 not possible now stays visible with its reason. `why_not` is only a courtesy: the engine's guard decides.
 """
 
@@ -8,28 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from paired_servicebus.core.model.snapshot import SyphonStatus
-from paired_servicebus.core.operator import actions as orders
-from paired_servicebus.core.operator.actions import Scope
+from paired_servicebus.core.operator import order_checks
+from paired_servicebus.core.operator.action_row import Action
+from paired_servicebus.core.operator.actions import ACTIONS
+from paired_servicebus.core.operator.targets import ActionTarget, Scope
 from paired_servicebus.ui.commands.clipboard import copy_items
 from paired_servicebus.ui.state.view import ROWLESS, EngineLink, Page, View
 
 WhyNot = Callable[[View], str]
-
-
-class ActionTarget(NamedTuple):
-    """The targets of a command. Without targets, nothing is selected."""
-
-    scope: Scope = Scope.ALL
-    targets: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        """Return the name for questions and answers."""
-        if len(self.targets) > 1:
-            return f"{len(self.targets)} targets"
-        return orders.named(self.scope, self.targets[0]) if self.targets else ""
 
 
 def _always(_view: View) -> str:
@@ -49,7 +38,7 @@ class ConsoleAction:
     """Why this local action is not possible now."""
     key_label: str = ""
     """The label of the key, if it differs from its name."""
-    order: orders.Action | None = None
+    order: Action | None = None
     page: Page | None = None
     """The page that it opens."""
 
@@ -58,11 +47,16 @@ class ConsoleAction:
         """Whether it is armed first, and fired from a dialog with its consequences."""
         return self.order is not None and self.order.dangerous
 
+    @property
+    def asks(self) -> bool:
+        """Whether it asks yes or no first, without arming."""
+        return self.order is not None and self.order.ask is not None
+
     def aim(self, view: View) -> ActionTarget:
         """Return its targets: the selection."""
         if self.order is None:
             return ActionTarget()
-        if self.id in _SYPHON:
+        if self.order.scope is Scope.ALL and Scope.QUEUE in self.order.scopes:
             return _syphon_aim(view)
         return ActionTarget(self.order.scope, _SELECTED[self.order.scope](view))
 
@@ -95,35 +89,32 @@ _SELECTED: Final[dict[Scope, Callable[[View], tuple[str, ...]]]] = {
 }
 
 
-def _no_command(view: View, order: orders.Action) -> str:
+def _no_command(view: View, order: Action) -> str:
     if view.viewer:
         return "this dashboard is read-only"
     if view.link is EngineLink.UNREACHABLE:
         return "the engine is unreachable"
     if view.snapshot is None:
         return "the engine's state is unknown yet"
-    if view.snapshot.read_only and (text := orders.read_only(order)):
+    if view.snapshot.read_only and (text := order_checks.read_only(order)):
         return text
     if not view.legible:
         return "this terminal is too small to show the consequences"
     return f"waiting for the engine's answer to {view.waiting_for}" if view.waiting_for else ""
 
 
-def _no_aim(view: View, order: orders.Action, aim: ActionTarget) -> str:
+def _no_aim(view: View, order: Action, aim: ActionTarget) -> str:
     if aim.scope is not Scope.ALL and not aim.targets:
         return f"no {aim.scope} is selected"
     assert view.snapshot is not None, "without one no command is possible"
-    return orders.fault(order, view.snapshot, *aim) or orders.why_not(order, view.snapshot, *aim)
+    return order_checks.fault(order, view.snapshot, *aim) or order_checks.why_not(order, view.snapshot, *aim)
 
 
 _ORDERED: Final = tuple(
     ConsoleAction(id=order.id, keys=(order.key,), label=order.label, help=order.help, order=order)
-    for order in orders.ACTIONS
+    for order in ACTIONS
     if order.key
 )
-
-
-_SYPHON: Final = frozenset({"pause-syphon", "resume-syphon"})
 
 
 def _syphon_aim(view: View) -> ActionTarget:
@@ -240,15 +231,26 @@ def for_key(key: str, view: View) -> ConsoleAction:
     return next(possible, None) or next(fitting, None) or sharing[0]
 
 
-KEY_LINE: Final[dict[Page, tuple[str, ...]]] = {
-    Page.PAIRING: ("help", "quit", "force", "release", "pause-syphon", "details", "filter", "sort", "mark", "palette"),
-    Page.ENTITY: ("help", "quit", "force", "release", "back", "pin", "palette"),
-    Page.BACKLOG: ("help", "quit", "redrive", "clean-up", "back", "move-stranded", "pause-syphon", "palette"),
+_OWN_KEY_LINE: Final[dict[Page, tuple[str, ...]]] = {
+    Page.PAIRING: ("help", "quit", "details", "filter", "sort", "mark", "palette"),
+    Page.ENTITY: ("help", "quit", "back", "palette"),
+    Page.BACKLOG: ("help", "quit", "back", "palette"),
     Page.TIMELINE: ("help", "quit", "filter", "find", "go-to-time", "last", "back", "palette"),
     Page.COST: ("help", "quit", "back", "palette"),
     Page.HISTORY: ("help", "quit", "select-previous", "select-next", "back", "palette"),
-    Page.ENGINES: ("help", "quit", "mark", "details", "back", "mark-all", "unmark", "pause-syphon", "palette"),
+    Page.ENGINES: ("help", "quit", "mark", "details", "back", "mark-all", "unmark", "palette"),
 }
+
+
+def _key_line(page: Page) -> tuple[str, ...]:
+    """Return the page's own actions, with the orders at the places that their rows have."""
+    named = list(_OWN_KEY_LINE[page])
+    for place, order in sorted((order.key_line[page], order.id) for order in ACTIONS if page in order.key_line):
+        named.insert(place, order)
+    return tuple(named)
+
+
+KEY_LINE: Final[dict[Page, tuple[str, ...]]] = {page: _key_line(page) for page in Page}
 """The actions in each page's key line, the most important first: those without room are in the help."""
 
 

@@ -12,11 +12,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from paired_servicebus.core.operator import actions as orders
-from paired_servicebus.core.operator.actions import Scope, entity_at, queue_at
+from paired_servicebus.core.operator.actions import ACTIONS
+from paired_servicebus.core.operator.order_checks import to_type
+from paired_servicebus.core.operator.targets import Scope, entity_at, queue_at
 from paired_servicebus.core.text.masking import masked
+from paired_servicebus.core.text.number_format import plural, rate
 from paired_servicebus.core.text.untrusted_text import harmless
-from paired_servicebus.ui.render.number_format import plural, rate
 from paired_servicebus.ui.state import timeline_reader
 from paired_servicebus.ui.state.log_entries import LogEntry
 from paired_servicebus.ui.state.view import Page, View
@@ -118,9 +119,9 @@ def _verbs(view: View, scope: Scope, targets: tuple[str, ...]) -> Iterator[Found
     """Yield the command lines for the targets; none for a name that is unsafe in a shell."""
     if view.snapshot is None or not all(target.isprintable() for target in targets):
         return
-    for order in orders.ACTIONS:
+    for order in ACTIONS:
         if order.scopes[0] is scope:
-            yes = orders.to_type(view.snapshot, scope, targets)
+            yes = to_type(view.snapshot, scope, targets)
             words = ["paired", *order.verb.split(), *targets, *(["--yes", yes] if order.dangerous else [])]
             engine = ["--engine", view.snapshot.pairing]
             yield (f"command: {order.label}", shlex.join([*words, *engine]))

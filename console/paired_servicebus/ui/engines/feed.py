@@ -45,13 +45,13 @@ class Feed(Protocol):
     async def run(self, emit: Emit) -> None:
         """Send news to `emit` until cancelled. Called once."""
 
-    async def arm(self, verb: str, *, targets: tuple[str, ...], scope: str = "", by: str) -> Armed:
-        """Arm the dangerous `verb`; return the text to type, and the deadline. Raises ControlError: as `command`."""
+    async def arm(self, action_id: str, *, targets: tuple[str, ...], scope: str = "", by: str) -> Armed:
+        """Arm a dangerous action; return the text to type, and the deadline. Raises ControlError: as `command`."""
 
     async def command(
-        self, verb: str, *, targets: tuple[str, ...], scope: str = "", by: str, fired: FireRequest = NOT_ARMED
+        self, action_id: str, *, targets: tuple[str, ...], scope: str = "", by: str, fired: FireRequest = NOT_ARMED
     ) -> str:
-        """Order `verb` and return the outcome as a sentence.
+        """Order `action_id` and return the outcome as a sentence.
 
         Raises ControlError: the guard refused, or the engine is unreachable; the text is a sentence.
         """
@@ -88,20 +88,20 @@ class EngineFeed:
             self._failures += 1
             await self._sleep(pause)
 
-    async def arm(self, verb: str, *, targets: tuple[str, ...], scope: str = "", by: str) -> Armed:
-        return await self._reached(verb).arm(verb, scope=scope, targets=targets, by=by)
+    async def arm(self, action_id: str, *, targets: tuple[str, ...], scope: str = "", by: str) -> Armed:
+        return await self._reached(action_id).arm(action_id, scope=scope, targets=targets, by=by)
 
     async def command(
-        self, verb: str, *, targets: tuple[str, ...], scope: str = "", by: str, fired: FireRequest = NOT_ARMED
+        self, action_id: str, *, targets: tuple[str, ...], scope: str = "", by: str, fired: FireRequest = NOT_ARMED
     ) -> str:
-        done = await self._reached(verb).command(
-            verb, scope=scope, targets=targets, by=by, why=fired.why, token=fired.token, typed=fired.typed
+        done = await self._reached(action_id).command(
+            action_id, scope=scope, targets=targets, by=by, why=fired.why, token=fired.token, typed=fired.typed
         )
         return done.text
 
-    def _reached(self, verb: str) -> ControlClient:
+    def _reached(self, action_id: str) -> ControlClient:
         if self._client is None:
-            raise EngineNotRunningError(f"{verb} was not sent: the engine is unreachable")
+            raise EngineNotRunningError(f"{action_id} was not sent: the engine is unreachable")
         return self._client
 
     async def _until_lost(self, emit: Emit) -> str:

@@ -44,14 +44,21 @@ class OtherEngines(Protocol):
         """
 
     async def arm_at(
-        self, names: Sequence[str], verb: str, *, targets: tuple[str, ...], scope: str, by: str
+        self, names: Sequence[str], action_id: str, *, targets: tuple[str, ...], scope: str, by: str
     ) -> tuple[EngineReply, ...]:
-        """Arm the dangerous `verb` at each concurrently; return each answer. Never raises for one engine."""
+        """Arm the dangerous `action_id` at each concurrently; return each answer. Never raises for one engine."""
 
     async def command_at(
-        self, ready: Sequence[EngineReply], verb: str, *, targets: tuple[str, ...], scope: str, by: str, why: str = ""
+        self,
+        ready: Sequence[EngineReply],
+        action_id: str,
+        *,
+        targets: tuple[str, ...],
+        scope: str,
+        by: str,
+        why: str = "",
     ) -> tuple[EngineReply, ...]:
-        """Order `verb` from each, fired with its own text; one that is not armed is skipped."""
+        """Order `action_id` from each, fired with its own text; one that is not armed is skipped."""
 
 
 class MultiEngineFeed:
@@ -75,13 +82,13 @@ class MultiEngineFeed:
             tasks.create_task(self._follow(emit))
             tasks.create_task(self._poll_neighbours(emit))
 
-    async def arm(self, verb: str, *, targets: tuple[str, ...], scope: str = "", by: str) -> Armed:
-        return await self._feed.arm(verb, targets=targets, scope=scope, by=by)
+    async def arm(self, action_id: str, *, targets: tuple[str, ...], scope: str = "", by: str) -> Armed:
+        return await self._feed.arm(action_id, targets=targets, scope=scope, by=by)
 
     async def command(
-        self, verb: str, *, targets: tuple[str, ...], scope: str = "", by: str, fired: FireRequest = NOT_ARMED
+        self, action_id: str, *, targets: tuple[str, ...], scope: str = "", by: str, fired: FireRequest = NOT_ARMED
     ) -> str:
-        return await self._feed.command(verb, targets=targets, scope=scope, by=by, fired=fired)
+        return await self._feed.command(action_id, targets=targets, scope=scope, by=by, fired=fired)
 
     async def attend(self, name: str) -> None:
         self._socket = _socket_of(name)
@@ -91,20 +98,29 @@ class MultiEngineFeed:
         await self._turning
 
     async def arm_at(
-        self, names: Sequence[str], verb: str, *, targets: tuple[str, ...], scope: str, by: str
+        self, names: Sequence[str], action_id: str, *, targets: tuple[str, ...], scope: str, by: str
     ) -> tuple[EngineReply, ...]:
         async def arm(client: ControlClient, name: str) -> EngineReply:
-            armed = await client.arm(verb, targets=targets, scope=scope, by=by)
+            armed = await client.arm(action_id, targets=targets, scope=scope, by=by)
             return EngineReply(name=name, ok=True, text="armed", armed=armed)
 
         return tuple(await asyncio.gather(*(self._at(name, arm) for name in names)))
 
     async def command_at(
-        self, ready: Sequence[EngineReply], verb: str, *, targets: tuple[str, ...], scope: str, by: str, why: str = ""
+        self,
+        ready: Sequence[EngineReply],
+        action_id: str,
+        *,
+        targets: tuple[str, ...],
+        scope: str,
+        by: str,
+        why: str = "",
     ) -> tuple[EngineReply, ...]:
         async def command(one: EngineReply, client: ControlClient) -> EngineReply:
             token, typed = (one.armed.token, one.armed.to_type) if one.armed is not None else ("", "")
-            done = await client.command(verb, targets=targets, scope=scope, by=by, why=why, token=token, typed=typed)
+            done = await client.command(
+                action_id, targets=targets, scope=scope, by=by, why=why, token=token, typed=typed
+            )
             return replace(one, text=done.text)
 
         async def ordered(one: EngineReply) -> EngineReply:

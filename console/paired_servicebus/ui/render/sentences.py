@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 
 from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.text.number_format import duration, milliseconds, plural
 from paired_servicebus.core.text.time_format import clock
-from paired_servicebus.ui.render.number_format import duration, milliseconds, plural
 from paired_servicebus.ui.render.spans import Role
 from paired_servicebus.ui.render.state_looks import LOOKS
 

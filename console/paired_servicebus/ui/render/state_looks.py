@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.entity_state import GLYPHS, State
 from paired_servicebus.core.model.snapshot import SyphonStatus
 from paired_servicebus.ui.render.spans import Role, Span
 
@@ -21,12 +21,14 @@ class StateLook:
 
 
 LOOKS: Final[dict[State, StateLook]] = {
-    State.HEALTHY: StateLook("●", Role.HEALTHY, 0, "sends go to the primary"),
-    State.UNKNOWN: StateLook("○", Role.UNKNOWN, 1, "no recent send by this engine: state unknown"),
-    State.PINNED: StateLook("◆", Role.PINNED, 2, "held on the primary by hand, even if it fails"),
-    State.SUSPECT: StateLook("◐", Role.SUSPECT, 3, "a send failed; fails over unless one succeeds"),
-    State.FORCED: StateLook("■", Role.FORCED, 4, "sends go to the backlog by hand, until released"),
-    State.FAILED_OVER: StateLook("▲", Role.FAILED_OVER, 5, "sends go to the backlog until a ping is accepted"),
+    State.HEALTHY: StateLook(GLYPHS[State.HEALTHY], Role.HEALTHY, 0, "sends go to the primary"),
+    State.UNKNOWN: StateLook(GLYPHS[State.UNKNOWN], Role.UNKNOWN, 1, "no recent send by this engine: state unknown"),
+    State.PINNED: StateLook(GLYPHS[State.PINNED], Role.PINNED, 2, "held on the primary by hand, even if it fails"),
+    State.SUSPECT: StateLook(GLYPHS[State.SUSPECT], Role.SUSPECT, 3, "a send failed; fails over unless one succeeds"),
+    State.FORCED: StateLook(GLYPHS[State.FORCED], Role.FORCED, 4, "sends go to the backlog by hand, until released"),
+    State.FAILED_OVER: StateLook(
+        GLYPHS[State.FAILED_OVER], Role.FAILED_OVER, 5, "sends go to the backlog until a ping is accepted"
+    ),
 }
 
 SYPHON_LOOKS: Final[dict[SyphonStatus, StateLook]] = {

@@ -17,11 +17,12 @@ from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input
 
-from paired_servicebus.core.operator.actions import typed_right
+from paired_servicebus.core.operator.order_checks import typed_right
+from paired_servicebus.core.operator.targets import ActionTarget
 from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.core.text.untrusted_text import harmless
 from paired_servicebus.engine.control.protocol import Armed
-from paired_servicebus.ui.commands.action_table import ActionTarget, ConsoleAction
+from paired_servicebus.ui.commands.action_table import ConsoleAction
 from paired_servicebus.ui.commands.consequences import facts, title
 from paired_servicebus.ui.engines.feed import FireRequest
 from paired_servicebus.ui.engines.other_engines import EngineReply

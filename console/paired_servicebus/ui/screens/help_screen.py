@@ -10,7 +10,6 @@ from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 
 from paired_servicebus.ui.commands.action_table import ConsoleAction, by_key
-from paired_servicebus.ui.commands.confirmations import ASKED
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, wrap
 from paired_servicebus.ui.render.state_looks import LOOKS
 from paired_servicebus.ui.state.view import Newest, View
@@ -86,7 +85,7 @@ def _heading(text: str) -> Line:
 def _key(action: ConsoleAction, view: View, width: int) -> list[Line]:
     """Return the key's help, or why it is not possible, in one or two lines."""
     reason = action.why_not(view)
-    about = f"{action.help}; asks first" if action.dangerous or action.id in ASKED else action.help
+    about = f"{action.help}; asks first" if action.dangerous or action.asks else action.help
     first, *rest = wrap(f"not now: {reason}" if reason else about, width - 1 - KEY - LABEL, lines=2)
     role = Role.SUSPECT if reason else Role.MUTED
     spans = [

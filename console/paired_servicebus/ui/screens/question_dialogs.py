@@ -16,9 +16,11 @@ from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
+from paired_servicebus.core.operator.action_row import Choice, Question
+from paired_servicebus.core.operator.targets import ActionTarget
 from paired_servicebus.core.text.untrusted_text import harmless
-from paired_servicebus.ui.commands.action_table import ActionTarget, ConsoleAction
-from paired_servicebus.ui.commands.confirmations import Choice, Question, question
+from paired_servicebus.ui.commands.action_table import ConsoleAction
+from paired_servicebus.ui.commands.consequences import question
 from paired_servicebus.ui.render.spans import Line, Role, Span, line, wrap
 from paired_servicebus.ui.state.view import Newest, View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines

@@ -17,15 +17,15 @@ from textual.worker import get_current_worker
 from paired_servicebus.core.accounting.billing import Price
 from paired_servicebus.core.errors import ControlError
 from paired_servicebus.core.model.snapshot import Snapshot
+from paired_servicebus.core.operator.targets import ActionTarget
+from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.ui.commands import action_table
-from paired_servicebus.ui.commands.action_table import ActionTarget, ConsoleAction
-from paired_servicebus.ui.commands.confirmations import ASKED
+from paired_servicebus.ui.commands.action_table import ConsoleAction
 from paired_servicebus.ui.display.profile import PROFILES, Profile, ProfileName
 from paired_servicebus.ui.display.terminal_app import Report, TerminalApp
 from paired_servicebus.ui.display.theme import ROLES, Themes, load_all
 from paired_servicebus.ui.engines.feed import Feed
 from paired_servicebus.ui.engines.other_engines import OtherEngines
-from paired_servicebus.ui.render.number_format import plural
 from paired_servicebus.ui.screens.arm_dialog import ARM_CSS
 from paired_servicebus.ui.screens.help_screen import HelpScreen
 from paired_servicebus.ui.screens.page_frame import PageScreen, with_size
@@ -230,7 +230,7 @@ class PairedApp(TerminalApp):
             self.answer(f"{action.label} is not possible: {reason}", good=False)
         elif action.dangerous:
             self._dispatch.arm(action, aim)
-        elif action.id in ASKED:
+        elif action.asks:
             self._dispatch.ask(action, aim)
         elif action.order:
             self._dispatch.order(action, aim)

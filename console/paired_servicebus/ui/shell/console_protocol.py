@@ -8,7 +8,8 @@ from typing import Any, Protocol, TypeVar
 from textual.screen import Screen
 from textual.worker import Worker
 
-from paired_servicebus.ui.commands.action_table import ActionTarget, ConsoleAction
+from paired_servicebus.core.operator.targets import ActionTarget
+from paired_servicebus.ui.commands.action_table import ConsoleAction
 from paired_servicebus.ui.state.view import Page, View
 
 T = TypeVar("T")

@@ -12,7 +12,8 @@ import msgspec
 from textual.worker import Worker
 
 from paired_servicebus.core.errors import ControlError
-from paired_servicebus.ui.commands.action_table import ActionTarget, ConsoleAction
+from paired_servicebus.core.operator.targets import ActionTarget
+from paired_servicebus.ui.commands.action_table import ConsoleAction
 from paired_servicebus.ui.engines.feed import NOT_ARMED, Feed, FireRequest
 from paired_servicebus.ui.engines.other_engines import EngineReply, OtherEngines
 from paired_servicebus.ui.screens.arm_dialog import ArmDialog
@@ -108,8 +109,8 @@ class CommandDispatch:
         dialog = ArmDialog(action, aim, armed, self._app.newest, ready)
         self._app.push_screen(dialog, partial(self._answered, action, aim, ready))
 
-    async def _arm_others(self, names: Sequence[str], verb: str, **order: Any) -> tuple[EngineReply, ...]:
-        return await self._others.arm_at(names, verb, **order) if self._others is not None and names else ()
+    async def _arm_others(self, names: Sequence[str], action_id: str, **order: Any) -> tuple[EngineReply, ...]:
+        return await self._others.arm_at(names, action_id, **order) if self._others is not None and names else ()
 
     def _answered(
         self, action: ConsoleAction, aim: ActionTarget, ready: tuple[EngineReply, ...], fired: FireRequest | None

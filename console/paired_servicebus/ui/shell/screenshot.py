@@ -11,7 +11,9 @@ from typing import Final
 from paired_servicebus.core.errors import EngineNotRunningError
 from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.core.model.snapshot import Snapshot
-from paired_servicebus.core.operator.actions import BY_ID, Scope, to_fire
+from paired_servicebus.core.operator.actions import BY_ID
+from paired_servicebus.core.operator.order_checks import ARMED_SECONDS, to_fire
+from paired_servicebus.core.operator.targets import Scope
 from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.control.protocol import Armed
 from paired_servicebus.ui.display.profile import PROFILES, ProfileName
@@ -20,9 +22,6 @@ from paired_servicebus.ui.engines.feed import NOT_ARMED, Emit, FireRequest
 from paired_servicebus.ui.shell.app import PairedApp, no_tables
 from paired_servicebus.ui.state.incident_history import HistoryNews
 from paired_servicebus.ui.state.view import Records
-
-ARMED_SECONDS: Final = 30.0
-"""As the engine's guard has it."""
 
 
 class SnapshotFeed:
@@ -36,16 +35,16 @@ class SnapshotFeed:
         emit(Records(self._records))
         emit(self._snapshot)
 
-    async def arm(self, verb: str, *, targets: tuple[str, ...], scope: str = "", by: str) -> Armed:
+    async def arm(self, action_id: str, *, targets: tuple[str, ...], scope: str = "", by: str) -> Armed:
         """Return the answer of an engine, so that the dialog opens."""
-        to_type = to_fire(BY_ID[verb], self._snapshot, Scope(scope) if scope else BY_ID[verb].scope, targets)
+        to_type = to_fire(BY_ID[action_id], self._snapshot, Scope(scope) if scope else BY_ID[action_id].scope, targets)
         return Armed(id=0, token="", to_type=to_type, seconds=ARMED_SECONDS, until=self._snapshot.at + ARMED_SECONDS)
 
     async def command(
-        self, verb: str, *, targets: tuple[str, ...], scope: str = "", by: str, fired: FireRequest = NOT_ARMED
+        self, action_id: str, *, targets: tuple[str, ...], scope: str = "", by: str, fired: FireRequest = NOT_ARMED
     ) -> str:
         """Raise: there is no engine."""
-        raise NotImplementedError(f"a picture has no engine for {verb}")
+        raise NotImplementedError(f"a picture has no engine for {action_id}")
 
 
 _SPACES_FIRST: Final = re.compile(r'x="([0-9.]+)"( y="[0-9.]+") textLength="([0-9.]+)"([^>]*)>((?:&#160;)+)')

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from paired_servicebus.core.errors import ConfigurationError, NoTablesError
+from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.time_format import clock
-from paired_servicebus.ui.render.number_format import plural
 
 if TYPE_CHECKING:
     from paired_servicebus.pipeline.report.incident import IncidentEpisode, Report

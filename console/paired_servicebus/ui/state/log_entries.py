@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from paired_servicebus.core.model.pairing_events import CommandEnded, DeadLettered, Record
-from paired_servicebus.ui.render.number_format import plural
+from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.ui.render.sentences import ROUTINE, Sentence, event_role, sentence
 from paired_servicebus.ui.render.spans import Role
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from paired_servicebus.core.backlog.backlog_totals import empty_at, stranded_messages, sum_backlog
 from paired_servicebus.core.model.entity_state import DIVERTING, State
 from paired_servicebus.core.model.snapshot import EntityView, FindingVerdict, Snapshot, SyphonStatus
 from paired_servicebus.core.operator.state_outlook import pings_needed
+from paired_servicebus.core.text.number_format import count, plural, rate, time_or_day
 from paired_servicebus.core.text.time_format import age, clock, until
-from paired_servicebus.ui.render.number_format import count, plural, rate, time_or_day
 from paired_servicebus.ui.render.spans import BETWEEN, Part, name_list, shortenable
-from paired_servicebus.ui.state.backlog_totals import empty_at, stranded_messages, sum_backlog
 from paired_servicebus.ui.state.row_order import NOWHERE
 
 Entities = Sequence[EntityView]

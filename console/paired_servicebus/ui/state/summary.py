@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from paired_servicebus.core.backlog.backlog_totals import stranded_messages
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
+from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.time_format import age, clock
-from paired_servicebus.ui.render.number_format import plural
 from paired_servicebus.ui.render.spans import BETWEEN, Part, Role, pack, shortenable
 from paired_servicebus.ui.render.state_looks import LOOKS
 from paired_servicebus.ui.state import situation
-from paired_servicebus.ui.state.backlog_totals import stranded_messages
 from paired_servicebus.ui.state.row_order import by_state
 from paired_servicebus.ui.state.view import EngineLink, View
 

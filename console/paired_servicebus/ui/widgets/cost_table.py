@@ -19,7 +19,7 @@ from paired_servicebus.core.accounting.billing import (
     probes_a_day,
 )
 from paired_servicebus.core.model.snapshot import BilledView, Snapshot
-from paired_servicebus.ui.render.number_format import NOT_KNOWN, count, duration, plural, short_count, time_or_day
+from paired_servicebus.core.text.number_format import NOT_KNOWN, count, duration, plural, short_count, time_or_day
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, rule
 from paired_servicebus.ui.state.view import View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines

@@ -7,10 +7,11 @@ from typing import ClassVar, Final
 
 from rich.cells import cell_len
 
+from paired_servicebus.core.backlog.backlog_totals import BacklogTotals, is_old, messages_in, sum_backlog
 from paired_servicebus.core.model.entity_state import DIVERTING
 from paired_servicebus.core.model.snapshot import FindingVerdict, QueueView, Readiness, Snapshot, SyphonStatus
+from paired_servicebus.core.text.number_format import count, duration, plural, rate, short_count, sparkline
 from paired_servicebus.core.text.time_format import age, clock
-from paired_servicebus.ui.render.number_format import count, duration, plural, rate, short_count, sparkline
 from paired_servicebus.ui.render.spans import (
     BLANK,
     Line,
@@ -26,7 +27,6 @@ from paired_servicebus.ui.render.spans import (
     spread,
 )
 from paired_servicebus.ui.render.state_looks import SYPHON_LOOKS
-from paired_servicebus.ui.state.backlog_totals import BacklogTotals, is_old, messages_in, sum_backlog
 from paired_servicebus.ui.state.log_entries import LogEntry
 from paired_servicebus.ui.state.view import View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines

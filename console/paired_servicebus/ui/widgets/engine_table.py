@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from paired_servicebus.core.backlog.backlog_totals import sum_backlog
 from paired_servicebus.core.model.snapshot import EntityView, Snapshot
+from paired_servicebus.core.text.number_format import count, plural, rate
 from paired_servicebus.core.text.time_format import clock
-from paired_servicebus.ui.render.number_format import count, plural, rate
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, rule
 from paired_servicebus.ui.render.state_looks import LOOKS, SYPHON_LOOKS
-from paired_servicebus.ui.state.backlog_totals import sum_backlog
 from paired_servicebus.ui.state.view import CommandAnswer, Neighbour, View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 

@@ -11,8 +11,7 @@ from typing import ClassVar, Final
 from paired_servicebus.core.model.pairing_events import StateChanged
 from paired_servicebus.core.model.snapshot import EntityView, RouteView, Snapshot
 from paired_servicebus.core.operator.state_outlook import StateOutlook, outlook, pings
-from paired_servicebus.core.text.time_format import age, until
-from paired_servicebus.ui.render.number_format import (
+from paired_servicebus.core.text.number_format import (
     NOT_KNOWN,
     count,
     duration,
@@ -21,6 +20,7 @@ from paired_servicebus.ui.render.number_format import (
     rate,
     time_or_day,
 )
+from paired_servicebus.core.text.time_format import age, until
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, rule, shorten, wrap
 from paired_servicebus.ui.render.state_looks import LOOKS, ping_mark
 from paired_servicebus.ui.state.log_entries import LogEntry

@@ -14,8 +14,8 @@ from textual import events
 
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import EntityView
+from paired_servicebus.core.text.number_format import NOT_KNOWN, count, duration, plural, rate
 from paired_servicebus.core.text.time_format import age, clock, roughly, until
-from paired_servicebus.ui.render.number_format import NOT_KNOWN, count, duration, plural, rate
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, rule, shorten
 from paired_servicebus.ui.render.state_looks import LOOKS, ping_mark
 from paired_servicebus.ui.state.row_order import NOWHERE, SORTS, WORST_FIRST, by_state

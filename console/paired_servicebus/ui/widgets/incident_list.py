@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from math import ceil
 from typing import ClassVar, Final
 
+from paired_servicebus.core.text.number_format import count, duration
 from paired_servicebus.core.text.time_format import clock, day_and_clock
-from paired_servicebus.ui.render.number_format import count, duration
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, rule, wrap
 from paired_servicebus.ui.state.incident_history import Incident, IncidentHistory
 from paired_servicebus.ui.state.view import View

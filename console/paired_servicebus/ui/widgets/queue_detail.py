@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from paired_servicebus.core.model.snapshot import QueueView
+from paired_servicebus.core.text.number_format import count, plural, size
 from paired_servicebus.core.text.time_format import age
-from paired_servicebus.ui.render.number_format import count, plural, size
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, line, rule, shorten
 from paired_servicebus.ui.state.view import View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines

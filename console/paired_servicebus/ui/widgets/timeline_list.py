@@ -9,8 +9,8 @@ from typing import ClassVar, Final
 from rich.cells import cell_len
 from textual import events
 
+from paired_servicebus.core.text.number_format import DAY, plural
 from paired_servicebus.core.text.time_format import clock
-from paired_servicebus.ui.render.number_format import DAY, plural
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, fit, line, rule, shorten, wrap
 from paired_servicebus.ui.state import timeline_reader
 from paired_servicebus.ui.state.log_entries import LogEntry

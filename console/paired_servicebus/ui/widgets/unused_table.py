@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from paired_servicebus.core.backlog.backlog_totals import stranded_messages
 from paired_servicebus.core.model.snapshot import Snapshot, UnusedQueue
 from paired_servicebus.core.text.index_ranges import format_indices
+from paired_servicebus.core.text.number_format import NOT_KNOWN, count, plural, time_or_day
 from paired_servicebus.core.text.time_format import age
-from paired_servicebus.ui.render.number_format import NOT_KNOWN, count, plural, time_or_day
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, rule, shorten
-from paired_servicebus.ui.state.backlog_totals import stranded_messages
 from paired_servicebus.ui.state.row_order import unused_queues
 from paired_servicebus.ui.state.view import View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines

@@ -1,4 +1,4 @@
-"""Numbers and times for the screen, each in a known number of cells."""
+"""Numbers and times for screens and previews, each in a known number of cells."""
 
 from __future__ import annotations
 

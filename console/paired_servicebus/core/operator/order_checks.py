@@ -1,0 +1,63 @@
+"""The checks of an order, for every action: what is wrong with it, why it is impossible now, what fires it.
+
+Screens grey out a key with the reason of `why_not`; paired_servicebus.engine.commands.guard decides. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
+from paired_servicebus.core.operator.action_row import Action
+from paired_servicebus.core.operator.targets import Scope, unknown_target
+
+ARMED_SECONDS: Final = 30.0
+"""Seconds between arming and firing."""
+
+
+def fault(action: Action, snapshot: Snapshot, scope: Scope, targets: Sequence[str]) -> str:
+    """Return the error in an order itself: a wrong scope or an unknown target. Empty if there is none."""
+    if scope not in action.scopes:
+        return f"{action.label} does not apply to {scope}; it applies to {', '.join(action.scopes)}"
+    if scope is Scope.ALL:
+        return f"{action.label} takes no target, but {targets[0]!r} was named" if targets else ""
+    if not targets:
+        return f"{action.label} needs a target ({scope})"
+    twice = next((one for number, one in enumerate(targets) if one in targets[:number]), "")
+    if twice:
+        return f"{twice!r} was named twice"
+    return next((text for target in targets if (text := unknown_target(snapshot, scope, target))), "")
+
+
+def why_not(action: Action, snapshot: Snapshot, scope: Scope, targets: Sequence[str]) -> str:
+    """Return why a valid order is impossible now, apart from read-only; empty if it is possible.
+
+    One impossible target is enough, since an order is carried out entirely or not at all.
+    """
+    if action.needs_syphon and snapshot.syphon.status is SyphonStatus.OFF:
+        return "this engine runs no syphon"
+    wanted = targets if scope is not Scope.ALL else ("",)
+    return next((text for target in wanted if (text := action.special(snapshot, scope, target))), "")
+
+
+def read_only(action: Action) -> str:
+    """Return why a read-only engine refuses the action; empty if the action lifts read-only."""
+    return "" if action.lifts_read_only else f"this engine is read-only, and {action.label} changes something"
+
+
+def to_type(snapshot: Snapshot, scope: Scope, targets: Sequence[str]) -> str:
+    """Return the text to type for firing: the target's name, the number of several targets, or the pairing's name."""
+    if scope is Scope.ALL:
+        return snapshot.pairing
+    return targets[0] if len(targets) == 1 else str(len(targets))
+
+
+def to_fire(action: Action, snapshot: Snapshot, scope: Scope, targets: Sequence[str]) -> str:
+    """Return the complete text that fires an armed order: `to_type` and the action's confirmation."""
+    return f"{to_type(snapshot, scope, targets)} {action.confirms}".rstrip()
+
+
+def typed_right(typed: str, wanted: str) -> bool:
+    """Return whether the typed text matches, without case, like the names of the service."""
+    return typed.strip().casefold() == wanted.casefold()

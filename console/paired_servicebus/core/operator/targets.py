@@ -1,0 +1,104 @@
+"""The targets of an operator's order: kinds, names, and where a snapshot has them. Names compare without case."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from paired_servicebus.core.model.snapshot import EntityView, QueueView, Snapshot, UnusedQueue
+from paired_servicebus.core.text.index_ranges import format_indices
+
+
+class Scope(StrEnum):
+    """The kind of an order's targets. The values are part of the control protocol."""
+
+    ALL = "all"
+    """The engine, or its whole syphon, without a target."""
+    ENTITY = "entity"
+    QUEUE = "queue"
+    DESTINATION = "destination"
+    """A destination of parked messages, by path."""
+    UNUSED = "unused queue"
+    """An unused backlog queue, by path."""
+
+
+class ActionTarget(NamedTuple):
+    """The targets of an order. Without targets, nothing is selected."""
+
+    scope: Scope = Scope.ALL
+    targets: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Return the name for questions and answers."""
+        if len(self.targets) > 1:
+            return f"{len(self.targets)} targets"
+        return named(self.scope, self.targets[0]) if self.targets else ""
+
+
+def named(scope: Scope, target: str) -> str:
+    """Return a target's name for audit lines and sentences."""
+    return f"backlog/{target}" if scope is Scope.QUEUE else target
+
+
+def entity_at(snapshot: Snapshot, path: str) -> EntityView | None:
+    """Return the entity of that path, compared without case."""
+    return next((one for one in snapshot.entities if one.path.casefold() == path.casefold()), None)
+
+
+def queue_at(snapshot: Snapshot, index: str) -> QueueView | None:
+    """Return the backlog queue in use with that index."""
+    return next((one for one in snapshot.queues if str(one.index) == index), None)
+
+
+def entities_of(snapshot: Snapshot, aim: ActionTarget) -> list[EntityView]:
+    """Return the targets that are entities of the snapshot."""
+    return [one for path in aim.targets if (one := entity_at(snapshot, path)) is not None]
+
+
+def queues_of(snapshot: Snapshot, aim: ActionTarget) -> list[QueueView]:
+    """Return the targets that are backlog queues in use."""
+    return [one for index in aim.targets if (one := queue_at(snapshot, index)) is not None]
+
+
+def unused_of(snapshot: Snapshot, aim: ActionTarget) -> list[UnusedQueue]:
+    """Return the targets that are unused backlog queues."""
+    wanted = {path.casefold() for path in aim.targets}
+    return [one for one in snapshot.unused.queues if one.path.casefold() in wanted]
+
+
+def all_there(snapshot: Snapshot, aim: ActionTarget) -> bool:
+    """Return whether the snapshot has each target of a kind that it lists."""
+    listed: dict[Scope, Sequence[object]] = {
+        Scope.ENTITY: entities_of(snapshot, aim),
+        Scope.QUEUE: queues_of(snapshot, aim),
+        Scope.UNUSED: unused_of(snapshot, aim),
+    }
+    found = listed.get(aim.scope)
+    return found is None or len(found) == len(aim.targets) > 0
+
+
+def unknown_target(snapshot: Snapshot, scope: Scope, target: str) -> str:
+    """Return why a target is unknown; empty if it is known."""
+    match scope:
+        case Scope.ENTITY:
+            known = [one.path for one in snapshot.entities]
+            there = entity_at(snapshot, target) is not None
+            return "" if there else f"this engine has no entity {target!r}; it has {', '.join(known) or 'none'}"
+        case Scope.QUEUE:
+            used = format_indices([one.index for one in snapshot.queues])
+            there = queue_at(snapshot, target) is not None
+            return "" if there else f"this pairing uses no backlog queue {target!r}; it uses {used}"
+        case Scope.UNUSED:
+            return _no_unused(snapshot, target)
+        case _:  # a destination may be paused before its first message
+            return "" if target.strip() else "a destination needs a name"
+
+
+def _no_unused(snapshot: Snapshot, path: str) -> str:
+    if snapshot.unused.read_at is None:
+        return f"unused backlog queues are unknown: {snapshot.unused.trouble or 'not listed yet'}"
+    paths = [one.path for one in snapshot.unused.queues]
+    if path.casefold() in (one.casefold() for one in paths):
+        return ""
+    return f"{path!r} is not an unused backlog queue; there are {', '.join(paths) or 'none'}"
