@@ -25,7 +25,7 @@ from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
 from servicebus_sandbox.broker.topology.messaging_entities import Entity, Queue, Topic
 from servicebus_sandbox.clock import SandboxClock
 from servicebus_sandbox.faults import FaultError, FaultKind
-from servicebus_sandbox.faults.fault_json import FIELDS, describe_fault, read_order
+from servicebus_sandbox.faults.fault_terms import FIELDS, describe_fault, read_order
 from servicebus_sandbox.serving.http_server import HttpPort
 
 log = logging.getLogger(__name__)

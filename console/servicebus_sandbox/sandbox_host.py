@@ -18,8 +18,7 @@ from servicebus_sandbox.access.authorization import root_rule
 from servicebus_sandbox.access.token_issuer import Issuer
 from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
 from servicebus_sandbox.arm.arm_request import ArmNamespace
-from servicebus_sandbox.arm.arm_server import ArmServer
-from servicebus_sandbox.arm.resource_manager import ResourceManager
+from servicebus_sandbox.arm.resource_manager import ArmServer, ResourceManager
 from servicebus_sandbox.atom.https_server import HttpsServer
 from servicebus_sandbox.atom.key_xml import new_key
 from servicebus_sandbox.atom.management_api import Management

@@ -13,7 +13,7 @@ from paired_servicebus.core.errors import BacklogQueueError, NamespaceUnreachabl
 from paired_servicebus.core.model.pairing_events import Warned
 from paired_servicebus.pairing import PairedNamespaceOptions, SendAvailabilityPairedNamespaceOptions
 from paired_servicebus.pairing.management import backlog_queues
-from paired_servicebus.pairing.management.admin_selection import management_of
+from paired_servicebus.pairing.management.atom_admin import management_of
 from paired_servicebus.pairing.management.management_port import Management, QueueFacts
 from servicebus_sandbox.broker.authorization_rules import AuthorizationRule, Right
 

@@ -19,7 +19,7 @@ from paired_servicebus.engine.instance.identity import EngineIdentity
 from paired_servicebus.engine.service.engine_host import EngineHost
 from paired_servicebus.pairing import PairedServiceBusClient
 from paired_servicebus.pairing.management import queue_counts
-from paired_servicebus.pairing.management.admin_selection import management_of
+from paired_servicebus.pairing.management.atom_admin import management_of
 from paired_servicebus.pairing.management.management_port import Depth, Management
 from servicebus_sandbox.atom import management_api as atom
 

@@ -24,7 +24,7 @@ from servicebus_amqp.encoding.message_sections import (
     write_properties,
     write_value,
 )
-from servicebus_amqp.encoding.termini import Source, Target
+from servicebus_amqp.encoding.messaging_types import Source, Target
 from servicebus_amqp.protocol.connection import Connection
 from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings
 from servicebus_amqp.protocol.protocol_events import Event, FlowReceived, SessionBegun

@@ -21,7 +21,7 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from paired_servicebus.bench.sandbox_process import BenchError, SandboxProcess, sandbox_process
 from paired_servicebus.config import PairingConfig
 from paired_servicebus.engine.clients.client_factory import open_admin, open_clients
-from paired_servicebus.pairing.management.admin_selection import management_of
+from paired_servicebus.pairing.management.atom_admin import management_of
 from paired_servicebus.pairing.management.management_port import Management
 
 MANAGING: Final = 30.0

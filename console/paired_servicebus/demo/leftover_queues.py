@@ -15,7 +15,7 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from paired_servicebus.core.model.envelope import PATH
 from paired_servicebus.demo.demo_sandbox import SandboxStage
 from paired_servicebus.demo.scenario_model import QUEUES
-from paired_servicebus.pairing.management.admin_selection import management_of
+from paired_servicebus.pairing.management.atom_admin import management_of
 from paired_servicebus.pairing.runtime.deadlines import bounded
 
 EMPTY: Final = (QUEUES, QUEUES + 1)

@@ -40,16 +40,14 @@ from paired_servicebus.core.operator.failover_readiness import Evidence
 from paired_servicebus.core.text.entity_paths import entity_path
 from paired_servicebus.pairing.degraded import DegradedStart
 from paired_servicebus.pairing.management import backlog_queues
+from paired_servicebus.pairing.management.backlog_queues import QueueRecreator
 from paired_servicebus.pairing.management.management_port import Management
-from paired_servicebus.pairing.management.queue_recreation import QueueRecreator
 from paired_servicebus.pairing.monitoring import snapshot_views
-from paired_servicebus.pairing.monitoring.depth_poller import DepthPoller
+from paired_servicebus.pairing.monitoring.depth_poller import DepthPoller, ParkedFigures
 from paired_servicebus.pairing.monitoring.inspection import Inspection
-from paired_servicebus.pairing.monitoring.parked_figures import ParkedFigures
 from paired_servicebus.pairing.monitoring.peeks import Peeks
 from paired_servicebus.pairing.monitoring.poll_watchers import PollWatchers
-from paired_servicebus.pairing.monitoring.syphon_report import SyphonReport
-from paired_servicebus.pairing.monitoring.unmoved_messages import UnmovedMessages
+from paired_servicebus.pairing.monitoring.syphon_report import SyphonReport, UnmovedMessages
 from paired_servicebus.pairing.monitoring.unused_queues import UnusedQueues
 from paired_servicebus.pairing.operator_orders import OperatorOrders
 from paired_servicebus.pairing.options import SendAvailabilityPairedNamespaceOptions

@@ -29,10 +29,8 @@ from paired_servicebus.namespaces import Namespace
 from paired_servicebus.pairing import PairedServiceBusClient as AsyncClient
 from paired_servicebus.pairing.management.management_port import SecondaryAdmin
 from paired_servicebus.pairing.options import PairingOptions
-from paired_servicebus.sync.blocking_receiver import PairedReceiver
-from paired_servicebus.sync.blocking_sender import PairedSender
-from paired_servicebus.sync.exit_hook import close_at_exit, forget
-from paired_servicebus.sync.portal import Portal
+from paired_servicebus.sync.blocking_links import PairedReceiver, PairedSender
+from paired_servicebus.sync.portal import Portal, close_at_exit, forget
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector

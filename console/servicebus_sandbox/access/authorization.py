@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from servicebus_amqp.node_address import covers, parse_address, path_of
 from servicebus_sandbox.access import sas
-from servicebus_sandbox.access.proven_access import Flaw, ProvenAccess, TokenError
+from servicebus_sandbox.access.grants import Flaw, ProvenAccess, TokenError
 from servicebus_sandbox.access.token_issuer import SERVICE_BUS, Issuer
 from servicebus_sandbox.broker.authorization_rules import ALL_RIGHTS, AuthorizationRule, check_rules
 from servicebus_sandbox.broker.broker_errors import EntityNotFound

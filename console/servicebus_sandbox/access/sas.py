@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from urllib.parse import quote_plus, unquote, unquote_plus, urlsplit
 
-from servicebus_sandbox.access.proven_access import Flaw, TokenError
+from servicebus_sandbox.access.grants import Flaw, TokenError
 
 PREFIX = "SharedAccessSignature "
 _FIELDS = ("sr", "sig", "se", "skn")

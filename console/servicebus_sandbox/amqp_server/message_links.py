@@ -8,7 +8,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from servicebus_amqp.encoding.delivery_states import (
+from servicebus_amqp.encoding.message_sections import BATCH_FORMAT
+from servicebus_amqp.encoding.messaging_types import (
     ACCEPTED,
     Accepted,
     DeliveryState,
@@ -17,7 +18,6 @@ from servicebus_amqp.encoding.delivery_states import (
     Rejected,
     Released,
 )
-from servicebus_amqp.encoding.message_sections import BATCH_FORMAT
 from servicebus_amqp.protocol.link_receiver import ReceiverLink
 from servicebus_amqp.protocol.link_sender import SenderLink
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived, FlowReceived

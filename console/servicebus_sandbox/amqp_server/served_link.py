@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar, Final, Protocol
 
-from servicebus_amqp.encoding.delivery_states import Error, Rejected
+from servicebus_amqp.encoding.messaging_types import Error, Rejected
 from servicebus_amqp.protocol.link import Link
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived, FlowReceived, LinkEnd
 from servicebus_sandbox.access.authorization import Authorization
-from servicebus_sandbox.access.grants import Grants
-from servicebus_sandbox.access.proven_access import ProvenAccess
+from servicebus_sandbox.access.grants import Grants, ProvenAccess
 from servicebus_sandbox.amqp_server.delay_line import DelayLine
 from servicebus_sandbox.broker.authorization_rules import Right
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace

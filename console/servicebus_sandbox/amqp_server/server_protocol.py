@@ -29,8 +29,7 @@ from servicebus_amqp.protocol.protocol_events import (
     LinkEnd,
     Opened,
 )
-from servicebus_sandbox.access.grants import Grants
-from servicebus_sandbox.access.proven_access import ProvenAccess
+from servicebus_sandbox.access.grants import Grants, ProvenAccess
 from servicebus_sandbox.amqp_server.delay_line import DelayLine
 from servicebus_sandbox.amqp_server.link_attach import MAX_LINKS, attach, attach_latency
 from servicebus_sandbox.amqp_server.message_links import IncomingLink

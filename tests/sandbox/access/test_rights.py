@@ -16,7 +16,7 @@ from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBu
 
 from servicebus_sandbox import NamespaceSpec, QueueSettings, QueueSpec, Sandbox, SandboxNamespace
 from servicebus_sandbox.access.authorization import Authorization, root_rule
-from servicebus_sandbox.access.proven_access import TokenError
+from servicebus_sandbox.access.grants import TokenError
 from servicebus_sandbox.access.sas import sign
 from servicebus_sandbox.broker.authorization_rules import ALL_RIGHTS, AuthorizationRule, Right
 from servicebus_sandbox.broker.broker_errors import InvalidSettings

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from servicebus_amqp.encoding.amqp_types import Array, Int
-from servicebus_amqp.encoding.termini import Source, Target
+from servicebus_amqp.encoding.messaging_types import Source, Target
 from servicebus_amqp.protocol.protocol_events import Detached
 from servicebus_sandbox.access.authorization import root_rule
 from servicebus_sandbox.access.sas import sign

@@ -12,7 +12,7 @@ from typing import Final
 from paired_servicebus.bench.sample_messages import SampleMessages
 from paired_servicebus.bench.sandbox.loopback_client import LoopbackClient
 from paired_servicebus.bench.sandbox_process import BenchError
-from servicebus_amqp.encoding.delivery_states import ACCEPTED
+from servicebus_amqp.encoding.messaging_types import ACCEPTED
 from servicebus_amqp.protocol.link_receiver import ReceiverLink
 from servicebus_amqp.protocol.link_sender import SenderLink
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived, FlowReceived

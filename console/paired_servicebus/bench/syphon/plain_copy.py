@@ -14,7 +14,7 @@ from typing import Final
 from paired_servicebus.bench.sandbox_process import BenchError
 from paired_servicebus.core.errors import WireError
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection, WireReceiver, WireSender, failure_of
-from servicebus_amqp.encoding.delivery_states import ACCEPTED
+from servicebus_amqp.encoding.messaging_types import ACCEPTED
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived
 
 WINDOW: Final = 2500

@@ -1,7 +1,7 @@
 """The readiness for a failover: evidence in, findings out.
 
 Each row of RULES makes one finding. Without evidence a finding is UNKNOWN, never OK. NO means that sends would fail, or
-that parked messages would stay; the rest warns. paired_servicebus.pairing.monitoring.readiness_probes and
+that parked messages would stay; the rest warns. paired_servicebus.pairing.monitoring.inspection and
 paired_servicebus.engine.readiness.local_evidence gather the evidence.
 """
 

@@ -21,7 +21,6 @@ from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator.actions import BY_ID
 from paired_servicebus.engine.control import protocol
-from paired_servicebus.engine.control.mailbox import Mailbox
 from paired_servicebus.engine.control.peer_credentials import is_ours, name_of, peer_uid
 from paired_servicebus.engine.control.protocol import (
     Answer,
@@ -32,6 +31,7 @@ from paired_servicebus.engine.control.protocol import (
     EventSent,
     Goodbye,
     Hello,
+    Mailbox,
     Order,
     Position,
     Skipped,

@@ -31,7 +31,6 @@ from paired_servicebus.engine.control.acceptor import (
     AcceptedConnection,
     ConnectionAcceptor,
 )
-from paired_servicebus.engine.control.mailbox import Mailbox
 from paired_servicebus.engine.control.peer_credentials import audit_name, is_ours, name_of, peer_uid
 from paired_servicebus.engine.control.protocol import (
     Answer,
@@ -39,6 +38,7 @@ from paired_servicebus.engine.control.protocol import (
     EventSent,
     Goodbye,
     Hello,
+    Mailbox,
     Order,
     Skipped,
     SnapshotSent,

@@ -7,12 +7,17 @@ command, or by a CommandDone with the refusal. Goodbye is the engine's last line
 
 Fields are added, never renamed; an incompatible change raises VERSION. Peers' data is untrusted: decoding raises only
 ControlProtocolError.
+
+A mailbox sends the newest state before the events that led to it, so a slow subscriber sees the current state first.
+Publishing never waits: a stalled subscriber costs bounded memory and no time.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
@@ -180,3 +185,55 @@ def decode_from_engine(line: bytes) -> FromEngine:
         raise ControlProtocolError(
             f"the engine sent a line that is no message of the control protocol ({error})"
         ) from error
+
+
+State = TypeVar("State")
+Event = TypeVar("Event")
+
+
+class Mailbox(Generic[State, Event]):
+    """One listener's buffer, for one event loop."""
+
+    def __init__(self, *, capacity: int) -> None:
+        self._capacity = capacity
+        self._state: State | None = None
+        self._events: deque[Event | Skipped] = deque()
+        self._skipped = 0
+        self._closed = False
+        self._filled = asyncio.Event()
+
+    def put_state(self, state: State) -> None:
+        """Put the newest state; an untaken one is dropped."""
+        self._state = state
+        self._filled.set()
+
+    def put_event(self, event: Event | Skipped) -> None:
+        """Put an event, or a number of missing ones; the oldest gives way if there is no room."""
+        if len(self._events) >= self._capacity:
+            oldest = self._events.popleft()
+            self._skipped += oldest.count if isinstance(oldest, Skipped) else 1
+        self._events.append(event)
+        self._filled.set()
+
+    def close(self) -> None:
+        """Accept no more items; buffered ones can still be taken."""
+        self._closed = True
+        self._filled.set()
+
+    async def take(self) -> State | Event | Skipped | None:
+        """Return the next item, waiting if there is none; None when closed and empty."""
+        while True:
+            item = self._next()
+            if item is not None or self._closed:
+                return item
+            self._filled.clear()
+            await self._filled.wait()
+
+    def _next(self) -> State | Event | Skipped | None:
+        if self._state is not None:
+            state, self._state = self._state, None
+            return state
+        if self._skipped:
+            count, self._skipped = self._skipped, 0
+            return Skipped(count)
+        return self._events.popleft() if self._events else None

@@ -20,8 +20,8 @@ from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.model.pairing_events import DeadLettered, Delivered, Diverted, InDoubt, Moved, Record
 from paired_servicebus.core.text.time_format import day_and_clock
 from paired_servicebus.engine.journal import records
+from paired_servicebus.engine.journal.records import UnreadableLines
 from paired_servicebus.engine.journal.spool import CLOSED, OPEN, SUFFIX
-from paired_servicebus.engine.journal.unreadable_lines import UnreadableLines
 
 BLOCK_BYTES: Final = 1024 * 1024
 """Bytes of lines checked in one step."""

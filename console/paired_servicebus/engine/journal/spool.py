@@ -20,7 +20,7 @@ from typing import Final
 
 from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.engine.journal import records
-from paired_servicebus.engine.journal.unreadable_lines import UnreadableLines
+from paired_servicebus.engine.journal.records import UnreadableLines
 
 OPEN: Final = ".open"
 CLOSED: Final = "events"

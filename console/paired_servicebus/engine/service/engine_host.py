@@ -58,12 +58,11 @@ from paired_servicebus.engine.control.protocol import Answer, Arm, Order, Welcom
 from paired_servicebus.engine.instance.identity import EngineIdentity, program_version
 from paired_servicebus.engine.instance.task_supervisor import TaskSupervisor
 from paired_servicebus.engine.journal import records
-from paired_servicebus.engine.journal.timeline_replay import REPLAY_SECONDS, replay_records
-from paired_servicebus.engine.journal.unfinished_commands import unfinished
-from paired_servicebus.engine.journal.unreadable_lines import UnreadableLines
+from paired_servicebus.engine.journal.records import UnreadableLines
+from paired_servicebus.engine.journal.timeline_replay import REPLAY_SECONDS, replay_records, unfinished
 from paired_servicebus.engine.journal.writer import DEFAULT_KEPT_BYTES, Journal
 from paired_servicebus.engine.pairing_port import ControllablePairing
-from paired_servicebus.engine.readiness.local_queue_usage import queues_in_use, read_local_usage
+from paired_servicebus.engine.readiness.local_evidence import queues_in_use, read_local_usage
 from paired_servicebus.engine.readiness.readiness_watch import EvidenceSource, ReadinessWatch, no_local_evidence
 from paired_servicebus.engine.service.disk_watch import DiskWatch
 

@@ -25,7 +25,7 @@ from paired_servicebus.core.model.namespace_info import NamespaceInfo, remarks
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.engine.clients.client_factory import NamespaceClients, open_clients
-from paired_servicebus.engine.clients.credential_reload import CredentialReloader
+from paired_servicebus.engine.clients.namespace_credentials import CredentialReloader
 from paired_servicebus.engine.clients.namespace_name import read_primary_info
 from paired_servicebus.engine.clients.preflight import check_entities, check_ports
 from paired_servicebus.engine.commands.drain_process import DrainProcess

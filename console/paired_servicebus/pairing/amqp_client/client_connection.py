@@ -18,7 +18,7 @@ from typing import Any, Final, cast
 from uuid import uuid4
 
 from paired_servicebus.core.errors import WireConnectionError, WireError, WireTimeoutError, WireUnavailableError
-from paired_servicebus.pairing.amqp_client.cbs_authorizer import CbsAuthorizer
+from paired_servicebus.pairing.amqp_client.cbs_tokens import CbsAuthorizer
 from paired_servicebus.pairing.amqp_client.client_links import (
     OnDelivery,
     OnLost,
@@ -38,8 +38,7 @@ from paired_servicebus.pairing.amqp_client.wire_errors import (
     link_failure,
 )
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, end_all
-from servicebus_amqp.encoding.delivery_states import Received
-from servicebus_amqp.encoding.termini import Source, Target
+from servicebus_amqp.encoding.messaging_types import Received, Source, Target
 from servicebus_amqp.protocol.connection import Connection
 from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings
 from servicebus_amqp.protocol.link_sender import SenderLink

@@ -17,8 +17,10 @@ from paired_servicebus.pairing.management.management_port import (
     MAX_SIZE_MB,
     ONCE,
     Depth,
+    Management,
     QueueFacts,
     QueueStatus,
+    SecondaryAdmin,
     limit_pages,
 )
 
@@ -121,3 +123,8 @@ def _facts(queue: QueueProperties) -> QueueFacts:
         sessions=bool(queue.requires_session),
         status=str(getattr(queue.status, "value", queue.status) or ""),
     )
+
+
+def management_of(admin: SecondaryAdmin) -> Management:
+    """Return a port of the caller's own, or the SDK's client behind AtomAdmin."""
+    return AtomAdmin(admin) if isinstance(admin, ServiceBusAdministrationClient) else admin

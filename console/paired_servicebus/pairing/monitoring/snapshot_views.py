@@ -16,8 +16,7 @@ from paired_servicebus.core.model.snapshot import BilledView, EntityView, QueueV
 from paired_servicebus.core.operator.command_reach import held_back, unseen
 from paired_servicebus.core.operator.why_line import why
 from paired_servicebus.pairing.management.backlog_queues import BacklogQueues
-from paired_servicebus.pairing.monitoring.depth_poller import DepthPoller
-from paired_servicebus.pairing.monitoring.parked_figures import ParkedFigures
+from paired_servicebus.pairing.monitoring.depth_poller import DepthPoller, ParkedFigures
 from paired_servicebus.pairing.monitoring.peeks import Peeks
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime, Tally
 from paired_servicebus.pairing.syphon.syphon import Syphon

@@ -23,9 +23,8 @@ from paired_servicebus.core.errors import PairingClosedError
 from paired_servicebus.core.model.verdict import FailureKind, kind_of
 from paired_servicebus.pairing.runtime.deadlines import GRACE
 from paired_servicebus.pairing.runtime.task_owner import TaskOwner
-from paired_servicebus.pairing.sending.encoded_batch import EncodedBatch
 from paired_servicebus.pairing.sending.sdk_messages import Sendable
-from paired_servicebus.pairing.sending.sender_link import SenderLink
+from paired_servicebus.pairing.sending.sender_link import EncodedBatch, SenderLink
 
 _MESSAGES_FAULT: Final = frozenset({FailureKind.TOO_LARGE, FailureKind.ARGUMENT})
 """Failures of a batch that one message, or the mix of messages, may cause."""
