@@ -5,7 +5,6 @@
     encoding.message_sections an encoded message's sections, kept raw
     encoding                  values of AMQP, composites, performatives, delivery states, termini
     node_address              addresses of links and audiences of tokens
-    request_reply             requests to `$cbs` and `$management`
 
 Rules: the standard library only; no sockets, no clock, no asyncio. Bodies are never decoded.
 """

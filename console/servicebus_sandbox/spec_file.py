@@ -20,12 +20,13 @@ from typing import Any, Final, TypeVar
 
 from servicebus_sandbox.atom.iso_durations import read_duration
 from servicebus_sandbox.atom.key_xml import new_key
-from servicebus_sandbox.broker.authorization_rules import AuthorizationRule, Right
 from servicebus_sandbox.broker.broker_errors import BrokerError
 from servicebus_sandbox.broker.entity_settings import (
+    AuthorizationRule,
     EntityStatus,
     Pings,
     QueueSettings,
+    Right,
     SubscriptionSettings,
     Tier,
     TopicSettings,

@@ -21,7 +21,7 @@ from paired_servicebus.engine.clients.client_factory import NamespaceClients, op
 from paired_servicebus.engine.clients.namespace_credentials import CredentialReloader
 from paired_servicebus.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, pair_namespaces
 from servicebus_sandbox import Sandbox
-from servicebus_sandbox.broker.authorization_rules import AuthorizationRule
+from servicebus_sandbox.broker.entity_settings import AuthorizationRule
 
 NEW_KEY = "a-new-key="
 

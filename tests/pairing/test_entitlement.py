@@ -15,7 +15,7 @@ from paired_servicebus.pairing import PairedNamespaceOptions, SendAvailabilityPa
 from paired_servicebus.pairing.management import backlog_queues
 from paired_servicebus.pairing.management.atom_admin import management_of
 from paired_servicebus.pairing.management.management_port import Management, QueueFacts
-from servicebus_sandbox.broker.authorization_rules import AuthorizationRule, Right
+from servicebus_sandbox.broker.entity_settings import AuthorizationRule, Right
 
 from .conftest import World, until
 

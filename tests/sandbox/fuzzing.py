@@ -31,7 +31,7 @@ from servicebus_amqp.protocol.protocol_events import Event, FlowReceived, Sessio
 from servicebus_amqp.protocol.session import Session
 from servicebus_amqp.protocol_errors import AmqpError
 from servicebus_sandbox import Sandbox
-from servicebus_sandbox.access.sas import sign
+from servicebus_sandbox.access.authorization import sign
 
 BATCH_FORMAT = 0x80013700
 POISON = list(kinds().values())

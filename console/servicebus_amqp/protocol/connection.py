@@ -53,9 +53,8 @@ from servicebus_amqp.encoding.transfer_codec import (
     read_disposition,
     read_transfer,
 )
-from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings
+from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings, IdleVerdict, IdleWatch
 from servicebus_amqp.protocol.handshake import Handshake, HandshakeState
-from servicebus_amqp.protocol.idle_timeout import IdleVerdict, IdleWatch
 from servicebus_amqp.protocol.protocol_events import Closed, ConnectionFailed, Event, Opened, SessionBegun
 from servicebus_amqp.protocol.session import Session, SessionState
 from servicebus_amqp.protocol_errors import (

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from servicebus_sandbox.broker.authorization_rules import Right
+from servicebus_sandbox.broker.entity_settings import Right
 
 
 class Flaw(StrEnum):

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, generat
 from cryptography.hazmat.primitives.hashes import SHA256
 
 from servicebus_sandbox.access.grants import Flaw, TokenError
-from servicebus_sandbox.broker.authorization_rules import ALL_RIGHTS, Right
+from servicebus_sandbox.broker.entity_settings import ALL_RIGHTS, Right
 
 SERVICE_BUS: Final = "https://servicebus.azure.net"
 RESOURCE_MANAGER: Final = ("https://management.azure.com", "https://management.core.windows.net")

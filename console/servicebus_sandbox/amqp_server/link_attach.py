@@ -19,8 +19,8 @@ from servicebus_sandbox.amqp_server.message_links import MAX_BATCH_BYTES, Incomi
 from servicebus_sandbox.amqp_server.property_codec import TICKS_AT_EPOCH, TICKS_PER_SECOND
 from servicebus_sandbox.amqp_server.request_links import ReplyLink, request_link
 from servicebus_sandbox.amqp_server.served_link import LinkOwner, error_of
-from servicebus_sandbox.broker.authorization_rules import Right
 from servicebus_sandbox.broker.broker_errors import BrokerError
+from servicebus_sandbox.broker.entity_settings import Right
 from servicebus_sandbox.broker.queues.session_queue import MessageSession, SessionQueue
 from servicebus_sandbox.faults import Direction, FaultVerdict, InjectionPoint, Operation
 from servicebus_sandbox.serving.amqp_conditions import (

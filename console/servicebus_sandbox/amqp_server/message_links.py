@@ -24,8 +24,8 @@ from servicebus_amqp.protocol.protocol_events import DeliveryReceived, Dispositi
 from servicebus_amqp.protocol_errors import DecodeError
 from servicebus_sandbox.amqp_server.message_codec import read_batch, read_message, write_message
 from servicebus_sandbox.amqp_server.served_link import SETTLING, LinkOwner, ServedLink, error_of, rejected
-from servicebus_sandbox.broker.authorization_rules import Right
 from servicebus_sandbox.broker.broker_errors import BrokerError, EntityDisabled, MessageTooLarge
+from servicebus_sandbox.broker.entity_settings import Right
 from servicebus_sandbox.broker.message import StoredMessage
 from servicebus_sandbox.broker.queues.lane import Consumer
 from servicebus_sandbox.broker.queues.message_queue import DESCRIPTION, REASON, MessageQueue

@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote, urlencode
 from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
 from servicebus_sandbox.arm.resource_json import Json
 from servicebus_sandbox.atom.management_api import AtomRequest
-from servicebus_sandbox.serving.http_faults import FaultGate
+from servicebus_sandbox.serving.http_server import FaultGate
 from servicebus_sandbox.specs import NamespaceSpec
 
 PROVIDER = "Microsoft.ServiceBus"

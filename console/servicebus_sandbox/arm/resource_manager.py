@@ -3,7 +3,7 @@
 It covers the part of azure-mgmt-servicebus for namespaces, queues, topics, subscriptions, rules, authorization rules
 and keys. Any subscription and resource group is accepted. Operations complete immediately; where Azure takes time, the
 client has to poll once. Requests need a bearer token of the sandbox's issuer for ARM's audience with every right. A
-namespace's faults affect its requests as over Atom (`serving.http_faults`). The handlers are in `arm_namespaces`,
+namespace's faults affect its requests as over Atom (`serving.http_server`). The handlers are in `arm_namespaces`,
 `arm_entities` and `arm_keys`.
 """
 
@@ -36,14 +36,15 @@ from servicebus_sandbox.arm.arm_request import (
 )
 from servicebus_sandbox.atom.entity_xml import DescriptionError
 from servicebus_sandbox.atom.management_api import AtomRequest
-from servicebus_sandbox.broker.authorization_rules import ALL_RIGHTS
 from servicebus_sandbox.broker.broker_errors import BrokerError, EntityExists, EntityNotFound
+from servicebus_sandbox.broker.entity_settings import ALL_RIGHTS
 from servicebus_sandbox.broker.topology.entity_checks import TargetMissing
 from servicebus_sandbox.faults import FaultVerdict
-from servicebus_sandbox.serving.http_faults import reset
-from servicebus_sandbox.serving.http_server import HttpPort
+from servicebus_sandbox.serving.http_server import HttpPort, reset
 from servicebus_sandbox.serving.lobby import FIRST_REQUEST_SECONDS
 from servicebus_sandbox.serving.refusal_log import RefusalLog
+
+log = logging.getLogger(__name__)
 
 NEWEST_VERSION = "2026-01-01"
 _VERSION = re.compile(r"(\d{4}-\d{2}-\d{2})(-preview)?", re.ASCII)
@@ -155,9 +156,6 @@ def _refused_by_fault(verdict: FaultVerdict, sentence: str, status: int) -> ArmR
     status, code, words = _FAULTY.get(verdict, (status, "ServiceUnavailable", ""))
     refused = _refused(status, code, f"{words}{sentence}")
     return replace(refused, headers={"Retry-After": _BUSY_SECONDS}) if verdict is FaultVerdict.BUSY else refused
-
-
-log = logging.getLogger(__name__)
 
 
 class ArmServer:

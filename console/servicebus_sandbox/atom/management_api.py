@@ -33,9 +33,14 @@ from servicebus_sandbox.atom.resource_urls import (
     url_path,
 )
 from servicebus_sandbox.atom.rule_xml import first_rule, read_rule, write_rule
-from servicebus_sandbox.broker.authorization_rules import Right
 from servicebus_sandbox.broker.broker_errors import BrokerError, EntityExists, EntityNotFound, QuotaExceeded
-from servicebus_sandbox.broker.entity_settings import EntitySettings, QueueSettings, SubscriptionSettings, TopicSettings
+from servicebus_sandbox.broker.entity_settings import (
+    EntitySettings,
+    QueueSettings,
+    Right,
+    SubscriptionSettings,
+    TopicSettings,
+)
 from servicebus_sandbox.broker.subscription_rules.rules import Rule
 from servicebus_sandbox.broker.topology.entity_checks import TargetMissing, check_settings
 from servicebus_sandbox.broker.topology.messaging_entities import Entity, Subscription

@@ -141,14 +141,6 @@ def _named(name: str, value: object, kind: type[Named]) -> Named:
         raise FaultError(f"{name} is '{value}'; known are {', '.join(kind)}") from error
 
 
-def _operations(name: str, value: object) -> frozenset[Operation]:
-    return frozenset(_named(name, each, Operation) for each in _texts(name, value))
-
-
-def _direction(name: str, value: object) -> Direction:
-    return _named(name, value, Direction)
-
-
 def _number(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise FaultError(f"{name} has to be a number, not {json.dumps(value)}")
@@ -162,8 +154,8 @@ def _whole(name: str, value: object) -> int:
 
 
 _TERMS: Final[Mapping[str, Callable[[str, object], Any]]] = {
-    "operations": _operations,
-    "direction": _direction,
+    "operations": lambda name, value: frozenset(_named(name, each, Operation) for each in _texts(name, value)),
+    "direction": lambda name, value: _named(name, value, Direction),
     "probability": _number,
     "seed": _whole,
     "count": _whole,

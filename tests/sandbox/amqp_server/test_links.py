@@ -34,7 +34,7 @@ from servicebus_amqp.protocol.protocol_events import (
     DispositionReceived,
     FlowReceived,
 )
-from servicebus_sandbox.access.sas import sign
+from servicebus_sandbox.access.authorization import sign
 from servicebus_sandbox.amqp_server.server_protocol import AmqpServerProtocol
 from servicebus_sandbox.broker.entity_settings import EntityStatus, QueueSettings
 

@@ -38,7 +38,7 @@ from servicebus_amqp.protocol.protocol_events import (
     Opened,
     SessionEnded,
 )
-from servicebus_sandbox.access.sas import sign
+from servicebus_sandbox.access.authorization import sign
 
 HOST: Final = "127.0.0.1"
 ANSWER: Final = 30.0
