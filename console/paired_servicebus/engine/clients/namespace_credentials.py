@@ -14,8 +14,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Final, Self
 
 from azure.core.credentials import AccessToken, AzureNamedKeyCredential, AzureSasCredential
@@ -27,6 +27,8 @@ from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.model.verdict import FailureKind, Judge, Judgement, judge
 from paired_servicebus.engine.clients.http_transport import HttpTransport
 from paired_servicebus.pairing.amqp_client.cbs_tokens import KEY_SECONDS, sign
+
+log = logging.getLogger(__name__)
 
 _SIGNATURE: Final = "SharedAccessSignature "
 
@@ -98,12 +100,7 @@ class RenewableIdentity:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        trace: TracebackType | None = None,
-    ) -> None:
+    async def __aexit__(self, *reason: object) -> None:
         await self.close()
 
 
@@ -206,8 +203,6 @@ MIN_RELOAD_INTERVAL: Final = 1.0
 """Seconds between two readings at least, however often a namespace refuses us."""
 _REFUSED: Final = (FailureKind.UNAUTHENTICATED, FailureKind.UNAUTHORIZED)
 
-log = logging.getLogger(__name__)
-
 
 class CredentialReloader:
     """Reads the settings again while `run` runs.
@@ -234,11 +229,9 @@ class CredentialReloader:
     async def run(self) -> None:
         """Read and renew until cancelled."""
         while True:
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(RELOAD_INTERVAL - MIN_RELOAD_INTERVAL):
                     await self._hurry.wait()
-            except TimeoutError:
-                pass
             self._hurry.clear()
             await self.read()
             await asyncio.sleep(MIN_RELOAD_INTERVAL)

@@ -13,9 +13,9 @@ from typing import Final, Protocol
 
 from paired_servicebus.core.errors import DrainError
 from paired_servicebus.core.operator.actions import Scope
-from paired_servicebus.engine.pairing_port import ControllablePairing
+from paired_servicebus.pairing.paired_client import PairedServiceBusClient
 
-QueuesOfOtherEngines = Callable[[ControllablePairing], Awaitable[frozenset[int]]]
+QueuesOfOtherEngines = Callable[[PairedServiceBusClient], Awaitable[frozenset[int]]]
 """Returns the indices of the backlog queues that other known engines of the same namespaces use.
 
 Raises:
@@ -23,7 +23,7 @@ Raises:
 """
 
 
-async def no_other_engines(_paired: ControllablePairing) -> frozenset[int]:
+async def no_other_engines(_paired: PairedServiceBusClient) -> frozenset[int]:
     """Return no indices: for an engine that knows no others."""
     return frozenset()
 
@@ -42,7 +42,7 @@ class DrainControl(Protocol):
 class CommandContext:
     """The context of commands: the pairing and the engine. `end` stops the engine with a reason."""
 
-    paired: ControllablePairing
+    paired: PairedServiceBusClient
     end: Callable[[str], None]
     read_only: bool = False
     others: QueuesOfOtherEngines = no_other_engines

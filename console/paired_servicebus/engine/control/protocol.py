@@ -52,28 +52,13 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="hello
     """Whether the client shows depths; the engine reads them while it is connected."""
 
 
-class Arm(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="arm"):
-    """A dangerous order is meant: the first of its two steps. `id` is the client's own and comes back in the answer.
-
-    by, sudo_user: as in Command.
-    """
-
-    id: int
-    verb: str
-    scope: str = ""
-    targets: tuple[str, ...] = ()
-    by: str
-    sudo_user: str = ""
-
-
-class Command(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="command"):
-    """An operator's command. `id` is the client's number for it and comes back in the answer.
+class _OperatorsOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """The common part of an operator's orders. `id` is the client's number for it and comes back in the answer.
 
     verb: an id of paired_servicebus.core.operator.actions.
     scope: the kind of the targets, a value of Scope; empty: the verb's first one.
     by: the client's own name for itself; the engine replaces it by the kernel's name of its peer.
     sudo_user: the client's SUDO_USER, which the audit marks as a claim.
-    token, typed: for a dangerous command: Armed's token, and the operator's confirmation.
     """
 
     id: int
@@ -82,6 +67,15 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="com
     targets: tuple[str, ...] = ()
     by: str
     sudo_user: str = ""
+
+
+class Arm(_OperatorsOrder, frozen=True, kw_only=True, tag_field="t", tag="arm"):
+    """A dangerous order is meant: the first of its two steps."""
+
+
+class Command(_OperatorsOrder, frozen=True, kw_only=True, tag_field="t", tag="command"):
+    """An operator's command. token, typed: for a dangerous one: Armed's token, and the operator's confirmation."""
+
     why: str = ""
     token: str = ""
     typed: str = ""
@@ -147,6 +141,8 @@ FromEngine = Welcome | SnapshotSent | EventSent | Skipped | Armed | CommandDone 
 Order = Arm | Command
 Answer = Armed | CommandDone
 
+Message = TypeVar("Message")
+
 _ENCODER: Final = msgspec.json.Encoder()
 _FROM_CLIENT: Final[msgspec.json.Decoder[FromClient]] = msgspec.json.Decoder(FromClient)
 _FROM_ENGINE: Final[msgspec.json.Decoder[FromEngine]] = msgspec.json.Decoder(FromEngine)
@@ -162,29 +158,20 @@ def encode(message: FromClient | FromEngine) -> bytes:
 
 
 def decode_from_client(line: bytes) -> FromClient:
-    """Decode a client's line.
-
-    Raises:
-        ControlProtocolError: with the reason.
-    """
-    try:
-        return read_json(_FROM_CLIENT, line)
-    except UnreadableError as error:
-        raise ControlProtocolError(f"this line is no message of the control protocol ({error})") from error
+    """Decode a client's line. Raises ControlProtocolError with the reason."""
+    return _decode(_FROM_CLIENT, line, "this line")
 
 
 def decode_from_engine(line: bytes) -> FromEngine:
-    """Decode an engine's line.
+    """Decode an engine's line. Raises ControlProtocolError with the reason."""
+    return _decode(_FROM_ENGINE, line, "the engine sent a line that")
 
-    Raises:
-        ControlProtocolError: with the reason.
-    """
+
+def _decode(decoder: msgspec.json.Decoder[Message], line: bytes, what: str) -> Message:
     try:
-        return read_json(_FROM_ENGINE, line)
+        return read_json(decoder, line)
     except UnreadableError as error:
-        raise ControlProtocolError(
-            f"the engine sent a line that is no message of the control protocol ({error})"
-        ) from error
+        raise ControlProtocolError(f"{what} is no message of the control protocol ({error})") from error
 
 
 State = TypeVar("State")

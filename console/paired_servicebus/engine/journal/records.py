@@ -159,6 +159,14 @@ class UnreadableLines:
         self._new.setdefault(path, []).append((at, str(why)))
         self.count += 1
 
+    def decode(self, path: Path, at: int, line: bytes) -> Record | None:
+        """Decode the line at byte `at` of a file, or note that it is unreadable. None: so, or an unknown kind."""
+        try:
+            return decode(line)
+        except UnreadableLineError as error:
+            self.note(path, at, error)
+            return None
+
     def tell(self) -> tuple[str, ...]:
         """Return a sentence for each file with lines that were noted since the last call."""
         new, self._new = self._new, {}

@@ -15,7 +15,6 @@ from typing import Final
 
 from paired_servicebus.core.model.pairing_events import Commanded, CommandEnded, Record
 from paired_servicebus.core.text.time_format import clock
-from paired_servicebus.engine.journal import records
 from paired_servicebus.engine.journal.records import UnreadableLines
 from paired_servicebus.engine.journal.spool import CLOSED, OPEN, SUFFIX
 
@@ -45,7 +44,7 @@ def replay_records(
     passed_over = frozenset(kind.encode() for kind in untold)
     found: list[tuple[Record, bytes]] = []
     for path, at, line in _newest_first(spool, since):
-        record = None if not line or _kind(line) in passed_over else _read(path, at, line, unread)
+        record = None if not line or _kind(line) in passed_over else unread.decode(path, at, line)
         if record is None or record.boot == besides or record.event.at < since:
             continue
         found.append((record, line))
@@ -84,14 +83,6 @@ def _kind(line: bytes) -> bytes:
     return line[start : line.find(b'"', start)]
 
 
-def _read(path: Path, at: int, line: bytes, unread: UnreadableLines) -> Record | None:
-    try:
-        return records.decode(line)
-    except records.UnreadableLineError as error:
-        unread.note(path, at, error)
-        return None
-
-
 COMMAND_MARK: Final = b'"kind":"command'
 MAX_FILES: Final = 64
 """Newest files of a boot that are read: half a gigabyte at most, and an act is minutes old at its end."""
@@ -126,11 +117,9 @@ def _newest_boot(spool: Path) -> list[Path]:
     files = [*(spool / CLOSED).glob(f"*{SUFFIX}"), *(spool / OPEN).glob(f"*{SUFFIX}")]
     boots = {file.name.rpartition("-")[0] for file in files}
     newest = max(boots, key=lambda boot: boot.rpartition("-")[2], default="")
-    return sorted((file for file in files if file.name.rpartition("-")[0] == newest), key=_name)[-MAX_FILES:]
-
-
-def _name(path: Path) -> str:
-    return path.name
+    return sorted((file for file in files if file.name.rpartition("-")[0] == newest), key=lambda file: file.name)[
+        -MAX_FILES:
+    ]
 
 
 def _commands(files: list[Path], unread: UnreadableLines) -> Iterator[tuple[int, Commanded | CommandEnded]]:
@@ -141,10 +130,6 @@ def _commands(files: list[Path], unread: UnreadableLines) -> Iterator[tuple[int,
                 end += len(line)
                 if COMMAND_MARK not in line:
                     continue
-                try:
-                    record = records.decode(line.rstrip(b"\n"))
-                except records.UnreadableLineError as error:  # torn by the crash, or changed on disk
-                    unread.note(file, end - len(line), error)
-                    continue
+                record = unread.decode(file, end - len(line), line.rstrip(b"\n"))
                 if record is not None and isinstance(record.event, Commanded | CommandEnded):
                     yield record.seq, record.event

@@ -23,9 +23,9 @@ from paired_servicebus.core.operator.failover_readiness import Evidence, ExpiryE
 from paired_servicebus.engine.clients.client_factory import open_admin
 from paired_servicebus.engine.control.discovery import EngineStatus, find_socket, local_engines, query_engines
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
-from paired_servicebus.engine.pairing_port import ControllablePairing
 from paired_servicebus.pairing.management.backlog_queues import queue_index
 from paired_servicebus.pairing.monitoring.inspection import expiry
+from paired_servicebus.pairing.paired_client import PairedServiceBusClient
 from paired_servicebus.pairing.runtime.deadlines import Clock
 
 SETTINGS_INTERVAL: Final = 3600.0
@@ -46,8 +46,6 @@ class LocalEvidence:
 
     async def add(self, evidence: Evidence) -> Evidence:
         """Add other engines' syphons if this one runs none, and the entities' settings.
-
-        The settings are read again when management is used anyway.
 
         The settings are read again when management is used anyway.
         """
@@ -87,7 +85,7 @@ MOVING_STATUSES: Final = frozenset({SyphonStatus.IDLE, SyphonStatus.WAITING, Syp
 BUSY_STATUSES: Final = frozenset({SyphonStatus.WAITING, SyphonStatus.RUNNING})
 
 
-async def queues_in_use(paired: ControllablePairing, *, besides: Path) -> frozenset[int]:
+async def queues_in_use(paired: PairedServiceBusClient, *, besides: Path) -> frozenset[int]:
     """Return the indices of the backlog queues that other engines here use of the same namespaces.
 
     Args:
@@ -108,7 +106,7 @@ async def queues_in_use(paired: ControllablePairing, *, besides: Path) -> frozen
     return frozenset(used)
 
 
-async def read_local_usage(paired: ControllablePairing, *, besides: Path) -> QueueUsage:
+async def read_local_usage(paired: PairedServiceBusClient, *, besides: Path) -> QueueUsage:
     """Return the usage that other engines here report; one that does not answer is left out. Arguments as above."""
     used: set[int] = set()
     moved: set[int] = set()
@@ -138,7 +136,7 @@ def same_namespaces(snapshot: Snapshot, *, primary: str, secondary: str) -> bool
     return theirs == (primary.casefold(), secondary.casefold())
 
 
-def _is_of(paired: ControllablePairing, snapshot: Snapshot) -> bool:
+def _is_of(paired: PairedServiceBusClient, snapshot: Snapshot) -> bool:
     return same_namespaces(snapshot, primary=paired.primary_name, secondary=paired.secondary_name)
 
 
