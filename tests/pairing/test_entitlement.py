@@ -183,7 +183,7 @@ async def test_parked_messages_without_a_known_syphon_are_a_warning(
 ) -> None:
     """… "At least one executable program should be actively running the syphon." Parked messages and no syphon known
     to run: "syphon unknown", a warning."""
-    monkeypatch.setattr("paired_servicebus.pairing.monitoring.poll_watchers.MIN_READ_SECONDS", 0.1)
+    monkeypatch.setattr("paired_servicebus.pairing.monitoring.depth_poller.MIN_READ_SECONDS", 0.1)
     paired = await world.pair(**SHORT)
     assert paired.warnings() == ()
     async with world.to_backlog() as sender:

@@ -30,7 +30,7 @@ from paired_servicebus.core.errors import (
 )
 from paired_servicebus.core.failover.pairing_machine import PairingMachine
 from paired_servicebus.core.model.namespace_info import first_label
-from paired_servicebus.core.model.pairing_events import Event, Warned
+from paired_servicebus.core.model.pairing_events import Event
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.verdict import Judge, judge
 from paired_servicebus.pairing.degraded import START_SECONDS, DegradedStart
@@ -45,7 +45,7 @@ from paired_servicebus.pairing.runtime.deadlines import CLOSING, end_all
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.runtime.task_owner import TaskOwner
 from paired_servicebus.pairing.sending.backlog_links import Standby
-from paired_servicebus.pairing.sending.open_limiter import OpenLimiter
+from paired_servicebus.pairing.sending.link_gates import OpenLimiter
 
 FIRST_LINK_SECONDS: Final = 4.0
 """Seconds that pairing waits for the first link to a backlog queue; a slow link does not fail it."""
@@ -140,7 +140,7 @@ class _Opening:
             degraded=degraded,
         )
         for about, text in [*(("backlog queues", text) for text in found.warnings), *await self._remarks(admin, name)]:
-            steering.announce(Warned(at=steering.clock(), about=about, text=text))
+            steering.warn(about, text)
         return paired
 
     async def _name(self) -> str:

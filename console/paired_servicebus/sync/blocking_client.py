@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
 
 from azure.core.async_paging import AsyncItemPaged
@@ -188,9 +187,7 @@ class PairedServiceBusClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *reason: object) -> None:
         self.close()
 
     def close(self) -> None:

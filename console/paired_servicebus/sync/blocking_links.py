@@ -6,7 +6,6 @@ import inspect
 from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
 from functools import wraps
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from azure.servicebus import ServiceBusMessageBatch, ServiceBusReceivedMessage, ServiceBusReceiver
@@ -49,9 +48,7 @@ class PairedSender:
         self._portal.call(self._sender.__aenter__)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *reason: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -142,9 +139,7 @@ class PairedReceiver(_ReceiverNames):
         self._portal.call(self._inner.__aenter__)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *reason: object) -> None:
         self.close()
 
     def __iter__(self) -> Iterator[ServiceBusReceivedMessage]:

@@ -127,10 +127,6 @@ class StatusRule:
     text: Callable[[SyphonEvidence], str]
 
 
-def _moves(it: SyphonEvidence) -> bool:
-    return it.moves_now or (it.moved_lately and it.parked != 0)
-
-
 def _is_stuck(it: SyphonEvidence) -> bool:
     if not it.lies_still or it.others_busy:
         return False
@@ -140,7 +136,9 @@ def _is_stuck(it: SyphonEvidence) -> bool:
 ROWS: Final = (
     StatusRule(lambda it: bool(it.paused), SyphonStatus.PAUSED, lambda it: it.paused),
     StatusRule(lambda it: bool(it.failing), SyphonStatus.STUCK, lambda it: it.failing),
-    StatusRule(_moves, SyphonStatus.RUNNING, lambda it: _running(it)),
+    StatusRule(
+        lambda it: it.moves_now or (it.moved_lately and it.parked != 0), SyphonStatus.RUNNING, lambda it: _running(it)
+    ),
     StatusRule(_is_stuck, SyphonStatus.STUCK, lambda it: _stuck(it)),
     StatusRule(lambda it: bool(it.parked and it.away), SyphonStatus.WAITING, lambda it: _for_destinations(it)),
     StatusRule(lambda it: bool(it.parked and it.paused_queues), SyphonStatus.WAITING, lambda it: _for_an_operator(it)),

@@ -66,11 +66,7 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def parse_toml(data: bytes) -> dict[str, Any]:
-    """Parse a TOML document.
-
-    Raises:
-        UnreadableError: not TOML; the text is a predicate, "is not TOML: ...".
-    """
+    """Parse a TOML document. Raises UnreadableError: not TOML; the text is a predicate, "is not TOML: ..."."""
     try:
         text = data.decode()
     except UnicodeDecodeError as error:

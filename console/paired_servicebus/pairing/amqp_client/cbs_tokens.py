@@ -28,6 +28,8 @@ from paired_servicebus.pairing.amqp_client.wire_errors import token_failure
 from paired_servicebus.pairing.runtime.deadlines import bounded
 from servicebus_amqp.encoding.amqp_types import Timestamp
 
+log = logging.getLogger(__name__)
+
 SAS: Final = "servicebus.windows.net:sastoken"
 JWT: Final = "jwt"
 SCOPE: Final = "https://servicebus.azure.net//.default"
@@ -109,8 +111,6 @@ RENEWAL: Final = 30.0
 _MAX_CHECK_SECONDS: Final = 60.0
 """Maximum seconds between checks, so that a clock correction is noticed."""
 _MIN_CHECK_SECONDS: Final = 1.0
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)

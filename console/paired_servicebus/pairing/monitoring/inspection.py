@@ -31,8 +31,7 @@ from paired_servicebus.core.text.masking import masked
 from paired_servicebus.pairing import sdk_internals
 from paired_servicebus.pairing.management.backlog_queues import CALL, depth
 from paired_servicebus.pairing.management.management_port import Management
-from paired_servicebus.pairing.monitoring.depth_poller import DepthPoller
-from paired_servicebus.pairing.monitoring.poll_watchers import PollWatchers
+from paired_servicebus.pairing.monitoring.depth_poller import DepthPoller, PollWatchers
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, bounded
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Final
 
 from paired_servicebus.core.accounting.billing import Meter
@@ -157,21 +157,7 @@ def syphon(view: SyphonView, machine: PairingMachine) -> SyphonView:
 
 
 def billed(meter: Meter) -> BilledView:
-    return BilledView(
-        sends=meter.sends,
-        parked=meter.parked,
-        pings=meter.pings,
-        receives=meter.receives,
-        waits=meter.waits,
-        searches=meter.searches,
-        attaches=meter.attaches,
-        moves=meter.moves,
-        settlements=meter.settlements,
-        sent_bytes=meter.sent_bytes,
-        parked_bytes=meter.parked_bytes,
-        received_bytes=meter.received_bytes,
-        moved_bytes=meter.moved_bytes,
-    )
+    return BilledView(**asdict(meter))
 
 
 def alarms(poller: DepthPoller, ended: PairingError | None, *, stalled: str) -> tuple[str, ...]:

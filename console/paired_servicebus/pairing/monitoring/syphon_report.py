@@ -29,7 +29,7 @@ from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.pairing.monitoring.depth_poller import DepthPoller, ParkedFigures
 from paired_servicebus.pairing.monitoring.unused_queues import UnusedQueues
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
-from paired_servicebus.pairing.syphon.outcomes import RECENT, PumpProgress
+from paired_servicebus.pairing.syphon.outcomes import RECENT
 
 STUCK_SECONDS: Final = 30.0
 """Seconds of a pump's failure, or of unexplained messages, after which the syphon counts as stuck."""
@@ -98,7 +98,8 @@ class SyphonReport:
 
     def _failing(self, now: float) -> str:
         for pump in self._pumps.values():
-            if _is_failing(pump.progress, now):
+            since = pump.progress.failing_since
+            if since is not None and now - since >= STUCK_SECONDS:
                 return f"backlog queue {pump.index}: {pump.progress.text}"
         return ""
 
@@ -168,10 +169,6 @@ class SyphonReport:
 def _paused(order: SyphonPaused) -> str:
     why = f' "{order.why}"' if order.why else ""
     return f"paused here by {order.by} {clock(order.at)}{why}: {STILL_MOVED}"
-
-
-def _is_failing(progress: PumpProgress, now: float) -> bool:
-    return progress.failing_since is not None and now - progress.failing_since >= STUCK_SECONDS
 
 
 class UnmovedMessages:

@@ -28,16 +28,12 @@ from paired_servicebus.pairing import sdk_internals
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, GRACE, Deadline, Watch, bounded
 from paired_servicebus.pairing.runtime.sdk_log import register_link
 from paired_servicebus.pairing.runtime.task_owner import TaskOwner
-from paired_servicebus.pairing.sending.fair_lock import FairLock
-from paired_servicebus.pairing.sending.open_limiter import OpenLimiter
+from paired_servicebus.pairing.sending.link_gates import FairLock, OpenLimiter
 from paired_servicebus.pairing.sending.sdk_messages import Sendable
 
 
 class EncodedBatch(ServiceBusMessageBatch):
-    """The SDK's batch with a single encoding.
-
-    sender: the SDK sender that will send it; None: unknown.
-    """
+    """The SDK's batch with a single encoding. sender: the SDK sender that will send it; None: unknown."""
 
     def __init__(self, max_size_in_bytes: int | None = None, *, sender: ServiceBusSender | None = None) -> None:
         super().__init__(max_size_in_bytes, **sdk_internals.batch_options(sender))
