@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, cast
 from paired_servicebus.connection_string import host_of, is_emulated, is_loopback, parts_of
 from paired_servicebus.core.errors import ConfigurationError, ConfigurationMissingError, UnreadableError
 from paired_servicebus.core.model.policy import PLAIN, RANGES, WHOLE, WORDS, Policy
-from paired_servicebus.core.text.untrusted_toml import parse_toml
+from paired_servicebus.core.text.untrusted_text import parse_toml
 from paired_servicebus.ownership import foreign_access
 from paired_servicebus.secret import Secret
 from paired_servicebus.settings import (

@@ -5,13 +5,21 @@
     encoding.message_sections an encoded message's sections, kept raw
     encoding                  values of AMQP, composites, performatives, delivery states, termini
     node_address              addresses of links and audiences of tokens
-    request_reply             requests to `$cbs` and `$management`
 
 Rules: the standard library only; no sockets, no clock, no asyncio. Bodies are never decoded.
 """
 
-from servicebus_amqp.encoding.delivery_states import ACCEPTED, RELEASED, Accepted, Error, Modified, Rejected, Released
-from servicebus_amqp.encoding.termini import Source, Target
+from servicebus_amqp.encoding.messaging_types import (
+    ACCEPTED,
+    RELEASED,
+    Accepted,
+    Error,
+    Modified,
+    Rejected,
+    Released,
+    Source,
+    Target,
+)
 from servicebus_amqp.protocol.connection import Connection
 from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings, LinkRole
 from servicebus_amqp.protocol.link_receiver import ReceiverLink

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from servicebus_sandbox.access.token_credentials import AsyncSandboxCredential, SandboxCredential
-    from servicebus_sandbox.broker.authorization_rules import AuthorizationRule, Right
     from servicebus_sandbox.broker.entity_settings import (
+        AuthorizationRule,
         Pings,
         QueueSettings,
+        Right,
         SubscriptionSettings,
         Tier,
         TopicSettings,
@@ -43,13 +44,13 @@ __all__ = [
 
 _HOMES = {
     "AsyncSandboxCredential": "access.token_credentials",
-    "AuthorizationRule": "broker.authorization_rules",
+    "AuthorizationRule": "broker.entity_settings",
     "ListenError": "serving.listener",
     "NamespaceSpec": "specs",
     "Pings": "broker.entity_settings",
     "QueueSettings": "broker.entity_settings",
     "QueueSpec": "specs",
-    "Right": "broker.authorization_rules",
+    "Right": "broker.entity_settings",
     "Sandbox": "sandbox_host",
     "SandboxCredential": "access.token_credentials",
     "SandboxNamespace": "sandbox_host",

@@ -13,6 +13,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from typing import Any, Final
@@ -25,7 +26,7 @@ from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
 from servicebus_sandbox.broker.topology.messaging_entities import Entity, Queue, Topic
 from servicebus_sandbox.clock import SandboxClock
 from servicebus_sandbox.faults import FaultError, FaultKind
-from servicebus_sandbox.faults.fault_json import FIELDS, describe_fault, read_order
+from servicebus_sandbox.faults.fault_terms import FIELDS, describe_fault, read_order
 from servicebus_sandbox.serving.http_server import HttpPort
 
 log = logging.getLogger(__name__)
@@ -210,16 +211,11 @@ def _namespace(node: NamespaceServer) -> dict[str, Any]:
 
 
 def _entity(entity: Entity) -> dict[str, Any]:
-    counts = entity.counts()
     kind = "queue" if isinstance(entity, Queue) else "topic" if isinstance(entity, Topic) else "subscription"
     return {
         "path": entity.path,
         "kind": kind,
         "status": entity.settings.status.value,
-        "active": counts.active,
-        "dead_letter": counts.dead_letter,
-        "scheduled": counts.scheduled,
-        "transfer": counts.transfer,
-        "transfer_dead_letter": counts.transfer_dead_letter,
+        **asdict(entity.counts()),
         "size_bytes": entity.size_bytes,
     }

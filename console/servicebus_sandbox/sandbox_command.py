@@ -18,9 +18,8 @@ from pathlib import Path
 
 from servicebus_sandbox.sandbox_host import HOST, Sandbox
 from servicebus_sandbox.serving.listener import ListenError
-from servicebus_sandbox.spec_file import load_specs
+from servicebus_sandbox.spec_file import SandboxConfigError, load_specs
 from servicebus_sandbox.specs import NamespaceSpec, primary_and_secondary
-from servicebus_sandbox.toml_table import SandboxConfigError
 
 log = logging.getLogger(__name__)
 

@@ -2,37 +2,91 @@
 
 It runs in the caller's event loop and cleans up: its folder is removed, its ports are closed. `sandbox_command` runs it
 as a process.
+
+A sandbox locks a file in its folder; the system unlocks it when the process ends. So the next sandbox recognizes and
+removes the folders of killed ones.
 """
 
 from __future__ import annotations
 
+import fcntl
 import logging
+import os
+import shutil
 import ssl
+import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Final
 
 from servicebus_sandbox.access.authorization import root_rule
 from servicebus_sandbox.access.token_issuer import Issuer
 from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
 from servicebus_sandbox.arm.arm_request import ArmNamespace
-from servicebus_sandbox.arm.arm_server import ArmServer
-from servicebus_sandbox.arm.resource_manager import ResourceManager
+from servicebus_sandbox.arm.resource_manager import ArmServer, ResourceManager
 from servicebus_sandbox.atom.https_server import HttpsServer
 from servicebus_sandbox.atom.key_xml import new_key
 from servicebus_sandbox.atom.management_api import Management
-from servicebus_sandbox.broker.authorization_rules import AuthorizationRule
+from servicebus_sandbox.broker.entity_settings import AuthorizationRule
 from servicebus_sandbox.clock import SandboxClock
 from servicebus_sandbox.control_http import HttpControlServer
-from servicebus_sandbox.run_folder import open_run_folder
 from servicebus_sandbox.serving.certificates import make_certificates
 from servicebus_sandbox.serving.listener import Listener
 from servicebus_sandbox.serving.websocket_server import WebSocketServer
 from servicebus_sandbox.specs import NamespaceSpec, primary_and_secondary
 
 log = logging.getLogger(__name__)
+
+_PREFIX: Final = "servicebus-sandbox-"
+_LOCK: Final = "in-use"
+
+
+@contextmanager
+def open_run_folder() -> Iterator[Path]:
+    """Yield a new private folder for the duration of the context. Raises OSError."""
+    _remove_abandoned(Path(tempfile.gettempdir()))
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    lock = None
+    try:
+        lock = _claim(folder)
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+        if lock is not None:
+            os.close(lock)
+
+
+def _claim(folder: Path) -> int:
+    """Lock the file before it gets its name, so that a named file of a living owner is never unlocked."""
+    claimed = folder / "claimed"
+    lock = os.open(claimed, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    claimed.rename(folder / _LOCK)
+    return lock
+
+
+def _remove_abandoned(where: Path) -> None:
+    """Remove our unlocked folders; skip those of other users or without permission."""
+    for folder in where.glob(f"{_PREFIX}*"):
+        try:
+            if folder.lstat().st_uid != os.geteuid():
+                continue
+            lock = os.open(folder / _LOCK, os.O_WRONLY | os.O_NOFOLLOW)
+        except OSError:  # not ours, or just removed
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder)
+        except BlockingIOError:
+            pass  # in use
+        except OSError as error:
+            log.info("the folder %s of a sandbox that was killed cannot be removed: %s", folder, error)
+        finally:
+            os.close(lock)
+
 
 HOST = "127.0.0.1"
 KEY_NAME = "RootManageSharedAccessKey"
@@ -153,7 +207,7 @@ class Sandbox:
         if len({spec.name for spec in specs}) < len(specs):
             raise ValueError(f"namespaces need names of their own, not {', '.join(spec.name for spec in specs)}")
         if not is_loopback(listen):
-            log.warning("%s", open_to_others(listen))
+            log.warning(OPEN_TO_OTHERS, listen)
         clock = SandboxClock()
         issuer = Issuer(clock.time_of_day)
         async with AsyncExitStack() as stack:
@@ -242,13 +296,10 @@ def is_loopback(address: str) -> bool:
         return address.lower() == "localhost"
 
 
-def open_to_others(address: str) -> str:
-    """Return the warning for namespaces that listen beyond loopback."""
-    return (
-        f"the namespaces listen on {address}: any host that reaches this machine reaches them, plain AMQP shows tokens "
-        "and "
-        "messages to the network, and nothing here was made to withstand attacks; without --listen they are on loopback"
-    )
+OPEN_TO_OTHERS: Final = (
+    "the namespaces listen on %s: any host that reaches this machine reaches them, plain AMQP shows tokens and "
+    "messages to the network, and nothing here was made to withstand attacks; without --listen they are on loopback"
+)
 
 
 def _host_for(address: str) -> str:

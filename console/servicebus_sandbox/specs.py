@@ -6,8 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from servicebus_sandbox.broker.authorization_rules import AuthorizationRule
-from servicebus_sandbox.broker.entity_settings import Pings, QueueSettings, SubscriptionSettings, Tier, TopicSettings
+from servicebus_sandbox.broker.entity_settings import (
+    AuthorizationRule,
+    Pings,
+    QueueSettings,
+    SubscriptionSettings,
+    Tier,
+    TopicSettings,
+)
 from servicebus_sandbox.broker.subscription_rules.rules import DEFAULT_RULE, Rule
 from servicebus_sandbox.broker.topology.entity_checks import check_tier
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace

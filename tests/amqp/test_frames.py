@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servicebus_amqp.encoding.frames import AMQP_FRAME, ReceiveBuffer, build_frame, read_frame_header
-from servicebus_amqp.protocol.serial_numbers import advance, distance
+from servicebus_amqp.protocol.link import advance, distance
 from servicebus_amqp.protocol_errors import FramingError
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from servicebus_amqp import ACCEPTED, RELEASED, Accepted, Error, Modified, Rejected, Released, Source, Target
 from servicebus_amqp.encoding.amqp_types import Array, Described, Symbol, UInt, ULong
 from servicebus_amqp.encoding.codec import decode, described, encode, encode_list
-from servicebus_amqp.encoding.delivery_states import Received, fit_error, read_state, write_state
+from servicebus_amqp.encoding.messaging_types import Coordinator, Received, fit_error, read_state, write_state
 from servicebus_amqp.encoding.performatives import (
     Attach,
     Begin,
@@ -30,7 +30,6 @@ from servicebus_amqp.encoding.performatives import (
     read_sasl,
     write_performative,
 )
-from servicebus_amqp.encoding.termini import Coordinator
 from servicebus_amqp.protocol_errors import DecodeError
 from tests.amqp.values import SYMBOLS, TEXT
 

@@ -11,8 +11,7 @@ from typing import Any, Final, TypeVar, cast
 
 from paired_servicebus.bench.bench_plans import BenchError
 from paired_servicebus.bench.sample_messages import SampleMessages
-from servicebus_amqp.encoding.delivery_states import ACCEPTED
-from servicebus_amqp.encoding.termini import Source, Target
+from servicebus_amqp.encoding.messaging_types import ACCEPTED, Source, Target
 from servicebus_amqp.protocol.connection import Connection
 from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings
 from servicebus_amqp.protocol.link_sender import SenderLink

@@ -7,7 +7,7 @@ from itertools import islice
 import pytest
 
 from servicebus_sandbox.faults import Fault, FaultKind
-from servicebus_sandbox.faults.fault_json import FIELDS, read_order
+from servicebus_sandbox.faults.fault_terms import FIELDS, read_order
 from tests.chaos.plan import SECONDARY, Act, Episode, Strike, episodes
 
 SPECIALS = 7

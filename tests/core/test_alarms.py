@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from paired_servicebus.core.model.snapshot import QueueView, SyphonStatus, SyphonView
-from paired_servicebus.core.operator.backlog_alarms import backlog_alarms
+from paired_servicebus.core.operator.failover_readiness import backlog_alarms
 
 NOON = 1_777_636_800.0  # 2026-05-01 12:00:00 UTC
 IDLE = SyphonView(status=SyphonStatus.IDLE, text="nothing to move")

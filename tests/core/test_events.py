@@ -13,7 +13,9 @@ from paired_servicebus.core.model.pairing_events import KINDS, Event, Record
 from paired_servicebus.core.model.verdict import FailureKind
 
 EVENTS = [
-    cls for _, cls in inspect.getmembers(pairing_events, inspect.isclass) if issubclass(cls, Event) and cls is not Event
+    cls
+    for name, cls in inspect.getmembers(pairing_events, inspect.isclass)
+    if issubclass(cls, Event) and cls is not Event and not name.startswith("_")  # a base: the common fields of some
 ]
 TOLD_ONLY = {
     pairing_events.Ticked,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paired_servicebus.core.backlog.stall_detector import STALLED_AFTER, StallDetector, are_healthy
+from paired_servicebus.core.backlog.syphon_status_rules import STALLED_AFTER, StallDetector, are_healthy
 from paired_servicebus.core.model.entity_state import Entity, State
 
 

@@ -33,7 +33,7 @@ from paired_servicebus.core.operator.failover_readiness import GB, Evidence, Que
 from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.instance.identity import EngineIdentity
 from paired_servicebus.engine.service.engine_host import EngineHost
-from paired_servicebus.pairing.monitoring.poll_watchers import PollWatchers
+from paired_servicebus.pairing.monitoring.depth_poller import PollWatchers
 
 WAIT = 10.0
 """Seconds after which a condition that is waited for counts as not met."""

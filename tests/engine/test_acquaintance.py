@@ -15,7 +15,7 @@ from paired_servicebus.core.model.pairing_events import Event, Warned
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.engine.clients import namespace_credentials
 from paired_servicebus.engine.clients.client_factory import open_clients
-from paired_servicebus.engine.clients.credential_reload import CredentialReloader
+from paired_servicebus.engine.clients.namespace_credentials import CredentialReloader
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.engine.service import main
 from paired_servicebus.pairing import PairedServiceBusClient, opening

@@ -23,7 +23,7 @@ from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.control.discovery import find_socket, local_engines, query_engines
 from paired_servicebus.engine.instance.engine_paths import engine_paths
 from paired_servicebus.engine.journal.spool import read_records
-from paired_servicebus.engine.readiness.local_queue_usage import queues_in_use
+from paired_servicebus.engine.readiness.local_evidence import queues_in_use
 from paired_servicebus.engine.service import engine_host
 from paired_servicebus.pairing.management import backlog_queues
 from paired_servicebus.pairing.monitoring import unused_queues

@@ -32,10 +32,9 @@ from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.engine.instance.identity import EngineIdentity
 from paired_servicebus.engine.journal import records, spool
 from paired_servicebus.engine.journal.message_trace import find
+from paired_servicebus.engine.journal.records import UnreadableLines
 from paired_servicebus.engine.journal.spool import read_records
-from paired_servicebus.engine.journal.timeline_replay import replay_records
-from paired_servicebus.engine.journal.unfinished_commands import unfinished
-from paired_servicebus.engine.journal.unreadable_lines import UnreadableLines
+from paired_servicebus.engine.journal.timeline_replay import replay_records, unfinished
 from paired_servicebus.engine.service.engine_host import EngineHost
 from paired_servicebus.engine.service.launcher import Failed, Launch, wait_until_gone
 from tests.damaged import START, UNREADABLE, between, flipped, write

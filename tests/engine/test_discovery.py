@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -82,7 +83,8 @@ async def test_an_engine_of_another_version_is_said_and_what_to_do(
         places, held = hold("orders", hosted.socket)
         monkeypatch.setattr(protocol, "VERSION", 99)
         hello = protocol.Hello(version=98)
-        monkeypatch.setattr(client_module, "Hello", lambda **_: hello)
+        spoken = SimpleNamespace(**vars(protocol) | {"Hello": lambda **_: hello})
+        monkeypatch.setattr(client_module, "protocol", spoken)
         standing = await query_engine(places)
         os.close(held)
     assert "use the same release for both" in standing.trouble

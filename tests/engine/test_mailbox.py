@@ -7,8 +7,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as some
 
-from paired_servicebus.engine.control.mailbox import Mailbox
-from paired_servicebus.engine.control.protocol import Skipped
+from paired_servicebus.engine.control.protocol import Mailbox, Skipped
 
 
 async def drained(box: Mailbox[str, int]) -> list[object]:

@@ -21,7 +21,7 @@ from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.operator.failover_readiness import TokenEvidence
 from paired_servicebus.engine.clients import client_factory, namespace_credentials
 from paired_servicebus.engine.clients.namespace_credentials import NamespaceCredentials, without_credentials
-from paired_servicebus.pairing.monitoring.readiness_probes import validity
+from paired_servicebus.pairing.monitoring.inspection import validity
 from paired_servicebus.secret import Secret
 from servicebus_sandbox import Sandbox
 from servicebus_sandbox.access.token_credentials import AsyncSandboxCredential

@@ -9,7 +9,7 @@ import pytest
 
 from paired_servicebus.config import NamespaceConfig
 from paired_servicebus.core.model.namespace_info import NamespaceInfo, Tier
-from paired_servicebus.engine.clients.namespace_name import read_primary_info
+from paired_servicebus.engine.clients.preflight import read_primary_info
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.secret import Secret
 from servicebus_sandbox import Sandbox

@@ -13,8 +13,8 @@ from paired_servicebus.core.model.pairing_events import Diverted, EngineStarted,
 from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.control.protocol import Position
 from paired_servicebus.engine.journal import records, spool, timeline_replay
+from paired_servicebus.engine.journal.records import UnreadableLines
 from paired_servicebus.engine.journal.timeline_replay import replay_records
-from paired_servicebus.engine.journal.unreadable_lines import UnreadableLines
 
 Engine = Callable[..., Any]
 Until = Callable[[Callable[[], bool]], Awaitable[None]]

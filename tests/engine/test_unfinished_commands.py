@@ -13,9 +13,9 @@ import pytest
 from paired_servicebus.core.model.pairing_events import Commanded, CommandEnded, Warned
 from paired_servicebus.engine.control.control_client import user_name
 from paired_servicebus.engine.journal import records, spool
+from paired_servicebus.engine.journal.records import UnreadableLines
 from paired_servicebus.engine.journal.spool import read_records
-from paired_servicebus.engine.journal.unfinished_commands import unfinished
-from paired_servicebus.engine.journal.unreadable_lines import UnreadableLines
+from paired_servicebus.engine.journal.timeline_replay import unfinished
 
 ROOT = Path(__file__).parents[2]
 KILLED_WHILE_ACTING = """

@@ -9,8 +9,8 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import MessageSizeExceededError
 
 from paired_servicebus.pairing import sdk_internals
-from paired_servicebus.pairing.sending.encoded_batch import EncodedBatch
 from paired_servicebus.pairing.sending.sdk_messages import Sendable, park
+from paired_servicebus.pairing.sending.sender_link import EncodedBatch
 
 
 def several() -> list[Sendable]:

@@ -13,9 +13,9 @@ from paired_servicebus.core.errors import BacklogQueueError, NamespaceUnreachabl
 from paired_servicebus.core.model.pairing_events import Warned
 from paired_servicebus.pairing import PairedNamespaceOptions, SendAvailabilityPairedNamespaceOptions
 from paired_servicebus.pairing.management import backlog_queues
-from paired_servicebus.pairing.management.admin_selection import management_of
+from paired_servicebus.pairing.management.atom_admin import management_of
 from paired_servicebus.pairing.management.management_port import Management, QueueFacts
-from servicebus_sandbox.broker.authorization_rules import AuthorizationRule, Right
+from servicebus_sandbox.broker.entity_settings import AuthorizationRule, Right
 
 from .conftest import World, until
 
@@ -183,7 +183,7 @@ async def test_parked_messages_without_a_known_syphon_are_a_warning(
 ) -> None:
     """… "At least one executable program should be actively running the syphon." Parked messages and no syphon known
     to run: "syphon unknown", a warning."""
-    monkeypatch.setattr("paired_servicebus.pairing.monitoring.poll_watchers.MIN_READ_SECONDS", 0.1)
+    monkeypatch.setattr("paired_servicebus.pairing.monitoring.depth_poller.MIN_READ_SECONDS", 0.1)
     paired = await world.pair(**SHORT)
     assert paired.warnings() == ()
     async with world.to_backlog() as sender:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from paired_servicebus.pairing.sending.open_limiter import OpenLimiter
+from paired_servicebus.pairing.sending.link_gates import OpenLimiter
 
 from .conftest import until
 

@@ -11,8 +11,8 @@ from paired_servicebus.core.accounting.billing import SEARCH_INTERVAL_SECONDS
 from paired_servicebus.core.failover.pairing_machine import PairingMachine
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.verdict import judge
+from paired_servicebus.pairing.management.backlog_queues import DepthSample
 from paired_servicebus.pairing.management.management_port import Depth
-from paired_servicebus.pairing.management.queue_counts import DepthSample
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.runtime.task_owner import TaskOwner
 from paired_servicebus.pairing.syphon import outcomes

@@ -18,8 +18,8 @@ from paired_servicebus.engine.control.discovery import first_snapshot
 from paired_servicebus.engine.instance.identity import EngineIdentity
 from paired_servicebus.engine.service.engine_host import EngineHost
 from paired_servicebus.pairing import PairedServiceBusClient
-from paired_servicebus.pairing.management import queue_counts
-from paired_servicebus.pairing.management.admin_selection import management_of
+from paired_servicebus.pairing.management import backlog_queues
+from paired_servicebus.pairing.management.atom_admin import management_of
 from paired_servicebus.pairing.management.management_port import Depth, Management
 from servicebus_sandbox.atom import management_api as atom
 
@@ -216,7 +216,7 @@ async def test_where_the_list_is_refused_queues_are_read_by_themselves(world: Wo
     put(world, [parked("orders", "m1")])
     behind = management_of(world.admin("secondary"))
     admin = Listless(behind, refused())
-    reader = queue_counts.CountReader(admin, {0: queue_path(0), 1: queue_path(1)})  # type: ignore[arg-type]
+    reader = backlog_queues.CountReader(admin, {0: queue_path(0), 1: queue_path(1)})  # type: ignore[arg-type]
     for _ in range(2):
         assert [told.messages for told in (await reader.read()).values() if isinstance(told, Depth)] == [1, 0]
     assert admin.listed == 1
@@ -229,7 +229,7 @@ async def test_a_list_of_more_pages_than_there_are_queues_is_not_read_on(world: 
         world.sandbox["secondary"].node.namespace.create_queue(f"other{index}")
     admin = management_of(world.admin("secondary"))
     asked.clear()
-    (told,) = (await queue_counts.CountReader(admin, {0: queue_path(0)}).read()).values()
+    (told,) = (await backlog_queues.CountReader(admin, {0: queue_path(0)}).read()).values()
     assert isinstance(told, Depth)
     assert len(asked) <= 3
     await admin.close()

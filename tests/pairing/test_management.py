@@ -25,7 +25,7 @@ from paired_servicebus.core.model.namespace_info import UNKNOWN_NAMESPACE, Names
 from paired_servicebus.core.model.pairing_events import Warned
 from paired_servicebus.pairing import ArmAdmin
 from paired_servicebus.pairing.management import backlog_queues
-from paired_servicebus.pairing.management.admin_selection import management_of
+from paired_servicebus.pairing.management.atom_admin import management_of
 from paired_servicebus.pairing.management.management_port import (
     Depth,
     Management,

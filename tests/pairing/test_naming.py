@@ -12,7 +12,7 @@ from azure.servicebus.aio import ServiceBusClient
 from paired_servicebus.config import NamespaceConfig
 from paired_servicebus.core.model.namespace_info import first_label
 from paired_servicebus.core.model.pairing_events import Warned
-from paired_servicebus.engine.clients.namespace_name import look_up_name, read_primary_info
+from paired_servicebus.engine.clients.preflight import look_up_name, read_primary_info
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.pairing import tls_context
 from paired_servicebus.pairing.management import primary_name

@@ -25,7 +25,7 @@ from paired_servicebus.core.model.snapshot import FindingVerdict
 from paired_servicebus.core.operator.failover_readiness import SEND
 from paired_servicebus.pairing import SendAvailabilityPairedNamespaceOptions, opening, pair_namespaces
 from paired_servicebus.pairing.management import backlog_queues
-from paired_servicebus.pairing.management.admin_selection import management_of
+from paired_servicebus.pairing.management.atom_admin import management_of
 from paired_servicebus.pairing.sending import backlog_links
 
 from .backlogs import queue_path

@@ -11,8 +11,8 @@ from azure.servicebus import ServiceBusMessage
 
 from paired_servicebus.core.errors import BacklogUnavailableError
 from paired_servicebus.core.model.pairing_events import Warned
-from paired_servicebus.pairing.management import queue_recreation
-from paired_servicebus.pairing.management.admin_selection import management_of
+from paired_servicebus.pairing.management import backlog_queues
+from paired_servicebus.pairing.management.atom_admin import management_of
 from paired_servicebus.pairing.management.management_port import (
     LOCK,
     MAX_DELIVERIES,
@@ -116,7 +116,7 @@ async def test_without_the_right_it_says_what_to_do_and_asks_once_a_minute(world
 
 
 async def test_after_a_minute_it_tries_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue_recreation, "MIN_RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(backlog_queues, "MIN_RETRY_SECONDS", 0.0)
     admin = Counting(management_of(world.admin("secondary")))
     paired = await world.pair(**BRISK, secondary_admin=admin)
     await until(lambda: paired.queue_views()[0].pump_text.startswith("receiving"))

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from paired_servicebus.pairing.sending.fair_lock import FairLock
+from paired_servicebus.pairing.sending.link_gates import FairLock
 
 
 async def passes(count: int = 5) -> None:

@@ -24,14 +24,14 @@ from servicebus_amqp.encoding.message_sections import (
     write_properties,
     write_value,
 )
-from servicebus_amqp.encoding.termini import Source, Target
+from servicebus_amqp.encoding.messaging_types import Source, Target
 from servicebus_amqp.protocol.connection import Connection
 from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings
 from servicebus_amqp.protocol.protocol_events import Event, FlowReceived, SessionBegun
 from servicebus_amqp.protocol.session import Session
 from servicebus_amqp.protocol_errors import AmqpError
 from servicebus_sandbox import Sandbox
-from servicebus_sandbox.access.sas import sign
+from servicebus_sandbox.access.authorization import sign
 
 BATCH_FORMAT = 0x80013700
 POISON = list(kinds().values())

@@ -17,7 +17,7 @@ from azure.servicebus.aio import ServiceBusClient
 from tests.sandbox.fuzzing import Attacker, Client
 
 from servicebus_amqp.encoding.frames import AMQP_HEADER, build_frame
-from servicebus_amqp.encoding.termini import Source, Target
+from servicebus_amqp.encoding.messaging_types import Source, Target
 from servicebus_amqp.protocol.protocol_events import Closed, Detached, Event
 from servicebus_sandbox import AsyncSandboxCredential, NamespaceSpec, QueueSpec, Sandbox, SubscriptionSpec, TopicSpec
 from servicebus_sandbox.access.token_issuer import RESOURCE_MANAGER

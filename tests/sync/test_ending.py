@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from paired_servicebus.sync.exit_hook import _close_all, close_at_exit, forget
+from paired_servicebus.sync.portal import _close_all, close_at_exit, forget
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,7 +24,7 @@ ON_ITS_THREAD = (
     BARE
     + """
     import asyncio, threading
-    from paired_servicebus.sync.exit_hook import close_at_exit
+    from paired_servicebus.sync.portal import close_at_exit
     from paired_servicebus.sync.portal import Portal
 
     portal = Portal("left open")

@@ -26,7 +26,7 @@ from paired_servicebus.pairing.amqp_client import (
     failure_of,
 )
 from paired_servicebus.pairing.amqp_client.client_connection import IDLE_TIMEOUT
-from servicebus_amqp.encoding.delivery_states import ACCEPTED
+from servicebus_amqp.encoding.messaging_types import ACCEPTED
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived
 
 WINDOW: Final = 2500

@@ -16,7 +16,7 @@ from paired_servicebus.core.model.pairing_events import Event
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.demo.scenario_model import PRIMARY, QUEUES, SECONDARY
 from paired_servicebus.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, pair_namespaces
-from paired_servicebus.pairing.management.admin_selection import management_of
+from paired_servicebus.pairing.management.atom_admin import management_of
 from paired_servicebus.pairing.management.backlog_queues import queue_path
 from paired_servicebus.pairing.runtime.deadlines import bounded
 from paired_servicebus.sandbox_process import SandboxProcess

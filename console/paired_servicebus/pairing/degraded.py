@@ -13,7 +13,7 @@ from typing import Final
 
 from paired_servicebus.core.failover.effects import ProbeQueue
 from paired_servicebus.core.model.namespace_info import NamespaceInfo
-from paired_servicebus.core.model.pairing_events import QueuePulled, Ticked, Warned
+from paired_servicebus.core.model.pairing_events import QueuePulled, Ticked
 from paired_servicebus.pairing.management import backlog_queues
 from paired_servicebus.pairing.management.management_port import Management
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
@@ -100,4 +100,4 @@ class DegradedStart:
 
     def _warn(self, text: str) -> None:
         log.warning("%s", text)
-        self._steering.announce(Warned(at=self._steering.clock(), about="secondary", text=text))
+        self._steering.warn("secondary", text)

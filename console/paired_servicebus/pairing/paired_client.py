@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import datetime
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from azure.core.async_paging import AsyncItemPaged
@@ -24,7 +23,6 @@ from paired_servicebus.core.errors import (
     PairingError,
 )
 from paired_servicebus.core.model.namespace_info import NamespaceInfo
-from paired_servicebus.core.model.pairing_events import Warned
 from paired_servicebus.core.model.snapshot import (
     BilledView,
     EntityView,
@@ -35,21 +33,17 @@ from paired_servicebus.core.model.snapshot import (
     UnusedView,
 )
 from paired_servicebus.core.operator import failover_readiness
-from paired_servicebus.core.operator.backlog_alarms import backlog_alarms
-from paired_servicebus.core.operator.failover_readiness import Evidence
+from paired_servicebus.core.operator.failover_readiness import Evidence, backlog_alarms
 from paired_servicebus.core.text.entity_paths import entity_path
 from paired_servicebus.pairing.degraded import DegradedStart
 from paired_servicebus.pairing.management import backlog_queues
+from paired_servicebus.pairing.management.backlog_queues import QueueRecreator
 from paired_servicebus.pairing.management.management_port import Management
-from paired_servicebus.pairing.management.queue_recreation import QueueRecreator
 from paired_servicebus.pairing.monitoring import snapshot_views
-from paired_servicebus.pairing.monitoring.depth_poller import DepthPoller
+from paired_servicebus.pairing.monitoring.depth_poller import DepthPoller, ParkedFigures, PollWatchers
 from paired_servicebus.pairing.monitoring.inspection import Inspection
-from paired_servicebus.pairing.monitoring.parked_figures import ParkedFigures
 from paired_servicebus.pairing.monitoring.peeks import Peeks
-from paired_servicebus.pairing.monitoring.poll_watchers import PollWatchers
-from paired_servicebus.pairing.monitoring.syphon_report import SyphonReport
-from paired_servicebus.pairing.monitoring.unmoved_messages import UnmovedMessages
+from paired_servicebus.pairing.monitoring.syphon_report import SyphonReport, UnmovedMessages
 from paired_servicebus.pairing.monitoring.unused_queues import UnusedQueues
 from paired_servicebus.pairing.operator_orders import OperatorOrders
 from paired_servicebus.pairing.options import SendAvailabilityPairedNamespaceOptions
@@ -58,7 +52,7 @@ from paired_servicebus.pairing.runtime.client_watch import ClientWatch, WatchedC
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, bounded, end_all
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime, Together
 from paired_servicebus.pairing.sending.backlog_links import Standby
-from paired_servicebus.pairing.sending.open_limiter import OpenLimiter
+from paired_servicebus.pairing.sending.link_gates import OpenLimiter
 from paired_servicebus.pairing.sending.paired_sender import PairedSender
 from paired_servicebus.pairing.sending.pinger import Pinger
 from paired_servicebus.pairing.sending.primary_links import PrimaryLinks
@@ -229,9 +223,7 @@ class PairedServiceBusClient(OperatorOrders):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *reason: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -258,8 +250,7 @@ class PairedServiceBusClient(OperatorOrders):
 
     def _faulted(self, reason: PairingError) -> None:
         """End the pairing after one side has become unusable."""
-        steering = self._steering
-        steering.announce(Warned(at=steering.clock(), about="pairing", text=str(reason)))
+        self._steering.warn("pairing", str(reason))
         self._begin_to_end(reason)
 
     async def _end(self, reason: PairingError) -> None:
@@ -286,8 +277,7 @@ class PairedServiceBusClient(OperatorOrders):
             try:
                 await bounded(client.close(), CLOSING, "closing a client")
             except Exception as error:  # noqa: BLE001 - the SDK fails to close a broken client; the others are closed too
-                text = f"a client did not close cleanly: {type(error).__name__}"
-                steering.announce(Warned(at=steering.clock(), about="close", text=text))
+                steering.warn("close", f"a client did not close cleanly: {type(error).__name__}")
         steering.write_rest()
         for act in self._afterwards:
             await act()

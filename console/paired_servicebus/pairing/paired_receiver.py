@@ -7,7 +7,6 @@ the SDK's receiver.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from azure.servicebus import ServiceBusReceivedMessage
@@ -44,10 +43,8 @@ class PairedReceiver(_ReceiverNames):
         await self._receiver.__aenter__()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._receiver.__aexit__(kind, error, trace)
+    async def __aexit__(self, *reason: Any) -> None:
+        await self._receiver.__aexit__(*reason)
 
     def __aiter__(self) -> AsyncIterator[ServiceBusReceivedMessage]:
         return self._without_pings()

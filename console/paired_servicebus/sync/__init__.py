@@ -10,7 +10,6 @@ paired client does not survive a fork, because the child has no such thread: pai
 
 from paired_servicebus.namespaces import Namespace
 from paired_servicebus.sync.blocking_client import PairedServiceBusClient, pair_namespaces
-from paired_servicebus.sync.blocking_receiver import PairedReceiver
-from paired_servicebus.sync.blocking_sender import PairedSender
+from paired_servicebus.sync.blocking_links import PairedReceiver, PairedSender
 
 __all__ = ["Namespace", "PairedReceiver", "PairedSender", "PairedServiceBusClient", "pair_namespaces"]

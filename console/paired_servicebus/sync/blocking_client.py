@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
 
 from azure.core.async_paging import AsyncItemPaged
@@ -29,10 +28,8 @@ from paired_servicebus.namespaces import Namespace
 from paired_servicebus.pairing import PairedServiceBusClient as AsyncClient
 from paired_servicebus.pairing.management.management_port import SecondaryAdmin
 from paired_servicebus.pairing.options import PairingOptions
-from paired_servicebus.sync.blocking_receiver import PairedReceiver
-from paired_servicebus.sync.blocking_sender import PairedSender
-from paired_servicebus.sync.exit_hook import close_at_exit, forget
-from paired_servicebus.sync.portal import Portal
+from paired_servicebus.sync.blocking_links import PairedReceiver, PairedSender
+from paired_servicebus.sync.portal import Portal, close_at_exit, forget
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
@@ -190,9 +187,7 @@ class PairedServiceBusClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *reason: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -27,8 +27,16 @@ from servicebus_amqp.encoding.composite_types import (
     wire,
     write_composite,
 )
-from servicebus_amqp.encoding.delivery_states import ERROR, STATE, DeliveryState, Error
-from servicebus_amqp.encoding.termini import TERMINUS, Coordinator, Source, Target
+from servicebus_amqp.encoding.messaging_types import (
+    ERROR,
+    STATE,
+    TERMINUS,
+    Coordinator,
+    DeliveryState,
+    Error,
+    Source,
+    Target,
+)
 from servicebus_amqp.protocol_errors import DecodeError
 
 Fields = dict[Any, Any] | None

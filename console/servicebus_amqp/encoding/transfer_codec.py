@@ -11,7 +11,7 @@ from itertools import product
 from typing import Any, Final, NamedTuple
 
 from servicebus_amqp.encoding.codec import described, encode_list
-from servicebus_amqp.encoding.delivery_states import DeliveryState, read_state, write_state
+from servicebus_amqp.encoding.messaging_types import DeliveryState, read_state, write_state
 from servicebus_amqp.encoding.performatives import Disposition, Transfer
 from servicebus_amqp.protocol_errors import DecodeError
 

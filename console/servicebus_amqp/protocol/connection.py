@@ -18,7 +18,6 @@ from dataclasses import replace
 from typing import Any, Final
 
 from servicebus_amqp.encoding.amqp_types import UINT_MAX
-from servicebus_amqp.encoding.delivery_states import DeliveryState, Error, error_of, fit_error, fit_state
 from servicebus_amqp.encoding.frames import (
     AMQP_FRAME,
     EMPTY_FRAME,
@@ -29,6 +28,7 @@ from servicebus_amqp.encoding.frames import (
     read_frame_header,
     unpack_frame_header,
 )
+from servicebus_amqp.encoding.messaging_types import DeliveryState, Error, error_of, fit_error, fit_state
 from servicebus_amqp.encoding.performatives import (
     Attach,
     Begin,
@@ -53,9 +53,8 @@ from servicebus_amqp.encoding.transfer_codec import (
     read_disposition,
     read_transfer,
 )
-from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings
+from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings, IdleVerdict, IdleWatch
 from servicebus_amqp.protocol.handshake import Handshake, HandshakeState
-from servicebus_amqp.protocol.idle_timeout import IdleVerdict, IdleWatch
 from servicebus_amqp.protocol.protocol_events import Closed, ConnectionFailed, Event, Opened, SessionBegun
 from servicebus_amqp.protocol.session import Session, SessionState
 from servicebus_amqp.protocol_errors import (

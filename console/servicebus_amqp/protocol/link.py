@@ -7,14 +7,24 @@ the error: clients read the error in no other form.
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
-from servicebus_amqp.encoding.delivery_states import Error
+from servicebus_amqp.encoding.messaging_types import Coordinator, Error, Source, Target
 from servicebus_amqp.encoding.performatives import Attach, Detach, Flow, Performative
-from servicebus_amqp.encoding.termini import Coordinator, Source, Target
 from servicebus_amqp.protocol.connection_settings import ConnectionSettings, LinkRole
 from servicebus_amqp.protocol.protocol_events import Attached, Detached, Event
 from servicebus_amqp.protocol_errors import StateError
+
+MASK: Final = 0xFFFFFFFF
+
+
+def advance(number: int, steps: int) -> int:
+    return (number + steps) & MASK
+
+
+def distance(start: int, end: int) -> int:
+    """Return how far `end` is ahead of `start`, from -2**31 to 2**31 - 1; negative if it is behind."""
+    return ((end - start + 0x80000000) & MASK) - 0x80000000
 
 
 class LinkState(Enum):

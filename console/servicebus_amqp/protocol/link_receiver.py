@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Protocol
 
-from servicebus_amqp.encoding.delivery_states import DeliveryState, Error, Rejected
+from servicebus_amqp.encoding.messaging_types import DeliveryState, Error, Rejected
 from servicebus_amqp.encoding.performatives import Attach, Flow
 from servicebus_amqp.encoding.transfer_codec import TransferHead, new_tuple
 from servicebus_amqp.protocol.connection_settings import LinkRole
-from servicebus_amqp.protocol.link import Link, LinkOwner, LinkState
+from servicebus_amqp.protocol.link import MASK, Link, LinkOwner, LinkState, distance
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DeliveryTooLarge, Event, FlowReceived
-from servicebus_amqp.protocol.serial_numbers import MASK, distance
 from servicebus_amqp.protocol_errors import Condition, SessionError
 
 

@@ -13,13 +13,12 @@ from typing import Any, ClassVar, Final, Protocol
 
 from servicebus_amqp.encoding.amqp_types import UInt
 from servicebus_amqp.encoding.codec import encode
-from servicebus_amqp.encoding.delivery_states import DeliveryState
+from servicebus_amqp.encoding.messaging_types import DeliveryState
 from servicebus_amqp.encoding.performatives import Attach, Flow
 from servicebus_amqp.encoding.transfer_codec import TRANSFER_ROOM, write_continuation, write_transfer
 from servicebus_amqp.protocol.connection_settings import LinkRole
-from servicebus_amqp.protocol.link import Link, LinkOwner, LinkState
+from servicebus_amqp.protocol.link import Link, LinkOwner, LinkState, advance, distance
 from servicebus_amqp.protocol.protocol_events import FlowReceived
-from servicebus_amqp.protocol.serial_numbers import advance, distance
 from servicebus_amqp.protocol_errors import EncodeError, StateError
 
 MAX_TAG_BYTES: Final = 32

@@ -11,9 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from servicebus_amqp.encoding.delivery_states import DeliveryState, Error
+from servicebus_amqp.encoding.messaging_types import Coordinator, DeliveryState, Error, Source, Target
 from servicebus_amqp.encoding.performatives import Attach
-from servicebus_amqp.encoding.termini import Coordinator, Source, Target
 from servicebus_amqp.protocol.connection_settings import LinkRole
 
 

@@ -11,16 +11,22 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any, Protocol
 
-from servicebus_amqp.encoding.delivery_states import ACCEPTED, DeliveryState, Error, error_of
+from servicebus_amqp.encoding.messaging_types import (
+    ACCEPTED,
+    Coordinator,
+    DeliveryState,
+    Error,
+    Source,
+    Target,
+    error_of,
+)
 from servicebus_amqp.encoding.performatives import Attach, Begin, Detach, End, Flow, Performative
-from servicebus_amqp.encoding.termini import Coordinator, Source, Target
 from servicebus_amqp.encoding.transfer_codec import DispositionHead, TransferHead, new_tuple, write_disposition
 from servicebus_amqp.protocol.connection_settings import ConnectionSettings, LinkRole
-from servicebus_amqp.protocol.link import Link, LinkState
+from servicebus_amqp.protocol.link import MASK, Link, LinkState, distance
 from servicebus_amqp.protocol.link_receiver import ReceiverLink
 from servicebus_amqp.protocol.link_sender import SenderLink
 from servicebus_amqp.protocol.protocol_events import AttachRequested, Detached, DispositionReceived, Event, SessionEnded
-from servicebus_amqp.protocol.serial_numbers import MASK, distance
 from servicebus_amqp.protocol_errors import Condition, ProtocolError, SessionError, StateError
 
 _Held = dict[int, tuple[SenderLink | ReceiverLink, bytes]]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
-from types import TracebackType
 from typing import Final, Self
 
 import aiohttp
@@ -68,9 +67,7 @@ class SandboxCredential(_Wish):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *reason: object) -> None:
         self.close()
 
 
@@ -95,7 +92,5 @@ class AsyncSandboxCredential(_Wish):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *reason: object) -> None:
         await self.close()

@@ -21,8 +21,8 @@ from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, generate_private_key
 from cryptography.hazmat.primitives.hashes import SHA256
 
-from servicebus_sandbox.access.proven_access import Flaw, TokenError
-from servicebus_sandbox.broker.authorization_rules import ALL_RIGHTS, Right
+from servicebus_sandbox.access.grants import Flaw, TokenError
+from servicebus_sandbox.broker.entity_settings import ALL_RIGHTS, Right
 
 SERVICE_BUS: Final = "https://servicebus.azure.net"
 RESOURCE_MANAGER: Final = ("https://management.azure.com", "https://management.core.windows.net")

@@ -8,7 +8,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from servicebus_amqp.encoding.delivery_states import (
+from servicebus_amqp.encoding.message_sections import BATCH_FORMAT
+from servicebus_amqp.encoding.messaging_types import (
     ACCEPTED,
     Accepted,
     DeliveryState,
@@ -17,15 +18,14 @@ from servicebus_amqp.encoding.delivery_states import (
     Rejected,
     Released,
 )
-from servicebus_amqp.encoding.message_sections import BATCH_FORMAT
 from servicebus_amqp.protocol.link_receiver import ReceiverLink
 from servicebus_amqp.protocol.link_sender import SenderLink
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived, FlowReceived
 from servicebus_amqp.protocol_errors import DecodeError
 from servicebus_sandbox.amqp_server.message_codec import read_batch, read_message, write_message
 from servicebus_sandbox.amqp_server.served_link import SETTLING, LinkOwner, ServedLink, error_of, rejected
-from servicebus_sandbox.broker.authorization_rules import Right
 from servicebus_sandbox.broker.broker_errors import BrokerError, EntityDisabled, MessageTooLarge
+from servicebus_sandbox.broker.entity_settings import Right
 from servicebus_sandbox.broker.message import StoredMessage
 from servicebus_sandbox.broker.queues.lane import Consumer
 from servicebus_sandbox.broker.queues.message_queue import DESCRIPTION, REASON, MessageQueue

@@ -16,9 +16,8 @@ from servicebus_sandbox.access.token_issuer import Issuer
 from servicebus_sandbox.amqp_server.property_codec import AmqpPropertyCodec
 from servicebus_sandbox.amqp_server.served_link import LinkOwner
 from servicebus_sandbox.amqp_server.server_protocol import AmqpServerProtocol
-from servicebus_sandbox.broker.authorization_rules import AuthorizationRule
-from servicebus_sandbox.broker.entity_settings import Pings, Tier
-from servicebus_sandbox.broker.queues.deadline_heap import earliest
+from servicebus_sandbox.broker.entity_settings import AuthorizationRule, Pings, Tier
+from servicebus_sandbox.broker.queues.agenda import earliest
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 from servicebus_sandbox.faults import FaultBoard
 from servicebus_sandbox.serving.lobby import Lobby

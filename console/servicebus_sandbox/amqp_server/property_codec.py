@@ -142,12 +142,10 @@ def _user_section(sections: Sections, user: dict[str, Value]) -> bytes | None:
     written: dict[Any, Any] = {}
     for name, value in user.items():
         key, old = kept.get(name, (name, None))
-        written[key] = old if name in kept and _same(value_of(old), value) else raw_of(value)
+        before = value_of(old)
+        is_kept = name in kept and type(before) is type(value) and before == value
+        written[key] = old if is_kept else raw_of(value)
     return write_application_properties(written) if written else None
-
-
-def _same(before: Value, after: Value) -> bool:
-    return type(before) is type(after) and before == after
 
 
 def raw_of(value: Value) -> Any:

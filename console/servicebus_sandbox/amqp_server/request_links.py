@@ -1,30 +1,133 @@
 """Links of the nodes `$cbs` and `{entity}/$management`: requests come in on one, replies leave on its partner.
 
-The nodes are in `cbs_node` and `management_node`, the encoding is in `servicebus_amqp.request_reply`.
+A request has its operation in the application properties and its arguments in the body. The reply repeats the
+request's message id, in its original type. To `$cbs` a client puts a token for an audience and gets a verdict. Kinds of
+tokens are recognized by their form: clients write `jwt` beside shared access signatures.
+
+Sources are reports of the service's users. The token is judged before the entity is looked up, so that names cannot be
+probed (azure-sdk-for-net issue 44734). A bad token gets 401, `com.microsoft:auth-failed` and a description that begins
+with the flaw, as in `ExpiredToken: ` (azure-service-bus-java 354) or `InvalidAudience: ` (azure-sdk-for-net 27644). A
+missing entity gets 404 and the sentence below (azure-service-bus 304 and 451), for `.../$management` too. Reports do
+not show whether that 404 has a condition; here it has none. A good token that lacks a right is accepted here and
+refused where the right is needed, with `amqp:unauthorized-access` (azure-spring-boot 939).
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
-from servicebus_amqp.encoding.delivery_states import ACCEPTED
+from servicebus_amqp.encoding.amqp_types import Int, Symbol
+from servicebus_amqp.encoding.message_sections import (
+    Properties,
+    Sections,
+    read_map,
+    read_properties,
+    read_value,
+    split,
+    write_application_properties,
+    write_properties,
+    write_value,
+)
+from servicebus_amqp.encoding.messaging_types import ACCEPTED
 from servicebus_amqp.node_address import CBS, NodeAddress, NodeKind
 from servicebus_amqp.protocol.link_receiver import ReceiverLink
 from servicebus_amqp.protocol.link_sender import SenderLink
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived
 from servicebus_amqp.protocol_errors import DecodeError
-from servicebus_amqp.request_reply import NodeReply, NodeRequest, ReplyVocabulary, read_request, write_reply
-from servicebus_sandbox.amqp_server import cbs_node, management_node
+from servicebus_sandbox.access.authorization import Authorization
+from servicebus_sandbox.access.grants import ProvenAccess, TokenError
+from servicebus_sandbox.amqp_server import management_node
 from servicebus_sandbox.amqp_server.message_links import SETTLED_BY_SENDER
 from servicebus_sandbox.amqp_server.served_link import LinkOwner, ServedLink, rejected
-from servicebus_sandbox.broker.broker_errors import BrokerError
+from servicebus_sandbox.broker.broker_errors import BrokerError, EntityNotFound
 from servicebus_sandbox.faults import Direction, FaultVerdict, InjectionPoint, Operation
 from servicebus_sandbox.serving.amqp_conditions import AmqpRefusal, bad_argument, refusal_by, refusal_of, unauthorized
 
+PUT_TOKEN: Final = "put-token"
+AUTH_FAILED: Final = "com.microsoft:auth-failed"
 REQUEST_CREDIT: Final = 100
 ASSOCIATED_LINK: Final = "associated-link-name"
+
+
+def judge_token(properties: Mapping[str, Any], token: object, *, judge: Authorization, now: float) -> ProvenAccess:
+    """Return the access that a put-token request proves.
+
+    Raises AmqpRefusal: 400 for a malformed request, 401 for a bad token, 404 for a missing entity.
+    """
+    operation, audience = properties.get("operation"), properties.get("name")
+    if operation != PUT_TOKEN:
+        raise bad_argument(f"the token node knows the operation '{PUT_TOKEN}', not '{operation}'")
+    if not isinstance(audience, str) or not isinstance(token, str):
+        raise bad_argument("a put-token request needs 'name', the audience, and the token as a string value")
+    try:
+        access = judge.judge(token, audience, now)
+        judge.check_entity(access.path)
+    except TokenError as error:
+        raise AmqpRefusal(AUTH_FAILED, error.reason, 401) from error
+    except EntityNotFound as error:
+        # no condition: with one, the SDK hides status and description
+        raise AmqpRefusal("", f"The messaging entity '{audience}' could not be found.", 404) from error
+    return access
+
+
+class ReplyVocabulary(Enum):
+    """A node's names for status, description and error condition in its replies."""
+
+    CBS = ("status-code", "status-description", "error-condition")
+    MANAGEMENT = ("statusCode", "statusDescription", "errorCondition")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRequest:
+    """message_id: echoed in its original type. properties: the application properties."""
+
+    message_id: Any
+    reply_to: str | None
+    properties: Mapping[str, Any]
+    body: Any
+
+    @property
+    def operation(self) -> str:
+        return str(self.properties.get("operation", ""))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeReply:
+    """status: as in HTTP. condition: present with most failures. body: the value; None for an empty one."""
+
+    status: int
+    description: str
+    condition: str | None = None
+    body: Any = None
+
+
+def read_request(data: bytes) -> NodeRequest:
+    """Read a request from its encoded message. Raises DecodeError."""
+    found = split(data)
+    properties = read_properties(found.properties)
+    return NodeRequest(
+        message_id=properties.message_id,
+        reply_to=properties.reply_to if isinstance(properties.reply_to, str) else None,
+        properties=read_map(found.application_properties),
+        body=read_value(found.body) if found.body else None,
+    )
+
+
+def write_reply(request: NodeRequest, reply: NodeReply, vocabulary: ReplyVocabulary) -> bytes:
+    """Return the encoded reply to a request."""
+    status, description, condition = vocabulary.value
+    outcome: dict[str, Any] = {status: Int(reply.status), description: reply.description}
+    if reply.condition:
+        outcome[condition] = Symbol(reply.condition)
+    return Sections(
+        properties=write_properties(Properties(correlation_id=request.message_id)),
+        application_properties=write_application_properties(outcome),
+        body=write_value(reply.body),
+    ).join()
 
 
 class ReplyLink(ServedLink):
@@ -162,7 +265,7 @@ class CbsLink(RequestLink):
     def perform(self, request: NodeRequest) -> NodeReply:
         node = self.server.node
         today = node.time_of_day()
-        access = cbs_node.judge_token(request.properties, request.body, judge=node.authorization, now=today)
+        access = judge_token(request.properties, request.body, judge=node.authorization, now=today)
         self.server.grant(replace(access, expires_at=access.expires_at + node.clock() - today))
         return NodeReply(status=202, description="Accepted")
 

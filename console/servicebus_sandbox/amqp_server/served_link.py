@@ -5,22 +5,71 @@ Links that carry messages are in `message_links`, those of nodes in `request_lin
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from collections.abc import Callable
 from typing import Any, ClassVar, Final, Protocol
 
-from servicebus_amqp.encoding.delivery_states import Error, Rejected
+from servicebus_amqp.encoding.messaging_types import Error, Rejected
 from servicebus_amqp.protocol.link import Link
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived, FlowReceived, LinkEnd
 from servicebus_sandbox.access.authorization import Authorization
-from servicebus_sandbox.access.grants import Grants
-from servicebus_sandbox.access.proven_access import ProvenAccess
-from servicebus_sandbox.amqp_server.delay_line import DelayLine
-from servicebus_sandbox.broker.authorization_rules import Right
+from servicebus_sandbox.access.grants import Grants, ProvenAccess
+from servicebus_sandbox.broker.entity_settings import Right
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 from servicebus_sandbox.faults import CaseKey, Direction, FaultBoard, FaultVerdict, InjectionPoint, Operation
 from servicebus_sandbox.serving.amqp_conditions import AmqpRefusal, detached, refusal_by
 from servicebus_sandbox.serving.lobby import Lobby
 from servicebus_sandbox.serving.refusal_log import RefusalLog
+
+Act = Callable[[], None]
+
+
+class DelayLine:
+    """A first-in, first-out queue of calls with one timer; `afterwards` runs after each batch of calls."""
+
+    __slots__ = ("_acts", "_afterwards", "_timer")
+
+    def __init__(self, afterwards: Act) -> None:
+        self._acts: deque[tuple[float, Act]] = deque()
+        self._afterwards = afterwards
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._acts)
+
+    def put(self, act: Act, delay: float) -> None:
+        """Call `act` in `delay` seconds, but not before the calls that were put earlier."""
+        due = asyncio.get_running_loop().time() + delay
+        if self._acts:
+            due = max(due, self._acts[-1][0])
+        self._acts.append((due, act))
+        self._set_timer()
+
+    def hurry(self) -> None:
+        """Make all calls now."""
+        while self._acts:
+            self._acts.popleft()[1]()
+
+    def clear(self) -> None:
+        """Cancel all calls."""
+        self._acts.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _set_timer(self) -> None:
+        if self._timer is None and self._acts:
+            self._timer = asyncio.get_running_loop().call_at(self._acts[0][0], self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        now = asyncio.get_running_loop().time()
+        while self._acts and self._acts[0][0] <= now:
+            self._acts.popleft()[1]()
+        self._afterwards()
+        self._set_timer()
+
 
 SETTLING: Final = frozenset({Operation.SETTLE})
 

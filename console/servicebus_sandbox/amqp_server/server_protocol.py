@@ -16,26 +16,14 @@ from functools import partial
 from typing import Any, Final, cast
 
 from servicebus_amqp.node_address import covers
+from servicebus_amqp.protocol import protocol_events as e
 from servicebus_amqp.protocol.connection import Connection
 from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings
-from servicebus_amqp.protocol.protocol_events import (
-    AttachRequested,
-    Closed,
-    ConnectionFailed,
-    DeliveryReceived,
-    Detached,
-    DispositionReceived,
-    FlowReceived,
-    LinkEnd,
-    Opened,
-)
-from servicebus_sandbox.access.grants import Grants
-from servicebus_sandbox.access.proven_access import ProvenAccess
-from servicebus_sandbox.amqp_server.delay_line import DelayLine
+from servicebus_sandbox.access.grants import Grants, ProvenAccess
 from servicebus_sandbox.amqp_server.link_attach import MAX_LINKS, attach, attach_latency
 from servicebus_sandbox.amqp_server.message_links import IncomingLink
 from servicebus_sandbox.amqp_server.probation import OPENING_SECONDS, TOKEN_SECONDS, Probation, no_token_in_time
-from servicebus_sandbox.amqp_server.served_link import SETTLING, NamespaceOwner, ServedLink, error_of
+from servicebus_sandbox.amqp_server.served_link import SETTLING, DelayLine, NamespaceOwner, ServedLink, error_of
 from servicebus_sandbox.broker.broker_errors import EntityNotFound
 from servicebus_sandbox.faults import CaseKey, ConnectionVerdict, Direction
 from servicebus_sandbox.serving.amqp_conditions import (
@@ -71,7 +59,7 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
     def __init__(self, node: NamespaceOwner) -> None:
         self.node = node
         self.grants = Grants()
-        self.links: dict[LinkEnd, ServedLink] = {}
+        self.links: dict[e.LinkEnd, ServedLink] = {}
         settings = ConnectionSettings(
             container_id=node.name,
             max_frame_size=MAX_FRAME_SIZE,
@@ -97,14 +85,14 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
         self._writable = True
         self.is_holding = False
         self._handlers: dict[type, Callable[[Any], None]] = {
-            DeliveryReceived: self._on_delivery,
-            DispositionReceived: self._on_disposition,
-            FlowReceived: self._on_flow,
-            AttachRequested: self._on_attach,
-            Detached: self._on_detached,
-            Opened: self._on_opened,
-            Closed: self._on_closed,
-            ConnectionFailed: self._on_failed,
+            e.DeliveryReceived: self._on_delivery,
+            e.DispositionReceived: self._on_disposition,
+            e.FlowReceived: self._on_flow,
+            e.AttachRequested: self._on_attach,
+            e.Detached: self._on_detached,
+            e.Opened: self._on_opened,
+            e.Closed: self._on_closed,
+            e.ConnectionFailed: self._on_failed,
         }
 
     # ------------------------------------------------------------------ transport
@@ -305,7 +293,7 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
             if handler is not None:
                 handler(event)
 
-    def _on_delivery(self, event: DeliveryReceived) -> None:
+    def _on_delivery(self, event: e.DeliveryReceived) -> None:
         link = self.links.get(event.link)
         if link is None:
             return
@@ -314,7 +302,7 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
         else:
             link.on_delivery(event)
 
-    def _on_disposition(self, event: DispositionReceived) -> None:
+    def _on_disposition(self, event: e.DispositionReceived) -> None:
         link = self.links.get(event.link)
         if link is None:
             return
@@ -323,33 +311,33 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
         else:
             link.on_disposition(event)
 
-    def _on_flow(self, event: FlowReceived) -> None:
+    def _on_flow(self, event: e.FlowReceived) -> None:
         link = self.links.get(event.link)
         if link is not None:
             link.on_flow(event)
 
-    def _on_attach(self, event: AttachRequested) -> None:
+    def _on_attach(self, event: e.AttachRequested) -> None:
         delay = 0.0 if self.node.faults.is_quiet else attach_latency(self, event)
         if delay:
             self._attaches.put(partial(attach, self, event), delay)
         else:
             attach(self, event)
 
-    def _on_detached(self, event: Detached) -> None:
+    def _on_detached(self, event: e.Detached) -> None:
         link = self.links.pop(event.link, None)
         if link is not None:
             link.hurry()
             link.gone()
 
-    def _on_opened(self, event: Opened) -> None:
+    def _on_opened(self, event: e.Opened) -> None:
         self._opened = True
         self._call_later("opening", TOKEN_SECONDS, self._give_up_opening)
         self._tick()
 
-    def _on_closed(self, event: Closed) -> None:
+    def _on_closed(self, event: e.Closed) -> None:
         self._end()
 
-    def _on_failed(self, event: ConnectionFailed) -> None:
+    def _on_failed(self, event: e.ConnectionFailed) -> None:
         error = event.error
         self.node.complaints.about(error.condition, f"ended a connection: {error.description}")
         self._end()

@@ -10,14 +10,15 @@ import re
 
 from servicebus_sandbox.arm.arm_request import (
     DEFAULT_GROUP,
+    PROVIDER,
     Actions,
     ArmNamespace,
     ArmRefusal,
     ArmRequest,
     ArmResponse,
     NamespaceOwner,
+    resource_id,
 )
-from servicebus_sandbox.arm.resource_ids import PROVIDER, resource_id
 from servicebus_sandbox.arm.resource_json import Json, write_namespace, write_network_rules
 from servicebus_sandbox.broker.entity_settings import Tier
 from servicebus_sandbox.specs import NamespaceSpec

@@ -10,7 +10,6 @@ from typing import Any
 
 from servicebus_sandbox.atom.entity_xml import (
     BOOL,
-    FIXED,
     FORWARD,
     INT,
     CountDetails,
@@ -18,29 +17,21 @@ from servicebus_sandbox.atom.entity_xml import (
     Kind,
     ReadOnlyElement,
     Setting,
+    count_details,
     shown,
 )
 from servicebus_sandbox.atom.iso_durations import write_time
 from servicebus_sandbox.atom.key_xml import new_key
-from servicebus_sandbox.broker.authorization_rules import AuthorizationRule, Right
-from servicebus_sandbox.broker.entity_settings import EntitySettings
-from servicebus_sandbox.broker.subscription_rules.filters import (
-    CORRELATION_FIELDS,
-    CorrelationFilter,
-    FalseFilter,
-    Filter,
-    SqlAction,
-    SqlFilter,
-    TrueFilter,
-)
+from servicebus_sandbox.broker.entity_settings import FIXED, AuthorizationRule, EntitySettings, Right
+from servicebus_sandbox.broker.subscription_rules import filters
 from servicebus_sandbox.broker.subscription_rules.rules import Rule
-from servicebus_sandbox.broker.topology.messaging_entities import Entity, EntityCounts
+from servicebus_sandbox.broker.topology.messaging_entities import Entity
 
 Json = dict[str, Any]
 
 _NUMBERS = ("SizeInBytes", "MessageCount", "SubscriptionCount")
 _TIMES = ("CreatedAt", "UpdatedAt", "AccessedAt")
-_CORRELATED = {field[0] + field.title().replace("_", "")[1:]: field for field in CORRELATION_FIELDS}
+_CORRELATED = {field[0] + field.title().replace("_", "")[1:]: field for field in filters.CORRELATION_FIELDS}
 _LEVEL = 20
 
 
@@ -76,7 +67,7 @@ def write_entity(kind: Kind, entity: Entity) -> Json:
             case ReadOnlyElement(element, read) if element in _TIMES:
                 found[_name(element)] = read(entity)
             case CountDetails():
-                found["countDetails"] = _counts(entity.counts())
+                found["countDetails"] = {_name(name): number for name, number in count_details(entity).items()}
     return found
 
 
@@ -106,16 +97,6 @@ def _write_setting(part: Setting, value: Any) -> object:
     return part.codec.write(value, "")
 
 
-def _counts(counts: EntityCounts) -> Json:
-    return {
-        "activeMessageCount": counts.active,
-        "deadLetterMessageCount": counts.dead_letter,
-        "scheduledMessageCount": counts.scheduled,
-        "transferMessageCount": counts.transfer,
-        "transferDeadLetterMessageCount": counts.transfer_dead_letter,
-    }
-
-
 def check_text(name: str, text: str) -> None:
     """Raise DescriptionError for text that XML cannot carry to the other management interface."""
     if not all(character.isprintable() or character in "\t\n" for character in text):
@@ -134,16 +115,16 @@ def write_rule(rule: Rule) -> Json:
     """Return the properties of a rule. True and false filters are written as SQL."""
     action = {} if rule.action is None else _sql(rule.action.expression)
     match rule.filter:
-        case CorrelationFilter():
+        case filters.CorrelationFilter():
             wanted: Json = {name: getattr(rule.filter, field) for name, field in _CORRELATED.items()}
             wanted = {name: value for name, value in wanted.items() if value is not None}
             wanted["properties"] = {key: str(value) for key, value in rule.filter.properties.items()}
             return {"action": action, "filterType": "CorrelationFilter", "correlationFilter": wanted}
-        case SqlFilter(expression):
+        case filters.SqlFilter(expression):
             text = expression
-        case TrueFilter():
+        case filters.TrueFilter():
             text = "1=1"
-        case FalseFilter():
+        case filters.FalseFilter():
             text = "1=0"
     return {"action": action, "filterType": "SqlFilter", "sqlFilter": _sql(text)}
 
@@ -152,21 +133,21 @@ def _sql(text: str) -> Json:
     return {"sqlExpression": text, "compatibilityLevel": _LEVEL}
 
 
-def _read_filter(properties: Json) -> Filter:
+def _read_filter(properties: Json) -> filters.Filter:
     sql, correlation = _part(properties, "sqlFilter"), _part(properties, "correlationFilter")
     kind = properties.get("filterType") or ("CorrelationFilter" if correlation else "SqlFilter")
     if kind == "SqlFilter":
-        return SqlFilter(_text(sql, "sqlExpression")) if sql else TrueFilter()
+        return filters.SqlFilter(_text(sql, "sqlExpression")) if sql else filters.TrueFilter()
     if kind != "CorrelationFilter":
         raise DescriptionError(f"filterType: {kind!r} is neither SqlFilter nor CorrelationFilter")
     fields = {field: _text(correlation, name) for name, field in _CORRELATED.items() if correlation.get(name)}
     others = _part(correlation, "properties")
-    return CorrelationFilter(**fields, properties={key: _text(others, key) for key in others})
+    return filters.CorrelationFilter(**fields, properties={key: _text(others, key) for key in others})
 
 
-def _read_action(properties: Json) -> SqlAction | None:
+def _read_action(properties: Json) -> filters.SqlAction | None:
     action = _part(properties, "action")
-    return SqlAction(_text(action, "sqlExpression")) if action.get("sqlExpression") else None
+    return filters.SqlAction(_text(action, "sqlExpression")) if action.get("sqlExpression") else None
 
 
 def _part(properties: Json, name: str) -> Json:

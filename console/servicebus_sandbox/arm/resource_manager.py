@@ -1,38 +1,50 @@
-"""Azure Resource Manager for the sandbox's namespaces: a request in, an answer out, no socket.
+"""Azure Resource Manager for the sandbox's namespaces: a request in, an answer out.
 
 It covers the part of azure-mgmt-servicebus for namespaces, queues, topics, subscriptions, rules, authorization rules
 and keys. Any subscription and resource group is accepted. Operations complete immediately; where Azure takes time, the
 client has to poll once. Requests need a bearer token of the sandbox's issuer for ARM's audience with every right. A
-namespace's faults affect its requests as over Atom (`serving.http_faults`). The handlers are in `arm_namespaces`,
+namespace's faults affect its requests as over Atom (`serving.http_server`). The handlers are in `arm_namespaces`,
 `arm_entities` and `arm_keys`.
 """
 
 from __future__ import annotations
 
+import json
+import logging
 import re
+import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from servicebus_sandbox.access.proven_access import TokenError
+from aiohttp import web
+
+from servicebus_sandbox.access.grants import TokenError
 from servicebus_sandbox.access.token_issuer import RESOURCE_MANAGER, Issuer
 from servicebus_sandbox.arm import arm_entities, arm_keys, arm_namespaces
 from servicebus_sandbox.arm.arm_request import (
+    PROVIDER,
     Actions,
+    ArmAddress,
     ArmNamespace,
     ArmNamespaces,
     ArmRefusal,
     ArmRequest,
     ArmResponse,
     NamespaceOwner,
+    entity_path,
+    read_address,
 )
-from servicebus_sandbox.arm.resource_ids import PROVIDER, ArmAddress, entity_path, read_address
 from servicebus_sandbox.atom.entity_xml import DescriptionError
 from servicebus_sandbox.atom.management_api import AtomRequest
-from servicebus_sandbox.broker.authorization_rules import ALL_RIGHTS
 from servicebus_sandbox.broker.broker_errors import BrokerError, EntityExists, EntityNotFound
+from servicebus_sandbox.broker.entity_settings import ALL_RIGHTS
 from servicebus_sandbox.broker.topology.entity_checks import TargetMissing
 from servicebus_sandbox.faults import FaultVerdict
+from servicebus_sandbox.serving.http_server import HttpPort, reset
+from servicebus_sandbox.serving.lobby import FIRST_REQUEST_SECONDS
 from servicebus_sandbox.serving.refusal_log import RefusalLog
+
+log = logging.getLogger(__name__)
 
 NEWEST_VERSION = "2026-01-01"
 _VERSION = re.compile(r"(\d{4}-\d{2}-\d{2})(-preview)?", re.ASCII)
@@ -144,3 +156,49 @@ def _refused_by_fault(verdict: FaultVerdict, sentence: str, status: int) -> ArmR
     status, code, words = _FAULTY.get(verdict, (status, "ServiceUnavailable", ""))
     refused = _refused(status, code, f"{words}{sentence}")
     return replace(refused, headers={"Retry-After": _BUSY_SECONDS}) if verdict is FaultVerdict.BUSY else refused
+
+
+class ArmServer:
+    """The port of a resource manager. Open it once, close it once."""
+
+    def __init__(
+        self, manager: ResourceManager, *, tls: ssl.SSLContext, patience: float = FIRST_REQUEST_SECONDS
+    ) -> None:
+        """Serve `manager`; `patience` is the limit in seconds for the first bytes and for a request."""
+        self._manager = manager
+        self._port = HttpPort("the ARM port", self._serve, log=log, tls=tls, patience=patience)
+
+    async def open(self, host: str, port: int = 0) -> int:
+        """Listen and return the port. Raises ListenError."""
+        return self._port.open(host, port)
+
+    async def close(self) -> None:
+        """Stop listening and end every connection; an answer in progress has a second to leave."""
+        self._manager.close()
+        await self._port.close()
+
+    async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        body = await self._port.http.body_of(request)
+        reply = await self._answer(
+            AtomRequest(
+                method=request.method,
+                target=request.raw_path,
+                headers={name.lower(): value for name, value in request.headers.items()},
+                body=body,
+                scheme=request.scheme,
+            )
+        )
+        if reply is None:
+            return reset(request)
+        text = "" if reply.body is None else json.dumps(reply.body)
+        return web.Response(
+            status=reply.status, text=text, content_type="application/json", headers=dict(reply.headers)
+        )
+
+    async def _answer(self, request: AtomRequest) -> ArmResponse | None:
+        try:
+            return await self._manager.answer(request)
+        except Exception:
+            log.exception("ARM request %s %s failed", request.method, request.target)
+            message = "internal error, see the sandbox's log"
+            return ArmResponse(500, {"error": {"code": "InternalServerError", "message": message}})

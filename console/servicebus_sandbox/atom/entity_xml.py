@@ -8,7 +8,7 @@ literally. Not here: Atom envelopes and routing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,8 +16,9 @@ from xml.etree import ElementTree
 
 from servicebus_sandbox.atom.iso_durations import read_duration, write_duration, write_time
 from servicebus_sandbox.atom.key_xml import read_rules, write_rules
-from servicebus_sandbox.broker.authorization_rules import AuthorizationRule
 from servicebus_sandbox.broker.entity_settings import (
+    FIXED,
+    AuthorizationRule,
     EntitySettings,
     EntityStatus,
     QueueSettings,
@@ -32,8 +33,6 @@ COUNTS = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
 INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
 NEWEST_VERSION = "2024-05"
 """The newest version of the interface; versions compare as text."""
-
-FIXED = ("requires_session", "requires_duplicate_detection", "enable_partitioning")
 
 
 class DescriptionError(Exception):
@@ -167,16 +166,15 @@ def _read_access(element: ElementTree.Element) -> tuple[AuthorizationRule, ...]:
 
 
 def _write_counts(root: ElementTree.Element, entity: Entity) -> None:
-    counts = entity.counts()
     details = ElementTree.SubElement(root, "CountDetails", {"xmlns:d2p1": COUNTS})
-    for name, value in (
-        ("ActiveMessageCount", counts.active),
-        ("DeadLetterMessageCount", counts.dead_letter),
-        ("ScheduledMessageCount", counts.scheduled),
-        ("TransferMessageCount", counts.transfer),
-        ("TransferDeadLetterMessageCount", counts.transfer_dead_letter),
-    ):
+    for name, value in count_details(entity).items():
         ElementTree.SubElement(details, f"d2p1:{name}").text = str(value)
+
+
+def count_details(entity: Entity) -> dict[str, int]:
+    """Return the numbers of messages by state, under their elements' names."""
+    counts = asdict(entity.counts())
+    return {f"{state.title().replace('_', '')}MessageCount": number for state, number in counts.items()}
 
 
 def read_bool(text: str) -> bool:

@@ -1,7 +1,7 @@
 """HTTP/1.1 for the management API, on connections that the listener accepted and decrypted.
 
-aiohttp has keep-alive, chunked bodies and size limits, `serving.http_server` the time limits. `serving.http_faults`
-applies faults, `management_api` makes the answers.
+aiohttp has keep-alive, chunked bodies and size limits, `serving.http_server` the time limits and faults.
+`management_api` makes the answers.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from aiohttp import web
 from servicebus_sandbox.atom import atom_documents
 from servicebus_sandbox.atom.management_api import AtomRequest, AtomResponse, Management
 from servicebus_sandbox.faults import ConnectionVerdict, FaultBoard, FaultVerdict
-from servicebus_sandbox.serving.http_faults import FaultGate, reset
-from servicebus_sandbox.serving.http_server import HttpServer
+from servicebus_sandbox.serving.http_server import FaultGate, HttpServer, reset
 from servicebus_sandbox.serving.lobby import FIRST_REQUEST_SECONDS, Lobby
 from servicebus_sandbox.serving.websocket_server import PATH, WebSocketServer
 

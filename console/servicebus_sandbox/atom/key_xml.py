@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from xml.etree import ElementTree
 
 from servicebus_sandbox.atom.iso_durations import write_time
-from servicebus_sandbox.broker.authorization_rules import AuthorizationRule, Right
+from servicebus_sandbox.broker.entity_settings import AuthorizationRule, Right
 
 _KIND = "SharedAccessAuthorizationRule"
 

@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 from zlib import crc32
 
 from servicebus_sandbox.access.authorization import Authorization
-from servicebus_sandbox.access.proven_access import TokenError
+from servicebus_sandbox.access.grants import TokenError
 from servicebus_sandbox.atom import atom_documents
 from servicebus_sandbox.atom.entity_xml import NEWEST_VERSION, DescriptionError, describe_namespace, kind_of
 from servicebus_sandbox.atom.resource_urls import (
@@ -33,9 +33,14 @@ from servicebus_sandbox.atom.resource_urls import (
     url_path,
 )
 from servicebus_sandbox.atom.rule_xml import first_rule, read_rule, write_rule
-from servicebus_sandbox.broker.authorization_rules import Right
 from servicebus_sandbox.broker.broker_errors import BrokerError, EntityExists, EntityNotFound, QuotaExceeded
-from servicebus_sandbox.broker.entity_settings import EntitySettings, QueueSettings, SubscriptionSettings, TopicSettings
+from servicebus_sandbox.broker.entity_settings import (
+    EntitySettings,
+    QueueSettings,
+    Right,
+    SubscriptionSettings,
+    TopicSettings,
+)
 from servicebus_sandbox.broker.subscription_rules.rules import Rule
 from servicebus_sandbox.broker.topology.entity_checks import TargetMissing, check_settings
 from servicebus_sandbox.broker.topology.messaging_entities import Entity, Subscription

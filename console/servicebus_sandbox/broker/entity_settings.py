@@ -1,4 +1,4 @@
-"""Settings of entities as frozen values with the service's defaults.
+"""Settings and authorization rules of entities as frozen values with the service's defaults.
 
 Durations are `timedelta`; None means unlimited (TimeSpan.MaxValue on the wire). Names of sizes have their unit. Values
 check their ranges when they are made; `check_update` rejects changes of fixed settings. Queues read `DeliveryRules`,
@@ -7,12 +7,68 @@ which are derived once for each change.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 
-from servicebus_sandbox.broker.authorization_rules import AuthorizationRule, check_rules
 from servicebus_sandbox.broker.broker_errors import InvalidSettings
+
+MAX_RULES = 12
+"""The limit of one entity or namespace."""
+
+
+class Right(StrEnum):
+    """A right, by its name in claims."""
+
+    SEND = "Send"
+    LISTEN = "Listen"
+    MANAGE = "Manage"
+
+
+ALL_RIGHTS = frozenset(Right)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuthorizationRule:
+    """A shared access rule: either of its two keys gives its rights, there and below.
+
+    Raises InvalidSettings for no name, no right, Manage without Send and Listen, and a missing key.
+    """
+
+    name: str
+    rights: frozenset[Right]
+    primary_key: str = field(repr=False)
+    secondary_key: str = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise InvalidSettings("an authorization rule has no name; give it one")
+        if not self.rights:
+            raise InvalidSettings(
+                f"the authorization rule '{self.name}' gives no right; allowed are {', '.join(Right)}"
+            )
+        if Right.MANAGE in self.rights and self.rights != ALL_RIGHTS:
+            raise InvalidSettings(
+                f"the authorization rule '{self.name}' gives Manage; then it has to give Send and Listen"
+            )
+        if not self.primary_key or not self.secondary_key:
+            raise InvalidSettings(f"the authorization rule '{self.name}' needs a primary and a secondary key")
+
+    @property
+    def keys(self) -> tuple[str, str]:
+        return self.primary_key, self.secondary_key
+
+
+def check_rules(rules: Iterable[AuthorizationRule]) -> None:
+    """Raise InvalidSettings for more than MAX_RULES rules of one owner, or a repeated name."""
+    names = [rule.name for rule in rules]
+    if len(names) > MAX_RULES:
+        raise InvalidSettings(f"there are {len(names)} authorization rules; allowed are up to {MAX_RULES}")
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InvalidSettings(f"there are two authorization rules named '{twice[0]}'; give each a name of its own")
+
 
 MAX_LOCK_DURATION = timedelta(minutes=5)
 MAX_DUPLICATE_WINDOW = timedelta(days=7)
@@ -65,120 +121,96 @@ def _require(good: bool, name: str, value: object, allowed: str) -> None:
         raise InvalidSettings(f"{name} is {value}; allowed is {allowed}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueSettings:
-    """The settings of a queue. Raises InvalidSettings for a value out of range."""
+@dataclass(frozen=True, kw_only=True)
+class _Settings:
+    """The settings of every entity. Raises InvalidSettings for a value out of range, as do all settings."""
 
-    lock_duration: timedelta = timedelta(minutes=1)
-    max_size_mb: int = 1024
-    requires_duplicate_detection: bool = False
-    duplicate_window: timedelta = timedelta(minutes=10)
-    requires_session: bool = False
     default_ttl: timedelta | None = None
-    dead_letter_on_expiration: bool = False
-    max_delivery_count: int = 10
     enable_batched_operations: bool = True
     auto_delete_on_idle: timedelta | None = None
     status: EntityStatus = EntityStatus.ACTIVE
+    user_metadata: str | None = None
+
+    def __post_init__(self) -> None:
+        ttl, idle, length = self.default_ttl, self.auto_delete_on_idle, len(self.user_metadata or "")
+        allowed = f"at most {MAX_USER_METADATA} characters"
+        _require(ttl is None or ttl > timedelta(0), "default_ttl", ttl, "more than 0")
+        _require(idle is None or idle > timedelta(0), "auto_delete_on_idle", idle, "more than 0")
+        _require(length <= MAX_USER_METADATA, "length of user_metadata", length, allowed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReceivingSettings(_Settings):
+    """The settings of an entity that messages are received from."""
+
+    lock_duration: timedelta = timedelta(minutes=1)
+    requires_session: bool = False
+    dead_letter_on_expiration: bool = False
+    max_delivery_count: int = 10
     forward_to: str | None = None
     forward_dead_lettered_to: str | None = None
-    user_metadata: str | None = None
+
+    def __post_init__(self) -> None:
+        lock, deliveries = self.lock_duration, self.max_delivery_count
+        in_range = timedelta(0) < lock <= MAX_LOCK_DURATION
+        _require(in_range, "lock_duration", lock, f"more than 0, at most {MAX_LOCK_DURATION}")
+        _require(1 <= deliveries <= MAX_DELIVERIES, "max_delivery_count", deliveries, f"1 to {MAX_DELIVERIES}")
+        super().__post_init__()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SendingSettings(_Settings):
+    """The settings of an entity that messages are sent to."""
+
+    max_size_mb: int = 1024
+    requires_duplicate_detection: bool = False
+    duplicate_window: timedelta = timedelta(minutes=10)
     enable_partitioning: bool = False
     enable_express: bool = False
     max_message_size_kb: int | None = None
     authorization_rules: tuple[AuthorizationRule, ...] = ()
 
     def __post_init__(self) -> None:
-        _check_receiving(self.lock_duration, self.max_delivery_count)
-        _check_sending(self.max_size_mb, self.duplicate_window, self.max_message_size_kb)
-        _check_common(self.default_ttl, self.auto_delete_on_idle, self.user_metadata)
+        window, message_kb = self.duplicate_window, self.max_message_size_kb
+        in_range = timedelta(0) < window <= MAX_DUPLICATE_WINDOW
+        _require(self.max_size_mb >= 1, "max_size_mb", self.max_size_mb, "1 or more")
+        _require(in_range, "duplicate_window", window, f"more than 0, at most {MAX_DUPLICATE_WINDOW}")
+        is_allowed = message_kb is None or 1 <= message_kb <= 100 * 1024
+        _require(is_allowed, "max_message_size_kb", message_kb, "1 to 102400")
+        super().__post_init__()
         check_rules(self.authorization_rules)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicSettings:
-    """The settings of a topic. Raises InvalidSettings for a value out of range."""
+@dataclass(frozen=True, kw_only=True)
+class QueueSettings(ReceivingSettings, SendingSettings):
+    """The settings of a queue."""
 
-    max_size_mb: int = 1024
-    requires_duplicate_detection: bool = False
-    duplicate_window: timedelta = timedelta(minutes=10)
-    default_ttl: timedelta | None = None
-    enable_batched_operations: bool = True
-    auto_delete_on_idle: timedelta | None = None
-    status: EntityStatus = EntityStatus.ACTIVE
-    user_metadata: str | None = None
+
+@dataclass(frozen=True, kw_only=True)
+class TopicSettings(SendingSettings):
+    """The settings of a topic."""
+
     support_ordering: bool = True
-    enable_partitioning: bool = False
-    enable_express: bool = False
     filtering_messages_before_publishing: bool = False
-    max_message_size_kb: int | None = None
-    authorization_rules: tuple[AuthorizationRule, ...] = ()
-
-    def __post_init__(self) -> None:
-        _check_sending(self.max_size_mb, self.duplicate_window, self.max_message_size_kb)
-        _check_common(self.default_ttl, self.auto_delete_on_idle, self.user_metadata)
-        check_rules(self.authorization_rules)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubscriptionSettings:
-    """The settings of a subscription. Raises InvalidSettings for a value out of range."""
+@dataclass(frozen=True, kw_only=True)
+class SubscriptionSettings(ReceivingSettings):
+    """The settings of a subscription."""
 
-    lock_duration: timedelta = timedelta(minutes=1)
-    requires_session: bool = False
-    default_ttl: timedelta | None = None
-    dead_letter_on_expiration: bool = False
     dead_letter_on_filter_errors: bool = True
-    max_delivery_count: int = 10
-    enable_batched_operations: bool = True
-    auto_delete_on_idle: timedelta | None = None
-    status: EntityStatus = EntityStatus.ACTIVE
-    forward_to: str | None = None
-    forward_dead_lettered_to: str | None = None
-    user_metadata: str | None = None
-
-    def __post_init__(self) -> None:
-        _check_receiving(self.lock_duration, self.max_delivery_count)
-        _check_common(self.default_ttl, self.auto_delete_on_idle, self.user_metadata)
 
 
 EntitySettings = QueueSettings | TopicSettings | SubscriptionSettings
-ReceivingSettings = QueueSettings | SubscriptionSettings
 
 
-def _check_receiving(lock_duration: timedelta, max_delivery_count: int) -> None:
-    in_range = timedelta(0) < lock_duration <= MAX_LOCK_DURATION
-    _require(in_range, "lock_duration", lock_duration, f"more than 0, at most {MAX_LOCK_DURATION}")
-    _require(
-        1 <= max_delivery_count <= MAX_DELIVERIES,
-        "max_delivery_count",
-        max_delivery_count,
-        f"1 to {MAX_DELIVERIES}",
-    )
-
-
-def _check_sending(max_size_mb: int, window: timedelta, max_message_size_kb: int | None) -> None:
-    _require(max_size_mb >= 1, "max_size_mb", max_size_mb, "1 or more")
-    in_range = timedelta(0) < window <= MAX_DUPLICATE_WINDOW
-    _require(in_range, "duplicate_window", window, f"more than 0, at most {MAX_DUPLICATE_WINDOW}")
-    if max_message_size_kb is not None:
-        in_range = 1 <= max_message_size_kb <= 100 * 1024
-        _require(in_range, "max_message_size_kb", max_message_size_kb, "1 to 102400")
-
-
-def _check_common(ttl: timedelta | None, idle: timedelta | None, metadata: str | None) -> None:
-    _require(ttl is None or ttl > timedelta(0), "default_ttl", ttl, "more than 0")
-    _require(idle is None or idle > timedelta(0), "auto_delete_on_idle", idle, "more than 0")
-    length = len(metadata or "")
-    _require(length <= MAX_USER_METADATA, "length of user_metadata", length, f"at most {MAX_USER_METADATA} characters")
-
-
-_FIXED = ("requires_session", "requires_duplicate_detection", "enable_partitioning")
+FIXED = ("requires_session", "requires_duplicate_detection", "enable_partitioning")
+"""Settings that no update changes."""
 
 
 def check_update(old: EntitySettings, new: EntitySettings) -> None:
     """Raise InvalidSettings if an update changes a setting that is fixed at creation."""
-    for name in _FIXED:
+    for name in FIXED:
         before, after = getattr(old, name, None), getattr(new, name, None)
         if before != after:
             raise InvalidSettings(f"{name} is {before} and cannot be changed; create the entity anew with {after}")

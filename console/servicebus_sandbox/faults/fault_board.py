@@ -182,8 +182,8 @@ class FaultBoard:
         """Return the verdict on a new connection of any protocol, by faults that always strike in both directions."""
         verdicts = {
             ON_CONNECTIONS.get((case.kind, case.fault.terms.direction), ConnectionVerdict.SERVE)
-            for case in self._cases.values()
-            if case.fault.is_of_connections and case.fault.terms.is_certain and case.kind not in LIVING_ONES_ALONE
+            for case in self._certain_on_connections()
+            if case.kind not in LIVING_ONES_ALONE
         }
         return next(
             (each for each in (ConnectionVerdict.RESET, ConnectionVerdict.SWALLOW) if each in verdicts),
@@ -193,19 +193,16 @@ class FaultBoard:
     @property
     def half_open(self) -> frozenset[str]:
         """Return the ids of faults that make connections half-open if these are older than the fault."""
-        return frozenset(
-            case.fault.id
-            for case in self._cases.values()
-            if case.kind is FaultKind.HALF_OPEN and case.fault.is_of_connections and case.fault.terms.is_certain
-        )
+        return frozenset(case.fault.id for case in self._certain_on_connections() if case.kind is FaultKind.HALF_OPEN)
 
     @property
     def refuses_connections(self) -> bool:
         """Return whether the port does not answer."""
-        return any(
-            case.kind is FaultKind.REFUSED and case.fault.is_of_connections and case.fault.terms.is_certain
-            for case in self._cases.values()
-        )
+        return any(case.kind is FaultKind.REFUSED for case in self._certain_on_connections())
+
+    def _certain_on_connections(self) -> list[_Case]:
+        """Return the faults that strike every connection."""
+        return [case for case in self._cases.values() if case.fault.is_of_connections and case.fault.terms.is_certain]
 
     def lateness(self, path: str) -> float:
         """Return the seconds after which an accepted message becomes visible."""

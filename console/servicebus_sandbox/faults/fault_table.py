@@ -1,6 +1,6 @@
 """The effect of each kind of fault on each event, and the vocabulary of the tables.
 
-Not here: active faults (`fault_board`), their JSON (`fault_json`), and the servers that carry verdicts out.
+Not here: active faults (`fault_board`), their JSON (`fault_terms`), and the servers that carry verdicts out.
 """
 
 from __future__ import annotations

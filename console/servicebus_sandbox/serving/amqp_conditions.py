@@ -5,22 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from servicebus_sandbox.broker.authorization_rules import Right
-from servicebus_sandbox.broker.broker_errors import (
-    BrokerError,
-    EntityDisabled,
-    EntityExists,
-    EntityNotFound,
-    FilterSyntaxError,
-    InvalidOperation,
-    InvalidSettings,
-    MessageLockLost,
-    MessageNotFound,
-    MessageTooLarge,
-    QuotaExceeded,
-    SessionCannotBeLocked,
-    SessionLockLost,
-)
+from servicebus_sandbox.broker import broker_errors as errors
+from servicebus_sandbox.broker.entity_settings import Right
 from servicebus_sandbox.faults import FaultVerdict
 
 
@@ -34,23 +20,23 @@ class AmqpRefusal(Exception):
         self.status = status
 
 
-_BY_ERROR: Final[tuple[tuple[type[BrokerError], str, int], ...]] = (
-    (EntityNotFound, "amqp:not-found", 404),
-    (EntityExists, "com.microsoft:entity-already-exists", 409),
-    (EntityDisabled, "com.microsoft:entity-disabled", 403),
-    (InvalidSettings, "com.microsoft:argument-error", 400),
-    (FilterSyntaxError, "com.microsoft:argument-error", 400),
-    (InvalidOperation, "amqp:not-allowed", 400),
-    (MessageTooLarge, "amqp:link:message-size-exceeded", 403),
-    (QuotaExceeded, "amqp:resource-limit-exceeded", 403),
-    (MessageLockLost, "com.microsoft:message-lock-lost", 410),
-    (SessionLockLost, "com.microsoft:session-lock-lost", 410),
-    (SessionCannotBeLocked, "com.microsoft:session-cannot-be-locked", 409),
-    (MessageNotFound, "com.microsoft:message-not-found", 404),
+_BY_ERROR: Final[tuple[tuple[type[errors.BrokerError], str, int], ...]] = (
+    (errors.EntityNotFound, "amqp:not-found", 404),
+    (errors.EntityExists, "com.microsoft:entity-already-exists", 409),
+    (errors.EntityDisabled, "com.microsoft:entity-disabled", 403),
+    (errors.InvalidSettings, "com.microsoft:argument-error", 400),
+    (errors.FilterSyntaxError, "com.microsoft:argument-error", 400),
+    (errors.InvalidOperation, "amqp:not-allowed", 400),
+    (errors.MessageTooLarge, "amqp:link:message-size-exceeded", 403),
+    (errors.QuotaExceeded, "amqp:resource-limit-exceeded", 403),
+    (errors.MessageLockLost, "com.microsoft:message-lock-lost", 410),
+    (errors.SessionLockLost, "com.microsoft:session-lock-lost", 410),
+    (errors.SessionCannotBeLocked, "com.microsoft:session-cannot-be-locked", 409),
+    (errors.MessageNotFound, "com.microsoft:message-not-found", 404),
 )
 
 
-def refusal_of(error: BrokerError) -> AmqpRefusal:
+def refusal_of(error: errors.BrokerError) -> AmqpRefusal:
     """Return the refusal for a broker's error."""
     for kind, condition, status in _BY_ERROR:
         if isinstance(error, kind):
@@ -107,11 +93,7 @@ def bad_argument(description: str) -> AmqpRefusal:
 
 
 def disabled(path: str) -> AmqpRefusal:
-    return refusal_of(EntityDisabled(path, "Disabled", "messages or receivers"))
-
-
-def not_found(path: str) -> AmqpRefusal:
-    return refusal_of(EntityNotFound(path))
+    return refusal_of(errors.EntityDisabled(path, "Disabled", "messages or receivers"))
 
 
 def full(path: str) -> AmqpRefusal:
@@ -126,7 +108,7 @@ _BY_VERDICT: Final[Mapping[FaultVerdict, Callable[[str], AmqpRefusal]]] = {
     FaultVerdict.REFUSE: unavailable,
     FaultVerdict.BUSY: busy,
     FaultVerdict.DISABLED: disabled,
-    FaultVerdict.NOT_FOUND: not_found,
+    FaultVerdict.NOT_FOUND: lambda path: refusal_of(errors.EntityNotFound(path)),
     FaultVerdict.UNAUTHORIZED: without_right,
     FaultVerdict.FULL: full,
 }

@@ -2,6 +2,9 @@
 
 A connection is unproven until it has sent a whole request that is not answered by 401. After the head, `body_of` limits
 the time.
+
+A fault delays, refuses or swallows a management request, or resets its connection. A fault that ends releases the
+requests that it held. The servers write answers and refusals.
 """
 
 from __future__ import annotations
@@ -10,12 +13,14 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
-from typing import Final, cast
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final, TypeVar, cast
 
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
+from servicebus_sandbox.faults import ConnectionVerdict, Direction, FaultBoard, FaultVerdict, InjectionPoint, Operation
+from servicebus_sandbox.serving.amqp_conditions import refusal_by
 from servicebus_sandbox.serving.listener import TLS_HANDSHAKE, bind, first_byte
 from servicebus_sandbox.serving.lobby import FIRST_REQUEST_SECONDS, Lobby, Stay
 from servicebus_sandbox.serving.refusal_log import HttpLog
@@ -148,3 +153,83 @@ class HttpPort:
         finally:
             if not handed_over:
                 connection.close()
+
+
+Answer = TypeVar("Answer")
+
+_MANAGING: Final = frozenset({Operation.MANAGE})
+_TAKING: Final = (FaultVerdict.SERVE, FaultVerdict.TAKE_SILENTLY, FaultVerdict.TAKE_AND_RESET)
+
+
+class FaultGate:
+    """The gate of every request. It watches `faults` until it is closed; then it holds nothing.
+
+    `connections` returns the present ones, which die when connections become half-open.
+    """
+
+    def __init__(self, faults: FaultBoard, *, connections: Callable[[], Iterable[object]] = tuple) -> None:
+        self._faults = faults
+        self._connections = connections
+        self._dead: dict[str, frozenset[object]] = {}
+        self._changed = asyncio.Event()
+        self._closed = False
+        faults.watch(self._let_go)
+
+    def close(self) -> None:
+        self._closed = True
+        self._let_go()
+
+    async def loses_connection(self, connection: object = None) -> bool:
+        """Return whether a fault cuts the connection, now or after it has swallowed the request for a while."""
+        verdict = self._verdict(connection)
+        if verdict is ConnectionVerdict.SERVE:
+            return False
+        while verdict is ConnectionVerdict.SWALLOW and not self._closed:
+            await self._changed.wait()
+            verdict = self._verdict(connection)
+        return True
+
+    async def pass_through(
+        self,
+        path: str,
+        serve: Callable[[], Awaitable[Answer]],
+        refuse: Callable[[FaultVerdict, str, int], Answer],
+    ) -> Answer | None:
+        """Return the answer; None for a connection to reset, now or when the fault that holds it changes.
+
+        `path` is the entity's or anything below it. `refuse` makes an answer from a verdict, one sentence and Atom's
+        status.
+        """
+        faults = self._faults
+        if faults.is_quiet:
+            return await serve()
+        if await self.loses_connection():
+            return None
+        verdict = faults.verdict(InjectionPoint.HTTP, path)
+        for direction in Direction:
+            await asyncio.sleep(faults.latency(path, _MANAGING, direction) + faults.connection_latency(direction))
+        refusal = None if verdict is FaultVerdict.REFUSE else refusal_by(verdict, path)
+        if refusal is not None:
+            return refuse(verdict, refusal.description, refusal.status)
+        answer = await serve() if verdict in _TAKING else None
+        if verdict in (FaultVerdict.SWALLOW, FaultVerdict.TAKE_SILENTLY) and not self._closed:
+            await self._changed.wait()
+        return answer if verdict is FaultVerdict.SERVE else None
+
+    def _verdict(self, connection: object) -> ConnectionVerdict:
+        is_dead = any(connection in those for those in self._dead.values())
+        return ConnectionVerdict.SWALLOW if is_dead else self._faults.connection_verdict()
+
+    def _let_go(self) -> None:
+        begun = (fault_id for fault_id in self._faults.half_open if fault_id not in self._dead)
+        living = {fault_id: frozenset(self._connections()) for fault_id in begun}
+        self._dead = {key: those for key, those in (self._dead | living).items() if key in self._faults.half_open}
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+def reset(request: web.BaseRequest) -> web.Response:
+    """Cut the request's connection; the response, which a handler has to return, never leaves."""
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response()

@@ -11,7 +11,6 @@ from azure.core.credentials import AzureNamedKeyCredential
 
 from paired_servicebus.pairing.amqp_client import Endpoint
 from paired_servicebus.pairing.amqp_client.endpoint import Transport
-from servicebus_amqp.encoding.delivery_states import ACCEPTED
 from servicebus_amqp.encoding.message_sections import (
     Properties,
     Sections,
@@ -21,6 +20,7 @@ from servicebus_amqp.encoding.message_sections import (
     write_properties,
     write_value,
 )
+from servicebus_amqp.encoding.messaging_types import ACCEPTED
 from servicebus_amqp.protocol.connection import Connection
 from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings
 from servicebus_amqp.protocol.link import Link

@@ -18,7 +18,7 @@ from paired_servicebus.core.errors import (
     WireTimeoutError,
 )
 from paired_servicebus.core.model.verdict import FailureKind, kind_of
-from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection, WireSender, cbs_authorizer
+from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection, WireSender, cbs_tokens
 from paired_servicebus.pairing.amqp_client.cbs_tokens import SCOPE, sign
 from paired_servicebus.pairing.amqp_client.wire_errors import token_failure
 from servicebus_amqp import ACCEPTED
@@ -111,7 +111,7 @@ class Short:
 async def test_a_token_that_ends_is_renewed_before_and_the_links_stay(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cbs_authorizer, "_MIN_CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(cbs_tokens, "_MIN_CHECK_SECONDS", 0.05)
     credential, told = Short(world, 3.0), Told()
     sender = await told.sender(world.wire_to(endpoint(world, credential)))
     began = time.time()
@@ -158,7 +158,7 @@ class Lasting(NamedTuple):
 
 
 async def test_a_renewal_that_fails_is_tried_again_while_the_link_lives_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cbs_authorizer, "_MIN_CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(cbs_tokens, "_MIN_CHECK_SECONDS", 0.05)
     async with listening() as script:
         answers = iter([200, 401, 500])
         script.on_request = lambda _, request: reply_to(request, next(answers, 200))

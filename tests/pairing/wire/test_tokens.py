@@ -11,7 +11,7 @@ from azure.servicebus.aio import ServiceBusClient
 
 from paired_servicebus.core.errors import WireAuthenticationError
 from paired_servicebus.pairing.amqp_client.cbs_tokens import JWT, SAS, SCOPE, CbsToken, sign, token_for
-from servicebus_sandbox.access.sas import read_token
+from servicebus_sandbox.access.authorization import read_token
 
 AUDIENCE = "sb://contoso.servicebus.windows.net/x-servicebus transfer/0"
 NOW = 1_700_000_000.0

@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servicebus_amqp.node_address import covers
-from servicebus_sandbox.access.grants import MAX_GRANTS, Grants
-from servicebus_sandbox.access.proven_access import ProvenAccess
-from servicebus_sandbox.broker.authorization_rules import ALL_RIGHTS, Right
+from servicebus_sandbox.access.grants import MAX_GRANTS, Grants, ProvenAccess
+from servicebus_sandbox.broker.entity_settings import ALL_RIGHTS, Right
 
 SEND, LISTEN = frozenset({Right.SEND}), frozenset({Right.LISTEN})
 

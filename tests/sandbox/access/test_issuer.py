@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servicebus_sandbox.access.proven_access import TokenError
+from servicebus_sandbox.access.grants import TokenError
 from servicebus_sandbox.access.token_issuer import SERVICE_BUS, AzureRole, Issuer, parse_role
-from servicebus_sandbox.broker.authorization_rules import Right
+from servicebus_sandbox.broker.entity_settings import Right
 
 NOW = 1_700_000_000.0
 SCOPE = f"{SERVICE_BUS}//.default"  # as the SDK asks for it

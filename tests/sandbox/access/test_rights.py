@@ -15,11 +15,10 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBusAuthorizationError
 
 from servicebus_sandbox import NamespaceSpec, QueueSettings, QueueSpec, Sandbox, SandboxNamespace
-from servicebus_sandbox.access.authorization import Authorization, root_rule
-from servicebus_sandbox.access.proven_access import TokenError
-from servicebus_sandbox.access.sas import sign
-from servicebus_sandbox.broker.authorization_rules import ALL_RIGHTS, AuthorizationRule, Right
+from servicebus_sandbox.access.authorization import Authorization, root_rule, sign
+from servicebus_sandbox.access.grants import TokenError
 from servicebus_sandbox.broker.broker_errors import InvalidSettings
+from servicebus_sandbox.broker.entity_settings import ALL_RIGHTS, AuthorizationRule, Right
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 
 NOW = 1_700_000_000.0

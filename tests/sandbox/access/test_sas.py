@@ -7,8 +7,8 @@ from azure.servicebus._pyamqp.utils import generate_sas_token
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servicebus_sandbox.access.proven_access import TokenError
-from servicebus_sandbox.access.sas import SasToken, read_token, sign
+from servicebus_sandbox.access.authorization import SasToken, read_token, sign
+from servicebus_sandbox.access.grants import TokenError
 
 KEYS = {"Root": "s3cret+/=", "Other": "different"}
 NOW = 1_700_000_000.0

@@ -21,7 +21,7 @@ from servicebus_amqp.encoding.message_sections import (
     write_properties,
     write_value,
 )
-from servicebus_amqp.encoding.termini import Source, Target
+from servicebus_amqp.encoding.messaging_types import Source, Target
 from servicebus_amqp.protocol.connection import Connection
 from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings
 from servicebus_amqp.protocol.protocol_events import (
@@ -33,8 +33,7 @@ from servicebus_amqp.protocol.protocol_events import (
     FlowReceived,
     SessionBegun,
 )
-from servicebus_sandbox.access.authorization import root_rule
-from servicebus_sandbox.access.sas import sign
+from servicebus_sandbox.access.authorization import root_rule, sign
 from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
 from servicebus_sandbox.broker.entity_settings import QueueSettings
 

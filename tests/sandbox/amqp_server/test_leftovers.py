@@ -6,8 +6,8 @@ from uuid import UUID
 from tests.sandbox.amqp_server.conftest import KEY, KEY_NAME, Clock, open_port
 
 from servicebus_amqp.encoding.amqp_types import Array, Int
-from servicebus_amqp.encoding.delivery_states import Accepted
 from servicebus_amqp.encoding.message_sections import BATCH_FORMAT, Sections, batch, write_data
+from servicebus_amqp.encoding.messaging_types import Accepted
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived, Detached
 from servicebus_sandbox.access.authorization import root_rule
 from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer

@@ -8,7 +8,6 @@ from uuid import UUID
 import pytest
 
 from servicebus_amqp.encoding.amqp_types import Array, Described, Symbol, UInt
-from servicebus_amqp.encoding.delivery_states import ACCEPTED, RELEASED, Accepted, Error, Modified, Rejected
 from servicebus_amqp.encoding.message_sections import (
     Properties,
     Sections,
@@ -18,7 +17,16 @@ from servicebus_amqp.encoding.message_sections import (
     write_data,
     write_properties,
 )
-from servicebus_amqp.encoding.termini import Coordinator, Source
+from servicebus_amqp.encoding.messaging_types import (
+    ACCEPTED,
+    RELEASED,
+    Accepted,
+    Coordinator,
+    Error,
+    Modified,
+    Rejected,
+    Source,
+)
 from servicebus_amqp.protocol.protocol_events import (
     Attached,
     DeliveryReceived,
@@ -26,7 +34,7 @@ from servicebus_amqp.protocol.protocol_events import (
     DispositionReceived,
     FlowReceived,
 )
-from servicebus_sandbox.access.sas import sign
+from servicebus_sandbox.access.authorization import sign
 from servicebus_sandbox.amqp_server.server_protocol import AmqpServerProtocol
 from servicebus_sandbox.broker.entity_settings import EntityStatus, QueueSettings
 

@@ -6,10 +6,9 @@ import pytest
 
 from servicebus_amqp.encoding.amqp_types import UInt
 from servicebus_amqp.encoding.codec import encode
-from servicebus_amqp.encoding.delivery_states import Accepted
 from servicebus_amqp.encoding.frames import AMQP_HEADER, build_frame
+from servicebus_amqp.encoding.messaging_types import Accepted, Source, Target
 from servicebus_amqp.encoding.performatives import Open, Transfer, write_performative
-from servicebus_amqp.encoding.termini import Source, Target
 from servicebus_amqp.protocol.connection import MAX_OPEN_FRAME_BYTES
 from servicebus_amqp.protocol.protocol_events import Closed
 from servicebus_sandbox.amqp_server import probation

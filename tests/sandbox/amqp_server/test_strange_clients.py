@@ -8,7 +8,6 @@ from tests.sandbox.amqp_server.strange_peers import ShiftedPeer, WidePeer
 
 from servicebus_amqp.encoding.amqp_types import Array, Described, Int, Symbol, UInt, ULong
 from servicebus_amqp.encoding.codec import decode
-from servicebus_amqp.encoding.delivery_states import ACCEPTED, Accepted, Modified
 from servicebus_amqp.encoding.message_sections import (
     BATCH_FORMAT,
     Header,
@@ -23,8 +22,8 @@ from servicebus_amqp.encoding.message_sections import (
     write_properties,
     write_value,
 )
+from servicebus_amqp.encoding.messaging_types import ACCEPTED, Accepted, Modified, Source, Target
 from servicebus_amqp.encoding.performatives import Attach, Transfer, write_performative
-from servicebus_amqp.encoding.termini import Source, Target
 from servicebus_amqp.protocol.protocol_events import (
     AttachRequested,
     DeliveryReceived,

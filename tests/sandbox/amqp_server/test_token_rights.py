@@ -5,12 +5,11 @@ import time
 import pytest
 
 from servicebus_amqp.encoding.amqp_types import Array, Int
-from servicebus_amqp.encoding.termini import Source, Target
+from servicebus_amqp.encoding.messaging_types import Source, Target
 from servicebus_amqp.protocol.protocol_events import Detached
-from servicebus_sandbox.access.authorization import root_rule
-from servicebus_sandbox.access.sas import sign
+from servicebus_sandbox.access.authorization import root_rule, sign
 from servicebus_sandbox.amqp_server.link_attach import MAX_LINKS
-from servicebus_sandbox.broker.authorization_rules import AuthorizationRule, Right
+from servicebus_sandbox.broker.entity_settings import AuthorizationRule, Right
 
 RULES = [
     AuthorizationRule(name=name, rights=frozenset({right}), primary_key="a", secondary_key="b")

@@ -45,10 +45,8 @@ from hypothesis import strategies as st
 from servicebus_sandbox.access.authorization import root_rule
 from servicebus_sandbox.access.token_issuer import AccessToken, AzureRole, Issuer
 from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
-from servicebus_sandbox.arm.arm_request import ArmNamespace
-from servicebus_sandbox.arm.arm_server import ArmServer
-from servicebus_sandbox.arm.resource_ids import ArmAddress, read_address, resource_id
-from servicebus_sandbox.arm.resource_manager import ResourceManager
+from servicebus_sandbox.arm.arm_request import ArmAddress, ArmNamespace, read_address, resource_id
+from servicebus_sandbox.arm.resource_manager import ArmServer, ResourceManager
 from servicebus_sandbox.atom.management_api import AtomRequest
 from servicebus_sandbox.broker.entity_settings import QueueSettings, Tier
 from servicebus_sandbox.broker.message import Message

@@ -27,12 +27,13 @@ from servicebus_sandbox.atom.resource_urls import (
     resource_at,
     url_path,
 )
-from servicebus_sandbox.broker.authorization_rules import AuthorizationRule, Right
 from servicebus_sandbox.broker.broker_errors import InvalidSettings
 from servicebus_sandbox.broker.entity_settings import (
+    AuthorizationRule,
     EntitySettings,
     EntityStatus,
     QueueSettings,
+    Right,
     SubscriptionSettings,
     Tier,
     TopicSettings,

@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servicebus_sandbox.access.authorization import Authorization, root_rule
-from servicebus_sandbox.access.sas import sign
+from servicebus_sandbox.access.authorization import Authorization, root_rule, sign
 from servicebus_sandbox.atom.management_api import AtomRequest, AtomResponse, Management
 from servicebus_sandbox.broker.entity_settings import QueueSettings, Tier
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from servicebus_sandbox.broker.queues.duplicates import DuplicateWindow
+from servicebus_sandbox.broker.queues.intake import DuplicateWindow
 
 
 class Compared:

@@ -14,9 +14,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from servicebus_sandbox.broker.broker_errors import EvaluationError, FilterSyntaxError
-from servicebus_sandbox.broker.subscription_rules.expressions import EvaluationContext
+from servicebus_sandbox.broker.subscription_rules.expressions import EvaluationContext, matches_pattern
 from servicebus_sandbox.broker.subscription_rules.filters import CorrelationFilter, SqlAction, SqlFilter
-from servicebus_sandbox.broker.subscription_rules.like_patterns import matches_pattern
 from servicebus_sandbox.broker.subscription_rules.message_properties import MessageProperties, Value
 from servicebus_sandbox.broker.subscription_rules.parser import parse_filter
 

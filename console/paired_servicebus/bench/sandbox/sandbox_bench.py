@@ -32,7 +32,7 @@ from paired_servicebus.bench.sandbox.sandbox_figures import (
 from paired_servicebus.core.errors import WireError
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection
 from paired_servicebus.sandbox_process import SandboxProcess
-from servicebus_amqp.encoding.delivery_states import ACCEPTED
+from servicebus_amqp.encoding.messaging_types import ACCEPTED
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived
 
 SOURCE: Final = "bench-source"

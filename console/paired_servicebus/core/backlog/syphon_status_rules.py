@@ -5,6 +5,8 @@ after a sufficient time without moves, and every destination accepts messages. A
 queues may hold messages for the same outage; an engine that knows of the outage cannot exclude that.
 
 `Standstill` follows the messages. `ROWS` gives the status and the sentence of the first rule that holds.
+
+An engine does not know the syphons of other hosts or users. It infers one from a falling depth.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from paired_servicebus.core.model.entity_state import DIVERTING, Entity, State
 from paired_servicebus.core.model.snapshot import SyphonStatus
 from paired_servicebus.core.pump.destination_circuits import MAX_BACKOFF_SECONDS
 from paired_servicebus.core.text.index_ranges import join_names
@@ -124,10 +127,6 @@ class StatusRule:
     text: Callable[[SyphonEvidence], str]
 
 
-def _moves(it: SyphonEvidence) -> bool:
-    return it.moves_now or (it.moved_lately and it.parked != 0)
-
-
 def _is_stuck(it: SyphonEvidence) -> bool:
     if not it.lies_still or it.others_busy:
         return False
@@ -137,7 +136,9 @@ def _is_stuck(it: SyphonEvidence) -> bool:
 ROWS: Final = (
     StatusRule(lambda it: bool(it.paused), SyphonStatus.PAUSED, lambda it: it.paused),
     StatusRule(lambda it: bool(it.failing), SyphonStatus.STUCK, lambda it: it.failing),
-    StatusRule(_moves, SyphonStatus.RUNNING, lambda it: _running(it)),
+    StatusRule(
+        lambda it: it.moves_now or (it.moved_lately and it.parked != 0), SyphonStatus.RUNNING, lambda it: _running(it)
+    ),
     StatusRule(_is_stuck, SyphonStatus.STUCK, lambda it: _stuck(it)),
     StatusRule(lambda it: bool(it.parked and it.away), SyphonStatus.WAITING, lambda it: _for_destinations(it)),
     StatusRule(lambda it: bool(it.parked and it.paused_queues), SyphonStatus.WAITING, lambda it: _for_an_operator(it)),
@@ -196,3 +197,46 @@ def _last(it: SyphonEvidence) -> str:
 
 def _count(it: SyphonEvidence) -> str:
     return f"{it.parked} message{'' if it.parked == 1 else 's'}"
+
+
+STALLED_AFTER: Final = 900.0
+"""Seconds without a fall, while destinations are healthy, that make a stall."""
+
+
+class StallDetector:
+    """A detector for parked messages that no syphon moves."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        """Time of the reading since which the depth has not fallen."""
+        self._read_at = 0.0
+        self._messages = 0
+
+    def read(self, messages: int, *, at: float, healthy: bool) -> None:
+        """Compare a reading with the previous one.
+
+        Args:
+            at: when the depth was read; a reading may be repeated.
+            healthy: whether destinations accept messages now.
+        """
+        if not messages or not healthy:
+            self._since = None
+        elif self._since is None or messages < self._messages:
+            self._since = at
+        self._read_at, self._messages = at, messages
+
+    @property
+    def alarm(self) -> str:
+        """Return the alarm for a stalled backlog; empty: a syphon may be at work."""
+        if self._since is None or self._read_at - self._since < STALLED_AFTER:
+            return ""
+        return (
+            f"the backlog has not fallen for {STALLED_AFTER / 60:g} min although destinations were healthy "
+            f"when last sent to ({self._messages} parked): no syphon is known; start an engine with one"
+        )
+
+
+def are_healthy(entities: tuple[Entity, ...]) -> bool:
+    """Return whether some destination was healthy at its last answer, and none is known to fail."""
+    away = any(entity.state in DIVERTING or entity.state is State.SUSPECT for entity in entities)
+    return not away and any(entity.state is State.HEALTHY or entity.quiet_since is not None for entity in entities)

@@ -18,32 +18,12 @@ from typing import Any, Final
 from paired_servicebus.core.accounting.billing import probes_a_day
 from paired_servicebus.core.errors import IllegalEventError
 from paired_servicebus.core.failover.effects import Announce, Effect, ProbeEntity, ProbeQueue, SendPing
-from paired_servicebus.core.failover.entity_probes import EntityProbes
-from paired_servicebus.core.failover.inactivity import SILENCE, InactivityTimer
+from paired_servicebus.core.failover.inactivity import SILENCE, EntityProbes, InactivityTimer
 from paired_servicebus.core.failover.rotation import Rotation
 from paired_servicebus.core.failover.send_router import PRIMARY
 from paired_servicebus.core.model import entity_state as life
+from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.model.entity_state import Entity, State, Trigger
-from paired_servicebus.core.model.pairing_events import (
-    EntityProbed,
-    Event,
-    Forced,
-    PingAccepted,
-    PingFailed,
-    PingSent,
-    Pinned,
-    QueueProbed,
-    QueuePulled,
-    QueueRestored,
-    Released,
-    SendAccepted,
-    SendFailed,
-    SendsCounted,
-    StateChanged,
-    SyphonPaused,
-    SyphonResumed,
-    Ticked,
-)
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.verdict import BACKLOG_VERDICTS, VERDICTS, Verdict
 from paired_servicebus.core.pump.destination_circuits import DestinationCircuits
@@ -131,7 +111,7 @@ class PairingMachine:
 
     # -- events -------------------------------------------------------------------------------------------------
 
-    def step(self, event: Event) -> list[Effect]:
+    def step(self, event: e.Event) -> list[Effect]:
         """Apply `event` and return its effects.
 
         Raises:
@@ -144,7 +124,7 @@ class PairingMachine:
         self._drop_stale_deadlines()
         return effects
 
-    def _send_accepted(self, event: SendAccepted) -> list[Effect]:
+    def _send_accepted(self, event: e.SendAccepted) -> list[Effect]:
         if event.queue is not None:
             return []
         self.pace.live_at = event.at
@@ -156,7 +136,7 @@ class PairingMachine:
             return []  # the healthy path: no change
         return self._attempt_accepted(entity, event.at)
 
-    def _sends_counted(self, event: SendsCounted) -> list[Effect]:
+    def _sends_counted(self, event: e.SendsCounted) -> list[Effect]:
         """Apply sends that were only counted, as one send."""
         if event.route != str(PRIMARY):
             return []
@@ -172,7 +152,7 @@ class PairingMachine:
             entity = replace(entity, first_failure="", first_failure_at=None)
         return self._move(entity, Trigger.SEND_ACCEPTED, at, "a send was accepted by the primary")
 
-    def _send_failed(self, event: SendFailed) -> list[Effect]:
+    def _send_failed(self, event: e.SendFailed) -> list[Effect]:
         if event.queue is not None:
             self._refuse_unknown_queue(event.queue)
             pulls = BACKLOG_VERDICTS[event.failure] is Verdict.COUNTS
@@ -185,25 +165,25 @@ class PairingMachine:
             self.pace.throttled(event.at)
         return self._attempt_failed(event, verdict)
 
-    def _record_failed_send(self, event: SendFailed) -> None:
+    def _record_failed_send(self, event: e.SendFailed) -> None:
         """Record a failed send as activity, so that an unknown entity is silent from then on."""
         self.quiet.heard(event.entity.casefold(), at=event.at)
         entity = self.entity(event.entity, at=event.at)
         if entity.quiet_since is not None:
             self._store(replace(entity, quiet_since=event.at))
 
-    def _attempt_failed(self, event: SendFailed, verdict: Verdict) -> list[Effect]:
+    def _attempt_failed(self, event: e.SendFailed, verdict: Verdict) -> list[Effect]:
         if verdict is Verdict.COUNTS:
             return self._primary_failed(event)
         if verdict is Verdict.THROTTLED:  # no change of state; the why-line shows it
             self._note_failure(event)
         return []
 
-    def _note_failure(self, event: SendFailed) -> None:
+    def _note_failure(self, event: e.SendFailed) -> None:
         entity = self.entity(event.entity, at=event.at)
         self._store(replace(entity, last_failure=event.reason, last_failure_at=event.at))
 
-    def _primary_failed(self, event: SendFailed) -> list[Effect]:
+    def _primary_failed(self, event: e.SendFailed) -> list[Effect]:
         entity = self.entity(event.entity, at=event.at)
         if entity.first_failure_at is None:
             entity = replace(entity, first_failure=event.reason, first_failure_at=event.at)
@@ -217,22 +197,22 @@ class PairingMachine:
         effects = self._move(entity, Trigger.SEND_FAILED, event.at, event.reason)
         return effects + self._end_interval(event.entity, event.at)
 
-    def _queue_failed(self, event: SendFailed, queue: int) -> list[Effect]:
+    def _queue_failed(self, event: e.SendFailed, queue: int) -> list[Effect]:
         if not self.rotation.pull(queue, at=event.at, reason=event.reason):
             return []
-        return [Announce(QueuePulled(at=event.at, queue=queue, reason=event.reason))]
+        return [Announce(e.QueuePulled(at=event.at, queue=queue, reason=event.reason))]
 
     def _refuse_unknown_queue(self, queue: int) -> None:
         indices = self.rotation.indices
         if queue not in indices:
             raise IllegalEventError(f"this pairing uses no backlog queue {queue}; it uses {format_indices(indices)}")
 
-    def _queue_probed(self, event: QueueProbed) -> list[Effect]:
+    def _queue_probed(self, event: e.QueueProbed) -> list[Effect]:
         self._refuse_unknown_queue(event.queue)
         back = self.rotation.probed(event.queue, at=event.at, accepted=event.accepted, reason=event.reason)
-        return [Announce(QueueRestored(at=event.at, queue=event.queue))] if back else []
+        return [Announce(e.QueueRestored(at=event.at, queue=event.queue))] if back else []
 
-    def _ticked(self, event: Ticked) -> list[Effect]:
+    def _ticked(self, event: e.Ticked) -> list[Effect]:
         effects: list[Effect] = [ProbeQueue(queue) for queue in self.rotation.probes_due(event.at)]
         for _ in range(DEADLINES_PER_TICK):
             if not self._deadlines or self._deadlines[0][0] > event.at:
@@ -258,7 +238,7 @@ class PairingMachine:
                 self.probes.later(key, at=at)
         return effects
 
-    def _entity_probed(self, event: EntityProbed) -> list[Effect]:
+    def _entity_probed(self, event: e.EntityProbed) -> list[Effect]:
         """Apply a probe's result as a send's."""
         entity = self._known(event.entity)
         if entity.probed_every is None:
@@ -276,7 +256,7 @@ class PairingMachine:
             self._store(entity)
         if event.failure is None or verdict is None:
             return self._attempt_accepted(entity, event.at)
-        failed = SendFailed(at=event.at, entity=entity.path, failure=event.failure, reason=event.reason, messages=0)
+        failed = e.SendFailed(at=event.at, entity=entity.path, failure=event.failure, reason=event.reason, messages=0)
         if verdict is Verdict.CALLERS:  # no change of state; without traffic only the probe reports it
             self._note_failure(failed)
         return self._attempt_failed(failed, verdict)
@@ -295,9 +275,9 @@ class PairingMachine:
             return []
         number = entity.pings + 1
         self._store(replace(entity, pings=number, ping_due=None, ping_in_flight=True))
-        return [SendPing(entity.path, number), Announce(PingSent(at=at, entity=entity.path, number=number))]
+        return [SendPing(entity.path, number), Announce(e.PingSent(at=at, entity=entity.path, number=number))]
 
-    def _ping_accepted(self, event: PingAccepted) -> list[Effect]:
+    def _ping_accepted(self, event: e.PingAccepted) -> list[Effect]:
         entity = self._known(event.entity)
         if self._is_overtaken(entity, event):
             return [Announce(event)]
@@ -307,7 +287,7 @@ class PairingMachine:
         why = "a ping was accepted" if count == 1 else f"{count} pings in a row were accepted"
         return [Announce(event), *self._move(entity, trigger, event.at, why)]
 
-    def _ping_failed(self, event: PingFailed) -> list[Effect]:
+    def _ping_failed(self, event: e.PingFailed) -> list[Effect]:
         entity = self._known(event.entity)
         if self._is_overtaken(entity, event):
             return [Announce(event)]
@@ -315,7 +295,7 @@ class PairingMachine:
         return [Announce(event), *self._move(entity, Trigger.PING_FAILED, event.at, event.reason)]
 
     @staticmethod
-    def _is_overtaken(entity: Entity, event: PingAccepted | PingFailed) -> bool:
+    def _is_overtaken(entity: Entity, event: e.PingAccepted | e.PingFailed) -> bool:
         """Return whether a failback came between the ping and its answer.
 
         Numbers restart with each failover, so `began` also identifies a ping: this failover's pings begin at least one
@@ -325,12 +305,12 @@ class PairingMachine:
         earlier = left is not None and event.at - event.took < left
         return not entity.ping_in_flight or entity.pings != event.number or earlier
 
-    def _schedule_ping(self, entity: Entity, event: PingAccepted | PingFailed, *, good: bool, text: str) -> Entity:
+    def _schedule_ping(self, entity: Entity, event: e.PingAccepted | e.PingFailed, *, good: bool, text: str) -> Entity:
         """Schedule the next ping one interval after the start of this one, immediately if it took longer.
 
         A throttled ping delays the next by at least `throttle_wait`.
         """
-        throttled = isinstance(event, PingFailed) and event.throttled
+        throttled = isinstance(event, e.PingFailed) and event.throttled
         earliest = event.at + (self.policy.throttle_wait if throttled else 0.0)
         began = event.at - event.took
         self.quiet.heard(event.entity.casefold(), at=event.at)
@@ -350,17 +330,17 @@ class PairingMachine:
         in_a_row = entity.pings_in_a_row >= self.policy.failback_pings
         return in_a_row and at - entity.since >= self.policy.cool_down
 
-    def _forced(self, event: Forced) -> list[Effect]:
+    def _forced(self, event: e.Forced) -> list[Effect]:
         return self._by_hand(event, Trigger.FORCE, "forced")
 
-    def _pinned(self, event: Pinned) -> list[Effect]:
+    def _pinned(self, event: e.Pinned) -> list[Effect]:
         return self._by_hand(event, Trigger.PIN, "pinned")
 
-    def _released(self, event: Released) -> list[Effect]:
+    def _released(self, event: e.Released) -> list[Effect]:
         quiet = self.quiet.is_quiet(event.entity.casefold(), at=event.at)
         return self._by_hand(event, self._known(event.entity).release_trigger(quiet=quiet), "released")
 
-    def _by_hand(self, event: Forced | Pinned | Released, trigger: Trigger, act: str) -> list[Effect]:
+    def _by_hand(self, event: e.Forced | e.Pinned | e.Released, trigger: Trigger, act: str) -> list[Effect]:
         entity = self._known(event.entity)
         if trigger is Trigger.RELEASE_UNKNOWN:
             entity = self.quiet.discard_answer(entity)
@@ -368,13 +348,13 @@ class PairingMachine:
         entity = replace(entity, by=event.by, by_why=event.why)
         return [Announce(event), *self._move(entity, trigger, event.at, f"{act} by {event.by}{reason}", by=event.by)]
 
-    def _syphon_paused(self, event: SyphonPaused) -> list[Effect]:
+    def _syphon_paused(self, event: e.SyphonPaused) -> list[Effect]:
         if event.queue is not None:
             self._refuse_unknown_queue(event.queue)
         self.pauses.pause(event)
         return [Announce(event)]
 
-    def _syphon_resumed(self, event: SyphonResumed) -> list[Effect]:
+    def _syphon_resumed(self, event: e.SyphonResumed) -> list[Effect]:
         if event.queue is not None:
             self._refuse_unknown_queue(event.queue)
         self.pauses.resume(event)
@@ -404,7 +384,7 @@ class PairingMachine:
                 heapq.heappush(self._deadlines, (due, key))
         if now is was:
             return []
-        return [Announce(StateChanged(at=at, entity=entity.path, was=was, now=now, why=why, by=by))]
+        return [Announce(e.StateChanged(at=at, entity=entity.path, was=was, now=now, why=why, by=by))]
 
     def _store(self, entity: Entity) -> Entity:
         key = entity.path.casefold()
@@ -425,18 +405,18 @@ class PairingMachine:
             heapq.heappop(self._deadlines)
 
 
-_HANDLERS: dict[type[Event], Callable[[PairingMachine, Any], list[Effect]]] = {
-    Ticked: PairingMachine._ticked,
-    SendAccepted: PairingMachine._send_accepted,
-    SendFailed: PairingMachine._send_failed,
-    SendsCounted: PairingMachine._sends_counted,
-    QueueProbed: PairingMachine._queue_probed,
-    EntityProbed: PairingMachine._entity_probed,
-    PingAccepted: PairingMachine._ping_accepted,
-    PingFailed: PairingMachine._ping_failed,
-    Forced: PairingMachine._forced,
-    Pinned: PairingMachine._pinned,
-    Released: PairingMachine._released,
-    SyphonPaused: PairingMachine._syphon_paused,
-    SyphonResumed: PairingMachine._syphon_resumed,
+_HANDLERS: dict[type[e.Event], Callable[[PairingMachine, Any], list[Effect]]] = {
+    e.Ticked: PairingMachine._ticked,
+    e.SendAccepted: PairingMachine._send_accepted,
+    e.SendFailed: PairingMachine._send_failed,
+    e.SendsCounted: PairingMachine._sends_counted,
+    e.QueueProbed: PairingMachine._queue_probed,
+    e.EntityProbed: PairingMachine._entity_probed,
+    e.PingAccepted: PairingMachine._ping_accepted,
+    e.PingFailed: PairingMachine._ping_failed,
+    e.Forced: PairingMachine._forced,
+    e.Pinned: PairingMachine._pinned,
+    e.Released: PairingMachine._released,
+    e.SyphonPaused: PairingMachine._syphon_paused,
+    e.SyphonResumed: PairingMachine._syphon_resumed,
 }

@@ -199,11 +199,7 @@ _OF_PINNED: Final = {True: Trigger.RELEASE, False: Trigger.RELEASE_UNPROVEN, Non
 
 
 def next_state(entity: Entity, trigger: Trigger) -> State:
-    """Return the next state from TABLE.
-
-    Raises:
-        IllegalEventError: the trigger is impossible in the entity's state.
-    """
+    """Return the next state from TABLE. Raises IllegalEventError: the trigger is impossible in the entity's state."""
     found = TABLE.get((entity.state, trigger))
     if found is None:
         raise IllegalEventError(f"invalid transition for {entity.path}: {trigger.words} while {entity.state}")

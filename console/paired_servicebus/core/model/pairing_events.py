@@ -219,71 +219,64 @@ class QueueRestored(Event, kind="queue-restored"):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Diverted(Event, kind="diverted"):
-    """Receipt: a message was accepted by a backlog queue."""
+class _Receipt(Event):
+    """The fate of one message, written before anything that depends on it."""
 
     entity: str
     message_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diverted(_Receipt, kind="diverted"):
+    """A message was accepted by a backlog queue."""
+
     queue: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Delivered(Event, kind="delivered"):
-    """Receipt: the primary accepted a message directly (journal = "all")."""
-
-    entity: str
-    message_id: str
+class Delivered(_Receipt, kind="delivered"):
+    """The primary accepted a message directly (journal = "all")."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InDoubt(Event, kind="in-doubt"):
-    """Receipt: an attempt ended without an answer; the message may have arrived."""
+class InDoubt(_Receipt, kind="in-doubt"):
+    """An attempt ended without an answer; the message may have arrived."""
 
-    entity: str
-    message_id: str
     route: str
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused(Event, kind="refused"):
-    """Receipt: a message was certainly not accepted, and the caller was informed (journal = "all")."""
+class Refused(_Receipt, kind="refused"):
+    """A message was certainly not accepted, and the caller was informed (journal = "all")."""
 
-    entity: str
-    message_id: str
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Received(Event, kind="received"):
-    """Receipt: a receiver got a message, once per delivery. Applications record it for audited messages.
+class Received(_Receipt, kind="received"):
+    """A receiver got a message, once per delivery. Applications record it for audited messages.
 
     `stream` is the unit of order. `number` is the sender's own count within it, if any. `subscription` is the topic's
     subscription that it came from.
     """
 
-    entity: str
-    message_id: str
     stream: str = ""
     number: int | None = None
     subscription: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moved(Event, kind="moved"):
-    """Receipt: the syphon's destination accepted a message; written before the backlog's copy is completed."""
+class Moved(_Receipt, kind="moved"):
+    """The syphon's destination accepted a message; written before the backlog's copy is completed."""
 
-    entity: str
-    message_id: str
     queue: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLettered(Event, kind="dead-lettered"):
-    """Receipt: the syphon put a message into its backlog queue's dead-letter queue."""
+class DeadLettered(_Receipt, kind="dead-lettered"):
+    """The syphon put a message into its backlog queue's dead-letter queue."""
 
-    entity: str
-    message_id: str
     queue: int
     reason: str
 
@@ -332,50 +325,43 @@ class CommandEnded(Event, kind="command-ended"):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Forced(Event, kind="forced"):
+class _EntityOrder(Event):
+    entity: str
+    by: str
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forced(_EntityOrder, kind="forced"):
     """An operator forced an entity's failover."""
 
-    entity: str
-    by: str
-    why: str = ""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pinned(Event, kind="pinned"):
+class Pinned(_EntityOrder, kind="pinned"):
     """An operator pinned an entity to the primary."""
 
-    entity: str
-    by: str
-    why: str = ""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Released(Event, kind="released"):
+class Released(_EntityOrder, kind="released"):
     """An operator released an entity."""
 
-    entity: str
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SyphonOrder(Event):
     by: str
     why: str = ""
+    queue: int | None = None
+    destination: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SyphonPaused(Event, kind="syphon-paused"):
+class SyphonPaused(_SyphonOrder, kind="syphon-paused"):
     """An operator paused the syphon: for one queue, for one destination, or entirely without either."""
 
-    by: str
-    why: str = ""
-    queue: int | None = None
-    destination: str = ""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SyphonResumed(Event, kind="syphon-resumed"):
+class SyphonResumed(_SyphonOrder, kind="syphon-resumed"):
     """The syphon resumed: for one queue, for one destination, or entirely. Resuming it entirely keeps single pauses."""
-
-    by: str
-    why: str = ""
-    queue: int | None = None
-    destination: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

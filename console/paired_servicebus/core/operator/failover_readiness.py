@@ -1,18 +1,29 @@
 """The readiness for a failover: evidence in, findings out.
 
 Each row of RULES makes one finding. Without evidence a finding is UNKNOWN, never OK. NO means that sends would fail, or
-that parked messages would stay; the rest warns. paired_servicebus.pairing.monitoring.readiness_probes and
+that parked messages would stay; the rest warns. paired_servicebus.pairing.monitoring.inspection and
 paired_servicebus.engine.readiness.local_evidence gather the evidence.
+
+The alarms of the backlog are rules over a snapshot. Elsewhere: parked messages without a syphon (SPEC.md section 4.6;
+paired_servicebus.pairing.monitoring.snapshot_views).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from paired_servicebus.core.backlog.depth_trend import seconds_until
 from paired_servicebus.core.model.policy import PingKind
-from paired_servicebus.core.model.snapshot import Finding, FindingVerdict, Readiness, SyphonStatus
+from paired_servicebus.core.model.snapshot import (
+    Finding,
+    FindingVerdict,
+    QueueView,
+    Readiness,
+    SyphonStatus,
+    SyphonView,
+)
 from paired_servicebus.core.operator.command_reach import PAUSED_HERE
 from paired_servicebus.core.text.index_ranges import join_names
 from paired_servicebus.core.text.time_format import clock
@@ -302,3 +313,20 @@ _SYPHONS: Final[dict[SyphonStatus | None, tuple[FindingVerdict, str, str]]] = {
 
 def _oldest(queues: list[QueueEvidence]) -> float | None:
     return min((queue.tried_at for queue in queues if queue.tried_at is not None), default=None)
+
+
+def backlog_alarms(queues: Sequence[QueueView], syphon: SyphonView) -> list[str]:
+    """Return the alarms for stuck pumps and for nearly full queues."""
+    alarms = [f"the syphon is stuck: {syphon.text}"] if syphon.status is SyphonStatus.STUCK else []
+    return alarms + [_nearly_full(queue) for queue in queues if share_used(queue) > FULL_SHARE]
+
+
+def share_used(queue: QueueView) -> float:
+    """Return the used share of a queue's size, 0 to 1; 0 if unknown."""
+    return queue.size_bytes / queue.limit_bytes if queue.size_bytes is not None and queue.limit_bytes else 0.0
+
+
+def _nearly_full(queue: QueueView) -> str:
+    left = seconds_until(queue.size_bytes or 0, queue.limit_bytes or 0, queue.bytes_growth)
+    when = f", and full {clock(queue.read_at + left)} at this pace" if left is not None and queue.read_at else ""
+    return f"backlog queue {queue.index} is {share_used(queue):.0%} full{when}"

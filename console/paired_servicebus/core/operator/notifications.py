@@ -2,7 +2,7 @@
 
 One rule for the terminal's bell and for the engine's command (paired_servicebus.engine.service.hook). Pure.
 
-Not here: the alarms (backlog_alarms.py, failover_readiness.py, paired_servicebus.pairing.monitoring.snapshot_views).
+Not here: the alarms (failover_readiness.py, paired_servicebus.pairing.monitoring.snapshot_views).
 """
 
 from __future__ import annotations

@@ -1,13 +1,17 @@
 """Foreign text made safe for terminals, logs and files: characters that move, hide or turn other text are escaped.
 
 Entity paths, message ids, reasons and engine names come from namespaces, queues and disks. Not here: masking secrets
-(masking.py), and escaping for a format such as Markdown or SVG.
+(masking.py), escaping for a format such as Markdown or SVG, and JSON, since its library is not in core
+(paired_servicebus.foreign_json).
 """
 
 from __future__ import annotations
 
 import re
-from typing import Final
+import tomllib
+from typing import Any, Final
+
+from paired_servicebus.core.errors import UnreadableError
 
 REPEATED: Final = 160
 """Maximum characters of foreign text in a sentence of ours."""
@@ -59,3 +63,19 @@ def _escaped(match: re.Match[str]) -> str:
         return character
     units = character.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[place]:02x}{units[place + 1]:02x}" for place in range(0, len(units), 2))
+
+
+def parse_toml(data: bytes) -> dict[str, Any]:
+    """Parse a TOML document. Raises UnreadableError: not TOML; the text is a predicate, "is not TOML: ..."."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise UnreadableError(f"is not UTF-8 (byte {error.start}): as TOML requires") from error
+    try:
+        return tomllib.loads(text)
+    except RecursionError as error:
+        raise UnreadableError("is not TOML: its values are nested too deeply") from error
+    except ValueError as error:  # tomllib's own error is one, and so is that of a number with too many digits
+        lines = text.splitlines() or [""]
+        end = f"at line {len(lines)}, column {len(lines[-1]) + 1}"
+        raise UnreadableError(f"is not TOML: {repeated(str(error)).replace('at end of document', end)}") from error

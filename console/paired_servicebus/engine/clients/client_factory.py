@@ -25,7 +25,7 @@ from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.engine.clients.http_transport import HttpProxy, HttpTransport, UnsignedCredential
 from paired_servicebus.engine.clients.namespace_credentials import NamespaceCredentials
 from paired_servicebus.pairing import ArmAdmin
-from paired_servicebus.pairing.management.admin_selection import management_of
+from paired_servicebus.pairing.management.atom_admin import management_of
 from paired_servicebus.pairing.management.management_port import Management
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, bounded
 from paired_servicebus.pairing.runtime.tls import tls_context

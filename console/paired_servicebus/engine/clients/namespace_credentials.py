@@ -1,25 +1,34 @@
 """Credentials of one namespace: a key, a signature or an identity, each renewed in place.
 
 The SDK's clients keep these objects for their lifetime and ask them for each new token. A changed key therefore applies
-from the next link on, and no client is replaced. Only this module and http_transport.py reveal secrets. Not here:
-noticing a change (credential_reload.py).
+from the next link on, and no client is replaced. Only this module and http_transport.py reveal secrets.
+
+The reloader reads pairing.toml and its files every few seconds, and immediately after a namespace refuses a credential.
+A change of any other setting is reported once and needs a restart. So does a secret from the environment, which cannot
+change in a running process.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Final, Self
 
 from azure.core.credentials import AccessToken, AzureNamedKeyCredential, AzureSasCredential
 from azure.core.credentials_async import AsyncTokenCredential
 
-from paired_servicebus.config import CredentialKind, NamespaceConfig
+from paired_servicebus.config import CredentialKind, NamespaceConfig, PairingConfig, load_config
 from paired_servicebus.connection_string import Parts, parts_of
+from paired_servicebus.core.errors import ConfigurationError
+from paired_servicebus.core.model.verdict import FailureKind, Judge, Judgement, judge
 from paired_servicebus.engine.clients.http_transport import HttpTransport
 from paired_servicebus.pairing.amqp_client.cbs_tokens import KEY_SECONDS, sign
+
+log = logging.getLogger(__name__)
 
 _SIGNATURE: Final = "SharedAccessSignature "
 
@@ -91,12 +100,7 @@ class RenewableIdentity:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        trace: TracebackType | None = None,
-    ) -> None:
+    async def __aexit__(self, *reason: object) -> None:
         await self.close()
 
 
@@ -191,3 +195,87 @@ def _key(parts: Parts) -> tuple[str, str]:
 def _signature(parts: Parts) -> str:
     text = parts["sharedaccesssignature"]
     return text if text.startswith(_SIGNATURE) else _SIGNATURE + text
+
+
+RELOAD_INTERVAL: Final = 5.0
+"""Seconds between two readings of the files."""
+MIN_RELOAD_INTERVAL: Final = 1.0
+"""Seconds between two readings at least, however often a namespace refuses us."""
+_REFUSED: Final = (FailureKind.UNAUTHENTICATED, FailureKind.UNAUTHORIZED)
+
+
+class CredentialReloader:
+    """Reads the settings again while `run` runs.
+
+    Args:
+        config: the engine's settings at its start.
+        primary, secondary: the credentials to renew.
+        say: receives a sentence about each renewal or failure.
+    """
+
+    def __init__(
+        self,
+        config: PairingConfig,
+        primary: NamespaceCredentials,
+        secondary: NamespaceCredentials,
+        say: Callable[[str], object],
+    ) -> None:
+        self._config = config
+        self._sides = {"primary": primary, "secondary": secondary}
+        self._say = say
+        self._hurry = asyncio.Event()
+        self._said = ""
+
+    async def run(self) -> None:
+        """Read and renew until cancelled."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(RELOAD_INTERVAL - MIN_RELOAD_INTERVAL):
+                    await self._hurry.wait()
+            self._hurry.clear()
+            await self.read()
+            await asyncio.sleep(MIN_RELOAD_INTERVAL)
+
+    async def read(self) -> None:
+        """Read the files once, beside the event loop: they may lie on a slow disk."""
+        try:
+            found = await asyncio.to_thread(load_config, self._config.path)
+            self._apply(found)
+        except (ConfigurationError, ValueError) as error:
+            self._say_once(f"{error}; the engine continues with its present settings")
+
+    def judging(self, rules: Judge = judge) -> Judge:
+        """Wrap `rules`: reload the files soon after a namespace refuses a credential."""
+
+        def judged(error: BaseException) -> Judgement:
+            judgement = rules(error)
+            if judgement.kind in _REFUSED:
+                self._hurry.set()
+            return judgement
+
+        return judged
+
+    def _apply(self, found: PairingConfig) -> None:
+        for side, access in self._sides.items():
+            renewed = access.renew(getattr(found, side))
+            if renewed:
+                text = f"{renewed} of the {side} namespace was renewed; links use it from when they next open"
+                log.info("%s", text)
+                self._say(text)
+        if _restart_settings(found) == _restart_settings(self._config):
+            self._said = ""
+        else:
+            self._say_once(
+                f"{found.path} was changed, and not only its credentials: restart the engine to apply the rest"
+            )
+
+    def _say_once(self, text: str) -> None:
+        if text != self._said:
+            log.warning("%s", text)
+            self._say(text)
+        self._said = text
+
+
+def _restart_settings(config: PairingConfig) -> PairingConfig:
+    """Return the settings that need a new engine when they change."""
+    return replace(config, primary=without_credentials(config.primary), secondary=without_credentials(config.secondary))

@@ -3,13 +3,17 @@
 A configuration mistake and an outage look alike from outside. Memory distinguishes them: if an engine here has reached
 the primary before, it is an outage, and the engine starts. Otherwise it is a mistake, and the engine does not start.
 The secondary must always answer, because its backlog queues are listed.
+
+An engine also remembers the primary's name, which is part of its backlog queues' names, so that it can start during an
+outage and find them (paired_servicebus.pairing.management.primary_name has the rule).
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
-from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from azure.core.exceptions import AzureError
@@ -17,13 +21,18 @@ from azure.servicebus.aio import ServiceBusClient
 
 from paired_servicebus.config import NamespaceConfig, PairingConfig
 from paired_servicebus.core.errors import ConfigurationError, NamespaceUnreachableError
+from paired_servicebus.core.model.namespace_info import UNKNOWN_NAMESPACE, NamespaceInfo
 from paired_servicebus.core.model.verdict import FailureKind, kind_of
 from paired_servicebus.core.text.masking import masked
-from paired_servicebus.engine.clients.client_factory import close_quietly
+from paired_servicebus.engine.clients.client_factory import close_quietly, open_admin
 from paired_servicebus.engine.clients.http_transport import HttpProxy
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
+from paired_servicebus.pairing.management.backlog_queues import told
+from paired_servicebus.pairing.management.primary_name import alias_remark, name_of
 from paired_servicebus.pairing.runtime.deadlines import bounded
 from paired_servicebus.secret import Secret
+
+log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT: Final = 10.0
 ATTACH_TIMEOUT: Final = 10.0
@@ -66,7 +75,7 @@ async def check_entities(client: ServiceBusClient, config: PairingConfig, places
     missing = [path for path, outcome in zip(config.entities, outcomes, strict=True) if _is(outcome, _MISSING)]
     if missing:
         raise ConfigurationError(
-            f"{config.path}: [pairing] entities names {_list_paths(missing)}, and the primary namespace "
+            f"{config.path}: [pairing] entities names {', '.join(map(repr, missing))}, and the primary namespace "
             f"{config.primary.host} has no queue or topic of that name: create it, or take it out"
         )
     for path, outcome in zip(config.entities, outcomes, strict=True):
@@ -177,5 +186,34 @@ def _describe(error: Exception | None) -> str:
     return masked(lines[0])[:200] if lines else type(error).__name__
 
 
-def _list_paths(paths: Sequence[str]) -> str:
-    return ", ".join(repr(path) for path in paths)
+async def read_primary_info(namespace: NamespaceConfig, places: EnginePaths, *, reachable: bool) -> NamespaceInfo:
+    """Return the namespace's information. `reachable` False: do not contact it; only a remembered name is available."""
+    info = await _ask(namespace) if reachable else UNKNOWN_NAMESPACE
+    if info.name:
+        remark = "" if namespace.name else alias_remark(namespace.host, info.name)
+        if remark:
+            log.info("%s", remark)
+        places.named.write_text(f"{namespace.host}\n{info.name}\n")
+    return replace(info, name=namespace.name or info.name or _remembered(namespace, places))
+
+
+async def look_up_name(namespace: NamespaceConfig, places: EnginePaths) -> str:
+    """Return the name without remembering it."""
+    reported = "" if namespace.name else (await _ask(namespace)).name or _remembered(namespace, places)
+    return name_of(namespace.host, configured=namespace.name, reported=reported)
+
+
+async def _ask(namespace: NamespaceConfig) -> NamespaceInfo:
+    try:
+        async with open_admin(namespace) as admin:
+            return await told(admin)
+    except (ConfigurationError, ValueError):
+        return UNKNOWN_NAMESPACE  # no management on this side: a name and some warnings are all that is missed
+
+
+def _remembered(namespace: NamespaceConfig, places: EnginePaths) -> str:
+    try:
+        host, name = places.named.read_text().split()
+    except (OSError, ValueError):
+        return ""
+    return name if host == namespace.host else ""

@@ -3,7 +3,7 @@
 Each command is a row of paired_servicebus.core.operator.actions. The guard checks, in this sequence: the request,
 read-only mode, arming and confirmation, and current feasibility. It then syncs the audit line to disk, executes the
 command and records the outcome. An engine killed in between leaves an audit line without an outcome, reported as
-"outcome unknown" (unfinished_commands.py). If the disk refuses the line, the command is executed anyway, and the reply
+"outcome unknown" (timeline_replay.py). If the disk refuses the line, the command is executed anyway, and the reply
 reports the missing audit.
 
 Read-only mode is enforced here, so no client can bypass it. Refusals by read-only mode and by arming are audited too.

@@ -1,6 +1,6 @@
 """Handlers of the orders of the action table: one function a row, which returns a sentence about the result.
 
-To add an order, add its method to ControllablePairing and its handler; pairing/operator_orders.py has the method
+To add an order, add its method to PairedServiceBusClient and its handler; pairing/operator_orders.py has the method
 itself. A handler may raise PairedError or an SDK error; the guard reports it and completes the audit. Handlers check no
 permission.
 """
@@ -14,9 +14,9 @@ from typing import Final, Protocol
 
 from paired_servicebus.core.errors import DrainError
 from paired_servicebus.core.operator.targets import Scope
-from paired_servicebus.engine.pairing_port import HostedPairing
+from paired_servicebus.pairing.paired_client import PairedServiceBusClient
 
-QueuesOfOtherEngines = Callable[[HostedPairing], Awaitable[frozenset[int]]]
+QueuesOfOtherEngines = Callable[[PairedServiceBusClient], Awaitable[frozenset[int]]]
 """Returns the indices of the backlog queues that other known engines of the same namespaces use.
 
 Raises:
@@ -24,38 +24,7 @@ Raises:
 """
 
 
-class ControllablePairing(HostedPairing, Protocol):
-    """A pairing with the orders that it executes. Each returns a sentence about the result and raises PairedError."""
-
-    def force(self, path: str, *, by: str, why: str = "") -> str:
-        """Force an entity to the backlog."""
-
-    def pin(self, path: str, *, by: str, why: str = "") -> str:
-        """Keep an entity on the primary whatever fails."""
-
-    def release(self, path: str, *, by: str, why: str = "") -> str:
-        """Return an entity to automatic failover."""
-
-    def pause_syphon(self, *, by: str, why: str = "", queue: int | None = None, destination: str = "") -> str:
-        """Pause moving: out of one queue, to one destination, or all of it."""
-
-    def resume_syphon(self, *, by: str, why: str = "", queue: int | None = None, destination: str = "") -> str:
-        """Resume moving."""
-
-    async def redrive(self, queue: int) -> str:
-        """Resubmit a backlog queue's dead letters."""
-
-    async def move_stranded(self, path: str) -> str:
-        """Move an unused backlog queue's messages to their destinations."""
-
-    async def clean_up(self, path: str, *, elsewhere: Callable[[], Awaitable[frozenset[int]]]) -> str:
-        """Delete an unused backlog queue if it is proven to be empty.
-
-        `elsewhere` returns the indices in use by other known engines.
-        """
-
-
-async def no_other_engines(_paired: HostedPairing) -> frozenset[int]:
+async def no_other_engines(_paired: PairedServiceBusClient) -> frozenset[int]:
     """Return no indices: for an engine that knows no others."""
     return frozenset()
 
@@ -74,7 +43,7 @@ class DrainControl(Protocol):
 class CommandContext:
     """The context of commands: the pairing and the engine. `end` stops the engine with a reason."""
 
-    paired: ControllablePairing
+    paired: PairedServiceBusClient
     end: Callable[[str], None]
     read_only: bool = False
     others: QueuesOfOtherEngines = no_other_engines

@@ -21,22 +21,7 @@ from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator.actions import BY_ID
 from paired_servicebus.engine.control import protocol
-from paired_servicebus.engine.control.mailbox import Mailbox
 from paired_servicebus.engine.control.peer_credentials import is_ours, name_of, peer_uid
-from paired_servicebus.engine.control.protocol import (
-    Answer,
-    Arm,
-    Armed,
-    Command,
-    CommandDone,
-    EventSent,
-    Goodbye,
-    Hello,
-    Order,
-    Position,
-    Skipped,
-    SnapshotSent,
-)
 from paired_servicebus.engine.control.protocol import Welcome as Welcome
 from paired_servicebus.engine.instance.group_access import explain_access, trusted_users
 from paired_servicebus.engine.journal import records
@@ -51,7 +36,7 @@ _BACKLOG_IS_FULL: Final = (errno.EAGAIN, errno.ENOTCONN)
 """A Unix socket with too many connections to accept refuses so; asyncio takes the first for a connection under way."""
 BUFFERED_EVENTS: Final = 4096
 
-Update = Snapshot | Record | Skipped | Goodbye
+Update = Snapshot | Record | protocol.Skipped | protocol.Goodbye
 
 
 def user_name() -> str:
@@ -71,16 +56,18 @@ class ControlClient:
         self._reader = reader
         self._writer = writer
         self._path = path
-        self._mailbox: Mailbox[Snapshot, Record | Goodbye] = Mailbox(capacity=BUFFERED_EVENTS)
-        self._answers: dict[int, asyncio.Future[Answer]] = {}
+        self._mailbox: protocol.Mailbox[Snapshot, Record | protocol.Goodbye] = protocol.Mailbox(
+            capacity=BUFFERED_EVENTS
+        )
+        self._answers: dict[int, asyncio.Future[protocol.Answer]] = {}
         self._numbers = count(1)
         self._listening: asyncio.Task[None] | None = None
         self._welcome: Welcome | None = None
-        self._position: Position | None = None
+        self._position: protocol.Position | None = None
 
     @classmethod
     async def connect(
-        cls, socket: Path, *, after: Position | None = None, read_only: bool = False, watches: bool = True
+        cls, socket: Path, *, after: protocol.Position | None = None, read_only: bool = False, watches: bool = True
     ) -> ControlClient:
         """Connect to the engine behind `socket` and receive the events after `after`; None: the newest that it has.
 
@@ -114,7 +101,7 @@ class ControlClient:
 
     @classmethod
     async def _connect_once(
-        cls, socket: Path, after: Position | None, *, read_only: bool, watches: bool
+        cls, socket: Path, after: protocol.Position | None, *, read_only: bool, watches: bool
     ) -> ControlClient:
         reader, writer = await asyncio.open_unix_connection(socket, limit=protocol.MAX_ENGINE_LINE_BYTES)
         client = cls(reader, writer, socket)
@@ -132,7 +119,7 @@ class ControlClient:
         return self._welcome
 
     @property
-    def position(self) -> Position | None:
+    def position(self) -> protocol.Position | None:
         """The newest event received, for resuming after a reconnection."""
         return self._position
 
@@ -154,7 +141,7 @@ class ControlClient:
         why: str = "",
         token: str = "",
         typed: str = "",
-    ) -> CommandDone:
+    ) -> protocol.CommandDone:
         """Send the command `action_id` and return its outcome.
 
         Args:
@@ -166,7 +153,7 @@ class ControlClient:
             CommandRefusedError: the guard refused, or the command failed; the text has the reason.
             EngineNotRunningError: the engine went away or did not answer in time; the outcome is unknown.
         """
-        order = Command(
+        order = protocol.Command(
             id=next(self._numbers),
             action_id=action_id,
             scope=scope,
@@ -179,27 +166,27 @@ class ControlClient:
         )
         slow = action_id in BY_ID and BY_ID[action_id].slow
         done = await self._ask(order, SLOW_TIMEOUT if slow else COMMAND_TIMEOUT)
-        assert isinstance(done, CommandDone), "a command is answered by CommandDone"
+        assert isinstance(done, protocol.CommandDone), "a command is answered by CommandDone"
         return done
 
-    async def arm(self, action_id: str, *, targets: tuple[str, ...] = (), scope: str = "", by: str) -> Armed:
+    async def arm(self, action_id: str, *, targets: tuple[str, ...] = (), scope: str = "", by: str) -> protocol.Armed:
         """Arm the dangerous command `action_id` for some seconds.
 
         Raises:
             CommandRefusedError, EngineNotRunningError: as `command`.
         """
         armed = await self._ask(
-            Arm(
+            protocol.Arm(
                 id=next(self._numbers), action_id=action_id, scope=scope, targets=targets, by=by, sudo_user=sudo_user()
             ),
             COMMAND_TIMEOUT,
         )
-        assert isinstance(armed, Armed), "an order is either armed or refused"
+        assert isinstance(armed, protocol.Armed), "an order is either armed or refused"
         return armed
 
     async def order(
         self, action_id: str, *, targets: tuple[str, ...] = (), scope: str = "", by: str, why: str = "", typed: str = ""
-    ) -> CommandDone:
+    ) -> protocol.CommandDone:
         """Arm `action_id` if it is dangerous, and send it; `typed` is the operator's confirmation.
 
         Raises:
@@ -210,9 +197,9 @@ class ControlClient:
             token = (await self.arm(action_id, targets=targets, scope=scope, by=by)).token
         return await self.command(action_id, targets=targets, scope=scope, by=by, why=why, token=token, typed=typed)
 
-    async def _ask(self, order: Order, timeout: float) -> Answer:
+    async def _ask(self, order: protocol.Order, timeout: float) -> protocol.Answer:
         """Return the engine's answer unless it refuses."""
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[protocol.Answer] = asyncio.get_running_loop().create_future()
         self._answers[order.id] = answer
         try:
             async with asyncio.timeout(timeout):
@@ -228,7 +215,7 @@ class ControlClient:
             ) from error
         finally:
             self._answers.pop(order.id, None)
-        if isinstance(told, CommandDone) and not told.ok:
+        if isinstance(told, protocol.CommandDone) and not told.ok:
             raise CommandRefusedError(told.text)
         return told
 
@@ -242,15 +229,15 @@ class ControlClient:
             async with asyncio.timeout(CLOSE_TIMEOUT):
                 await self._writer.wait_closed()
 
-    async def _greet(self, after: Position | None, *, read_only: bool, watches: bool) -> None:
+    async def _greet(self, after: protocol.Position | None, *, read_only: bool, watches: bool) -> None:
         transport = self._writer.transport
         if not is_ours(transport) and peer_uid(transport) not in trusted_users(self._path):
             raise ControlError(f"the engine at {self._path} runs as another user: only its owner may control it")
-        place = after or Position(boot="", seq=0)
-        hello = Hello(boot=place.boot, seq=place.seq, read_only=read_only, watches=watches)
+        place = after or protocol.Position(boot="", seq=0)
+        hello = protocol.Hello(boot=place.boot, seq=place.seq, read_only=read_only, watches=watches)
         self._writer.write(protocol.encode(hello))
         answer = await self._read()
-        if isinstance(answer, Goodbye):
+        if isinstance(answer, protocol.Goodbye):
             raise ControlError(f"the engine at {self._path} refused: {answer.reason}")
         if not isinstance(answer, Welcome):
             raise EngineNotRunningError(f"the peer at {self._path} is not an engine: it sent no welcome")
@@ -276,7 +263,7 @@ class ControlClient:
         reason = "the engine ended without a goodbye"
         try:
             while (message := await self._read()) is not None:
-                if isinstance(message, Goodbye):
+                if isinstance(message, protocol.Goodbye):
                     reason = message.reason
                     break
                 self._receive(message)
@@ -287,13 +274,13 @@ class ControlClient:
 
     def _receive(self, message: protocol.FromEngine) -> None:
         match message:
-            case SnapshotSent(snapshot):
+            case protocol.SnapshotSent(snapshot):
                 self._mailbox.put_state(snapshot)
-            case EventSent(raw):
+            case protocol.EventSent(raw):
                 self._receive_record(bytes(raw))
-            case Skipped():
+            case protocol.Skipped():
                 self._mailbox.put_event(message)
-            case CommandDone() | Armed():
+            case protocol.CommandDone() | protocol.Armed():
                 answer = self._answers.get(message.id)
                 if answer is not None and not answer.done():
                     answer.set_result(message)
@@ -306,13 +293,13 @@ class ControlClient:
         except records.UnreadableLineError as error:
             raise protocol.ControlProtocolError(f"the engine sent an event that cannot be read ({error})") from error
         if record is None:  # a kind of a newer engine: report a missing event
-            self._mailbox.put_event(Skipped(1))
+            self._mailbox.put_event(protocol.Skipped(1))
             return
-        self._position = Position(boot=record.boot, seq=record.seq)
+        self._position = protocol.Position(boot=record.boot, seq=record.seq)
         self._mailbox.put_event(record)
 
     def _end(self, reason: str) -> None:
-        self._mailbox.put_event(Goodbye(reason))
+        self._mailbox.put_event(protocol.Goodbye(reason))
         self._mailbox.close()
         for answer in self._answers.values():
             if not answer.done():

@@ -17,7 +17,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 import msgspec
@@ -31,19 +30,7 @@ from paired_servicebus.engine.control.acceptor import (
     AcceptedConnection,
     ConnectionAcceptor,
 )
-from paired_servicebus.engine.control.mailbox import Mailbox
 from paired_servicebus.engine.control.peer_credentials import audit_name, is_ours, name_of, peer_uid
-from paired_servicebus.engine.control.protocol import (
-    Answer,
-    ControlProtocolError,
-    EventSent,
-    Goodbye,
-    Hello,
-    Order,
-    Skipped,
-    SnapshotSent,
-    Welcome,
-)
 from paired_servicebus.engine.instance.group_access import SOCKET_MODE
 from paired_servicebus.engine.instance.task_supervisor import TaskSupervisor
 
@@ -61,7 +48,7 @@ GOODBYE_TIMEOUT: Final = 1.0
 MAX_PENDING_ORDERS: Final = 16
 """Orders of one console that are not answered yet; the next one waits."""
 
-ExecuteOrder = Callable[[Order, bool], Awaitable[Answer]]
+ExecuteOrder = Callable[[protocol.Order, bool], Awaitable[protocol.Answer]]
 """Does an order, or arms it, and returns its answer; True: the console was opened to look only."""
 
 WatchersChanged = Callable[[int], object]
@@ -70,7 +57,7 @@ WatchersChanged = Callable[[int], object]
 log = logging.getLogger(__name__)
 
 
-class _LeftError(ControlProtocolError):
+class _LeftError(protocol.ControlProtocolError):
     """The console went, as all do: a status every minute, a dashboard's look every ten seconds. No news for the log."""
 
 
@@ -81,7 +68,7 @@ class _Console:
         self.caller = caller
         self.reader = caller.reader
         self.writer = caller.writer
-        self.mailbox: Mailbox[Snapshot, bytes] = Mailbox(capacity=REMEMBERED_EVENTS)
+        self.mailbox: protocol.Mailbox[Snapshot, bytes] = protocol.Mailbox(capacity=REMEMBERED_EVENTS)
         self.viewer = False
         """Whether it was opened to look only."""
         self.watches = False
@@ -102,7 +89,7 @@ class _Console:
         try:
             line = await self.reader.readuntil(b"\n")
         except asyncio.LimitOverrunError as error:
-            raise ControlProtocolError(
+            raise protocol.ControlProtocolError(
                 f"a line may have {protocol.MAX_CLIENT_LINE_BYTES} bytes; this one has more"
             ) from error
         except asyncio.IncompleteReadError as error:
@@ -118,7 +105,7 @@ class _Console:
         """Send a goodbye if the console still reads, then end the connection."""
         with suppress(OSError, TimeoutError):  # it went first, or stalls: the goodbye is a courtesy
             async with asyncio.timeout(GOODBYE_TIMEOUT):
-                await self.say(protocol.encode(Goodbye(reason)))
+                await self.say(protocol.encode(protocol.Goodbye(reason)))
                 self.writer.close()
                 await self.writer.wait_closed()
         self.writer.transport.abort()
@@ -129,7 +116,7 @@ class _Console:
             async with asyncio.timeout(GOODBYE_TIMEOUT):
                 while self.orders:
                     await asyncio.wait(tuple(self.orders))
-                self.mailbox.put_event(protocol.encode(Goodbye(reason)))
+                self.mailbox.put_event(protocol.encode(protocol.Goodbye(reason)))
                 self.mailbox.close()
                 await self.told.wait()
                 self.writer.close()
@@ -155,7 +142,7 @@ class ControlServer:
         self,
         path: Path,
         *,
-        welcome: Welcome,
+        welcome: protocol.Welcome,
         execute: ExecuteOrder,
         watched: WatchersChanged = lambda _: None,
         group: int | None = None,
@@ -178,7 +165,7 @@ class ControlServer:
             "the control socket",
             self._serve,
             limit=protocol.MAX_CLIENT_LINE_BYTES,
-            refusal=protocol.encode(Goodbye("too many connections have sent no hello: send it at once")),
+            refusal=protocol.encode(protocol.Goodbye("too many connections have sent no hello: send it at once")),
         )
         self._crew = TaskSupervisor()
         self._owner = f"uid {os.geteuid()}"
@@ -187,18 +174,12 @@ class ControlServer:
         self.farewell = "the engine ended"
 
     async def __aenter__(self) -> Self:
-        """Open the socket.
-
-        Raises:
-            OSError: the socket cannot be made.
-        """
+        """Open the socket. Raises OSError: the socket cannot be made."""
         self._owner = await _user_name(os.geteuid())
         self._door.open(_listen(self._path, self._group))
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *reason: object) -> None:
         self._path.unlink(missing_ok=True)
         await self._door.stop_accepting()
         strangers = self._connected - self._consoles
@@ -211,7 +192,7 @@ class ControlServer:
 
     def publish_event(self, seq: int, record: bytes) -> None:
         """Send a record, in the form of engine.journal.records, to every console now or after its reconnection."""
-        line = protocol.encode(EventSent(msgspec.Raw(record)))
+        line = protocol.encode(protocol.EventSent(msgspec.Raw(record)))
         if len(self._history) >= REMEMBERED_EVENTS:
             self._forgotten_seq, _ = self._history.popleft()
             self._forgotten += 1
@@ -221,7 +202,9 @@ class ControlServer:
 
     def remember(self, before: Sequence[tuple[Record, bytes]]) -> None:
         """Also send the records of earlier boots, each with its line, to consoles that connect from now on."""
-        self._before = tuple((record, protocol.encode(EventSent(msgspec.Raw(line)))) for record, line in before)
+        self._before = tuple(
+            (record, protocol.encode(protocol.EventSent(msgspec.Raw(line)))) for record, line in before
+        )
 
     def publish_snapshot(self, snapshot: Snapshot) -> None:
         """Send a snapshot to every console that reads; it replaces an unsent one."""
@@ -234,7 +217,7 @@ class ControlServer:
         self._connected.add(console)
         try:
             await self._converse(console)
-        except ControlProtocolError as error:
+        except protocol.ControlProtocolError as error:
             if not isinstance(error, _LeftError):
                 log.info("a conversation with a console ended: %s", error)
             await console.leave(str(error))
@@ -254,7 +237,7 @@ class ControlServer:
 
     async def _check_in(self, console: _Console) -> None:
         if self._group is None and not is_ours(console.writer.transport):
-            raise ControlProtocolError(
+            raise protocol.ControlProtocolError(
                 "only processes of the engine's own user are heard; control_group lets a group in"
             )
         uid = peer_uid(console.writer.transport)
@@ -264,16 +247,16 @@ class ControlServer:
             async with asyncio.timeout(HELLO_TIMEOUT):
                 hello = await console.hear()
         except TimeoutError as error:
-            raise ControlProtocolError(f"no hello came within {HELLO_TIMEOUT:g} s") from error
-        if not isinstance(hello, Hello):
-            raise ControlProtocolError("the first line is a hello")
+            raise protocol.ControlProtocolError(f"no hello came within {HELLO_TIMEOUT:g} s") from error
+        if not isinstance(hello, protocol.Hello):
+            raise protocol.ControlProtocolError("the first line is a hello")
         if hello.version != protocol.VERSION:
-            raise ControlProtocolError(
+            raise protocol.ControlProtocolError(
                 f"this engine speaks version {protocol.VERSION} of the control protocol and the console version "
                 f"{hello.version}: use the same release for both"
             )
         if len(self._consoles) >= MAX_CONSOLES:
-            raise ControlProtocolError(f"{MAX_CONSOLES} consoles are connected already: close one")
+            raise protocol.ControlProtocolError(f"{MAX_CONSOLES} consoles are connected already: close one")
         console.caller.known()
         console.viewer, console.watches = hello.read_only, hello.watches
         console.writer.write(protocol.encode(self._welcome))
@@ -285,7 +268,7 @@ class ControlServer:
     def _tell_watched(self, *more: _Console) -> None:
         self._watched(sum(each.watches for each in (*self._consoles, *more)))
 
-    def _catch_up(self, console: _Console, hello: Hello) -> None:
+    def _catch_up(self, console: _Console, hello: protocol.Hello) -> None:
         """Fill the mailbox with the missed events. No await from here to the registration, so there is no gap."""
         was_here = hello.boot == self._welcome.boot
         before = [] if was_here else self._missed_before(hello)
@@ -298,13 +281,13 @@ class ControlServer:
         for line in before:
             console.mailbox.put_event(line)
         if forgotten:
-            console.mailbox.put_event(Skipped(forgotten))
+            console.mailbox.put_event(protocol.Skipped(forgotten))
         for line in missed:
             console.mailbox.put_event(line)
         if self.snapshot is not None:
             console.mailbox.put_state(self.snapshot)
 
-    def _missed_before(self, hello: Hello) -> list[bytes]:
+    def _missed_before(self, hello: protocol.Hello) -> list[bytes]:
         """Return earlier boots' events after the console's position; all of them if it has none."""
         places = enumerate(record for record, _ in self._before)
         seen = [place for place, record in places if record.boot == hello.boot and record.seq <= hello.seq]
@@ -315,7 +298,7 @@ class ControlServer:
             while (item := await console.mailbox.take()) is not None:
                 if isinstance(item, Snapshot):
                     item = self._as_line(item)
-                elif isinstance(item, Skipped):
+                elif isinstance(item, protocol.Skipped):
                     item = protocol.encode(item)
                 await console.say(item)
             console.told.set()
@@ -329,21 +312,21 @@ class ControlServer:
     def _as_line(self, snapshot: Snapshot) -> bytes:
         """Encode an update once for all consoles."""
         if self._encoded is None or self._encoded[0] is not snapshot:
-            self._encoded = (snapshot, protocol.encode(SnapshotSent(snapshot)))
+            self._encoded = (snapshot, protocol.encode(protocol.SnapshotSent(snapshot)))
         return self._encoded[1]
 
     async def _obey(self, console: _Console) -> None:
         while True:
             order = await console.hear()
-            if isinstance(order, Hello):
-                raise ControlProtocolError("after the hello come commands")
+            if isinstance(order, protocol.Hello):
+                raise protocol.ControlProtocolError("after the hello come commands")
             while len(console.orders) >= MAX_PENDING_ORDERS:
                 await asyncio.wait(tuple(console.orders), return_when=asyncio.FIRST_COMPLETED)
             task = self._crew.start(self._answer(console, order), name=f"the order {order.action_id} of a console")
             console.orders.add(task)
             task.add_done_callback(console.orders.discard)
 
-    async def _answer(self, console: _Console, order: Order) -> None:
+    async def _answer(self, console: _Console, order: protocol.Order) -> None:
         by = audit_name(console.user, claimed=order.by, sudo_user=order.sudo_user)
         answer = await self._execute(msgspec.structs.replace(order, by=by), console.viewer)
         with suppress(OSError):  # it went meanwhile: the timeline has the outcome

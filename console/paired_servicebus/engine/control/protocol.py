@@ -7,12 +7,17 @@ command, or by a CommandDone with the refusal. Goodbye is the engine's last line
 
 Fields are added, never renamed; an incompatible change raises VERSION. Peers' data is untrusted: decoding raises only
 ControlProtocolError.
+
+A mailbox sends the newest state before the events that led to it, so a slow subscriber sees the current state first.
+Publishing never waits: a stalled subscriber costs bounded memory and no time.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
@@ -47,28 +52,13 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="hello
     """Whether the client shows depths; the engine reads them while it is connected."""
 
 
-class Arm(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="arm"):
-    """A dangerous order is meant: the first of its two steps. `id` is the client's own and comes back in the answer.
-
-    action_id, by, sudo_user: as in Command.
-    """
-
-    id: int
-    action_id: str = msgspec.field(name="verb")
-    scope: str = ""
-    targets: tuple[str, ...] = ()
-    by: str
-    sudo_user: str = ""
-
-
-class Command(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="command"):
-    """An operator's command. `id` is the client's number for it and comes back in the answer.
+class _OperatorsOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """The common part of an operator's orders. `id` is the client's number for it and comes back in the answer.
 
     action_id: an id of paired_servicebus.core.operator.actions; on the wire its name is "verb".
     scope: the kind of the targets, a value of Scope; empty: the action's first one.
     by: the client's own name for itself; the engine replaces it by the kernel's name of its peer.
     sudo_user: the client's SUDO_USER, which the audit marks as a claim.
-    token, typed: for a dangerous command: Armed's token, and the operator's confirmation.
     """
 
     id: int
@@ -77,6 +67,15 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="com
     targets: tuple[str, ...] = ()
     by: str
     sudo_user: str = ""
+
+
+class Arm(_OperatorsOrder, frozen=True, kw_only=True, tag_field="t", tag="arm"):
+    """A dangerous order is meant: the first of its two steps."""
+
+
+class Command(_OperatorsOrder, frozen=True, kw_only=True, tag_field="t", tag="command"):
+    """An operator's command. token, typed: for a dangerous one: Armed's token, and the operator's confirmation."""
+
     why: str = ""
     token: str = ""
     typed: str = ""
@@ -142,6 +141,8 @@ FromEngine = Welcome | SnapshotSent | EventSent | Skipped | Armed | CommandDone 
 Order = Arm | Command
 Answer = Armed | CommandDone
 
+Message = TypeVar("Message")
+
 _ENCODER: Final = msgspec.json.Encoder()
 _FROM_CLIENT: Final[msgspec.json.Decoder[FromClient]] = msgspec.json.Decoder(FromClient)
 _FROM_ENGINE: Final[msgspec.json.Decoder[FromEngine]] = msgspec.json.Decoder(FromEngine)
@@ -157,26 +158,69 @@ def encode(message: FromClient | FromEngine) -> bytes:
 
 
 def decode_from_client(line: bytes) -> FromClient:
-    """Decode a client's line.
-
-    Raises:
-        ControlProtocolError: with the reason.
-    """
-    try:
-        return read_json(_FROM_CLIENT, line)
-    except UnreadableError as error:
-        raise ControlProtocolError(f"this line is no message of the control protocol ({error})") from error
+    """Decode a client's line. Raises ControlProtocolError with the reason."""
+    return _decode(_FROM_CLIENT, line, "this line")
 
 
 def decode_from_engine(line: bytes) -> FromEngine:
-    """Decode an engine's line.
+    """Decode an engine's line. Raises ControlProtocolError with the reason."""
+    return _decode(_FROM_ENGINE, line, "the engine sent a line that")
 
-    Raises:
-        ControlProtocolError: with the reason.
-    """
+
+def _decode(decoder: msgspec.json.Decoder[Message], line: bytes, what: str) -> Message:
     try:
-        return read_json(_FROM_ENGINE, line)
+        return read_json(decoder, line)
     except UnreadableError as error:
-        raise ControlProtocolError(
-            f"the engine sent a line that is no message of the control protocol ({error})"
-        ) from error
+        raise ControlProtocolError(f"{what} is no message of the control protocol ({error})") from error
+
+
+State = TypeVar("State")
+Event = TypeVar("Event")
+
+
+class Mailbox(Generic[State, Event]):
+    """One listener's buffer, for one event loop."""
+
+    def __init__(self, *, capacity: int) -> None:
+        self._capacity = capacity
+        self._state: State | None = None
+        self._events: deque[Event | Skipped] = deque()
+        self._skipped = 0
+        self._closed = False
+        self._filled = asyncio.Event()
+
+    def put_state(self, state: State) -> None:
+        """Put the newest state; an untaken one is dropped."""
+        self._state = state
+        self._filled.set()
+
+    def put_event(self, event: Event | Skipped) -> None:
+        """Put an event, or a number of missing ones; the oldest gives way if there is no room."""
+        if len(self._events) >= self._capacity:
+            oldest = self._events.popleft()
+            self._skipped += oldest.count if isinstance(oldest, Skipped) else 1
+        self._events.append(event)
+        self._filled.set()
+
+    def close(self) -> None:
+        """Accept no more items; buffered ones can still be taken."""
+        self._closed = True
+        self._filled.set()
+
+    async def take(self) -> State | Event | Skipped | None:
+        """Return the next item, waiting if there is none; None when closed and empty."""
+        while True:
+            item = self._next()
+            if item is not None or self._closed:
+                return item
+            self._filled.clear()
+            await self._filled.wait()
+
+    def _next(self) -> State | Event | Skipped | None:
+        if self._state is not None:
+            state, self._state = self._state, None
+            return state
+        if self._skipped:
+            count, self._skipped = self._skipped, 0
+            return Skipped(count)
+        return self._events.popleft() if self._events else None

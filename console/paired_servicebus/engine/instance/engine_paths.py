@@ -70,11 +70,7 @@ class EnginePaths:
         return self.state / "named"
 
     def prepare(self) -> None:
-        """Make the folders.
-
-        Raises:
-            ConfigurationError: a folder cannot be made or belongs to another user.
-        """
+        """Make the folders. Raises ConfigurationError: a folder cannot be made or belongs to another user."""
         for folder in (self.state, self.logs, self.socket.parent):
             try:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -20,8 +20,8 @@ from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.model.pairing_events import DeadLettered, Delivered, Diverted, InDoubt, Moved, Record
 from paired_servicebus.core.text.time_format import day_and_clock
 from paired_servicebus.engine.journal import records
+from paired_servicebus.engine.journal.records import UnreadableLines
 from paired_servicebus.engine.journal.spool import CLOSED, OPEN, SUFFIX
-from paired_servicebus.engine.journal.unreadable_lines import UnreadableLines
 
 BLOCK_BYTES: Final = 1024 * 1024
 """Bytes of lines checked in one step."""
@@ -59,11 +59,7 @@ class MessageTrace:
 
 
 def find(spool: Path, message_id: str) -> MessageTrace:
-    """Search a journal's folder.
-
-    Raises:
-        ConfigurationError: no id, or a journal that has no files or cannot be read.
-    """
+    """Search a journal's folder. Raises ConfigurationError: no id, or a journal that has no files or cannot be read."""
     if not message_id:
         raise ConfigurationError("the message_id is empty: name the message as its sender did")
     search = _Search(message_id)
@@ -151,7 +147,7 @@ class _Search:
         self._note_span(data, end)
         self._note_unread(path, data, end)
         for at, line in _lines_with(self._needle, data, end):
-            record = self._read(path, at, line)
+            record = self._unread.decode(path, at, line)
             if record is not None and getattr(record.event, "message_id", None) == self._id:
                 self._records.append((record.event.at, record.seq, record))
 
@@ -174,15 +170,8 @@ class _Search:
             if not records.are_valid(block):
                 for at, line in _lines(block):
                     if line.strip():
-                        self._read(path, begin + at, line)
+                        self._unread.decode(path, begin + at, line)
             begin = stop
-
-    def _read(self, path: Path, at: int, line: bytes) -> Record | None:
-        try:
-            return records.decode(line)
-        except records.UnreadableLineError as error:
-            self._unread.note(path, at, error)
-            return None
 
     def found(self) -> MessageTrace:
         steps = sorted(self._records, key=lambda one: one[:2])

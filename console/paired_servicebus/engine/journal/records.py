@@ -5,6 +5,8 @@ name, without those that are None. It is flat, so table readers need no nested t
 an older console can follow a newer engine.
 
 Not here: files (writer.py) and the control protocol (protocol.py).
+
+An unreadable line is identified by its file and offset, so each is reported once by all readers of one journal.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 from dataclasses import MISSING, fields
 from functools import reduce
 from operator import or_
+from pathlib import Path
 from typing import Annotated, Any, Final, get_type_hints
 
 import msgspec
@@ -133,3 +136,63 @@ def _field_names(kind: type[Event]) -> tuple[str, ...]:
     if names is None:
         names = _FIELDS[kind] = tuple(field.name for field in fields(kind) if field.name != "at")
     return names
+
+
+MAX_NAMED_FILES: Final = 5
+"""Files that get their own sentence; the rest is counted."""
+_BLOCK: Final = 1024 * 1024
+
+
+class UnreadableLines:
+    """Collects lines that could not be read. `count` is how many in all."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._known: set[tuple[str, int]] = set()
+        self._new: dict[Path, list[tuple[int, str]]] = {}
+
+    def note(self, path: Path, at: int, why: object) -> None:
+        """Note the line that begins at byte `at` of a file, unless it is known."""
+        if (path.name, at) in self._known:
+            return
+        self._known.add((path.name, at))
+        self._new.setdefault(path, []).append((at, str(why)))
+        self.count += 1
+
+    def decode(self, path: Path, at: int, line: bytes) -> Record | None:
+        """Decode the line at byte `at` of a file, or note that it is unreadable. None: so, or an unknown kind."""
+        try:
+            return decode(line)
+        except UnreadableLineError as error:
+            self.note(path, at, error)
+            return None
+
+    def tell(self) -> tuple[str, ...]:
+        """Return a sentence for each file with lines that were noted since the last call."""
+        new, self._new = self._new, {}
+        told = [_sentence(path, lines) for path, lines in sorted(new.items())[:MAX_NAMED_FILES]]
+        rest = [len(lines) for _, lines in sorted(new.items())[MAX_NAMED_FILES:]]
+        if rest:
+            told.append(f"{sum(rest)} lines of {len(rest)} more files cannot be read")
+        return tuple(told)
+
+
+def _sentence(path: Path, lines: list[tuple[int, str]]) -> str:
+    at, why = min(lines)
+    name, place = repeated(path.name), _place(path, at)
+    if len(lines) == 1:
+        return f"{place} of {name} cannot be read ({why}); it is passed over"
+    return f"{len(lines)} lines of {name} cannot be read, the first is {place} ({why}); they are passed over"
+
+
+def _place(path: Path, at: int) -> str:
+    """Return the number of the line at an offset; the offset if the file has gone meanwhile."""
+    number, left = 1, at
+    try:
+        with path.open("rb") as file:
+            while left and (block := file.read(min(left, _BLOCK))):
+                number += block.count(b"\n")
+                left -= len(block)
+    except OSError:
+        return f"the line at byte {at}"
+    return f"line {number}"

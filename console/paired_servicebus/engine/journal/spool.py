@@ -20,7 +20,7 @@ from typing import Final
 
 from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.engine.journal import records
-from paired_servicebus.engine.journal.unreadable_lines import UnreadableLines
+from paired_servicebus.engine.journal.records import UnreadableLines
 
 OPEN: Final = ".open"
 CLOSED: Final = "events"
@@ -196,19 +196,12 @@ class SpoolReader:
                 end = 0
                 for line in file:
                     end += len(line)
-                    record = self._read(path, end - len(line), line)
+                    unread = self.unread.count
+                    record = self.unread.decode(path, end - len(line), line)
                     if record is not None:
                         yield record
-
-    def _read(self, path: Path, at: int, line: bytes) -> Record | None:
-        try:
-            record = records.decode(line)
-        except records.UnreadableLineError as error:
-            self.unread.note(path, at, error)
-            return None
-        if record is None:
-            self.unknown += 1
-        return record
+                    elif self.unread.count == unread:
+                        self.unknown += 1
 
 
 def read_records(folder: Path) -> SpoolReader:

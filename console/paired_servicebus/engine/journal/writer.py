@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from paired_servicebus.core.model.snapshot import JournalView
@@ -90,19 +89,13 @@ class Journal:
         return not self.trouble
 
     async def __aenter__(self) -> Self:
-        """Recover a crash's files, then get ready.
-
-        Raises:
-            OSError: the folder cannot be made or read.
-        """
+        """Recover a crash's files, then get ready. Raises OSError: the folder cannot be made or read."""
         await self._on_disk(lambda: spool.prepare(self._folder))
         self.recovered = await self._on_disk(lambda: spool.recover(self._folder))
         self._crew.start(self._rounds(), name="the journal's rounds")
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *reason: object) -> None:
         await self._crew.close()
         self._roll()
         await self._settle()

@@ -21,15 +21,15 @@ from paired_servicebus.core.model.snapshot import FindingVerdict, Readiness, Sna
 from paired_servicebus.core.operator.failover_readiness import Evidence, judge, unreachable
 from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.engine.clients.client_factory import NamespaceClients, open_clients
-from paired_servicebus.engine.clients.namespace_name import look_up_name
+from paired_servicebus.engine.clients.preflight import look_up_name
 from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.control.discovery import wait_for_depths
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.engine.instance.lock import running
 from paired_servicebus.engine.readiness.local_evidence import LocalEvidence
-from paired_servicebus.pairing.management.admin_selection import management_of
+from paired_servicebus.pairing.management.atom_admin import management_of
 from paired_servicebus.pairing.management.backlog_queues import queue_path, told
-from paired_servicebus.pairing.monitoring.readiness_probes import AT_MOST, ReadinessProbes, read_counts, validity
+from paired_servicebus.pairing.monitoring.inspection import AT_MOST, ReadinessProbes, read_counts, validity
 
 ANSWER_TIMEOUT: Final = 30.0
 """Seconds that a running engine has for its findings; one that has just started checks first."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final
 
 from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.model.snapshot import Readiness
 from paired_servicebus.core.operator.failover_readiness import Evidence, alarm, judge
-from paired_servicebus.engine.pairing_port import HostedPairing
+from paired_servicebus.pairing.paired_client import PairedServiceBusClient
 
 CHECK_INTERVAL: Final = 60.0
 """Seconds between two checks without changes."""
@@ -69,7 +70,7 @@ class ReadinessWatch:
         if isinstance(event, CHANGES):
             self._nudged.set()
 
-    def recount(self, paired: HostedPairing) -> None:
+    def recount(self, paired: PairedServiceBusClient) -> None:
         """Judge the latest evidence again with the queues' current counts; check soon if some was not read."""
         if self._evidence is None:
             return
@@ -77,7 +78,7 @@ class ReadinessWatch:
             self._nudged.set()
         self._update(paired.recounted(self._evidence))
 
-    async def run(self, paired: HostedPairing) -> None:
+    async def run(self, paired: PairedServiceBusClient) -> None:
         """Check until cancelled; a failed check is logged."""
         while True:
             self._nudged.clear()
@@ -87,13 +88,11 @@ class ReadinessWatch:
             except Exception:
                 log.exception("whether a failover would work is unknown: the check failed")
             await asyncio.sleep(MIN_CHECK_INTERVAL)
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(CHECK_INTERVAL - MIN_CHECK_INTERVAL):
                     await self._nudged.wait()
-            except TimeoutError:
-                pass
 
-    async def _check(self, paired: HostedPairing) -> None:
+    async def _check(self, paired: PairedServiceBusClient) -> None:
         evidence = await self._add_local_evidence(await paired.inspect())
         paired.know_syphons(evidence.syphons_elsewhere)
         self._update(evidence)

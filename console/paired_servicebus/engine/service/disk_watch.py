@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from paired_servicebus.core.errors import PairedError
 from paired_servicebus.core.model.snapshot import SyphonStatus
-from paired_servicebus.engine.commands.handlers import ControllablePairing
 from paired_servicebus.engine.journal.writer import Journal
+from paired_servicebus.pairing.paired_client import PairedServiceBusClient
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class DiskWatch:
             return ""
         return f"the journal is not written ({self._journal.trouble}): {self._journal.lost} events are missing"
 
-    def look(self, paired: ControllablePairing) -> None:
+    def look(self, paired: PairedServiceBusClient) -> None:
         """Report changes, and pause or resume the syphon of `paired`."""
         self._warn_of_deletion()
         journal, was_healthy = self._journal, self._was_healthy

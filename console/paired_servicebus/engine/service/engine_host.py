@@ -19,7 +19,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,44 +27,27 @@ from types import TracebackType
 from typing import Final, Self
 
 from paired_servicebus.core.errors import UnreadableError
-from paired_servicebus.core.model.pairing_events import (
-    Delivered,
-    Diverted,
-    EngineStarted,
-    EngineStopped,
-    Event,
-    FailuresCounted,
-    InDoubt,
-    Moved,
-    OperationsCounted,
-    QueueRead,
-    Received,
-    Record,
-    Refused,
-    SendsCounted,
-    StateChanged,
-    Warned,
-)
+from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonView
 from paired_servicebus.core.operator.notifications import ALARM, begun
 from paired_servicebus.engine.commands import drain_progress
 from paired_servicebus.engine.commands.drain_process import DrainProcess
 from paired_servicebus.engine.commands.guard import Guard
-from paired_servicebus.engine.commands.handlers import CommandContext, ControllablePairing
+from paired_servicebus.engine.commands.handlers import CommandContext
 from paired_servicebus.engine.commands.standing_orders import StandingOrder, StandingOrders
 from paired_servicebus.engine.control.control_server import REPLAYED_EVENTS, ControlServer
 from paired_servicebus.engine.control.protocol import Answer, Arm, Order, Welcome
 from paired_servicebus.engine.instance.identity import EngineIdentity, program_version
 from paired_servicebus.engine.instance.task_supervisor import TaskSupervisor
 from paired_servicebus.engine.journal import records
-from paired_servicebus.engine.journal.timeline_replay import REPLAY_SECONDS, replay_records
-from paired_servicebus.engine.journal.unfinished_commands import unfinished
-from paired_servicebus.engine.journal.unreadable_lines import UnreadableLines
+from paired_servicebus.engine.journal.records import UnreadableLines
+from paired_servicebus.engine.journal.timeline_replay import REPLAY_SECONDS, replay_records, unfinished
 from paired_servicebus.engine.journal.writer import DEFAULT_KEPT_BYTES, Journal
-from paired_servicebus.engine.readiness.local_queue_usage import queues_in_use, read_local_usage
+from paired_servicebus.engine.readiness.local_evidence import queues_in_use, read_local_usage
 from paired_servicebus.engine.readiness.readiness_watch import EvidenceSource, ReadinessWatch, no_local_evidence
 from paired_servicebus.engine.service.disk_watch import DiskWatch
+from paired_servicebus.pairing.paired_client import PairedServiceBusClient
 
 SNAPSHOT_INTERVAL: Final = 1.0
 USAGE_INTERVAL: Final = 60.0
@@ -72,25 +55,25 @@ USAGE_INTERVAL: Final = 60.0
 MIN_SNAPSHOT_INTERVAL: Final = 0.1
 """Minimum seconds between two snapshots."""
 JOURNAL_ONLY: Final = (
-    Delivered,
-    Diverted,
-    FailuresCounted,
-    InDoubt,
-    Moved,
-    OperationsCounted,
-    QueueRead,
-    Received,
-    Refused,
-    SendsCounted,
+    e.Delivered,
+    e.Diverted,
+    e.FailuresCounted,
+    e.InDoubt,
+    e.Moved,
+    e.OperationsCounted,
+    e.QueueRead,
+    e.Received,
+    e.Refused,
+    e.SendsCounted,
 )
 
-RecordListener = Callable[[Record, bytes], object]
+RecordListener = Callable[[e.Record, bytes], object]
 """Receives a record and its line of the journal."""
 
 log = logging.getLogger(__name__)
 
 
-def nobody(_record: Record, _line: bytes) -> None:
+def nobody(_record: e.Record, _line: bytes) -> None:
     """Ignore the record: for an engine without a listener."""
 
 
@@ -141,7 +124,7 @@ class EngineHost:
         self._stack = AsyncExitStack()
         self._readiness = ReadinessWatch(surroundings, self.record)
         self._crew = TaskSupervisor()
-        self._paired: ControllablePairing | None = None
+        self._paired: PairedServiceBusClient | None = None
         self._reach: CommandContext | None = None
         self._guard: Guard | None = None
         self._orders = StandingOrders(spool)
@@ -192,11 +175,11 @@ class EngineHost:
         else:
             reason = self._reason or f"failed: {kind.__name__}"
         if self._paired is not None:
-            self.record(EngineStopped(at=self._clock(), reason=reason))
+            self.record(e.EngineStopped(at=self._clock(), reason=reason))
         self._control.farewell = f"the engine ended: {reason}"
         await self._stack.__aexit__(kind, error, trace)
 
-    async def take_up(self, paired: ControllablePairing) -> None:
+    async def take_up(self, paired: PairedServiceBusClient) -> None:
         """Apply the previous engine's standing orders.
 
         Call this immediately after pairing, with no await in between, so that no pump moves a message against an order
@@ -206,7 +189,7 @@ class EngineHost:
         for order in before:
             self.warn("standing", await self._orders.take_up(order, self._command_context(paired)))
 
-    async def adopt(self, paired: ControllablePairing) -> None:
+    async def adopt(self, paired: PairedServiceBusClient) -> None:
         """Serve a pairing: consoles can attach and control it.
 
         Standing orders not applied yet end here, with a warning. Raises OSError if the control socket cannot be made.
@@ -227,7 +210,7 @@ class EngineHost:
             clock=self._clock,
         )
         self.record(
-            EngineStarted(
+            e.EngineStarted(
                 at=self._clock(),
                 pairing=self._identity.pairing,
                 primary=paired.primary_name,
@@ -243,7 +226,7 @@ class EngineHost:
         self._crew.start(self._readiness.run(paired), name="whether a failover would work")
         self._crew.start(self._follow_usage(paired), name="other engines' queues")
 
-    def _command_context(self, paired: ControllablePairing) -> CommandContext:
+    def _command_context(self, paired: PairedServiceBusClient) -> CommandContext:
         if self._reach is None:
             self._reach = CommandContext(
                 paired,
@@ -254,16 +237,16 @@ class EngineHost:
             )
         return self._reach
 
-    def record(self, event: Event) -> int:
+    def record(self, event: e.Event) -> int:
         """Write an event to the journal and the consoles; return its number in this boot. Never waits."""
         self._seq += 1
         identity = self._identity
-        record = Record(engine=identity.engine, boot=identity.boot, seq=self._seq, event=event)
+        record = e.Record(engine=identity.engine, boot=identity.boot, seq=self._seq, event=event)
         line = records.encode(record)
         self._journal.append(line)
         if not isinstance(event, JOURNAL_ONLY):
             self._control.publish_event(self._seq, line)
-        if isinstance(event, StateChanged):
+        if isinstance(event, e.StateChanged):
             self._wake()
         self._readiness.note(event)
         self._note(record, line)
@@ -347,7 +330,7 @@ class EngineHost:
             if self._paired.reading:
                 self._control.publish_snapshot(self._snapshot(self._paired))
 
-    def _counts_read(self, paired: ControllablePairing) -> None:
+    def _counts_read(self, paired: PairedServiceBusClient) -> None:
         try:
             self._readiness.recount(paired)
         except Exception:  # the reading itself is good
@@ -357,14 +340,12 @@ class EngineHost:
     def _wake(self) -> None:
         self._woken.set()
 
-    async def _show(self, paired: ControllablePairing) -> None:
+    async def _show(self, paired: PairedServiceBusClient) -> None:
         while True:
             await asyncio.sleep(MIN_SNAPSHOT_INTERVAL)
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(SNAPSHOT_INTERVAL - MIN_SNAPSHOT_INTERVAL):
                     await self._woken.wait()
-            except TimeoutError:
-                pass
             self._woken.clear()
             try:
                 self._disk.look(paired)
@@ -373,7 +354,7 @@ class EngineHost:
             except Exception:  # consoles see an old snapshot and report it; sends and syphon continue
                 log.exception("no snapshot could be made")
 
-    async def _follow_usage(self, paired: ControllablePairing) -> None:
+    async def _follow_usage(self, paired: PairedServiceBusClient) -> None:
         while True:
             try:
                 paired.know_usage(await read_local_usage(paired, besides=self._socket))
@@ -386,7 +367,7 @@ class EngineHost:
         said = drain_progress.latest(self._spool, now=self._clock())
         return replace(syphon, text=f"{syphon.text}; {said.text}") if said is not None else syphon
 
-    def _snapshot(self, paired: ControllablePairing) -> Snapshot:
+    def _snapshot(self, paired: PairedServiceBusClient) -> Snapshot:
         identity = self._identity
         return Snapshot(
             engine=identity.engine,
@@ -404,7 +385,7 @@ class EngineHost:
             syphon=self._with_drain(paired.syphon_view()),
             billed=paired.billed(),
             times=times_line(self._policy),
-            alarms=(*self._own_alarms(), *paired.alarms()),
+            alarms=tuple(filter(None, (self._readiness.alarm, self._disk.alarm, *paired.alarms()))),
             parked=paired.parked_view(),
             warnings=paired.warnings(),
             caption=self._caption(),
@@ -419,7 +400,7 @@ class EngineHost:
             drain=self._draining.view(self._clock()) if self._draining is not None else None,
         )
 
-    def _record_alarm_changes(self, paired: ControllablePairing) -> None:
+    def _record_alarm_changes(self, paired: PairedServiceBusClient) -> None:
         """Record the beginning and end of the pairing's alarms; our own are recorded at their source."""
         before, self._warnings = self._warnings, paired.warnings()
         for warning in begun(before, self._warnings):
@@ -430,12 +411,9 @@ class EngineHost:
         for alarm in begun(self._alarms, before):
             self.warn(ALARM, f"over: {alarm}")
 
-    def _own_alarms(self) -> tuple[str, ...]:
-        return tuple(alarm for alarm in (self._readiness.alarm, self._disk.alarm) if alarm)
-
     def warn(self, about: str, text: str) -> None:
         """Record something that an operator should know."""
-        self.record(Warned(at=self._clock(), about=about, text=text))
+        self.record(e.Warned(at=self._clock(), about=about, text=text))
 
 
 def times_line(policy: Policy) -> str:

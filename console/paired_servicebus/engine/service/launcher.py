@@ -144,11 +144,7 @@ class Launch:
 
 
 def report(fd: int, outcome: Ready | Failed) -> None:
-    """Write the engine's report to the pipe and close it.
-
-    Raises:
-        BrokenPipeError: the starter has gone.
-    """
+    """Write the engine's report to the pipe and close it. Raises BrokenPipeError: the starter has gone."""
     try:
         os.write(fd, msgspec.json.encode(outcome) + b"\n")
     finally:

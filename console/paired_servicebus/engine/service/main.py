@@ -25,9 +25,8 @@ from paired_servicebus.core.model.namespace_info import NamespaceInfo, remarks
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.engine.clients.client_factory import NamespaceClients, open_clients
-from paired_servicebus.engine.clients.credential_reload import CredentialReloader
-from paired_servicebus.engine.clients.namespace_name import read_primary_info
-from paired_servicebus.engine.clients.preflight import check_entities, check_ports
+from paired_servicebus.engine.clients.namespace_credentials import CredentialReloader
+from paired_servicebus.engine.clients.preflight import check_entities, check_ports, read_primary_info
 from paired_servicebus.engine.commands.drain_process import DrainProcess
 from paired_servicebus.engine.instance.engine_paths import EnginePaths, engine_paths
 from paired_servicebus.engine.instance.group_access import open_to_group
@@ -149,11 +148,7 @@ class _Starting:
         return self._tell is None
 
     def ready(self, outcome: Ready) -> None:
-        """Report readiness.
-
-        Raises:
-            EngineStartError: the starter has gone.
-        """
+        """Report readiness. Raises EngineStartError: the starter has gone."""
         try:
             self._say(outcome)
         except BrokenPipeError as error:

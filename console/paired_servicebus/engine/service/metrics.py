@@ -168,11 +168,7 @@ class ScrapeServer:
 
 
 def environ_of(head: bytes) -> dict[str, str]:
-    """Return the relevant part of a request as a WSGI environment.
-
-    Raises:
-        ValueError, HTTPException: it is not HTTP.
-    """
+    """Return the relevant part of a request as a WSGI environment. Raises ValueError, HTTPException: it is not HTTP."""
     line, _, rest = head.partition(b"\r\n")
     method, target, version = line.decode("ascii").split(" ")
     if not method.isalpha() or not version.startswith("HTTP/1."):
@@ -226,7 +222,6 @@ def families(of: Snapshot) -> Iterator[Metric]:
 def _engine(of: Snapshot) -> Iterator[Metric]:
     info = InfoMetricFamily("paired_engine", "The engine that answers.", labels=["pairing"])
     about = {"engine": of.engine, "environment": of.environment, "primary": of.primary, "secondary": of.secondary}
-    about |= {"version": program_version(), "boot": of.boot}
     about |= {"version": program_version(), "boot": of.boot}
     info.add_metric([_label(of.pairing)], {name: _label(text) for name, text in about.items()})
     yield info

@@ -18,7 +18,7 @@ from typing import Any, Final, cast
 from uuid import uuid4
 
 from paired_servicebus.core.errors import WireConnectionError, WireError, WireTimeoutError, WireUnavailableError
-from paired_servicebus.pairing.amqp_client.cbs_authorizer import CbsAuthorizer
+from paired_servicebus.pairing.amqp_client.cbs_tokens import CbsAuthorizer
 from paired_servicebus.pairing.amqp_client.client_links import (
     OnDelivery,
     OnLost,
@@ -38,23 +38,11 @@ from paired_servicebus.pairing.amqp_client.wire_errors import (
     link_failure,
 )
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, end_all
-from servicebus_amqp.encoding.delivery_states import Received
-from servicebus_amqp.encoding.termini import Source, Target
+from servicebus_amqp.encoding.messaging_types import Received, Source, Target
+from servicebus_amqp.protocol import protocol_events as e
 from servicebus_amqp.protocol.connection import Connection
 from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings
 from servicebus_amqp.protocol.link_sender import SenderLink
-from servicebus_amqp.protocol.protocol_events import (
-    Attached,
-    Closed,
-    ConnectionFailed,
-    DeliveryReceived,
-    Detached,
-    DispositionReceived,
-    Event,
-    FlowReceived,
-    LinkEnd,
-    Opened,
-)
 from servicebus_amqp.protocol.session import Session, SessionState
 
 IDLE_TIMEOUT: Final = 60.0
@@ -113,20 +101,20 @@ class ClientConnection(asyncio.Protocol):
         self._named = 0
         self._has_served = False
         self._sessions: list[Session] = []
-        self._links: dict[LinkEnd, WireSender | WireReceiver] = {}
-        self._outcomes: dict[LinkEnd, OnOutcome] = {}
-        self._deliveries: dict[LinkEnd, OnDelivery] = {}
+        self._links: dict[e.LinkEnd, WireSender | WireReceiver] = {}
+        self._outcomes: dict[e.LinkEnd, OnOutcome] = {}
+        self._deliveries: dict[e.LinkEnd, OnDelivery] = {}
         self._requests: dict[str, RequestChannel] = {}
         self._opening: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._tasks: set[asyncio.Task[None]] = set()
         self._ticking: asyncio.TimerHandle | None = None
         self._handlers: dict[type, Callable[[Any], None]] = {
-            Opened: self._on_opened,
-            Attached: self._on_attached,
-            Detached: self._on_detached,
-            FlowReceived: self._on_flow,
-            Closed: self._on_closed,
-            ConnectionFailed: self._on_failed,
+            e.Opened: self._on_opened,
+            e.Attached: self._on_attached,
+            e.Detached: self._on_detached,
+            e.FlowReceived: self._on_flow,
+            e.Closed: self._on_closed,
+            e.ConnectionFailed: self._on_failed,
         }
 
     # ----------------------------------------------- used by ReconnectingConnection and CbsAuthorizer
@@ -244,7 +232,7 @@ class ClientConnection(asyncio.Protocol):
         if self._collected >= HIGH_WATER:
             self.is_writable = False
 
-    def forget(self, link: LinkEnd) -> None:
+    def forget(self, link: e.LinkEnd) -> None:
         """Forget a link that its owner dropped."""
         self._outcomes.pop(link, None)
         self._deliveries.pop(link, None)
@@ -303,18 +291,18 @@ class ClientConnection(asyncio.Protocol):
             self.drop(WireConnectionError(f"a callback failed on bytes from {self.endpoint}: {error!r}"))
         self._flush()
 
-    def _handle(self, events: list[Event]) -> None:
+    def _handle(self, events: list[e.Event]) -> None:
         outcomes, deliveries, handlers = self._outcomes, self._deliveries, self._handlers
         for event in events:
             kind = type(event)
-            if kind is DeliveryReceived:
+            if kind is e.DeliveryReceived:
                 on_delivery = deliveries.get(event.link)  # type: ignore[union-attr] # narrowed by its exact type
                 if on_delivery is not None:
                     try:
                         on_delivery(event)  # type: ignore[arg-type]
                     except Exception as error:  # noqa: BLE001 - any error ends only this link
                         self._drop_link(event.link, error)  # type: ignore[union-attr]
-            elif kind is DispositionReceived:
+            elif kind is e.DispositionReceived:
                 if event.settled or self._echo(event):  # type: ignore[union-attr,arg-type]
                     on_outcome = outcomes.get(event.link)  # type: ignore[union-attr]
                     if on_outcome is not None:
@@ -324,14 +312,14 @@ class ClientConnection(asyncio.Protocol):
                 if handler is not None:
                     handler(event)
 
-    def _drop_link(self, link: LinkEnd, error: Exception) -> None:
+    def _drop_link(self, link: e.LinkEnd, error: Exception) -> None:
         """Drop the link of a message whose handler failed; all other links continue."""
         found = self._links.get(link)
         log.error("a message from %s could not be handled", found and found.path, exc_info=error)
         if found is not None:
             found.drop(WireError(f"the handler of a message from {found.path} failed: {type(error).__name__}"))
 
-    def _echo(self, event: DispositionReceived) -> bool:
+    def _echo(self, event: e.DispositionReceived) -> bool:
         """Settle an outcome that the peer left unsettled; return False for a state without an outcome."""
         if event.state is None or isinstance(event.state, Received):
             return False
@@ -377,31 +365,31 @@ class ClientConnection(asyncio.Protocol):
             self.forget(link.link)
             raise
 
-    def _on_opened(self, _: Opened) -> None:
+    def _on_opened(self, _: e.Opened) -> None:
         self._opened.set_result(None)
         self._tick()
 
-    def _on_attached(self, event: Attached) -> None:
+    def _on_attached(self, event: e.Attached) -> None:
         found = self._links.get(event.link)
         terminus = event.attach.target if isinstance(event.link, SenderLink) else event.attach.source
         if found is not None and terminus is not None:  # None in a refusal, whose detach follows
             self._has_served = True
             found.answer()
 
-    def _on_detached(self, event: Detached) -> None:
+    def _on_detached(self, event: e.Detached) -> None:
         found = self._links.get(event.link)
         if found is not None:
             self.forget(event.link)
             found.end(link_failure(found.path, event.error, refused=not found.is_established))
 
-    def _on_flow(self, event: FlowReceived) -> None:
+    def _on_flow(self, event: e.FlowReceived) -> None:
         found = self._links.get(event.link)
         if isinstance(found, WireSender) and found.on_room is not None and event.credit:
             found.on_room()
         elif isinstance(found, WireReceiver) and event.drain:
             found.on_drained()
 
-    def _on_closed(self, event: Closed) -> None:
+    def _on_closed(self, event: e.Closed) -> None:
         failure: WireError = connection_failure(str(self.endpoint), event.error)
         if self._is_closing:
             failure = WireConnectionError(f"the connection to {self.endpoint} was closed by us")
@@ -410,7 +398,7 @@ class ClientConnection(asyncio.Protocol):
         self._lose(failure)
         self._end_transport()
 
-    def _on_failed(self, event: ConnectionFailed) -> None:
+    def _on_failed(self, event: e.ConnectionFailed) -> None:
         why = f"{self.endpoint} broke the protocol: {format_error(event.error)}"
         kind = WireConnectionError if self._opened.done() else WireUnavailableError
         self._lose(kind(why, str(event.error.condition)))

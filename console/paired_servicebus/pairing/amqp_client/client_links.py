@@ -13,8 +13,8 @@ from typing import Final, Protocol
 
 from paired_servicebus.core.errors import WireError
 from paired_servicebus.pairing.runtime.deadlines import CLOSING
-from servicebus_amqp.encoding.delivery_states import DeliveryState
 from servicebus_amqp.encoding.message_sections import BATCH_FORMAT
+from servicebus_amqp.encoding.messaging_types import DeliveryState
 from servicebus_amqp.protocol.link_receiver import ReceiverLink
 from servicebus_amqp.protocol.link_sender import Payload, SenderLink
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived, LinkEnd

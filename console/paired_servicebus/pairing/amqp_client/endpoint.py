@@ -62,11 +62,7 @@ class Endpoint:
 
     @classmethod
     def of(cls, client: ServiceBusClient) -> Endpoint:
-        """Read a client's settings.
-
-        Raises:
-            WireUnavailableError: they cannot be read from this client.
-        """
+        """Read a client's settings. Raises WireUnavailableError: they cannot be read from this client."""
         try:
             return cls._read(client)
         except (AttributeError, TypeError, ValueError, KeyError) as error:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 from paired_servicebus.core.errors import WireConnectionError, WireError, WireRequestError, WireTimeoutError
-from paired_servicebus.pairing.amqp_client.backoff import HEALTHY, Backoff
 from paired_servicebus.pairing.amqp_client.client_connection import (
     IDLE_TIMEOUT,
     MANAGEMENT,
@@ -35,6 +34,34 @@ from paired_servicebus.pairing.amqp_client.request_channel import RequestReply
 from paired_servicebus.pairing.amqp_client.wire_errors import SOCKET_ERROR
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, bounded, end_all
 from servicebus_amqp.encoding.amqp_types import UInt
+
+FIRST_PAUSE: Final = 1.0
+MAX_PAUSE: Final = 30.0
+HEALTHY: Final = 30.0
+"""Seconds of life after which a link or a connection counts as a success."""
+
+
+class Backoff:
+    """Pauses in seconds that double from `first` to `most`, each shortened by a random share up to a half.
+
+    draw: a number from 0 up to, not including, 1.
+    """
+
+    def __init__(self, draw: Callable[[], float], *, first: float = FIRST_PAUSE, most: float = MAX_PAUSE) -> None:
+        self._draw = draw
+        self._first = first
+        self._most = most
+        self._next = first
+
+    def next(self) -> float:
+        pause = self._next * (1.0 - self._draw() / 2)
+        self._next = min(self._most, 2 * self._next)
+        return pause
+
+    def reset(self) -> None:
+        """Start again with the first pause."""
+        self._next = self._first
+
 
 CONNECTING: Final = 15.0
 ATTACHING: Final = 30.0

@@ -13,7 +13,6 @@ from typing import Any, Final, Protocol
 from paired_servicebus.core.errors import WireConnectionError, WireError
 from paired_servicebus.pairing.amqp_client.client_links import OnDelivery, OnLost, OnOutcome, WireReceiver, WireSender
 from paired_servicebus.pairing.amqp_client.wire_errors import failure_of
-from servicebus_amqp.encoding.delivery_states import ACCEPTED
 from servicebus_amqp.encoding.message_sections import (
     Properties,
     Sections,
@@ -25,6 +24,7 @@ from servicebus_amqp.encoding.message_sections import (
     write_properties,
     write_value,
 )
+from servicebus_amqp.encoding.messaging_types import ACCEPTED
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived
 from servicebus_amqp.protocol_errors import DecodeError
 

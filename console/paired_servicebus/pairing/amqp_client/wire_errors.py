@@ -15,7 +15,7 @@ from paired_servicebus.core.errors import (
     WireOutcomeError,
     WireRequestError,
 )
-from servicebus_amqp.encoding.delivery_states import (
+from servicebus_amqp.encoding.messaging_types import (
     ACCEPTED,
     Accepted,
     DeliveryState,

@@ -11,16 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
 
 from paired_servicebus.core.model.namespace_info import NamespaceInfo, Tier
-from paired_servicebus.pairing.management.management_port import (
-    LOCK,
-    MAX_DELIVERIES,
-    MAX_SIZE_MB,
-    ONCE,
-    Depth,
-    QueueFacts,
-    QueueStatus,
-    limit_pages,
-)
+from paired_servicebus.pairing.management import management_port as port
 
 if TYPE_CHECKING:
     from azure.mgmt.servicebus.aio import ServiceBusManagementClient
@@ -46,10 +37,10 @@ class ArmAdmin:
         self._client = client
         self._where = (resource_group, namespace)
 
-    async def queues(self, prefix: str) -> list[QueueFacts]:
+    async def queues(self, prefix: str) -> list[port.QueueFacts]:
         """List all queues, page by page, since ARM knows no prefix."""
         wanted = prefix.casefold()
-        listed = [_facts(one) async for one in self._client.queues.list_by_namespace(*self._where, **ONCE)]
+        listed = [_facts(one) async for one in self._client.queues.list_by_namespace(*self._where, **port.ONCE)]
         return [one for one in listed if one.path.casefold().startswith(wanted)]
 
     async def create_backlog_queue(self, path: str) -> None:
@@ -61,30 +52,30 @@ class ArmAdmin:
         else:
             raise ResourceExistsError(f"the queue {path} exists already")
         properties = {
-            "maxSizeInMegabytes": MAX_SIZE_MB,
-            "maxDeliveryCount": MAX_DELIVERIES,
+            "maxSizeInMegabytes": port.MAX_SIZE_MB,
+            "maxDeliveryCount": port.MAX_DELIVERIES,
             "defaultMessageTimeToLive": TIMESPAN_MAX,
             "autoDeleteOnIdle": TIMESPAN_MAX,
-            "lockDuration": f"PT{LOCK.seconds // 60}M",
+            "lockDuration": f"PT{port.LOCK.seconds // 60}M",
             "deadLetteringOnMessageExpiration": True,
             "enableBatchedOperations": True,
         }
         await self._put(path, properties)
 
-    async def depth(self, path: str) -> Depth:
+    async def depth(self, path: str) -> port.Depth:
         return _depth(_properties(await self._get(path)))
 
-    async def depths(self, prefix: str, *, pages: int) -> dict[str, Depth]:
+    async def depths(self, prefix: str, *, pages: int) -> dict[str, port.Depth]:
         """Implement `Management` by listing all queues."""
-        found: dict[str, Depth] = {}
-        async for page in limit_pages(self._client.queues.list_by_namespace(*self._where, **ONCE), pages):
+        found: dict[str, port.Depth] = {}
+        async for page in port.limit_pages(self._client.queues.list_by_namespace(*self._where, **port.ONCE), pages):
             async for one in page:
                 path, described = (one.name or "").replace("~", "/").casefold(), _properties(one)
                 if path.startswith(prefix.casefold()) and described.count_details is not None:
                     found[path] = _depth(described)
         return found
 
-    async def set_status(self, path: str, status: QueueStatus) -> None:
+    async def set_status(self, path: str, status: port.QueueStatus) -> None:
         """Implement `Management`: read the queue, and write it back with another status."""
         queue: Any = (await self._get(path)).as_dict()
         written = {key: value for key, value in queue.get("properties", {}).items() if key not in _READ_ONLY}
@@ -93,14 +84,14 @@ class ArmAdmin:
     async def delete_queue(self, path: str) -> None:
         """Implement `Management`; ARM itself reports no missing queue."""
         await self._get(path)
-        await self._client.queues.delete(*self._where, _arm_name(path), **ONCE)
+        await self._client.queues.delete(*self._where, _arm_name(path), **port.ONCE)
 
     async def keeps_expired(self, path: str) -> str:
         try:
             queue = await self._get(path)
         except ResourceNotFoundError:
             where = (*self._where, _arm_name(path))
-            async for one in self._client.subscriptions.list_by_topic(*where, **ONCE):
+            async for one in self._client.subscriptions.list_by_topic(*where, **port.ONCE):
                 if one.properties is not None and one.properties.dead_lettering_on_message_expiration:
                     return f"{path}/Subscriptions/{one.name}"
             return ""
@@ -108,7 +99,7 @@ class ArmAdmin:
 
     async def namespace(self) -> NamespaceInfo:
         """Return name, tier, region and status."""
-        described = await self._client.namespaces.get(*self._where, **ONCE)
+        described = await self._client.namespaces.get(*self._where, **port.ONCE)
         properties = described.properties
         return NamespaceInfo(
             name=described.name or "",
@@ -123,11 +114,11 @@ class ArmAdmin:
         await self._client.close()
 
     async def _get(self, path: str) -> SBQueue:
-        return await self._client.queues.get(*self._where, _arm_name(path), **ONCE)
+        return await self._client.queues.get(*self._where, _arm_name(path), **port.ONCE)
 
     async def _put(self, path: str, properties: dict[str, Any]) -> None:
         body: Any = {"properties": properties}
-        await self._client.queues.create_or_update(*self._where, _arm_name(path), body, **ONCE)
+        await self._client.queues.create_or_update(*self._where, _arm_name(path), body, **port.ONCE)
 
 
 _READ_ONLY: Final = frozenset({"countDetails", "createdAt", "updatedAt", "accessedAt", "sizeInBytes", "messageCount"})
@@ -143,11 +134,11 @@ def _properties(queue: SBQueue) -> SBQueueProperties:
     return queue.properties or SBQueueProperties()
 
 
-def _depth(described: SBQueueProperties) -> Depth:
+def _depth(described: SBQueueProperties) -> port.Depth:
     counts = described.count_details
     dead = (counts.dead_letter_message_count if counts is not None else None) or 0
     accessed = described.accessed_at
-    return Depth(
+    return port.Depth(
         messages=max(0, (described.message_count or 0) - dead),
         dead_lettered=dead,
         size_bytes=described.size_in_bytes or 0,
@@ -157,9 +148,9 @@ def _depth(described: SBQueueProperties) -> Depth:
     )
 
 
-def _facts(queue: SBQueue) -> QueueFacts:
+def _facts(queue: SBQueue) -> port.QueueFacts:
     found = _properties(queue)
-    return QueueFacts(
+    return port.QueueFacts(
         path=(queue.name or "").replace("~", "/"),
         max_size_mb=found.max_size_in_megabytes,
         max_deliveries=found.max_delivery_count,

@@ -11,16 +11,7 @@ from azure.servicebus.management import QueueProperties, QueueRuntimeProperties
 
 from paired_servicebus.core.model.namespace_info import NamespaceInfo, Tier
 from paired_servicebus.pairing import sdk_internals
-from paired_servicebus.pairing.management.management_port import (
-    LOCK,
-    MAX_DELIVERIES,
-    MAX_SIZE_MB,
-    ONCE,
-    Depth,
-    QueueFacts,
-    QueueStatus,
-    limit_pages,
-)
+from paired_servicebus.pairing.management import management_port as port
 
 TIMESPAN_MAX: Final = timedelta(days=10675199, hours=2, minutes=48, seconds=5, microseconds=477580)
 """TimeSpan.MaxValue less 0.7 µs: the nearest value below it in Python's microseconds. The SDK reduces larger values by
@@ -34,55 +25,57 @@ class AtomAdmin:
         self._client = client
         sdk_internals.renew_signatures_early(client)
 
-    async def queues(self, prefix: str) -> list[QueueFacts]:
+    async def queues(self, prefix: str) -> list[port.QueueFacts]:
         """List all queues, since Atom knows no prefix."""
         wanted = prefix.casefold()
-        return [_facts(one) async for one in self._client.list_queues(**ONCE) if one.name.casefold().startswith(wanted)]
+        return [
+            _facts(one) async for one in self._client.list_queues(**port.ONCE) if one.name.casefold().startswith(wanted)
+        ]
 
     async def create_backlog_queue(self, path: str) -> None:
         await self._client.create_queue(
             path,
-            max_size_in_megabytes=MAX_SIZE_MB,
-            max_delivery_count=MAX_DELIVERIES,
+            max_size_in_megabytes=port.MAX_SIZE_MB,
+            max_delivery_count=port.MAX_DELIVERIES,
             default_message_time_to_live=TIMESPAN_MAX,
             auto_delete_on_idle=TIMESPAN_MAX,
-            lock_duration=LOCK,
+            lock_duration=port.LOCK,
             dead_lettering_on_message_expiration=True,
             enable_batched_operations=True,
-            **ONCE,
+            **port.ONCE,
         )
 
-    async def depth(self, path: str) -> Depth:
-        return _depth(await self._client.get_queue_runtime_properties(path, **ONCE))
+    async def depth(self, path: str) -> port.Depth:
+        return _depth(await self._client.get_queue_runtime_properties(path, **port.ONCE))
 
-    async def depths(self, prefix: str, *, pages: int) -> dict[str, Depth]:
+    async def depths(self, prefix: str, *, pages: int) -> dict[str, port.Depth]:
         """Implement `Management` by listing all queues."""
-        found: dict[str, Depth] = {}
-        async for page in limit_pages(self._client.list_queues_runtime_properties(**ONCE), pages):
+        found: dict[str, port.Depth] = {}
+        async for page in port.limit_pages(self._client.list_queues_runtime_properties(**port.ONCE), pages):
             async for one in page:
                 path = one.name.casefold()
                 if path.startswith(prefix.casefold()) and sdk_internals.has_counts(one):
                     found[path] = _depth(one)
         return found
 
-    async def set_status(self, path: str, status: QueueStatus) -> None:
+    async def set_status(self, path: str, status: port.QueueStatus) -> None:
         """Implement `Management`: read the queue, and write it back with another status."""
-        queue = await self._client.get_queue(path, **ONCE)
+        queue = await self._client.get_queue(path, **port.ONCE)
         queue.status = status.value
         for span in ("default_message_time_to_live", "auto_delete_on_idle"):
             value = getattr(queue, span)
             if isinstance(value, timedelta) and value > TIMESPAN_MAX:  # read as rounded up
                 setattr(queue, span, TIMESPAN_MAX)
-        await self._client.update_queue(queue, **ONCE)
+        await self._client.update_queue(queue, **port.ONCE)
 
     async def delete_queue(self, path: str) -> None:
-        await self._client.delete_queue(path, **ONCE)
+        await self._client.delete_queue(path, **port.ONCE)
 
     async def keeps_expired(self, path: str) -> str:
         try:
-            queue = await self._client.get_queue(path, **ONCE)
+            queue = await self._client.get_queue(path, **port.ONCE)
         except (ResourceNotFoundError, AttributeError):  # the SDK cannot parse a topic's description
-            async for one in self._client.list_subscriptions(path, **ONCE):
+            async for one in self._client.list_subscriptions(path, **port.ONCE):
                 if one.dead_lettering_on_message_expiration:
                     return f"{path}/Subscriptions/{one.name}"
             return ""
@@ -90,17 +83,17 @@ class AtomAdmin:
 
     async def namespace(self) -> NamespaceInfo:
         """Return name and tier; Atom has neither region nor status."""
-        described = await self._client.get_namespace_properties(**ONCE)
+        described = await self._client.get_namespace_properties(**port.ONCE)
         return NamespaceInfo(name=described.name or "", tier=Tier.called(described.messaging_sku))
 
     async def close(self) -> None:
         await self._client.close()
 
 
-def _depth(described: QueueRuntimeProperties) -> Depth:
+def _depth(described: QueueRuntimeProperties) -> port.Depth:
     dead = described.dead_letter_message_count or 0
     accessed = described.accessed_at_utc
-    return Depth(
+    return port.Depth(
         messages=max(0, (described.total_message_count or 0) - dead),
         dead_lettered=dead,
         size_bytes=described.size_in_bytes or 0,
@@ -110,8 +103,8 @@ def _depth(described: QueueRuntimeProperties) -> Depth:
     )
 
 
-def _facts(queue: QueueProperties) -> QueueFacts:
-    return QueueFacts(
+def _facts(queue: QueueProperties) -> port.QueueFacts:
+    return port.QueueFacts(
         path=queue.name,
         max_size_mb=queue.max_size_in_megabytes,
         max_deliveries=queue.max_delivery_count,
@@ -121,3 +114,8 @@ def _facts(queue: QueueProperties) -> QueueFacts:
         sessions=bool(queue.requires_session),
         status=str(getattr(queue.status, "value", queue.status) or ""),
     )
+
+
+def management_of(admin: port.SecondaryAdmin) -> port.Management:
+    """Return a port of the caller's own, or the SDK's client behind AtomAdmin."""
+    return AtomAdmin(admin) if isinstance(admin, ServiceBusAdministrationClient) else admin

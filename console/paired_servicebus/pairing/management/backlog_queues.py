@@ -1,4 +1,11 @@
-"""The backlog queues of a pairing: found, created, inspected (SPEC.md section 4)."""
+"""The backlog queues of a pairing: found, created, inspected, counted (SPEC.md section 4).
+
+A queue that is deleted meanwhile, by hand or by another host's clean-up, is created again. Senders use it again once
+their probe succeeds.
+
+One list of the namespace's queues has the counts of all, at the least cost. They are read queue by queue if listing is
+refused, a queue is missing from the list, or the list takes more requests.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +13,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final, TypeVar
 
 from azure.core.exceptions import AzureError
 
+from paired_servicebus.core.backlog.parked_count import NOTHING, QueueCounters
 from paired_servicebus.core.errors import BacklogQueueError, NamespaceUnreachableError
 from paired_servicebus.core.model.namespace_info import UNKNOWN_NAMESPACE, NamespaceInfo
 from paired_servicebus.core.text.index_ranges import format_indices
@@ -20,6 +29,7 @@ from paired_servicebus.pairing.management.management_port import (
     MAX_DELIVERIES,
     MAX_SIZE_MB,
     Depth,
+    ListTooLongError,
     Management,
     QueueFacts,
     is_refusal,
@@ -27,6 +37,7 @@ from paired_servicebus.pairing.management.management_port import (
     is_transient,
 )
 from paired_servicebus.pairing.runtime.deadlines import bounded
+from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.runtime.permanent_failures import is_unknown_host, is_untrusted
 
 SEGMENT: Final = "x-servicebus-transfer"
@@ -59,10 +70,6 @@ class BacklogQueues:
     warnings: tuple[str, ...]
     settings: dict[int, QueueFacts] = field(default_factory=dict)
     """Of the queues that existed before: created ones have the expected settings."""
-
-    def reset_settings(self, index: int) -> None:
-        """Assume the expected settings for a queue that was created again."""
-        self.settings.pop(index, None)
 
     def differences(self, index: int) -> tuple[str, ...]:
         """Return the differences between a queue's settings and the expected ones."""
@@ -258,3 +265,130 @@ def _first_line(error: Exception) -> str:
     """Return the first line of an error, without the SDK's dump of the response."""
     lines = str(error).strip().splitlines()
     return repeated(masked(lines[0])) if lines else type(error).__name__
+
+
+MIN_RETRY_SECONDS: Final = 60.0
+"""Minimum seconds between two attempts for one queue."""
+
+
+class QueueRecreator:
+    """The creation of missing backlog queues of one pairing.
+
+    Args:
+        admin: the secondary namespace's management; needs Manage.
+        found: the queues in use; a queue that is created again gets the expected settings there.
+    """
+
+    def __init__(self, steering: PairingRuntime, admin: Management, found: BacklogQueues) -> None:
+        self._steering = steering
+        self._admin = admin
+        self._found = found
+        self._next: dict[int, float] = {}
+        """When each queue may be tried again."""
+        self._troubles: dict[int, str] = {}
+
+    async def remake(self, index: int) -> str:
+        """Create a queue that its pump did not find. Does not raise the namespace's errors.
+
+        Returns: why it is still missing, and the remedy; empty if it exists.
+        """
+        now = self._steering.clock()
+        if now < self._next.get(index, 0.0):
+            return self._troubles.get(index, "")
+        self._next[index] = now + MIN_RETRY_SECONDS
+        path = self._found.paths[index]
+        try:
+            await bounded(self._admin.create_backlog_queue(path), CALL, f"creating {path}")
+        except (AzureError, OSError, TimeoutError) as error:
+            return self._failed(index, path, error)
+        self._troubles.pop(index, None)
+        self._found.settings.pop(index, None)  # it has the expected ones now
+        remade = f"{path} was gone and was made again, with the settings of a new backlog queue"
+        self._steering.warn("backlog queues", remade)
+        return ""
+
+    def _failed(self, index: int, path: str, error: Exception) -> str:
+        if is_there_already(error):  # another engine was faster, or the namespace hides it for now
+            self._troubles.pop(index, None)
+            return ""
+        reason = self._steering.judge(error).reason
+        todo = "give the pairing's credential Manage on the secondary, or make" if is_refusal(error) else "else make"
+        how = "" if is_refusal(error) else "; tried again each minute"
+        trouble = f"{path} is gone and cannot be made again ({reason}){how}; {todo} the queue by hand"
+        if trouble != self._troubles.get(index):
+            self._troubles[index] = trouble
+            self._steering.warn("backlog queues", trouble)
+        return trouble
+
+
+LIST_RETRY_SECONDS: Final = 3600.0
+"""Seconds until a list that was refused or too long is tried again."""
+
+CountResult = Depth | Exception
+"""A queue's counts, or the failure to read them."""
+
+
+@dataclass(frozen=True, slots=True)
+class DepthSample:
+    """One queue's counts and the time of their reading."""
+
+    depth: Depth
+    read_at: float
+    before: QueueCounters = NOTHING
+    """This engine's work on the queue when the request began; `after`: when the answer arrived."""
+    after: QueueCounters = NOTHING
+
+
+class CountReader:
+    """The reader of the counts.
+
+    Args:
+        queues: the paths of at least one queue by index, all under one prefix.
+    """
+
+    def __init__(self, admin: Management, queues: Mapping[int, str]) -> None:
+        self._admin = admin
+        self._queues = queues
+        self._prefix = next(iter(queues.values())).rpartition("/")[0] + "/"
+        self._no_list_before = -inf
+
+    async def read(self) -> dict[int, CountResult]:
+        """Read every queue's counts, by index."""
+        try:
+            listed = await self._list()
+        except (AzureError, OSError, TimeoutError) as error:
+            return dict.fromkeys(self._queues, error)
+        found: dict[int, CountResult] = {}
+        refusal: Exception | None = None
+        for index, path in self._queues.items():
+            result = listed.get(path.casefold()) or refusal or await self._read_single(path)
+            if isinstance(result, Exception) and is_refusal(result):
+                refusal = result  # the others would be refused as well
+            found[index] = result
+        return found
+
+    async def _list(self) -> dict[str, Depth]:
+        """Return the listed counts by path in lower case; empty if the list is of no use.
+
+        Raises:
+            AzureError, OSError, TimeoutError: nothing can be read now.
+        """
+        now = asyncio.get_running_loop().time()
+        if now < self._no_list_before:
+            return {}
+        try:
+            listing = self._admin.depths(self._prefix, pages=len(self._queues))
+            return await bounded(listing, CALL, "listing the backlog queues")
+        except ListTooLongError:
+            pass
+        except AzureError as error:
+            if is_transient(error):
+                raise
+        self._no_list_before = now + LIST_RETRY_SECONDS
+        return {}
+
+    async def _read_single(self, path: str) -> CountResult:
+        try:
+            return await depth(self._admin, path)
+        except (AzureError, OSError, TimeoutError) as error:
+            return error

@@ -20,8 +20,7 @@ from azure.servicebus import ServiceBusReceivedMessage, ServiceBusSubQueue
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
 
 from paired_servicebus.core.model.snapshot import DeadLettersView, OldestView
-from paired_servicebus.pairing.monitoring.depth_poller import DepthPoller
-from paired_servicebus.pairing.monitoring.poll_watchers import PollWatchers
+from paired_servicebus.pairing.monitoring.depth_poller import DepthPoller, PollWatchers
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, bounded
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 

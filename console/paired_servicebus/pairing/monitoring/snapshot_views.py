@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Final
 
 from paired_servicebus.core.accounting.billing import Meter
@@ -16,8 +16,7 @@ from paired_servicebus.core.model.snapshot import BilledView, EntityView, QueueV
 from paired_servicebus.core.operator.command_reach import held_back, unseen
 from paired_servicebus.core.operator.why_line import why
 from paired_servicebus.pairing.management.backlog_queues import BacklogQueues
-from paired_servicebus.pairing.monitoring.depth_poller import DepthPoller
-from paired_servicebus.pairing.monitoring.parked_figures import ParkedFigures
+from paired_servicebus.pairing.monitoring.depth_poller import DepthPoller, ParkedFigures
 from paired_servicebus.pairing.monitoring.peeks import Peeks
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime, Tally
 from paired_servicebus.pairing.syphon.syphon import Syphon
@@ -158,21 +157,7 @@ def syphon(view: SyphonView, machine: PairingMachine) -> SyphonView:
 
 
 def billed(meter: Meter) -> BilledView:
-    return BilledView(
-        sends=meter.sends,
-        parked=meter.parked,
-        pings=meter.pings,
-        receives=meter.receives,
-        waits=meter.waits,
-        searches=meter.searches,
-        attaches=meter.attaches,
-        moves=meter.moves,
-        settlements=meter.settlements,
-        sent_bytes=meter.sent_bytes,
-        parked_bytes=meter.parked_bytes,
-        received_bytes=meter.received_bytes,
-        moved_bytes=meter.moved_bytes,
-    )
+    return BilledView(**asdict(meter))
 
 
 def alarms(poller: DepthPoller, ended: PairingError | None, *, stalled: str) -> tuple[str, ...]:

@@ -1,15 +1,22 @@
-"""The evidence of this engine about its syphon, for paired_servicebus.core.backlog.syphon_status_rules."""
+"""The evidence of this engine about its syphon, for paired_servicebus.core.backlog.syphon_status_rules.
+
+Parked messages that no known syphon moves are a warning, and an alarm when their number stalls. Known syphons are this
+engine's and those of the same user's engines on this machine (SPEC.md section 4.6).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from typing import Final
 
+from paired_servicebus.core.backlog.poll_schedule import PollReason
 from paired_servicebus.core.backlog.queue_usage import QueueUsage
 from paired_servicebus.core.backlog.syphon_status_rules import (
+    StallDetector,
     Standstill,
     SyphonEvidence,
     UnavailableDestinations,
+    are_healthy,
     judge,
 )
 from paired_servicebus.core.model.entity_state import Entity, State
@@ -19,10 +26,10 @@ from paired_servicebus.core.operator.command_reach import STILL_MOVED
 from paired_servicebus.core.pump.destination_circuits import MAX_BACKOFF_SECONDS, Circuit
 from paired_servicebus.core.text.index_ranges import format_indices
 from paired_servicebus.core.text.time_format import clock
-from paired_servicebus.pairing.monitoring.depth_poller import DepthPoller
-from paired_servicebus.pairing.monitoring.parked_figures import ParkedFigures
+from paired_servicebus.pairing.monitoring.depth_poller import DepthPoller, ParkedFigures
+from paired_servicebus.pairing.monitoring.unused_queues import UnusedQueues
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
-from paired_servicebus.pairing.syphon.outcomes import RECENT, PumpProgress
+from paired_servicebus.pairing.syphon.outcomes import RECENT
 
 STUCK_SECONDS: Final = 30.0
 """Seconds of a pump's failure, or of unexplained messages, after which the syphon counts as stuck."""
@@ -91,7 +98,8 @@ class SyphonReport:
 
     def _failing(self, now: float) -> str:
         for pump in self._pumps.values():
-            if _is_failing(pump.progress, now):
+            since = pump.progress.failing_since
+            if since is not None and now - since >= STUCK_SECONDS:
                 return f"backlog queue {pump.index}: {pump.progress.text}"
         return ""
 
@@ -163,5 +171,65 @@ def _paused(order: SyphonPaused) -> str:
     return f"paused here by {order.by} {clock(order.at)}{why}: {STILL_MOVED}"
 
 
-def _is_failing(progress: PumpProgress, now: float) -> bool:
-    return progress.failing_since is not None and now - progress.failing_since >= STUCK_SECONDS
+class UnmovedMessages:
+    """The messages in queues without a known syphon.
+
+    Args:
+        has_syphon: whether this engine runs one, which moves messages out of all queues in use.
+    """
+
+    def __init__(
+        self, steering: PairingRuntime, poller: DepthPoller, unused: UnusedQueues, *, has_syphon: bool
+    ) -> None:
+        self.syphons: tuple[str, ...] = ()
+        """The other engines known to run a syphon for the same namespaces."""
+        self._steering = steering
+        self._poller = poller
+        self._unused = unused
+        self._has_syphon = has_syphon
+        self._stalled = StallDetector()
+
+    @property
+    def alarm(self) -> str:
+        """The remedy for a stalled backlog; empty while a syphon may move it."""
+        return self._stalled.alarm
+
+    def reasons(self, *, aside: int) -> frozenset[PollReason]:
+        """Return the rules' reasons for reading the depths. `aside`: messages that a syphon here holds."""
+        found, queues = self._poller.reasons(aside=aside), self._queues()
+        if self._has_syphon:
+            return found | {PollReason.SYPHON}
+        unmoved = queues and (self._parked(queues)[0] or self._poller.parked_since)
+        return found | {PollReason.UNMOVED} if unmoved else found
+
+    def follow(self) -> None:
+        """Compare the newest reading with the one before."""
+        messages, read_at = self._parked(self._queues())
+        healthy = are_healthy(self._steering.machine.entities())
+        self._stalled.read(messages, at=read_at, healthy=healthy)
+
+    def warnings(self) -> tuple[str, ...]:
+        """Return a warning if messages are parked and no syphon is known."""
+        queues = self._queues()
+        messages, _ = self._parked(queues)
+        if not messages:
+            return ()
+        said = "1 message is" if messages == 1 else f"{messages} messages are"
+        if len(queues) == len(self._poller.found):
+            end = f"{said} parked, and no syphon is known here; one of another host or user may run"
+            return (f"syphon unknown: {end}",)
+        end = f"{said} parked there; set the same backlog_queue_count where the syphon runs"
+        return (f"syphon unknown for backlog queues {format_indices(queues)}: {end}",)
+
+    def _queues(self) -> frozenset[int]:
+        if self._has_syphon:
+            return frozenset()
+        queues, moved = frozenset(self._poller.found), self._unused.usage.moved
+        if not self.syphons:
+            return queues
+        return queues - moved if moved else frozenset()
+
+    def _parked(self, queues: Collection[int]) -> tuple[int, float]:
+        """Return the messages in these queues when last read, and the time of the oldest reading."""
+        read = [one for index, one in self._poller.found.items() if one is not None and index in queues]
+        return sum(one.depth.messages for one in read), min((one.read_at for one in read), default=0.0)

@@ -20,12 +20,11 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from paired_servicebus.core.backlog.queue_usage import GrowthDetector, QueueUsage, growth_alarm
 from paired_servicebus.core.errors import CleanUpError, IllegalEventError
-from paired_servicebus.core.model.pairing_events import Warned
 from paired_servicebus.core.model.snapshot import UnusedQueue, UnusedView
 from paired_servicebus.core.text.time_format import clock
-from paired_servicebus.pairing.management.backlog_queues import CALL, differences
+from paired_servicebus.pairing.management.backlog_queues import CALL, depth, differences
 from paired_servicebus.pairing.management.management_port import Depth, Management, QueueFacts, QueueStatus
-from paired_servicebus.pairing.monitoring.poll_watchers import PollWatchers
+from paired_servicebus.pairing.monitoring.depth_poller import PollWatchers
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, bounded
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.syphon.redrive import unused_index
@@ -117,8 +116,7 @@ class UnusedQueues:
     def _warn_of_growth(self, queues: tuple[UnusedQueue, ...]) -> None:
         begun = self._growing.read(queues) - self.usage.moved
         if begun and self._steering.policy.enable_syphon:
-            text = growth_alarm(begun)
-            self._steering.announce(Warned(at=self._steering.clock(), about="backlog queues", text=text))
+            self._steering.warn("backlog queues", growth_alarm(begun))
 
     def _index(self, path: str) -> int | None:
         """Return the index of a backlog queue that this pairing does not use; None for any other queue."""
@@ -128,21 +126,18 @@ class UnusedQueues:
             return None
 
     async def _describe(self, facts: QueueFacts) -> UnusedQueue:
-        depth = await self._depth(facts.path)
+        counts = await depth(self._admin, facts.path)
         return UnusedQueue(
             path=facts.path,
             index=self._index(facts.path) or 0,
             status=facts.status,
-            messages=depth.messages,
-            dead_lettered=depth.dead_lettered,
-            size_bytes=depth.size_bytes,
-            created_at=depth.created_at,
-            last_active=depth.last_active,
+            messages=counts.messages,
+            dead_lettered=counts.dead_lettered,
+            size_bytes=counts.size_bytes,
+            created_at=counts.created_at,
+            last_active=counts.last_active,
             differences=tuple(differences(facts)),
         )
-
-    async def _depth(self, path: str) -> Depth:
-        return await bounded(self._admin.depth(path), CALL, f"reading the counts of {path}")
 
     # -- cleaning up --------------------------------------------------------------------------------------------------
 
@@ -198,8 +193,8 @@ class UnusedQueues:
             raise CleanUpError(f"{path} does not exist any more")
         if facts.status not in (QueueStatus.ACTIVE, QueueStatus.SEND_DISABLED):
             raise CleanUpError(f"{path} stays: its status is {facts.status}, which its owner set")
-        depth = await self._depth(path)
-        active = depth.last_active if depth.last_active is not None else depth.created_at
+        counts = await depth(self._admin, path)
+        active = counts.last_active if counts.last_active is not None else counts.created_at
         if active is None:
             raise CleanUpError(f"{path} stays: the namespace does not report its last activity")
         quiet = self._steering.policy.quiet_period
@@ -207,12 +202,12 @@ class UnusedQueues:
             raise CleanUpError(
                 f"{path} stays: it was active {clock(active)}, and a sent message can take {quiet:g} s to appear"
             )
-        if depth.messages or depth.dead_lettered:
-            raise CleanUpError(f"{path} stays: {_format_counts(depth)} in it; move the stranded messages first")
-        return depth
+        if counts.messages or counts.dead_lettered:
+            raise CleanUpError(f"{path} stays: {_format_counts(counts)} in it; move the stranded messages first")
+        return counts
 
     async def _prove_empty(self, path: str, before: Depth) -> None:
-        after = await self._depth(path)  # before the peeks, which are activity too
+        after = await depth(self._admin, path)  # before the peeks, which are activity too
         if after.messages or after.dead_lettered:
             raise CleanUpError(f"{path} stays: {_format_counts(after)} in it now")
         if after.last_active != before.last_active:
@@ -244,5 +239,5 @@ class UnusedQueues:
         await bounded(self._admin.set_status(path, status), CALL, f"setting {path} to {status}")
 
 
-def _format_counts(depth: Depth) -> str:
-    return f"{depth.messages} messages and {depth.dead_lettered} dead letters are"
+def _format_counts(counts: Depth) -> str:
+    return f"{counts.messages} messages and {counts.dead_lettered} dead letters are"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
@@ -33,10 +34,8 @@ class WatchedClient:
         self.name = name
         self._client = client
         self._idle: ServiceBusSender | None = None
-        try:
+        with suppress(ValueError):  # bound to one entity: the first sender names it
             self.use(path)
-        except ValueError:
-            pass  # bound to one entity: the first sender names it
 
     def use(self, path: str) -> None:
         """Make the idle sender for this entity, unless there is one."""

@@ -11,7 +11,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Collection
 from math import inf
-from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 GRACE: Final = 1.0
@@ -25,55 +24,9 @@ T = TypeVar("T")
 
 
 async def bounded(wait: Awaitable[T], seconds: float, what: str) -> T:
-    """Await `wait` for at most `seconds`.
-
-    Raises:
-        TimeoutError: naming `what`.
-    """
+    """Await `wait` for at most `seconds`. Raises TimeoutError: naming `what`."""
     with Deadline(seconds, what):
         return await wait
-
-
-class Deadline:
-    """A context manager that cancels its task after some seconds, repeatedly; its exit then raises TimeoutError."""
-
-    __slots__ = ("_before", "_cancels", "_path", "_seconds", "_task", "_timer", "_what")
-
-    def __init__(self, seconds: float, what: str, path: str = "") -> None:
-        self._seconds = seconds
-        self._what = what
-        self._path = path
-        self._cancels = 0
-
-    def __enter__(self) -> Self:
-        task = asyncio.current_task()
-        assert task is not None, "a coroutine runs in a task"
-        self._task = task
-        self._before = task.cancelling()
-        self._timer = asyncio.get_running_loop().call_later(self._seconds, self._cancel)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._timer.cancel()
-        if not self._cancels:
-            return
-        for _ in range(self._cancels):
-            self._task.uncancel()
-        if kind is asyncio.CancelledError and self._task.cancelling() <= self._before:
-            what = f"{self._what} on {self._path}" if self._path else self._what
-            raise TimeoutError(f"{what} did not end within {self._seconds:g} s") from error
-
-    def end_now(self) -> None:
-        """End the time now; only while it is entered."""
-        self._timer.cancel()
-        self._cancel()
-
-    def _cancel(self) -> None:
-        self._cancels += 1
-        self._timer = asyncio.get_running_loop().call_later(CANCEL_SECONDS, self._cancel)
-        self._task.cancel()
 
 
 class Watch:
@@ -85,7 +38,7 @@ class Watch:
 
     __slots__ = ("_before", "_due", "_ends", "_path", "_seconds", "_timer", "cancels", "task", "what")
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str = "") -> None:
         self._path = path
         self.what = ""
         """The present or latest wait."""
@@ -119,7 +72,8 @@ class Watch:
         for _ in range(self.cancels):
             task.uncancel()
         if isinstance(error, asyncio.CancelledError) and task.cancelling() <= self._before:
-            raise TimeoutError(f"{self.what} on {self._path} did not end within {self._seconds:g} s") from error
+            what = f"{self.what} on {self._path}" if self._path else self.what
+            raise TimeoutError(f"{what} did not end within {self._seconds:g} s") from error
 
     def end_now(self) -> None:
         """End the time of the present wait now, if there is one."""
@@ -150,6 +104,26 @@ class Watch:
         self._ends = asyncio.get_running_loop().time() + CANCEL_SECONDS
         self._set(self._ends)
         task.cancel()
+
+
+class Deadline:
+    """A context manager that cancels its task after some seconds, repeatedly; its exit then raises TimeoutError."""
+
+    __slots__ = ("_seconds", "_watch", "_what")
+
+    def __init__(self, seconds: float, what: str) -> None:
+        self._seconds = seconds
+        self._what = what
+        self._watch = Watch()
+
+    def __enter__(self) -> Self:
+        loop = asyncio.get_running_loop()
+        self._watch.begin(self._seconds, self._what, loop, loop.time())
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, trace: object) -> None:
+        self._watch.stop()
+        self._watch.finish(error)
 
 
 async def end_all(tasks: Collection[asyncio.Task[Any]], within: float) -> bool:

@@ -10,7 +10,6 @@ their number after the minute. Warnings of one kind are collected for a second, 
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -77,7 +76,7 @@ class EventLog:
 
     def refused_no_longer(self, entity: str, episode: RefusalEpisode) -> None:
         """Write the totals of refused calls."""
-        reasons = ", ".join(f"{reason} {count}" for reason, count in _most_frequent(episode.reasons))
+        reasons = ", ".join(f"{reason} {count}" for reason, count in episode.reasons.most_common(MAX_REASONS))
         messages = "1 message" if episode.messages == 1 else f"{episode.messages:,} messages"
         text = (
             f"sends to {entity} are refused no longer: {messages} in "
@@ -172,7 +171,3 @@ def _left(now: str) -> str:
 def _advice(why: str) -> str:
     """Return a hint for a misspelt entity: its sends succeed from now on, without an error."""
     return "; check the name, the primary namespace has no such entity" if FailureKind.NOT_FOUND in why else ""
-
-
-def _most_frequent(reasons: Counter[str]) -> list[tuple[str, int]]:
-    return reasons.most_common(MAX_REASONS)

@@ -11,7 +11,7 @@ import logging
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Coroutine
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final, Protocol
 
@@ -21,27 +21,17 @@ from paired_servicebus.core.errors import PairingClosedError, PairingError
 from paired_servicebus.core.failover.effects import Announce, Effect, ProbeEntity, ProbeQueue, SendPing
 from paired_servicebus.core.failover.pairing_machine import PairingMachine
 from paired_servicebus.core.failover.send_router import Route
+from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.model.entity_state import DIVERTING
-from paired_servicebus.core.model.pairing_events import (
-    Event,
-    FailuresCounted,
-    OperationsCounted,
-    SendAccepted,
-    SendFailed,
-    SendsCounted,
-    StateChanged,
-    Ticked,
-)
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.verdict import FailureKind, Judge
 from paired_servicebus.pairing.runtime.deadlines import Clock
 from paired_servicebus.pairing.runtime.event_log import EventLog
-from paired_servicebus.pairing.runtime.in_flight import InFlight
-from paired_servicebus.pairing.runtime.task_owner import TaskOwner
+from paired_servicebus.pairing.runtime.task_owner import InFlight, TaskOwner
 
 log = logging.getLogger(__name__)
 
-OnEvent = Callable[[Event], object]
+OnEvent = Callable[[e.Event], object]
 Together = Callable[[], AbstractContextManager[None]]
 RECENT_PINGS: Final = 20
 """The number of latest pings per entity whose outcomes are kept."""
@@ -99,12 +89,12 @@ class Tally:
         return found
 
 
-_COUNTED: Final = frozenset(each.name for each in fields(OperationsCounted))
+_COUNTED: Final = frozenset(each.name for each in fields(e.OperationsCounted))
 """The meter's counts that the journal keeps."""
 
 
-def _count_of(entity: str, route: Route, sends: Sends, at: float, seconds: float) -> SendsCounted:
-    return SendsCounted(
+def _count_of(entity: str, route: Route, sends: Sends, at: float, seconds: float) -> e.SendsCounted:
+    return e.SendsCounted(
         at=at, entity=entity, route=str(route), accepted=sends.new_accepted, failed=sends.new_failed, seconds=seconds
     )
 
@@ -189,13 +179,13 @@ class PairingRuntime:
 
     # -- events -------------------------------------------------------------------------------------------------
 
-    def tell(self, event: Event) -> None:
+    def tell(self, event: e.Event) -> None:
         """Step the machine and perform its effects."""
         kind = event.__class__
-        if kind is SendAccepted or kind is SendFailed:
+        if kind is e.SendAccepted or kind is e.SendFailed:
             self._count(event)  # type: ignore[arg-type] # by its class
         effects = self.machine.step(event)
-        if kind is SendAccepted and not effects:
+        if kind is e.SendAccepted and not effects:
             return  # the healthy path: no deadline has moved
         for effect in effects:
             self._perform(effect)
@@ -207,7 +197,7 @@ class PairingRuntime:
         self.machine.probe(entity, at=self.clock())
         self._arm()
 
-    def announce(self, event: Event) -> None:
+    def announce(self, event: e.Event) -> None:
         """Log and publish an event that moves no state."""
         self.event_log.note(event)
         if self._on_event is None:
@@ -216,6 +206,10 @@ class PairingRuntime:
             self._on_event(event)
         except Exception:
             log.exception("a listener failed on %s", type(event).__name__)
+
+    def warn(self, about: str, text: str) -> None:
+        """Announce a remark for the operator."""
+        self.announce(e.Warned(at=self.clock(), about=about, text=text))
 
     def refuse(self, entity: str, messages: int, reason: str) -> None:
         """Count a call that ends in an error, by the messages that the caller still owns."""
@@ -229,12 +223,12 @@ class PairingRuntime:
         refusing = [(refusals, self.tally(entity).accepted) for entity, refusals in self._refusing.items()]
         return refusal_alarm(refusing, at=self.clock())
 
-    def _count(self, event: SendAccepted | SendFailed) -> None:
+    def _count(self, event: e.SendAccepted | e.SendFailed) -> None:
         tally = self.tally(event.entity)
         if tally.last_route.queue != event.queue:
             tally.last_route = Route(event.queue)
         sends = tally.on(tally.last_route)
-        if isinstance(event, SendAccepted):
+        if isinstance(event, e.SendAccepted):
             sends.accepted += event.messages
             sends.new_accepted += event.messages
         else:
@@ -264,9 +258,9 @@ class PairingRuntime:
         else:
             self.tasks.start(self.effect_handler.probe(effect), name=f"probe of backlog queue {effect.queue}")
 
-    def _see_to_links(self, event: Event) -> None:
+    def _see_to_links(self, event: e.Event) -> None:
         """Update links for a state change, before waiting tasks wake."""
-        if not isinstance(event, StateChanged) or self.effect_handler is None:
+        if not isinstance(event, e.StateChanged) or self.effect_handler is None:
             return
         diverted, diverts = event.was in DIVERTING, event.now in DIVERTING
         if diverts is not diverted:
@@ -310,7 +304,7 @@ class PairingRuntime:
         quiet = self.machine.quiet.next()
         if quiet is not None and quiet <= now:
             self._report_counts(now)
-        self.tell(Ticked(at=now))
+        self.tell(e.Ticked(at=now))
         if self._armed is None:
             self._arm()
 
@@ -361,7 +355,7 @@ class PairingRuntime:
         failures, tally.new_failures = tally.new_failures, Counter()
         for (route, kind), count in failures.items():
             if count:  # a link that could not be opened counts no message
-                self.announce(FailuresCounted(at=at, entity=entity, route=str(route), failure=kind, count=count))
+                self.announce(e.FailuresCounted(at=at, entity=entity, route=str(route), failure=kind, count=count))
 
     def _count_operations(self, at: float) -> None:
         """Announce billed operations, at most every OPERATIONS_SECONDS seconds."""
@@ -370,7 +364,9 @@ class PairingRuntime:
         self._operations_at = at + OPERATIONS_SECONDS
         now, before = asdict(self.meter), asdict(self._metered)
         self._metered = replace(self.meter)
-        self.announce(OperationsCounted(at=at, **{name: now[name] - before[name] for name in now if name in _COUNTED}))
+        self.announce(
+            e.OperationsCounted(at=at, **{name: now[name] - before[name] for name in now if name in _COUNTED})
+        )
 
     # -- the end ----------------------------------------------------------------------------------------------
 
@@ -417,8 +413,6 @@ class PairingRuntime:
 
     async def await_in_flight(self, within: float) -> None:
         """Wait for the calls under way, at most `within` seconds; after `end`."""
-        try:
+        with suppress(TimeoutError):  # the links are cut next, and they raise
             async with asyncio.timeout(within):
                 await self.in_flight.empty.wait()
-        except TimeoutError:
-            return  # the links are cut next, and they raise

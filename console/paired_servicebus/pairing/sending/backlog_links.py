@@ -10,17 +10,17 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from azure.servicebus.aio import ServiceBusClient
 
-from paired_servicebus.core.model.pairing_events import Warned
 from paired_servicebus.core.model.verdict import FailureKind, Judgement
 from paired_servicebus.core.text.index_ranges import format_indices
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.runtime.permanent_failures import is_unknown_host, is_untrusted
 from paired_servicebus.pairing.sending.coalescer import Coalescer
-from paired_servicebus.pairing.sending.open_limiter import OpenLimiter
+from paired_servicebus.pairing.sending.link_gates import OpenLimiter
 from paired_servicebus.pairing.sending.sender_link import STANDARD_LIMIT, SenderLink
 
 RENEW_AFTER_SECONDS: Final = 8 * 60.0
@@ -106,7 +106,10 @@ class Standby:
         links = {
             index: SenderLink(client, path, steering.tasks, gate, assumed=assumed) for index, path in paths.items()
         }
-        self.queues = {index: Coalescer(link, steering.tasks, self._say) for index, link in links.items()}
+        self.queues = {
+            index: Coalescer(link, steering.tasks, partial(steering.warn, "backlog queues"))
+            for index, link in links.items()
+        }
         self.tried = asyncio.Event()
         """Set after the first try to open each link."""
         self._proven = asyncio.Event()
@@ -183,15 +186,8 @@ class Standby:
             if not place.failures and self._steering.machine.rotation.holds(
                 place.index
             ):  # else it was reported already
-                self._warn(link, refusal)
+                self._steering.warn("secondary", f"the link to {link.path} is not open: {refusal}")
             place.record_failure(refusal)
         else:
             place.clear_failures()
             self._proven.set()
-
-    def _warn(self, link: SenderLink, refusal: Refusal) -> None:
-        text = f"the link to {link.path} is not open: {refusal}"
-        self._steering.announce(Warned(at=self._steering.clock(), about="secondary", text=text))
-
-    def _say(self, text: str) -> None:
-        self._steering.announce(Warned(at=self._steering.clock(), about="backlog queues", text=text))

@@ -23,9 +23,8 @@ from paired_servicebus.core.errors import PairingClosedError
 from paired_servicebus.core.model.verdict import FailureKind, kind_of
 from paired_servicebus.pairing.runtime.deadlines import GRACE
 from paired_servicebus.pairing.runtime.task_owner import TaskOwner
-from paired_servicebus.pairing.sending.encoded_batch import EncodedBatch
 from paired_servicebus.pairing.sending.sdk_messages import Sendable
-from paired_servicebus.pairing.sending.sender_link import SenderLink
+from paired_servicebus.pairing.sending.sender_link import EncodedBatch, SenderLink
 
 _MESSAGES_FAULT: Final = frozenset({FailureKind.TOO_LARGE, FailureKind.ARGUMENT})
 """Failures of a batch that one message, or the mix of messages, may cause."""
@@ -56,10 +55,6 @@ Load = list[tuple[PendingSend, Sendable]]
 BatchKey = Callable[[Sendable], object]
 
 
-def _same_key(_: Sendable) -> object:
-    return None
-
-
 class Coalescer:
     """The shared sends of one link.
 
@@ -71,7 +66,7 @@ class Coalescer:
     """
 
     def __init__(
-        self, link: SenderLink, tasks: TaskOwner, say: Callable[[str], object], *, batch_key: BatchKey = _same_key
+        self, link: SenderLink, tasks: TaskOwner, say: Callable[[str], object], *, batch_key: BatchKey = lambda _: None
     ) -> None:
         self.link = link
         self.under_way = False
@@ -168,8 +163,11 @@ class Coalescer:
     # -- sending ----------------------------------------------------------------------------------------------
 
     async def _send(self, load: Load, batch: ServiceBusMessageBatch | None = None) -> None:
+        """Send within the longest remaining time of its callers, and report the outcome to each."""
         try:
-            await self._attempt(load, batch)
+            left = max(pending.ends for pending, _ in load) - asyncio.get_running_loop().time()
+            payload = batch if batch is not None else [message for _, message in load]
+            await self.link.send(payload, max(left, _MIN_SECONDS))
         except Exception as error:  # noqa: BLE001 - any error is the outcome of the callers in the batch
             kind = kind_of(error)
             if len(load) == 1 or kind not in _MESSAGES_FAULT or isinstance(error, PairingClosedError):
@@ -178,11 +176,6 @@ class Coalescer:
                 await self._in_parts(load, kind)
         else:
             _accepted(load)
-
-    async def _attempt(self, load: Load, batch: ServiceBusMessageBatch | None) -> None:
-        """Send once, within the longest remaining time of its callers."""
-        left = max(pending.ends for pending, _ in load) - asyncio.get_running_loop().time()
-        await self.link.send(batch if batch is not None else [message for _, message in load], max(left, _MIN_SECONDS))
 
     async def _in_parts(self, load: Load, kind: FailureKind) -> None:
         """Retry a refused batch: in halves if it is too large, else message by message."""

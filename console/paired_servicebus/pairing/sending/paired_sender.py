@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from math import inf
-from types import TracebackType
 from typing import Any, Self
 
 from azure.servicebus import ServiceBusMessageBatch
@@ -24,15 +23,7 @@ from paired_servicebus.core.errors import (
     ScheduledInBacklogError,
 )
 from paired_servicebus.core.failover.send_router import PRIMARY, Route, SenderMemory, SendRouter, Try, Wait
-from paired_servicebus.core.model.pairing_events import (
-    Delivered,
-    Diverted,
-    InDoubt,
-    Refused,
-    SendAccepted,
-    SendFailed,
-    Warned,
-)
+from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.model.verdict import DOUBTFUL, Judgement, Verdict, at_backlog
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.sdk_internals import batch_messages
@@ -70,7 +61,9 @@ class PairedSender:
         self._primary = primaries.link(entity_name, **options)
         self.entity_name = entity_name
         self.fully_qualified_namespace = primaries.fully_qualified_namespace
-        self._together = Coalescer(self._primary, steering.tasks, self._say, batch_key=batch_key)
+        self._together = Coalescer(
+            self._primary, steering.tasks, partial(steering.warn, entity_name), batch_key=batch_key
+        )
         """The callers of this sender share one link: an SDK sender takes one send at a time."""
         self._backlog = backlog
         self._memory = SenderMemory()
@@ -101,9 +94,7 @@ class PairedSender:
                     raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *reason: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -370,9 +361,6 @@ class PairedSender:
         self._numbers.update(zip(negative, map(id_of, parked), strict=True))
         return negative + numbers
 
-    def _say(self, text: str) -> None:
-        self._steering.announce(Warned(at=self._steering.clock(), about=self.entity_name, text=text))
-
     # -- what came of it --------------------------------------------------------------------------------------
 
     def _accepted(self, route: Route, messages: Sequence[Sendable]) -> None:
@@ -381,11 +369,11 @@ class PairedSender:
         steering.meter.carried(route.queue, sum(map(body_bytes, messages)))
         if route.queue is not None:
             for message in messages:
-                steering.announce(Diverted(at=now, entity=name, message_id=id_of(message), queue=route.queue))
+                steering.announce(e.Diverted(at=now, entity=name, message_id=id_of(message), queue=route.queue))
         elif steering.policy.journal == "all":
             for message in messages:
-                steering.announce(Delivered(at=now, entity=name, message_id=id_of(message)))
-        steering.tell(SendAccepted(at=now, entity=name, queue=route.queue, messages=len(messages)))
+                steering.announce(e.Delivered(at=now, entity=name, message_id=id_of(message)))
+        steering.tell(e.SendAccepted(at=now, entity=name, queue=route.queue, messages=len(messages)))
 
     def _accepted_straight(
         self, messages: Sequence[Sendable], whole: ServiceBusMessageBatch | None, bodies: int
@@ -411,7 +399,7 @@ class PairedSender:
         if _is_doubtful(judgement, error):
             self._in_doubt(route, ids, judgement.reason)
         steering.tell(
-            SendFailed(
+            e.SendFailed(
                 at=now,
                 entity=name,
                 queue=route.queue,
@@ -426,7 +414,7 @@ class PairedSender:
         steering, name, where = self._steering, self.entity_name, str(route)
         now = steering.clock()
         for message in messages:
-            steering.announce(InDoubt(at=now, entity=name, message_id=id_of(message), route=where, reason=reason))
+            steering.announce(e.InDoubt(at=now, entity=name, message_id=id_of(message), route=where, reason=reason))
 
     def _refused(self, messages: Sequence[Sendable], doubt: BaseException | None, reason: str) -> None:
         """Write receipts for messages that certainly did not arrive."""
@@ -434,7 +422,7 @@ class PairedSender:
             return
         name, now = self.entity_name, self._steering.clock()
         for message in messages:
-            self._steering.announce(Refused(at=now, entity=name, message_id=id_of(message), reason=reason))
+            self._steering.announce(e.Refused(at=now, entity=name, message_id=id_of(message), reason=reason))
 
 
 def _check(timeout: float | None) -> None:

@@ -16,7 +16,7 @@ from paired_servicebus.core.model.pairing_events import EntityProbed, PingAccept
 from paired_servicebus.core.model.verdict import Judgement, Verdict
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.sending.backlog_links import Standby
-from paired_servicebus.pairing.sending.open_limiter import OpenLimiter
+from paired_servicebus.pairing.sending.link_gates import OpenLimiter
 from paired_servicebus.pairing.sending.primary_links import PrimaryLinks
 from paired_servicebus.pairing.sending.sdk_messages import ping
 from paired_servicebus.pairing.sending.sender_link import SenderLink

@@ -14,7 +14,7 @@ from weakref import WeakSet
 from azure.servicebus.aio import ServiceBusClient
 
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
-from paired_servicebus.pairing.sending.open_limiter import OpenLimiter
+from paired_servicebus.pairing.sending.link_gates import OpenLimiter
 from paired_servicebus.pairing.sending.sender_link import SenderLink
 
 REOPEN_DELAY_SECONDS: Final = 0.1

@@ -22,17 +22,6 @@ from azure.servicebus.amqp import (
 )
 
 from paired_servicebus.core.model import envelope
-from paired_servicebus.core.model.envelope import (
-    PING_CONTENT_TYPE,
-    RESERVED,
-    TIMESPAN,
-    EnvelopeProperties,
-    Timespan,
-    refuse_reserved,
-    unreserved,
-    unwrap,
-    wrap,
-)
 from paired_servicebus.pairing import sdk_internals
 
 SCHEDULED_ANNOTATION: Final = envelope.SCHEDULED_ANNOTATION.encode()
@@ -95,8 +84,8 @@ def _with_id(message: object) -> Sendable:
 def _ensure_id(message: Sendable) -> Sendable:
     raw = message.raw_amqp_message if isinstance(message, ServiceBusMessage) else message
     names = raw.application_properties
-    if names and not unreserved(names):
-        refuse_reserved(names)
+    if names and not envelope.unreserved(names):
+        envelope.refuse_reserved(names)
     properties = raw.properties
     if properties is not None and properties.message_id is not None:
         return message
@@ -174,7 +163,7 @@ def park(message: Sendable, path: str) -> AmqpAnnotatedMessage:
     header = cast(AmqpMessageHeader, parked.header)
     annotations: dict[Any, Any] = {text(key).encode(): value for key, value in (parked.annotations or {}).items()}
     scheduled = annotations.pop(SCHEDULED_ANNOTATION, None)
-    enclosed = EnvelopeProperties(
+    enclosed = envelope.EnvelopeProperties(
         path=path,
         session_id=None if properties.group_id is None else text(properties.group_id),
         time_to_live=None if header.time_to_live is None else timedelta(milliseconds=header.time_to_live),
@@ -185,7 +174,7 @@ def park(message: Sendable, path: str) -> AmqpAnnotatedMessage:
         # The SDK writes the expiry into the properties too, and computes both again from the restored values.
         header.time_to_live = properties.absolute_expiry_time = properties.creation_time = None
     parked.annotations = annotations or None
-    added: dict[Any, Any] = {name: _amqp(value) for name, value in wrap(enclosed).items()}
+    added: dict[Any, Any] = {name: _amqp(value) for name, value in envelope.wrap(enclosed).items()}
     parked.application_properties = {**(parked.application_properties or {}), **added}
     return parked
 
@@ -197,24 +186,24 @@ def _moment(value: datetime | int) -> datetime:
 
 def _amqp(value: object) -> object:
     """Return an envelope's value for the SDK's encoder: a described type is a pair of descriptor and value."""
-    if isinstance(value, Timespan):
+    if isinstance(value, envelope.Timespan):
         return (
-            {"TYPE": "SYMBOL", "VALUE": TIMESPAN.encode()},
+            {"TYPE": "SYMBOL", "VALUE": envelope.TIMESPAN.encode()},
             {"TYPE": "LONG", "VALUE": value.ticks},
         )
     return value
 
 
-def destination_of(received: AmqpAnnotatedMessage) -> EnvelopeProperties:
+def destination_of(received: AmqpAnnotatedMessage) -> envelope.EnvelopeProperties:
     """Return a backlog message's destination and original properties.
 
     Raises:
         EnvelopeError: its properties cannot be translated back.
     """
-    return unwrap(cast(Mapping[object, object], received.application_properties or {}))
+    return envelope.unwrap(cast(Mapping[object, object], received.application_properties or {}))
 
 
-def unpark(received: AmqpAnnotatedMessage, enclosed: EnvelopeProperties) -> AmqpAnnotatedMessage:
+def unpark(received: AmqpAnnotatedMessage, enclosed: envelope.EnvelopeProperties) -> AmqpAnnotatedMessage:
     """Return the original message out of its envelope."""
     restored = copy(received)
     properties = cast(AmqpMessageProperties, restored.properties)
@@ -229,7 +218,7 @@ def unpark(received: AmqpAnnotatedMessage, enclosed: EnvelopeProperties) -> Amqp
     if enclosed.time_to_live is not None:
         header.time_to_live = int(min(enclosed.time_to_live, _MAX_TTL) / timedelta(milliseconds=1))
     properties_of_all = (restored.application_properties or {}).items()
-    mine = {key: _carried(value) for key, value in properties_of_all if text(key) not in RESERVED}
+    mine = {key: _carried(value) for key, value in properties_of_all if text(key) not in envelope.RESERVED}
     restored.application_properties = mine or None
     kept = {key: value for key, value in (restored.annotations or {}).items() if text(key).encode() not in BROKERS}
     if enclosed.scheduled is not None:
@@ -262,7 +251,7 @@ def ping() -> ServiceBusMessage:
     """Make a ping: empty body, its own content type, one second to live, a session of its own (SPEC.md section 8)."""
     return ServiceBusMessage(
         b"",
-        content_type=PING_CONTENT_TYPE,
+        content_type=envelope.PING_CONTENT_TYPE,
         time_to_live=timedelta(seconds=1),
         session_id=str(uuid.uuid4()),
         message_id=str(uuid.uuid4()),
@@ -271,7 +260,7 @@ def ping() -> ServiceBusMessage:
 
 def is_ping(message: ServiceBusMessage) -> bool:
     """Return whether a received message is a pairing's ping, which no application should see."""
-    return message.content_type is not None and text(message.content_type) == PING_CONTENT_TYPE
+    return message.content_type is not None and text(message.content_type) == envelope.PING_CONTENT_TYPE
 
 
 def scheduled(message: Sendable, when: datetime) -> Sendable:

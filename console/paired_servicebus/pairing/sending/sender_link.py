@@ -28,10 +28,21 @@ from paired_servicebus.pairing import sdk_internals
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, GRACE, Deadline, Watch, bounded
 from paired_servicebus.pairing.runtime.sdk_log import register_link
 from paired_servicebus.pairing.runtime.task_owner import TaskOwner
-from paired_servicebus.pairing.sending.encoded_batch import EncodedBatch
-from paired_servicebus.pairing.sending.fair_lock import FairLock
-from paired_servicebus.pairing.sending.open_limiter import OpenLimiter
+from paired_servicebus.pairing.sending.link_gates import FairLock, OpenLimiter
 from paired_servicebus.pairing.sending.sdk_messages import Sendable
+
+
+class EncodedBatch(ServiceBusMessageBatch):
+    """The SDK's batch with a single encoding. sender: the SDK sender that will send it; None: unknown."""
+
+    def __init__(self, max_size_in_bytes: int | None = None, *, sender: ServiceBusSender | None = None) -> None:
+        super().__init__(max_size_in_bytes, **sdk_internals.batch_options(sender))
+
+    def add_message(self, message: Sendable) -> None:  # type: ignore[override] # no mappings come here
+        """Add a message. Raises MessageSizeExceededError if it does not fit."""
+        add = super().add_message
+        sdk_internals.add_encoded_once(self, lambda: add(message))
+
 
 STANDARD_LIMIT: Final = 256 * 1024
 IDLE_SECONDS: Final = 60.0

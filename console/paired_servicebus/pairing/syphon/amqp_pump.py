@@ -21,7 +21,7 @@ from uuid import UUID
 from paired_servicebus.core.errors import EnvelopeError, WireError, WireUnavailableError
 from paired_servicebus.core.model.verdict import FailureKind
 from paired_servicebus.pairing.amqp_client import Backoff, ReconnectingConnection, WireReceiver, is_idle_detach
-from paired_servicebus.pairing.amqp_client.backoff import HEALTHY
+from paired_servicebus.pairing.amqp_client.reconnecting import HEALTHY
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.syphon import outcomes
 from paired_servicebus.pairing.syphon.amqp_delivery import AmqpDelivery
@@ -40,7 +40,7 @@ from paired_servicebus.pairing.syphon.intake_limit import IntakeLimit, Unlimited
 from paired_servicebus.pairing.syphon.message_locks import MessageLocks, lock_ends
 from paired_servicebus.pairing.syphon.outcomes import PumpProgress, Remake, leave_gone
 from paired_servicebus.pairing.syphon.settlement import DEFERRED, Settlement
-from servicebus_amqp.encoding.delivery_states import RELEASED
+from servicebus_amqp.encoding.messaging_types import RELEASED
 from servicebus_amqp.protocol.link_sender import Payload
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived
 

@@ -24,7 +24,7 @@ from paired_servicebus.pairing.sending.sender_link import SenderLink
 from paired_servicebus.pairing.syphon.envelope_codec import broker_properties, strip_dead_letter
 from paired_servicebus.pairing.syphon.outcomes import NOT_STARTED, Worker
 from servicebus_amqp import ACCEPTED
-from servicebus_amqp.encoding.delivery_states import RELEASED
+from servicebus_amqp.encoding.messaging_types import RELEASED
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived
 
 DEAD_LETTERS: Final = "/$DeadLetterQueue"

@@ -26,7 +26,7 @@ from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.syphon import outcomes
 from paired_servicebus.pairing.syphon.backlog_message import BacklogMessage
 from servicebus_amqp import ACCEPTED, Error, Modified, Rejected
-from servicebus_amqp.encoding.delivery_states import DeliveryState
+from servicebus_amqp.encoding.messaging_types import DeliveryState
 from servicebus_amqp.protocol.protocol_events import DispositionReceived
 
 COMPLETED: Final = "completed"

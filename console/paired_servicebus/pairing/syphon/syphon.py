@@ -20,8 +20,7 @@ from paired_servicebus.core.model.pairing_events import Warned
 from paired_servicebus.core.model.snapshot import SyphonStatus, SyphonView
 from paired_servicebus.core.text.index_ranges import format_indices
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
-from paired_servicebus.pairing.management.queue_counts import DepthSample
-from paired_servicebus.pairing.management.queue_recreation import QueueRecreator
+from paired_servicebus.pairing.management.backlog_queues import DepthSample, QueueRecreator
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.syphon.amqp_delivery import AmqpDelivery
 from paired_servicebus.pairing.syphon.amqp_pump import AmqpPump

@@ -18,8 +18,7 @@ from textual.color import Color, ColorParseError
 from textual.theme import BUILTIN_THEMES, Theme
 
 from paired_servicebus.core.errors import UnreadableError
-from paired_servicebus.core.text.untrusted_text import repeated
-from paired_servicebus.core.text.untrusted_toml import parse_toml
+from paired_servicebus.core.text.untrusted_text import parse_toml, repeated
 from paired_servicebus.ui.display.profile import without_colours
 
 FALLBACK: Final = BUILTIN_THEMES["textual-dark"]

@@ -23,8 +23,7 @@ from typing import Final
 
 from paired_servicebus.core.accounting.billing import Price
 from paired_servicebus.core.errors import UnreadableError
-from paired_servicebus.core.text.untrusted_text import repeated
-from paired_servicebus.core.text.untrusted_toml import parse_toml
+from paired_servicebus.core.text.untrusted_text import parse_toml, repeated
 from paired_servicebus.ui.display.profile import ProfileName
 from paired_servicebus.ui.state.keymap import DEFAULT_KEYMAP, Keymap, keymap_of
 

@@ -9,8 +9,7 @@ from typing import Final, Literal
 from paired_servicebus.core.backlog.backlog_totals import is_old, messages_in, sum_backlog
 from paired_servicebus.core.backlog.depth_trend import Trend, seconds_until, trend
 from paired_servicebus.core.model.snapshot import QueueView, Snapshot
-from paired_servicebus.core.operator.backlog_alarms import share_used
-from paired_servicebus.core.operator.failover_readiness import FULL_SHARE
+from paired_servicebus.core.operator.failover_readiness import FULL_SHARE, share_used
 from paired_servicebus.core.text.number_format import NOT_KNOWN, percent, rate, short_count, time_from_now
 from paired_servicebus.core.text.time_format import age, clock
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, fit, line, rule

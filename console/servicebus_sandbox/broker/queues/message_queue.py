@@ -19,12 +19,10 @@ from servicebus_sandbox.broker.broker_errors import (
     MessageNotFound,
 )
 from servicebus_sandbox.broker.entity_settings import DeliveryRules
-from servicebus_sandbox.broker.message import Message, MessageState, StoredMessage
-from servicebus_sandbox.broker.queues.agenda import Agenda
-from servicebus_sandbox.broker.queues.deadline_heap import Deadlines, earliest
+from servicebus_sandbox.broker.message import Message, MessageState, MessageStore, StoredMessage
+from servicebus_sandbox.broker.queues.agenda import Agenda, Deadlines, earliest
 from servicebus_sandbox.broker.queues.forwarding import Forwarder
 from servicebus_sandbox.broker.queues.lane import Consumer, Lane
-from servicebus_sandbox.broker.queues.message_store import MessageStore
 from servicebus_sandbox.broker.queues.schedule import Schedule
 
 REASON, DESCRIPTION = "DeadLetterReason", "DeadLetterErrorDescription"

@@ -1,14 +1,13 @@
-"""Scheduled messages: stored, listed, cancelled, and released when they are due."""
+"""Scheduled messages: stored, listed, cancelled, and released when due. Delayed ones are only not visible yet."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from heapq import heappop, heappush
 
 from servicebus_sandbox.broker.broker_errors import MessageNotFound
-from servicebus_sandbox.broker.message import Message, MessageState, StoredMessage
-from servicebus_sandbox.broker.queues.agenda import Agenda
-from servicebus_sandbox.broker.queues.deadline_heap import Deadlines
-from servicebus_sandbox.broker.queues.message_store import MessageStore
+from servicebus_sandbox.broker.message import Message, MessageState, MessageStore, StoredMessage
+from servicebus_sandbox.broker.queues.agenda import Agenda, Deadlines
 
 
 class Schedule:
@@ -72,3 +71,30 @@ class Schedule:
     def _deadline(self, number: int) -> float | None:
         stored = self._store.get(number)
         return stored.expires_at if stored is not None else None
+
+
+class DelayedMessages:
+    """Held messages; `arrive` gets each one when it is due, with the epoch seconds of its acceptance."""
+
+    def __init__(self, agenda: Agenda, arrive: Callable[[Message, float], object]) -> None:
+        self.alarm: float | None = None
+        self._agenda = agenda
+        self._arrive = arrive
+        self._waiting: list[tuple[float, int, float, Sequence[Message]]] = []
+        self._held = 0
+
+    def hold(self, messages: Sequence[Message], until: float, now: float) -> None:
+        """Hold messages that were accepted together until `until`."""
+        self._held += 1
+        heappush(self._waiting, (until, self._held, now, messages))
+        self._agenda.call_at(until, self)
+
+    def clear(self) -> None:
+        self._waiting.clear()
+
+    def run_due(self, now: float) -> float | None:
+        while self._waiting and self._waiting[0][0] <= now:
+            _, _, accepted_at, messages = heappop(self._waiting)
+            for message in messages:
+                self._arrive(message, accepted_at)
+        return self._waiting[0][0] if self._waiting else None

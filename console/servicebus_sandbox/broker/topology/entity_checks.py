@@ -14,9 +14,6 @@ from servicebus_sandbox.broker.entity_settings import EntitySettings, QueueSetti
 from servicebus_sandbox.broker.topology.messaging_entities import Entity, Subscription
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 
-SHORTEST_IDLE = timedelta(minutes=5)
-SHORTEST_TTL = timedelta(seconds=1)
-SHORTEST_WINDOW = timedelta(seconds=20)
 PREMIUM_MESSAGE_KB = range(1024, 102400 + 1)
 _SIZES_MB = tuple(1024 * size for size in (1, 2, 3, 4, 5))
 _PREMIUM_SIZES_MB = (*_SIZES_MB, *(1024 * size for size in (10, 20, 40, 80)))
@@ -80,27 +77,20 @@ def _check_message_size(tier: Tier, size: int) -> None:
         raise InvalidSettings(f"max_message_size_kb is {size}; allowed is {allowed}")
 
 
-def _check_idle(_: Tier, idle: timedelta) -> None:
-    if idle < SHORTEST_IDLE:
-        raise InvalidSettings(f"auto_delete_on_idle is {idle}; allowed is {SHORTEST_IDLE} or more")
+def _at_least(name: str, shortest: timedelta) -> Callable[[Tier, timedelta], None]:
+    def check(_: Tier, value: timedelta) -> None:
+        if value < shortest:
+            raise InvalidSettings(f"{name} is {value}; allowed is {shortest} or more")
 
-
-def _check_ttl(_: Tier, ttl: timedelta) -> None:
-    if ttl < SHORTEST_TTL:
-        raise InvalidSettings(f"default_ttl is {ttl}; allowed is {SHORTEST_TTL} or more")
-
-
-def _check_window(_: Tier, window: timedelta) -> None:
-    if window < SHORTEST_WINDOW:
-        raise InvalidSettings(f"duplicate_window is {window}; allowed is {SHORTEST_WINDOW} or more")
+    return check
 
 
 _CHECKS: Mapping[str, Callable[[Tier, Any], None]] = {
     "max_size_mb": _check_size,
     "max_message_size_kb": _check_message_size,
-    "auto_delete_on_idle": _check_idle,
-    "default_ttl": _check_ttl,
-    "duplicate_window": _check_window,
+    "auto_delete_on_idle": _at_least("auto_delete_on_idle", timedelta(minutes=5)),
+    "default_ttl": _at_least("default_ttl", timedelta(seconds=1)),
+    "duplicate_window": _at_least("duplicate_window", timedelta(seconds=20)),
 }
 
 

@@ -1,4 +1,4 @@
-"""The limit of links that open concurrently, with priority for callers.
+"""The order of callers on one link, and the limit of links that open concurrently, with priority for callers.
 
 Opening one link through the SDK takes half a second and 23 ms of CPU. Hundreds open in the same instant when an outage
 begins or ends. The limiter admits them in groups, applications' links before pings and standby links.
@@ -11,6 +11,47 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
+
+
+class FairLock:
+    """A lock that is acquired in the order of the requests. An uncontended acquire does not await."""
+
+    __slots__ = ("held", "waiting")
+
+    def __init__(self) -> None:
+        self.held = False
+        self.waiting: deque[asyncio.Future[None]] = deque()
+        """The next holders; some may be cancelled."""
+
+    def acquire_nowait(self) -> bool:
+        """Acquire it now; return False if it is held."""
+        if self.held:
+            return False
+        self.held = True
+        return True
+
+    async def acquire(self) -> None:
+        """Acquire it after the earlier requests."""
+        if self.acquire_nowait():
+            return
+        mine = asyncio.get_running_loop().create_future()
+        self.waiting.append(mine)
+        try:
+            await mine
+        except asyncio.CancelledError:
+            if mine.done() and not mine.cancelled():
+                self.release()  # acquired in the same step as cancelled
+            raise
+
+    def release(self) -> None:
+        """Release it to the next holder."""
+        while self.waiting:
+            first = self.waiting.popleft()
+            if not first.done():
+                first.set_result(None)
+                return
+        self.held = False
+
 
 MAX_OPENING: Final = 24
 """Links that open concurrently: about one core's work in the half second that each takes."""

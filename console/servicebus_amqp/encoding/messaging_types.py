@@ -1,23 +1,29 @@
-"""Delivery states, and the error that AMQP carries in outcomes, detaches, ends and closes.
+"""Delivery states, sources and targets, and the error that AMQP carries in outcomes, detaches, ends and closes.
 
 Rules: an error always has condition, description and an info map, since peers index into all three. An outcome has all
 its fields. A state without a class here (transactions) stays a Described and is passed on.
+
+A peer's terminus keeps its original bytes (`raw`) and is echoed with them, so that filters and types stay unchanged.
+One made or changed here is written from its fields.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Any, Final
 
 from servicebus_amqp.encoding.amqp_types import Described
 from servicebus_amqp.encoding.codec import NULL
 from servicebus_amqp.encoding.composite_types import (
+    ANY,
     BOOLEAN,
     FIELDS,
     STRING,
     SYMBOL,
+    SYMBOLS,
     UINT,
     ULONG,
+    FieldCodec,
     composite,
     one_of,
     wire,
@@ -125,3 +131,66 @@ def fit_state(state: DeliveryState, room: int) -> DeliveryState:
     if isinstance(state, Modified):
         return replace(state, message_annotations=None)
     raise EncodeError(f"a delivery state of {size} bytes; {room} is the most the peer takes")
+
+
+@composite(0x28, "amqp:source:list")
+class Source:
+    """The origin of a link's messages. filter: maps symbols to values, as received."""
+
+    address: Any = wire(ANY, default=None)
+    durable: int = wire(UINT, default=0)
+    expiry_policy: str = wire(SYMBOL, default="session-end")
+    timeout: int = wire(UINT, default=0)
+    dynamic: bool = wire(BOOLEAN, default=False)
+    dynamic_node_properties: dict[Any, Any] | None = wire(FIELDS, default=None)
+    distribution_mode: str | None = wire(SYMBOL, default=None)
+    filter: dict[Any, Any] | None = wire(FIELDS, default=None)
+    default_outcome: DeliveryState | None = wire(STATE, default=None)
+    outcomes: tuple[str, ...] = wire(SYMBOLS, default=())
+    capabilities: tuple[str, ...] = wire(SYMBOLS, default=())
+    raw: bytes | None = field(default=None, compare=False, repr=False)
+
+    def with_filter(self, filters: dict[Any, Any] | None) -> Source:
+        """Return the same source with other filters, without its raw bytes."""
+        return replace(self, filter=filters, raw=None)
+
+
+@composite(0x29, "amqp:target:list")
+class Target:
+    """The destination of a link's messages."""
+
+    address: Any = wire(ANY, default=None)
+    durable: int = wire(UINT, default=0)
+    expiry_policy: str = wire(SYMBOL, default="session-end")
+    timeout: int = wire(UINT, default=0)
+    dynamic: bool = wire(BOOLEAN, default=False)
+    dynamic_node_properties: dict[Any, Any] | None = wire(FIELDS, default=None)
+    capabilities: tuple[str, ...] = wire(SYMBOLS, default=())
+    raw: bytes | None = field(default=None, compare=False, repr=False)
+
+
+@composite(0x30, "amqp:coordinator:list")
+class Coordinator:
+    """The target of a link that controls transactions; known only for a refusal by name."""
+
+    capabilities: tuple[str, ...] = wire(SYMBOLS, default=())
+    raw: bytes | None = field(default=None, compare=False, repr=False)
+
+
+Terminus = Source | Target | Coordinator
+
+
+_ANY_TERMINUS: Final = one_of(Source, Target, Coordinator)
+
+
+def _read(buffer: bytes, at: int) -> tuple[Terminus, int]:
+    terminus, end = _ANY_TERMINUS.read(buffer, at)
+    object.__setattr__(terminus, "raw", buffer[at:end])  # new and not shared yet
+    return terminus, end
+
+
+def _write(terminus: Terminus) -> bytes:
+    return write_composite(terminus) if terminus.raw is None else terminus.raw
+
+
+TERMINUS: Final = FieldCodec(_read, _write)
