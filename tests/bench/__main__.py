@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Literal
+from pathlib import Path
+from typing import Annotated, Literal
 
 from cyclopts import App, CycloptsError, Parameter
 
@@ -17,7 +18,7 @@ from paired_servicebus.core.errors import PairedError
 from paired_servicebus.printing import report_error
 from paired_servicebus.verbs.bench_commands import Elsewhere, pairing_of
 from paired_servicebus.verbs.parameters import JsonLine
-from tests.bench import dead_destination, developer_benches, many_entities, rabbitmq_shovel, regression
+from tests.bench import dead_destination, developer_benches, many_entities, rabbitmq_shovel, regression, trees
 from tests.bench.developer_plans import DrainPlan, EnginePlan, PipelinePlan, ScreenPlan
 
 app = App(
@@ -84,6 +85,19 @@ def entities(kind: Literal["stub", "sdk"], number: int, interval: float = many_e
 def measure_dead_destination(*counts: int) -> None:
     """Measure the cost of a dead destination for the messages behind it. counts: MANY and FEW."""
     dead_destination.main(*counts)
+
+
+@app.command(name="trees")
+def compare_trees(
+    *more: Annotated[str, Parameter(help="Arguments of that bench, after `--`.")],
+    old: Annotated[Path, Parameter(help="Interpreter of the environment with the old tree installed.")],
+    new: Annotated[Path, Parameter(help="The same of the new tree; that of the old one again measures the noise.")],
+    bench: trees.BenchName,
+    rounds: Annotated[int, Parameter(help="Each is old, new, new, old.")] = 3,
+    json: JsonLine = False,
+) -> int:
+    """Compare the figures of `paired bench` of two installed trees, which take turns."""
+    return trees.run_bench_trees({"old": old, "new": new}, bench, more, rounds=rounds, json_line=json)
 
 
 @app.command(name="regression")
