@@ -24,7 +24,7 @@ STOP_TIMEOUT: Final = 10.0
 SWITCH_TIMEOUT: Final = 30.0
 
 
-class SandboxNamespace(msgspec.Struct, frozen=True):
+class AnnouncedNamespace(msgspec.Struct, frozen=True):
     """A namespace as the sandbox announces it."""
 
     name: str
@@ -34,7 +34,7 @@ class SandboxNamespace(msgspec.Struct, frozen=True):
 class SandboxProcess(msgspec.Struct, frozen=True):
     """A running sandbox, by its first line."""
 
-    namespaces: list[SandboxNamespace]
+    namespaces: list[AnnouncedNamespace]
     ca_file: str
     control_url: str
     pid: int = 0

@@ -29,7 +29,7 @@ from servicebus_sandbox.arm.arm_request import ArmNamespace
 from servicebus_sandbox.arm.resource_manager import ArmServer, ResourceManager
 from servicebus_sandbox.atom.https_server import HttpsServer
 from servicebus_sandbox.atom.key_xml import new_key
-from servicebus_sandbox.atom.management_api import Management
+from servicebus_sandbox.atom.management_api import ManagementApi
 from servicebus_sandbox.broker.entity_settings import AuthorizationRule
 from servicebus_sandbox.clock import SandboxClock
 from servicebus_sandbox.control_http import HttpControlServer
@@ -247,7 +247,7 @@ async def _open(
     )
     stack.callback(node.close)
     spec.fill(node.namespace)
-    management = Management(
+    management = ManagementApi(
         node.namespace,
         authorization=node.authorization,
         clock=today,

@@ -18,9 +18,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final, Literal
 
+from paired_servicebus.bench.bench_plans import BenchError
 from paired_servicebus.bench.result_tables import join_table
 from paired_servicebus.bench.rounds import Band
-from paired_servicebus.bench.sandbox_process import BenchError
 
 BenchName = Literal["send", "syphon", "failover"]
 Found = Mapping[str, float]

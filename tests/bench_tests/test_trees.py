@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from paired_servicebus.bench.sandbox_process import BenchError
+from paired_servicebus.bench.bench_plans import BenchError
 from tests.bench import trees
 from tests.bench.__main__ import main
 

@@ -13,13 +13,13 @@ from paired_servicebus.core.failover.effects import Announce, Effect, ProbeQueue
 from paired_servicebus.core.failover.pairing_machine import PairingMachine
 from paired_servicebus.core.model.entity_state import Entity, State
 from paired_servicebus.core.model.pairing_events import (
+    EntityReleased,
     Event,
     Forced,
     PingAccepted,
     PingFailed,
     Pinned,
     QueueProbed,
-    Released,
     SendAccepted,
     SendFailed,
     StateChanged,
@@ -90,7 +90,7 @@ class Told:
         return self.step(Pinned(at=self.at, entity=entity, by="anna", why="a drill"))
 
     def releases(self, entity: str = "orders") -> list[Effect]:
-        return self.step(Released(at=self.at, entity=entity, by="anna", why="over"))
+        return self.step(EntityReleased(at=self.at, entity=entity, by="anna", why="over"))
 
     def probed(self, queue: int, *, accepted: bool, reason: str = "") -> list[Effect]:
         return self.step(QueueProbed(at=self.at, queue=queue, accepted=accepted, reason=reason))

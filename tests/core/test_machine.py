@@ -16,13 +16,13 @@ from paired_servicebus.core.failover.pairing_machine import PairingMachine
 from paired_servicebus.core.model.entity_state import DIVERTING, State
 from paired_servicebus.core.model.pairing_events import (
     KINDS,
+    EntityReleased,
     Event,
     Forced,
     PingAccepted,
     PingFailed,
     Pinned,
     QueueProbed,
-    Released,
     SendAccepted,
     SendFailed,
     SendsCounted,
@@ -160,8 +160,8 @@ class AnyHistory(RuleBasedStateMachine):
     def probe_answered(self, accepted: bool) -> None:
         self.tell(QueueProbed(at=self.now, queue=self.probes.pop(0), accepted=accepted))
 
-    @rule(kind=st.sampled_from([Forced, Pinned, Released]), path=PATH)
-    def by_hand(self, kind: type[Forced] | type[Pinned] | type[Released], path: str) -> None:
+    @rule(kind=st.sampled_from([Forced, Pinned, EntityReleased]), path=PATH)
+    def by_hand(self, kind: type[Forced] | type[Pinned] | type[EntityReleased], path: str) -> None:
         self.tell(kind(at=self.now, entity=path, by="anna"))
 
     @rule(kind=st.sampled_from([SyphonPaused, SyphonResumed]))

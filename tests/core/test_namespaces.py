@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from paired_servicebus.core.model.namespace_info import UNKNOWN_NAMESPACE, NamespaceInfo, Tier, remarks
+from paired_servicebus.core.model.namespace_info import UNKNOWN_NAMESPACE, NamespaceInfo, ServiceTier, remarks
 
 
 def namespace(name: str = "one", **more: object) -> NamespaceInfo:
-    told = {"tier": Tier.STANDARD, "region": "westeurope", "status": "Active"} | more
+    told = {"tier": ServiceTier.STANDARD, "region": "westeurope", "status": "Active"} | more
     return NamespaceInfo(name=name, **told)  # type: ignore[arg-type]
 
 
 ELSEWHERE = namespace("other", region="northeurope")
 
 
-@pytest.mark.parametrize(("name", "tier"), [("standard", Tier.STANDARD), ("Premium", Tier.PREMIUM), ("Gold", "")])
+@pytest.mark.parametrize(
+    ("name", "tier"), [("standard", ServiceTier.STANDARD), ("Premium", ServiceTier.PREMIUM), ("Gold", "")]
+)
 def test_tiers_are_found_by_name(name: str, tier: str) -> None:
-    assert Tier.called(name) == tier
-    assert Tier.called(None) is Tier.UNKNOWN
+    assert ServiceTier.called(name) == tier
+    assert ServiceTier.called(None) is ServiceTier.UNKNOWN
 
 
 def test_two_healthy_namespaces_in_different_regions_need_no_remark() -> None:
@@ -27,7 +29,7 @@ def test_two_healthy_namespaces_in_different_regions_need_no_remark() -> None:
 
 def test_nothing_is_said_of_what_is_not_known() -> None:
     assert remarks(UNKNOWN_NAMESPACE, UNKNOWN_NAMESPACE) == ()
-    assert remarks(namespace(tier=Tier.PREMIUM), UNKNOWN_NAMESPACE) == ()
+    assert remarks(namespace(tier=ServiceTier.PREMIUM), UNKNOWN_NAMESPACE) == ()
 
 
 @pytest.mark.parametrize("region", ["westeurope", "West Europe"])
@@ -54,13 +56,13 @@ def test_a_namespace_that_is_not_active_is_a_warning(
 
 def test_a_smaller_tier_behind_a_larger_one_says_what_would_not_survive() -> None:
     """Those that "would not survive failover" … Limits by tier: 256 KB Standard, more on Premium."""
-    (said,) = remarks(namespace(tier=Tier.PREMIUM), ELSEWHERE)
+    (said,) = remarks(namespace(tier=ServiceTier.PREMIUM), ELSEWHERE)
     assert "messages above 256 KB would not survive a failover" in said
-    assert remarks(namespace(), namespace("other", region="x", tier=Tier.PREMIUM)) == ()
+    assert remarks(namespace(), namespace("other", region="x", tier=ServiceTier.PREMIUM)) == ()
 
 
 def test_the_basic_tier_keeps_messages_for_two_weeks_and_has_no_topics() -> None:
-    basic = namespace("other", region="x", tier=Tier.BASIC)
+    basic = namespace("other", region="x", tier=ServiceTier.BASIC)
     assert any("14 days" in said for said in remarks(namespace(), basic))
     assert not basic.has_topics
     assert namespace().has_topics
@@ -68,7 +70,12 @@ def test_the_basic_tier_keeps_messages_for_two_weeks_and_has_no_topics() -> None
 
 @pytest.mark.parametrize(
     ("tier", "limit"),
-    [(Tier.BASIC, 262_144), (Tier.STANDARD, 262_144), (Tier.PREMIUM, 1_048_576), (Tier.UNKNOWN, 262_144)],
+    [
+        (ServiceTier.BASIC, 262_144),
+        (ServiceTier.STANDARD, 262_144),
+        (ServiceTier.PREMIUM, 1_048_576),
+        (ServiceTier.UNKNOWN, 262_144),
+    ],
 )
-def test_limits_by_tier(tier: Tier, limit: int) -> None:
+def test_limits_by_tier(tier: ServiceTier, limit: int) -> None:
     assert NamespaceInfo(tier=tier).message_limit == limit

@@ -28,7 +28,7 @@ from paired_servicebus.demo.result import (
 from paired_servicebus.demo.scenario_model import ENTITIES, LONGEST_CAPTION, Scenario
 from paired_servicebus.demo.scenarios import SCENARIOS
 from paired_servicebus.demo.worker_protocol import PlayRequest
-from paired_servicebus.sandbox_process import SandboxNamespace, SandboxProcess
+from paired_servicebus.sandbox_process import AnnouncedNamespace, SandboxProcess
 from servicebus_sandbox import Sandbox
 
 DURATION = 20.0
@@ -91,7 +91,7 @@ async def played(scenario: Scenario) -> tuple[DemoResult, list[str]]:
     """How it ended, and what was said."""
     said: list[str] = []
     async with Sandbox.start() as sandbox:
-        names = [SandboxNamespace(each.name, each.connection_string) for each in sandbox.namespaces]
+        names = [AnnouncedNamespace(each.name, each.connection_string) for each in sandbox.namespaces]
         standing = SandboxProcess(names, str(sandbox.ca_file), sandbox.control_url)
         async with await pair_on(standing, scenario.policy, on_event=lambda _: None) as paired:
             for entity in ENTITIES:

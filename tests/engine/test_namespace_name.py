@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from paired_servicebus.config import NamespaceConfig
-from paired_servicebus.core.model.namespace_info import NamespaceInfo, Tier
+from paired_servicebus.core.model.namespace_info import NamespaceInfo, ServiceTier
 from paired_servicebus.engine.clients.preflight import read_primary_info
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.secret import Secret
@@ -35,7 +35,7 @@ async def test_the_name_is_as_configured_else_as_the_namespace_tells_it(places: 
         told = namespace_of(sandbox)
         assert (await read_primary_info(replace(told, name="contoso"), places, reachable=True)).name == "contoso"
         assert await read_primary_info(told, places, reachable=True) == NamespaceInfo(
-            name="primary", tier=Tier.STANDARD
+            name="primary", tier=ServiceTier.STANDARD
         )
 
 

@@ -14,7 +14,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
 from paired_servicebus.config import NamespaceConfig, PairingConfig
-from paired_servicebus.core.model.namespace_info import Tier
+from paired_servicebus.core.model.namespace_info import ServiceTier
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.engine.clients import namespace_credentials, preflight
 from paired_servicebus.engine.clients.client_factory import open_admin, open_clients
@@ -177,7 +177,7 @@ async def test_management_through_arm_beside_a_key(sandbox: Sandbox, monkeypatch
     secondary = arm_of(sandbox, "secondary", custom_endpoint=sandbox["secondary"].endpoint)
     async with open_clients(pairing_of(emulated(sandbox), secondary)) as clients:
         info = await clients.secondary_admin.namespace()
-        assert (info.name, info.tier, info.region) == ("secondary", Tier.STANDARD, "northeurope")
+        assert (info.name, info.tier, info.region) == ("secondary", ServiceTier.STANDARD, "northeurope")
         assert isinstance(clients.secondary_credentials.key, object)
     assert await preflight._try_management(secondary) == ""
 

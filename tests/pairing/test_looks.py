@@ -34,13 +34,13 @@ FASTER = 100
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What management of any namespace was asked, in order."""
     found: list[str] = []
-    answer = atom.Management.answer
+    answer = atom.ManagementApi.answer
 
-    def noted(self: atom.Management, request: atom.AtomRequest) -> atom.AtomResponse:
+    def noted(self: atom.ManagementApi, request: atom.AtomRequest) -> atom.AtomResponse:
         found.append(f"{request.method} {request.path}")
         return answer(self, request)
 
-    monkeypatch.setattr(atom.Management, "answer", noted)
+    monkeypatch.setattr(atom.ManagementApi, "answer", noted)
     return found
 
 

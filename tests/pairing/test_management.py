@@ -21,7 +21,7 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import MessagingEntityDisabledError
 
 from paired_servicebus.core.errors import BacklogQueueError, NamespaceUnreachableError
-from paired_servicebus.core.model.namespace_info import UNKNOWN_NAMESPACE, NamespaceInfo, Tier
+from paired_servicebus.core.model.namespace_info import UNKNOWN_NAMESPACE, NamespaceInfo, ServiceTier
 from paired_servicebus.core.model.pairing_events import Warned
 from paired_servicebus.pairing import ArmAdmin
 from paired_servicebus.pairing.management import backlog_queues
@@ -36,7 +36,7 @@ from paired_servicebus.pairing.management.management_port import (
     is_transient,
 )
 from paired_servicebus.pairing.runtime.task_owner import TaskOwner
-from paired_servicebus.pairing.sending.sender_link import SenderLink
+from paired_servicebus.pairing.sending.sender_link import SdkSenderLink
 from servicebus_sandbox.access.token_credentials import AsyncSandboxCredential
 from servicebus_sandbox.broker.entity_settings import EntityStatus, QueueSettings
 
@@ -199,7 +199,7 @@ async def test_a_queue_can_be_deleted_once(admin: Management) -> None:
 
 async def test_a_namespace_tells_what_it_is(admin: Management) -> None:
     info = await admin.namespace()
-    assert (info.name, info.tier) == ("secondary", Tier.STANDARD)
+    assert (info.name, info.tier) == ("secondary", ServiceTier.STANDARD)
     if isinstance(admin, ArmAdmin):  # Atom knows neither
         assert (info.region, info.status) == ("northeurope", "Active")
 
@@ -374,5 +374,5 @@ async def test_while_no_link_has_said_it_the_tier_tells_how_large_a_message_may_
     """Limits by tier: 256 KB Standard, more on Premium."""
     client, tasks = world.client("secondary"), TaskOwner()
     world.stack.push_async_callback(client.close)
-    for tier, limit in ((Tier.STANDARD, 256 * 1024), (Tier.PREMIUM, 1024 * 1024)):
-        assert SenderLink(client, "q", tasks, assumed=NamespaceInfo(tier=tier).message_limit).limit() == limit
+    for tier, limit in ((ServiceTier.STANDARD, 256 * 1024), (ServiceTier.PREMIUM, 1024 * 1024)):
+        assert SdkSenderLink(client, "q", tasks, assumed=NamespaceInfo(tier=tier).message_limit).limit() == limit

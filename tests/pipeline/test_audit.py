@@ -17,8 +17,8 @@ from paired_servicebus.core.model.pairing_events import (
     Diverted,
     Event,
     InDoubt,
+    MessageReceived,
     Moved,
-    Received,
     Refused,
     Warned,
 )
@@ -56,7 +56,7 @@ def receipt(kind: type[Event], name: str, at: float = 1.0) -> Event:
         DeadLettered: {"queue": 0, "reason": "poison"},
         InDoubt: {"route": "primary", "reason": "timeout"},
         Refused: {"reason": "too large"},
-        Received: {"stream": "s"},
+        MessageReceived: {"stream": "s"},
     }
     return kind(**given, **more.get(kind, {}))
 
@@ -64,24 +64,24 @@ def receipt(kind: type[Event], name: str, at: float = 1.0) -> Event:
 @pytest.mark.parametrize(
     ("kinds", "status"),
     [
-        ([Delivered, Received], "delivered"),
-        ([Diverted, Moved, Received], "delivered"),
+        ([Delivered, MessageReceived], "delivered"),
+        ([Diverted, Moved, MessageReceived], "delivered"),
         ([Diverted], "parked"),
         ([Diverted, DeadLettered], "dead-lettered"),
-        ([Diverted, DeadLettered, Moved, Received], "delivered"),
+        ([Diverted, DeadLettered, Moved, MessageReceived], "delivered"),
         ([Diverted, Moved], "undelivered"),
         ([Delivered], "undelivered"),
         ([InDoubt], "in doubt"),
-        ([InDoubt, Received], "delivered"),
-        ([InDoubt, Delivered, Received], "delivered"),
+        ([InDoubt, MessageReceived], "delivered"),
+        ([InDoubt, Delivered, MessageReceived], "delivered"),
         ([Refused], "refused"),
-        ([Refused, Received], "unexpected"),
-        ([Received], "unexpected"),
-        ([Received, Delivered], "delivered"),
+        ([Refused, MessageReceived], "unexpected"),
+        ([MessageReceived], "unexpected"),
+        ([MessageReceived, Delivered], "delivered"),
     ],
 )
 def test_what_becomes_of_a_message_where_receivers_tell(tmp_path: Path, kinds: list[type[Event]], status: str) -> None:
-    other = [receipt(Delivered, "other"), receipt(Received, "other")]
+    other = [receipt(Delivered, "other"), receipt(MessageReceived, "other")]
     assert statuses(tmp_path, [*other, *(receipt(kind, "m") for kind in kinds)])["m"] == status
 
 
@@ -104,7 +104,7 @@ def test_the_same_name_at_two_entities_is_two_messages(tmp_path: Path) -> None:
     events: list[Event] = [
         Delivered(at=1, entity="orders", message_id="m"),
         Delivered(at=1, entity="payments", message_id="m"),
-        Received(at=2, entity="ORDERS", message_id="m"),
+        MessageReceived(at=2, entity="ORDERS", message_id="m"),
     ]
     with tables_of(tmp_path, events) as tables:
         found = tables.rows("select lower(entity) as entity, status from audit order by 1")
@@ -115,7 +115,7 @@ def test_receivers_of_one_entity_say_nothing_of_another(tmp_path: Path) -> None:
     """Section 11: lost is what was accepted and is nowhere. Nobody looks where no receiver records what it gets."""
     events = [
         receipt(Delivered, "m1"),
-        receipt(Received, "m1"),
+        receipt(MessageReceived, "m1"),
         Delivered(at=1, entity="payments", message_id="p1"),
         Diverted(at=1, entity="payments", message_id="p2", queue=0),
         Moved(at=2, entity="payments", message_id="p2", queue=0),
@@ -126,7 +126,7 @@ def test_receivers_of_one_entity_say_nothing_of_another(tmp_path: Path) -> None:
 def test_what_a_healthy_consumer_has_not_received_yet_is_in_flight_and_not_lost(tmp_path: Path) -> None:
     """A consumer one minute behind: 600 of 1,200 messages are on their way, and their age is said."""
     sent: list[Event] = [Delivered(at=i / 10, entity="orders", message_id=f"m{i}") for i in range(1200)]
-    got: list[Event] = [Received(at=60 + i / 10, entity="orders", message_id=f"m{i}") for i in range(600)]
+    got: list[Event] = [MessageReceived(at=60 + i / 10, entity="orders", message_id=f"m{i}") for i in range(600)]
     with tables_of(tmp_path, [*sent, *got]) as tables:
         counted = {row["status"]: row["n"] for row in tables.rows("select status, count(*) as n from audit group by 1")}
         (oldest,) = tables.rows("select max(age) as age from audit where status = 'in flight'")
@@ -138,7 +138,7 @@ def test_what_was_not_received_within_the_limit_is_lost(tmp_path: Path) -> None:
     events: list[Event] = [
         Delivered(at=0, entity="orders", message_id="old"),
         Delivered(at=1, entity="orders", message_id="young"),
-        Received(at=audit_sql.IN_FLIGHT, entity="orders", message_id="other"),
+        MessageReceived(at=audit_sql.IN_FLIGHT, entity="orders", message_id="other"),
     ]
     with tables_of(tmp_path, events) as tables:
         found = {row["message_id"]: row["status"] for row in tables.rows("select message_id, status from audit")}
@@ -155,11 +155,11 @@ def test_a_message_that_two_subscriptions_had_once_each_is_no_duplicate(tmp_path
     """And of one that a filter keeps from the second, the first one's receipt is enough."""
     events: list[Event] = [
         *(Delivered(at=1, entity="audit", message_id=name) for name in ("both", "one", "twice", "none")),
-        Received(at=2, entity="audit", message_id="both", subscription="all"),
-        Received(at=3, entity="audit", message_id="both", subscription="red"),
-        Received(at=2, entity="Audit", message_id="one", subscription="all"),
-        Received(at=2, entity="audit", message_id="twice", subscription="red"),
-        Received(at=3, entity="audit", message_id="twice", subscription="RED"),
+        MessageReceived(at=2, entity="audit", message_id="both", subscription="all"),
+        MessageReceived(at=3, entity="audit", message_id="both", subscription="red"),
+        MessageReceived(at=2, entity="Audit", message_id="one", subscription="all"),
+        MessageReceived(at=2, entity="audit", message_id="twice", subscription="red"),
+        MessageReceived(at=3, entity="audit", message_id="twice", subscription="RED"),
     ]
     assert statuses(tmp_path, events) == dict.fromkeys(("both", "one", "twice"), "delivered") | {"none": "undelivered"}
     found = verdict_of(events)
@@ -191,13 +191,15 @@ def test_it_agrees_with_the_ledger(
     """Section 11: "accepted = delivered ∪ parked ∪ dead-lettered ∪ expired by its own TTL ∪ lost, each id once"."""
     answers = {f"m{index}": answer for index, (answer, _) in enumerate(fates)}
     events: list[Event] = [receipt(kind, f"m{index}") for index, (_, kinds) in enumerate(fates) for kind in kinds]
-    events.append(Received(at=1, entity="orders", message_id="x", stream="x", number=0))
+    events.append(MessageReceived(at=1, entity="orders", message_id="x", stream="x", number=0))
     events.append(Delivered(at=1, entity="orders", message_id="x"))
     arrivals = [Arrival("x", "x", 0)]
     for place, index in enumerate(deliveries):
         arrivals.append(Arrival(f"m{index}", f"s{index % streams}", index))
         events.append(
-            Received(at=2 + place, entity="orders", message_id=f"m{index}", stream=f"s{index % streams}", number=index)
+            MessageReceived(
+                at=2 + place, entity="orders", message_id=f"m{index}", stream=f"s{index % streams}", number=index
+            )
         )
     parked = [f"m{index}" for index, (_, kinds) in enumerate(fates) if kinds == (Diverted,)]
     dead = [f"m{index}" for index, (_, kinds) in enumerate(fates) if DeadLettered in kinds]

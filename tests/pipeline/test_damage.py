@@ -17,7 +17,7 @@ from hypothesis import strategies as some
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
 from paired_servicebus.core.errors import DamagedTablesError
-from paired_servicebus.core.model.pairing_events import PingSent, Received, StateChanged
+from paired_servicebus.core.model.pairing_events import MessageReceived, PingSent, StateChanged
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.pipeline.ingest import partial_aggregates
 from paired_servicebus.pipeline.ingest.episodes import EpisodeHistory, as_row
@@ -196,9 +196,9 @@ def test_a_line_of_ten_megabytes_costs_its_row_not_its_size() -> None:
 
 
 def test_a_receipt_lost_to_damage_is_not_a_message_lost(tmp_path: Path, journal: bytes) -> None:
-    """One Received whose line is torn: its message is in flight, and neither an error nor lost yet."""
+    """A receipt whose line is torn: its message is in flight, and neither an error nor lost yet."""
     lines = journal.splitlines()
-    at = next(number for number, line in enumerate(lines) if f'"kind":"{Received.kind}"'.encode() in line)
+    at = next(number for number, line in enumerate(lines) if f'"kind":"{MessageReceived.kind}"'.encode() in line)
     lines[at] = lines[at][:-5]
     with Tables.open(made(tmp_path, b"\n".join(lines))) as tables:
         statuses = {row["status"] for row in tables.rows("select distinct status from audit")}

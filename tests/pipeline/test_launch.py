@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from paired_servicebus.pipeline.spark_processes import Pipeline, PipelineOrder, start_pipeline
+from paired_servicebus.pipeline.spark_processes import PipelineOrder, PipelineProcess, start_pipeline
 
 pytest.importorskip("pyspark")
 WITHIN = 30.0
@@ -20,7 +20,7 @@ exec cat
 
 
 @pytest.fixture
-def starting(tmp_path: Path) -> Iterator[Pipeline]:
+def starting(tmp_path: Path) -> Iterator[PipelineProcess]:
     """A pipeline of `--once` that waits for its Java."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "release").write_text('JAVA_VERSION="21.0.8"\n')
@@ -42,11 +42,11 @@ def starting(tmp_path: Path) -> Iterator[Pipeline]:
         pipeline.stop(within=0.0)
 
 
-def test_one_that_makes_tables_once_is_not_waited_for_when_it_is_stopped(starting: Pipeline) -> None:
+def test_one_that_makes_tables_once_is_not_waited_for_when_it_is_stopped(starting: PipelineProcess) -> None:
     assert starting.stop(within=WITHIN) == -signal.SIGTERM
 
 
-def test_it_ends_with_whoever_started_it(starting: Pipeline) -> None:
+def test_it_ends_with_whoever_started_it(starting: PipelineProcess) -> None:
     assert starting.process.stdin is not None
     starting.process.stdin.close()
     assert starting.process.wait(WITHIN) != 0

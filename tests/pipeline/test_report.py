@@ -17,11 +17,11 @@ from paired_servicebus.core.model.pairing_events import (
     Diverted,
     Event,
     FailuresCounted,
+    MessageReceived,
     Moved,
     PingAccepted,
     PingFailed,
     QueuePulled,
-    Received,
     Record,
     SendsCounted,
     StateChanged,
@@ -161,7 +161,7 @@ def test_the_audit_says_that_what_expired_at_its_destination_may_be_among_the_lo
     events = [
         Delivered(at=T, entity="orders", message_id="m1"),
         Delivered(at=T - IN_FLIGHT, entity="orders", message_id="m2"),
-        Received(at=T + 1, entity="orders", message_id="m1"),
+        MessageReceived(at=T + 1, entity="orders", message_id="m1"),
     ]
     folder = make_tables(tmp_path / "tables", records(*EVENTS, *events), episodes=[EPISODE], cost=COST)
     with Tables.open(folder) as tables:
@@ -177,7 +177,7 @@ def test_what_is_in_flight_is_said_with_its_age_and_is_not_called_lost(tmp_path:
     end = max(event.at for event in EVENTS)
     events = [
         Delivered(at=T, entity="orders", message_id="m1"),
-        Received(at=T + 1, entity="orders", message_id="m1"),
+        MessageReceived(at=T + 1, entity="orders", message_id="m1"),
         Delivered(at=end - 30, entity="orders", message_id="m2"),
         Delivered(at=T, entity="payments", message_id="p1"),
     ]

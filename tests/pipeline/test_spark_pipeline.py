@@ -29,7 +29,7 @@ from paired_servicebus.pipeline.ingest.table_maintenance import MaintenanceThrea
 from paired_servicebus.pipeline.pipeline_command import summary
 from paired_servicebus.pipeline.spark.java import find_java
 from paired_servicebus.pipeline.spark.spark_session import open_session
-from paired_servicebus.pipeline.spark_processes import Pipeline, PipelineOrder, start_pipeline
+from paired_servicebus.pipeline.spark_processes import PipelineOrder, PipelineProcess, start_pipeline
 from paired_servicebus.pipeline.table_store import manifest as manifests
 from paired_servicebus.pipeline.table_store.lake import Lake
 from paired_servicebus.pipeline.table_store.table_reader import Tables
@@ -90,7 +90,7 @@ def stage(journal: Path, tmp_path: Path) -> tuple[Path, Path]:
     return copy, tmp_path / "its tables"
 
 
-def begin(journal: Path, tables: Path, **how: Any) -> Pipeline:
+def begin(journal: Path, tables: Path, **how: Any) -> PipelineProcess:
     return start_pipeline(PipelineOrder(journal=journal, tables=tables, **{"once": True, **how}))
 
 
@@ -100,7 +100,7 @@ def once(spark: Any, journal: Path, folder: Path) -> None:
         streaming_queries.Pipeline(spark, lake, journal).once()
 
 
-def finish(pipeline: Pipeline) -> None:
+def finish(pipeline: PipelineProcess) -> None:
     try:
         assert pipeline.wait(LONG) == 0, pipeline.log.read_text()[-3000:]
     finally:
@@ -114,7 +114,7 @@ def said(folder: Path) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def until(look: Callable[[], bool], pipeline: Pipeline) -> None:
+def until(look: Callable[[], bool], pipeline: PipelineProcess) -> None:
     end = time.monotonic() + LONG
     while not look():
         assert pipeline.running, pipeline.log.read_text()[-3000:]
@@ -143,7 +143,7 @@ def below(pid: int) -> list[int]:
     return found
 
 
-def jvm_of(pipeline: Pipeline) -> int:
+def jvm_of(pipeline: PipelineProcess) -> int:
     return next(pid for pid in below(pipeline.process.pid) if Path(f"/proc/{pid}/comm").read_text().strip() == "java")
 
 

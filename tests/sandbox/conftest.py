@@ -14,7 +14,7 @@ import pytest
 from servicebus_sandbox import Sandbox
 from servicebus_sandbox.access.authorization import Authorization, root_rule
 from servicebus_sandbox.atom.https_server import HttpsServer
-from servicebus_sandbox.atom.management_api import Management
+from servicebus_sandbox.atom.management_api import ManagementApi
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 from servicebus_sandbox.faults import FaultBoard
 from servicebus_sandbox.serving.certificates import Certificates, make_certificates
@@ -66,7 +66,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 async def port(certificates: Certificates) -> AsyncIterator[Port]:
     namespace, changes = BrokerNamespace("contoso", clock=time.time), []
     board = FaultBoard("contoso", lambda: [queue.path for queue in namespace.queues()])
-    management = Management(
+    management = ManagementApi(
         namespace,
         authorization=Authorization(namespace, [root_rule("Root", KEYS["Root"])]),
         clock=time.time,

@@ -31,7 +31,7 @@ from paired_servicebus.engine.instance.identity import EngineIdentity
 from paired_servicebus.engine.instance.logs import log_to
 from paired_servicebus.engine.service.engine_host import EngineHost
 from paired_servicebus.pairing.runtime.deadlines import end_all
-from paired_servicebus.pipeline.spark_processes import Pipeline, PipelineOrder, start_pipeline
+from paired_servicebus.pipeline.spark_processes import PipelineOrder, PipelineProcess, start_pipeline
 from paired_servicebus.sandbox_process import SandboxProcess, sandbox_process
 
 PAIRING: Final = "demo"
@@ -135,7 +135,7 @@ async def _followed(order: PlayRequest) -> AsyncIterator[None]:
 
     It starts some seconds after the dashboard. Its failure does not affect the demo.
     """
-    started: list[Pipeline] = []
+    started: list[PipelineProcess] = []
 
     async def start() -> None:
         await asyncio.sleep(TABLES_AFTER)

@@ -21,7 +21,7 @@ from azure.servicebus.exceptions import ServiceBusError, ServiceBusServerBusyErr
 
 from paired_servicebus.core.accounting.ledger import Arrival, SendOutcome
 from paired_servicebus.core.errors import SendError
-from paired_servicebus.core.model.pairing_events import Event, Received
+from paired_servicebus.core.model.pairing_events import Event, MessageReceived
 from paired_servicebus.demo.scenario_model import AUDIT, ORDERS, PAYMENTS, SUBSCRIPTION
 from paired_servicebus.pairing import PairedReceiver, PairedSender, PairedServiceBusClient
 
@@ -214,7 +214,7 @@ class Workload:
         self.lists.arrived.add(name)
         entity = _ENTITIES.get(arrival.stream, "")
         self._record(
-            Received(
+            MessageReceived(
                 at=time.time(),
                 entity=entity,
                 message_id=name,

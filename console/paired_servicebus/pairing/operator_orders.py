@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paired_servicebus.core.errors import IllegalEventError
-from paired_servicebus.core.model.pairing_events import Forced, Pinned, Released, SyphonPaused, SyphonResumed
+from paired_servicebus.core.model.pairing_events import EntityReleased, Forced, Pinned, SyphonPaused, SyphonResumed
 from paired_servicebus.core.operator.command_reach import PAUSED_HERE
 from paired_servicebus.pairing.monitoring import snapshot_views
 from paired_servicebus.pairing.monitoring.unused_queues import Elsewhere, UnusedQueues, nowhere
@@ -45,7 +45,7 @@ class OperatorOrders:
         The entity returns to the primary if its last ping was accepted or it failed over by itself. Else it stays
         failed over with automatic failback.
         """
-        self._steering.tell(Released(at=self._steering.clock(), entity=path, by=by, why=why))
+        self._steering.tell(EntityReleased(at=self._steering.clock(), entity=path, by=by, why=why))
         return self._stands(path)
 
     def pause_syphon(self, *, by: str, why: str = "", queue: int | None = None, destination: str = "") -> str:

@@ -61,7 +61,7 @@ def main() -> int:
 
 
 def _run(order: PipelineOrder, ending: list[int]) -> None:
-    from paired_servicebus.pipeline.ingest.streaming_queries import Pipeline
+    from paired_servicebus.pipeline.ingest.streaming_queries import StreamingPipeline
 
     began = time.monotonic()
     journal, folder = order.journal, order.tables
@@ -79,7 +79,7 @@ def _run(order: PipelineOrder, ending: list[int]) -> None:
         )
         with session as spark:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # Spark had taken it
-            pipeline = Pipeline(spark, lake, journal)
+            pipeline = StreamingPipeline(spark, lake, journal)
             stands_at = time.monotonic()
             if order.once:
                 pipeline.once()

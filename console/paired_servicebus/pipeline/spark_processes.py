@@ -165,7 +165,7 @@ _TOOK: Final = msgspec.json.Decoder(PipelineTimes)
 
 
 @dataclass(frozen=True, slots=True)
-class Pipeline:
+class PipelineProcess:
     """A pipeline's process."""
 
     process: subprocess.Popen[bytes]
@@ -208,7 +208,7 @@ class Pipeline:
         return read_json(_TOOK, took) if took else None
 
 
-def start_pipeline(order: PipelineOrder) -> Pipeline:
+def start_pipeline(order: PipelineOrder) -> PipelineProcess:
     """Start the pipeline without waiting for it.
 
     Raises PipelineError: another user can change the folder, or the log or the process cannot be created.
@@ -220,7 +220,7 @@ def start_pipeline(order: PipelineOrder) -> Pipeline:
         log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         log.unlink(missing_ok=True)
         text = msgspec.json.encode(order, enc_hook=str)
-        return Pipeline(start_process("paired_servicebus.pipeline.pipeline_main", log=log, order=text), log)
+        return PipelineProcess(start_process("paired_servicebus.pipeline.pipeline_main", log=log, order=text), log)
     except OSError as error:
         raise PipelineError(f"the pipeline cannot be started in {tables}: {error.strerror or error}") from error
 

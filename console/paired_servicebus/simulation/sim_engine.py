@@ -16,6 +16,7 @@ from paired_servicebus.core.failover.send_router import SenderMemory
 from paired_servicebus.core.model.entity_state import Entity as Standing
 from paired_servicebus.core.model.entity_state import State, Trigger
 from paired_servicebus.core.model.pairing_events import (
+    EntityReleased,
     Event,
     Forced,
     PingAccepted,
@@ -23,7 +24,6 @@ from paired_servicebus.core.model.pairing_events import (
     Pinned,
     QueueProbed,
     QueuePulled,
-    Released,
     SendAccepted,
     SendFailed,
     StateChanged,
@@ -189,7 +189,7 @@ class SimEngine:
         events: dict[str, Event] = {
             "force": Forced(at=at, entity=act.path, by="anna", why="a drill"),
             "pin": Pinned(at=at, entity=act.path, by="anna", why="a drill"),
-            "release": Released(at=at, entity=act.path, by="anna", why="over"),
+            "release": EntityReleased(at=at, entity=act.path, by="anna", why="over"),
             "pause": SyphonPaused(at=at, by="anna"),
             "resume": SyphonResumed(at=at, by="anna"),
         }

@@ -18,7 +18,7 @@ from servicebus_amqp.protocol.protocol_events import AttachRequested, LinkEnd
 from servicebus_sandbox.amqp_server.message_links import MAX_BATCH_BYTES, IncomingLink, OutgoingLink
 from servicebus_sandbox.amqp_server.property_codec import TICKS_AT_EPOCH, TICKS_PER_SECOND
 from servicebus_sandbox.amqp_server.request_links import ReplyLink, request_link
-from servicebus_sandbox.amqp_server.served_link import LinkOwner, error_of
+from servicebus_sandbox.amqp_server.served_link import ServedLinkOwner, error_of
 from servicebus_sandbox.broker.broker_errors import BrokerError
 from servicebus_sandbox.broker.entity_settings import Right
 from servicebus_sandbox.broker.queues.session_queue import MessageSession, SessionQueue
@@ -46,7 +46,7 @@ MAX_LINKS: Final = 5000
 """Links of one connection, which may have equally many sessions. It limits a flood of attaches."""
 
 
-def attach(server: LinkOwner, event: AttachRequested) -> None:
+def attach(server: ServedLinkOwner, event: AttachRequested) -> None:
     """Answer one attach: serve the link, refuse it or, by a fault, stay silent."""
     try:
         _serve(server, event)
@@ -56,13 +56,13 @@ def attach(server: LinkOwner, event: AttachRequested) -> None:
         _refuse(server, event.link, refusal_of(error))
 
 
-def _refuse(server: LinkOwner, link: LinkEnd, refusal: AmqpRefusal) -> None:
+def _refuse(server: ServedLinkOwner, link: LinkEnd, refusal: AmqpRefusal) -> None:
     link.refuse(error_of(refusal))
     if server.node.faults.is_quiet and refusal.condition not in _ORDINARY:
         server.node.complaints.about(refusal.condition, f"refused a link: {refusal.description}")
 
 
-def attach_latency(server: LinkOwner, event: AttachRequested) -> float:
+def attach_latency(server: ServedLinkOwner, event: AttachRequested) -> float:
     """Return the seconds by which faults of the entity delay the answer."""
     try:
         address = _address_of(event)
@@ -72,7 +72,7 @@ def attach_latency(server: LinkOwner, event: AttachRequested) -> float:
     return sum(server.node.faults.latency(address.path, operations, direction) for direction in Direction)
 
 
-def _serve(server: LinkOwner, event: AttachRequested) -> None:
+def _serve(server: ServedLinkOwner, event: AttachRequested) -> None:
     link = event.link
     if not link.is_requested:
         return  # the client detached while its answer was delayed
@@ -91,7 +91,7 @@ def _serve(server: LinkOwner, event: AttachRequested) -> None:
         _serve_receiver(server, link, address, event)
 
 
-def _is_cut(server: LinkOwner, link: LinkEnd, address: NodeAddress) -> bool:
+def _is_cut(server: ServedLinkOwner, link: LinkEnd, address: NodeAddress) -> bool:
     """Return whether a fault leaves the attach unanswered. Raises AmqpRefusal if the fault refuses it."""
     verdict = server.node.faults.verdict(InjectionPoint.ATTACH, address.path, _operations_of(link, address))
     refusal = refusal_by(verdict, address.path)
@@ -129,7 +129,7 @@ def _right_for(link: LinkEnd, address: NodeAddress) -> Right | None:
     return IncomingLink.right if isinstance(link, ReceiverLink) else OutgoingLink.right
 
 
-def _serve_sender(server: LinkOwner, link: ReceiverLink, address: NodeAddress) -> None:
+def _serve_sender(server: ServedLinkOwner, link: ReceiverLink, address: NodeAddress) -> None:
     """Serve a client that sends messages to an entity or requests to a node."""
     if address.kind is NodeKind.ENTITY:
         target = server.node.namespace.send_target(address.path)
@@ -146,7 +146,7 @@ def _serve_sender(server: LinkOwner, link: ReceiverLink, address: NodeAddress) -
     server.serve(request_link(server, link, address))
 
 
-def _serve_receiver(server: LinkOwner, link: SenderLink, address: NodeAddress, event: AttachRequested) -> None:
+def _serve_receiver(server: ServedLinkOwner, link: SenderLink, address: NodeAddress, event: AttachRequested) -> None:
     """Serve a client that receives messages of a queue or session, or replies of a node."""
     if address.kind is not NodeKind.ENTITY:
         if address.kind is NodeKind.MANAGEMENT:

@@ -23,7 +23,7 @@ from servicebus_amqp.protocol.link_sender import SenderLink
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived, FlowReceived
 from servicebus_amqp.protocol_errors import DecodeError
 from servicebus_sandbox.amqp_server.message_codec import read_batch, read_message, write_message
-from servicebus_sandbox.amqp_server.served_link import SETTLING, LinkOwner, ServedLink, error_of, rejected
+from servicebus_sandbox.amqp_server.served_link import SETTLING, ServedLink, ServedLinkOwner, error_of, rejected
 from servicebus_sandbox.broker.broker_errors import BrokerError, EntityDisabled, MessageTooLarge
 from servicebus_sandbox.broker.entity_settings import Right
 from servicebus_sandbox.broker.message import StoredMessage
@@ -47,7 +47,9 @@ class IncomingLink(ServedLink):
     right = Right.SEND
     operations = frozenset({Operation.SEND})
 
-    def __init__(self, server: LinkOwner, link: ReceiverLink, path: str, resource: str, target: SendTarget) -> None:
+    def __init__(
+        self, server: ServedLinkOwner, link: ReceiverLink, path: str, resource: str, target: SendTarget
+    ) -> None:
         super().__init__(server, link, path, resource)
         self.used_at = server.node.clock()
         self._intake = target.intake
@@ -123,7 +125,9 @@ class OutgoingLink(ServedLink):
     right = Right.LISTEN
     operations = frozenset({Operation.RECEIVE})
 
-    def __init__(self, server: LinkOwner, link: SenderLink, path: str, resource: str, messages: MessageQueue) -> None:
+    def __init__(
+        self, server: ServedLinkOwner, link: SenderLink, path: str, resource: str, messages: MessageQueue
+    ) -> None:
         super().__init__(server, link, path, resource)
         self.used_at = server.node.clock()
         self.messages = messages

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from servicebus_sandbox.access.authorization import Authorization
 from servicebus_sandbox.access.token_issuer import Issuer
 from servicebus_sandbox.amqp_server.property_codec import AmqpPropertyCodec
-from servicebus_sandbox.amqp_server.served_link import LinkOwner
+from servicebus_sandbox.amqp_server.served_link import ServedLinkOwner
 from servicebus_sandbox.amqp_server.server_protocol import AmqpServerProtocol
 from servicebus_sandbox.broker.entity_settings import AuthorizationRule, Pings, Tier
 from servicebus_sandbox.broker.queues.agenda import earliest
@@ -59,7 +59,7 @@ class NamespaceServer:
         self.complaints = RefusalLog(f"namespace '{name}'")
         self.lobby = Lobby(f"namespace '{name}'")
         self.connections: set[AmqpServerProtocol] = set()
-        self._to_flush: set[LinkOwner] = set()
+        self._to_flush: set[ServedLinkOwner] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_for: float | None = None
         self.read_buffer = memoryview(bytearray(_READ_BYTES))
@@ -82,7 +82,7 @@ class NamespaceServer:
             for subscription in topic.subscriptions.values():
                 yield subscription.path
 
-    def flush_soon(self, connection: LinkOwner) -> None:
+    def flush_soon(self, connection: ServedLinkOwner) -> None:
         """Have the connection write at the end of this turn."""
         self._to_flush.add(connection)
 

@@ -42,7 +42,7 @@ from servicebus_sandbox.access.authorization import Authorization
 from servicebus_sandbox.access.grants import ProvenAccess, TokenError
 from servicebus_sandbox.amqp_server import management_node
 from servicebus_sandbox.amqp_server.message_links import SETTLED_BY_SENDER
-from servicebus_sandbox.amqp_server.served_link import LinkOwner, ServedLink, rejected
+from servicebus_sandbox.amqp_server.served_link import ServedLink, ServedLinkOwner, rejected
 from servicebus_sandbox.broker.broker_errors import BrokerError, EntityNotFound
 from servicebus_sandbox.faults import Direction, FaultVerdict, InjectionPoint, Operation
 from servicebus_sandbox.serving.amqp_conditions import AmqpRefusal, bad_argument, refusal_by, refusal_of, unauthorized
@@ -136,7 +136,7 @@ class ReplyLink(ServedLink):
     link: SenderLink
     operations = frozenset({Operation.MANAGE})
 
-    def __init__(self, server: LinkOwner, link: SenderLink, address: NodeAddress) -> None:
+    def __init__(self, server: ServedLinkOwner, link: SenderLink, address: NodeAddress) -> None:
         super().__init__(server, link, address.path, address.resource)
         self.node = (address.kind, address.path.lower())
         remote = link.remote
@@ -173,7 +173,7 @@ class RequestLink(ServedLink):
     operations = frozenset({Operation.MANAGE})
     vocabulary: ReplyVocabulary
 
-    def __init__(self, server: LinkOwner, link: ReceiverLink, address: NodeAddress) -> None:
+    def __init__(self, server: ServedLinkOwner, link: ReceiverLink, address: NodeAddress) -> None:
         super().__init__(server, link, address.path, address.resource)
         self.node = (address.kind, address.path.lower())
         self._taken = 0
@@ -286,6 +286,6 @@ class ManagementLink(RequestLink):
         return NodeReply(status=200, description="OK", body=body)
 
 
-def request_link(server: LinkOwner, link: ReceiverLink, address: NodeAddress) -> RequestLink:
+def request_link(server: ServedLinkOwner, link: ReceiverLink, address: NodeAddress) -> RequestLink:
     kind = CbsLink if address.kind is NodeKind.CBS else ManagementLink
     return kind(server, link, address)

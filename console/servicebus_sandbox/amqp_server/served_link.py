@@ -82,7 +82,7 @@ def rejected(refusal: AmqpRefusal) -> Rejected:
     return Rejected(error=error_of(refusal))
 
 
-class NamespaceOwner(Protocol):
+class ServedNamespace(Protocol):
     """A connection's view of the server of its namespace."""
 
     name: str
@@ -97,18 +97,18 @@ class NamespaceOwner(Protocol):
     read_buffer: memoryview
     woken_at: float
 
-    def flush_soon(self, connection: LinkOwner) -> None:
+    def flush_soon(self, connection: ServedLinkOwner) -> None:
         """Have the connection write at the end of this turn."""
 
     def wake(self) -> None:
         """Let the broker do what is due and possible, then write."""
 
 
-class LinkOwner(Protocol):
+class ServedLinkOwner(Protocol):
     """A link's view of its connection."""
 
     @property
-    def node(self) -> NamespaceOwner: ...
+    def node(self) -> ServedNamespace: ...
 
     links: dict[LinkEnd, ServedLink]
     grants: Grants
@@ -136,7 +136,7 @@ class ServedLink:
     right: ClassVar[Right | None] = None
     operations: ClassVar[frozenset[Operation]] = frozenset()
 
-    def __init__(self, server: LinkOwner, link: Link, path: str, resource: str) -> None:
+    def __init__(self, server: ServedLinkOwner, link: Link, path: str, resource: str) -> None:
         self.server = server
         self.link = link
         self.path = path

@@ -23,7 +23,7 @@ from servicebus_sandbox.access.grants import Grants, ProvenAccess
 from servicebus_sandbox.amqp_server.link_attach import MAX_LINKS, attach, attach_latency
 from servicebus_sandbox.amqp_server.message_links import IncomingLink
 from servicebus_sandbox.amqp_server.probation import OPENING_SECONDS, TOKEN_SECONDS, Probation, no_token_in_time
-from servicebus_sandbox.amqp_server.served_link import SETTLING, DelayLine, NamespaceOwner, ServedLink, error_of
+from servicebus_sandbox.amqp_server.served_link import SETTLING, DelayLine, ServedLink, ServedNamespace, error_of
 from servicebus_sandbox.broker.broker_errors import EntityNotFound
 from servicebus_sandbox.faults import CaseKey, ConnectionVerdict, Direction
 from servicebus_sandbox.serving.amqp_conditions import (
@@ -56,7 +56,7 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
     It is buffered so that the server limits each read: other connections wait for that long.
     """
 
-    def __init__(self, node: NamespaceOwner) -> None:
+    def __init__(self, node: ServedNamespace) -> None:
         self.node = node
         self.grants = Grants()
         self.links: dict[e.LinkEnd, ServedLink] = {}

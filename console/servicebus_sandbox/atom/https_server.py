@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from aiohttp import web
 
 from servicebus_sandbox.atom import atom_documents
-from servicebus_sandbox.atom.management_api import AtomRequest, AtomResponse, Management
+from servicebus_sandbox.atom.management_api import AtomRequest, AtomResponse, ManagementApi
 from servicebus_sandbox.faults import ConnectionVerdict, FaultBoard, FaultVerdict
 from servicebus_sandbox.serving.http_server import FaultGate, HttpServer, reset
 from servicebus_sandbox.serving.lobby import FIRST_REQUEST_SECONDS, Lobby
@@ -30,7 +30,7 @@ class HttpsServer:
 
     def __init__(
         self,
-        management: Management,
+        management: ManagementApi,
         faults: FaultBoard,
         *,
         lobby: Lobby,

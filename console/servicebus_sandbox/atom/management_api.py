@@ -23,7 +23,7 @@ from servicebus_sandbox.atom.resource_urls import (
     EntityAt,
     EntityList,
     Listed,
-    NamespaceInfo,
+    NamespaceInfoResource,
     Resource,
     RuleAt,
     RuleList,
@@ -115,7 +115,7 @@ class AtomRefusal(Exception):
         self.status = status
 
 
-class Management:
+class ManagementApi:
     """The answers for one namespace. `authorization` judges tokens; `changed` is called after changes of entities."""
 
     def __init__(
@@ -183,7 +183,7 @@ class Management:
 
     # ------------------------------------------------------------------ reading
 
-    def _get_namespace(self, request: AtomRequest, resource: NamespaceInfo) -> AtomResponse:
+    def _get_namespace(self, request: AtomRequest, resource: NamespaceInfoResource) -> AtomResponse:
         namespace = self._namespace
         content = describe_namespace(namespace)
         return _one(self._entry(request, resource, namespace.name, namespace.created_at, content))
@@ -347,8 +347,8 @@ class Management:
     def _authority(self, request: AtomRequest) -> str:
         return request.headers.get("host") or self._namespace.name
 
-    _ACTIONS: ClassVar[Mapping[tuple[str, type[Any]], Callable[[Management, AtomRequest, Any], AtomResponse]]] = {
-        ("GET", NamespaceInfo): _get_namespace,
+    _ACTIONS: ClassVar[Mapping[tuple[str, type[Any]], Callable[[ManagementApi, AtomRequest, Any], AtomResponse]]] = {
+        ("GET", NamespaceInfoResource): _get_namespace,
         ("GET", EntityList): _list_entities,
         ("GET", SubscriptionList): _list_subscriptions,
         ("GET", RuleList): _list_rules,

@@ -18,7 +18,7 @@ class Listed(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class NamespaceInfo:
+class NamespaceInfoResource:
     """`/$namespaceinfo`"""
 
 
@@ -68,7 +68,7 @@ class RuleAt:
     name: str
 
 
-Resource = NamespaceInfo | EntityList | EntityAt | SubscriptionList | SubscriptionAt | RuleList | RuleAt
+Resource = NamespaceInfoResource | EntityList | EntityAt | SubscriptionList | SubscriptionAt | RuleList | RuleAt
 
 
 def resource_at(raw_path: str) -> Resource | None:
@@ -76,7 +76,7 @@ def resource_at(raw_path: str) -> Resource | None:
     parts = [unquote(part) for part in raw_path.split("/") if part]
     lower = [part.lower() for part in parts]
     if lower == ["$namespaceinfo"]:
-        return NamespaceInfo()
+        return NamespaceInfoResource()
     if len(parts) == 2 and lower[0] == "$resources":
         return EntityList(Listed(lower[1])) if lower[1] in set(Listed) else None
     if not parts or parts[0].startswith("$"):
@@ -95,7 +95,7 @@ def resource_at(raw_path: str) -> Resource | None:
 def url_path(resource: Resource) -> str:
     """Return the encoded path of `resource`, without the leading slash."""
     match resource:
-        case NamespaceInfo():
+        case NamespaceInfoResource():
             parts: tuple[str, ...] = ("$namespaceinfo",)
         case EntityList(listed):
             parts = ("$Resources", listed)

@@ -26,7 +26,7 @@ from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.engine.journal import records
 from paired_servicebus.engine.journal.spool import prepare
 from paired_servicebus.engine.journal.writer import Journal
-from paired_servicebus.pipeline.spark_processes import Pipeline, PipelineOrder, start_pipeline
+from paired_servicebus.pipeline.spark_processes import PipelineOrder, PipelineProcess, start_pipeline
 from paired_servicebus.pipeline.table_store import manifest as manifests
 from tests.bench.developer_plans import PipelinePlan
 from tests.bench.spark.loopback_cluster import SETTINGS, cluster
@@ -171,7 +171,7 @@ def _live(folder: Path, plan: PipelinePlan, ended: threading.Event) -> Live:
             played.result()
 
 
-def _followed(pipeline: Pipeline, tables: Path, plan: PipelinePlan, ended: threading.Event) -> Live:
+def _followed(pipeline: PipelineProcess, tables: Path, plan: PipelinePlan, ended: threading.Event) -> Live:
     """Whenever the manifest changes, the lag just before was that of what it did not have yet."""
     began = time.time()
     lags: list[float] = []
@@ -222,7 +222,7 @@ def _newest(tables: Path) -> float:
     return max((file.last_ts for file in found.of("events")), default=0) / 1e6
 
 
-def _cpu(pipeline: Pipeline) -> float:
+def _cpu(pipeline: PipelineProcess) -> float:
     """Seconds of CPU of the pipeline's processes, Spark's and its Python workers among them."""
     parents: dict[int, list[int]] = {}
     used: dict[int, int] = {}

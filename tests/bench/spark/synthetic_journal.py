@@ -11,13 +11,13 @@ from paired_servicebus.core.model.pairing_events import (
     Diverted,
     EngineStarted,
     Event,
+    MessageReceived,
     Moved,
     OperationsCounted,
     PingAccepted,
     PingFailed,
     PingSent,
     QueueRead,
-    Received,
     Record,
     SendsCounted,
     StateChanged,
@@ -66,13 +66,13 @@ def _second(second: int, at: float, per_second: int, parked: list[tuple[str, str
             yield Diverted(at=when, entity=entity, message_id=name, queue=queue)
         else:
             yield Delivered(at=when, entity=entity, message_id=name)
-            yield Received(
+            yield MessageReceived(
                 at=when + 0.001, entity=entity, message_id=name, stream=entity, number=second * 100_000 + index
             )
     if not down:
         for entity, name, queue in parked[: messages // 2]:
             yield Moved(at=at + 0.5, entity=entity, message_id=name, queue=queue)
-            yield Received(at=at + 0.6, entity=entity, message_id=name, stream="late")
+            yield MessageReceived(at=at + 0.6, entity=entity, message_id=name, stream="late")
         del parked[: messages // 2]
     for entity in ENTITIES:
         route = "backlog/0" if down else "primary"

@@ -18,7 +18,7 @@ from servicebus_sandbox.atom.resource_urls import (
     EntityAt,
     EntityList,
     Listed,
-    NamespaceInfo,
+    NamespaceInfoResource,
     Resource,
     RuleAt,
     RuleList,
@@ -242,8 +242,8 @@ def test_times_are_in_utc() -> None:
 @pytest.mark.parametrize(
     ("path", "resource"),
     [
-        ("/$namespaceinfo", NamespaceInfo()),
-        ("/$NamespaceInfo", NamespaceInfo()),
+        ("/$namespaceinfo", NamespaceInfoResource()),
+        ("/$NamespaceInfo", NamespaceInfoResource()),
         ("/$Resources/queues", EntityList(Listed.QUEUES)),
         ("/%24resources/Topics/", EntityList(Listed.TOPICS)),
         ("/orders", EntityAt("orders")),

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servicebus_sandbox.access.authorization import Authorization, root_rule, sign
-from servicebus_sandbox.atom.management_api import AtomRequest, AtomResponse, Management
+from servicebus_sandbox.atom.management_api import AtomRequest, AtomResponse, ManagementApi
 from servicebus_sandbox.broker.entity_settings import QueueSettings, Tier
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 from servicebus_sandbox.serving.refusal_log import RefusalLog
@@ -43,7 +43,7 @@ class Desk:
         self.namespace = BrokerNamespace("contoso", clock=time.time, tier=tier)
         self.changes = 0
         authorization = Authorization(self.namespace, [root_rule("Root", KEYS["Root"])])
-        self.management = Management(
+        self.management = ManagementApi(
             self.namespace,
             authorization=authorization,
             clock=time.time,

@@ -336,11 +336,11 @@ class PairingMachine:
     def _pinned(self, event: e.Pinned) -> list[Effect]:
         return self._by_hand(event, Trigger.PIN, "pinned")
 
-    def _released(self, event: e.Released) -> list[Effect]:
+    def _released(self, event: e.EntityReleased) -> list[Effect]:
         quiet = self.quiet.is_quiet(event.entity.casefold(), at=event.at)
         return self._by_hand(event, self._known(event.entity).release_trigger(quiet=quiet), "released")
 
-    def _by_hand(self, event: e.Forced | e.Pinned | e.Released, trigger: Trigger, act: str) -> list[Effect]:
+    def _by_hand(self, event: e.Forced | e.Pinned | e.EntityReleased, trigger: Trigger, act: str) -> list[Effect]:
         entity = self._known(event.entity)
         if trigger is Trigger.RELEASE_UNKNOWN:
             entity = self.quiet.discard_answer(entity)
@@ -416,7 +416,7 @@ _HANDLERS: dict[type[e.Event], Callable[[PairingMachine, Any], list[Effect]]] = 
     e.PingFailed: PairingMachine._ping_failed,
     e.Forced: PairingMachine._forced,
     e.Pinned: PairingMachine._pinned,
-    e.Released: PairingMachine._released,
+    e.EntityReleased: PairingMachine._released,
     e.SyphonPaused: PairingMachine._syphon_paused,
     e.SyphonResumed: PairingMachine._syphon_resumed,
 }

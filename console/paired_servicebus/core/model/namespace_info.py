@@ -14,7 +14,7 @@ from typing import Final
 KIB: Final = 1024
 
 
-class Tier(StrEnum):
+class ServiceTier(StrEnum):
     """The pricing tier, which limits the size of a message."""
 
     BASIC = "Basic"
@@ -23,16 +23,16 @@ class Tier(StrEnum):
     UNKNOWN = ""
 
     @classmethod
-    def called(cls, name: str | None) -> Tier:
+    def called(cls, name: str | None) -> ServiceTier:
         """Return the tier of this name; UNKNOWN for other names."""
         return next((tier for tier in cls if name and tier.lower() == name.lower()), cls.UNKNOWN)
 
 
-MESSAGE_LIMITS: Final[dict[Tier, int]] = {
-    Tier.BASIC: 256 * KIB,
-    Tier.STANDARD: 256 * KIB,
-    Tier.PREMIUM: 1024 * KIB,
-    Tier.UNKNOWN: 256 * KIB,
+MESSAGE_LIMITS: Final[dict[ServiceTier, int]] = {
+    ServiceTier.BASIC: 256 * KIB,
+    ServiceTier.STANDARD: 256 * KIB,
+    ServiceTier.PREMIUM: 1024 * KIB,
+    ServiceTier.UNKNOWN: 256 * KIB,
 }
 """Maximum bytes of a message if the entity has no limit of its own; entities of Premium allow up to 100 MB."""
 
@@ -44,7 +44,7 @@ class NamespaceInfo:
     """A namespace's description of itself."""
 
     name: str = ""
-    tier: Tier = Tier.UNKNOWN
+    tier: ServiceTier = ServiceTier.UNKNOWN
     region: str = ""
     status: str = ""
 
@@ -56,7 +56,7 @@ class NamespaceInfo:
     @property
     def has_topics(self) -> bool:
         """Return whether the namespace supports topics; True for an unknown tier."""
-        return self.tier is not Tier.BASIC
+        return self.tier is not ServiceTier.BASIC
 
 
 UNKNOWN_NAMESPACE: Final = NamespaceInfo()
@@ -66,12 +66,12 @@ UNKNOWN_NAMESPACE: Final = NamespaceInfo()
 def remarks(primary: NamespaceInfo, secondary: NamespaceInfo) -> tuple[str, ...]:
     """Return remarks for the operator on a pair of namespaces, one sentence each."""
     found = [_status("primary", primary), _status("secondary", secondary), _region(primary, secondary)]
-    if secondary.message_limit < primary.message_limit and secondary.tier is not Tier.UNKNOWN:
+    if secondary.message_limit < primary.message_limit and secondary.tier is not ServiceTier.UNKNOWN:
         found.append(
             f"the secondary namespace {secondary.name} is {secondary.tier} and the primary {primary.tier}: messages "
             f"above {secondary.message_limit // KIB} KB would not survive a failover"
         )
-    if secondary.tier is Tier.BASIC:
+    if secondary.tier is ServiceTier.BASIC:
         found.append(
             f"the secondary namespace {secondary.name} is Basic: its queues expire messages after 14 days, "
             "even with a longer time to live"

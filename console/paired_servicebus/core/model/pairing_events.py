@@ -254,7 +254,7 @@ class Refused(_Receipt, kind="refused"):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Received(_Receipt, kind="received"):
+class MessageReceived(_Receipt, kind="received"):
     """A receiver got a message, once per delivery. Applications record it for audited messages.
 
     `stream` is the unit of order. `number` is the sender's own count within it, if any. `subscription` is the topic's
@@ -342,7 +342,7 @@ class Pinned(_EntityOrder, kind="pinned"):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Released(_EntityOrder, kind="released"):
+class EntityReleased(_EntityOrder, kind="released"):
     """An operator released an entity."""
 
 

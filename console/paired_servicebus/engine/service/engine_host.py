@@ -62,7 +62,7 @@ JOURNAL_ONLY: Final = (
     e.Moved,
     e.OperationsCounted,
     e.QueueRead,
-    e.Received,
+    e.MessageReceived,
     e.Refused,
     e.SendsCounted,
 )

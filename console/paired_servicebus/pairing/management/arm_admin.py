@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
 
-from paired_servicebus.core.model.namespace_info import NamespaceInfo, Tier
+from paired_servicebus.core.model.namespace_info import NamespaceInfo, ServiceTier
 from paired_servicebus.pairing.management import management_port as port
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class ArmAdmin:
         properties = described.properties
         return NamespaceInfo(
             name=described.name or "",
-            tier=Tier.called(
+            tier=ServiceTier.called(
                 str(getattr(described.sku.name, "value", described.sku.name)) if described.sku is not None else None
             ),
             region=described.location or "",

@@ -9,7 +9,7 @@ from azure.core.exceptions import ResourceNotFoundError
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.management import QueueProperties, QueueRuntimeProperties
 
-from paired_servicebus.core.model.namespace_info import NamespaceInfo, Tier
+from paired_servicebus.core.model.namespace_info import NamespaceInfo, ServiceTier
 from paired_servicebus.pairing import sdk_internals
 from paired_servicebus.pairing.management import management_port as port
 
@@ -84,7 +84,7 @@ class AtomAdmin:
     async def namespace(self) -> NamespaceInfo:
         """Return name and tier; Atom has neither region nor status."""
         described = await self._client.get_namespace_properties(**port.ONCE)
-        return NamespaceInfo(name=described.name or "", tier=Tier.called(described.messaging_sku))
+        return NamespaceInfo(name=described.name or "", tier=ServiceTier.called(described.messaging_sku))
 
     async def close(self) -> None:
         await self._client.close()

@@ -21,7 +21,7 @@ from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.runtime.permanent_failures import is_unknown_host, is_untrusted
 from paired_servicebus.pairing.sending.coalescer import Coalescer
 from paired_servicebus.pairing.sending.link_gates import OpenLimiter
-from paired_servicebus.pairing.sending.sender_link import STANDARD_LIMIT, SenderLink
+from paired_servicebus.pairing.sending.sender_link import STANDARD_LIMIT, SdkSenderLink
 
 RENEW_AFTER_SECONDS: Final = 8 * 60.0
 """Idle seconds after which a link is renewed, before the namespace cuts it at ten minutes."""
@@ -104,7 +104,7 @@ class Standby:
     ) -> None:
         self._steering = steering
         links = {
-            index: SenderLink(client, path, steering.tasks, gate, assumed=assumed) for index, path in paths.items()
+            index: SdkSenderLink(client, path, steering.tasks, gate, assumed=assumed) for index, path in paths.items()
         }
         self.queues = {
             index: Coalescer(link, steering.tasks, partial(steering.warn, "backlog queues"))

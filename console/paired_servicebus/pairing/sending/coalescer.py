@@ -24,7 +24,7 @@ from paired_servicebus.core.model.verdict import FailureKind, kind_of
 from paired_servicebus.pairing.runtime.deadlines import GRACE
 from paired_servicebus.pairing.runtime.task_owner import TaskOwner
 from paired_servicebus.pairing.sending.sdk_messages import Sendable
-from paired_servicebus.pairing.sending.sender_link import EncodedBatch, SenderLink
+from paired_servicebus.pairing.sending.sender_link import EncodedBatch, SdkSenderLink
 
 _MESSAGES_FAULT: Final = frozenset({FailureKind.TOO_LARGE, FailureKind.ARGUMENT})
 """Failures of a batch that one message, or the mix of messages, may cause."""
@@ -66,7 +66,12 @@ class Coalescer:
     """
 
     def __init__(
-        self, link: SenderLink, tasks: TaskOwner, say: Callable[[str], object], *, batch_key: BatchKey = lambda _: None
+        self,
+        link: SdkSenderLink,
+        tasks: TaskOwner,
+        say: Callable[[str], object],
+        *,
+        batch_key: BatchKey = lambda _: None,
     ) -> None:
         self.link = link
         self.under_way = False

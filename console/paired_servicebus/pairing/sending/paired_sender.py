@@ -42,7 +42,7 @@ from paired_servicebus.pairing.sending.sdk_messages import (
     scheduled,
 )
 from paired_servicebus.pairing.sending.send_call import Schedule, SendCall, count_refusal
-from paired_servicebus.pairing.sending.sender_link import LinkUse, SenderLink, size_of
+from paired_servicebus.pairing.sending.sender_link import LinkUse, SdkSenderLink, size_of
 
 Backlog = Mapping[int, Coalescer]
 
@@ -349,7 +349,7 @@ class PairedSender:
     async def _schedule(self, singles: list[Sendable], when: datetime, timeout: float | None) -> list[int]:
         numbers: list[int] = []
 
-        async def schedule(link: SenderLink, left: list[Sendable], limit: float) -> None:
+        async def schedule(link: SdkSenderLink, left: list[Sendable], limit: float) -> None:
             payload: Any = singles[-len(left) :]
             given = await link.call(lambda sender: sender.schedule_messages(payload, when, timeout=limit), limit)
             numbers.extend(given)

@@ -19,7 +19,7 @@ from paired_servicebus.pairing.sending.backlog_links import Standby
 from paired_servicebus.pairing.sending.link_gates import OpenLimiter
 from paired_servicebus.pairing.sending.primary_links import PrimaryLinks
 from paired_servicebus.pairing.sending.sdk_messages import ping
-from paired_servicebus.pairing.sending.sender_link import SenderLink
+from paired_servicebus.pairing.sending.sender_link import SdkSenderLink
 
 MAX_KEPT_LINKS: Final = 100
 """The most links of accepted pings that are kept, at some 700 kB each."""
@@ -39,7 +39,7 @@ class Pinger:
         self._primaries = primaries
         self._standby = standby
         self._gate = gate
-        self._kept: dict[str, SenderLink] = {}
+        self._kept: dict[str, SdkSenderLink] = {}
 
     async def ping(self, effect: SendPing) -> None:
         """Ping once, within `ping_timeout`; a throttled ping counts as not accepted."""
@@ -60,7 +60,7 @@ class Pinger:
         if len(self._kept) > MAX_KEPT_LINKS or not steering.machine.entity(effect.entity, at=now).diverting:
             self._put_away(key)
 
-    async def _try(self, link: SenderLink, timeout: float) -> None:
+    async def _try(self, link: SdkSenderLink, timeout: float) -> None:
         if self._steering.policy.ping == "link":
             await link.renew(timeout)
         else:

@@ -15,7 +15,7 @@ from azure.servicebus.aio import ServiceBusClient
 
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.sending.link_gates import OpenLimiter
-from paired_servicebus.pairing.sending.sender_link import SenderLink
+from paired_servicebus.pairing.sending.sender_link import SdkSenderLink
 
 REOPEN_DELAY_SECONDS: Final = 0.1
 """Seconds that sends waiting for the failback have before other links open: opening takes the CPU that they need."""
@@ -36,19 +36,19 @@ class PrimaryLinks:
         self.fully_qualified_namespace: str = client.fully_qualified_namespace
         self._client = client
         self._gate = gate
-        self._links: dict[str, WeakSet[SenderLink]] = {}
+        self._links: dict[str, WeakSet[SdkSenderLink]] = {}
 
-    def link(self, path: str, **options: Any) -> SenderLink:
+    def link(self, path: str, **options: Any) -> SdkSenderLink:
         """Return a new link for one sender, with the SDK's options; not open yet."""
-        link = SenderLink(self._client, path, self._steering.tasks, self._gate, options=options)
+        link = SdkSenderLink(self._client, path, self._steering.tasks, self._gate, options=options)
         self._links.setdefault(path.casefold(), WeakSet()).add(link)
         return link
 
-    def ping_link(self, path: str) -> SenderLink:
+    def ping_link(self, path: str) -> SdkSenderLink:
         """Return a link for pings, outside of the limiter, which the pinger itself passes."""
-        return SenderLink(self._client, path, self._steering.tasks)
+        return SdkSenderLink(self._client, path, self._steering.tasks)
 
-    def nearest(self, own: SenderLink) -> SenderLink:
+    def nearest(self, own: SdkSenderLink) -> SdkSenderLink:
         """Return the link that a sender uses now: its own, or an open one of its entity while its own reopens."""
         if not own.reopening or own.is_open:
             return own
@@ -60,7 +60,7 @@ class PrimaryLinks:
             if not link.is_busy:
                 link.discard()
 
-    def failed_back(self, path: str, proven: SenderLink | None) -> None:
+    def failed_back(self, path: str, proven: SdkSenderLink | None) -> None:
         """Hand the accepted ping's link to one sender, and reopen the others' links."""
         closed = [link for link in self._of(path) if not link.is_open]
         if proven is not None:
@@ -79,7 +79,7 @@ class PrimaryLinks:
     async def close(self) -> None:
         await asyncio.gather(*(link.close() for link in self._all()))
 
-    async def _reopen(self, link: SenderLink) -> None:
+    async def _reopen(self, link: SdkSenderLink) -> None:
         try:
             await asyncio.sleep(REOPEN_DELAY_SECONDS)
             await link.open(self._steering.policy.send_timeout, urgent=False)
@@ -88,8 +88,8 @@ class PrimaryLinks:
         finally:
             link.reopening = False
 
-    def _of(self, path: str) -> list[SenderLink]:
+    def _of(self, path: str) -> list[SdkSenderLink]:
         return list(self._links.get(path.casefold(), ()))
 
-    def _all(self) -> list[SenderLink]:
+    def _all(self) -> list[SdkSenderLink]:
         return [link for links in self._links.values() for link in links]

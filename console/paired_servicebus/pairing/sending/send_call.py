@@ -28,13 +28,13 @@ from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.untrusted_text import one_line
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.sending.sdk_messages import Sendable
-from paired_servicebus.pairing.sending.sender_link import SenderLink
+from paired_servicebus.pairing.sending.sender_link import SdkSenderLink
 
 NOTE: Final = "paired namespaces: "
 """The prefix of notes on errors."""
 NOTE_LENGTH: Final = 400
 
-Schedule = Callable[[SenderLink, list[Sendable], float], Awaitable[None]]
+Schedule = Callable[[SdkSenderLink, list[Sendable], float], Awaitable[None]]
 """One attempt to schedule at the primary: the link, the remaining messages, seconds."""
 
 

@@ -55,7 +55,7 @@ _CUT: Final = frozenset({FailureKind.CONNECTION, FailureKind.DETACHED})
 """Failures of a send over a link that was cut."""
 
 
-class SenderLink:
+class SdkSenderLink:
     """A sender link to one entity of one namespace, open before it is needed and reopened after a failure.
 
     Args:
@@ -183,7 +183,7 @@ class SenderLink:
         """Return an empty batch for the present link. limit: bytes; None: the entity's, as its latest link reported."""
         return EncodedBatch(limit or self._batch_limit, sender=self._sender)
 
-    def adopt(self, other: SenderLink) -> bool:
+    def adopt(self, other: SdkSenderLink) -> bool:
         """Adopt the open sender of `other` to the same entity; return False if either link is not free for it."""
         if self._options or self._closed or self._opened or self._lock.held or not other.is_open or other._lock.held:
             return False
@@ -312,7 +312,7 @@ class LinkUse:
 
     __slots__ = ("_link", "_paused", "began", "sender")
 
-    def __init__(self, link: SenderLink) -> None:
+    def __init__(self, link: SdkSenderLink) -> None:
         self._link = link
         self._paused = False
         """Whether the link was idle for long enough to be cut."""

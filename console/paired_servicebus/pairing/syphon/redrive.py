@@ -20,7 +20,7 @@ from paired_servicebus.pairing.management.backlog_queues import queue_index
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, bounded
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.sending.sdk_messages import as_parked
-from paired_servicebus.pairing.sending.sender_link import SenderLink
+from paired_servicebus.pairing.sending.sender_link import SdkSenderLink
 from paired_servicebus.pairing.syphon.envelope_codec import broker_properties, strip_dead_letter
 from paired_servicebus.pairing.syphon.outcomes import NOT_STARTED, Worker
 from servicebus_amqp import ACCEPTED
@@ -186,7 +186,7 @@ class SdkRedriver:
     async def redrive(self, path: str) -> str:
         began = self._steering.clock()
         moved = 0
-        link = SenderLink(self._client, path, self._steering.tasks)
+        link = SdkSenderLink(self._client, path, self._steering.tasks)
         receiver = self._client.get_queue_receiver(path, sub_queue=ServiceBusSubQueue.DEAD_LETTER)
         try:
             await bounded(receiver.__aenter__(), PATIENCE, "opening")

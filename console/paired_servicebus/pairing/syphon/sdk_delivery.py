@@ -17,7 +17,7 @@ from paired_servicebus.core.model.verdict import Judgement
 from paired_servicebus.core.pump.destination_circuits import FATES, Fate
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.sending.sdk_messages import Sendable, body_bytes, unpark
-from paired_servicebus.pairing.sending.sender_link import SenderLink, packed
+from paired_servicebus.pairing.sending.sender_link import SdkSenderLink, packed
 from paired_servicebus.pairing.syphon.outcomes import pending_ruling, record_failure, record_success
 
 
@@ -45,7 +45,7 @@ class SdkDelivery:
     def __init__(self, steering: PairingRuntime, primary: ServiceBusClient) -> None:
         self._steering = steering
         self._primary = primary
-        self._links: dict[str, SenderLink] = {}
+        self._links: dict[str, SdkSenderLink] = {}
 
     async def deliver(self, path: str, load: Sequence[Load]) -> AsyncIterator[DeliveryOutcome]:
         """Send the messages in order, in as few batches as possible, until the destination fails."""
@@ -81,7 +81,7 @@ class SdkDelivery:
         for link in self._links.values():
             await link.close()
 
-    async def _try(self, link: SenderLink, pack: list[Sendable]) -> Judgement | None:
+    async def _try(self, link: SdkSenderLink, pack: list[Sendable]) -> Judgement | None:
         self._steering.meter.moves += len(pack)
         size = sum(map(body_bytes, pack))
         self._steering.meter.moved_bytes += size
@@ -99,11 +99,11 @@ class SdkDelivery:
         ruling = record_failure(self._steering, path, failure)
         return DeliveryOutcome(load, False, undeliverable=ruling.undeliverable, reason=ruling.reason)
 
-    def _link(self, path: str) -> SenderLink:
+    def _link(self, path: str) -> SdkSenderLink:
         key = path.casefold()
         link = self._links.get(key)
         if link is None:
-            link = self._links[key] = SenderLink(self._primary, path, self._steering.tasks)
+            link = self._links[key] = SdkSenderLink(self._primary, path, self._steering.tasks)
         return link
 
 

@@ -52,7 +52,7 @@ EPISODE_TRIGGER: Final = 0.4
 Take = Callable[[Any, int], None]
 
 
-class Pipeline:
+class StreamingPipeline:
     """The queries of one session over one folder of tables."""
 
     def __init__(self, spark: Any, lake: Lake, journal: Path) -> None:

@@ -36,13 +36,13 @@ ROUTINE: Final[frozenset[type[e.Event]]] = frozenset(
         e.InDoubt,
         e.Moved,
         e.Refused,
-        e.Received,
+        e.MessageReceived,
         e.FailuresCounted,
         e.OperationsCounted,
         e.QueueRead,
         e.Forced,  # StateChanged contains it
         e.Pinned,
-        e.Released,
+        e.EntityReleased,
     }
 )
 
@@ -133,7 +133,7 @@ _SENTENCES: Final[dict[type[e.Event], Callable[[Any], Sentence]]] = {
     e.InDoubt: lambda it: Sentence(it.entity, f"message {it.message_id} in doubt at {it.route}: {it.reason}"),
     e.Moved: lambda it: Sentence(it.entity, f"message {it.message_id} moved here from {_queue(it.queue)}"),
     e.Refused: lambda it: Sentence(it.entity, f"message {it.message_id} refused: {it.reason}"),
-    e.Received: lambda it: Sentence(it.entity, f"message {it.message_id} received"),
+    e.MessageReceived: lambda it: Sentence(it.entity, f"message {it.message_id} received"),
     e.DeadLettered: lambda it: Sentence(
         it.entity, f"message {it.message_id} dead-lettered in {_queue(it.queue)}: {it.reason}"
     ),
@@ -148,7 +148,7 @@ _SENTENCES: Final[dict[type[e.Event], Callable[[Any], Sentence]]] = {
     e.CommandEnded: lambda it: Sentence("command", f"{it.command_seq} ended: {it.outcome}"),
     e.Forced: lambda it: Sentence(it.entity, f"forced by {it.by}{_reason(it.why)}"),
     e.Pinned: lambda it: Sentence(it.entity, f"pinned by {it.by}{_reason(it.why)}"),
-    e.Released: lambda it: Sentence(it.entity, f"released by {it.by}{_reason(it.why)}"),
+    e.EntityReleased: lambda it: Sentence(it.entity, f"released by {it.by}{_reason(it.why)}"),
     e.SyphonPaused: lambda it: Sentence("syphon", f"{_part(it)}paused by {it.by}{_reason(it.why)}"),
     e.SyphonResumed: lambda it: Sentence("syphon", f"{_part(it)}resumed by {it.by}{_reason(it.why)}"),
     e.Warned: lambda it: Sentence(it.about, it.text),

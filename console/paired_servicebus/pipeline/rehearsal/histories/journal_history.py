@@ -18,6 +18,7 @@ from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.pairing_events import (
     EngineStarted,
     EngineStopped,
+    EntityReleased,
     Event,
     FailuresCounted,
     Forced,
@@ -28,7 +29,6 @@ from paired_servicebus.core.model.pairing_events import (
     QueuePulled,
     QueueRestored,
     Record,
-    Released,
     SendsCounted,
     StateChanged,
     SyphonPaused,
@@ -60,7 +60,7 @@ _STATES: Final = frozenset(state.value for state in State)
 VERBS: Final[dict[type[Event], Verb]] = {
     Forced: "force",
     Pinned: "pin",
-    Released: "release",
+    EntityReleased: "release",
     SyphonPaused: "pause",
     SyphonResumed: "resume",
 }
@@ -136,7 +136,7 @@ class HistoryReader:
                 self._pulled.setdefault(event.queue, (at, event.reason))
             case QueueRestored():
                 self._restored(event.queue, at)
-            case Forced() | Pinned() | Released():
+            case Forced() | Pinned() | EntityReleased():
                 self._acts.append(OperatorAct(at, 0, VERBS[type(event)], event.entity))
             case SyphonPaused() | SyphonResumed():
                 self._syphon(event)
