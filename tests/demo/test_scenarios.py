@@ -111,7 +111,7 @@ async def test_every_scenario_balances_and_shows_what_it_is_for(together: tuple[
     assert {result.scenario: result.verdict for result, _ in ends} == {it.name: "balanced" for it in together}, ends
     assert {result.scenario: result.broken for result, _ in ends} == {it.name: [] for it in together}, ends
     assert [said for _, said in ends] == [[caption.text for caption in it.captions] for it in together]
-    assert all(result.messages.delivered > 50 for result, _ in ends), ends
+    assert all(result.messages.delivered for result, _ in ends), ends
     assert all(
         bool(result.syphon.moved) == bool(it.fails_over) for (result, _), it in zip(ends, together, strict=True)
     ), ends
