@@ -30,7 +30,7 @@ from paired_servicebus.core.model.pairing_events import DeadLettered, Event, Mov
 
 GOOD: Final = 2000
 DAMAGED: Final = 400
-ROUNDS: Final = 5
+ROUNDS: Final = 7
 BEAT: Final = 0.005
 LATE: Final = 0.1
 """Seconds that the loop may be busy without a pause."""
@@ -186,18 +186,20 @@ async def every_kind(seed: int) -> int:
     for _ in range(ROUNDS):
         alone.append(await move(good=GOOD, damaged=0, seed=seed))
         mixed.append(await move(good=GOOD, damaged=None, seed=seed))
-    ratio = median(run.seconds for run in mixed) / median(run.seconds for run in alone)
+    # Of several runs the least disturbed: each takes some tenths of a second, which other work may double.
+    ratio = min(run.seconds for run in mixed) / min(run.seconds for run in alone)
     complaints = {text for run in (*alone, *mixed) for text in run.complaints}
     if ratio > SLOWER:
         complaints.add(f"{GOOD} messages took {ratio:.2f} times as long as alone")
-    busy = min(run.busy for run in mixed)  # of several runs the least disturbed
+    busy = min(run.busy for run in mixed)
     if busy > LATE:
         complaints.add(f"the loop was busy for {busy * 1000:.0f} ms at a time")
     for name, runs in (("alone", alone), (f"with {mixed[0].strangers} strangers", mixed)):
         seconds = ", ".join(f"{run.seconds:.2f}" for run in runs)
         beats = ", ".join(f"{run.busy * 1000:.0f} ({run.late * 1000:.0f})" for run in runs)
         print(f"{name}: {GOOD} delivered in {seconds} s; longest busy (and late by the clock): {beats} ms")
-    print(f"ratio of medians: {ratio:.2f}")
+    medians = median(run.seconds for run in mixed) / median(run.seconds for run in alone)
+    print(f"ratio of the shortest: {ratio:.2f}; of the medians: {medians:.2f}")
     return _report(complaints)
 
 
