@@ -97,7 +97,7 @@ def begin(journal: Path, tables: Path, **how: Any) -> PipelineProcess:
 def once(spark: Any, journal: Path, folder: Path) -> None:
     """As a process of its own, but in this one."""
     with Lake(folder) as lake:
-        streaming_queries.Pipeline(spark, lake, journal).once()
+        streaming_queries.StreamingPipeline(spark, lake, journal).once()
 
 
 def finish(pipeline: PipelineProcess) -> None:
@@ -349,7 +349,7 @@ def test_followed_for_long_spark_keeps_no_name_of_an_old_file(
             known.append(sum(log.count('"path"') for log in logs))
             return sum(file.rows for file in lake.manifest.of("events")) == events and known[-1] == 0
 
-        streaming_queries.Pipeline(spark, lake, journal).follow(1.0, is_over)
+        streaming_queries.StreamingPipeline(spark, lake, journal).follow(1.0, is_over)
         assert max(known) > 0
     once(spark, journal, tmp_path)
     assert said(tmp_path) == made
@@ -377,7 +377,7 @@ def test_files_that_the_journal_gave_up_before_spark_looked_hold_up_nobody(
 
     monkeypatch.setattr(Inbox, "deliver", delivered)
     with Lake(folder) as lake:
-        streaming_queries.Pipeline(spark, lake, journal).follow(1.0, is_over)
+        streaming_queries.StreamingPipeline(spark, lake, journal).follow(1.0, is_over)
     assert {row["file"] for row in said(folder)["events"] if row["file"]} == {newest.name}
 
 
@@ -397,7 +397,7 @@ def test_fewer_files_say_the_same(spark: Any, journal: Path, tmp_path: Path, mon
     """Files are made one, judged or not; each step leaves what readers see as it was."""
     monkeypatch.setattr(streaming_queries, "MOST_BYTES", 1)  # a batch for each file
     with Lake(tmp_path) as lake:
-        streaming_queries.Pipeline(spark, lake, journal).once()
+        streaming_queries.StreamingPipeline(spark, lake, journal).once()
         whole = said(tmp_path)
         assert len(lake.manifest.of("events")) >= 4
         assert sum(1 for row in whole["events"] if not row["trouble"]) == EVENTS + 1
