@@ -185,6 +185,9 @@ func (b *bench) holds(queue string, subQueue sb.SubQueue, count int) {
 	check0(receiver.Close(b))
 }
 
+// holdsDead expects this number of dead-lettered messages.
+func (b *bench) holdsDead(queue string, count int) { b.holds(queue, sb.SubQueueDeadLetter, count) }
+
 func (b *bench) dead(queue string) *sb.Receiver {
 	return must(b.client.NewReceiverForQueue(queue, &sb.ReceiverOptions{SubQueue: sb.SubQueueDeadLetter}))
 }

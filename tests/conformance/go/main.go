@@ -60,7 +60,8 @@ var checks = []check{
 	{"a locked session is refused", refuseLockedSession},
 	{"session state is set, read and cleared", keepSessionState},
 	{"a session lock is renewed", renewSessionLock},
-	{"messages of a session are deferred and peeked", deferInSession},
+	{"a receiver without a session is refused", refuseReceiverWithoutSession},
+	{"messages of a session are deferred, dead-lettered and peeked", deferInSession},
 	{"sessions are listed", listSessions},
 
 	{"a queue is created, read, updated, listed and deleted", manageQueue},

@@ -163,10 +163,8 @@ func keepPropertyTypes(b *bench) {
 	}
 	b.send(queue, &sb.Message{ApplicationProperties: sent})
 	got := b.takeOne(queue).ApplicationProperties
-	equal(len(got), len(sent))
-	for name, value := range sent {
-		equal(got[name], value)
-	}
+	got["time"] = got["time"].(time.Time).UTC()
+	equal(got, sent)
 }
 
 // exchange sends an annotated message and returns it as received.
@@ -218,7 +216,7 @@ func keepAnnotatedSections(b *bench) {
 	equal(got.Properties.MessageID, uint64(9))
 	equal(got.Properties.CorrelationID, amqp.UUID{1})
 	equal(*got.Properties.ContentEncoding, "utf-8")
-	equal(*got.Properties.CreationTime, time.UnixMilli(1_700_000_000_000).UTC())
+	equal(got.Properties.CreationTime.UTC(), time.UnixMilli(1_700_000_000_000).UTC())
 	equal(*got.Properties.GroupSequence, uint32(3))
 	equal(got.Properties.UserID, []byte("me"))
 }

@@ -73,7 +73,7 @@ func deadLetterMessage(b *bench) {
 	equal(*message.DeadLetterErrorDescription, "in two")
 	equal(message.ApplicationProperties["seen"], true)
 	check0(dead.CompleteMessage(b, message, nil))
-	b.holds(queue, sb.SubQueueDeadLetter, 0)
+	b.holdsDead(queue, 0)
 }
 
 func peekMessages(b *bench) {

@@ -7,7 +7,6 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	sb "github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus/admin"
-	"github.com/Azure/go-amqp"
 )
 
 func (b *bench) subscriber(topic, subscription string) *sb.Receiver {
@@ -116,22 +115,25 @@ func applyRules(b *bench) {
 	got := b.receiveOne(receiver)
 	equal(string(got.Body), "large")
 	equal(*got.Subject, "large")
-	equal(got.ApplicationProperties, map[string]any{"size": int64(11), "twice": int64(22)})
+	equal(got.ApplicationProperties, map[string]any{"size": int64(11), "twice": int64(22), "RuleName": "large"})
 	check0(receiver.CompleteMessage(b, got, nil))
 	b.nothing(receiver)
 }
 
 func forwardMessages(b *bench) {
 	target := b.queue(nil)
-	source := b.queue(&admin.QueueProperties{ForwardTo: &target})
+	_, address := azureName()
+	address = "sb://" + address + "/" + target
+	source := b.queue(&admin.QueueProperties{ForwardTo: &address})
+	equal(*must(b.admin.GetQueue(b, source, nil)).ForwardTo, address)
 	b.send(source, text("onward"))
 	equal(string(b.takeOne(target).Body), "onward")
 }
 
 func refuseMissingEntity(b *bench) {
-	failsWith(b.sender("nowhere").SendMessage(b, text("lost"), nil), amqp.ErrCondNotFound)
+	fails(b.sender("nowhere").SendMessage(b, text("lost"), nil), sb.CodeNotFound)
 	_, err := b.receiver("nowhere").PeekMessages(b, 1, nil)
-	failsWith(err, amqp.ErrCondNotFound)
+	fails(err, sb.CodeNotFound)
 	_, err = b.admin.DeleteQueue(b, "nowhere", nil)
 	expect(statusOf(err) == 404, "%v", err)
 }
