@@ -56,7 +56,7 @@ var checks = []check{
 
 	{"a named session is accepted and read in order", acceptNamedSession},
 	{"the next session is accepted", acceptNextSession},
-	{"no session within the deadline is a time-out", acceptNoSession},
+	{"no session until the deadline is a time-out", acceptNoSession},
 	{"a locked session is refused", refuseLockedSession},
 	{"session state is set, read and cleared", keepSessionState},
 	{"a session lock is renewed", renewSessionLock},
