@@ -3,8 +3,11 @@ package main
 import (
 	"context"
 	"errors"
+	"strings"
+	"sync/atomic"
 	"time"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/log"
 	sb "github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus/admin"
 	"github.com/Azure/go-amqp"
@@ -151,8 +154,17 @@ func (b *bench) outlastBreak(queue string, end func()) {
 	sender, receiver := b.sender(queue), b.receiver(queue)
 	check0(sender.SendMessage(b, text("before"), nil))
 	equal(b.take(receiver, 1), []string{"before"})
+	var recovered atomic.Bool
+	log.SetEvents(sb.EventConn)
+	log.SetListener(func(_ log.Event, line string) {
+		if strings.Contains(line, "Recovered ") {
+			recovered.Store(true)
+		}
+	})
+	defer log.SetListener(nil)
 	end()
 	check0(sender.SendMessage(b, text("after"), nil))
+	expect(recovered.Load(), "the SDK had nothing to recover from")
 	equal(b.take(receiver, 1), []string{"after"})
 	equal(len(must(receiver.PeekMessages(b, 10, nil))), 0)
 }
