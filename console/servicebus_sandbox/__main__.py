@@ -66,9 +66,9 @@ def _run_emulator(chosen: dict[str, Any]) -> int:
 def _run_sandbox(chosen: dict[str, Any]) -> int:
     from servicebus_sandbox.sandbox_command import run_sandbox  # needs an extra
 
-    return run_sandbox(
-        **{name: 0 if value is None and name.endswith("_port") else value for name, value in chosen.items()}
-    )
+    ports = {name: int(chosen.pop(name) or 0) for name in ("primary_port", "secondary_port")}
+    chosen.update(ports)
+    return run_sandbox(**chosen)
 
 
 if __name__ == "__main__":

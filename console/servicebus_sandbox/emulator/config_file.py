@@ -98,7 +98,8 @@ def load_config(path: Path) -> NamespaceSpec:
     namespaces = given["Namespaces"].items()
     if len(namespaces) != 1:
         raise given["Namespaces"].wrong(
-            f"it holds {len(namespaces)} namespaces, and one is served; without --emulator, servicebus-sandbox serves more"
+            f"it holds {len(namespaces)} namespaces, and exactly one is served; "
+            "several take a TOML file, without --emulator"
         )
     spec = _ConfiguredNamespace(namespaces[0]).read()
     if "Logging" in given:
