@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -58,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run_emulator(chosen: dict[str, Any]) -> int:
+    gc.disable()  # until the ports are open: imports make no garbage
     from servicebus_sandbox.emulator.emulator_command import run_emulator  # needs an extra
 
     return run_emulator(**chosen)

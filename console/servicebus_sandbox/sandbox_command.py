@@ -14,8 +14,8 @@ from servicebus_sandbox.sandbox_host import Sandbox
 from servicebus_sandbox.serving.addresses import HOST
 from servicebus_sandbox.serving.listener import ListenError
 from servicebus_sandbox.serving.process_settings import allow_open_files, tune_collector
-from servicebus_sandbox.spec_file import SandboxConfigError, load_specs
-from servicebus_sandbox.specs import NamespaceSpec, primary_and_secondary
+from servicebus_sandbox.spec_file import load_specs
+from servicebus_sandbox.specs import NamespaceSpec, SandboxConfigError, primary_and_secondary
 
 
 def run_sandbox(

@@ -41,7 +41,7 @@ from servicebus_sandbox.broker.subscription_rules.filters import (
 )
 from servicebus_sandbox.broker.subscription_rules.rules import Rule
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
-from servicebus_sandbox.specs import NamespaceSpec, QueueSpec, SubscriptionSpec, TopicSpec
+from servicebus_sandbox.specs import NamespaceSpec, QueueSpec, SandboxConfigError, SubscriptionSpec, TopicSpec
 
 Choice = TypeVar("Choice", bound=StrEnum)
 Value = TypeVar("Value")
@@ -50,10 +50,6 @@ Scalar = str | int | float | bool
 _SHORT: Final = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(ms|s|m|h|d)")
 _UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _MISSING: Final = object()
-
-
-class SandboxConfigError(Exception):
-    """A mistake in one sentence: the file, the place, the flaw and the remedy."""
 
 
 class TomlTable:

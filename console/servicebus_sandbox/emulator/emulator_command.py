@@ -16,8 +16,7 @@ from servicebus_sandbox.emulator.emulator_host import AMQP_PORT, HTTP_PORT, PUBL
 from servicebus_sandbox.serving.addresses import HOST, KEY_NAME
 from servicebus_sandbox.serving.listener import ListenError
 from servicebus_sandbox.serving.process_settings import allow_open_files, tune_collector
-from servicebus_sandbox.spec_file import SandboxConfigError
-from servicebus_sandbox.specs import NamespaceSpec
+from servicebus_sandbox.specs import NamespaceSpec, SandboxConfigError
 
 HTTP_PORT_VARIABLE: Final = "EMULATOR_HTTP_PORT"
 """The official emulator's setting of its HTTP port."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from servicebus_sandbox.atom.iso_durations import read_duration
-from servicebus_sandbox.spec_file import SandboxConfigError
+from servicebus_sandbox.specs import SandboxConfigError
 
 Value = TypeVar("Value")
 Scalar = str | int | float | bool
