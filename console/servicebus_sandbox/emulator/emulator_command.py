@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from servicebus_sandbox.emulator.config_file import default_namespace, load_config
-from servicebus_sandbox.emulator.emulator_host import AMQP_PORT, HTTP_PORT, PUBLIC_KEY, Emulator
-from servicebus_sandbox.serving.addresses import HOST, KEY_NAME
+from servicebus_sandbox.emulator.emulator_host import AMQP_PORT, HTTP_PORT, Emulator
+from servicebus_sandbox.serving.addresses import HOST, KEY_NAME, PUBLIC_KEY
 from servicebus_sandbox.serving.listener import ListenError
 from servicebus_sandbox.serving.process_settings import allow_open_files, tune_collector
 from servicebus_sandbox.specs import NamespaceSpec, SandboxConfigError

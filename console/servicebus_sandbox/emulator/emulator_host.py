@@ -17,7 +17,7 @@ from servicebus_sandbox.access.authorization import root_rule
 from servicebus_sandbox.access.token_issuer import Issuer
 from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
 from servicebus_sandbox.clock import SandboxClock
-from servicebus_sandbox.serving.addresses import HOST, KEY_NAME, host_for, is_loopback
+from servicebus_sandbox.serving.addresses import HOST, KEY_NAME, PUBLIC_KEY, host_for, is_loopback
 from servicebus_sandbox.serving.listener import Listener, bind
 from servicebus_sandbox.serving.protocol_sniffer import PeerProtocol
 from servicebus_sandbox.specs import NamespaceSpec
@@ -29,8 +29,6 @@ log = logging.getLogger(__name__)
 
 AMQP_PORT: Final = 5672
 HTTP_PORT: Final = 5300
-PUBLIC_KEY: Final = "SAS_KEY_VALUE"
-"""The official emulator's only key."""
 OPEN_TO_OTHERS: Final = (
     "the emulator listens on %s with a key that is public: any host that reaches this machine can read, send and "
     "delete everything in it; without --listen it is on loopback"

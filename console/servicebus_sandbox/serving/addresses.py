@@ -1,4 +1,4 @@
-"""The addresses that ports listen on, and the name of the key that every namespace has."""
+"""The addresses that ports listen on, the name of the key that every namespace has, and the emulator's key."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Final
 
 HOST: Final = "127.0.0.1"
 KEY_NAME: Final = "RootManageSharedAccessKey"
+PUBLIC_KEY: Final = "SAS_KEY_VALUE"
+"""The official emulator's only key, which no other namespace may have."""
 
 
 def is_loopback(address: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -17,7 +18,10 @@ from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBu
 
 from servicebus_sandbox import NamespaceSpec, QueueSpec, Sandbox
 from servicebus_sandbox.emulator.config_file import default_namespace
-from servicebus_sandbox.emulator.emulator_host import PUBLIC_KEY, Emulator
+from servicebus_sandbox.emulator.emulator_host import Emulator
+from servicebus_sandbox.serving.addresses import PUBLIC_KEY
+from servicebus_sandbox.spec_file import load_specs
+from servicebus_sandbox.specs import SandboxConfigError
 
 WAIT = 5
 KEY = f"SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey={PUBLIC_KEY};UseDevelopmentEmulator=true;"
@@ -130,6 +134,16 @@ async def test_the_public_key_opens_no_other_namespace() -> None:
         async with ServiceBusClient.from_connection_string(f"{address};{KEY}", retry_total=0) as client:
             with pytest.raises(ServiceBusAuthenticationError):
                 await client.get_queue_sender("orders").send_messages(ServiceBusMessage("no"))
+
+
+@pytest.mark.parametrize("key", ["primary_key", "secondary_key"])
+def test_no_file_gives_another_namespace_the_public_key(tmp_path: Path, key: str) -> None:
+    keys = {"primary_key": "mine", key: PUBLIC_KEY}
+    written = ", ".join(f'{name} = "{value}"' for name, value in keys.items())
+    file = tmp_path / "namespaces.toml"
+    file.write_text(f'[[namespace]]\nname = "contoso"\nkeys = [{{ name = "app", rights = ["Send"], {written} }}]')
+    with pytest.raises(SandboxConfigError, match=r"key 'app': SAS_KEY_VALUE is the emulator's public key; choose"):
+        load_specs(file)
 
 
 async def test_faults_and_the_clock_are_there_too(emulator: Emulator) -> None:
