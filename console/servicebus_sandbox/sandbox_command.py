@@ -1,29 +1,21 @@
-"""`paired sandbox`: a sandbox as a process.
-
-The process runs only the sandbox, so it tunes the garbage collector: messages are many small objects without cycles,
-and the default thresholds halve the throughput.
-"""
+"""`paired sandbox`: a sandbox as a process."""
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import logging
-import resource
 import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from servicebus_sandbox.sandbox_host import HOST, Sandbox
+from servicebus_sandbox.sandbox_host import Sandbox
+from servicebus_sandbox.serving.addresses import HOST
 from servicebus_sandbox.serving.listener import ListenError
-from servicebus_sandbox.spec_file import SandboxConfigError, load_specs
-from servicebus_sandbox.specs import NamespaceSpec, primary_and_secondary
-
-log = logging.getLogger(__name__)
-
-_GC_THRESHOLDS = (50_000, 20, 100)
+from servicebus_sandbox.serving.process_settings import allow_open_files, tune_collector
+from servicebus_sandbox.spec_file import load_specs
+from servicebus_sandbox.specs import NamespaceSpec, SandboxConfigError, primary_and_secondary
 
 
 def run_sandbox(
@@ -43,7 +35,7 @@ def run_sandbox(
     """
     specs: Sequence[NamespaceSpec]
     logging.basicConfig(level=logging.WARNING, format="paired sandbox: %(levelname)s: %(message)s")
-    _allow_open_files()
+    allow_open_files()
     try:
         if config is None:
             specs = primary_and_secondary(primary_port=primary_port, secondary_port=secondary_port)
@@ -60,23 +52,12 @@ def run_sandbox(
     return 0
 
 
-def _allow_open_files() -> None:
-    """Raise the limit of open files to the maximum: each connection needs one."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    except (OSError, ValueError) as error:  # a system may allow less than its limit
-        log.warning("the limit of open files stays %d: %s", soft, error)
-
-
 async def _serve(specs: Sequence[NamespaceSpec], control_port: int, listen: str, *, json_line: bool) -> None:
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     async with Sandbox.start(specs, control_port=control_port, listen=listen) as sandbox:
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*_GC_THRESHOLDS)
+        tune_collector()
         sys.stdout.write(describe_as_json(sandbox) if json_line else describe(sandbox))
         sys.stdout.flush()
         await stopped.wait()

@@ -18,7 +18,6 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
@@ -33,6 +32,7 @@ from servicebus_sandbox.atom.management_api import ManagementApi
 from servicebus_sandbox.broker.entity_settings import AuthorizationRule
 from servicebus_sandbox.clock import SandboxClock
 from servicebus_sandbox.control_http import HttpControlServer
+from servicebus_sandbox.serving.addresses import HOST, KEY_NAME, host_for, is_loopback
 from servicebus_sandbox.serving.certificates import make_certificates
 from servicebus_sandbox.serving.listener import Listener
 from servicebus_sandbox.serving.websocket_server import WebSocketServer
@@ -88,8 +88,6 @@ def _remove_abandoned(where: Path) -> None:
             os.close(lock)
 
 
-HOST = "127.0.0.1"
-KEY_NAME = "RootManageSharedAccessKey"
 DOMAIN = "servicebus.windows.net"
 
 
@@ -225,7 +223,7 @@ class Sandbox:
             arm = ArmServer(manager, tls=tls)
             stack.push_async_callback(arm.close)
             control_url = await control.open(HOST, control_port)
-            arm_url = f"https://{_host_for(listen)}:{await arm.open(listen)}"
+            arm_url = f"https://{host_for(listen)}:{await arm.open(listen)}"
             yield cls(running, certificates.ca_file, control_url, arm_url)
 
 
@@ -272,7 +270,7 @@ async def _open(
     port = await listener.open(listen, spec.port)
     root = next(rule for rule in rules if rule.name == KEY_NAME)
     return SandboxNamespace(
-        name=spec.name, amqp_port=port, key_name=root.name, key=root.primary_key, node=node, host=_host_for(listen)
+        name=spec.name, amqp_port=port, key_name=root.name, key=root.primary_key, node=node, host=host_for(listen)
     )
 
 
@@ -288,26 +286,7 @@ def _with_root(rules: Sequence[AuthorizationRule]) -> tuple[AuthorizationRule, .
     return root_rule(KEY_NAME, new_key(), new_key()), *rules
 
 
-def is_loopback(address: str) -> bool:
-    """Return whether only this machine reaches the address; the only accepted name is `localhost`."""
-    try:
-        return ip_address(address).is_loopback
-    except ValueError:
-        return address.lower() == "localhost"
-
-
 OPEN_TO_OTHERS: Final = (
     "the namespaces listen on %s: any host that reaches this machine reaches them, plain AMQP shows tokens and "
     "messages to the network, and nothing here was made to withstand attacks; without --listen they are on loopback"
 )
-
-
-def _host_for(address: str) -> str:
-    """Return the address in the form of a URL."""
-    try:
-        parsed = ip_address(address)
-    except ValueError:
-        return address
-    if parsed.is_unspecified:
-        parsed = ip_address("127.0.0.1" if parsed.version == 4 else "::1")
-    return f"[{parsed}]" if parsed.version == 6 else str(parsed)

@@ -41,7 +41,8 @@ from servicebus_sandbox.broker.subscription_rules.filters import (
 )
 from servicebus_sandbox.broker.subscription_rules.rules import Rule
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
-from servicebus_sandbox.specs import NamespaceSpec, QueueSpec, SubscriptionSpec, TopicSpec
+from servicebus_sandbox.serving.addresses import PUBLIC_KEY
+from servicebus_sandbox.specs import NamespaceSpec, QueueSpec, SandboxConfigError, SubscriptionSpec, TopicSpec
 
 Choice = TypeVar("Choice", bound=StrEnum)
 Value = TypeVar("Value")
@@ -50,10 +51,6 @@ Scalar = str | int | float | bool
 _SHORT: Final = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(ms|s|m|h|d)")
 _UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _MISSING: Final = object()
-
-
-class SandboxConfigError(Exception):
-    """A mistake in one sentence: the file, the place, the flaw and the remedy."""
 
 
 class TomlTable:
@@ -267,6 +264,8 @@ def _key(table: TomlTable) -> AuthorizationRule:
     name, rights = table.text("name"), table.choices("rights", Right)
     primary, secondary = table.text("primary_key"), table.text("secondary_key", new_key())
     table.end()
+    if PUBLIC_KEY in (primary, secondary):
+        raise table.wrong(f"{PUBLIC_KEY} is the emulator's public key; choose another, or start with --emulator")
     with table.complaining():
         return AuthorizationRule(name=name, rights=frozenset(rights), primary_key=primary, secondary_key=secondary)
 

@@ -19,6 +19,10 @@ from servicebus_sandbox.broker.topology.entity_checks import check_tier
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 
 
+class SandboxConfigError(Exception):
+    """A mistake in a file of namespaces, in one sentence: the file, the place, the flaw and the remedy."""
+
+
 @dataclass(frozen=True, slots=True)
 class QueueSpec:
     """A queue at `path`."""

@@ -70,9 +70,10 @@ def sandbox() -> Iterator[str]:
 
 
 @contextmanager
-def sandbox_facts() -> Iterator[dict[str, Any]]:
-    """A sandbox as anybody starts it; all that it tells programs about itself."""
-    with subprocess.Popen([sys.executable, "-m", "servicebus_sandbox", "--json"], stdout=subprocess.PIPE) as process:
+def sandbox_facts(*options: str) -> Iterator[dict[str, Any]]:
+    """A sandbox as anybody starts it, with these options; all that it tells programs about itself."""
+    command = [sys.executable, "-m", "servicebus_sandbox", "--json", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None
             yield json.loads(process.stdout.readline())

@@ -115,7 +115,7 @@ class Handshake:
         if init.mechanism not in OFFERED:
             self._write(SaslOutcome(code=_REFUSED))
             raise ProtocolError(
-                f"SASL mechanism {init.mechanism!r} was not offered; use one of {', '.join(OFFERED)}",
+                f"SASL mechanism {str(init.mechanism)!r} was not offered; use one of {', '.join(OFFERED)}",
                 Condition.UNAUTHORIZED_ACCESS,
             )
         self._write(SaslOutcome(code=_OK))

@@ -14,15 +14,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, Final, NamedTuple
-
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, generate_private_key
-from cryptography.hazmat.primitives.hashes import SHA256
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from servicebus_sandbox.access.grants import Flaw, TokenError
 from servicebus_sandbox.broker.entity_settings import ALL_RIGHTS, Right
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
 SERVICE_BUS: Final = "https://servicebus.azure.net"
 RESOURCE_MANAGER: Final = ("https://management.azure.com", "https://management.core.windows.net")
@@ -85,6 +83,9 @@ class Issuer:
         Args:
             scope: such as `https://servicebus.azure.net/.default`.
         """
+        from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15  # not needed for the first frame
+        from cryptography.hazmat.primitives.hashes import SHA256
+
         now = int(self._clock())
         expires_on = int(now + lifetime)
         claims = {
@@ -116,10 +117,16 @@ class Issuer:
 
     @cached_property
     def _key(self) -> RSAPrivateKey:
+        from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
+
         return generate_private_key(public_exponent=65537, key_size=2048)
 
     def _proved(self, token: str) -> dict[str, Any]:
         """Return the claims of a token that this issuer signed; they are complete."""
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
+        from cryptography.hazmat.primitives.hashes import SHA256
+
         header, claims, signature = _parts(token)
         if (header.get("alg"), header.get("kid")) != ("RS256", self._key_id):
             raise TokenError(Flaw.ISSUER, "The token comes from another issuer; get one from this sandbox.")

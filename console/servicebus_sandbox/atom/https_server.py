@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from urllib.parse import unquote
 
 from aiohttp import web
@@ -35,15 +36,19 @@ class HttpsServer:
         *,
         lobby: Lobby,
         websockets: WebSocketServer | None = None,
+        pages: Mapping[str, bytes] | None = None,
+        scheme: str = "https",
         patience: float = FIRST_REQUEST_SECONDS,
     ) -> None:
-        """Serve `management`; `websockets` gets requests for AMQP at its path.
+        """Serve `management`; `websockets` gets requests for AMQP at its path, `pages` has JSON that needs no token.
 
         `patience` is the limit in seconds for a first request's head, and for a body; connections wait in the `lobby`.
         """
         self._management = management
         self._faults = faults
         self._websockets = websockets
+        self._pages = pages or {}
+        self._scheme = scheme
         self._gate = FaultGate(faults, connections=lambda: self._server.connections)
         self._server = HttpServer("management", self._serve, lobby=lobby, patience=patience, log=log)
 
@@ -74,11 +79,16 @@ class HttpsServer:
         if self._websockets is not None and request.path.rstrip("/").lower() == PATH:
             self._server.prove(request)  # the AMQP inside starts its own probation
             return await self._websockets.serve(request)
+        page = self._pages.get(request.path)
+        if page is not None and request.method == "GET":
+            return web.Response(body=page, content_type="application/json")
         return await self._serve_request(request, await self._server.body_of(request))
 
     async def _serve_request(self, request: web.BaseRequest, body: bytes) -> web.StreamResponse:
         headers = {name.lower(): value for name, value in request.headers.items()}
-        asked = AtomRequest(method=request.method, target=request.raw_path, headers=headers, body=body)
+        asked = AtomRequest(
+            method=request.method, target=request.raw_path, headers=headers, body=body, scheme=self._scheme
+        )
 
         async def serve() -> AtomResponse:
             return self._answer(asked)

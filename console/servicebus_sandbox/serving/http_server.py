@@ -21,9 +21,10 @@ from aiohttp.web_protocol import RequestHandler
 
 from servicebus_sandbox.faults import ConnectionVerdict, Direction, FaultBoard, FaultVerdict, InjectionPoint, Operation
 from servicebus_sandbox.serving.amqp_conditions import refusal_by
-from servicebus_sandbox.serving.listener import TLS_HANDSHAKE, bind, first_byte
+from servicebus_sandbox.serving.http_log import HttpLog
+from servicebus_sandbox.serving.listener import AMQP_FIRST_BYTE, TLS_HANDSHAKE, bind, first_byte
 from servicebus_sandbox.serving.lobby import FIRST_REQUEST_SECONDS, Lobby, Stay
-from servicebus_sandbox.serving.refusal_log import HttpLog
+from servicebus_sandbox.serving.refusal_log import RefusalLog
 
 _IDLE_SECONDS: Final = 60.0
 _LINGERING_SECONDS: Final = 1.0  # for the rest of an unread body
@@ -106,6 +107,7 @@ class HttpPort:
         self._tls = tls
         self._patience = patience
         self._lobby = Lobby(who)
+        self._refusals = RefusalLog(who, log)
         self.http = HttpServer(who, serve, lobby=self._lobby, patience=patience, log=log)
         self._accepting: asyncio.Task[None] | None = None
 
@@ -142,7 +144,10 @@ class HttpPort:
         try:
             async with asyncio.timeout(self._patience):
                 first = await first_byte(connection)
-            if first:
+            advice = self._advice(first)
+            if advice:
+                self._refusals.about(*advice)
+            elif first:
                 tls = self._tls if first == TLS_HANDSHAKE else None
                 limit = self._patience if tls else None
                 loop = asyncio.get_running_loop()
@@ -153,6 +158,14 @@ class HttpPort:
         finally:
             if not handed_over:
                 connection.close()
+
+    def _advice(self, first: bytes) -> tuple[str, str] | None:
+        """Return the protocol that the byte begins and a sentence, None if it may be served."""
+        if first == AMQP_FIRST_BYTE:
+            return "AMQP", "serves HTTP; AMQP has the port of a namespace's connection string"
+        if first == TLS_HANDSHAKE and self._tls is None:
+            return "TLS", "serves plain HTTP; use http:// instead of https://"
+        return None
 
 
 Answer = TypeVar("Answer")

@@ -3,7 +3,7 @@
 `AMQP` is served directly. Inside TLS the first bytes distinguish AMQP from HTTP. HTTP without TLS gets an answer that
 points to HTTPS; anything else is closed. The listener peeks at the first byte, because a TLS handshake needs an
 untouched socket. Silence, garbage and incomplete handshakes end by a time-out and affect no other connection. The AMQP
-and HTTPS protocols come from factories.
+and HTTPS protocols come from factories. A plain port has one protocol and no TLS.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import socket
 import ssl
 import struct
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from servicebus_sandbox.faults import ConnectionVerdict, FaultBoard
 from servicebus_sandbox.serving.lobby import FIRST_REQUEST_SECONDS, Lobby
@@ -28,12 +28,17 @@ ProtocolFactory = Callable[[], asyncio.Protocol]
 
 _BACKLOG = 512
 TLS_HANDSHAKE = b"\x16"
+AMQP_FIRST_BYTE = b"A"
 _PAUSE_AFTER_FAILURE = 1.0
-_HTTPS_ONLY = b"Management is served over HTTPS alone: use https:// and trust the sandbox's ca_file.\n"
 _REFUSAL = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n"
-    b"Content-Length: %d\r\n\r\n%s" % (len(_HTTPS_ONLY), _HTTPS_ONLY)
+    b"Content-Length: %d\r\n\r\n%s"
 )
+_ADVICE: Mapping[PeerProtocol, str] = {
+    PeerProtocol.HTTP: "Management is served over HTTPS alone: use https:// and trust the sandbox's ca_file.",
+    PeerProtocol.GARBAGE: "This port serves AMQP 1.0, plain and over TLS, and HTTPS.",
+}
+_UNTRUSTED = "Trust the sandbox's ca_file, or use plain AMQP with UseDevelopmentEmulator=true."
 
 
 class ListenError(Exception):
@@ -47,20 +52,24 @@ class Listener:
         self,
         *,
         namespace: str,
-        amqp: ProtocolFactory,
-        https: ProtocolFactory,
-        tls: ssl.SSLContext,
+        amqp: ProtocolFactory | None = None,
+        https: ProtocolFactory | None = None,
+        tls: ssl.SSLContext | None = None,
         faults: FaultBoard,
         lobby: Lobby,
         patience: float = FIRST_REQUEST_SECONDS,
+        advice: Mapping[PeerProtocol, str] = _ADVICE,
     ) -> None:
         """Configure the port. `faults` decides about each new connection.
 
-        `patience` is the limit in seconds for the first bytes; connections wait in the `lobby`.
+        `patience` is the limit in seconds for the first bytes; connections wait in the `lobby`. Without `tls` the port
+        is plain, and `https` serves HTTP. `advice` has a sentence for clients of each protocol that is not served.
         """
         self._namespace = namespace
-        self._factories = {PeerProtocol.AMQP: amqp, PeerProtocol.HTTP: https}
+        offered = {PeerProtocol.AMQP: amqp, PeerProtocol.HTTP: https}
+        self._factories = {speech: factory for speech, factory in offered.items() if factory is not None}
         self._tls = tls
+        self._advice = advice
         self._faults = faults
         self._verdict = faults.connection_verdict
         self._last_verdict = self._verdict()
@@ -76,9 +85,14 @@ class Listener:
 
     async def open(self, host: str = "127.0.0.1", port: int = 0) -> int:
         """Listen on `host`, by default loopback, and return the port. Raises ListenError."""
-        server = self._server = bind(f"namespace '{self._namespace}'", host, port)
-        self._accepting = asyncio.create_task(self._accept(server), name=f"accept for {self._namespace}")
+        server = bind(f"namespace '{self._namespace}'", host, port)
+        self.serve(server)
         return int(server.getsockname()[1])
+
+    def serve(self, server: socket.socket) -> None:
+        """Serve the connections of a listening socket, and own it."""
+        self._server = server
+        self._accepting = asyncio.create_task(self._accept(server), name=f"accept for {self._namespace}")
 
     async def close(self) -> None:
         """Stop listening and drop connections that are not handed over; the others belong to their owners."""
@@ -154,7 +168,8 @@ class Listener:
         except TimeoutError:
             self._reject("silent")
         except OSError as error:
-            self._reject(f"broken off: {getattr(error, 'reason', None) or error.strerror or error}")
+            advice = _UNTRUSTED if isinstance(error, ssl.SSLError) else ""
+            self._reject(f"broken off: {getattr(error, 'reason', None) or error.strerror or error}", advice)
         except Exception:
             log.exception("namespace '%s' could not serve a connection", self._namespace)
         finally:
@@ -175,6 +190,9 @@ class Listener:
                 return False
             case ConnectionVerdict.SWALLOW:
                 await self._hand_over(connection, lambda: Swallower(self._stand_ins, self._lobby), tls=None)
+            case ConnectionVerdict.SERVE if first == TLS_HANDSHAKE and self._tls is None:
+                self._reject(PeerProtocol.TLS.value, self._advice.get(PeerProtocol.TLS, ""))
+                return False
             case ConnectionVerdict.SERVE:
                 tls = self._tls if first == TLS_HANDSHAKE else None
                 await self._hand_over(connection, self._sniffer, tls=tls)
@@ -191,35 +209,40 @@ class Listener:
         return Sniffer(self._stand_ins, self._lobby, self._choose, patience=self._patience)
 
     def _choose(self, speech: PeerProtocol, transport: asyncio.Transport) -> asyncio.Protocol | None:
-        encrypted = transport.get_extra_info("sslcontext") is not None
-        if speech is PeerProtocol.HTTP and not encrypted:
-            self._reject("HTTP without TLS")
-            transport.write(_REFUSAL)
-            transport.close()
-        elif speech in self._factories:
+        needs_tls = self._tls is not None and transport.get_extra_info("sslcontext") is None
+        advice = self._advice.get(speech, "")
+        if speech in self._factories and not (speech is PeerProtocol.HTTP and needs_tls):
             return self._factories[speech]()
+        if speech is PeerProtocol.HTTP:
+            self._reject("HTTP without TLS" if needs_tls else speech.value, advice)
+            body = f"{advice}\n".encode()
+            transport.write(_REFUSAL % (len(body), body))
+            transport.close()
         else:
-            self._reject(speech.value)
+            self._reject(speech.value, advice)
             transport.abort()
         return None
 
-    def _reject(self, reason: str) -> None:
+    def _reject(self, reason: str, advice: str = "") -> None:
         """Count a rejection, and log each reason once: a flood of garbage must not fill a disk."""
         self.rejected[reason] += 1
         if self.rejected[reason] == 1:
-            log.warning("namespace '%s' turned a connection away: %s (logged once)", self._namespace, reason)
+            sentence = f". {advice}" if advice else ""
+            log.warning(
+                "namespace '%s' turned a connection away: %s%s (logged once)", self._namespace, reason, sentence
+            )
 
 
-def bind(who: str, host: str, port: int) -> socket.socket:
+def bind(
+    who: str, host: str, port: int, *, remedy: str = "choose another port, or 0 for any that is free"
+) -> socket.socket:
     """Return a listening, non-blocking socket. Raises ListenError in the name of `who`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         server = socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except (OSError, OverflowError) as error:
         cause = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else error
-        raise ListenError(
-            f"{who} cannot listen on {host}:{port} ({cause}); choose another port, or 0 for any that is free"
-        ) from error
+        raise ListenError(f"{who} cannot listen on {host}:{port} ({cause}); {remedy}") from error
     server.setblocking(False)
     return server
 

@@ -18,10 +18,11 @@ _VERBS = (b"GET ", b"PUT ", b"POST ", b"DELETE ", b"HEAD ", b"OPTIONS ", b"PATCH
 
 
 class PeerProtocol(Enum):
-    """The protocol of a connection; the value is its display name."""
+    """The protocol of a connection; the value is its display name. TLS is recognized before the sniffer."""
 
     AMQP = "AMQP"
     HTTP = "HTTP"
+    TLS = "TLS"
     GARBAGE = "neither AMQP nor HTTP"
     UNDECIDED = "nothing"
 

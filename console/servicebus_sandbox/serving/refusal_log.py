@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from typing import Any, Final
-
-from aiohttp.http_exceptions import HttpProcessingError
+from typing import Final
 
 log = logging.getLogger(__name__)
 
@@ -26,18 +24,3 @@ class RefusalLog:
         self.counts[reason] += 1
         if self.counts[reason] == 1:
             self._logger.warning("%s %.*s (%s, logged once)", self._who, MAX_TEXT, sentence, reason)
-
-
-class HttpLog(logging.LoggerAdapter[logging.Logger]):
-    """An aiohttp server's logger that counts malformed and broken requests as refusals; aiohttp logs tracebacks."""
-
-    def __init__(self, logger: logging.Logger, who: str) -> None:
-        super().__init__(logger)
-        self._refusals = RefusalLog(who, logger)
-
-    def log(self, level: int, msg: object, *args: object, **options: Any) -> None:
-        error = options.get("exc_info")
-        if isinstance(error, HttpProcessingError | ConnectionError):
-            self._refusals.about(type(error).__name__, "refused a request")
-        else:
-            super().log(level, msg, *args, **options)

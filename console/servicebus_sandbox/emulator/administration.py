@@ -1,0 +1,56 @@
+"""The emulator's HTTP: `GET /health` and administration over Atom on one port, the control URL on another.
+
+Apart from `emulator_host`, because aiohttp takes as long to import as everything that AMQP needs.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Mapping
+from typing import Final
+
+from servicebus_sandbox.access.token_issuer import Issuer
+from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
+from servicebus_sandbox.atom.https_server import HttpsServer
+from servicebus_sandbox.atom.management_api import ManagementApi
+from servicebus_sandbox.clock import SandboxClock
+from servicebus_sandbox.control_http import HttpControlServer
+from servicebus_sandbox.serving.addresses import HOST
+from servicebus_sandbox.serving.listener import Listener
+from servicebus_sandbox.serving.protocol_sniffer import PeerProtocol
+
+HEALTH: Final = "/health"
+_HEALTHY: Final = json.dumps({"status": "healthy", "message": "Service is healthy."}).encode()
+
+
+class Administration:
+    """The HTTP servers of one namespace. `close` it once."""
+
+    def __init__(
+        self, node: NamespaceServer, issuer: Issuer, clock: SandboxClock, advice: Mapping[PeerProtocol, str]
+    ) -> None:
+        management = ManagementApi(
+            node.namespace,
+            authorization=node.authorization,
+            clock=clock.time_of_day,
+            changed=node.wake,
+            complaints=node.complaints,
+        )
+        self._http = HttpsServer(management, node.faults, lobby=node.lobby, pages={HEALTH: _HEALTHY}, scheme="http")
+        self._listener = Listener(
+            namespace=node.name, https=self._http.protocol, faults=node.faults, lobby=node.lobby, advice=advice
+        )
+        self._control = HttpControlServer(lambda: [node], issuer, clock)
+        node.faults.watch(self._http.faults_changed)
+        node.faults.watch(self._listener.faults_changed)
+
+    async def open(self, server: socket.socket, control_port: int) -> str:
+        """Serve administration on a listening socket; return the control URL. Raises ListenError."""
+        self._listener.serve(server)
+        return await self._control.open(HOST, control_port)
+
+    async def close(self) -> None:
+        await self._control.close()
+        await self._listener.close()
+        await self._http.close()

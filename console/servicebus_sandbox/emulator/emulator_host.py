@@ -1,0 +1,155 @@
+"""The emulator: one namespace with plain AMQP and plain HTTP on the official ports, and the official key.
+
+It runs in the caller's event loop. Both ports are bound first. AMQP is served before aiohttp is imported in a thread,
+so that a client's first frame waits for neither.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, closing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from servicebus_sandbox.access.authorization import root_rule
+from servicebus_sandbox.access.token_issuer import Issuer
+from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
+from servicebus_sandbox.clock import SandboxClock
+from servicebus_sandbox.serving.addresses import HOST, KEY_NAME, PUBLIC_KEY, host_for, is_loopback
+from servicebus_sandbox.serving.listener import Listener, bind
+from servicebus_sandbox.serving.protocol_sniffer import PeerProtocol
+from servicebus_sandbox.specs import NamespaceSpec
+
+if TYPE_CHECKING:
+    from servicebus_sandbox.emulator.administration import Administration
+
+log = logging.getLogger(__name__)
+
+AMQP_PORT: Final = 5672
+HTTP_PORT: Final = 5300
+OPEN_TO_OTHERS: Final = (
+    "the emulator listens on %s with a key that is public: any host that reaches this machine can read, send and "
+    "delete everything in it; without --listen it is on loopback"
+)
+_TAKEN: Final = "end the program that uses the port, or choose another with %s, 0 for any that is free"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Emulator:
+    """A running emulator. `host` is written as in URLs; `node` is for tests in the same process."""
+
+    name: str
+    host: str
+    amqp_port: int
+    http_port: int
+    control_url: str
+    node: NamespaceServer = field(repr=False)
+
+    @property
+    def connection_string(self) -> str:
+        """Return the connection string for messaging; the official port is left out, as in the official one."""
+        return self._connection_string("" if self.amqp_port == AMQP_PORT else f":{self.amqp_port}")
+
+    @property
+    def admin_connection_string(self) -> str:
+        """Return the connection string for administration clients."""
+        return self._connection_string(f":{self.http_port}")
+
+    @property
+    def admin_url(self) -> str:
+        return f"http://{self.host}:{self.http_port}"
+
+    def _connection_string(self, port: str) -> str:
+        key = f"SharedAccessKeyName={KEY_NAME};SharedAccessKey={PUBLIC_KEY}"
+        return f"Endpoint=sb://{self.host}{port};{key};UseDevelopmentEmulator=true;"
+
+    @classmethod
+    @asynccontextmanager
+    async def start(
+        cls,
+        spec: NamespaceSpec,
+        *,
+        listen: str = HOST,
+        amqp_port: int = AMQP_PORT,
+        http_port: int = HTTP_PORT,
+        control_port: int = 0,
+    ) -> AsyncIterator[Emulator]:
+        """Serve the namespace for the duration of the context; port 0 is any free one.
+
+        The control URL is always on loopback. Raises ListenError for a port in use, and as `NamespaceSpec.fill` does.
+        """
+        if not is_loopback(listen):
+            log.warning(OPEN_TO_OTHERS, listen)
+        clock = SandboxClock()
+        issuer = Issuer(clock.time_of_day)
+        async with AsyncExitStack() as stack:
+            amqp = stack.enter_context(closing(bind("AMQP", listen, amqp_port, remedy=_TAKEN % "--amqp-port")))
+            http = stack.enter_context(closing(bind("HTTP", listen, http_port, remedy=_TAKEN % "--http-port")))
+            ports = int(amqp.getsockname()[1]), int(http.getsockname()[1])
+            node = _make_node(spec, issuer, clock)
+            stack.callback(node.close)
+            listener = Listener(
+                namespace=spec.name,
+                amqp=node.protocol,
+                faults=node.faults,
+                lobby=node.lobby,
+                advice=_amqp_advice(*ports),
+            )
+            stack.push_async_callback(listener.close)
+            node.faults.watch(listener.faults_changed)
+            listener.serve(amqp)
+            administration = (await asyncio.to_thread(_import_administration))(
+                node, issuer, clock, _http_advice(*ports)
+            )
+            stack.push_async_callback(administration.close)
+            control_url = await administration.open(http, control_port)
+            yield cls(
+                name=spec.name,
+                host="localhost" if listen == HOST else host_for(listen),
+                amqp_port=ports[0],
+                http_port=ports[1],
+                control_url=control_url,
+                node=node,
+            )
+
+
+def _make_node(spec: NamespaceSpec, issuer: Issuer, clock: SandboxClock) -> NamespaceServer:
+    """Return the server of the namespace with its entities; both keys of its rule are the public one."""
+    node = NamespaceServer(
+        spec.name,
+        rules=[root_rule(KEY_NAME, PUBLIC_KEY, PUBLIC_KEY)],
+        issuer=issuer,
+        clock=clock,
+        time_of_day=clock.time_of_day,
+        tier=spec.tier,
+        region=spec.region,
+        pings=spec.pings,
+    )
+    spec.fill(node.namespace)
+    return node
+
+
+def _import_administration() -> type[Administration]:
+    from servicebus_sandbox.emulator.administration import Administration  # imports aiohttp
+
+    return Administration
+
+
+def _amqp_advice(amqp: int, http: int) -> dict[PeerProtocol, str]:
+    plain = f"Port {amqp} serves plain AMQP: add UseDevelopmentEmulator=true to the connection string."
+    return {
+        PeerProtocol.TLS: f"{plain} For TLS, start servicebus-sandbox without --emulator.",
+        PeerProtocol.HTTP: f"Port {amqp} serves AMQP; administration and /health are at http://localhost:{http}.",
+        PeerProtocol.GARBAGE: plain,
+    }
+
+
+def _http_advice(amqp: int, http: int) -> dict[PeerProtocol, str]:
+    plain = f"Port {http} serves plain HTTP: use http:// instead of https://."
+    return {
+        PeerProtocol.TLS: f"{plain} For TLS, start servicebus-sandbox without --emulator.",
+        PeerProtocol.AMQP: f"Port {http} serves HTTP for administration; AMQP is on port {amqp}.",
+        PeerProtocol.GARBAGE: plain,
+    }
