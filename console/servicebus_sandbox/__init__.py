@@ -19,21 +19,31 @@ if TYPE_CHECKING:
         Tier,
         TopicSettings,
     )
+    from servicebus_sandbox.faults import FaultError, FaultKind
+    from servicebus_sandbox.fixtures.held_messages import HeldMessage, HeldState
+    from servicebus_sandbox.fixtures.pytest_sandbox import ActiveFault, PytestSandbox, SandboxEnded
     from servicebus_sandbox.sandbox_host import Sandbox, SandboxNamespace
     from servicebus_sandbox.serving.listener import ListenError
     from servicebus_sandbox.specs import NamespaceSpec, QueueSpec, SubscriptionSpec, TopicSpec
 
 __all__ = [
+    "ActiveFault",
     "AsyncSandboxCredential",
     "AuthorizationRule",
+    "FaultError",
+    "FaultKind",
+    "HeldMessage",
+    "HeldState",
     "ListenError",
     "NamespaceSpec",
     "Pings",
+    "PytestSandbox",
     "QueueSettings",
     "QueueSpec",
     "Right",
     "Sandbox",
     "SandboxCredential",
+    "SandboxEnded",
     "SandboxNamespace",
     "SubscriptionSettings",
     "SubscriptionSpec",
@@ -43,16 +53,23 @@ __all__ = [
 ]
 
 _HOMES = {
+    "ActiveFault": "fixtures.pytest_sandbox",
     "AsyncSandboxCredential": "access.token_credentials",
     "AuthorizationRule": "broker.entity_settings",
+    "FaultError": "faults",
+    "FaultKind": "faults",
+    "HeldMessage": "fixtures.held_messages",
+    "HeldState": "fixtures.held_messages",
     "ListenError": "serving.listener",
     "NamespaceSpec": "specs",
     "Pings": "broker.entity_settings",
+    "PytestSandbox": "fixtures.pytest_sandbox",
     "QueueSettings": "broker.entity_settings",
     "QueueSpec": "specs",
     "Right": "broker.entity_settings",
     "Sandbox": "sandbox_host",
     "SandboxCredential": "access.token_credentials",
+    "SandboxEnded": "fixtures.pytest_sandbox",
     "SandboxNamespace": "sandbox_host",
     "SubscriptionSettings": "broker.entity_settings",
     "SubscriptionSpec": "specs",

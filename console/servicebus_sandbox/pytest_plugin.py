@@ -1,78 +1,88 @@
-"""A pytest plugin: the fixture `servicebus_sandbox` gives a test its own sandbox.
+"""A pytest plugin: the fixture `servicebus_sandbox` gives each test a clean sandbox.
 
-The sandbox runs in an event loop on another thread, so synchronous and asynchronous tests use it alike. Override the
-fixture `servicebus_namespaces` for other namespaces than a primary and a secondary one. pytest loads this module in
-every run, so it imports the sandbox only on demand.
+The sandbox runs in an event loop on another thread, so synchronous and asynchronous tests use it alike. It starts once
+for a session; for each test its namespaces are made again, at the same addresses. Override the fixture
+`servicebus_namespaces` for other namespaces than a primary and a secondary one. pytest loads this module in every run,
+so it imports the sandbox only on demand.
 """
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
+from servicebus_sandbox.fixtures.sandbox_thread import sandbox_on_a_thread
+
 if TYPE_CHECKING:
+    from servicebus_sandbox.fixtures.pytest_sandbox import PytestSandbox
+    from servicebus_sandbox.fixtures.sandbox_pool import SandboxPool
     from servicebus_sandbox.sandbox_host import Sandbox
     from servicebus_sandbox.specs import NamespaceSpec
 
-_SECONDS_TO_START = 30.0
+__all__ = ["sandbox_on_a_thread"]
+
+FAST_SLEEPS = "servicebus_fast_sleeps"
 
 
-@pytest.fixture
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare the ini option."""
+    parser.addini(
+        FAST_SLEEPS,
+        "shorten the sleeps of azure-servicebus in tests that use servicebus_sandbox",
+        type="bool",
+        default=False,
+    )
+
+
+@pytest.fixture(scope="session")
 def servicebus_namespaces() -> Sequence[NamespaceSpec] | None:
     """Return the namespaces of the sandbox; override it. None means a primary and a secondary one."""
     return None
 
 
-@pytest.fixture
-def servicebus_sandbox(servicebus_namespaces: Sequence[NamespaceSpec] | None) -> Iterator[Sandbox]:
-    """Yield a running sandbox, empty for each test; it ends with the test.
+@pytest.fixture(scope="session")
+def _servicebus_pool() -> Iterator[SandboxPool]:
+    from servicebus_sandbox.fixtures.sandbox_pool import SandboxPool
 
-    Connect by `connection_string`, `admin_url`, `ca_file` and `control_url`. Do not use the `node` of a namespace: it
-    belongs to the sandbox's thread.
+    pool = SandboxPool()
+    yield pool
+    pool.close()
+
+
+@pytest.fixture(scope="session")
+def servicebus_session(_servicebus_pool: SandboxPool, servicebus_namespaces: Sequence[NamespaceSpec] | None) -> Sandbox:
+    """Return the sandbox of the whole session, for a program that starts once. Its addresses stay the same.
+
+    A test that requests `servicebus_sandbox` gets the same namespaces, made again: connections are cut then.
     """
-    with sandbox_on_a_thread(servicebus_namespaces) as sandbox:
-        yield sandbox
+    return _servicebus_pool.running(servicebus_namespaces).sandbox
 
 
-@contextmanager
-def sandbox_on_a_thread(namespaces: Sequence[NamespaceSpec] | None = None) -> Iterator[Sandbox]:
-    """Run a sandbox in its own event loop for the duration of the context. Raises as `Sandbox.start` does."""
-    started: Future[tuple[Sandbox, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
-    thread = threading.Thread(target=_run, args=(namespaces, started), name="servicebus-sandbox", daemon=True)
-    thread.start()
-    sandbox, loop, told_to_end = started.result(_SECONDS_TO_START)
-    try:
-        yield sandbox
-    finally:
-        loop.call_soon_threadsafe(told_to_end.set)
-        thread.join()
+@pytest.fixture
+def servicebus_sandbox(
+    request: pytest.FixtureRequest,
+    _servicebus_pool: SandboxPool,
+    servicebus_namespaces: Sequence[NamespaceSpec] | None,
+) -> Iterator[PytestSandbox]:
+    """Yield the sandbox, clean for each test: no messages, faults, sessions or connections of an earlier one.
+
+    Do not use the `node` of a namespace: it belongs to the sandbox's thread.
+    """
+    from servicebus_sandbox.fixtures.pytest_sandbox import PytestSandbox
+
+    if request.config.getini(FAST_SLEEPS):
+        request.getfixturevalue(FAST_SLEEPS)
+    sandbox = PytestSandbox(_servicebus_pool.clean(servicebus_namespaces), test=request.node.nodeid)
+    yield sandbox
+    sandbox.end()
 
 
-def _run(
-    namespaces: Sequence[NamespaceSpec] | None,
-    started: Future[tuple[Sandbox, asyncio.AbstractEventLoop, asyncio.Event]],
-) -> None:
-    try:
-        asyncio.run(_serve(namespaces, started))
-    except Exception as error:
-        if started.done():
-            raise  # during its end: pytest reports it for the thread
-        started.set_exception(error)
+@pytest.fixture
+def servicebus_fast_sleeps() -> Iterator[None]:
+    """Shorten the sleeps of azure-servicebus during the test; nothing happens without the SDK."""
+    from servicebus_sandbox.fixtures.sdk_sleeps import shorten_sleeps
 
-
-async def _serve(
-    namespaces: Sequence[NamespaceSpec] | None,
-    started: Future[tuple[Sandbox, asyncio.AbstractEventLoop, asyncio.Event]],
-) -> None:
-    from servicebus_sandbox.sandbox_host import Sandbox  # imports aiohttp and cryptography
-
-    told_to_end = asyncio.Event()
-    async with Sandbox.start(namespaces) as sandbox:
-        started.set_result((sandbox, asyncio.get_running_loop(), told_to_end))
-        await told_to_end.wait()
+    with shorten_sleeps():
+        yield

@@ -17,7 +17,7 @@ import ssl
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -34,7 +34,7 @@ from servicebus_sandbox.clock import SandboxClock
 from servicebus_sandbox.control_http import HttpControlServer
 from servicebus_sandbox.serving.addresses import HOST, KEY_NAME, host_for, is_loopback
 from servicebus_sandbox.serving.certificates import make_certificates
-from servicebus_sandbox.serving.listener import Listener
+from servicebus_sandbox.serving.listener import Listener, ListenError
 from servicebus_sandbox.serving.websocket_server import WebSocketServer
 from servicebus_sandbox.specs import NamespaceSpec, primary_and_secondary
 
@@ -139,6 +139,7 @@ class Namespaces:
         self._tls = tls
         self._listen = listen
         self._running: dict[str, tuple[SandboxNamespace, AsyncExitStack]] = {}
+        self._specs: dict[str, NamespaceSpec] = {}
 
     def __iter__(self) -> Iterator[SandboxNamespace]:
         return iter([namespace for namespace, _ in self._running.values()])
@@ -148,10 +149,36 @@ class Namespaces:
 
     async def add(self, spec: NamespaceSpec) -> SandboxNamespace:
         """Start a namespace, or nothing on an error. Raises ListenError, and as `NamespaceSpec.fill` does."""
+        spec = replace(spec, rules=_with_root(spec.rules))
         async with AsyncExitStack() as stack:
             namespace = await _open(spec, self._clock, self._tls, self._issuer, self._listen, stack)
             self._running[spec.name] = namespace, stack.pop_all()
+        self._specs[spec.name] = replace(spec, port=namespace.amqp_port)
         return namespace
+
+    def specs(self) -> tuple[NamespaceSpec, ...]:
+        """Return the running namespaces as they were started, with their ports and keys."""
+        return tuple(self._specs[name] for name in self._running)
+
+    def advance(self, seconds: float) -> None:
+        """Set the clock forward. Raises ValueError as `SandboxClock.advance` does."""
+        self._clock.advance(seconds)
+        for node in self.nodes():
+            node.clock_jumped()
+
+    async def renew(self, specs: Sequence[NamespaceSpec]) -> None:
+        """End every namespace, return to the time of day, and start `specs`.
+
+        A port that another program took meanwhile is replaced by a free one.
+        """
+        await self.end_all()
+        self._clock.restart()
+        for spec in specs:
+            try:
+                await self.add(spec)
+            except ListenError as error:
+                log.warning("namespace '%s' gets another port: %s", spec.name, error)
+                await self.add(replace(spec, port=0))
 
     async def open(self, spec: NamespaceSpec) -> ArmNamespace:
         """Start a namespace for ARM."""
@@ -178,6 +205,20 @@ class Sandbox:
     ca_file: Path
     control_url: str
     arm_url: str
+    _manager: ResourceManager = field(repr=False)
+    _first: tuple[NamespaceSpec, ...] = field(repr=False)
+
+    def advance(self, seconds: float) -> None:
+        """Set the clock of every namespace forward. Raises ValueError unless `seconds` is above 0."""
+        self._namespaces.advance(seconds)
+
+    async def renew(self) -> None:
+        """Replace every namespace by a new one, as at the start: same ports and keys, the clock at the time of day.
+
+        Connections end. Messages, faults, changed entities and the namespaces that ARM created are gone.
+        """
+        await self._namespaces.renew(self._first)
+        self._manager.replace([_place(namespace) for namespace in self._namespaces])
 
     @property
     def namespaces(self) -> tuple[SandboxNamespace, ...]:
@@ -224,14 +265,14 @@ class Sandbox:
             stack.push_async_callback(arm.close)
             control_url = await control.open(HOST, control_port)
             arm_url = f"https://{host_for(listen)}:{await arm.open(listen)}"
-            yield cls(running, certificates.ca_file, control_url, arm_url)
+            yield cls(running, certificates.ca_file, control_url, arm_url, manager, running.specs())
 
 
 async def _open(
     spec: NamespaceSpec, clock: SandboxClock, tls: ssl.SSLContext, issuer: Issuer, listen: str, stack: AsyncExitStack
 ) -> SandboxNamespace:
     """Open one namespace; `stack` closes it."""
-    rules = _with_root(spec.rules)
+    rules = spec.rules
     today = clock.time_of_day
     node = NamespaceServer(
         spec.name,

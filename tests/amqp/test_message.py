@@ -19,12 +19,14 @@ from servicebus_amqp.encoding.message_sections import (
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
     SEQUENCE,
+    VALUE,
     Header,
     Properties,
     Sections,
     _split_any,
     _split_plain,
     batch,
+    body_parts,
     edit_map,
     encode_pair,
     read_header,
@@ -362,3 +364,13 @@ def test_an_id_or_address_of_another_type_is_a_decode_error(field: str, odd: Any
     section = write_properties(Properties(**{field: odd}))
     with pytest.raises(DecodeError, match=f"{field} is a"):
         read_properties(section)
+
+
+def test_the_parts_of_a_body() -> None:
+    sequence = described(SEQUENCE, encode([1, 2]))
+    assert list(body_parts(b"")) == []
+    assert list(body_parts(write_data(b"a") + write_data(b"b"))) == [(DATA, b"a"), (DATA, b"b")]
+    assert list(body_parts(sequence)) == [(SEQUENCE, [1, 2])]
+    assert list(body_parts(write_value("x"))) == [(VALUE, "x")]
+    with pytest.raises(DecodeError):
+        list(body_parts(write_data(b"a")[:-1]))

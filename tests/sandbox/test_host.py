@@ -6,6 +6,7 @@ import asyncio
 import json
 import signal
 import socket
+import ssl
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -309,3 +310,35 @@ async def test_a_process_is_broken_and_mended_by_its_control_url() -> None:
         assert await send_and_receive(connection_string, "orders") == "hello"
         running.terminate()
         assert await running.wait() == 0
+
+
+async def test_a_renewed_sandbox_is_as_at_its_start(sandbox: Sandbox) -> None:
+    addresses = [(each.name, each.connection_string) for each in sandbox.namespaces]
+    await send_and_receive(sandbox["primary"].connection_string, "orders")
+    sandbox["primary"].node.namespace.delete("orders")
+    sandbox["primary"].node.faults.add("refused")
+    sandbox.advance(3600)
+    await sandbox._namespaces.end("secondary")
+    old = sandbox["primary"].node
+    await sandbox.renew()
+    assert [(each.name, each.connection_string) for each in sandbox.namespaces] == addresses
+    assert not old.connections
+    assert sandbox["primary"].node.clock() == pytest.approx(sandbox["primary"].node.time_of_day(), abs=1)
+    assert await send_and_receive(sandbox["primary"].connection_string, "orders") == "hello"
+    assert await queue_names(sandbox["primary"].connection_string, sandbox.ca_file) == ["orders", "payments"]
+
+
+async def test_resource_manager_serves_the_renewed_namespaces(sandbox: Sandbox) -> None:
+    await sandbox.renew()
+    await sandbox.renew()
+    url = f"{sandbox.arm_url}/subscriptions/s/resourceGroups/g/providers/Microsoft.ServiceBus/namespaces/secondary"
+    async with aiohttp.ClientSession() as session:
+        wanted = {"role": "Data Owner", "scope": "https://management.azure.com/.default"}
+        async with session.post(f"{sandbox.control_url}/tokens", json=wanted) as answer:
+            token = (await answer.json())["token"]
+        tls = ssl.create_default_context(cafile=sandbox.ca_file)
+        headers = {"Authorization": f"Bearer {token}"}
+        queue = f"{url}/queues/made?api-version=2021-11-01"
+        async with session.put(queue, json={"properties": {}}, headers=headers, ssl=tls) as answer:
+            assert answer.status == 200, await answer.text()
+    assert [each.path for each in sandbox["secondary"].node.namespace.queues()] == ["made"]

@@ -306,6 +306,15 @@ def read_value(body: bytes) -> Any:
     return value
 
 
+def body_parts(body: bytes) -> Iterator[tuple[int, Any]]:
+    """Yield each section of a body: its number (DATA, SEQUENCE or VALUE) and decoded content. Raises DecodeError."""
+    at = 0
+    while at < len(body):
+        code, at = _section(body, at)
+        content, at = decode(body, at)
+        yield code, content
+
+
 def edit_map(
     section: bytes | None, code: int, *, drop: Collection[bytes] = (), add: bytes = b"", added: int = 0
 ) -> bytes | None:

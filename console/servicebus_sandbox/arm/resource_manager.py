@@ -91,6 +91,11 @@ class ResourceManager:
         for place in self._places.all():
             place.gate.close()
 
+    def replace(self, places: Sequence[ArmNamespace]) -> None:
+        """Serve these namespaces in place of the present ones."""
+        self.close()
+        self._places = ArmNamespaces(places, self._places.owner)
+
     async def answer(self, request: AtomRequest) -> ArmResponse | None:
         """Return the answer; None for a connection that a fault resets. Never raises for a client's request."""
         address = read_address(request.path)

@@ -100,6 +100,10 @@ class Listener:
             self._accepting.cancel()
             await asyncio.gather(self._accepting, return_exceptions=True)
             self._accepting = None
+        for server in (self._server, self._kept):
+            if server is not None:
+                server.close()  # a task that is cancelled before its first step, or while refusing, does not
+        self._server = self._kept = None
         self._drop_stand_ins()
 
     def faults_changed(self) -> None:

@@ -234,6 +234,27 @@ async def test_after_closing_nobody_listens(port: Port) -> None:
         await connect(port)
 
 
+@pytest.mark.parametrize("refused", [False, True])
+async def test_the_port_is_free_after_closing(certificates: Certificates, refused: bool) -> None:
+    """Also directly after opening, before the first turn of the loop, and while connections are refused."""
+    board = FaultBoard("contoso", list)
+    listener = Listener(
+        namespace="contoso",
+        amqp=Echo,
+        https=Echo,
+        tls=certificates.server_context(),
+        faults=board,
+        lobby=Lobby("contoso"),
+    )
+    board.watch(listener.faults_changed)
+    number = await listener.open()
+    if refused:
+        board.add("refused")
+        await asyncio.sleep(0.05)
+    await listener.close()
+    socket.create_server(("127.0.0.1", number)).close()
+
+
 async def test_no_other_address_is_bound(port: Port) -> None:
     with pytest.raises(OSError, match="Connect call failed"):
         await asyncio.open_connection("127.0.0.2", port.number)
