@@ -7,9 +7,10 @@ fetches them.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,9 +70,11 @@ def sandbox() -> Iterator[str]:
 
 
 @contextmanager
-def sandbox_facts() -> Iterator[dict[str, Any]]:
-    """A sandbox as anybody starts it; all that it tells programs about itself."""
-    with subprocess.Popen([sys.executable, "-m", "servicebus_sandbox", "--json"], stdout=subprocess.PIPE) as process:
+def sandbox_facts(config: Path | None = None) -> Iterator[dict[str, Any]]:
+    """A sandbox as anybody starts it, with the namespaces of `config`; all that it tells programs about itself."""
+    command = [sys.executable, "-m", "servicebus_sandbox", "--json"]
+    command += [] if config is None else ["--config", str(config)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None
             yield json.loads(process.stdout.readline())
@@ -83,10 +86,13 @@ def sandbox_facts() -> Iterator[dict[str, Any]]:
                 process.kill()
 
 
-def run(command: Sequence[str], folder: Path) -> list[Verdict]:
-    """What the checks said; one that took the others with it counts as failed."""
+def run(command: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None) -> list[Verdict]:
+    """What the checks said; one that took the others with it counts as failed. `environment` is added to ours."""
+    whole = os.environ | (environment or {})
     try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=CHECKING, check=False)
+        done = subprocess.run(
+            command, cwd=folder, env=whole, capture_output=True, text=True, timeout=CHECKING, check=False
+        )
         said, ended, complaint = done.stdout, done.returncode == 0, done.stderr
     except subprocess.TimeoutExpired as error:
         said, ended = (error.stdout or b"").decode(), False

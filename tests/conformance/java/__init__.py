@@ -1,0 +1,1 @@
+"""Microsoft's client for Java on sandboxes."""
