@@ -3,20 +3,20 @@ package conformance;
 import static conformance.Namespace.receiveOne;
 
 import com.azure.core.amqp.AmqpTransportType;
+import com.azure.core.amqp.exception.AmqpErrorCondition;
 import com.azure.core.exception.HttpResponseException;
 import com.azure.core.http.HttpClient;
 import com.azure.core.util.UrlBuilder;
 import com.azure.messaging.servicebus.ServiceBusClientBuilder;
-import com.azure.messaging.servicebus.ServiceBusFailureReason;
 import com.azure.messaging.servicebus.ServiceBusMessage;
 import com.azure.messaging.servicebus.ServiceBusReceiverClient;
 import com.azure.messaging.servicebus.ServiceBusSenderClient;
 import com.azure.messaging.servicebus.administration.ServiceBusAdministrationClient;
 import com.azure.messaging.servicebus.administration.ServiceBusAdministrationClientBuilder;
 import com.azure.messaging.servicebus.administration.models.CreateQueueOptions;
+import com.azure.messaging.servicebus.administration.models.CreateRuleOptions;
 import com.azure.messaging.servicebus.administration.models.QueueProperties;
 import com.azure.messaging.servicebus.administration.models.SqlRuleFilter;
-import com.azure.messaging.servicebus.administration.models.CreateRuleOptions;
 import java.net.MalformedURLException;
 import java.net.URI;
 import java.time.Duration;
@@ -45,11 +45,11 @@ final class ConnectionChecks {
         String wrong = at.connectionString.replaceAll("SharedAccessKey=[^;]*", "SharedAccessKey=" + "A".repeat(43) + "=");
         ServiceBusSenderClient sender = at.closing(at.builder().connectionString(wrong).sender().queueName("orders")
             .buildClient());
-        Expect.refused(ServiceBusFailureReason.UNAUTHORIZED, () -> sender.sendMessage(new ServiceBusMessage("x")));
+        Expect.refused(AmqpErrorCondition.UNAUTHORIZED_ACCESS, () -> sender.sendMessage(new ServiceBusMessage("x")));
     }
 
     static void findsNoMissingQueue(Namespace at) {
-        Expect.refused(ServiceBusFailureReason.MESSAGING_ENTITY_NOT_FOUND,
+        Expect.refused(AmqpErrorCondition.NOT_FOUND,
             () -> at.sender("nowhere").sendMessage(new ServiceBusMessage("x")));
     }
 

@@ -1,7 +1,7 @@
 package conformance;
 
-import com.azure.messaging.servicebus.ServiceBusException;
-import com.azure.messaging.servicebus.ServiceBusFailureReason;
+import com.azure.core.amqp.exception.AmqpErrorCondition;
+import com.azure.core.amqp.exception.AmqpException;
 import java.util.Objects;
 
 /** Assertions, in the words of the checks. */
@@ -22,8 +22,15 @@ final class Expect {
         }
     }
 
-    static void refused(ServiceBusFailureReason reason, Action action) {
-        equal(reason, fails(ServiceBusException.class, action).getReason());
+    /** Fails unless the service's refusal, whatever the client wraps it in, has this condition. */
+    static void refused(AmqpErrorCondition condition, Action action) {
+        Throwable error = fails(RuntimeException.class, action);
+        Throwable cause = error;
+        while (cause != null && !(cause instanceof AmqpException)) {
+            cause = cause.getCause();
+        }
+        isTrue(cause != null && ((AmqpException) cause).getErrorCondition() == condition,
+            "expected " + condition + ", got " + (cause == null ? error : cause));
     }
 
     static <T extends Throwable> T fails(Class<T> type, Action action) {

@@ -39,10 +39,10 @@ final class Namespace implements AutoCloseable {
         this.connectionString = connectionString;
     }
 
-    /** Returns a builder whose clients retry soon, up to {@code retries} times, each try for 2 seconds at most. */
+    /** Returns a builder whose clients retry soon, up to {@code retries} times. */
     ServiceBusClientBuilder builder(int retries) {
         AmqpRetryOptions options = new AmqpRetryOptions().setMode(AmqpRetryMode.FIXED).setMaxRetries(retries)
-            .setDelay(Duration.ofMillis(250)).setTryTimeout(Duration.ofSeconds(retries == 0 ? 10 : 2));
+            .setDelay(Duration.ofMillis(100)).setTryTimeout(retries == 0 ? PATIENCE : PATIENCE.dividedBy(2));
         return new ServiceBusClientBuilder().connectionString(connectionString).retryOptions(options);
     }
 
@@ -113,6 +113,15 @@ final class Namespace implements AutoCloseable {
     /** Fails if a message, in whatever state, is left in the queue orders. */
     void expectEmpty() {
         Expect.equal(List.of(), bodies(receiver().peekMessages(10)));
+    }
+
+    /** Waits until the queue orders is empty: processors settle after the check's own code has run. */
+    void awaitEmpty() throws InterruptedException {
+        ServiceBusReceiverClient receiver = receiver();
+        for (int turn = 0; turn < 50 && receiver.peekMessage() != null; turn++) {
+            Thread.sleep(100);
+        }
+        expectEmpty();
     }
 
     /** Begins a fault of this namespace; {@code terms} are names and values. Closing ends it, if it has not ended. */

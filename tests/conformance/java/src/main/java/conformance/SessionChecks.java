@@ -4,7 +4,7 @@ import static conformance.Namespace.bodies;
 import static conformance.Namespace.receive;
 import static conformance.Namespace.receiveOne;
 
-import com.azure.messaging.servicebus.ServiceBusFailureReason;
+import com.azure.core.amqp.exception.AmqpErrorCondition;
 import com.azure.messaging.servicebus.ServiceBusMessage;
 import com.azure.messaging.servicebus.ServiceBusProcessorClient;
 import com.azure.messaging.servicebus.ServiceBusReceivedMessage;
@@ -50,7 +50,7 @@ final class SessionChecks {
 
     static void refusesASessionThatIsHeld(Namespace at) {
         at.session("held");
-        Expect.refused(ServiceBusFailureReason.SESSION_CANNOT_BE_LOCKED, () -> at.session("held"));
+        Expect.refused(AmqpErrorCondition.SESSION_CANNOT_BE_LOCKED, () -> at.session("held"));
     }
 
     static void acceptsASessionAgainAfterClosing(Namespace at) {

@@ -4,7 +4,7 @@ import static conformance.Namespace.bodies;
 import static conformance.Namespace.receive;
 import static conformance.Namespace.receiveOne;
 
-import com.azure.messaging.servicebus.ServiceBusFailureReason;
+import com.azure.core.amqp.exception.AmqpErrorCondition;
 import com.azure.messaging.servicebus.ServiceBusMessage;
 import com.azure.messaging.servicebus.ServiceBusReceivedMessage;
 import com.azure.messaging.servicebus.ServiceBusReceiverClient;
@@ -99,9 +99,9 @@ final class TopicChecks {
     static void refusesRulesThatAreWrong(Namespace at) {
         ServiceBusRuleManagerClient rules = rules(at);
         CreateRuleOptions every = new CreateRuleOptions(new TrueRuleFilter());
-        Expect.refused(ServiceBusFailureReason.MESSAGING_ENTITY_ALREADY_EXISTS,
+        Expect.refused(AmqpErrorCondition.ENTITY_ALREADY_EXISTS,
             () -> rules.createRule("$Default", every));
-        Expect.refused(ServiceBusFailureReason.MESSAGING_ENTITY_NOT_FOUND, () -> rules.deleteRule("nowhere"));
+        Expect.refused(AmqpErrorCondition.NOT_FOUND, () -> rules.deleteRule("nowhere"));
         Expect.fails(RuntimeException.class,
             () -> rules.createRule("wrong", new CreateRuleOptions(new SqlRuleFilter("size >"))));
     }
