@@ -95,6 +95,7 @@ CHECKS: Final = (
     "sharesOneConnection",
     "refusesAWrongKey",
     "findsNoMissingQueue",
+    "asyncClientsSendAndReceive",
     "refusesTransactions",
     "administratesQueues",
     "administratesTopics",
@@ -122,6 +123,7 @@ CHECKS: Final = (
     "settlesOverANewConnection",
     "processorSurvivesDisconnected",
     "processorSurvivesDetached",
+    "sessionProcessorSurvivesDisconnected",
     "processorSurvivesReset",
 )
 

@@ -1,5 +1,6 @@
 package conformance;
 
+import static conformance.Namespace.PATIENCE;
 import static conformance.Namespace.receiveOne;
 
 import com.azure.core.amqp.AmqpTransportType;
@@ -9,7 +10,9 @@ import com.azure.core.http.HttpClient;
 import com.azure.core.util.UrlBuilder;
 import com.azure.messaging.servicebus.ServiceBusClientBuilder;
 import com.azure.messaging.servicebus.ServiceBusMessage;
+import com.azure.messaging.servicebus.ServiceBusReceiverAsyncClient;
 import com.azure.messaging.servicebus.ServiceBusReceiverClient;
+import com.azure.messaging.servicebus.ServiceBusSenderAsyncClient;
 import com.azure.messaging.servicebus.ServiceBusSenderClient;
 import com.azure.messaging.servicebus.administration.ServiceBusAdministrationClient;
 import com.azure.messaging.servicebus.administration.ServiceBusAdministrationClientBuilder;
@@ -21,6 +24,7 @@ import java.net.MalformedURLException;
 import java.net.URI;
 import java.time.Duration;
 import java.util.List;
+import reactor.core.publisher.Flux;
 
 /** Transports, keys, missing entities, and administration. */
 final class ConnectionChecks {
@@ -42,9 +46,8 @@ final class ConnectionChecks {
     }
 
     static void refusesAWrongKey(Namespace at) {
-        String wrong = at.connectionString.replaceAll("SharedAccessKey=[^;]*", "SharedAccessKey=" + "A".repeat(43) + "=");
-        ServiceBusSenderClient sender = at.closing(at.builder().connectionString(wrong).sender().queueName("orders")
-            .buildClient());
+        ServiceBusSenderClient sender = at.closing(at.builder().connectionString(withWrongKey(at)).sender()
+            .queueName("orders").buildClient());
         Expect.refused(AmqpErrorCondition.UNAUTHORIZED_ACCESS, () -> sender.sendMessage(new ServiceBusMessage("x")));
     }
 
@@ -53,12 +56,24 @@ final class ConnectionChecks {
             () -> at.sender("nowhere").sendMessage(new ServiceBusMessage("x")));
     }
 
+    static void asyncClientsSendAndReceive(Namespace at) {
+        ServiceBusSenderAsyncClient sender = at.closing(at.builder().sender().queueName("orders").buildAsyncClient());
+        ServiceBusReceiverAsyncClient receiver = at.closing(at.builder().receiver().queueName("orders")
+            .prefetchCount(20).disableAutoComplete().buildAsyncClient());
+        Flux.range(0, 50).flatMap(each -> sender.sendMessage(new ServiceBusMessage("m" + each))).blockLast(PATIENCE);
+        long completed = receiver.receiveMessages().take(50)
+            .concatMap(each -> receiver.complete(each).thenReturn(each.getSequenceNumber())).distinct().count()
+            .block(PATIENCE);
+        Expect.equal(50L, completed);
+        at.expectEmpty();
+    }
+
     static void refusesTransactions(Namespace at) {
         Expect.fails(RuntimeException.class, () -> at.sender("orders").createTransaction());
     }
 
     static void administratesQueues(Namespace at) {
-        ServiceBusAdministrationClient administration = administration(at);
+        ServiceBusAdministrationClient administration = administration(at.connectionString);
         QueueProperties made = administration.createQueue("made", new CreateQueueOptions()
             .setLockDuration(Duration.ofSeconds(15)).setMaxDeliveryCount(4));
         Expect.equal(Duration.ofSeconds(15), made.getLockDuration());
@@ -71,7 +86,7 @@ final class ConnectionChecks {
     }
 
     static void administratesTopics(Namespace at) {
-        ServiceBusAdministrationClient administration = administration(at);
+        ServiceBusAdministrationClient administration = administration(at.connectionString);
         administration.createTopic("made");
         administration.createSubscription("made", "part");
         administration.createRule("made", "size", "part", new CreateRuleOptions(new SqlRuleFilter("size > 10")));
@@ -86,15 +101,14 @@ final class ConnectionChecks {
         at.sender("orders").sendMessages(List.of(new ServiceBusMessage("a"), new ServiceBusMessage("b")));
         ServiceBusReceiverClient receiver = at.receiver();
         receiver.deadLetter(receiveOne(receiver));
-        var counts = administration(at).getQueueRuntimeProperties("orders");
+        var counts = administration(at.connectionString).getQueueRuntimeProperties("orders");
         Expect.equal(1, counts.getActiveMessageCount());
         Expect.equal(1, counts.getDeadLetterMessageCount());
     }
 
     static void refusesAnAdministratorWithAWrongKey(Namespace at) {
-        String wrong = at.connectionString.replaceAll("SharedAccessKey=[^;]*", "SharedAccessKey=" + "A".repeat(43) + "=");
         HttpResponseException error = Expect.fails(HttpResponseException.class,
-            () -> administration(at, wrong).getQueue("orders"));
+            () -> administration(withWrongKey(at)).getQueue("orders"));
         Expect.equal(401, error.getResponse().getStatusCode());
     }
 
@@ -109,12 +123,12 @@ final class ConnectionChecks {
         at.expectEmpty();
     }
 
-    private static ServiceBusAdministrationClient administration(Namespace at) {
-        return administration(at, at.connectionString);
+    private static String withWrongKey(Namespace at) {
+        return at.connectionString.replaceAll("SharedAccessKey=[^;]*", "SharedAccessKey=" + "A".repeat(43) + "=");
     }
 
     /** The administration client knows no port, so its transport adds the sandbox's. */
-    private static ServiceBusAdministrationClient administration(Namespace at, String connectionString) {
+    private static ServiceBusAdministrationClient administration(String connectionString) {
         HttpClient http = HttpClient.createDefault();
         int port = endpoint(connectionString).getPort();
         return new ServiceBusAdministrationClientBuilder().connectionString(connectionString).httpClient(request -> {

@@ -6,7 +6,6 @@ import static conformance.Namespace.receiveOne;
 import com.azure.core.amqp.exception.AmqpErrorCondition;
 import com.azure.messaging.servicebus.ServiceBusException;
 import com.azure.messaging.servicebus.ServiceBusMessage;
-import com.azure.messaging.servicebus.ServiceBusProcessorClient;
 import com.azure.messaging.servicebus.ServiceBusReceiverClient;
 import com.azure.messaging.servicebus.ServiceBusSenderClient;
 import com.azure.messaging.servicebus.models.ServiceBusReceiveMode;
@@ -104,7 +103,8 @@ final class FaultChecks {
     }
 
     static void settlesOverANewConnection(Namespace at) throws Exception {
-        ServiceBusReceiverClient receiver = at.closing(at.builder(RECEIVER_RETRIES).receiver().queueName("orders").buildClient());
+        ServiceBusReceiverClient receiver = at.closing(at.builder(RECEIVER_RETRIES).receiver().queueName("orders")
+            .buildClient());
         var message = at.sendAndReceive(new ServiceBusMessage("locked"), receiver);
         at.fault("disconnected").close();
         Thread.sleep(500);
@@ -120,13 +120,21 @@ final class FaultChecks {
         expectProcessorRecovery(at, "detached");
     }
 
+    static void sessionProcessorSurvivesDisconnected(Namespace at) throws Exception {
+        Set<String> seen = ConcurrentHashMap.newKeySet();
+        at.closing(at.builder(RECEIVER_RETRIES).sessionProcessor().queueName("payments").maxConcurrentSessions(1)
+            .processMessage(context -> seen.add(context.getMessage().getBody().toString()))
+            .processError(context -> {}).buildProcessorClient()).start();
+        expectBoth(at, "payments", seen, "disconnected");
+    }
+
     static void processorSurvivesReset(Namespace at) throws Exception {
         expectProcessorRecovery(at, "reset", "duration_s", 1);
     }
 
     /** A sender and a receiver work before the fault, and both again in or after it. */
     private static void expectRecovery(Namespace at, String kind, Object... terms) throws Exception {
-        ServiceBusSenderClient sender = at.closing(at.builder(SENDER_RETRIES).sender().queueName("orders").buildClient());
+        ServiceBusSenderClient sender = retryingSender(at, "orders");
         ServiceBusReceiverClient receiver = at.closing(at.builder(RECEIVER_RETRIES).receiver().queueName("orders")
             .receiveMode(ServiceBusReceiveMode.RECEIVE_AND_DELETE).buildClient());
         sender.sendMessage(new ServiceBusMessage("before"));
@@ -164,16 +172,25 @@ final class FaultChecks {
 
     private static void expectProcessorRecovery(Namespace at, String kind, Object... terms) throws Exception {
         Set<String> seen = ConcurrentHashMap.newKeySet();
-        ServiceBusProcessorClient processor = at.closing(at.builder(RECEIVER_RETRIES).processor().queueName("orders")
+        at.closing(at.builder(RECEIVER_RETRIES).processor().queueName("orders")
             .processMessage(context -> seen.add(context.getMessage().getBody().toString()))
-            .processError(context -> {}).buildProcessorClient());
-        processor.start();
-        at.sender("orders").sendMessage(new ServiceBusMessage("before"));
+            .processError(context -> {}).buildProcessorClient()).start();
+        expectBoth(at, "orders", seen, kind, terms);
+    }
+
+    /** What is sent before and after the beginning of the fault is processed. */
+    private static void expectBoth(Namespace at, String queue, Set<String> seen, String kind, Object... terms)
+        throws Exception {
+        ServiceBusSenderClient sender = retryingSender(at, queue);
+        sender.sendMessage(new ServiceBusMessage("before").setSessionId("s"));
         await(seen, Set.of("before"));
         at.fault(kind, terms);
-        ServiceBusSenderClient sender = at.closing(at.builder(SENDER_RETRIES).sender().queueName("orders").buildClient());
-        sendAgain(sender, new ServiceBusMessage("after"));
+        sendAgain(sender, new ServiceBusMessage("after").setSessionId("s"));
         await(seen, Set.of("before", "after"));
+    }
+
+    private static ServiceBusSenderClient retryingSender(Namespace at, String queue) {
+        return at.closing(at.builder(SENDER_RETRIES).sender().queueName(queue).buildClient());
     }
 
     private static void await(Set<String> seen, Set<String> wanted) throws InterruptedException {

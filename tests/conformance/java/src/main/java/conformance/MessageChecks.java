@@ -18,8 +18,10 @@ import com.azure.messaging.servicebus.ServiceBusReceiverClient;
 import com.azure.messaging.servicebus.ServiceBusSenderClient;
 import com.azure.messaging.servicebus.models.CreateMessageBatchOptions;
 import com.azure.messaging.servicebus.models.ServiceBusMessageState;
+import java.net.URI;
 import java.time.Duration;
 import java.time.OffsetDateTime;
+import java.time.ZoneOffset;
 import java.util.ArrayList;
 import java.util.Date;
 import java.util.LinkedHashMap;
@@ -110,6 +112,9 @@ final class MessageChecks {
             "string", "ä", "boolean", true, "byte", (byte) 1, "short", (short) 2, "integer", 3, "long", 4L,
             "float", 0.5f, "double", 0.25, "char", 'c', "uuid", new UUID(1, 2)));
         properties.put("date", new Date(1_700_000_000_000L));
+        properties.put("uri", URI.create("https://contoso.example/a?b=c"));
+        properties.put("duration", Duration.ofMillis(1500));
+        properties.put("offset date", OffsetDateTime.of(2026, 1, 2, 3, 4, 5, 0, ZoneOffset.UTC));
         ServiceBusMessage sent = new ServiceBusMessage("typed");
         sent.getApplicationProperties().putAll(properties);
         ServiceBusReceivedMessage got = at.sendAndReceive(sent, at.receiver());
