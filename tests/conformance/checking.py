@@ -86,12 +86,12 @@ def sandbox_facts(config: Path | None = None) -> Iterator[dict[str, Any]]:
                 process.kill()
 
 
-def run(command: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None) -> list[Verdict]:
+def run(command: Sequence[str], folder: Path, *, environment: Mapping[str, str] | None = None) -> list[Verdict]:
     """What the checks said; one that took the others with it counts as failed. `environment` is added to ours."""
-    whole = os.environ | (environment or {})
+    settings = {**os.environ, **(environment or {})}
     try:
         done = subprocess.run(
-            command, cwd=folder, env=whole, capture_output=True, text=True, timeout=CHECKING, check=False
+            command, cwd=folder, env=settings, capture_output=True, text=True, timeout=CHECKING, check=False
         )
         said, ended, complaint = done.stdout, done.returncode == 0, done.stderr
     except subprocess.TimeoutExpired as error:

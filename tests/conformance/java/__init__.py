@@ -1,1 +1,1 @@
-"""Microsoft's client for Java on sandboxes."""
+"""A cross-check with Microsoft's client for Java."""

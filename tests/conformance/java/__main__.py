@@ -1,15 +1,12 @@
-"""The command `python -m tests.conformance.java`: run checks with Microsoft's Java client on a sandbox.
+"""The command `python -m tests.conformance.java [--required] [TEXT ...]`: the Java SDK's checks on a sandbox.
 
-Maven fetches azure-messaging-servicebus. The checks are methods of the classes in `src`; `pom.xml` names the client's
-version. Maven compiles in a temporary
-folder, which is used again, and keeps packages in its own cache. Each check has a namespace of its own, so several run
-at once. Exit status: 0 when every check passed, 1 when one did not. Where the checks cannot be run it prints
-`skipped: java` and the reason, and the status is 0, with --required 1.
+Maven fetches azure-messaging-servicebus in the version of pom.xml, and compiles the checks in a temporary folder, which
+the next run uses again. Each check is a method of a class in src. It has a namespace of its own, so several run at the
+same time. Exit status: 0 when every check of CHECKS passed, or when Java or Maven is missing; 1 otherwise.
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import os
 import re
@@ -17,18 +14,27 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tests.conformance.checking import ENDING, Skipped, Verdict, fetch, run, sandbox_facts
+from tests.conformance import listed
+from tests.conformance.checking import ENDING, Skipped, Verdict, run, sandbox_facts
 
 PROJECT: Final = Path(__file__).parent
+CLIENT: Final = "azure-messaging-servicebus"
 OLDEST_JAVA: Final = 17
 BUILDING_SECONDS: Final = 300.0
 LIBRARIES: Final = "libraries"
 """The file with the packages of the class path; Maven writes it last."""
+MAVEN: Final = (
+    "-B",
+    "-q",
+    "-Dstyle.color=never",
+    "compile",
+    "dependency:build-classpath",
+    f"-Dmdep.outputFile={LIBRARIES}",
+)
 CHECKS: Final = (
     # MessageChecks
     "sendsOneMessage",
@@ -128,37 +134,31 @@ CHECKS: Final = (
 )
 
 
+class BuildError(Exception):
+    """The checks do not compile; the text is the compiler's."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.conformance.java", description="Check the Java client.")
-    parser.add_argument("--required", action="store_true", help="fail where the checks cannot be run")
-    parser.add_argument("--only", metavar="TEXT", default="", help="only checks with this text in their names")
-    asked = parser.parse_args(arguments)
-    checks = [check for check in CHECKS if asked.only in check]
-    began = time.monotonic()
-    try:
-        verdicts = cross_check(checks)
-    except Skipped as reason:
-        print(f"skipped: java: {reason}")
-        return 1 if asked.required else 0
-    for one in verdicts:
-        print(f"{'passed' if one.passed else 'FAILED'}  {one.check}{f': {one.error}' * (not one.passed)}")
-    passed = sum(one.passed for one in verdicts)
-    print(f"{passed} of {len(verdicts)} checks passed, with {client()}, in {time.monotonic() - began:.0f} s")
-    return 0 if passed == len(verdicts) else 1
+    return listed.main("java", cross_check, CHECKS, clients=f"{CLIENT} {version()}", arguments=arguments)
 
 
-def client() -> str:
-    """The client and its version, as in the pom."""
-    found = re.search(r"<artifactId>(azure-[^<]*)</artifactId>\s*<version>([^<]*)", (PROJECT / "pom.xml").read_text())
+def version() -> str:
+    """Return the SDK's version."""
+    pom = (PROJECT / "pom.xml").read_text("utf-8")
+    found = re.search(rf"<artifactId>{CLIENT}</artifactId>\s*<version>([^<]*)", pom)
     assert found is not None
-    return f"{found[1]} {found[2]}"
+    return found[1]
 
 
-def cross_check(checks: Sequence[str]) -> list[Verdict]:
-    """Run `checks` on a sandbox. Raises Skipped."""
+def cross_check(parts: Sequence[str]) -> list[Verdict]:
+    """Build the program and run it on a sandbox of its own. Raises Skipped."""
+    checks = [check for check in CHECKS if not parts or any(part in check for part in parts)]
     tools = {name: _tool(name) for name in ("java", "mvn", "keytool")}
     _require_version(tools["java"])
-    class_path = build(tools["mvn"])
+    try:
+        class_path = build(tools["mvn"])
+    except BuildError as error:
+        return [Verdict("the checks compile", False, str(error))]
     with tempfile.TemporaryDirectory(prefix="sandbox-java-") as name:
         folder = Path(name)
         config = folder / "namespaces.toml"
@@ -166,21 +166,36 @@ def cross_check(checks: Sequence[str]) -> list[Verdict]:
         with sandbox_facts(config) as facts:
             trusted = _truststore(tools["keytool"], facts["ca_file"], folder)
             command = [tools["java"], "-cp", class_path, *trusted, "conformance.Main"]
-            return complete(checks, run(command, folder, _environment(facts)))
+            return run(command, folder, environment=_environment(facts))
 
 
 def build(mvn: str) -> str:
-    """Compile, or find what was compiled from the same sources; return the class path. Raises Skipped."""
+    """Compile, or find the classes of the same sources; return the class path. Raises BuildError, Skipped."""
     files = (PROJECT / "pom.xml", *sorted(PROJECT.rglob("*.java")))
-    version = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
-    built = Path(tempfile.gettempdir()) / f"servicebus-conformance-{os.getuid()}" / f"java-{version}"
+    digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
+    built = Path(tempfile.gettempdir()) / f"servicebus-conformance-{os.getuid()}" / f"java-{digest}"
     if not _is_complete(built):
         built.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(built, ignore_errors=True)
-        shutil.copytree(PROJECT, built, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
-        command = [mvn, "-B", "-q", "compile", "dependency:build-classpath", f"-Dmdep.outputFile={LIBRARIES}"]
-        fetch([*command, "-f", str(built / "pom.xml")], client(), seconds=BUILDING_SECONDS)
+        with tempfile.TemporaryDirectory(dir=built.parent) as name:
+            fresh = Path(name) / built.name
+            shutil.copytree(PROJECT, fresh, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+            _run_maven([mvn, "-f", str(fresh / "pom.xml"), *MAVEN])
+            shutil.rmtree(built, ignore_errors=True)
+            fresh.rename(built)
     return os.pathsep.join((str(built / "target" / "classes"), (built / LIBRARIES).read_text().strip()))
+
+
+def _run_maven(command: Sequence[str]) -> None:
+    sdk = f"{CLIENT} {version()}"
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=BUILDING_SECONDS, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise Skipped(f"mvn did not fetch {sdk} within {BUILDING_SECONDS:g} s") from error
+    if done.returncode:
+        errors = [line for line in done.stdout.splitlines() if line.startswith("[ERROR]")] or ["no reason given"]
+        if "COMPILATION ERROR" in errors[0]:
+            raise BuildError("\n".join(errors))
+        raise Skipped(f"mvn cannot fetch {sdk}: {errors[0]}")
 
 
 def _is_complete(built: Path) -> bool:
@@ -190,17 +205,9 @@ def _is_complete(built: Path) -> bool:
 
 
 def namespaces(checks: Sequence[str]) -> str:
-    """A configuration of the sandbox: a namespace for each check, all with the same entities."""
+    """Return a configuration of the sandbox: a namespace for each check, all with the same entities."""
     entities = (PROJECT / "namespaces.toml").read_text(encoding="utf-8")
     return "\n".join(f'[[namespace]]\nname = "{check}"\n{entities}' for check in checks)
-
-
-def complete(checks: Sequence[str], verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """The verdicts in the order of `checks`; one that is missing has failed."""
-    found = {one.check: one for one in verdicts}
-    missing = "it was not run to its end"
-    ordered = [found.pop(check, Verdict(check, False, missing)) for check in checks]
-    return [*ordered, *found.values()]
 
 
 def _tool(name: str) -> str:

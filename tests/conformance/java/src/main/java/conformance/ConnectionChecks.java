@@ -61,8 +61,8 @@ final class ConnectionChecks {
         ServiceBusReceiverAsyncClient receiver = at.closing(at.builder().receiver().queueName("orders")
             .prefetchCount(20).disableAutoComplete().buildAsyncClient());
         Flux.range(0, 50).flatMap(each -> sender.sendMessage(new ServiceBusMessage("m" + each))).blockLast(PATIENCE);
-        long completed = receiver.receiveMessages().take(50)
-            .concatMap(each -> receiver.complete(each).thenReturn(each.getSequenceNumber())).distinct().count()
+        long completed = receiver.receiveMessages()
+            .concatMap(each -> receiver.complete(each).thenReturn(each.getSequenceNumber())).take(50).distinct().count()
             .block(PATIENCE);
         Expect.equal(50L, completed);
         at.expectEmpty();
