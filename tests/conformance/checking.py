@@ -25,6 +25,10 @@ class Skipped(Exception):
     """The checks cannot be run here; the text says why."""
 
 
+class Unfetched(Skipped):
+    """A package registry did not deliver what the checks need."""
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """One check and what came of it; `error` is None where it passed."""
@@ -51,15 +55,15 @@ def tell(name: str, cross_check: Callable[[], list[Verdict]], *, clients: str) -
 
 
 def fetch(command: Sequence[str], what: str, *, seconds: float) -> None:
-    """Have a package registry's own client fetch `what`. Raises Skipped."""
+    """Have a package registry's own client fetch `what`. Raises Unfetched."""
     client = Path(command[0]).name
     try:
         subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=True)
     except subprocess.TimeoutExpired as error:
-        raise Skipped(f"{client} did not fetch {what} within {seconds:g} s") from error
+        raise Unfetched(f"{client} did not fetch {what} within {seconds:g} s") from error
     except subprocess.CalledProcessError as error:
         said = error.stderr.strip().splitlines() or ["nothing"]
-        raise Skipped(f"{client} cannot fetch {what}: {said[-1]}") from error
+        raise Unfetched(f"{client} cannot fetch {what}: {said[-1]}") from error
 
 
 @contextmanager

@@ -11,10 +11,10 @@ class BrokerError(Exception):
 
 
 class EntityNotFound(BrokerError):
-    """A missing entity. The words are the service's; the JavaScript client searches for them."""
+    """A missing entity. The words are the service's; the JavaScript and Java clients search for them."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(f"the messaging entity '{path}' could not be found in this namespace")
+        super().__init__(f"The messaging entity '{path}' could not be found in this namespace")
         self.path = path
 
 

@@ -242,7 +242,7 @@ async def test_a_backlog_queue_under_both_spellings(client: ServiceBusManagement
         max_size_mb=5120, max_delivery_count=2147483647, dead_letter_on_expiration=True
     )
     await client.queues.delete(*IN, written)
-    with pytest.raises(ResourceNotFoundError, match=f"the messaging entity '{BACKLOG}'"):
+    with pytest.raises(ResourceNotFoundError, match=f"The messaging entity '{BACKLOG}'"):
         await client.queues.get(*IN, written)
     await client.queues.delete(*IN, written)  # nothing to delete is no error
 

@@ -161,7 +161,7 @@ async def test_deleting(admin: ServiceBusAdministrationClient) -> None:
     await admin.delete_queue(BACKLOG)
     with pytest.raises(ResourceNotFoundError):
         await admin.get_queue(BACKLOG)
-    with pytest.raises(ResourceNotFoundError, match=f"the messaging entity '{BACKLOG}'"):
+    with pytest.raises(ResourceNotFoundError, match=f"The messaging entity '{BACKLOG}'"):
         await admin.delete_queue(BACKLOG)
 
 

@@ -149,7 +149,7 @@ def test_versions_of_the_interface(desk: Desk, version: str) -> None:
 
 
 def test_control_characters_in_a_path_come_back_harmless(desk: Desk) -> None:
-    assert "the messaging entity 'a?b'" in desk.refusal(404, "DELETE", "/a%01b")
+    assert "The messaging entity 'a?b'" in desk.refusal(404, "DELETE", "/a%01b")
 
 
 def test_etags(desk: Desk) -> None:
@@ -233,7 +233,7 @@ def test_what_a_tier_allows(tier: Tier, kind: str, inside: str, status: int) -> 
 
 
 def test_an_update_of_nothing(desk: Desk) -> None:
-    assert "the messaging entity 'orders'" in desk.refusal(404, "PUT", "/orders", ENTRY.format(""), if_match="*")
+    assert "The messaging entity 'orders'" in desk.refusal(404, "PUT", "/orders", ENTRY.format(""), if_match="*")
 
 
 def test_a_queue_does_not_become_a_topic(desk: Desk) -> None:

@@ -1,0 +1,1 @@
+"""A cross-check with Microsoft's client for Java."""

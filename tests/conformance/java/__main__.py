@@ -1,0 +1,243 @@
+"""The command `python -m tests.conformance.java [--required] [TEXT ...]`: the Java SDK's checks on a sandbox.
+
+Maven fetches azure-messaging-servicebus in the version of pom.xml, and compiles the checks in a temporary folder, which
+the next run uses again. Each check is a method of a class in src. It has a namespace of its own, so several run at the
+same time. Exit status: 0 when every check of CHECKS passed, or when Java or Maven is missing; 1 otherwise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from tests.conformance import listed
+from tests.conformance.checking import ENDING, Skipped, Unfetched, Verdict, run, sandbox_facts
+
+PROJECT: Final = Path(__file__).parent
+CLIENT: Final = "azure-messaging-servicebus"
+OLDEST_JAVA: Final = 17
+BUILDING_SECONDS: Final = 300.0
+LIBRARIES: Final = "libraries"
+"""The file with the packages of the class path; Maven writes it last."""
+MAVEN: Final = (
+    "-B",
+    "-q",
+    "-Dstyle.color=never",
+    "compile",
+    "dependency:build-classpath",
+    f"-Dmdep.outputFile={LIBRARIES}",
+)
+CHECKS: Final = (
+    # MessageChecks
+    "sendsOneMessage",
+    "sendsAList",
+    "fillsABatchToTheLimit",
+    "refusesABatchAboveTheLimit",
+    "refusesAMessageThatIsTooLarge",
+    "sendsAMessageOfSeveralFrames",
+    "assignsAMessageIdIfThereIsNone",
+    "keepsSystemProperties",
+    "setsBrokerProperties",
+    "keepsTheTypesOfApplicationProperties",
+    "sendsAValueBody",
+    "sendsASequenceBody",
+    "sendsAnEmptyBody",
+    "keepsTheHeader",
+    "sendsAReceivedMessageAgain",
+    "peeksWithoutReceiving",
+    "schedulesAndCancels",
+    "receivesAScheduledMessageWhenDue",
+    "deadLettersAnExpiredMessage",
+    "detectsADuplicate",
+    # SettlementChecks
+    "receivesAndDeletes",
+    "receivesNothingFromAnEmptyQueue",
+    "completesEachOfMany",
+    "abandonCountsTheDelivery",
+    "deadLettersAfterTooManyDeliveries",
+    "receivesADeferredMessage",
+    "receivesSeveralDeferredMessages",
+    "findsNoDeferredMessageOfAnotherNumber",
+    "deadLettersWithAReason",
+    "renewsAMessageLock",
+    "losesALockThatEnds",
+    "processorCompletesMessages",
+    "processorAbandonsWhatFails",
+    "processorRenewsLocks",
+    # SessionChecks
+    "acceptsANamedSession",
+    "acceptsTheNextSession",
+    "findsNoNextSession",
+    "refusesASessionThatIsHeld",
+    "acceptsASessionAgainAfterClosing",
+    "keepsSessionState",
+    "renewsASessionLock",
+    "settlesInASession",
+    "peeksInASession",
+    "refusesAMessageWithoutASession",
+    "sessionProcessorTakesSeveralSessions",
+    # TopicChecks
+    "subscriptionReceivesACopy",
+    "subscriptionHasDeadLetters",
+    "schedulesOnATopic",
+    "listsTheDefaultRule",
+    "sqlRuleFilters",
+    "correlationRuleFilters",
+    "falseRuleFiltersAll",
+    "ruleActionChangesTheMessage",
+    "listsRulesAsCreated",
+    "refusesRulesThatAreWrong",
+    # ConnectionChecks
+    "speaksAmqpOverTls",
+    "speaksAmqpOverWebSockets",
+    "sharesOneConnection",
+    "refusesAWrongKey",
+    "findsNoMissingQueue",
+    "asyncClientsSendAndReceive",
+    "refusesTransactions",
+    "administratesQueues",
+    "administratesTopics",
+    "countsMessages",
+    "refusesAnAdministratorWithAWrongKey",
+    # FaultChecks
+    "survivesReset",
+    "survivesRefused",
+    "survivesBlackHole",
+    "survivesABlackHoleOfAnEntity",
+    "survivesDetached",
+    "survivesDisconnected",
+    "survivesRestartOfANode",
+    "survivesLatency",
+    "survivesBusy",
+    "survivesUnanswered",
+    "survivesLostAcknowledgement",
+    "survivesHalfOpen",
+    "survivesLate",
+    "busyIsReported",
+    "disabledIsReported",
+    "notFoundIsReported",
+    "unauthorizedIsReported",
+    "fullIsReported",
+    "settlesOverANewConnection",
+    "processorSurvivesDisconnected",
+    "processorSurvivesDetached",
+    "sessionProcessorSurvivesDisconnected",
+    "processorSurvivesReset",
+)
+
+
+class BuildError(Exception):
+    """The checks do not compile; the text is the compiler's."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    return listed.main("java", cross_check, CHECKS, clients=f"{CLIENT} {version()}", arguments=arguments)
+
+
+def version() -> str:
+    """Return the SDK's version."""
+    pom = (PROJECT / "pom.xml").read_text("utf-8")
+    found = re.search(rf"<artifactId>{CLIENT}</artifactId>\s*<version>([^<]*)", pom)
+    assert found is not None
+    return found[1]
+
+
+def cross_check(parts: Sequence[str]) -> list[Verdict]:
+    """Build the program and run it on a sandbox of its own. Raises Skipped."""
+    checks = [check for check in CHECKS if not parts or any(part in check for part in parts)]
+    tools = {name: _tool(name) for name in ("java", "mvn", "keytool")}
+    _require_version(tools["java"])
+    try:
+        class_path = build(tools["mvn"])
+    except BuildError as error:
+        return [Verdict("the checks compile", False, str(error))]
+    with tempfile.TemporaryDirectory(prefix="sandbox-java-") as name:
+        folder = Path(name)
+        config = folder / "namespaces.toml"
+        config.write_text(namespaces(checks), encoding="utf-8")
+        with sandbox_facts("--config", str(config)) as facts:
+            trusted = _truststore(tools["keytool"], facts["ca_file"], folder)
+            command = [tools["java"], "-cp", class_path, *trusted, "conformance.Main"]
+            return run(command, folder, environment=_environment(facts))
+
+
+def build(mvn: str) -> str:
+    """Compile, or find the classes of the same sources; return the class path. Raises BuildError, Skipped."""
+    files = (PROJECT / "pom.xml", *sorted(PROJECT.rglob("*.java")))
+    digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
+    built = Path(tempfile.gettempdir()) / f"servicebus-conformance-{os.getuid()}" / f"java-{digest}"
+    if not _is_complete(built):
+        built.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=built.parent) as name:
+            fresh = Path(name) / built.name
+            shutil.copytree(PROJECT, fresh, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+            _run_maven([mvn, "-f", str(fresh / "pom.xml"), *MAVEN])
+            shutil.rmtree(built, ignore_errors=True)
+            fresh.rename(built)
+    return os.pathsep.join((str(built / "target" / "classes"), (built / LIBRARIES).read_text().strip()))
+
+
+def _run_maven(command: Sequence[str]) -> None:
+    sdk = f"{CLIENT} {version()}"
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=BUILDING_SECONDS, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise Unfetched(f"mvn did not fetch {sdk} within {BUILDING_SECONDS:g} s") from error
+    if done.returncode:
+        errors = [line for line in done.stdout.splitlines() if line.startswith("[ERROR]")] or ["no reason given"]
+        if "COMPILATION ERROR" in errors[0]:
+            raise BuildError("\n".join(errors))
+        raise Unfetched(f"mvn cannot fetch {sdk}: {errors[0]}")
+
+
+def _is_complete(built: Path) -> bool:
+    """Whether it was compiled to the end, and Maven's packages are still there."""
+    libraries = built / LIBRARIES
+    return libraries.is_file() and all(Path(each).is_file() for each in libraries.read_text().split(os.pathsep))
+
+
+def namespaces(checks: Sequence[str]) -> str:
+    """Return a configuration of the sandbox: a namespace for each check, all with the same entities."""
+    entities = (PROJECT / "namespaces.toml").read_text(encoding="utf-8")
+    return "\n".join(f'[[namespace]]\nname = "{check}"\n{entities}' for check in checks)
+
+
+def _tool(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        raise Skipped(f"{name} is not on the PATH; install a JDK, {OLDEST_JAVA} or newer, and Maven")
+    return found
+
+
+def _require_version(java: str) -> None:
+    done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=ENDING, check=False)
+    found = re.search(r'version "(?:1\.)?(\d+)', done.stderr)
+    if found is None or int(found[1]) < OLDEST_JAVA:
+        said = done.stderr.strip().partition("\n")[0]
+        raise Skipped(f"java is {said or 'of an unknown version'}; the checks need {OLDEST_JAVA} or newer")
+
+
+def _truststore(keytool: str, ca_file: str, folder: Path) -> list[str]:
+    """Options with which Java trusts the sandbox."""
+    store, password = str(folder / "trusted.p12"), "sandbox"
+    command = [keytool, "-importcert", "-noprompt", "-alias", "sandbox", "-file", ca_file, "-keystore", store]
+    command += ["-storetype", "PKCS12", "-storepass", password]
+    subprocess.run(command, capture_output=True, timeout=ENDING * 3, check=True)
+    return [f"-Djavax.net.ssl.trustStore={store}", f"-Djavax.net.ssl.trustStorePassword={password}"]
+
+
+def _environment(facts: Mapping[str, Any]) -> dict[str, str]:
+    lines = [f"{each['name']}={each['connection_string']}" for each in facts["namespaces"]]
+    return {"SANDBOX_NAMESPACES": "\n".join(lines), "SANDBOX_CONTROL": facts["control_url"]}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
