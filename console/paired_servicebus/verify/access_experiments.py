@@ -148,7 +148,7 @@ ACCESS_EXPERIMENTS: Final = (
     ),
     Experiment(
         name="deleted-entity-token",
-        assumption="a token for a deleted entity is refused as not found, not as a bad credential",
+        assumption="a link to a deleted entity is refused as not found; its token is not refused as a bad one",
         why="a missing queue counts towards failover and is made again; a bad credential is the caller's error",
         run=refuse_deleted_token,
     ),

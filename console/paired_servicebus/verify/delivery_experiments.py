@@ -19,7 +19,7 @@ from paired_servicebus.pairing.management.management_port import QueueWanted
 from paired_servicebus.pairing.runtime.deadlines import bounded
 from paired_servicebus.pairing.syphon.envelope_codec import broker_properties
 from paired_servicebus.verify.experiment import Experiment, Observation
-from paired_servicebus.verify.trial import Trial
+from paired_servicebus.verify.trial import SkippedError, Trial
 from paired_servicebus.verify.trial_messages import id_of, letter
 from servicebus_amqp.encoding.amqp_types import Int, Timestamp
 from servicebus_amqp.encoding.message_sections import (
@@ -35,6 +35,8 @@ from servicebus_amqp.encoding.messaging_types import RELEASED, Modified
 
 LOCK: Final = timedelta(seconds=5)
 """The shortest lock of the service."""
+SESSION_LOCK: Final = timedelta(seconds=10)
+"""Long enough for a second receiver to attach meanwhile, also far from the namespace."""
 LATE_SECONDS: Final = 15.0
 """Seconds within which something has to follow the end of a lock or a time to live."""
 QUIET_SECONDS: Final = 3.0
@@ -162,24 +164,27 @@ async def drop_ping(trial: Trial) -> Observation:
 
 async def take_over_session(trial: Trial) -> Observation:
     """Lock a session while another receiver holds it, after the holder's end, and after its lock's end."""
-    path = await trial.queue(QueueWanted(lock=LOCK, sessions=True))
+    path = await trial.queue(QueueWanted(lock=SESSION_LOCK, sessions=True))
     sender = await trial.sender(path)
     properties = write_properties(Properties(message_id="1", group_id="s"))
     await sender.send(Sections(properties=properties, body=write_data(b"x")).join())
     holder = await _accept(trial, path)
+    began = asyncio.get_running_loop().time()
     await holder.receive_messages(1, max_wait_time=LATE_SECONDS)
     try:
         await _accept(trial, path)
     except SessionCannotBeLockedError:
         pass
     else:
+        if asyncio.get_running_loop().time() - began >= SESSION_LOCK.total_seconds():
+            raise SkippedError("a second receiver needed longer to attach than the lock of the first lasts")
         return Observation(False, "a second receiver locked a session that another one holds")
     await holder.close()
     second = await _accept_within(trial, path, LATE_SECONDS)
     if second is None:
         return Observation(False, f"{LATE_SECONDS:g} s after its holder closed, the session could not be locked")
     (message,) = await second.receive_messages(1, max_wait_time=LATE_SECONDS)
-    third = await _accept_within(trial, path, LOCK.total_seconds() + LATE_SECONDS)
+    third = await _accept_within(trial, path, SESSION_LOCK.total_seconds() + LATE_SECONDS)
     if third is None:
         return Observation(False, f"{LATE_SECONDS:g} s after the end of its lock, the session could not be locked")
     return await _judge_late_holder(second, message)

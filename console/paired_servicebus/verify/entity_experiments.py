@@ -97,12 +97,14 @@ async def refuse_full(trial: Trial) -> Observation:
     path = await trial.queue()
     sender = await trial.sender(path)
     payload = letter("1", body=bytes(FILL_BYTES))
-    for sent in range(0, FILL_MB * 1_000_000 // FILL_BYTES, FILL_CONCURRENCY):
+    accepted = 0
+    while accepted * FILL_BYTES < FILL_MB * 1_000_000:
         outcomes = await asyncio.gather(*(sender.offer(payload) for _ in range(FILL_CONCURRENCY)))
-        error = next((outcome for outcome in outcomes if outcome is not None), None)
-        if error is not None:
-            size = sent * FILL_BYTES / 1_000_000
-            return Observation(kind_of(error) is FailureKind.FULL, f"after {size:.0f} MB: {error}")
+        errors = [outcome for outcome in outcomes if outcome is not None]
+        accepted += len(outcomes) - len(errors)
+        if errors:
+            size = accepted * FILL_BYTES / 1_000_000
+            return Observation(kind_of(errors[0]) is FailureKind.FULL, f"after {size:.0f} MB: {errors[0]}")
     return Observation(False, f"{FILL_MB} MB were accepted by a queue of 1 GB")
 
 
