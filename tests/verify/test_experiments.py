@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from paired_servicebus.verify import entity_experiments
+from paired_servicebus.verify import entity_experiments, experiment_table
 from paired_servicebus.verify.experiment import Experiment, ExperimentResult, Observation
 from paired_servicebus.verify.experiment_table import EXPERIMENTS
 from paired_servicebus.verify.trial import Trial
@@ -279,3 +281,11 @@ async def test_pings_that_are_delivered_differ(lab: Lab) -> None:
     async with Sandbox.start([NamespaceSpec(PRIMARY), NamespaceSpec(SECONDARY, pings=Pings.DELIVERED)]) as sandbox:
         report = await Lab(sandbox, lab.folder).run(row("pings"))
     assert differing(report) == {"pings": "a ping was accepted and delivered"}
+
+
+def test_the_page_lists_every_experiment() -> None:
+    page = (Path(experiment_table.__file__).parent / "README.md").read_text()
+    for one in EXPERIMENTS:
+        assert f"| `{one.name}` | {one.assumption} | {one.why} |" in page
+    (count,) = re.findall(r"tests (\d+)\nassumptions", (Path(__file__).parents[2] / "README.md").read_text())
+    assert int(count) == len(EXPERIMENTS)
