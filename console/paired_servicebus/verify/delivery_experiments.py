@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
@@ -90,7 +89,9 @@ async def delete_batch(trial: Trial) -> Observation:
     sender, receiver, wire = await trial.sender(path), await trial.receiver(path), trial.wire()
     await sender.send(*(letter(str(number)) for number in range(4)))
     locked = await receiver.one()
-    body = {"message-count": Int(2), "enqueued-time-utc": Timestamp(round(1000 * (time.time() + 3600)))}
+    stored = [broker_properties(data) for data in await peek(wire, path, from_number=0, count=10)]
+    before = max(one.enqueued_ms for one in stored) + 1000  # by the namespace's clock, not by ours
+    body = {"message-count": Int(2), "enqueued-time-utc": Timestamp(before)}
     try:
         reply = await wire.request(path, "com.microsoft:batch-delete-messages", body)
     except WireRequestError as error:
@@ -98,7 +99,8 @@ async def delete_batch(trial: Trial) -> Observation:
         return Observation(False, f"{how}: {error}")
     count = reply.body.get("message-count") if isinstance(reply.body, dict) else None
     left = [id_of(data) for data in await peek(wire, path, from_number=0, count=10)]
-    seen = f"asked for 2 of 3 with a fourth locked: {count} reported, {len(left)} left"
+    reported = int(count) if isinstance(count, int) else "no number"
+    seen = f"asked for 2 of 3 with a fourth locked: {reported} reported, {len(left)} left"
     return Observation(count == 2 and len(left) == 2 and id_of(locked.payload) in left, seen)
 
 
