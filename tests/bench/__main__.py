@@ -18,7 +18,15 @@ from paired_servicebus.core.errors import PairedError
 from paired_servicebus.printing import report_error
 from paired_servicebus.verbs.bench_commands import Elsewhere, pairing_of
 from paired_servicebus.verbs.parameters import JsonLine
-from tests.bench import dead_destination, developer_benches, many_entities, rabbitmq_shovel, regression, trees
+from tests.bench import (
+    dead_destination,
+    developer_benches,
+    many_entities,
+    message_way,
+    rabbitmq_shovel,
+    regression,
+    trees,
+)
 from tests.bench.developer_plans import DrainPlan, EnginePlan, PipelinePlan, ScreenPlan
 
 app = App(
@@ -43,6 +51,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def drain(*, plan: DrainPlan = DrainPlan(), json: JsonLine = False) -> int:
     """Measure how a drain grows with its tasks over a slow namespace; needs Spark."""
     return developer_benches.run_bench_drain(plan, json_line=json)
+
+
+@app.command
+def way() -> int:
+    """Trace one message through the pump, from its read to its settlement; count the changes of module."""
+    return message_way.trace_message_way()
 
 
 @app.command

@@ -28,7 +28,8 @@ class AnyTries(RuleBasedStateMachine):
     def begin(self) -> None:
         self.made = DestinationCircuits(throttle_wait=THROTTLE, undeliverable_after=UNDELIVERABLE)
         self.now = BEGAN
-        self.under_way = 0
+        self.under_way: list[float] = []
+        """When each try began."""
         self.busy_until = 0.0
         self.missing: list[float] = []
         """The latest run of "not found": when each was heard."""
@@ -41,12 +42,12 @@ class AnyTries(RuleBasedStateMachine):
     @rule()
     def tries(self) -> None:
         assert self.now >= self.busy_until, "section 5: not attempted again for ten seconds by anyone"
-        self.under_way += 1
+        self.under_way.append(self.now)
 
     @precondition(lambda self: self.under_way)
     @rule(kind=st.sampled_from(KINDS))
     def fails(self, kind: FailureKind) -> None:
-        self.under_way -= 1
+        self.under_way.pop(0)
         before = self.made.next_try()
         circuit = self.made.failed("ORDERS", at=self.now, kind=kind, reason=str(kind))
         assert before is None or circuit.retry_at >= before, "no wait is ever shortened"
@@ -62,9 +63,11 @@ class AnyTries(RuleBasedStateMachine):
     @precondition(lambda self: self.under_way)
     @rule()
     def is_accepted(self) -> None:
-        self.under_way -= 1
-        self.missing = []
-        if self.made.delivered("orders", at=self.now):
+        began, self.missing = self.under_way.pop(0), []
+        circuit = self.made.circuit("orders")
+        if self.made.delivered("orders", at=self.now, sent_at=began):
+            assert circuit is not None
+            assert began > circuit.failed_at, "an earlier try proves nothing"
             assert self.now >= self.busy_until
             assert self.made.circuit("orders") is None
 

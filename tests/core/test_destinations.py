@@ -73,7 +73,7 @@ def test_one_failed_destination_does_not_delay_another(destinations: Destination
 def test_paths_compare_without_case(destinations: DestinationCircuits) -> None:
     fail(destinations, path="Orders")
     assert not destinations.available("ORDERS", NOW)
-    assert destinations.delivered("oRDERS", at=NOW + 60)
+    assert destinations.delivered("oRDERS", at=NOW + 60, sent_at=NOW + 60)
     assert destinations.available("orders", NOW)
 
 
@@ -90,20 +90,21 @@ def test_a_busy_destination_is_left_alone_for_ten_seconds_at_least(destinations:
 
 
 def test_a_success_forgets_everything(destinations: DestinationCircuits) -> None:
-    assert not destinations.delivered("orders", at=NOW)
+    assert not destinations.delivered("orders", at=NOW, sent_at=NOW)
     fail_at_every_try(destinations, FailureKind.TIMEOUT, 5)
     later = NOW + 60
-    assert destinations.delivered("orders", at=later)
-    assert not destinations.delivered("orders", at=later)
+    assert destinations.delivered("orders", at=later, sent_at=later)
+    assert not destinations.delivered("orders", at=later, sent_at=later)
     assert fail(destinations, later) == MIN_BACKOFF_SECONDS
 
 
 def test_a_success_that_began_before_the_failure_ends_no_wait(destinations: DestinationCircuits) -> None:
     """Section 5: "not attempted again for >= 10 s by anyone". Of two pumps' tries, one was throttled and one not."""
     fail(destinations, kind=FailureKind.BUSY)
-    assert not destinations.delivered("orders", at=NOW + 0.1)
+    assert not destinations.delivered("orders", at=NOW + 0.1, sent_at=NOW - 0.1)
     assert not destinations.available("orders", NOW + 9.9)
-    assert destinations.delivered("orders", at=NOW + 10)
+    assert not destinations.delivered("orders", at=NOW + 10, sent_at=NOW - 0.1)
+    assert destinations.delivered("orders", at=NOW + 10, sent_at=NOW + 10)
 
 
 def test_another_failure_does_not_shorten_the_wait_of_a_throttled_one(destinations: DestinationCircuits) -> None:
@@ -170,7 +171,7 @@ def test_a_long_silence_starts_the_wait_for_a_missing_one_anew(destinations: Des
 def test_whoever_got_through_in_between_has_shown_that_it_exists(destinations: DestinationCircuits) -> None:
     """Only what was missing all the time is known not to exist: another pump's try may be accepted during the wait."""
     go_missing(destinations, NOW, LONG - 30)
-    assert not destinations.delivered("orders", at=NOW + LONG - 29)
+    assert not destinations.delivered("orders", at=NOW + LONG - 29, sent_at=NOW + LONG - 29)
     fail(destinations, NOW + LONG, FailureKind.NOT_FOUND)
     assert not destinations.undeliverable("orders", NOW + LONG)
 

@@ -57,7 +57,7 @@ class World:
         )
 
     async def pair(self, **options: Any) -> PairedServiceBusClient:
-        chosen = {
+        chosen: dict[str, Any] = {
             "backlog_queue_count": 2,
             "send_timeout": 1.0,
             "failover_interval": 0.5,

@@ -14,11 +14,13 @@ from paired_servicebus.core.errors import WireRequestError, WireUnavailableError
 from paired_servicebus.core.model.envelope import PATH
 from paired_servicebus.core.model.pairing_events import DeadLettered, Moved, Warned
 from paired_servicebus.core.model.snapshot import SyphonStatus
+from paired_servicebus.core.pump import search_schedule
+from paired_servicebus.core.pump.deferred_messages import DeferredByDestination, DeferredMessages
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
-from paired_servicebus.pairing.syphon import amqp_pump, message_locks, outcomes
+from paired_servicebus.pairing.syphon import message_locks
 from paired_servicebus.pairing.syphon.backlog_message import BacklogMessage
-from paired_servicebus.pairing.syphon.deferred_messages import DeferredByDestination, DeferredMessages
 from paired_servicebus.pairing.syphon.sdk_pump import LOST_IN_THE_SDK
+from paired_servicebus.pairing.syphon.settlement import Settlement
 from servicebus_amqp.encoding.amqp_types import (
     Array,
     Char,
@@ -141,7 +143,7 @@ async def test_a_destination_far_away_is_not_taken_for_one_that_never_answers(
 ) -> None:
     """A first link takes many round trips: what waits for it is not set aside, which would cost several times more."""
     aside: list[BacklogMessage] = []
-    monkeypatch.setattr(amqp_pump.AmqpPump, "set_aside", lambda self, parcel: aside.append(parcel))
+    monkeypatch.setattr(Settlement, "defer", lambda self, message: aside.append(message))
     world.sandbox["primary"].node.faults.add("latency", terms=FaultTerms(delay_s=0.4))
     await world.pair(enable_syphon=True, backlog_queue_count=1, send_timeout=60.0)
     put(world, [parked("orders", str(number)) for number in range(100)])
@@ -332,8 +334,8 @@ async def test_a_search_while_messages_are_on_their_way_takes_none_of_them_for_n
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A number that is gone fails a whole portion: searches must not put any among what is set aside."""
-    monkeypatch.setattr(outcomes, "RESCAN", 0.0)
-    monkeypatch.setattr(outcomes, "RATIO", 0)
+    monkeypatch.setattr(search_schedule, "RESCAN", 0.0)
+    monkeypatch.setattr(search_schedule, "RATIO", 0)
     failures: list[object] = []
     ask = ReconnectingConnection.request
 

@@ -11,13 +11,12 @@ from paired_servicebus.core.accounting.billing import SEARCH_INTERVAL_SECONDS
 from paired_servicebus.core.failover.pairing_machine import PairingMachine
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.verdict import judge
+from paired_servicebus.core.pump.search_schedule import MISSED, RESCAN, SOON, SearchSchedule
 from paired_servicebus.pairing.management.backlog_queues import DepthSample
 from paired_servicebus.pairing.management.management_port import Depth
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.runtime.task_owner import TaskOwner
-from paired_servicebus.pairing.syphon import outcomes
 from paired_servicebus.pairing.syphon.amqp_pump import AmqpPump
-from paired_servicebus.pairing.syphon.outcomes import MISSED, SOON, Rescan
 from paired_servicebus.pairing.syphon.sdk_pump import SdkPump
 from paired_servicebus.pairing.syphon.syphon import Syphon
 from servicebus_sandbox.broker.entity_settings import QueueSettings
@@ -55,7 +54,7 @@ class Idle:
             self.steering.look()
             for _ in range(TURNS):
                 await asyncio.sleep(0)
-            await until(lambda: not any(pump._scan.is_due(self.now) for pump in self.pumps))
+            await until(lambda: not any(self.now >= pump.machine.search.due_at for pump in self.pumps))
 
 
 @asynccontextmanager
@@ -196,7 +195,7 @@ async def test_the_pump_on_the_sdk_costs_no_more() -> None:
 
 def test_a_miss_has_the_queue_searched_soon_and_then_ever_less_up_to_once_a_minute() -> None:
     """A message that was set aside and cannot be received is somebody's, who may be dead."""
-    rescan, now, pauses = Rescan(), 1000.0, []
+    rescan, now, pauses = SearchSchedule(), 1000.0, []
     for _ in range(7):
         rescan.began()
         rescan.ended(now, took=0.0)
@@ -206,4 +205,4 @@ def test_a_miss_has_the_queue_searched_soon_and_then_ever_less_up_to_once_a_minu
     assert pauses == [SOON, 10.0, 20.0, 40.0, MISSED, MISSED, MISSED]
     rescan.began()
     rescan.ended(now, took=0.0)
-    assert rescan.due_at - now == SEARCH_INTERVAL_SECONDS == outcomes.RESCAN == 900
+    assert rescan.due_at - now == SEARCH_INTERVAL_SECONDS == RESCAN == 900

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from paired_servicebus.core.errors import WireError
+from paired_servicebus.core.failover.pairing_machine import PairingMachine
+from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.core.pump.pump_machine import PumpMachine
+from paired_servicebus.core.pump.search_schedule import SOON
 from paired_servicebus.pairing.syphon import deferred_scan
-from paired_servicebus.pairing.syphon.deferred_messages import DeferredByDestination
 from paired_servicebus.pairing.syphon.deferred_scan import DeferredScan
-from paired_servicebus.pairing.syphon.outcomes import SOON
 
 
 async def test_a_queue_that_cannot_be_searched_is_asked_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,10 +26,11 @@ async def test_a_queue_that_cannot_be_searched_is_asked_again_after_a_while(monk
     now = 1000.0
     steering: Any = SimpleNamespace(clock=lambda: now, judge=lambda error: SimpleNamespace(reason=str(error)))
     wire: Any = None
-    search = DeferredScan(steering, wire, "primary/x-servicebus-transfer/0", DeferredByDestination(), set)
+    machine: PumpMachine[Any] = PumpMachine(PairingMachine(Policy(), queues=(0,)), 0)
+    pump: Any = SimpleNamespace(machine=machine, known=machine.known, apply=machine.step)
+    search = DeferredScan(steering, wire, "primary/x-servicebus-transfer/0", pump)
 
-    assert search.is_due(now)
+    assert machine.search.due_at <= now
     await search.look()
     assert search.trouble == "cannot search for deferred messages: no answer"
-    assert not search.is_due(now)
-    assert search.is_due(now + SOON)
+    assert machine.search.due_at == now + SOON

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
 
 import pytest
 
 from paired_servicebus.core.errors import EnvelopeError
+from paired_servicebus.core.failover.pairing_machine import PairingMachine
 from paired_servicebus.core.model.pairing_events import DeadLettered, Moved, PumpStopped
+from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.core.model.verdict import judge
+from paired_servicebus.core.pump.pump_effects import DeadLetter, Deliver, Publish
+from paired_servicebus.core.pump.pump_progress import PumpProgress
+from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
+from paired_servicebus.pairing.runtime.task_owner import TaskOwner
 from paired_servicebus.pairing.syphon import envelope_codec
+from paired_servicebus.pairing.syphon.amqp_delivery import AmqpDelivery
+from paired_servicebus.pairing.syphon.amqp_pump import AmqpPump
 from servicebus_amqp.encoding.message_sections import MESSAGE_ANNOTATIONS, write_annotations
 from servicebus_sandbox import Sandbox
 from servicebus_sandbox.broker.message import Message
@@ -41,6 +53,19 @@ def test_a_message_made_to_do_harm_is_read_or_refused_in_words_that_hold_nothing
         reason = str(error)
     assert reason.isprintable()
     assert len(reason) < 300
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_poison_at_the_machines_entry_is_an_effect_with_a_reason_and_never_an_exception(kind: str) -> None:
+    """Dead-letter in the backlog queue with a reason that says which, and go on."""
+    steering = PairingRuntime(PairingMachine(Policy(enable_syphon=True), queues=(0,)), TaskOwner(), judge, None)
+    wire: Any = SimpleNamespace(after_read=[])
+    delivery = AmqpDelivery(steering, wire)
+    pump = AmqpPump(steering, wire, delivery, index=0, path=queue_path(), progress=PumpProgress())
+    effects = pump.machine.step(pump.arrival(KINDS[kind].join(), UUID(int=1)))
+    reasons = [effect.reason for effect in effects if isinstance(effect, DeadLetter)]
+    assert [type(effect) for effect in effects] in ([Deliver], [Publish, DeadLetter])
+    assert all(reason and reason.isprintable() for reason in reasons)
 
 
 async def test_poison_is_delivered_or_dead_lettered_and_the_good_go_on_over_the_same_connection(world: World) -> None:

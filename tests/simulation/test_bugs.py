@@ -9,8 +9,10 @@ from paired_servicebus.simulation.planted_bugs import BUGS, WITHIN, Bug
 
 
 def test_there_are_bugs_enough_and_each_is_another() -> None:
-    assert len(BUGS) >= 12
-    assert len({bug.what for bug in BUGS}) == len({bug.parts for bug in BUGS}) == len(BUGS)
+    assert len(BUGS) >= 40
+    assert sum(bug.is_shipped for bug in BUGS) >= 30
+    assert len({bug.what for bug in BUGS}) == len(BUGS)
+    assert len({repr((bug.parts, bug.patches)) for bug in BUGS}) == len(BUGS)
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.what)

@@ -8,7 +8,7 @@ import pytest
 
 from paired_servicebus.cli import main
 from paired_servicebus.simulation import simulate_command
-from paired_servicebus.simulation.planted_bugs import BUGS
+from paired_servicebus.simulation.planted_bugs import BUGS, SHIPPED_BUGS
 from paired_servicebus.simulation.world import AS_SHIPPED, RunResult, WorldParts, run_seed
 
 SEEDS_PER_CHUNK = BUGS[:2]
@@ -36,7 +36,7 @@ def test_the_object_says_what_was_run_and_found(capsys: pytest.CaptureFixture[st
     assert main(["simulate", "--seeds", "3", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert (said["seeds"], said["lost"], said["unexpected"], said["stuck"]) == (3, 0, 0, 0)
-    assert said["planted_bugs"] == {"total": 2, "caught": 2}
+    assert said["planted_bugs"] == {"total": 2, "caught": 2, "in_shipped_rules": SHIPPED_BUGS}
     assert said["events"] > 6000
     assert said["events_per_s"] > 0
     assert 0 < said["transitions_reached"] <= said["transitions_total"] == 38

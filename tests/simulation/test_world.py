@@ -44,7 +44,6 @@ def test_no_seed_breaks_a_rule(seeds: range) -> None:
         pytest.param(5105, id="a throttled ping rests its time across a release and a force"),
         pytest.param(13962, id="an entity that hidden messages fill has not healed"),
         pytest.param(762, id="a timer of an earlier boot wakes nobody"),
-        pytest.param(5451, id="set aside after its pump gave up waiting for that: newer ones went meanwhile"),
     ],
 )
 def test_what_a_seed_once_found_stays_found(seed: int) -> None:

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from paired_servicebus.interpreter import SAFE_PATH
-from paired_servicebus.simulation.planted_bugs import BUGS, WITHIN, Bug
+from paired_servicebus.simulation.planted_bugs import BUGS, WITHIN
+from paired_servicebus.simulation.planted_bugs.bug import Bug
 from paired_servicebus.simulation.world import RunResult, run_seed
 
 SEEDS_PER_CHUNK: Final = 40
@@ -86,10 +87,11 @@ def run_many(seeds: int, *, processes: int) -> Totals:
 
 def catch(bug: Bug, *, within: int = WITHIN) -> RunResult | None:
     """Return the first run that catches a bug; None: no seed does."""
-    for seed in range(1, within + 1):
-        result = run_seed(seed, parts=bug.parts)
-        if result.broken:
-            return result
+    with bug.planted() as parts:
+        for seed in sorted(range(1, within + 1), key=bug.rare.__ne__):
+            result = run_seed(seed, parts=parts)
+            if result.broken:
+                return result
     return None
 
 

@@ -6,6 +6,7 @@ crashes of engines.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import Final
 
@@ -21,6 +22,7 @@ from paired_servicebus.simulation.run_plan import (
     OperatorAct,
     Plan,
     PlannedCall,
+    PlannedPause,
     QueuePlan,
     Stranger,
     Verb,
@@ -43,6 +45,16 @@ WHOLE: Final = (
 )
 """Faults of a whole node or namespace."""
 
+SLOW: Final = (InjectedCondition.SLOW, InjectedCondition.SLOW, InjectedCondition.ACK_LOST, InjectedCondition.BLACK_HOLE)
+UNANSWERED: Final = (InjectedCondition.ACK_LOST, InjectedCondition.BLACK_HOLE)
+FAR: Final = {
+    "lost": ((InjectedCondition.SLOW,), 1.0),
+    "slow": ((InjectedCondition.INTERNAL,), 0.3),
+    "paused": (SLOW, 0.6),
+    "recreated": ((InjectedCondition.SLOW,), 1.0),
+}
+"""A flow's faults at its destination, with their share, by what happens to the queues meanwhile."""
+
 
 def draw_plan(random: Random) -> Plan:
     policy = _policy(random)
@@ -53,7 +65,7 @@ def draw_plan(random: Random) -> Plan:
     ends = CHAOS + _quiet(policy)
     faults, crashes = _faults(random, entities, len(queues)), _crashes(random, len(syphons))
     acts, strangers = _acts(random, entities, calls, len(syphons)), _strangers(random, len(queues))
-    return Plan(
+    plan = Plan(
         policy=policy,
         entities=entities,
         queues=queues,
@@ -63,9 +75,77 @@ def draw_plan(random: Random) -> Plan:
         crashes=crashes,
         acts=acts + _draw_early_release(random, entities, len(syphons)),
         strangers=strangers,
+        recreations=_draw_queue_recreations(random, len(queues)),
         heals_at=CHAOS,
         ends_at=ends,
     )
+    return _add_rare_cases(random, plan)
+
+
+def _add_rare_cases(random: Random, plan: Plan) -> Plan:
+    """Add rare cases of pumps. Drawn last, so that the rest of a seed's plan stays equal."""
+    policy = plan.policy
+    if random.random() < 0.08:
+        policy = replace(policy, syphon_rate=random.choice((1.0, 5.0)), syphon_live_share=0.0)
+    if random.random() < 0.08:  # all of them, so that only strangers are excluded
+        policy = replace(policy, destinations=tuple(entity.path for entity in plan.entities))
+    plan = replace(plan, policy=policy, apart=random.random() < 0.25, pauses=_draw_pauses(random, plan))
+    return _add_flow(random, plan) if len(plan.syphons) > 1 and random.random() < 0.35 else plan
+
+
+def _add_flow(random: Random, plan: Plan) -> Plan:
+    """Add a flow through the backlog: one engine parks bursts that another moves slowly, and long after.
+
+    Meanwhile answers of the queues get lost, an operator pauses them, or their owner creates them again.
+    """
+    path, queues = random.choice(plan.entities).path, tuple(range(len(plan.queues)))
+    at = random.uniform(20.0, CHAOS / 2)
+    ends = at + random.uniform(400.0, 600.0)
+    bursts = [at + 1.0 + (ends - at) * part / 4 for part in range(4)]
+    meanwhile = random.choice(("lost", "slow", "paused", "recreated"))
+    far, share = FAR[meanwhile]
+    plan = replace(
+        plan,
+        policy=replace(plan.policy, send_timeout=30.0) if meanwhile == "lost" else plan.policy,
+        acts=(*plan.acts, OperatorAct(at, 0, "pin", path), OperatorAct(at, 1, "force", path)),
+        faults=(*plan.faults, InjectedFault(at, ends, (path,), random.choice(far), share)),
+        crashes=(),
+        syphons=plan.syphons if random.random() < 0.3 else tuple(index == 0 for index in range(len(plan.syphons))),
+        apart=meanwhile == "lost" or random.random() < 0.5,
+    )
+    if meanwhile == "paused":
+        begins = [burst + random.uniform(0.3, 6.0) for burst in bursts]
+        pauses = [PlannedPause(one, one + random.uniform(2.0, 30.0), 0, queue) for one in begins for queue in queues]
+        plan = replace(plan, pauses=(*plan.pauses, *pauses))
+    if meanwhile == "recreated":
+        again = [burst + random.uniform(2.5, 15.0) for burst in bursts]
+        plan = replace(plan, recreations=tuple((one, queue) for one in again for queue in queues))
+        bursts += again
+    else:
+        near = UNANSWERED if meanwhile == "lost" else (InjectedCondition.SLOW,)
+        spans = [(random.uniform(at, ends), random.uniform(3.0, 15.0)) for _ in range(12)]
+        faults = [InjectedFault(one, one + long, queues, random.choice(near)) for one, long in spans]
+        plan = replace(plan, faults=(*plan.faults, *faults))
+    return replace(plan, calls=(*plan.calls, *(call for burst in bursts for call in _draw_burst(random, burst, path))))
+
+
+def _draw_burst(random: Random, at: float, path: str) -> tuple[PlannedCall, ...]:
+    return tuple(PlannedCall(at + random.uniform(0.0, 2.0), 1, 0, path, 6, retries=1) for _ in range(8))
+
+
+def _draw_pauses(random: Random, plan: Plan) -> tuple[PlannedPause, ...]:
+    """Draw pauses of single backlog queues and destinations."""
+    if random.random() >= 0.25:
+        return ()
+    pauses = []
+    for _ in range(random.choice((1, 2, 4))):
+        at, ends = _span(random, 300.0)
+        engine = random.randrange(len(plan.syphons))
+        if random.random() < 0.6:
+            pauses.append(PlannedPause(at, ends, engine, queue=random.randrange(len(plan.queues))))
+        else:
+            pauses.append(PlannedPause(at, ends, engine, path=random.choice(plan.entities).path))
+    return tuple(pauses)
 
 
 def _policy(random: Random) -> Policy:
@@ -217,6 +297,13 @@ def _draw_early_release(random: Random, entities: tuple[EntityPlan, ...], engine
         return ()
     at, engine, path = random.uniform(0.0, 10.0), random.randrange(engines), random.choice(entities).path
     return OperatorAct(at, engine, "force", path), OperatorAct(at + random.uniform(0.5, 4.0), engine, "release", path)
+
+
+def _draw_queue_recreations(random: Random, queues: int) -> tuple[tuple[float, int], ...]:
+    """Draw backlog queues that their owner deletes and creates again."""
+    if random.random() >= 0.1:
+        return ()
+    return tuple((random.uniform(60.0, CHAOS), random.randrange(queues)) for _ in range(random.choice((1, 1, 3))))
 
 
 def _strangers(random: Random, queues: int) -> tuple[Stranger, ...]:

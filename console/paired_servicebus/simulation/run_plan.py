@@ -95,6 +95,16 @@ class OperatorAct(NamedTuple):
     path: str = ""
 
 
+class PlannedPause(NamedTuple):
+    """An operator's pause of one engine's syphon for a backlog queue, or for a destination."""
+
+    at: float
+    ends: float
+    engine: int
+    queue: int | None = None
+    path: str = ""
+
+
 class Stranger(NamedTuple):
     """A foreign message in a backlog queue: without a valid destination, or for a destination that never exists."""
 
@@ -134,7 +144,12 @@ class Plan:
     faults: tuple[InjectedFault, ...] = ()
     crashes: tuple[Crash, ...] = ()
     acts: tuple[OperatorAct, ...] = ()
+    pauses: tuple[PlannedPause, ...] = ()
     strangers: tuple[Stranger, ...] = ()
+    recreations: tuple[tuple[float, int], ...] = ()
+    """Times at which a backlog queue is deleted and created again, with its index."""
+    apart: bool = False
+    """Whether each pump delivers by itself, as over the SDK, and not through lanes of its engine."""
     heals_at: float
     ends_at: float
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from paired_servicebus.core.errors import IllegalEventError
 from paired_servicebus.core.failover.effects import Announce, ProbeQueue, SendPing
@@ -24,6 +24,7 @@ from paired_servicebus.core.model.pairing_events import (
     Pinned,
     QueueProbed,
     QueuePulled,
+    QueueRestored,
     SendAccepted,
     SendFailed,
     StateChanged,
@@ -32,15 +33,20 @@ from paired_servicebus.core.model.pairing_events import (
     Ticked,
 )
 from paired_servicebus.core.model.verdict import VERDICTS, FailureKind, Judgement, Verdict
+from paired_servicebus.core.pump.pump_machine import PumpMachine
 from paired_servicebus.simulation.invariants import InvariantChecker
 from paired_servicebus.simulation.network import Network
 from paired_servicebus.simulation.run_plan import OperatorAct, Plan
 from paired_servicebus.simulation.sim_namespaces import SimBacklogQueue, SimDestination
-from paired_servicebus.simulation.state_invariants import StateInvariantChecker
+from paired_servicebus.simulation.state_invariants import RotationChecker, StateInvariantChecker
 from paired_servicebus.simulation.virtual_clock import SimProcess, Steps, VirtualClock, kill
 
-JUDGEMENTS = {kind: Judgement(kind, VERDICTS[kind], str(kind)) for kind in FailureKind}
+CHANGES: Final = frozenset({StateChanged, QueuePulled, QueueRestored, SyphonPaused, SyphonResumed})
+"""Events after which a waiting call or pump may go on."""
 Reached = set[tuple[State, Trigger]]
+PauseTarget = tuple[str, object]
+"""A backlog queue by index, or a destination by casefolded path."""
+EVERYTHING: Final[PauseTarget] = ("syphon", None)
 
 
 class CountingMachine(PairingMachine):
@@ -59,6 +65,10 @@ class EngineParts(Protocol):
 
     @property
     def pairing(self) -> type[CountingMachine]: ...
+    @property
+    def pump(self) -> type[PumpMachine[Any]]: ...
+    @property
+    def delivery(self) -> Callable[[SimEngine], Any]: ...
     @property
     def moving(self) -> Callable[[SimEngine, SimBacklogQueue], Any]: ...
 
@@ -95,6 +105,13 @@ class SimEngine:
         self.alive = False
         self.processes: dict[SimProcess, None] = {}
         self.calls = 0
+        self.pumps: list[Any] = []
+        self.pump_watches: list[Any] = []
+        """The checkers of its pumps, by backlog queue."""
+        self.pauses: set[PauseTarget] = set()
+        """Operators' pauses in force, recorded from outside."""
+        self.booted_at = self.paused_at = 0.0
+        """Time of its start, and of the latest change of `pauses`."""
         self._waiters: list[tuple[SimProcess, int]] = []
         self._arms = 0
         """Timers set over all boots, since a crashed boot's timer may still fire."""
@@ -109,14 +126,20 @@ class SimEngine:
         self.machine = world.parts.pairing(world.plan.policy, queues=range(len(world.queues)))
         self.machine.reached = world.reached
         self.state_watch = StateInvariantChecker(self.name, world.watch)
+        self.rotation_watch = RotationChecker(self.name, world.watch)
         self.memories: dict[tuple[int, str], SenderMemory] = {}
+        self.pauses = set()
+        self.booted_at = self.clock.now
         self._armed: float | None = None
         world.watch.log(f"{self.name} starts")
         for entity in world.plan.entities:  # like an engine with configured entities
             self.machine.entity(entity.path, at=self.clock.now)
         if self.syphon:
-            for queue in world.queues:
-                self.clock.start(world.parts.moving(self, queue).run(), self.processes)
+            self.delivery = world.parts.delivery(self)
+            self.pumps = [world.parts.moving(self, queue) for queue in world.queues]
+            self.pump_watches = [pump.watch for pump in self.pumps]
+            for pump in self.pumps:
+                self.clock.start(pump.run(), self.processes)
 
     def crash(self) -> None:
         """Die; the calls in progress get no answer."""
@@ -126,7 +149,7 @@ class SimEngine:
         self.state_watch.check_end(self.clock.now)
         self.alive = False
         self._arms += 1
-        self._waiters = []
+        self._waiters, self.pumps, self.pump_watches = [], [], []
         self.world.watch.open_calls -= self.calls
         self.calls = 0
         kill(self.processes)
@@ -138,7 +161,7 @@ class SimEngine:
     # -- the machine ------------------------------------------------------------------------------------------------
 
     def judge(self, failure: FailureKind) -> Judgement:
-        return JUDGEMENTS[failure]
+        return Judgement(failure, VERDICTS[failure], str(failure))
 
     def tell(self, event: Event) -> None:
         """Step the machine and carry out its effects."""
@@ -169,10 +192,20 @@ class SimEngine:
         if isinstance(event, StateChanged):
             self.state_watch.changed(event)
         elif isinstance(event, QueuePulled):
-            watch.pulled_for(FailureKind(event.reason), f"backlog/{event.queue}")
-        waiters, self._waiters = self._waiters, []
-        for process, turn in waiters:
-            self.clock.wake(self.clock.now, process, turn)
+            self.rotation_watch.pulled(event.queue, FailureKind(event.reason))
+        elif isinstance(event, QueueRestored):
+            self.rotation_watch.restored(event.queue)
+        if event.__class__ in CHANGES:
+            self.wake()
+
+    def wake(self, key: str | None = None) -> None:
+        """Resume the processes that wait for a change, and the pumps that may have work now, for one destination."""
+        for pump in self.pumps:
+            pump.changed(key)
+        if self._waiters:
+            waiters, self._waiters = self._waiters, []
+            for process, turn in waiters:
+                self.clock.wake(self.clock.now, process, turn)
 
     def change(self, until: float) -> Steps:
         """Wait for the next change, at most until `until`."""
@@ -183,20 +216,45 @@ class SimEngine:
 
     def operate(self, act: OperatorAct) -> None:
         """Apply an operator's act; the machine refuses an impossible one."""
-        if not self.alive:
-            return
         at = self.clock.now
-        events: dict[str, Event] = {
-            "force": Forced(at=at, entity=act.path, by="anna", why="a drill"),
-            "pin": Pinned(at=at, entity=act.path, by="anna", why="a drill"),
-            "release": EntityReleased(at=at, entity=act.path, by="anna", why="over"),
-            "pause": SyphonPaused(at=at, by="anna"),
-            "resume": SyphonResumed(at=at, by="anna"),
-        }
+        match act.verb:
+            case "force":
+                self._order(Forced(at=at, entity=act.path, by="anna", why="a drill"))
+            case "pin":
+                self._order(Pinned(at=at, entity=act.path, by="anna", why="a drill"))
+            case "release":
+                self._order(EntityReleased(at=at, entity=act.path, by="anna", why="over"))
+            case "pause":
+                self.pause(EVERYTHING)
+            case "resume":
+                self.resume(EVERYTHING)
+
+    def pause(self, target: PauseTarget) -> None:
+        """Pause the syphon: all of it, a backlog queue, or a destination."""
+        if self._order(SyphonPaused(at=self.clock.now, by="anna", **_scope(target))):
+            self.pauses.add(target)
+            self.paused_at = self.clock.now
+
+    def resume(self, target: PauseTarget) -> None:
+        """Resume what was paused; a crash has resumed it, too."""
+        if self._order(SyphonResumed(at=self.clock.now, by="anna", **_scope(target))):
+            self.pauses.discard(target)
+            self.paused_at = self.clock.now
+
+    def is_paused(self, what: str, which: object) -> bool:
+        """Return whether operators paused a backlog queue or a destination; the whole syphon has every queue."""
+        return (what, which) in self.pauses or (what == "queue" and EVERYTHING in self.pauses)
+
+    def _order(self, event: Event) -> bool:
+        """Return whether the engine lives and its machine accepts the order."""
+        if not self.alive:
+            return False
         try:
-            self.tell(events[act.verb])
+            self.tell(event)
         except IllegalEventError as error:
-            self.world.watch.log(f"{self.name} refuses to {act.verb} {act.path}: {error}")
+            self.world.watch.log(f"{self.name} refuses an order: {error}")
+            return False
+        return True
 
     # -- reports of sends to the machine -----------------------------------------------------------------------------
 
@@ -204,6 +262,8 @@ class SimEngine:
         self.tell(SendAccepted(at=self.clock.now, entity=path, queue=queue, messages=messages))
 
     def failed(self, path: str, queue: int | None, judgement: Judgement, messages: int) -> None:
+        if judgement.kind is FailureKind.BUSY and self.syphon and self.delivery.rate is not None:
+            self.delivery.rate.busy_at = self.clock.now
         self.tell(
             SendFailed(
                 at=self.clock.now,
@@ -250,7 +310,15 @@ class SimEngine:
         failure, _ = yield from world.network.request(queue, condition, world.plan.policy.ping_timeout, _nothing)
         accepted = failure is None or failure in (FailureKind.FULL, FailureKind.BUSY)
         reason = "" if failure is None else str(failure)
+        self.rotation_watch.probed[effect.queue] = accepted
         self.tell(QueueProbed(at=self.clock.now, queue=effect.queue, accepted=accepted, reason=reason))
+
+
+def _scope(target: PauseTarget) -> dict[str, Any]:
+    what, which = target
+    if what == "queue":
+        return {"queue": which}
+    return {"destination": which} if what == "destination" else {}
 
 
 def _nothing() -> None:

@@ -11,6 +11,7 @@ from random import Random
 from typing import Final
 
 from paired_servicebus.core.model.envelope import RESERVED, EnvelopeProperties, wrap
+from paired_servicebus.core.model.verdict import FailureKind
 
 BEGAN: Final = 1_700_000_000.0
 """Start of every run, seconds since the epoch."""
@@ -31,10 +32,15 @@ class SimMessage:
     time_to_live: timedelta | None = None
     scheduled: datetime | None = None
     poison: bool = False
-    """Whether every entity rejects it as a bad argument."""
+    """Whether every entity rejects it: as a bad argument, or as too large."""
     properties: dict[object, object] = field(default_factory=dict)
-    parked_at: tuple[int, int] | None = None
-    """The backlog queue that it came from, with its number there."""
+    parked_at: tuple[int, int, float] | None = None
+    """The backlog queue that it came from, with its number there, and the time of its arrival there."""
+
+    @property
+    def refusal(self) -> FailureKind:
+        """Return why every entity rejects it. The link is lost with a message that is too large."""
+        return FailureKind.TOO_LARGE if self.number % 2 else FailureKind.ARGUMENT
 
 
 def draw_message(random: Random, number: int, path: str, sessions: int, now: float) -> SimMessage:
@@ -77,7 +83,7 @@ def park(message: SimMessage, path: str) -> SimMessage:
     return _copy(message, EnvelopeProperties(path=path), properties, message.parked_at)
 
 
-def unpark(message: SimMessage, content: EnvelopeProperties, parked_at: tuple[int, int]) -> SimMessage:
+def unpark(message: SimMessage, content: EnvelopeProperties, parked_at: tuple[int, int, float]) -> SimMessage:
     kept = {name: value for name, value in message.properties.items() if name not in RESERVED}
     return _copy(message, content, kept, parked_at)
 
@@ -86,7 +92,7 @@ def _copy(
     message: SimMessage,
     content: EnvelopeProperties,
     properties: dict[object, object],
-    parked_at: tuple[int, int] | None,
+    parked_at: tuple[int, int, float] | None,
 ) -> SimMessage:
     """Copy field by field: dataclasses.replace is several times slower, and every message is copied."""
     return SimMessage(

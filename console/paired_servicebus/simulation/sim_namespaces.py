@@ -1,7 +1,7 @@
 """The targets of requests: destinations in the primary, backlog queues in the secondary. Without any rule of core.
 
-A deleted destination accepts nothing; its messages were received before. Backlog queues are never deleted, since only
-their owner may lose their messages.
+A deleted destination accepts nothing; its messages were received before. A backlog queue that its owner deletes takes
+its messages with it, and the numbers of the new one begin again.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from paired_servicebus.core.model.verdict import FailureKind
 from paired_servicebus.simulation.run_plan import (
@@ -30,6 +30,8 @@ class RequestTarget:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.healed_at = 0.0
+        """End of the latest fault."""
         self.faults: list[InjectedFault] = []
         self.fault: InjectedFault | None = None
 
@@ -37,7 +39,8 @@ class RequestTarget:
         self.faults.append(fault)
         self.fault = fault
 
-    def end(self, fault: InjectedFault) -> None:
+    def end(self, fault: InjectedFault, at: float) -> None:
+        self.healed_at = at
         self.faults.remove(fault)
         self.fault = self.faults[-1] if self.faults else None
 
@@ -81,9 +84,9 @@ class SimDestination(RequestTarget):
     def away(self) -> bool:
         return any(fault.condition is InjectedCondition.AWAY for fault in self.faults)
 
-    def end(self, fault: InjectedFault) -> None:
+    def end(self, fault: InjectedFault, at: float) -> None:
         """End a fault; returning receivers read the waiting messages."""
-        super().end(fault)
+        super().end(fault, at)
         if not self.away:
             waiting, self._waiting = self._waiting, []
             for message, expires in waiting:
@@ -91,8 +94,9 @@ class SimDestination(RequestTarget):
 
     def take(self, messages: Sequence[SimMessage], hidden: float = 0.0) -> FailureKind | None:
         """Accept all or none; they are visible after `hidden` seconds."""
-        if any(message.poison for message in messages):
-            return FailureKind.ARGUMENT
+        for message in messages:
+            if message.poison:
+                return message.refusal
         if self.depth + len(messages) > self.plan.capacity:
             self.full_at = self._clock.now
             return FailureKind.FULL
@@ -104,6 +108,13 @@ class SimDestination(RequestTarget):
             self._landed(self, message)
             self._enqueue(message, hidden)
         return None
+
+    def take_each(self, messages: Sequence[SimMessage]) -> list[FailureKind | None]:
+        """Accept or refuse each message. One that is too large takes the link with it, so none is answered."""
+        for message in messages:
+            if message.poison and message.refusal is FailureKind.TOO_LARGE:
+                return [FailureKind.TOO_LARGE] * len(messages)
+        return [self.take([message]) for message in messages]
 
     def ping(self) -> FailureKind | None:
         if self.depth < self.plan.capacity:
@@ -139,8 +150,15 @@ class HeldMessage:
     enqueued_at: float
     lock: int = 0
     """Zero: not locked; otherwise the lock's number."""
+    locked_until: float = 0.0
     deferred: bool = False
     deliveries: int = 0
+    since: float | None = None
+    """Time since which it is visible, locked, or deferred as it is now; None: hidden."""
+    holder: object = None
+    """The pump that received it last."""
+    opened: Any = None
+    """The contents of its envelope, once a pump has opened it."""
 
 
 EVERY_DELIVERY_LIMIT: Final = "the delivery limit"
@@ -160,8 +178,10 @@ class SimBacklogQueue(RequestTarget):
         self.plan = plan
         self.held: dict[int, HeldMessage] = {}
         self.dead: list[tuple[SimMessage, str]] = []
-        self.waiters: list[Callable[[], None]] = []
-        """Woken when a message can be received."""
+        self.deleted: list[SimMessage] = []
+        """Messages that were deleted with the queue."""
+        self.waiters: dict[Callable[[], None], None] = {}
+        """Called once when a message can be received."""
         self._clock = clock
         self._expired_lock = expired_lock
         self._ready: list[int] = []
@@ -174,16 +194,21 @@ class SimBacklogQueue(RequestTarget):
             return FailureKind.FULL
         for message in messages:
             self._numbers += 1
-            self.held[self._numbers] = HeldMessage(self._numbers, message, self._clock.now)
+            held = self.held[self._numbers] = HeldMessage(self._numbers, message, self._clock.now)
             if hidden:
-                self._clock.at(self._clock.now + hidden, self._show, self._numbers)
+                self._clock.at(self._clock.now + hidden, self._show, held)
             else:
-                self._show(self._numbers)
+                self._show(held)
         return None
 
-    def _show(self, number: int) -> None:
-        heapq.heappush(self._ready, number)
-        waiters, self.waiters = self.waiters, []
+    def _show(self, held: HeldMessage) -> None:
+        if self.held.get(held.number) is not held:
+            return  # hidden, and deleted meanwhile
+        held.since = self._clock.now
+        heapq.heappush(self._ready, held.number)
+        if not self.waiters:
+            return
+        waiters, self.waiters = self.waiters, {}
         for wake in waiters:
             wake()
 
@@ -204,24 +229,39 @@ class SimBacklogQueue(RequestTarget):
         if not found:
             return []
         self._locks += 1
+        until = self._clock.now + LOCK
         for held in found:
-            held.lock = self._locks
-        self._clock.at(self._clock.now + LOCK, self._unlock, found, self._locks)
+            held.lock, held.locked_until, held.since = self._locks, until, self._clock.now
+        self._clock.at(until, self._unlock, found, self._locks)
         return [(held, self._locks) for held in found]
 
     def _unlock(self, locked: list[HeldMessage], lock: int) -> None:
+        renewed: list[HeldMessage] = []
         for held in locked:
-            if held.lock == lock and held.number in self.held:
-                self._expired_lock(held)
-                self._give_back(held)
+            if held.lock != lock or self.held.get(held.number) is not held:
+                continue
+            if held.locked_until > self._clock.now:
+                renewed.append(held)
+                continue
+            self._expired_lock(held)
+            self._give_back(held)
+        if renewed:
+            self._clock.at(min(held.locked_until for held in renewed), self._unlock, renewed, lock)
+
+    def recreate(self) -> None:
+        """Delete the queue with its messages, and create it again."""
+        self.deleted += [held.letter for held in self.held.values()]
+        self.held.clear()
+        self._ready.clear()
+        self._numbers = 0
 
     def _give_back(self, held: HeldMessage) -> None:
-        held.lock = 0
+        held.lock, held.since = 0, self._clock.now
         held.deliveries += 1
         if held.deliveries >= self.plan.delivery_limit:
             self._bury(held, EVERY_DELIVERY_LIMIT)
         elif not held.deferred:
-            self._show(held.number)
+            self._show(held)
 
     def _bury(self, held: HeldMessage, reason: str) -> None:
         del self.held[held.number]
@@ -240,14 +280,27 @@ class SimBacklogQueue(RequestTarget):
         """Defer the messages: they are received by number from now on."""
         return [self._settle(held, lock, _defer) for held, lock in locked]
 
-    def abandon(self, locked: Sequence[tuple[HeldMessage, int]]) -> list[bool]:
-        """Release the locks, which counts as a delivery."""
-        return [self._settle(held, lock, self._give_back) for held, lock in locked]
+    def release(self, locked: Sequence[tuple[HeldMessage, int]]) -> list[bool]:
+        """Release the locks, which does not count as a delivery."""
+        return [self._settle(held, lock, self._release) for held, lock in locked]
+
+    def renew(self, locked: Sequence[tuple[HeldMessage, int]]) -> list[bool]:
+        """Renew the locks; return for each whether it was still valid."""
+        until = self._clock.now + LOCK
+        valid = [held.lock == lock and self.held.get(held.number) is held for held, lock in locked]
+        for (held, _), is_valid in zip(locked, valid, strict=True):
+            if is_valid:
+                held.locked_until = until
+        return valid
+
+    def _release(self, held: HeldMessage) -> None:
+        if not held.deferred:
+            self._show(held)
 
     def _settle(self, held: HeldMessage, lock: int, act: Callable[[HeldMessage], object]) -> bool:
-        if held.lock != lock or held.number not in self.held:
+        if held.lock != lock or self.held.get(held.number) is not held:
             return False
-        held.lock = 0
+        held.lock, held.since = 0, self._clock.now
         act(held)
         return True
 

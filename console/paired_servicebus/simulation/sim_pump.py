@@ -1,6 +1,8 @@
-"""A pump in the World: moves one backlog queue's messages, like paired_servicebus.pairing.syphon.sdk_pump.
+"""A pump in the World: an adapter of the shipped machine (paired_servicebus.core.pump.pump_machine).
 
-Core decides whether a destination may be tried, when it is retried, and when its messages are undeliverable.
+It does what the pump on our own AMQP does, without bytes: it receives while there is room, hands messages to its
+engine's delivery, settles them in the background, renews locks, and receives deferred messages by number. A settlement
+without an answer is tried again once; then its result is unknown.
 """
 
 from __future__ import annotations
@@ -8,273 +10,401 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
+from math import inf
+from operator import itemgetter
 from typing import Any, Final
 
 from paired_servicebus.core.errors import EnvelopeError, PairedError
-from paired_servicebus.core.model.envelope import EnvelopeProperties, remaining, unwrap
+from paired_servicebus.core.model.envelope import EnvelopeProperties, unwrap
+from paired_servicebus.core.model.pairing_events import DeadLettered, Moved
 from paired_servicebus.core.model.verdict import FailureKind
-from paired_servicebus.core.pump.destination_circuits import FATES, Fate
-from paired_servicebus.simulation.run_plan import RESCAN, RESCAN_AFTER_MISS
+from paired_servicebus.core.pump.dead_letter_rules import time_left
+from paired_servicebus.core.pump.intake_limit import RateLimitedIntake
+from paired_servicebus.core.pump.pump_effects import (
+    Complete,
+    DeadLetter,
+    Defer,
+    Deliver,
+    Outcome,
+    Publish,
+    PumpEffect,
+    Recall,
+    Release,
+    Relock,
+)
+from paired_servicebus.core.pump.pump_events import (
+    DeferredFound,
+    LocksLost,
+    MessageArrived,
+    MessagesSettled,
+    MessagesWithdrawn,
+    PumpEvent,
+    RecallDue,
+    RecallEnded,
+)
+from paired_servicebus.simulation.pump_invariants import PumpInvariantChecker
+from paired_servicebus.simulation.run_plan import LOCK
+from paired_servicebus.simulation.sim_delivery import SimBacklogMessage
 from paired_servicebus.simulation.sim_engine import SimEngine
-from paired_servicebus.simulation.sim_messages import SimMessage, unpark
 from paired_servicebus.simulation.sim_namespaces import HeldMessage, SimBacklogQueue
-from paired_servicebus.simulation.virtual_clock import Steps
+from paired_servicebus.simulation.virtual_clock import SimProcess, Steps
 
 BATCH: Final = 20
-PACK: Final = 5
+TICK: Final = 1.0
+"""Seconds between two checks of what cannot go now."""
 SETTLE: Final = 30.0
-MESSAGES_FAULT: Final = frozenset(kind for kind, fate in FATES.items() if fate is Fate.DEAD_LETTERED)
+RENEWAL: Final = 20.0
+"""Seconds before a lock's end at which it is renewed."""
 
-Locked = tuple[HeldMessage, int]
-"""A backlog message and its lock."""
-Load = tuple[Locked, EnvelopeProperties]
+Settling = tuple[Outcome | None, str, list[SimBacklogMessage]]
+"""A settlement (None: a release), its reason, and its messages."""
 
 
 class LinkBrokenError(PairedError):
-    """The link to the backlog queue is unusable; the pump begins a new cycle."""
+    """The link to the backlog queue is unusable; the pump attaches again."""
 
 
 class SimPump:
-    """The pump of one backlog queue.
-
-    Overridden by planted bugs: `may_deliver`, `deliver_pack`, `settle`, `dead_letter`, `defer`, `find_set_aside`,
-    `open_envelope`, `undeliverable`, `move`.
-    """
+    """The pump of one backlog queue."""
 
     def __init__(self, engine: SimEngine, queue: SimBacklogQueue) -> None:
         self.engine = engine
         self.world = engine.world
         self.clock = engine.clock
         self.queue = queue
-        self.aside: dict[str, list[int]] = {}
-        """Numbers of deferred messages, by destination."""
-        self.who = (engine.name, "syphon")
-        self._scanned_at: float | None = None
-        self._missed = False
-        """Whether another engine held a requested deferred message."""
+        self.machine = engine.world.parts.pump(
+            engine.machine, queue.index, intake=RateLimitedIntake(engine.machine.pace)
+        )
+        self.watch = PumpInvariantChecker(engine, queue)
+        self._receipts: set[str] = set()
+        self._settling: list[Settling] = []
+        self._is_settling = False
+        self._unanswered: Sequence[SimBacklogMessage] = ()
+        """Messages of the settlement under way."""
+        self._is_paused = False
+        self._recalls: set[str] = set()
+        """Destinations whose deferred messages are being received."""
+        self._waiting: tuple[SimProcess, int] | None = None
+        self._elapsed = engine.machine.policy.ttl_policy == "elapsed"
+        self._executors: dict[type, Callable[[Any], None]] = {
+            Deliver: self._deliver,
+            Publish: self._publish,
+            Complete: self._complete,
+            Defer: self._defer,
+            DeadLetter: self._dead_letter,
+            Release: self._release,
+            Relock: self._relock,
+        }
 
     def run(self) -> Steps:
-        """Repeat cycles; a failure ends a cycle, not the pump."""
+        """Attach again and again; a failure ends a link, not the pump."""
         engine, clock = self.engine, self.clock
         while True:
-            while engine.machine.pauses.all:
-                yield from engine.change(clock.now + 60.0)
-            self._scanned_at = None
+            while not self.is_open:
+                self._is_paused = True
+                self.apply(MessagesWithdrawn(engine.delivery.withdraw(self), clock.now))
+                yield from self.wait(clock.now + 60.0)
+            self._is_paused = False
+            self.machine.search.due_at = 0.0
             try:
-                while not engine.machine.pauses.all:
+                while self.is_open:
                     yield from self.cycle()
             except LinkBrokenError:
                 yield from clock.sleep(clock.now + engine.machine.policy.syphon_retry_interval)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether no operator has paused it."""
+        return self.engine.machine.may_pump(self.queue.index)
+
     def cycle(self) -> Steps:
-        """Move the deferred messages that may go, in their order, then receive from the queue."""
-        clock = self.clock
-        if self._scanned_at is None or clock.now >= self.scan_due(self._scanned_at):
-            self._missed = False
-            yield from self.find_set_aside()
-            self._scanned_at = clock.now
-        for path in [path for path in self.aside if self.may_deliver(path)]:
-            yield from self.move_deferred(path)
-        if not self.queue.readable:
-            yield from self._wait_for_work(self.scan_due(self._scanned_at))
+        """Search and renew what is due, start recalls, then receive from the queue or wait."""
+        machine, now = self.machine, self.clock.now
+        if now >= machine.search.due_at:
+            machine.search.began()
+            yield from self.search()
+            self.watch.search_seconds = self.clock.now - now
+            machine.search.ended(self.clock.now, took=self.watch.search_seconds)
+        if machine.in_hand:
+            yield from self._renew()
+        if machine.deferred:
+            for key in machine.recallable(self.clock.now):
+                if key not in self._recalls:
+                    self._recalls.add(key)
+                    self.clock.start(self._recall(key), self.engine.processes)
+        if not self.is_open:  # since the search began
             return
-        received = yield from self.request(partial(self.queue.receive, BATCH))
-        yield from self.move(received)
+        credit = machine.credit(0, self.clock.now) if self.queue.readable else None
+        if credit is not None:
+            yield from self._receive(min(BATCH, credit))
+        else:
+            if self.queue.readable and self.engine.delivery.rate is not None:
+                self.engine.delivery.rate.waits(self.clock.now)
+            yield from self._wait_for_work()
 
-    def scan_due(self, scanned_at: float) -> float:
-        """Return when to search for deferred messages: soon after a miss, since the engine holding them may be dead."""
-        return scanned_at + (RESCAN_AFTER_MISS if self._missed else RESCAN)
+    def _receive(self, most: int) -> Steps:
+        """Receive messages from the queue; those in flight when the syphon is paused are released."""
+        self.watch.receives()
+        received = yield from self.request(partial(self.queue.receive, most))
+        if self.is_open:
+            for held, lock in received:
+                self.take(held, lock)
+        elif received:
+            yield from self._try(partial(self.queue.release, received), None)
 
-    def _wait_for_work(self, until: float) -> Steps:
-        """Wait for a message, a change, or the next try of a destination."""
-        clock, process = self.clock, self.clock.current
-        turn = process.turn
-        self.queue.waiters.append(lambda: clock.wake(clock.now, process, turn))
-        if self.aside:
-            until = min(until, max(self.engine.machine.destinations.next_try() or until, clock.now + 1.0))
-        yield from self.engine.change(until)
+    def _wait_for_work(self) -> Steps:
+        """Wait for a message, a change, a lock's end, or the next try of a destination."""
+        clock, machine = self.clock, self.machine
+        until = clock.now + TICK if self.queue.readable else machine.search.due_at
+        if machine.deferred:
+            until = min(until, self._next_try())
+        if machine.in_hand:
+            first = min(message.lock_ends for message in machine.messages())
+            until = min(until, max(first - RENEWAL, clock.now + TICK))
+        self.queue.waiters[self.wake] = None
+        process = clock.current
+        self._waiting = process, process.turn
+        clock.wake(until, process, process.turn)
+        yield
+        self._waiting = None
 
-    def request(self, act: Any, unanswered: Callable[[], None] | None = None) -> Any:
-        """Send a request to the queue. Raises LinkBrokenError. unheard: called before an act whose answer is lost."""
+    def _next_try(self) -> float:
+        """Return when a failed destination is tried again; infinity: never, or it is being tried."""
+        now, circuits = self.clock.now, self.engine.machine.destinations.circuits()
+        return max(min((one.retry_at for one in circuits if one.retry_at > now), default=inf), now + TICK)
+
+    def wait(self, until: float) -> Steps:
+        """Wait for `wake`, at most until `until`."""
+        process = self.clock.current
+        self._waiting = process, process.turn
+        self.clock.wake(until, *self._waiting)
+        yield
+        self._waiting = None
+
+    def wake(self) -> None:
+        """End the wait."""
+        if self._waiting is not None:
+            self.clock.wake(self.clock.now, *self._waiting)
+            self._waiting = None
+
+    def changed(self, key: str | None = None) -> None:
+        """End the wait if deferred messages may go now, or the syphon is paused or resumed. key: of one destination."""
+        if self._waiting is None:
+            return
+        deferred = self.machine.deferred.by_key
+        if (key in deferred if key else deferred) or self.is_open is self._is_paused:
+            self.wake()
+
+    def request(self, act: Any) -> Any:
+        """Send a request to the queue. Raises LinkBrokenError."""
+        failure, answer = yield from self._try(act, None)
+        if failure is not None:
+            raise LinkBrokenError(f"{self.queue.name}: {failure}")
+        return answer
+
+    def _try(self, act: Any, unanswered: Callable[[], None] | None) -> Any:
+        """Send a request; return its failure or None, and the answer. A full queue can still be read and settled."""
         condition = self.queue.met(self.world.random)
         failure, answer = yield from self.world.network.request(self.queue, condition, SETTLE, act, unanswered)
-        if failure is not None and failure is not FailureKind.FULL:
-            raise LinkBrokenError(f"{self.queue.name}: {failure}")
-        return act() if failure is FailureKind.FULL else answer
+        return (None, act()) if failure is FailureKind.FULL else (failure, answer)
 
-    def may_deliver(self, path: str) -> bool:
-        """Return whether the destination may be tried now."""
-        return self.engine.machine.may_deliver(path, at=self.clock.now)
+    # -- the machine --------------------------------------------------------------------------------------------------
 
-    # -- moving -----------------------------------------------------------------------------------------------------
+    def take(self, held: HeldMessage, lock: int, *, is_recalled: bool = False) -> None:
+        """Pass a locked message to the machine."""
+        now, content, fault = self.clock.now, None, ""
+        try:
+            content = _open(held)
+            left = time_left(content.time_to_live, parked_for=now - held.enqueued_at, elapsed=self._elapsed)
+            if left is not content.time_to_live:
+                content = replace(content, time_to_live=left)
+        except EnvelopeError as error:
+            fault = str(error)
+        message = SimBacklogMessage(self, held, lock, content, at=now, is_recalled=is_recalled)
+        self.watch.took(held, lock)
+        effects = self.apply(MessageArrived(message, now, fault))
+        rate = self.engine.delivery.rate
+        if rate is not None:
+            waits: Any = Defer | Release | DeadLetter if is_recalled and not fault else Defer | Release
+            if not any(isinstance(effect, waits) for effect in effects):
+                rate.used(self.clock.now)
 
-    def move(self, received: Sequence[Locked]) -> Steps:
-        """Move each destination's messages in their order, one destination after another."""
-        for path, load in (yield from self.sorted(received)).items():
-            # Deferred messages precede newer messages of their destination.
-            if path in self.aside or not self.may_deliver(path):
-                yield from self.defer(path, load)
-            else:
-                yield from self.deliver(path, load)
+    def apply(self, event: PumpEvent[SimBacklogMessage]) -> Sequence[PumpEffect[SimBacklogMessage]]:
+        """Step the machine and perform its effects."""
+        effects = self.machine.step(event)
+        for effect in effects:
+            self._executors[effect.__class__](effect)
+        return effects
 
-    def sorted(self, received: Sequence[Locked]) -> Any:
-        """Group messages by destination; dead-message those without a valid one, and expired ones."""
-        loads: dict[str, list[Load]] = {}
-        for locked in received:
-            try:
-                content = self.open_envelope(locked[0])
-            except EnvelopeError as error:
-                yield from self.dead_letter([locked], str(error))
-            else:
-                loads.setdefault(content.path.casefold(), []).append((locked, content))
-        return loads
+    def _deliver(self, effect: Deliver[SimBacklogMessage]) -> None:
+        self.watch.gives(effect.message.held)
+        self.engine.delivery.give(effect.message)
 
-    def open_envelope(self, held: HeldMessage) -> EnvelopeProperties:
-        """Return the envelope's contents, with the time to live by the policy."""
-        content = unwrap(held.letter.properties)
-        if self.engine.machine.policy.ttl_policy == "restart" or content.time_to_live is None:
-            return content
-        left = remaining(content.time_to_live, parked_for=self.clock.now - held.enqueued_at)
-        if left is None:
-            raise EnvelopeError("expired in the backlog")
-        return replace(content, time_to_live=left)
+    def _publish(self, effect: Publish) -> None:
+        self._receipts.update(one.message_id for one in effect.events if isinstance(one, Moved | DeadLettered))
 
-    def deliver(self, path: str, load: Sequence[Load]) -> Steps:
-        """Deliver a load to its destination in packs; defer the messages that it does not accept now."""
-        done = 0
-        while done < len(load):
-            if not self.may_deliver(path):  # asked anew each time: other pumps have tried it meanwhile
-                yield from self.defer(path, load[done:])
-                return
-            pack = load[done : done + PACK]
-            failure = yield from self.deliver_pack(path, pack)
-            if failure in MESSAGES_FAULT and len(pack) > 1:
-                failure, count = yield from self._one_by_one(path, pack)
-                done += count
-            elif failure is None or failure in MESSAGES_FAULT:
-                yield from self.settle_result(path, pack, failure)
-                done += len(pack)
+    def _complete(self, effect: Complete[SimBacklogMessage]) -> None:
+        self._check_receipts(effect.messages)
+        self._settle(Outcome.COMPLETED, "", *effect.messages)
+
+    def _defer(self, effect: Defer[SimBacklogMessage]) -> None:
+        message = effect.message
+        self.watch.defers(message.held, message.key, is_recalling=message.key in self._recalls)
+        self._settle(Outcome.DEFERRED, "", message)
+
+    def _dead_letter(self, effect: DeadLetter[SimBacklogMessage]) -> None:
+        self._check_receipts([effect.message])
+        self.world.watch.dead_lettered(self.engine.name, effect.message.held)
+        self._settle(Outcome.DEAD_LETTERED, effect.reason, effect.message)
+
+    def _release(self, effect: Release[SimBacklogMessage]) -> None:
+        self.watch.releases(effect.message.held)
+        self._settle(None, "", effect.message)
+
+    @staticmethod
+    def _relock(effect: Relock[SimBacklogMessage]) -> None:
+        effect.held.held, effect.held.lock = effect.again.held, effect.again.lock
+
+    def _check_receipts(self, messages: Sequence[SimBacklogMessage]) -> None:
+        """Check that a receipt precedes the settlement that depends on it (SPEC.md section 11)."""
+        for message in messages:
+            self.watch.leaves(message.held)
+            if message.message_id not in self._receipts:
+                self.world.watch.fail("receipt first", f"{message.held.letter.body} is settled without a receipt")
+
+    # -- settlements --------------------------------------------------------------------------------------------------
+
+    def _settle(self, outcome: Outcome | None, reason: str, *messages: SimBacklogMessage) -> None:
+        self._settling.append((outcome, reason, list(messages)))
+        if not self._is_settling:
+            self._is_settling = True
+            self.clock.start(self._settle_all(), self.engine.processes)
+
+    def _settle_all(self) -> Steps:
+        while self._settling:
+            outcome, reason, messages = self._settling.pop(0)
+            while self._settling and self._settling[0][:2] == (outcome, reason):
+                messages += self._settling.pop(0)[2]
+            self._unanswered = messages
+            done = yield from self._settle_batch(outcome, reason, messages)
+            self._unanswered = ()
+            if outcome is None:
                 continue
-            if failure is not None and failure not in MESSAGES_FAULT:
-                yield from self.settle_result(path, load[done:], failure)
-                return
+            for is_done, group in groupby(zip(done, messages, strict=True), itemgetter(0)):
+                self.apply(MessagesSettled([message for _, message in group], outcome, is_done))
+            if outcome is Outcome.DEFERRED:
+                for message, is_done in zip(messages, done, strict=True):
+                    self.watch.deferred(message.held, message.key, is_done)
+                self.changed()
+        self._is_settling = False
 
-    def _one_by_one(self, path: str, pack: Sequence[Load]) -> Any:
-        """Deliver each message separately after a refused batch; return the last failure, and the number handled."""
-        for count, one in enumerate(pack):
-            if not self.may_deliver(path):
-                return None, count
-            failure = yield from self.deliver_pack(path, [one])
-            if failure is not None and failure not in MESSAGES_FAULT:
-                return failure, count
-            yield from self.settle_result(path, [one], failure)
-        return None, len(pack)
-
-    def deliver_pack(self, path: str, pack: Sequence[Load]) -> Any:
-        """Make one attempt; return its failure, or None."""
-        world, watch, engine = self.world, self.world.watch, self.engine
-        messages = [unpark(held.letter, content, (self.queue.index, held.number)) for (held, _), content in pack]
-        timeout, began = engine.machine.policy.send_timeout, self.clock.now
-        diverting = engine.machine.entity(path, at=self.clock.now).diverting if path in world.destinations else False
-        watch.attempted(self.who, path, messages[0].body, diverting=diverting)
-        failure = yield from self._attempt(path, messages, timeout)
-        if watch.trace is not None:
-            watch.log(f"{engine.name} moved {messages[0].body}+{len(messages) - 1} to {path}: {failure or 'accepted'}")
-        watch.answered(self.who, path, failure, tried=began)
-        watch.heard(engine.name, path, failure)
-        return failure
-
-    def _attempt(self, path: str, messages: list[SimMessage], timeout: float) -> Any:
-        world = self.world
-        destination = world.destinations.get(path)
-        if destination is None:
-            yield from self.clock.sleep(self.clock.now + 0.05)
-            return FailureKind.NOT_FOUND
-        condition = destination.met(world.random)
-        failure, _ = yield from world.network.request(
-            destination,
-            condition,
-            timeout,
-            partial(destination.take, messages),
-            partial(world.watch.unanswered, messages),
-        )
-        return failure
-
-    def settle_result(self, path: str, load: Sequence[Load], failure: FailureKind | None) -> Steps:
-        """Complete, dead-message or defer by the result; update the destination's circuit."""
-        now, destinations = self.clock.now, self.engine.machine.destinations
-        if failure is None:
-            destinations.delivered(path, at=now)
-            yield from self.settle(load)
-        elif failure in MESSAGES_FAULT:
-            yield from self.dead_letter([locked for locked, _ in load], f"refused: {failure}")
+    def _settle_batch(self, outcome: Outcome | None, reason: str, messages: Sequence[SimBacklogMessage]) -> Any:
+        """Return for each message whether it is settled; None: unknown."""
+        locked = [(message.held, message.lock) for message in messages]
+        queue, unheard = self.queue, None
+        act: Callable[[], list[bool]]
+        if outcome is Outcome.COMPLETED:
+            act = partial(queue.complete, locked)
+        elif outcome is Outcome.DEFERRED:
+            act = partial(queue.defer, locked)
+            unheard = partial(self.world.watch.deferred_unheard, queue.index, locked)
+        elif outcome is Outcome.DEAD_LETTERED:
+            act = partial(queue.dead_letter, locked, reason)
         else:
-            kind = self.engine.judge(failure).kind
-            destinations.failed(path, at=now, kind=kind, reason=str(kind))
-            if self.undeliverable(path):
-                yield from self.dead_letter([locked for locked, _ in load], "not found for too long")
-            else:
-                yield from self.defer(path, load)
+            act = partial(queue.release, locked)
+        failure, answer = yield from self._try(act, unheard)
+        if failure is None:
+            return answer
+        failure, answer = yield from self._try(act, unheard)  # again, by lock token
+        return [True if failure is None and is_done else None for is_done in answer or [False] * len(messages)]
 
-    def undeliverable(self, path: str) -> bool:
-        """Return whether the destination has been missing for too long."""
-        return self.engine.machine.destinations.undeliverable(path, self.clock.now)
+    def _renew(self) -> Steps:
+        """Renew locks that end soon; drop unsent messages with lost locks."""
+        now, messages = self.clock.now, self.machine.messages()
+        ending = [message for message in messages if message.lock_ends - now < RENEWAL]
+        if not ending:
+            return
+        act = partial(self.queue.renew, [(message.held, message.lock) for message in ending])
+        _failure, renewed = yield from self._try(act, None)
+        for message, is_renewed in zip(ending, renewed or [], strict=False):
+            if is_renewed:
+                message.lock_ends = now + LOCK
+        lost = {message.number for message in ending if message.lock_ends - self.clock.now < 1.0}
+        if lost:
+            withdrawn = self.engine.delivery.withdraw(self, lost)
+            self.watch.lost(message.held for message in withdrawn)
+            self.apply(LocksLost(withdrawn))
 
-    # -- settlements ------------------------------------------------------------------------------------------------
+    # -- deferred messages --------------------------------------------------------------------------------------------
 
-    def settle(self, load: Sequence[Load]) -> Steps:
-        """Complete the messages; one with a lost lock is delivered again."""
-        yield from self.request(partial(self.queue.complete, [locked for locked, _ in load]))
+    def _recall(self, key: str) -> Steps:
+        """Receive a destination's deferred messages, oldest first, while it accepts them."""
+        try:
+            yield from self._recall_all(key)
+        finally:
+            self._recalls.discard(key)
 
-    def dead_letter(self, locked: Sequence[Locked], reason: str) -> Steps:
-        """Move the messages to the queue's dead-message queue."""
-        for held, _ in locked:
-            self.world.watch.dead_lettered(self.engine.name, held)
-        yield from self.request(partial(self.queue.dead_letter, locked, reason))
-
-    def defer(self, path: str, load: Sequence[Load]) -> Steps:
-        """Defer the messages and remember their numbers."""
-        locked = [one for one, _ in load]
-        unanswered = partial(self.world.watch.deferred_unheard, self.queue.index, locked)
-        yield from self.request(partial(self.queue.defer, locked), unanswered)
-        self.aside.setdefault(path, []).extend(held.number for (held, _), _ in load)
-
-    # -- deferred messages -------------------------------------------------------------------------------------------
-
-    def move_deferred(self, path: str) -> Steps:
-        """Deliver the messages deferred for a destination, oldest first, while it accepts them."""
-        numbers = sorted(set(self.aside.pop(path)))
-        while numbers:
-            chunk, numbers = numbers[:BATCH], numbers[BATCH:]
-            received = yield from self.receive_again(chunk)
-            for destination, load in (yield from self.sorted(received)).items():
-                yield from self.deliver(destination, load)
-            if path in self.aside:  # it failed again: later messages wait behind it
-                self.aside[path] += numbers
+    def _recall_all(self, key: str) -> Steps:
+        machine, clock = self.machine, self.clock
+        while self.is_open:
+            effects = machine.step(RecallDue(key, self.engine.delivery.room(key, self), clock.now))
+            if not effects:
                 return
-            if numbers and not self.may_deliver(path):
-                self.aside[path] = numbers
-                return
+            for effect in effects:
+                if isinstance(effect, Recall):
+                    yield from self._receive_again(effect)
+                else:
+                    yield from self.engine.change(clock.now + TICK)
 
-    def receive_again(self, numbers: Sequence[int]) -> Any:
-        """Receive deferred messages by number, one by one if the whole request fails."""
-        found = yield from self.request(partial(self.queue.receive_deferred, numbers))
-        if found is not None or len(numbers) == 1:
-            self._missed = self._missed or found is None
-            return found or []
-        received: list[Locked] = []
-        for number in numbers:
-            received += yield from self.receive_again([number])
-        return received
+    def _receive_again(self, recall: Recall) -> Steps:
+        """Receive deferred messages; a request that fails for one of them is halved. A pause ends it."""
+        self.watch.recalls(recall.numbers)
+        missing, parts, failed = set(recall.numbers), [list(recall.numbers)], False
+        while parts:
+            part = parts.pop()
+            failure, found = yield from self._try(partial(self.queue.receive_deferred, part), None)
+            if failure is not None or not self.is_open:
+                failed = True
+                break
+            if found is None and len(part) > 1:
+                half = len(part) // 2
+                parts += [part[half:], part[:half]]
+            for held, lock in found or ():
+                missing.discard(held.number)
+                self.take(held, lock, is_recalled=True)
+        self.watch.recalled(recall.key, missing, asked=len(recall.numbers), failed=failed)
+        self.apply(RecallEnded(recall.key, recall.numbers, frozenset(missing), failed, self.clock.now))
+        if failed:
+            yield from self.clock.sleep(self.clock.now + TICK)
+        elif missing:
+            self.wake()  # for a search
 
-    def find_set_aside(self) -> Steps:
+    def search(self) -> Steps:
         """Peek through the queue for messages deferred by this engine before a crash, or by another syphon."""
+        before = self.known()
         found = yield from self.request(self.queue.peek_deferred)
-        known: dict[str, list[int]] = {}
-        for held in found:
-            try:
-                path = unwrap(held.letter.properties).path.casefold()
-            except EnvelopeError:
-                path = ""
-            known.setdefault(path, []).append(held.number)
-        self.aside = known
+        known = before | self.known()
+        unknown = [held for held in found if held.number not in known]
+        self.watch.found(unknown)
+        self.apply(DeferredFound([(_path(held), held.number) for held in unknown]))
+
+    def known(self) -> set[int]:
+        """Return the numbers of messages in hand, requested, deferred, or about to be settled."""
+        settling = {message.number for *_, messages in self._settling for message in messages}
+        return self.machine.known() | settling | {message.number for message in self._unanswered}
+
+
+def _open(held: HeldMessage) -> EnvelopeProperties:
+    """Open the envelope, once for all deliveries of the message. Raises EnvelopeError."""
+    if held.opened is None:
+        held.opened = unwrap(held.letter.properties)
+    opened: EnvelopeProperties = held.opened
+    return opened
+
+
+def _path(held: HeldMessage) -> str:
+    try:
+        return _open(held).path
+    except EnvelopeError:
+        return ""

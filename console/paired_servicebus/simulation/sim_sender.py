@@ -90,6 +90,10 @@ class SimSender:
         if judgement.kind in DOUBTFUL:
             self.doubtful.update((message.body, None) for message in left)
         self.engine.failed(self.path, queue, judgement, len(left))
+        if queue is None:
+            self.engine.state_watch.failed(self.path, failure)
+        else:
+            self.engine.rotation_watch.failed(queue, failure)
         return judgement
 
     # -- attempts ---------------------------------------------------------------------------------------------------
@@ -126,6 +130,8 @@ class SimSender:
         primary = target is self.destination
         diverting = primary and engine.machine.entity(self.path, at=self.clock.now).diverting
         watch.attempted(self.who, target.name, messages[0].body, diverting=diverting)
+        if not primary:
+            engine.rotation_watch.attempted(target.index)
         condition = target.met(world.random)
         hidden = hidden_for(world.random, condition) if condition is not None else 0.0
         if hidden and not primary:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.model.entity_state import TABLE, State
 from paired_servicebus.simulation.campaign import MAX_SHOWN, Totals, catch_all, run_many
-from paired_servicebus.simulation.planted_bugs import BUGS, WITHIN
+from paired_servicebus.simulation.planted_bugs import BUGS, SHIPPED_BUGS, WITHIN
 from paired_servicebus.simulation.world import RunResult, run_seed
 
 PROCESSES: Final = 2
@@ -57,7 +57,7 @@ def _object(totals: Totals, caught: int) -> dict[str, Any]:
         "unexpected": totals.unexpected,
         "stuck": totals.stuck,
         "failing_seeds": [seed for seed, _ in totals.failing[:MAX_SHOWN]],
-        "planted_bugs": {"total": len(BUGS), "caught": caught},
+        "planted_bugs": {"total": len(BUGS), "caught": caught, "in_shipped_rules": SHIPPED_BUGS},
         "states_reached": _states(totals.reached),
         "transitions_reached": len(totals.reached),
         "transitions_total": len(TABLE),
@@ -79,7 +79,7 @@ def _sentences(totals: Totals, caught: int) -> str:
         f"{totals.stuck} stuck; {totals.duplicates:,} duplicates, each in one of the three windows",
         f"states reached: {found['states_reached']} of {len(State)}; lines of the table: "
         f"{len(totals.reached)} of {len(TABLE)}",
-        f"planted bugs caught within {WITHIN} seeds: {caught} of {len(BUGS)}",
+        f"planted bugs caught within {WITHIN} seeds: {caught} of {len(BUGS)}; {SHIPPED_BUGS} are in shipped rules",
     ]
     lines += [f"seed {seed} {text}" for seed, text in totals.failing[:MAX_SHOWN]]
     if totals.failing:

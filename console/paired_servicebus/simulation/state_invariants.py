@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
-from paired_servicebus.core.failover.inactivity import QUIET_AFTER
-from paired_servicebus.core.model.entity_state import DIVERTING, State
+from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.pairing_events import StateChanged
-from paired_servicebus.core.model.verdict import VERDICTS, FailureKind, Verdict
-from paired_servicebus.simulation.invariants import TOLERANCE, InvariantChecker
+from paired_servicebus.core.model.verdict import FailureKind
+from paired_servicebus.simulation.invariants import COUNTING, PULLING, TOLERANCE, InvariantChecker
+
+QUIET_AFTER: Final = 15 * 60.0
+"""Seconds of silence after which a healthy entity becomes unknown (SPEC.md section 6)."""
+WELL: Final = frozenset({State.HEALTHY, State.UNKNOWN})
+DIVERTING: Final = frozenset({State.FAILED_OVER, State.FORCED})
 
 
 @dataclass(slots=True)
@@ -51,6 +56,12 @@ class StateInvariantChecker:
         self._check_not_silent(seen, path, at)
         seen.failure, seen.heard = failure, at
 
+    def failed(self, path: str, failure: FailureKind) -> None:
+        """Check that a failure that counts ended an entity's good state."""
+        state = self.of(path).state
+        if failure in COUNTING and state in WELL:
+            self.watch.fail("verdict", f"{self.engine}: {path} is {state} after {failure}")
+
     def changed(self, change: StateChanged) -> None:
         """Check a change of state announced by the machine."""
         seen, now = self.of(change.entity), State(change.now)
@@ -72,12 +83,14 @@ class StateInvariantChecker:
         if seen.state in (State.FORCED, State.PINNED):
             fail("only an operator releases", what)
         elif now is State.SUSPECT:
-            if seen.failure is None or VERDICTS[seen.failure] is not Verdict.COUNTS:
+            if seen.failure not in COUNTING:
                 fail("verdict", f"{what} for {seen.failure or 'no failure'}")
         elif now is State.UNKNOWN:
             self._fell_quiet(seen, what, change.at)
         elif now is State.FAILED_OVER:
             late = change.at - seen.since - policy.failover_interval
+            if seen.failure is None:
+                fail("failover interval", f"{what}, though the latest send was accepted")
             if seen.state is not State.SUSPECT or abs(late) > TOLERANCE:
                 fail("failover interval", f"{what}, {late:+.3f} s from when the interval ended")
         elif seen.state is State.FAILED_OVER:
@@ -144,3 +157,36 @@ class StateInvariantChecker:
         for path, seen in self.seen.items():
             self._check_ping_time(seen, path, at)
             self._check_not_silent(seen, path, at)
+
+
+@dataclass(slots=True)
+class RotationChecker:
+    """The checker of one engine's backlog queues during one boot. out: the queues that are pulled."""
+
+    engine: str
+    watch: InvariantChecker
+    out: set[int] = field(default_factory=set)
+    probed: dict[int, bool] = field(default_factory=dict)
+    """The latest probe's result of each queue."""
+
+    def attempted(self, queue: int) -> None:
+        """Check the start of a send to a backlog queue."""
+        if queue in self.out:
+            self.watch.fail("rotation", f"{self.engine} uses backlog/{queue}, which is pulled")
+
+    def failed(self, queue: int, failure: FailureKind) -> None:
+        """Check that a queue is pulled after a failure that pulls it."""
+        if failure in PULLING and queue not in self.out:
+            self.watch.fail("rotation", f"{self.engine} keeps backlog/{queue} after {failure}")
+
+    def pulled(self, queue: int, failure: FailureKind) -> None:
+        """Record a queue that is pulled, and check the reason."""
+        self.out.add(queue)
+        if failure not in PULLING:
+            self.watch.fail("verdict", f"{self.engine} pulls backlog/{queue} for {failure}")
+
+    def restored(self, queue: int) -> None:
+        """Record a queue that returns, and check its probe."""
+        self.out.discard(queue)
+        if not self.probed.get(queue):
+            self.watch.fail("rotation", f"{self.engine} uses backlog/{queue} again, and no probe was accepted")

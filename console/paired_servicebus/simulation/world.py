@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 from paired_servicebus.core.accounting.ledger import Ledger, SendOutcome
 from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.pump.pump_machine import PumpMachine
 from paired_servicebus.simulation.invariants import BrokenInvariant, InvariantChecker
 from paired_servicebus.simulation.network import Network
 from paired_servicebus.simulation.plan_generator import draw_plan
+from paired_servicebus.simulation.pump_invariants import LOOK_INTERVAL, WaitingChecker
 from paired_servicebus.simulation.run_plan import InjectedFault, OperatorAct, Plan, PlannedCall, Stranger
+from paired_servicebus.simulation.sim_delivery import SimDelivery
 from paired_servicebus.simulation.sim_engine import CountingMachine, Reached, SimEngine
 from paired_servicebus.simulation.sim_messages import BEGAN, SimMessage, draw_message
 from paired_servicebus.simulation.sim_namespaces import SimBacklogQueue, SimDestination
 from paired_servicebus.simulation.sim_pump import SimPump
 from paired_servicebus.simulation.sim_sender import SimSender
-from paired_servicebus.simulation.virtual_clock import VirtualClock
+from paired_servicebus.simulation.virtual_clock import VirtualClock, kill
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,8 @@ class WorldParts:
     pairing: type[CountingMachine] = CountingMachine
     engine: type[SimEngine] = SimEngine
     sending: type[SimSender] = SimSender
+    pump: type[PumpMachine[Any]] = PumpMachine
+    delivery: type[SimDelivery] = SimDelivery
     moving: type[SimPump] = SimPump
 
 
@@ -54,6 +60,8 @@ class World:
         plan: the events.
         seed: for everything that the plan leaves open: network times, shares of faults, the machine's random choices.
     """
+
+    checks_waiting = True
 
     def __init__(self, plan: Plan, seed: int, *, parts: WorldParts = AS_SHIPPED, traced: bool = False) -> None:
         self.plan = plan
@@ -91,6 +99,7 @@ class World:
         for engine in self.engines:
             engine.state_watch.check_end(self.clock.now)
             self._check_end(engine)
+            kill(engine.processes)
         ledger = self.watch.balance(self.queues)
         return RunResult(
             seed=self.seed,
@@ -117,8 +126,16 @@ class World:
             at(BEGAN + crash.back, self._restart, engine)
         for act in plan.acts:
             at(BEGAN + act.at, self.engines[act.engine].operate, act)
+        for pause in plan.pauses:
+            target = ("queue", pause.queue) if pause.queue is not None else ("destination", pause.path)
+            at(BEGAN + pause.at, self.engines[pause.engine].pause, target)
+            at(BEGAN + pause.ends, self.engines[pause.engine].resume, target)
         for stranger in plan.strangers:
             at(BEGAN + stranger[0], self._stranger, stranger)
+        for when, queue in plan.recreations:
+            at(BEGAN + when, self._recreate, self.queues[queue])
+        if self.checks_waiting and not plan.policy.syphon_rate:
+            at(BEGAN + LOOK_INTERVAL, self._look_at_waiting)
         at(BEGAN + plan.heals_at, self._heal)
         at(BEGAN + plan.heals_at + plan.back_within, self._check_failbacks)
 
@@ -146,6 +163,17 @@ class World:
             self.watch.offered([message])
             self.watch.told(message, SendOutcome.ACCEPTED)
 
+    def _recreate(self, queue: SimBacklogQueue) -> None:
+        """Delete a backlog queue and create it again, as its owner may."""
+        self.watch.log(f"{queue.name} is deleted with {len(queue.held)} messages, and created again")
+        queue.recreate()
+        self.watch.recreated(queue.index)
+
+    def _look_at_waiting(self) -> None:
+        now = self.clock.now
+        WaitingChecker(self.watch, self.engines, self.queues, self.destinations).look(now)
+        self.clock.at(now + LOOK_INTERVAL, self._look_at_waiting)
+
     # -- faults -----------------------------------------------------------------------------------------------------
 
     def _targets(self, fault: InjectedFault) -> Sequence[SimDestination | SimBacklogQueue]:
@@ -161,7 +189,7 @@ class World:
     def _end(self, fault: InjectedFault) -> None:
         self.watch.log(f"{fault.condition.name} ends at {fault.targets}")
         for target in self._targets(fault):
-            target.end(fault)
+            target.end(fault, self.clock.now)
 
     @staticmethod
     def _restart(engine: SimEngine) -> None:
@@ -177,8 +205,8 @@ class World:
             for entity in engine.machine.entities():
                 if entity.state in (State.FORCED, State.PINNED):
                     engine.operate(OperatorAct(self.clock.now, index, "release", entity.path))
-            if engine.machine.pauses.all:
-                engine.operate(OperatorAct(self.clock.now, index, "resume"))
+            for target in sorted(engine.pauses, key=str):
+                engine.resume(target)
             for entity in engine.machine.entities():
                 if entity.state is State.FAILED_OVER:
                     self._expected_failbacks.append((engine, entity.path, entity.failbacks))

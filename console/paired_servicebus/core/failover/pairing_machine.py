@@ -56,7 +56,8 @@ class PairingMachine:
         )
         self.pauses = SyphonPauses()
         allowed = policy.destinations
-        self._destinations = None if allowed is None else frozenset(path.casefold() for path in allowed)
+        self.allowed = None if allowed is None else frozenset(path.casefold() for path in allowed)
+        """Casefolded paths of the destinations that the syphon may deliver to; None: all."""
         self.settled: set[str] = set()
         """Casefolded paths of the entities for which another accepted send changes nothing and need not be reported."""
         self._entities: dict[str, Entity] = {}
@@ -86,16 +87,13 @@ class PairingMachine:
 
     def may_deliver(self, path: str, *, at: float) -> bool:
         """Return whether the syphon may try this destination now (SPEC.md sections 6 and 8)."""
-        if path.casefold() in self.pauses.destinations:
+        key = path.casefold()
+        if key in self.pauses.destinations:
             return False
-        found = self._entities.get(path.casefold())
-        return (found is None or not found.diverting) and self.destinations.available(path, at)
-
-    def refusal(self, path: str) -> str:
-        """Return why this engine's syphon never delivers to a destination; empty if it does."""
-        if self._destinations is None or path.casefold() in self._destinations:
-            return ""
-        return f"{path} is not among the destinations that this engine's owner allows"
+        found = self._entities.get(key)
+        if found is not None and found.diverting:
+            return False
+        return not self.destinations.open or self.destinations.available(path, at)
 
     def may_pump(self, queue: int) -> bool:
         """Return whether no operator has paused this backlog queue."""

@@ -32,7 +32,7 @@ from paired_servicebus.core.model.snapshot import ParkedView
 from paired_servicebus.pairing.management.backlog_queues import CountReader, DepthSample
 from paired_servicebus.pairing.management.management_port import Depth, Management
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
-from paired_servicebus.pairing.syphon.outcomes import Worker
+from paired_servicebus.pairing.syphon.pump_worker import Worker
 
 MIN_READ_SECONDS: Final = 2.0
 """Minimum seconds between two readings; a younger one answers a request."""

@@ -29,7 +29,7 @@ from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.pairing.monitoring.depth_poller import DepthPoller, ParkedFigures
 from paired_servicebus.pairing.monitoring.unused_queues import UnusedQueues
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
-from paired_servicebus.pairing.syphon.outcomes import RECENT
+from paired_servicebus.pairing.syphon.pump_worker import RECENT
 
 STUCK_SECONDS: Final = 30.0
 """Seconds of a pump's failure, or of unexplained messages, after which the syphon counts as stuck."""

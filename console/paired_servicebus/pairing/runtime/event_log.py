@@ -58,17 +58,12 @@ class EventLog:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._subjects: dict[tuple[str, str], _Subject] = {}
-        self._takes: dict[type[Event], Callable[[Any], None]] = {
+        self.writers: dict[type[Event], Callable[[Any], None]] = {
             StateChanged: self._state_changed,
             QueuePulled: self._queue_pulled,
             QueueRestored: self._queue_restored,
             Warned: self._warned,
         }
-
-    def note(self, event: Event) -> None:
-        take = self._takes.get(type(event))
-        if take is not None:
-            take(event)
 
     def refused(self, entity: str, reason: str, at: float) -> None:
         """Write that calls begin to be refused."""

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import random
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final, Protocol
@@ -199,13 +199,23 @@ class PairingRuntime:
 
     def announce(self, event: e.Event) -> None:
         """Log and publish an event that moves no state."""
-        self.event_log.note(event)
+        write = self.event_log.writers.get(event.__class__)
+        if write is not None:
+            write(event)
         if self._on_event is None:
             return
         try:
             self._on_event(event)
         except Exception:
             log.exception("a listener failed on %s", type(event).__name__)
+
+    def publish(self, events: Sequence[e.Event]) -> None:
+        """Announce a pump's events together: receipts precede the settlements that need them (SPEC.md section 11)."""
+        with self.together():
+            for event in events:
+                self.announce(event)
+        if e.DestinationHealed in map(type, events):
+            self.changed()
 
     def warn(self, about: str, text: str) -> None:
         """Announce a remark for the operator."""

@@ -4,23 +4,23 @@ A destination starts with one message in flight and gains one with each acceptan
 and not a full window. Waiting messages of a silent destination return to be deferred; those in flight stay until their
 answer or `send_timeout`. Everything but opening links and a check each second runs inside socket reads.
 
-The core's circuit decides whether a destination may be tried. The pumps own locks and settlements.
+The pumps' machines decide what follows from each outcome, and whether a destination may be tried.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
 from paired_servicebus.core.errors import WireError, WireOutcomeError, WireTimeoutError, WireUnavailableError
-from paired_servicebus.core.pump.destination_circuits import FATES, Fate
+from paired_servicebus.core.pump.dead_letter_rules import is_messages_fault
+from paired_servicebus.core.pump.pump_events import DeliveryFailed, DeliveryWithheld, MessagesAccepted
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection, WireSender, failure_of
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
-from paired_servicebus.pairing.syphon import outcomes
 from paired_servicebus.pairing.syphon.backlog_message import BacklogMessage, DeliveryOwner
-from paired_servicebus.pairing.syphon.outcomes import Ruling
 from servicebus_amqp import ACCEPTED
 from servicebus_amqp.protocol.protocol_events import DispositionReceived
 
@@ -40,8 +40,8 @@ class DestinationLink:
     """One destination's link, its messages in flight by tag, and its waiting messages.
 
     allowed: messages that may be in flight. budget: messages that may be sent before the next check. largest: bytes of
-    a message that it accepts. round: its failures so far. answered_at: its last answer or first need, in seconds since
-    1970.
+    a message that it accepts. failed_at: its latest failure. answered_at: its last answer or first need. Times are
+    seconds since 1970.
     """
 
     __slots__ = (
@@ -49,14 +49,13 @@ class DestinationLink:
         "answered_at",
         "budget",
         "changed",
+        "failed_at",
         "is_opening",
-        "is_proven",
         "is_stalled",
         "key",
         "largest",
         "link",
         "path",
-        "round",
         "under_way",
         "waiting",
     )
@@ -67,13 +66,12 @@ class DestinationLink:
         self.link: WireSender | None = None
         self.is_opening = False
         self.is_stalled = False
-        self.is_proven = False
         self.under_way: dict[bytes, BacklogMessage] = {}
         self.waiting: deque[BacklogMessage] = deque()
         self.allowed = 1
         self.budget = 0
         self.largest = 0
-        self.round = 0
+        self.failed_at = 0.0
         self.answered_at = 0.0
         self.changed: asyncio.Future[None] | None = None
 
@@ -102,13 +100,6 @@ class AmqpDelivery:
         wire.after_read.append(self._after_read)
 
     # -- used by pumps ------------------------------------------------------------------------------------------------
-
-    def may_take(self, path: str, key: str, now: float) -> bool:
-        """Return whether messages may be given for this destination now."""
-        found = self._known.get(key)
-        if found is not None and found.is_stalled:
-            return False
-        return self._steering.machine.may_deliver(path, at=now)
 
     def room(self, key: str) -> int:
         """Return how many more messages the destination may get; 1 if it is unknown."""
@@ -164,14 +155,14 @@ class AmqpDelivery:
         assert link is not None, "a destination without a link has no budget"
         if message.size > found.largest:
             text = f"the message has {message.size} bytes, the destination takes {found.largest}"
-            self._judge(found, message, WireOutcomeError(text, "amqp:link:message-size-exceeded"))
+            self._fail(found, WireOutcomeError(text, "amqp:link:message-size-exceeded"), [message])
             return
         self._tag += 1
         tag = self._tag.to_bytes(8, "big")
         if not found.under_way:
             found.answered_at = now
         found.under_way[tag] = message
-        message.round = found.round
+        message.sent_at = now
         self._steering.meter.moves += 1
         self._steering.meter.moved_bytes += message.size
         link.send(message.payload, tag)
@@ -182,7 +173,7 @@ class AmqpDelivery:
             found.changed.set_result(None)
             found.changed = None
         if found.waiting and not self._steering.machine.may_deliver(found.path, at=now):
-            self._give_back(found, outcomes.pending_ruling(self._steering, found.path))
+            self._withhold(found, now)
         self._send_waiting(found, now)
 
     def _send_waiting(self, found: DestinationLink, now: float) -> None:
@@ -207,10 +198,18 @@ class AmqpDelivery:
         elif not found.is_opening:
             self._known.pop(found.key, None)
 
-    def _give_back(self, found: DestinationLink, ruling: Ruling) -> None:
-        waiting, found.waiting = found.waiting, deque()
-        for message in waiting:
-            _return(message, ruling)
+    def _withhold(self, found: DestinationLink, now: float) -> None:
+        """Return the waiting messages to their pumps."""
+        for pump, messages in _by_pump(_drain(found)).items():
+            pump.apply(DeliveryWithheld(messages, now))
+
+    def _set_stalled(self, found: DestinationLink, is_stalled: bool) -> None:
+        found.is_stalled = is_stalled
+        stalled = self._steering.machine.destinations.stalled
+        if is_stalled:
+            stalled.add(found.key)
+        else:
+            stalled.discard(found.key)
 
     # -- links --------------------------------------------------------------------------------------------------------
 
@@ -246,20 +245,24 @@ class AmqpDelivery:
         except Exception as error:  # noqa: BLE001 - any error means that the destination is unreachable
             self._not_opened(found, error)
         else:
-            found.is_opening = found.is_stalled = False
+            found.is_opening = False
+            self._set_stalled(found, False)
             found.allowed, found.largest = 1, found.link.max_message_size
             found.answered_at = now = self._steering.clock()
             self._advance(found, now)
 
     def _not_opened(self, found: DestinationLink, error: Exception) -> None:
-        found.is_opening = found.is_stalled = False
+        found.is_opening = False
+        self._set_stalled(found, False)
         self._links -= 1
-        judgement = self._steering.judge(error)
-        is_barred = isinstance(error, WireUnavailableError)  # the fault is ours, not a message's
-        if FATES[judgement.kind] is Fate.DEAD_LETTERED and not is_barred:  # such a destination cannot exist
-            self._give_back(found, outcomes.record_failure(self._steering, found.path, judgement))
+        is_ours = isinstance(error, WireUnavailableError)
+        failure = WireError(str(error)) if is_ours else error
+        waiting = _drain(found)
+        if is_messages_fault(self._steering.judge(failure).kind, alone=True):
+            for message in waiting:  # a name that is refused is refused for each of them
+                self._fail(found, failure, [message])
         else:
-            self._fail(found, error)
+            self._fail(found, failure, waiting)
         self._advance(found, self._steering.clock())
         self._next_link()
 
@@ -275,7 +278,8 @@ class AmqpDelivery:
     def _next_link(self) -> None:
         while self._for_a_link and self._links < MAX_LINKS:
             following = self._for_a_link.popleft()
-            following.is_opening = following.is_stalled = False
+            following.is_opening = False
+            self._set_stalled(following, False)
             if following.waiting:
                 self._request_link(following)
 
@@ -287,15 +291,13 @@ class AmqpDelivery:
             return
         self._touched[found] = None
         if event.state is ACCEPTED or event.state == ACCEPTED:
-            if message.round == found.round:
-                found.is_proven = True
-                if found.allowed < MAX_IN_FLIGHT:
-                    found.allowed += 1
+            if message.sent_at > found.failed_at and found.allowed < MAX_IN_FLIGHT:
+                found.allowed += 1
             self._accepted.append(message)
             return
         failure = failure_of(event.state, found.path)
         assert failure is not None, "only an accepted message has none"
-        self._judge(found, message, failure)
+        self._fail(found, failure, [message])
 
     def _on_room(self, found: DestinationLink) -> None:
         self._touched[found] = None
@@ -307,13 +309,7 @@ class AmqpDelivery:
         under_way, found.under_way = list(found.under_way.values()), {}
         self._touched[found] = None
         if under_way:
-            for message in under_way:
-                message.pump.doubt(message)
-            is_its_own = FATES[self._steering.judge(error).kind] is Fate.DEAD_LETTERED
-            if is_its_own and len(under_way) == 1:
-                self._judge(found, under_way[0], error)
-            else:
-                self._fail(found, error, under_way)
+            self._fail(found, error, under_way, in_doubt=True)
         self._next_link()
         asyncio.get_running_loop().call_soon(self._after_read)
 
@@ -321,11 +317,9 @@ class AmqpDelivery:
         """Announce and settle once after each read from the primary, then send within the new budgets."""
         if self._accepted:
             accepted, self._accepted = self._accepted, []
-            by_pump: dict[DeliveryOwner, list[BacklogMessage]] = {}
-            for message in accepted:
-                by_pump.setdefault(message.pump, []).append(message)
-            for pump, messages in by_pump.items():
-                pump.moved(messages)
+            now = self._steering.clock()
+            for pump, messages in _by_pump(accepted).items():
+                pump.apply(MessagesAccepted(messages, now))
         if self._held and self._wire.is_writable:
             self._touched.update(self._held)
             self._held.clear()
@@ -334,10 +328,8 @@ class AmqpDelivery:
             now = self._steering.clock()
             for found in touched:
                 found.answered_at = now
-                found.is_stalled = False
-                if found.is_proven:
-                    found.is_proven = False
-                    outcomes.record_success(self._steering, found.path, now)
+                if found.is_stalled:
+                    self._set_stalled(found, False)
                 if found.waiting or found.changed is not None or self._for_a_link or found.link is None:
                     self._advance(found, now)
                 else:
@@ -345,25 +337,19 @@ class AmqpDelivery:
 
     # -- failures -----------------------------------------------------------------------------------------------------
 
-    def _judge(self, found: DestinationLink, message: BacklogMessage, failure: WireError) -> None:
-        """Handle a message that was not accepted, by its own fault or the destination's."""
-        judgement = self._steering.judge(failure)
-        if FATES[judgement.kind] is Fate.DEAD_LETTERED:
-            _return(message, outcomes.record_failure(self._steering, found.path, judgement))
-        else:
-            self._fail(found, failure, [message])
-
-    def _fail(self, found: DestinationLink, failure: Exception, messages: list[BacklogMessage] | None = None) -> None:
-        """Return these messages and the waiting ones, since the destination accepts nothing now."""
-        judgement = self._steering.judge(failure)
-        if FATES[judgement.kind] is Fate.DEAD_LETTERED:  # only one message is the cause, not the others
-            judgement = self._steering.judge(WireError(str(failure)))
-        ruling = outcomes.record_failure(self._steering, found.path, judgement)
-        found.round += 1
-        found.allowed, found.budget = 1, 0
-        for message in messages or ():
-            _return(message, ruling)
-        self._give_back(found, ruling)
+    def _fail(
+        self, found: DestinationLink, failure: Exception, tried: list[BacklogMessage], *, in_doubt: bool = False
+    ) -> None:
+        """Report the failure of these messages; unless it is the fault of a lone one, return the waiting ones too."""
+        judgement, now = self._steering.judge(failure), self._steering.clock()
+        alone = len(tried) == 1
+        is_its_own = is_messages_fault(judgement.kind, alone=alone)
+        if not is_its_own:
+            found.failed_at, found.allowed, found.budget = now, 1, 0
+        for pump, messages in _by_pump(tried).items():
+            pump.apply(DeliveryFailed(found.path, messages, judgement, now, in_doubt, alone))
+        if not is_its_own:
+            self._withhold(found, now)
 
     def watch(self, now: float) -> None:
         """Check destinations without answers and unused links, once a second."""
@@ -379,13 +365,13 @@ class AmqpDelivery:
         if quiet >= timeout and found.link is not None:
             error = WireTimeoutError(f"{found.path} did not answer within {timeout:g} s")
             if not found.under_way:  # it never gave credit
-                self._fail(found, error)
+                self._fail(found, error, _drain(found))
             found.link.drop(error)
         elif quiet >= (OPENING_SECONDS if found.is_opening else STALLED_SECONDS):
             self._advance(found, now)
             if found.waiting or found.under_way:
-                found.is_stalled = True
-                self._give_back(found, outcomes.pending_ruling(self._steering, found.path))
+                self._set_stalled(found, True)
+                self._withhold(found, now)
 
     def close(self) -> None:
         """Stop sending; the links end with their connection."""
@@ -400,8 +386,14 @@ def _budget(found: DestinationLink) -> int:
     return 0 if link is None else max(0, min(found.allowed - len(found.under_way), link.room))
 
 
-def _return(message: BacklogMessage, ruling: Ruling) -> None:
-    if ruling.undeliverable:
-        message.pump.dead_letter(message, ruling.reason)
-    else:
-        message.pump.set_aside(message)
+def _drain(found: DestinationLink) -> list[BacklogMessage]:
+    """Remove and return the waiting messages."""
+    waiting, found.waiting = found.waiting, deque()
+    return list(waiting)
+
+
+def _by_pump(messages: Iterable[BacklogMessage]) -> dict[DeliveryOwner, list[BacklogMessage]]:
+    found: dict[DeliveryOwner, list[BacklogMessage]] = {}
+    for message in messages:
+        found.setdefault(message.pump, []).append(message)
+    return found

@@ -1,64 +1,65 @@
-"""The syphon's worker for one backlog queue (SPEC.md section 8), on our own AMQP: fast, and bit for bit.
+"""The pump of one backlog queue on our own AMQP: fast, and bit for bit (SPEC.md section 8).
 
-Messages arrive with peek-lock while there is room in hand, by number and by bytes. Each is taken out of its envelope
-(envelope_codec.py) and delivered; after the acceptance its receipt is announced, then it is completed. Other messages
-are deferred, never abandoned, since a queue may have a delivery limit, and received again by number in large portions.
-
-This module knows the messages in hand. `Settlement` settles them, `MessageLocks` renews their locks, `AmqpDelivery`
-knows destinations. `DeferredByDestination` lists deferred messages, `DeferredScan` finds them and `DeferredReceiver`
-receives them again.
+An adapter of the machine that decides (paired_servicebus.core.pump.pump_machine): messages arrive with peek-lock, are
+taken out of their envelope (envelope_codec.py), and each effect goes to its executor. `AmqpDelivery` sends,
+`Settlement` settles, `MessageLocks` renews locks, `DeferredScan` searches for deferred messages, and `DeferredReceiver`
+receives them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections import OrderedDict
+from collections.abc import Callable
 from math import inf
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
-from paired_servicebus.core.errors import EnvelopeError, WireError, WireUnavailableError
+from paired_servicebus.core.errors import WireError, WireUnavailableError
 from paired_servicebus.core.model.verdict import FailureKind
+from paired_servicebus.core.pump.intake_limit import IntakeLimit
+from paired_servicebus.core.pump.pump_effects import (
+    Complete,
+    DeadLetter,
+    Defer,
+    Deliver,
+    Publish,
+    Release,
+    Relock,
+)
+from paired_servicebus.core.pump.pump_events import (
+    LocksLost,
+    MessageArrived,
+    MessagesWithdrawn,
+    PumpEvent,
+    PumpFailed,
+    PumpWorks,
+    QueueCounted,
+)
+from paired_servicebus.core.pump.pump_machine import PumpMachine
+from paired_servicebus.core.pump.pump_progress import PumpProgress, format_deferred
 from paired_servicebus.pairing.amqp_client import Backoff, ReconnectingConnection, WireReceiver, is_idle_detach
 from paired_servicebus.pairing.amqp_client.reconnecting import HEALTHY
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
-from paired_servicebus.pairing.syphon import outcomes
 from paired_servicebus.pairing.syphon.amqp_delivery import AmqpDelivery
 from paired_servicebus.pairing.syphon.backlog_message import BacklogMessage
-from paired_servicebus.pairing.syphon.deferred_messages import DeferredByDestination
 from paired_servicebus.pairing.syphon.deferred_receiver import DeferredReceiver
 from paired_servicebus.pairing.syphon.deferred_scan import DeferredScan
-from paired_servicebus.pairing.syphon.envelope_codec import (
-    OpenedEnvelope,
-    broker_properties,
-    open_envelope,
-    read_message_id,
-    restore_message,
-)
-from paired_servicebus.pairing.syphon.intake_limit import IntakeLimit, UnlimitedIntake
-from paired_servicebus.pairing.syphon.message_locks import MessageLocks, lock_ends
-from paired_servicebus.pairing.syphon.outcomes import PumpProgress, Remake, leave_gone
-from paired_servicebus.pairing.syphon.settlement import DEFERRED, Settlement
+from paired_servicebus.pairing.syphon.envelope_codec import read_parked
+from paired_servicebus.pairing.syphon.message_locks import MessageLocks
+from paired_servicebus.pairing.syphon.pump_worker import Remake, leave_gone
+from paired_servicebus.pairing.syphon.settlement import Settlement
 from servicebus_amqp.encoding.messaging_types import RELEASED
-from servicebus_amqp.protocol.link_sender import Payload
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived
 
-WINDOW: Final = 5000
-"""Messages in hand: received and not settled."""
-CREDIT: Final = 2500
-"""Messages in flight from the queue, at most."""
-MAX_BYTES: Final = 64 * 1024 * 1024
-"""Bytes of messages in hand and in flight from the queue, by their foreseen size."""
-FIRST_SIZE: Final = 256 * 1024
-"""Assumed bytes of a message before the first."""
-MAX_REMEMBERED: Final = 100_000
-"""Moved messages without confirmed completion, remembered against repeated sends."""
 TICK: Final = 1.0
 RATIONED_TICK: Final = 0.1
 """Seconds between two checks of a limited intake."""
 CLOSING_SECONDS: Final = 2.0
 """Seconds for answers to messages in flight when the pump closes."""
+
+_new: Final[Any] = tuple.__new__
+"""Makes an event of the usual way at half the price."""
 
 
 class AmqpPump:
@@ -67,9 +68,9 @@ class AmqpPump:
     Args:
         wire: to the secondary namespace.
         progress: shared with a pump of the other kind that replaces this one.
-        ration: limits its intake.
+        intake: limits the messages that it takes.
 
-    is_open: whether it takes messages. largest: bytes of its largest recent message.
+    is_open: whether it takes messages.
     """
 
     def __init__(
@@ -81,51 +82,61 @@ class AmqpPump:
         index: int,
         path: str,
         progress: PumpProgress,
-        ration: IntakeLimit | None = None,
+        intake: IntakeLimit | None = None,
         remake: Remake = leave_gone,
     ) -> None:
         self.index = index
         self.path = path
         self.progress = progress
-        self.aside = DeferredByDestination()
+        self.machine = PumpMachine[BacklogMessage](steering.machine, index, progress=progress, intake=intake)
+        self.is_open = False
         self._steering = steering
         self._wire = wire
         self._remake = remake
         self._delivery = delivery
-        self._ration = ration or UnlimitedIntake()
-        self._settlement = Settlement(steering, wire, path, self._settled, progress)
-        self._receiver: WireReceiver | None = None
-        self._in_hand: dict[int, BacklogMessage] = {}
-        self._bytes = 0
-        self.largest = float(FIRST_SIZE)
-        self._moved: OrderedDict[int, str] = OrderedDict()
-        """Ids of moved messages without confirmed completion, by number."""
-        self._backoff = Backoff(random.random)
-        self._scan = DeferredScan(steering, wire, path, self.aside, self._on_its_way)
-        self.holds = self._scan.holds
-        self._deferred_receiver = DeferredReceiver(
-            steering, wire, delivery, self.aside, self, path=path, missed=self._scan.missed
-        )
-        self._window_ends = 0.0
-        self.is_open = False
+        self._settlement = Settlement(steering, wire, path, self.machine.step)
+        progress.unconfirmed = self._settlement.leaving
+        self._scan = DeferredScan(steering, wire, path, self)
+        self._deferred_receiver = DeferredReceiver(steering, wire, delivery, self, path=path)
         self._locks = MessageLocks(steering, wire, path)
+        self._receiver: WireReceiver | None = None
+        self._backoff = Backoff(random.random)
+        self._window_ends = 0.0
         self._elapsed = steering.policy.ttl_policy == "elapsed"
+        self._executors: dict[type, Callable[[Any], None]] = {
+            Complete: lambda effect: self._settlement.complete(effect.messages),
+            Defer: lambda effect: self._settlement.defer(effect.message),
+            DeadLetter: lambda effect: self._settlement.dead_letter(effect.message, effect.reason),
+            Release: lambda effect: _release(effect.message),
+            Relock: lambda effect: effect.held.relock(effect.again),
+            Publish: lambda effect: steering.publish(effect.events),
+        }
+
+    def apply(self, event: PumpEvent[BacklogMessage]) -> None:
+        """Step the machine and perform its effects."""
+        for effect in self.machine.step(event):
+            if effect.__class__ is Deliver:  # most are
+                self._delivery.give(*effect)
+            else:
+                self._executors[effect.__class__](effect)
 
     @property
     def in_hand(self) -> int:
         """Messages received and not settled."""
-        return len(self._in_hand)
-
-    @property
-    def room(self) -> int:
-        """How many more messages it takes now."""
-        in_hand = len(self._in_hand)
-        return int(min(WINDOW - in_hand, self._ration.left(in_hand)))
+        return self.machine.in_hand
 
     @property
     def is_idle(self) -> bool:
         """Whether it has nothing in hand, with every settlement confirmed."""
-        return not self._in_hand and not self._settlement.is_busy
+        return not self.machine.in_hand and not self._settlement.is_busy
+
+    def holds(self, messages: int) -> None:
+        """Search the queue if it contains more messages than known here."""
+        self.apply(QueueCounted(messages, len(self.known()), self._steering.clock()))
+
+    def known(self) -> set[int]:
+        """Return the numbers of messages in hand, requested, deferred, or about to be settled."""
+        return self.machine.known() | self._settlement.numbers()
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
@@ -142,6 +153,7 @@ class AmqpPump:
                 await self._once()
         finally:
             self._wire.after_read.remove(self._replenish)
+            self._settlement.tell()
             self._release_unsent()
 
     async def _while_paused(self) -> None:
@@ -170,13 +182,20 @@ class AmqpPump:
         if is_idle_detach(failure) and lived >= HEALTHY:
             self._scan.stays_known()
             return
-        pause = max(self._backoff.next(), self._steering.policy.syphon_retry_interval)
-        judgement = self._steering.judge(failure)
+        await self._pause_after(failure)
+
+    async def _pause_after(self, failure: Exception) -> None:
+        policy, judgement = self._steering.policy, self._steering.judge(failure)
+        pause = max(self._backoff.next(), policy.syphon_retry_interval)
         if judgement.kind is FailureKind.BUSY:
-            pause = max(pause, self._steering.policy.throttle_wait)
+            pause = max(pause, policy.throttle_wait)
         todo = await self._remake() if judgement.kind is FailureKind.NOT_FOUND else ""
-        outcomes.record_stop(self._steering, self.progress, self.index, judgement.reason, retry_in=pause, todo=todo)
+        self.report_failure(judgement.reason, retry_in=pause, todo=todo)
         await asyncio.sleep(pause)
+
+    def report_failure(self, reason: str, *, retry_in: float, todo: str = "") -> None:
+        """Report that the pump cannot use its queue."""
+        self.apply(PumpFailed(reason, retry_in, self._steering.clock(), todo))
 
     async def _attached(self) -> WireError | None:
         """Attach, and work until the link is lost (the reason) or the syphon is paused (None)."""
@@ -204,8 +223,8 @@ class AmqpPump:
                 self._settlement.lost()  # unconfirmed settlements
                 return None
             await self._do_upkeep()
-            is_rationed = self._ration.left(len(self._in_hand)) < inf
-            await self._steering.change(self._steering.clock() + (RATIONED_TICK if is_rationed else TICK))
+            now = self._steering.clock()
+            await self._steering.change(now + (RATIONED_TICK if self.machine.intake_left(now) < inf else TICK))
         return receiver.failure
 
     async def _do_upkeep(self) -> None:
@@ -214,7 +233,7 @@ class AmqpPump:
         timeout = self._steering.policy.send_timeout
         if self._settlement.quiet(now) >= timeout:
             raise WireError(f"{self.path} confirmed no settlement within {timeout:g} s")
-        self.progress.failing_since = None
+        self.apply(PumpWorks())
         await self._renew()
         await self._scan.look_if_due(now)
         self._deferred_receiver.begin(now)
@@ -222,11 +241,12 @@ class AmqpPump:
         if now >= self._window_ends:
             self._steering.meter.waited()  # billed: each message, and a window without any
             self._window_ends = now + self._steering.policy.syphon_receive_window
-        self.progress.set_aside = self.aside.count()
+        self.progress.set_aside = self.machine.deferred.count()
         self.progress.text = self._text()
 
     def _text(self) -> str:
-        text = outcomes.format_deferred(self.progress.set_aside, self.aside.paths()) if self.aside else "receiving"
+        deferred = self.machine.deferred
+        text = format_deferred(self.progress.set_aside, deferred.paths()) if deferred else "receiving"
         troubles = (self._deferred_receiver.trouble, self._locks.trouble, self._scan.trouble)
         return "; ".join(part for part in (text, *troubles) if part)
 
@@ -238,8 +258,7 @@ class AmqpPump:
             if not self._delivery.under_way(self) and not self._settlement.is_busy:
                 break
             await asyncio.sleep(0.02)
-        for message in list(self._in_hand.values()):
-            self._release(message)
+        self.apply(MessagesWithdrawn(list(self.machine.messages()), self._steering.clock()))
         await self._settlement.finish(CLOSING_SECONDS)
         if self._receiver is not None:
             await self._receiver.detach()
@@ -250,18 +269,7 @@ class AmqpPump:
         self._deferred_receiver.end()
         if self._receiver is not None and self._receiver.is_up:
             self._receiver.grant(0)
-        for message in self._delivery.withdraw(self):
-            self._release(message)
-
-    def _release(self, message: BacklogMessage) -> None:
-        """Release a message, or defer it again if it was deferred."""
-        if message.was_aside:
-            self.set_aside(message)
-            return
-        self._forget(message)
-        receiver = message.receiver
-        if receiver is not None and receiver.is_up:
-            receiver.settle(message.delivery_id, RELEASED)
+        self.apply(MessagesWithdrawn(self._delivery.withdraw(self), self._steering.clock()))
 
     # -- intake -------------------------------------------------------------------------------------------------------
 
@@ -273,178 +281,56 @@ class AmqpPump:
             receiver.settle(event.delivery_id, RELEASED)
             return
         self._steering.meter.receives += 1
-        size = len(event.payload)
-        if size > self.largest:
-            self.largest = float(size)
-        self.take(event.payload, event.tag, receiver, event.delivery_id)
+        self.apply(self.arrival(event.payload, event.tag, receiver, event.delivery_id))
 
-    def take(
-        self,
-        data: bytes,
-        token: UUID | bytes,
-        receiver: WireReceiver | None = None,
-        delivery_id: int = 0,
-        *,
-        dead_reason: str = "",
-    ) -> None:
-        """Take a locked message, from the link or (without a receiver) by its number.
+    def take(self, data: bytes, token: UUID) -> None:
+        """Take a locked message that was received by its number."""
+        self.apply(self.arrival(data, token))
 
-        dead_reason: why it must not be delivered.
-        """
-        self._ration.took()
+    def arrival(
+        self, data: bytes, token: UUID | bytes, receiver: WireReceiver | None = None, delivery_id: int = 0
+    ) -> MessageArrived[BacklogMessage]:
+        """Take a message out of its envelope; of an unreadable one only its number and id are known, and the fault."""
         self._steering.meter.received_bytes += len(data)
         now = self._steering.clock()
-        found = None
-        try:
-            found = open_envelope(data)
-            payload = restore_message(found, now_ms=int(now * 1000), elapsed=self._elapsed)
-        except EnvelopeError as error:
-            path = found.enclosed.path if found is not None else ""
-            number = broker_properties(data).sequence_number or -1 - delivery_id
-            unreadable = BacklogMessage(
-                self, path, path.casefold(), number, read_message_id(data), b"", token, 0.0, receiver, delivery_id
-            )
-            self.dead_letter(unreadable, str(error))
-            return
-        message = self._build_message(found, payload, token, receiver, delivery_id, now)
-        number = message.number
-        has_id = bool(message.message_id)  # from our senders always (SPEC.md section 7.3), from others perhaps
-        if has_id and self._moved.get(number) == message.message_id:  # delivered; only its completion was lost
-            self._forget(message)
-            self._settlement.complete([message])
-            return
-        before = self._in_hand.get(number)
-        if before is not None:
-            if has_id and before.message_id == message.message_id:  # its lock ended in hand: use the new one
-                before.relock(token, message.lock_ends, receiver, delivery_id)
-                self._not_aside(message)
-                return
-            self._forget(before)  # a new queue whose numbers began again, or a message without an id
-        self._in_hand[number] = message
-        self._bytes += message.size
-        dead_reason = dead_reason or self._steering.machine.refusal(message.path)
-        if dead_reason:
-            self.dead_letter(message, dead_reason)
-        elif self._may_go(message, now):
-            self._delivery.give(message, now)
-        else:
-            self._ration.gave_back()
-            self.set_aside(message)
-
-    def _may_go(self, message: BacklogMessage, now: float) -> bool:
-        if self.aside and not message.was_aside and self.aside.has_older(message.key):
-            return False
-        return self._delivery.may_take(message.path, message.key, now)
-
-    def _build_message(
-        self,
-        found: OpenedEnvelope,
-        payload: Payload,
-        token: UUID | bytes,
-        receiver: WireReceiver | None,
-        delivery_id: int,
-        now: float,
-    ) -> BacklogMessage:
-        path, held = found.enclosed.path, found.held
-        ends = lock_ends(held.locked_until_ms, now)
-        number = held.sequence_number or -1 - delivery_id
-        return BacklogMessage(
-            self, path, path.casefold(), number, found.message_id, payload, token, ends, receiver, delivery_id
-        )
+        path, held, message_id, payload, fault = read_parked(data, now_ms=int(now * 1000), elapsed=self._elapsed)
+        number, until = held.sequence_number or -1 - delivery_id, held.locked_until_ms
+        message = BacklogMessage(self, path, number, message_id, payload, token, until, now, receiver, delivery_id)
+        arrived: MessageArrived[BacklogMessage] = _new(MessageArrived, (message, now, fault))
+        return arrived
 
     def _replenish(self) -> None:
-        """Grant credit for the room in hand, after each read."""
+        """Tell of completions, and grant credit for the room in hand: after each read."""
+        self._settlement.tell()
         receiver = self._receiver
         if not self.is_open or receiver is None or not receiver.is_up:
             return
-        foreseen = (MAX_BYTES - self._bytes) / self.largest
-        wanted = int(min(CREDIT, self.room, foreseen))
-        if wanted < receiver.credit and self._ration.left(len(self._in_hand)) < receiver.credit:
-            receiver.grant(max(0, wanted))  # granted before the limit shrank
-        elif wanted > 2 * receiver.credit:
-            receiver.grant(wanted)
-            self.largest = max(1024.0, self.largest / 2)  # the next portion shows their present size
-            self._window_ends = self._steering.clock() + self._steering.policy.syphon_receive_window
+        now = self._steering.clock()
+        credit = self.machine.credit(receiver.credit, now)
+        if credit is not None:
+            if credit > receiver.credit:
+                self._window_ends = now + self._steering.policy.syphon_receive_window
+            receiver.grant(credit)
 
     def _on_lost(self, error: WireError) -> None:
         """Switch to lock tokens: locks outlive the link, so messages in hand continue."""
         self._settlement.lost()
         self._steering.changed()
 
-    # -- outcomes -----------------------------------------------------------------------------------------------------
-
-    def moved(self, messages: list[BacklogMessage]) -> None:
-        """Announce receipts, then complete the messages."""
-        for message in messages:
-            self._forget(message)
-            self._moved[message.number] = message.message_id
-        with self._steering.together():
-            moved = [(message.path, message.message_id) for message in messages]
-            outcomes.record_moves(self._steering, self.progress, self.index, moved)
-        while len(self._moved) > MAX_REMEMBERED:
-            self._moved.popitem(last=False)
-        self._settlement.complete(messages)
-        self._replenish()
-
-    def set_aside(self, message: BacklogMessage) -> None:
-        """Defer a message. A new one of a paused queue is released, since other engines may move it now."""
-        if not message.was_aside and not self._steering.machine.may_pump(self.index):
-            self._release(message)
-            return
-        self._forget(message)
-        self.aside.of(message.path, message.key).deferring += 1
-        self._settlement.defer(message)
-
-    def dead_letter(self, message: BacklogMessage, reason: str) -> None:
-        """Dead-letter a message with its reason."""
-        self._forget(message)
-        outcomes.record_dead_letter(self._steering, self.progress, message.path, self.index, message.message_id, reason)
-        self._settlement.dead_letter(message, reason)
-
-    def _forget(self, message: BacklogMessage) -> None:
-        if self._in_hand.get(message.number) is message:
-            del self._in_hand[message.number]
-            self._bytes -= message.size
-        self._not_aside(message)
-
-    def _not_aside(self, message: BacklogMessage) -> None:
-        """Stop counting a message as deferred and received again."""
-        if message.was_aside:
-            message.was_aside = False
-            self.aside.of(message.path, message.key).in_hand -= 1
-
-    def doubt(self, message: BacklogMessage) -> None:
-        """Count a message with an unknown outcome: it is sent again, since it may not have arrived."""
-        self.progress.repeated += 1
-
-    def _settled(self, message: BacklogMessage, how: str, is_done: bool | None) -> None:
-        """Handle the queue's answer to a settlement; None: there was neither confirmation nor refusal."""
-        if how == DEFERRED:
-            aside = self.aside.of(message.path, message.key)
-            aside.deferring -= 1
-            if is_done is not False or message.receiver is None:  # deferred before, and so in any case
-                aside.add(message.number)
-        elif self._moved.get(message.number) == message.message_id:
-            if is_done:
-                del self._moved[message.number]
-            elif is_done is False:  # another engine may have it now; this pump will not send it again
-                self.progress.repeated += 1
-
-    def _on_its_way(self) -> set[int]:
-        """Return the numbers of messages in hand, requested, or about to be settled."""
-        return self._in_hand.keys() | self._deferred_receiver.asked | self._settlement.numbers()
-
     async def _renew(self) -> None:
-        """Renew locks that end soon; drop waiting messages with lost locks, which come again by themselves."""
-        lost = await self._locks.renew(self._in_hand.values(), self._steering.clock())
+        """Renew locks that end soon; drop unsent messages with lost locks, which come again by themselves."""
+        lost = await self._locks.renew(self.machine.messages(), self._steering.clock())
         if not lost:
             return
+        unsent = self._delivery.withdraw(self)
+        self.apply(LocksLost([message for message in unsent if message.number in lost]))
         now = self._steering.clock()
-        for message in self._delivery.withdraw(self):
+        for message in unsent:
             if message.number not in lost:
                 self._delivery.give(message, now)
-            elif message.was_aside:
-                self._forget(message)
-                self.aside.of(message.path, message.key).add(message.number)
-            else:
-                self._forget(message)
+
+
+def _release(message: BacklogMessage) -> None:
+    receiver = message.receiver
+    if receiver is not None and receiver.is_up:
+        receiver.settle(message.delivery_id, RELEASED)

@@ -1,87 +1,75 @@
-"""A backlog message in a pump's hand, out of its envelope, and the pump's interface for deliveries."""
+"""A backlog message in the AMQP pump's hand: its bytes, and the lock that settles it."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 from uuid import UUID
 
+from paired_servicebus.core.pump.pump_events import PumpEvent
+from paired_servicebus.core.pump.pump_message import PumpMessage
 from paired_servicebus.pairing.amqp_client import WireReceiver
 from servicebus_amqp.protocol.link_sender import Payload
 
+USUAL_LOCK_SECONDS: Final = 60.0
+"""Seconds of a lock, used if the namespace's clock and ours differ too much."""
 
-class BacklogMessage:
+
+def lock_ends(until_ms: float, now: float) -> float:
+    """Return a lock's end in seconds since 1970. until_ms: by the namespace's clock, in milliseconds."""
+    left = until_ms / 1000 - now
+    return now + (left if 0 < left <= 5 * USUAL_LOCK_SECONDS else USUAL_LOCK_SECONDS)
+
+
+class BacklogMessage(PumpMessage):
     """One message on its way.
 
-    payload: in its destination's form. key: the destination's path, casefolded. number: in the backlog queue.
-    was_aside: it was deferred, and received again by its number. receiver, delivery_id: for its settlement while the
-    link lives. lock_ends: seconds since 1970. round: the destination's count of failures when it was sent.
+    payload: in its destination's form. receiver, delivery_id: for its settlement while the link lives; without a
+    receiver it was received by its number.
     """
 
-    __slots__ = (
-        "_token",
-        "delivery_id",
-        "key",
-        "lock_ends",
-        "message_id",
-        "number",
-        "path",
-        "payload",
-        "pump",
-        "receiver",
-        "round",
-        "size",
-        "was_aside",
-    )
+    __slots__ = ("_token", "delivery_id", "payload", "pump", "receiver")
 
     def __init__(
         self,
         pump: DeliveryOwner,
         path: str,
-        key: str,
         number: int,
         message_id: str,
         payload: Payload,
         token: UUID | bytes,
-        lock_ends: float,
+        locked_until_ms: int,
+        at: float,
         receiver: WireReceiver | None = None,
         delivery_id: int = 0,
     ) -> None:
-        self.pump = pump
+        # As PumpMessage's own, without the call: each message makes one.
         self.path = path
-        self.key = key
+        self.key = path.casefold()
         self.number = number
         self.message_id = message_id
-        self.payload = payload
         self.size = len(payload) if isinstance(payload, bytes) else sum(map(len, payload))
+        self.lock_ends = lock_ends(locked_until_ms, at)
+        self.is_recalled = receiver is None
+        self.deferred_as = None
+        self.sent_at = 0.0
+        self.pump = pump
+        self.payload = payload
         self._token = token
-        self.lock_ends = lock_ends
         self.receiver = receiver
         self.delivery_id = delivery_id
-        self.was_aside = receiver is None
-        self.round = 0
 
     @property
     def token(self) -> UUID:
         """The lock token, which settles a message without its link; a delivery's tag contains it."""
         return self._token if isinstance(self._token, UUID) else UUID(bytes_le=self._token)
 
-    def relock(self, token: UUID | bytes, lock_ends: float, receiver: WireReceiver | None, delivery_id: int) -> None:
-        """Store the lock of another delivery, since the first lock ended."""
-        self._token, self.lock_ends = token, lock_ends
-        self.receiver, self.delivery_id = receiver, delivery_id
+    def relock(self, again: BacklogMessage) -> None:
+        """Use the lock of another delivery of this message."""
+        self._token, self.receiver, self.delivery_id = again._token, again.receiver, again.delivery_id
 
 
 class DeliveryOwner(Protocol):
-    """The pump of a message, as deliveries use it. No method waits."""
+    """The pump of a message, as deliveries use it."""
 
-    def moved(self, messages: list[BacklogMessage]) -> None:
-        """Handle messages that their destinations accepted."""
-
-    def doubt(self, message: BacklogMessage) -> None:
-        """Handle a message whose outcome is unknown; its return follows."""
-
-    def set_aside(self, message: BacklogMessage) -> None:
-        """Defer a message whose destination accepts nothing now."""
-
-    def dead_letter(self, message: BacklogMessage, reason: str) -> None:
-        """Dead-letter a message that can never be delivered."""
+    def apply(self, event: PumpEvent[BacklogMessage]) -> None:
+        """Step the pump's machine and perform its effects, without waiting."""

@@ -7,16 +7,17 @@ the rest follows while messages move.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from paired_servicebus.core.errors import EnvelopeError, WireError
+from paired_servicebus.core.pump.pump_events import DeferredFound, PumpEvent
+from paired_servicebus.core.pump.pump_machine import PumpMachine
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection
 from paired_servicebus.pairing.amqp_client.entity_management import peek
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
-from paired_servicebus.pairing.syphon.deferred_messages import DeferredByDestination
+from paired_servicebus.pairing.syphon.backlog_message import BacklogMessage
 from paired_servicebus.pairing.syphon.envelope_codec import broker_properties, open_envelope
-from paired_servicebus.pairing.syphon.outcomes import MANAGED, Rescan
+from paired_servicebus.pairing.syphon.pump_worker import MANAGED
 
 MESSAGES_PER_PEEK: Final = 250
 """Messages of one request, at most."""
@@ -27,32 +28,32 @@ PORTION_SECONDS: Final = 0.2
 _ACTIVE, _DEFERRED = 0, 1
 
 
+class SearchingPump(Protocol):
+    """The pump of the searched queue."""
+
+    machine: PumpMachine[BacklogMessage]
+
+    def apply(self, event: PumpEvent[BacklogMessage]) -> None:
+        """Step the machine and perform its effects."""
+
+    def known(self) -> set[int]:
+        """Return the numbers of messages in hand, requested, deferred, or about to be settled."""
+
+
 class DeferredScan:
-    """One pump's searches, one after the other.
+    """One pump's searches, one after the other; a search ignores the messages that the pump knows."""
 
-    Args:
-        on_its_way: the numbers of messages in hand, requested or about to be settled; a search ignores these.
-    """
-
-    def __init__(
-        self,
-        steering: PairingRuntime,
-        wire: ReconnectingConnection,
-        path: str,
-        aside: DeferredByDestination,
-        on_its_way: Callable[[], set[int]],
-    ) -> None:
+    def __init__(self, steering: PairingRuntime, wire: ReconnectingConnection, path: str, pump: SearchingPump) -> None:
         self._steering = steering
         self._wire = wire
         self._path = path
-        self._aside = aside
-        self._on_its_way = on_its_way
+        self._pump = pump
+        self._schedule = pump.machine.search
         self.trouble = ""
         """The reason why the search failed, or ""."""
         self._next = 1
         self._in_a_row = 0
         self._took = 0.0
-        self._rescan = Rescan()
         self._stays_known = False
 
     @property
@@ -64,7 +65,7 @@ class DeferredScan:
         """Start again after an attach, since unknown messages may have been deferred."""
         if not self._stays_known:
             self._next, self._in_a_row, self._took = 1, 0, 0.0
-            self._rescan.due_at = 0.0
+            self._schedule.due_at = 0.0
         self._stays_known = False
         await self.look_if_due(self._steering.clock())
 
@@ -72,22 +73,9 @@ class DeferredScan:
         """Skip the next search: the link ended only because it was idle."""
         self._stays_known = True
 
-    def missed(self) -> None:
-        """Search again soon: a deferred message could not be received."""
-        self._rescan.missed(self._steering.clock())
-
-    def holds(self, messages: int) -> None:
-        """Search again soon if the queue contains more messages than known here."""
-        if messages > len(self._known()):
-            self._rescan.unseen(self._steering.clock())
-
-    def is_due(self, now: float) -> bool:
-        """Return whether a search is due."""
-        return now >= self._rescan.due_at
-
     async def look_if_due(self, now: float) -> None:
         """Continue the search if one is due."""
-        if self.is_due(now):
+        if now >= self._schedule.due_at:
             await self.look()
 
     async def look(self) -> None:
@@ -96,28 +84,28 @@ class DeferredScan:
             await self._portion()
         except WireError as error:
             self.trouble = f"cannot search for deferred messages: {self._steering.judge(error).reason}"
-            self._rescan.failed(self._steering.clock())
+            self._schedule.failed(self._steering.clock())
         else:
             self.trouble = ""
 
     async def _portion(self) -> None:
         began = self._steering.clock()
         if self._next == 1:
-            self._rescan.began()
-        before = self._known()
-        seen: list[tuple[str, str, int]] = []
+            self._schedule.began()
+        before = self._pump.known()
+        seen: list[tuple[str, int]] = []
         try:
             while await self._page(before, seen) and self._steering.clock() - began < PORTION_SECONDS:
                 pass
         finally:
-            after = self._known()
-            self._aside.found(one for one in seen if one[2] not in after)
+            after = self._pump.known()
+            self._pump.apply(DeferredFound([one for one in seen if one[1] not in after]))
             self._took += self._steering.clock() - began
         if self._next == 1:
-            self._rescan.ended(self._steering.clock(), took=self._took)
+            self._schedule.ended(self._steering.clock(), took=self._took)
             self._took = 0.0
 
-    async def _page(self, before: set[int], seen: list[tuple[str, str, int]]) -> bool:
+    async def _page(self, before: set[int], seen: list[tuple[str, int]]) -> bool:
         """Peek once; return False at the queue's end."""
         peeked = await peek(self._wire, self._path, from_number=self._next, count=MESSAGES_PER_PEEK, timeout=MANAGED)
         self._steering.meter.searched()
@@ -128,21 +116,17 @@ class DeferredScan:
             if held.state == _DEFERRED:
                 self._in_a_row = 0
                 if held.sequence_number not in before:
-                    seen.append((*_destination(data), held.sequence_number))
+                    seen.append((_destination(data), held.sequence_number))
             elif held.state == _ACTIVE:
                 self._in_a_row += 1
         if self._next == last:  # nothing, or nothing with a number
             self._next, self._in_a_row = 1, 0
         return self._next != 1
 
-    def _known(self) -> set[int]:
-        return self._aside.numbers() | self._on_its_way()
 
-
-def _destination(data: bytes) -> tuple[str, str]:
-    """Return a deferred message's destination and its key; "" if they are unreadable."""
+def _destination(data: bytes) -> str:
+    """Return a deferred message's destination; "" if it is unreadable."""
     try:
-        path = open_envelope(data).enclosed.path
+        return open_envelope(data).enclosed.path
     except EnvelopeError:
-        return "", ""
-    return path, path.casefold()
+        return ""

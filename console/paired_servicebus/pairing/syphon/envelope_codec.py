@@ -24,9 +24,9 @@ from paired_servicebus.core.model.envelope import (
     TIMESPAN,
     EnvelopeProperties,
     Timespan,
-    remaining,
     unwrap,
 )
+from paired_servicebus.core.pump.dead_letter_rules import time_left
 from servicebus_amqp.encoding.amqp_types import Array, Described, Symbol, Timestamp, UInt, ULong
 from servicebus_amqp.encoding.codec import NULL, decode, described, encode, encode_list, skip
 from servicebus_amqp.encoding.composite_types import read_list
@@ -165,6 +165,31 @@ def restore_message(message: OpenedEnvelope, *, now_ms: int, elapsed: bool = Fal
     _, delivery, _, _, mine, body, footer = sections
     pieces = [part for part in (header, delivery, annotations, properties, mine, body, footer) if part]
     return b"".join(pieces) if type(body) is bytes else pieces
+
+
+class ParkedMessage(NamedTuple):
+    """A backlog message as the pump takes it. path: ""; payload: empty, if there is a fault that hides them."""
+
+    path: str
+    held: BrokerProperties
+    message_id: str
+    payload: Payload
+    fault: str
+    """Why it cannot be delivered, or ""."""
+
+
+def read_parked(data: bytes, *, now_ms: int, elapsed: bool) -> ParkedMessage:
+    """Read a backlog message and restore the original, as `open_envelope` and `restore_message` do; never raises."""
+    path = ""
+    try:
+        found = open_envelope(data)
+        enclosed, held, message_id, _ = found
+        path = enclosed.path
+        payload = restore_message(found, now_ms=now_ms, elapsed=elapsed)
+        read: ParkedMessage = new_tuple(ParkedMessage, (path, held, message_id, payload, ""))
+        return read
+    except EnvelopeError as error:
+        return ParkedMessage(path, broker_properties(data), read_message_id(data), b"", str(error))
 
 
 def strip_dead_letter(data: bytes) -> bytes:
@@ -371,12 +396,7 @@ def _milliseconds(span: timedelta | None) -> int | None:
 def _time_to_live(message: OpenedEnvelope, now_ms: int) -> int | None:
     """Return the time to live that the backlog left."""
     whole, enqueued = message.enclosed.time_to_live, message.held.enqueued_ms
-    if whole is None or not enqueued:
-        return _milliseconds(whole)
-    left = remaining(whole, parked_for=(now_ms - enqueued) / 1000)
-    if left is None:
-        raise EnvelopeError(f"expired: its time to live of {whole} passed in the backlog")
-    return _milliseconds(left)
+    return _milliseconds(time_left(whole, parked_for=(now_ms - enqueued) / 1000, elapsed=enqueued > 0))
 
 
 def _list_bounds(section: bytes) -> tuple[int, int, int]:

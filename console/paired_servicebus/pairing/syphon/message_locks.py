@@ -8,21 +8,13 @@ from typing import Final
 from paired_servicebus.core.errors import WireError
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
-from paired_servicebus.pairing.syphon.backlog_message import BacklogMessage
+from paired_servicebus.pairing.syphon.backlog_message import BacklogMessage, lock_ends
 from paired_servicebus.pairing.syphon.settlement import renew_each
 
-USUAL_LOCK_SECONDS: Final = 60.0
-"""Seconds of a lock, used if the namespace's clock and ours differ too much."""
 RENEWAL_SECONDS: Final = 20.0
 """Seconds before its end at which a lock is renewed."""
 EXPIRED_SECONDS: Final = 1.0
 """Seconds before its end at which a lock no longer counts."""
-
-
-def lock_ends(until_ms: float, now: float) -> float:
-    """Return a lock's end in seconds since 1970. until_ms: by the namespace's clock, in milliseconds."""
-    left = until_ms / 1000 - now
-    return now + (left if 0 < left <= 5 * USUAL_LOCK_SECONDS else USUAL_LOCK_SECONDS)
 
 
 class MessageLocks:

@@ -14,6 +14,7 @@ from azure.servicebus import ServiceBusReceivedMessage, ServiceBusSubQueue
 from azure.servicebus.aio import ServiceBusClient
 
 from paired_servicebus.core.errors import EnvelopeError, IllegalEventError, WireError
+from paired_servicebus.core.pump.pump_progress import NOT_STARTED
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection, WireReceiver, WireSender, failure_of
 from paired_servicebus.pairing.amqp_client.entity_management import peek
 from paired_servicebus.pairing.management.backlog_queues import queue_index
@@ -22,7 +23,7 @@ from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.sending.sdk_messages import as_parked
 from paired_servicebus.pairing.sending.sender_link import SdkSenderLink
 from paired_servicebus.pairing.syphon.envelope_codec import broker_properties, strip_dead_letter
-from paired_servicebus.pairing.syphon.outcomes import NOT_STARTED, Worker
+from paired_servicebus.pairing.syphon.pump_worker import Worker
 from servicebus_amqp import ACCEPTED
 from servicebus_amqp.encoding.messaging_types import RELEASED
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived

@@ -1,10 +1,7 @@
-"""The syphon's worker for one backlog queue (SPEC.md section 8), on the SDK.
+"""The pump of one backlog queue on the SDK: the fallback (SPEC.md section 8).
 
-A cycle moves deferred messages of available destinations first, in order, then new ones. A message is completed after
-its destination accepted it, with the receipt announced in between. Other messages are deferred, never abandoned,
-since a queue may have a delivery limit. The list need not survive: peeking finds deferred messages again.
-
-`SdkDelivery` (sdk_delivery.py) knows destinations; this module knows the queue.
+An adapter of the machine that decides (paired_servicebus.core.pump.pump_machine), one step after another: a cycle moves
+deferred messages of available destinations first, then new ones. `SdkDelivery` (sdk_delivery.py) sends.
 """
 
 from __future__ import annotations
@@ -19,23 +16,38 @@ from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
 from azure.servicebus.exceptions import MessageLockLostError, MessageNotFoundError, ServiceBusError
 
 from paired_servicebus.core.errors import EnvelopeError
-from paired_servicebus.core.model.envelope import EnvelopeProperties, remaining
+from paired_servicebus.core.model.envelope import EnvelopeProperties
 from paired_servicebus.core.model.verdict import FailureKind
+from paired_servicebus.core.pump.dead_letter_rules import time_left
+from paired_servicebus.core.pump.intake_limit import RateLimitedIntake
+from paired_servicebus.core.pump.pump_effects import (
+    Complete,
+    DeadLetter,
+    Defer,
+    Deliver,
+    Outcome,
+    Publish,
+    PumpEffect,
+    Recall,
+    Release,
+)
+from paired_servicebus.core.pump.pump_events import (
+    DeferredFound,
+    MessageArrived,
+    MessagesSettled,
+    PumpFailed,
+    PumpWorks,
+    QueueCounted,
+    RecallDue,
+    RecallEnded,
+)
+from paired_servicebus.core.pump.pump_machine import PumpMachine
+from paired_servicebus.core.pump.pump_progress import PumpProgress, format_deferred
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, GRACE, bounded
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.sending.sdk_messages import destination_of, text
-from paired_servicebus.pairing.syphon import outcomes
-from paired_servicebus.pairing.syphon.outcomes import (
-    PumpProgress,
-    Remake,
-    Rescan,
-    format_deferred,
-    leave_gone,
-    record_dead_letter,
-    record_moves,
-    record_stop,
-)
-from paired_servicebus.pairing.syphon.sdk_delivery import DeliveryOutcome, Load, SdkDelivery
+from paired_servicebus.pairing.syphon.pump_worker import MANAGED, Remake, leave_gone
+from paired_servicebus.pairing.syphon.sdk_delivery import SdkBacklogMessage, SdkDelivery
 
 BATCH: Final = 100
 RATIONED: Final = 0.1
@@ -44,8 +56,6 @@ SLICE: Final = 1.0
 """Seconds of one receive call, so that a pause or a healed destination is noticed; the link stays."""
 BRINGING_BACK: Final = 10.0
 """Seconds for one destination's deferred messages before the queue has its turn."""
-IN_VAIN: Final = 100
-"""Messages in a row that other engines hold, after which the rest counts as theirs."""
 LOST_IN_THE_SDK: Final = {
     **dict.fromkeys(("ubyte", "ushort", "uint", "ulong", "byte", "short", "long"), "becomes int"),
     "float": "becomes double",
@@ -87,24 +97,24 @@ class SdkPump:
         self._client = client
         self._remake = remake
         self._delivery = delivery
-        self._in_hand: dict[int | None, ServiceBusReceivedMessage] = {}
-        """Messages locked by this pump, by sequence number."""
+        self._machine = self._new_machine()
         self._left: ServiceBusReceiver | None = None
-        self._spellings: dict[str, str] = {}
-        self._aside: dict[str, list[int]] = {}
-        """Sequence numbers of deferred messages, by destination."""
-        self._rescan = Rescan()
+        self._unsettled: dict[int, ServiceBusReceivedMessage] = {}
+        """Messages locked by this pump, by sequence number."""
         self._window_ends = 0.0
+
+    def _new_machine(self) -> PumpMachine[SdkBacklogMessage]:
+        intake = RateLimitedIntake(self._steering.machine.pace)
+        return PumpMachine(self._steering.machine, self.index, progress=self.progress, intake=intake)
 
     @property
     def is_idle(self) -> bool:
         """Whether it has nothing in hand."""
-        return not self._in_hand
+        return not self._unsettled
 
     def holds(self, messages: int) -> None:
         """Search the queue if it contains more messages than known."""
-        if messages > sum(map(len, self._aside.values())) + len(self._in_hand):
-            self._rescan.unseen(self._steering.clock())
+        self._machine.step(QueueCounted(messages, len(self._machine.known()), self._steering.clock()))
 
     async def run(self) -> None:
         """Cycle until cancelled; a failure ends a cycle, not the pump."""
@@ -113,10 +123,10 @@ class SdkPump:
             await self._cycles(self._client.get_queue_receiver(self.path))
 
     async def _cycles(self, receiver: ServiceBusReceiver) -> None:
+        self._machine = self._new_machine()  # a search finds what the last link left behind
         try:
             await bounded(receiver.__aenter__(), self._steering.policy.send_timeout + CLOSING, "opening")
             self._steering.meter.attached()
-            self._rescan = Rescan()
             while self._steering.machine.may_pump(self.index):
                 await self._cycle(receiver)
         except asyncio.CancelledError:
@@ -126,7 +136,7 @@ class SdkPump:
             failure: Exception | None = error
         else:
             failure = None
-        self._in_hand.clear()
+        self._unsettled.clear()
         self._leaving = 0
         await _close(receiver)
         if failure is not None:
@@ -145,134 +155,112 @@ class SdkPump:
             await self._steering.change(self._steering.clock() + 60.0)
 
     async def _failed(self, error: BaseException) -> None:
-        steering = self._steering
-        pause = steering.policy.syphon_retry_interval
-        judgement = steering.judge(error)
+        pause = self._steering.policy.syphon_retry_interval
+        judgement = self._steering.judge(error)
         todo = await self._remake() if judgement.kind is FailureKind.NOT_FOUND else ""
-        record_stop(steering, self.progress, self.index, judgement.reason, retry_in=pause, todo=todo)
+        self.report_failure(judgement.reason, retry_in=pause, todo=todo)
         await asyncio.sleep(pause)
 
+    def report_failure(self, reason: str, *, retry_in: float, todo: str = "") -> None:
+        """Report that the pump cannot use its queue."""
+        for effect in self._machine.step(PumpFailed(reason, retry_in, self._steering.clock(), todo)):
+            if isinstance(effect, Publish):
+                self._steering.publish(effect.events)
+
     async def _cycle(self, receiver: ServiceBusReceiver) -> None:
-        now = self._steering.clock()
-        if now >= self._rescan.due_at:
-            self._rescan.began()
-            await self._find_set_aside(receiver)
-            self._rescan.ended(self._steering.clock(), took=self._steering.clock() - now)
-        for path in [path for path in self._aside if self._steering.machine.may_deliver(path, at=now)]:
-            await self._move_set_aside(receiver, path)
-        room = int(min(BATCH, self._steering.machine.pace.left(self._steering.clock())))
+        machine, now = self._machine, self._steering.clock()
+        if now >= machine.search.due_at:
+            machine.search.began()
+            await self._search(receiver)
+            machine.search.ended(self._steering.clock(), took=self._steering.clock() - now)
+        for key in machine.recallable(now):
+            await self._recall(receiver, key)
+        room = min(BATCH, machine.room(self._steering.clock()))
         if room < 1:
             await asyncio.sleep(RATIONED)
             return
         received = await bounded(
-            receiver.receive_messages(room, max_wait_time=SLICE),
-            SLICE + outcomes.MANAGED,
-            f"receiving from {self.path}",
+            receiver.receive_messages(room, max_wait_time=SLICE), SLICE + MANAGED, f"receiving from {self.path}"
         )
-        self.progress.failing_since = None
+        machine.step(PumpWorks())
         if received or now >= self._window_ends:
             self._window_ends = now + self._steering.policy.syphon_receive_window
             if not received:  # billed: each message, and a window without any
                 self._steering.meter.waited()
-        if received:
-            self._steering.meter.receives += len(received)
-            self._take(received)
-            self._steering.machine.pace.took(len(received))
-            await self._move(receiver, received)
-        self.progress.set_aside = sum(map(len, self._aside.values()))
-        self.progress.text = self._said()
+        self._steering.meter.receives += len(received)
+        await self._take(receiver, received)
+        self.progress.set_aside = machine.deferred.count()
+        self.progress.text = self._text()
 
     # -- moving -----------------------------------------------------------------------------------------------
 
-    async def _move(self, receiver: ServiceBusReceiver, received: Sequence[ServiceBusReceivedMessage]) -> None:
-        """Deliver each destination's messages in order, one destination after the other."""
-        for path, load in (await self._sorted(receiver, received)).items():
-            # Deferred messages precede newer ones of their destination.
-            if path in self._aside or not self._steering.machine.may_deliver(path, at=self._steering.clock()):
-                self._steering.machine.pace.gave_back(len(load))
-                await self._set_aside(receiver, path, load)
-            else:
-                await self._deliver(receiver, path, load)
-
-    def _spelled(self, path: str) -> str:
-        """Return a destination's first spelling: "Orders" and "orders" are one."""
-        return self._spellings.setdefault(path.casefold(), path)
-
-    async def _sorted(
-        self, receiver: ServiceBusReceiver, received: Sequence[ServiceBusReceivedMessage]
-    ) -> dict[str, list[Load]]:
-        """Group messages by destination; unreadable and expired ones are dead-lettered with the reason."""
-        loads: dict[str, list[Load]] = {}
-        for message in received:
-            try:
-                enclosed = self._opened(message)
-            except EnvelopeError as error:
-                await self._dead_letter(receiver, message, "", str(error))
-            else:
-                loads.setdefault(self._spelled(enclosed.path), []).append(Load(message, enclosed))
-        return loads
-
-    def _opened(self, message: ServiceBusReceivedMessage) -> EnvelopeProperties:
-        """Return the envelope's content, with the time to live by the policy: in full, or less the backlog's time.
-
-        Raises:
-            EnvelopeError: it is unreadable, or nothing is left.
-        """
-        enclosed = destination_of(message.raw_amqp_message)
-        refusal = self._steering.machine.refusal(enclosed.path)
-        if refusal:
-            raise EnvelopeError(refusal)
-        parked_at = message.enqueued_time_utc
-        if self._steering.policy.ttl_policy == "restart" or enclosed.time_to_live is None or parked_at is None:
-            return enclosed
-        left = remaining(enclosed.time_to_live, parked_for=self._steering.clock() - parked_at.timestamp())
-        if left is None:
-            raise EnvelopeError(f"expired: its time to live of {enclosed.time_to_live} passed in the backlog")
-        return replace(enclosed, time_to_live=left)
-
-    async def _deliver(self, receiver: ServiceBusReceiver, path: str, load: Sequence[Load]) -> None:
-        """Deliver messages to their destination; defer the ones that it does not accept now."""
-        async for outcome in self._delivery.deliver(path, load):
-            await self._settle(receiver, path, outcome)
-
-    async def _settle(self, receiver: ServiceBusReceiver, path: str, outcome: DeliveryOutcome) -> None:
-        if outcome.accepted:
-            with self._steering.together():
-                record_moves(
-                    self._steering, self.progress, self.index, [(path, _id(one.message)) for one in outcome.load]
-                )
-            self._leaving = len(outcome.load)
-            for one in outcome.load:
-                if not await self._settled(receiver.complete_message(one.message), one.message):
-                    self.progress.repeated += 1
-                self._leaving -= 1
-        elif outcome.undeliverable:
-            for one in outcome.load:
-                await self._dead_letter(receiver, one.message, path, outcome.reason)
-        else:
-            await self._set_aside(receiver, path, outcome.load)
-
-    async def _dead_letter(
-        self, receiver: ServiceBusReceiver, message: ServiceBusReceivedMessage, path: str, reason: str
+    async def _take(
+        self, receiver: ServiceBusReceiver, received: Sequence[ServiceBusReceivedMessage], *, is_recalled: bool = False
     ) -> None:
-        record_dead_letter(self._steering, self.progress, path, self.index, _id(message), reason)
-        await self._settled(
-            receiver.dead_letter_message(message, reason="Undeliverable", error_description=reason), message
-        )
+        """Pass messages to the machine, then deliver each destination's in order, one destination after the other."""
+        self._unsettled.update((message.sequence_number or 0, message) for message in received)
+        loads: dict[str, list[SdkBacklogMessage]] = {}
+        for message in received:
+            for effect in self._machine.step(self._arrival(message, is_recalled=is_recalled)):
+                if isinstance(effect, Deliver):
+                    loads.setdefault(effect.message.key, []).append(effect.message)
+                else:
+                    await self._perform(receiver, effect)
+        for load in loads.values():
+            async for event in self._delivery.deliver(load[0].path, load):
+                for effect in self._machine.step(event):
+                    await self._perform(receiver, effect)
 
-    async def _settled(self, settlement: object, message: ServiceBusReceivedMessage) -> bool:
-        """Settle one message. False for a lost lock: it comes again, which a stable id makes harmless."""
+    def _arrival(self, received: ServiceBusReceivedMessage, *, is_recalled: bool) -> MessageArrived[SdkBacklogMessage]:
+        fault, enclosed = "", None
+        try:
+            enclosed = destination_of(received.raw_amqp_message)
+            enclosed = self._with_time_left(received, enclosed)
+        except EnvelopeError as error:
+            fault = str(error)
+        message = SdkBacklogMessage(received, enclosed, message_id=_id(received), is_recalled=is_recalled)
+        return MessageArrived(message, self._steering.clock(), fault)
+
+    def _with_time_left(self, received: ServiceBusReceivedMessage, enclosed: EnvelopeProperties) -> EnvelopeProperties:
+        """Return the envelope's content, with the time to live by the policy. Raises EnvelopeError: none is left."""
+        parked_at = received.enqueued_time_utc
+        if parked_at is None:
+            return enclosed
+        parked_for = self._steering.clock() - parked_at.timestamp()
+        elapsed = self._steering.policy.ttl_policy == "elapsed"
+        return replace(enclosed, time_to_live=time_left(enclosed.time_to_live, parked_for=parked_for, elapsed=elapsed))
+
+    async def _perform(self, receiver: ServiceBusReceiver, effect: PumpEffect[SdkBacklogMessage]) -> None:
+        match effect:
+            case Publish(events):
+                self._steering.publish(events)
+            case Complete(messages):
+                self._leaving = len(messages)
+                for message in messages:
+                    await self._settle(message, Outcome.COMPLETED, receiver.complete_message(message.received))
+                    self._leaving -= 1
+            case Defer(message):
+                await self._settle(message, Outcome.DEFERRED, receiver.defer_message(message.received))
+            case DeadLetter(message, reason):
+                settlement = receiver.dead_letter_message(
+                    message.received, reason="Undeliverable", error_description=reason
+                )
+                await self._settle(message, Outcome.DEAD_LETTERED, settlement)
+            case Release(message):
+                await self._settle(message, None, receiver.abandon_message(message.received))
+
+    async def _settle(self, message: SdkBacklogMessage, outcome: Outcome | None, settlement: object) -> None:
+        """Settle one message. One with a lost lock comes again, which a stable id makes harmless."""
         self._steering.meter.settlements += 1
         try:
-            await bounded(settlement, outcomes.MANAGED, f"settling message {_id(message)}")  # type: ignore[arg-type]
+            await bounded(settlement, MANAGED, f"settling message {message.message_id}")  # type: ignore[arg-type]
+            is_done = True
         except MessageLockLostError:
-            return False
+            is_done = False
         finally:
-            self._in_hand.pop(message.sequence_number, None)
-        return True
-
-    def _take(self, received: Sequence[ServiceBusReceivedMessage]) -> None:
-        self._in_hand.update((message.sequence_number, message) for message in received)
+            self._unsettled.pop(message.number, None)
+        if outcome is not None:
+            self._machine.step(MessagesSettled([message], outcome, is_done))
 
     async def _let_go(self, receiver: ServiceBusReceiver) -> None:
         """Release the locks in hand when the pairing ends, and only then.
@@ -281,88 +269,65 @@ class SdkPump:
         """
         try:
             async with asyncio.timeout(CLOSING):
-                for message in list(self._in_hand.values()):
+                for message in list(self._unsettled.values()):
                     await receiver.abandon_message(message)
         except (ServiceBusError, OSError, TimeoutError, ValueError, AttributeError):
             return  # the locks end by themselves
 
-    # -- set aside --------------------------------------------------------------------------------------------
+    # -- deferred messages ------------------------------------------------------------------------------------
 
-    async def _set_aside(self, receiver: ServiceBusReceiver, path: str, load: Sequence[Load]) -> None:
-        for one in load:
-            number = one.message.sequence_number
-            await self._settled(receiver.defer_message(one.message), one.message)
-            if number is not None:
-                self._aside.setdefault(path, []).append(number)
-
-    async def _move_set_aside(self, receiver: ServiceBusReceiver, path: str) -> None:
+    async def _recall(self, receiver: ServiceBusReceiver, key: str) -> None:
         """Deliver a destination's deferred messages, oldest first, for some seconds while it accepts them.
 
         A portion is received completely or not at all: after a missing or locked one, messages are requested one by
         one, then in growing portions.
         """
-        waiting = sorted(self._aside.pop(path))
-        portion, in_vain = BATCH, 0
-        end = self._steering.clock() + BRINGING_BACK
-        try:
-            while waiting and path not in self._aside and self._steering.clock() < end:
-                room = int(min(portion, self._steering.machine.pace.left(self._steering.clock())))
-                if room < 1:
-                    return
-                portion = room
-                received = await self._received_again(receiver, waiting[:portion])
-                if received:
-                    del waiting[:portion]
-                    portion, in_vain = min(BATCH, 2 * portion), 0
-                    await self._move_again(receiver, received)
-                elif min(portion, len(waiting)) > 1:
-                    portion = 1
-                else:  # another syphon has it, alive or dead: the next search finds out
-                    in_vain += 1
-                    del waiting[: len(waiting) if in_vain == IN_VAIN else 1]
-                    self._rescan.missed(self._steering.clock())
-        finally:
-            if waiting:  # also after another failure: all later ones wait behind it
-                self._aside.setdefault(path, []).extend(waiting)
+        portion, end = BATCH, self._steering.clock() + BRINGING_BACK
+        while self._steering.clock() < end:
+            effects = self._machine.step(RecallDue(key, portion, self._steering.clock()))
+            recall = next((effect for effect in effects if isinstance(effect, Recall)), None)
+            if recall is None:
+                return
+            received = await self._receive_again(receiver, recall.numbers)
+            portion = min(BATCH, 2 * len(recall.numbers)) if received else 1
+            missing = frozenset[int]() if received else frozenset(recall.numbers)
+            is_unclear = not received and len(recall.numbers) > 1
+            await self._take(receiver, received, is_recalled=True)
+            self._machine.step(RecallEnded(key, recall.numbers, missing, is_unclear, self._steering.clock()))
 
-    async def _move_again(self, receiver: ServiceBusReceiver, received: Sequence[ServiceBusReceivedMessage]) -> None:
-        self._take(received)
-        self._steering.machine.pace.took(len(received))
-        for path, load in (await self._sorted(receiver, received)).items():
-            await self._deliver(receiver, path, load)
-
-    async def _received_again(
-        self, receiver: ServiceBusReceiver, numbers: list[int]
+    async def _receive_again(
+        self, receiver: ServiceBusReceiver, numbers: Sequence[int]
     ) -> list[ServiceBusReceivedMessage]:
         """Receive deferred messages by number; [] if one is missing, or locked by another engine."""
         self._steering.meter.receives += 1
-        asking = receiver.receive_deferred_messages(numbers, timeout=outcomes.MANAGED)
+        asking = receiver.receive_deferred_messages(list(numbers), timeout=MANAGED)
         try:
-            found = await bounded(asking, outcomes.MANAGED + GRACE, "receiving deferred messages")
+            found = await bounded(asking, MANAGED + GRACE, "receiving deferred messages")
         except MessageNotFoundError:
             return []
         self._steering.meter.receives += len(found) - 1
         return found
 
-    async def _find_set_aside(self, receiver: ServiceBusReceiver) -> None:
+    async def _search(self, receiver: ServiceBusReceiver) -> None:
         """Peek through the queue for deferred messages: ours from before a crash, or another syphon's."""
-        known: dict[str, list[int]] = {}
-        number = 1
+        before, found, number = self._machine.known(), list[tuple[str, int]](), 1
         while True:
             peeked = await bounded(
-                receiver.peek_messages(BATCH, sequence_number=number), outcomes.MANAGED, f"peeking into {self.path}"
+                receiver.peek_messages(BATCH, sequence_number=number), MANAGED, f"peeking into {self.path}"
             )
             self._steering.meter.searched()
             for message in peeked:
                 number = max(number, (message.sequence_number or 0) + 1)
-                if message.state is ServiceBusMessageState.DEFERRED and message.sequence_number is not None:
-                    known.setdefault(self._spelled(_path(message)), []).append(message.sequence_number)
+                is_new = message.sequence_number is not None and message.sequence_number not in before
+                if is_new and message.state is ServiceBusMessageState.DEFERRED:
+                    found.append((_path(message), message.sequence_number or 0))
             if not peeked:  # a shorter reply is not the end: its size is limited
                 break
-        self._aside = known
+        self._machine.step(DeferredFound(found))
 
-    def _said(self) -> str:
-        return format_deferred(self.progress.set_aside, self._aside) if self._aside else "receiving"
+    def _text(self) -> str:
+        deferred = self._machine.deferred
+        return format_deferred(self.progress.set_aside, deferred.paths()) if deferred else "receiving"
 
 
 def _path(message: ServiceBusReceivedMessage) -> str:

@@ -1,8 +1,8 @@
 """Outcomes of backlog messages for their queue: on the link while it lives, otherwise by lock token.
 
 On a link the queue confirms each outcome, and neighbours with equal outcomes share a frame. A `$management` request
-settles many lock tokens, all or none; a refused one is halved until the lost locks are known. The pump decides what an
-outcome means for a message.
+settles many lock tokens, all or none; a refused one is halved until the lost locks are known. The pump's machine
+decides what a result means.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import Final, TypeVar
 from uuid import UUID
 
 from paired_servicebus.core.errors import WireError, WireRequestError
+from paired_servicebus.core.pump.pump_effects import Outcome
+from paired_servicebus.core.pump.pump_events import MessagesSettled
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection
 from paired_servicebus.pairing.amqp_client.entity_management import (
     Status,
@@ -23,15 +25,16 @@ from paired_servicebus.pairing.amqp_client.entity_management import (
 )
 from paired_servicebus.pairing.runtime.deadlines import bounded
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
-from paired_servicebus.pairing.syphon import outcomes
 from paired_servicebus.pairing.syphon.backlog_message import BacklogMessage
+from paired_servicebus.pairing.syphon.pump_worker import MANAGED
 from servicebus_amqp import ACCEPTED, Error, Modified, Rejected
 from servicebus_amqp.encoding.messaging_types import DeliveryState
 from servicebus_amqp.protocol.protocol_events import DispositionReceived
 
-COMPLETED: Final = "completed"
-DEFERRED: Final = "defered"
-DEAD_LETTERED: Final = "suspended"
+COMPLETED: Final = Outcome.COMPLETED
+DEFERRED: Final = Outcome.DEFERRED
+DEAD_LETTERED: Final = Outcome.DEAD_LETTERED
+STATUSES: Final[dict[Outcome, Status]] = {COMPLETED: "completed", DEFERRED: "defered", DEAD_LETTERED: "suspended"}
 """The service's own words in requests."""
 TOKENS_PER_REQUEST: Final = 250
 """Lock tokens in one request."""
@@ -44,28 +47,21 @@ _ONE_OF_THEM: Final = frozenset(
 """Conditions that concern one message of a request, not the queue."""
 
 T = TypeVar("T")
-OnSettled = Callable[[BacklogMessage, str, bool | None], None]
-"""The message, its outcome, and whether that holds; None: unknown."""
+Apply = Callable[[MessagesSettled[BacklogMessage]], object]
 
 
 class Settlement:
-    """Settles one pump's messages; `on_settled` gets each result."""
+    """Settles one pump's messages; `apply` gets each result."""
 
-    def __init__(
-        self,
-        steering: PairingRuntime,
-        wire: ReconnectingConnection,
-        path: str,
-        on_settled: OnSettled,
-        progress: outcomes.PumpProgress,
-    ) -> None:
-        progress.unconfirmed = self.leaving
+    def __init__(self, steering: PairingRuntime, wire: ReconnectingConnection, path: str, apply: Apply) -> None:
         self._steering = steering
         self._wire = wire
         self._path = path
-        self._on_settled = on_settled
-        self._unconfirmed: dict[int, tuple[BacklogMessage, str, str]] = {}
-        self._by_token: defaultdict[tuple[str, str, bool], list[BacklogMessage]] = defaultdict(list)
+        self._apply = apply
+        self._unconfirmed: dict[int, tuple[BacklogMessage, Outcome, str]] = {}
+        self._by_token: defaultdict[tuple[Outcome, str, bool], list[BacklogMessage]] = defaultdict(list)
+        self._completed: list[BacklogMessage] = []
+        """Confirmed, and told after the read."""
         self._confirmations = 0
         self._seen = 0
         self._quiet_since = 0.0
@@ -114,11 +110,22 @@ class Settlement:
     def on_settled(self, event: DispositionReceived) -> None:
         """Handle the queue's answer to an outcome on the link."""
         found = self._unconfirmed.pop(event.delivery_id, None)
-        if found is not None:
-            self._confirmations += 1
-            state = event.state
-            is_done = state is ACCEPTED or not (isinstance(state, Rejected) and state.error is not None)
-            self._on_settled(found[0], found[1], is_done)
+        if found is None:
+            return
+        self._confirmations += 1
+        message, how, _ = found
+        state = event.state
+        if state is ACCEPTED and how is COMPLETED:  # most are
+            self._completed.append(message)
+            return
+        is_done = state is ACCEPTED or not (isinstance(state, Rejected) and state.error is not None)
+        self._apply(MessagesSettled([message], how, is_done))
+
+    def tell(self) -> None:
+        """Tell the machine of confirmed completions, once after each read."""
+        if self._completed:
+            completed, self._completed = self._completed, []
+            self._apply(MessagesSettled(completed, COMPLETED, True))
 
     def lost(self) -> None:
         """Settle the unconfirmed messages of a lost link again, by lock token."""
@@ -128,7 +135,7 @@ class Settlement:
         if unconfirmed:
             self._start_requests()
 
-    def _settle(self, message: BacklogMessage, how: str, state: DeliveryState, reason: str = "") -> None:
+    def _settle(self, message: BacklogMessage, how: Outcome, state: DeliveryState, reason: str = "") -> None:
         self._steering.meter.settlements += 1
         receiver = message.receiver
         if receiver is None or not receiver.is_up:
@@ -172,7 +179,9 @@ class Settlement:
             self._requested = set()
             self._is_requesting = False
 
-    async def _settle_portion(self, messages: list[BacklogMessage], how: str, reason: str, *, is_again: bool) -> None:
+    async def _settle_portion(
+        self, messages: list[BacklogMessage], how: Outcome, reason: str, *, is_again: bool
+    ) -> None:
         """Settle a portion.
 
         Repeated settlements are mostly confirmed already: only large parts of them are tried again, and a message that
@@ -181,15 +190,14 @@ class Settlement:
 
         async def act(part: Sequence[BacklogMessage]) -> None:
             tokens = [message.token for message in part]
-            status: Status = how  # type: ignore[assignment] # one of the three
+            status = STATUSES[how]
             text = REASON if how == DEAD_LETTERED else ""
             await update_disposition(
-                self._wire, self._path, tokens, status, reason=text, description=reason, timeout=outcomes.MANAGED
+                self._wire, self._path, tokens, status, reason=text, description=reason, timeout=MANAGED
             )
 
         async for part, is_done, _ in _in_parts(messages, act, least=TOKENS_PER_REQUEST // 8 if is_again else 1):
-            for message in part:
-                self._on_settled(message, how, None if is_again and not is_done else is_done)
+            self._apply(MessagesSettled(part, how, None if is_again and not is_done else is_done))
 
 
 def _by_delivery(message: BacklogMessage) -> int:
@@ -205,7 +213,7 @@ async def receive_again(
         WireError: the namespace did not answer for them.
     """
     async for _, is_done, found in _in_parts(
-        list(numbers), lambda part: receive_deferred(wire, path, part, timeout=outcomes.MANAGED), strict=True
+        list(numbers), lambda part: receive_deferred(wire, path, part, timeout=MANAGED), strict=True
     ):
         if is_done and found is not None:
             for one in found:
@@ -224,7 +232,7 @@ async def renew_each(
         portion = messages[at : at + TOKENS_PER_REQUEST]
 
         async def act(part: Sequence[BacklogMessage]) -> list[int]:
-            return await renew_locks(wire, path, [message.token for message in part], timeout=outcomes.MANAGED)
+            return await renew_locks(wire, path, [message.token for message in part], timeout=MANAGED)
 
         async for part, is_done, ends in _in_parts(portion, act, strict=True):
             if is_done and ends is not None:

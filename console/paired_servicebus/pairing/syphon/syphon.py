@@ -18,14 +18,15 @@ from azure.servicebus.aio import ServiceBusClient
 from paired_servicebus.core.errors import IllegalEventError, WireUnavailableError
 from paired_servicebus.core.model.pairing_events import Warned
 from paired_servicebus.core.model.snapshot import SyphonStatus, SyphonView
+from paired_servicebus.core.pump.intake_limit import RateLimitedIntake
+from paired_servicebus.core.pump.pump_progress import PumpProgress
 from paired_servicebus.core.text.index_ranges import format_indices
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
 from paired_servicebus.pairing.management.backlog_queues import DepthSample, QueueRecreator
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.syphon.amqp_delivery import AmqpDelivery
 from paired_servicebus.pairing.syphon.amqp_pump import AmqpPump
-from paired_servicebus.pairing.syphon.intake_limit import RateLimitedIntake
-from paired_servicebus.pairing.syphon.outcomes import RECENT, PumpProgress, Remake, Worker, leave_gone, record_stop
+from paired_servicebus.pairing.syphon.pump_worker import RECENT, Remake, Worker, leave_gone
 from paired_servicebus.pairing.syphon.redrive import AmqpRedriver, Redriver, SdkRedriver, empty_queue, unused_index
 from paired_servicebus.pairing.syphon.sdk_delivery import SdkDelivery
 from paired_servicebus.pairing.syphon.sdk_pump import SdkPump
@@ -103,7 +104,7 @@ class Syphon:
         return partial(self._remaker.remake, index)
 
     def _amqp_pump(self, wires: ConnectionPair, index: int, path: str, progress: PumpProgress) -> Worker:
-        ration = RateLimitedIntake(self._steering.machine.pace, self._steering.clock)
+        intake = RateLimitedIntake(self._steering.machine.pace)
         return AmqpPump(
             self._steering,
             wires.secondary,
@@ -111,7 +112,7 @@ class Syphon:
             index=index,
             path=path,
             progress=progress,
-            ration=ration,
+            intake=intake,
             remake=self._remake(index, path),
         )
 
@@ -147,9 +148,7 @@ class Syphon:
                 await self._replace(index, self._unusable)
                 await self.pumps[index].run()
             else:
-                record_stop(
-                    self._steering, self.pumps[index].progress, index, str(self._unusable), retry_in=RETRY_SECONDS
-                )
+                self.pumps[index].report_failure(str(self._unusable), retry_in=RETRY_SECONDS)
                 await asyncio.sleep(RETRY_SECONDS)
                 if self._unusable is not None:
                     self._use_amqp()

@@ -23,13 +23,13 @@ from paired_servicebus.core.errors import ConfigurationError, UnreadableError, W
 from paired_servicebus.core.failover.pairing_machine import PairingMachine
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.verdict import judge
+from paired_servicebus.core.pump.intake_limit import BoundedIntake
+from paired_servicebus.core.pump.pump_progress import PumpProgress
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.engine.clients.client_factory import open_clients
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.runtime.task_owner import TaskOwner
 from paired_servicebus.pairing.syphon.amqp_pump import AmqpPump
-from paired_servicebus.pairing.syphon.intake_limit import BoundedIntake
-from paired_servicebus.pairing.syphon.outcomes import PumpProgress
 from paired_servicebus.pairing.syphon.syphon import ConnectionPair
 from paired_servicebus.pipeline.drain.drain_files import (
     AttemptProgress,
@@ -140,9 +140,7 @@ class _Task:
 
     def _pump(self, steering: PairingRuntime, wires: ConnectionPair) -> AmqpPump:
         order = self._order
-        self._ration = BoundedIntake(
-            steering.machine.pace, steering.clock, messages=order.wave_messages, in_hand=order.in_hand
-        )
+        self._intake = BoundedIntake(steering.machine.pace, messages=order.wave_messages, in_hand=order.in_hand)
         return AmqpPump(
             steering,
             wires.secondary,
@@ -150,7 +148,7 @@ class _Task:
             index=self._queue,
             path=order.by_index[self._queue],
             progress=self._progress,
-            ration=self._ration,
+            intake=self._intake,
         )
 
     async def _pumped(self, pump: AmqpPump, steering: PairingRuntime, receipts: Receipts) -> tuple[TaskEnd, str]:
@@ -169,7 +167,12 @@ class _Task:
             is_first_look = began is None and pump.is_open
             if is_first_look:
                 began = now
-            if is_first_look or self._seen() != seen or pump.in_hand or (pump.is_open and not self._ration.left(0)):
+            if (
+                is_first_look
+                or self._seen() != seen
+                or pump.in_hand
+                or (pump.is_open and not self._intake.left(0, now))
+            ):
                 seen, seen_at = self._seen(), now
             if now - self._told_at >= TELL:
                 self._told_at = now
@@ -177,7 +180,7 @@ class _Task:
                 if is_stopped(self._order.folder):
                     return TaskEnd.STOPPED, ""
             is_over = began is not None and now - began >= self._order.wave_seconds
-            if is_over or (self._ration.is_spent and pump.is_idle):
+            if is_over or (self._intake.is_spent and pump.is_idle):
                 return TaskEnd.BOUND, ""
             if pump.is_open and pump.is_idle and now - seen_at >= QUIET:
                 return TaskEnd.EMPTY, self._progress.text

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Any, Final
 
 from paired_servicebus.core.failover.send_router import PRIMARY
@@ -17,7 +18,7 @@ from paired_servicebus.simulation.run_plan import RESCAN, PlannedCall, QueuePlan
 from paired_servicebus.simulation.sim_engine import SimEngine
 from paired_servicebus.simulation.sim_messages import BEGAN, SimMessage
 from paired_servicebus.simulation.sim_namespaces import HeldMessage, SimBacklogQueue
-from paired_servicebus.simulation.sim_pump import SimPump
+from paired_servicebus.simulation.sim_pump import RENEWAL, SimPump
 from paired_servicebus.simulation.sim_sender import SimSender
 from paired_servicebus.simulation.virtual_clock import Steps, VirtualClock
 from paired_servicebus.simulation.world import World, WorldParts
@@ -30,6 +31,7 @@ class CountedWorld(World):
     lying: Counter[str]
     """Messages in backlog queues, by entity."""
     pings: int
+    checks_waiting = False
     is_ever_paused: bool
 
     @property
@@ -169,31 +171,44 @@ class FrugalMoving(SimPump):
 
     def cycle(self) -> Steps:
         """Run a cycle of the usual pump if there is a message to deliver."""
-        clock, lying = self.clock, self.world.lying
-        if self.queue.held and not any(self.may_deliver(path) for path, count in lying.items() if count > 0):
-            next_try = self.engine.machine.destinations.next_try() or clock.now + RESCAN
-            yield from self.engine.change(min(max(next_try, clock.now + 1.0), clock.now + RESCAN))
-        elif self.queue.held or self.aside or self.world.is_ever_paused:
+        if self.queue.held and not self._is_any_deliverable():
+            yield from self._renew()
+            yield from self.wait(self._next_look())
+        elif self.queue.held or self.machine.in_hand or self.machine.deferred or self.world.is_ever_paused:
             yield from super().cycle()
         else:
             yield from self._first_message()
 
-    def _first_message(self) -> Steps:
-        """Wait for the first message. Scans in the meantime would find no deferred messages, and are skipped."""
-        clock, process = self.clock, self.clock.current
-        turn = process.turn
-        if self._scanned_at is None or clock.now - self._scanned_at >= RESCAN:
-            self._scanned_at = clock.now
-        self.queue.waiters.append(lambda: clock.wake(clock.now, process, turn))
-        yield
-        self._scanned_at += (clock.now - self._scanned_at) // RESCAN * RESCAN
+    def _is_any_deliverable(self) -> bool:
+        machine, now = self.engine.machine, self.clock.now
+        stalled = machine.destinations.stalled
+        paths = [path for path, count in self.world.lying.items() if count > 0 and path not in stalled]
+        return any(machine.may_deliver(path, at=now) for path in paths)
 
-    def find_set_aside(self) -> Steps:
-        """Scan for deferred messages unless the queue is empty."""
+    def _next_look(self) -> float:
+        """Return when a destination is tried again, or a lock has to be renewed."""
+        now = self.clock.now
+        until = min(self._next_try(), now + RESCAN)
+        ends = min((message.lock_ends for message in self.machine.messages()), default=inf)
+        return max(min(until, ends - RENEWAL), now + 1.0)
+
+    def _first_message(self) -> Steps:
+        """Wait for the first message. Searches in the meantime would find no deferred messages, and are skipped."""
+        clock, search = self.clock, self.machine.search
+        if clock.now >= search.due_at:
+            search.due_at = clock.now + RESCAN
+        self.queue.waiters[self.wake] = None
+        yield from self.wait(inf)
+        search.due_at += max(0.0, (clock.now - search.due_at) // RESCAN + 1) * RESCAN
+
+    def changed(self, key: str | None = None) -> None:
+        """End the wait: messages that were left in the queue may go now."""
+        self.wake()
+
+    def search(self) -> Steps:
+        """Search for deferred messages unless the queue is empty."""
         if self.queue.held:
-            yield from super().find_set_aside()
-        else:
-            self.aside = {}
+            yield from super().search()
 
 
 PARTS: Final = WorldParts(engine=CountedEngine, sending=CountedSending, moving=FrugalMoving)

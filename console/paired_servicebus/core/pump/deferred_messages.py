@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import inf
 
 
 @dataclass(slots=True)
@@ -16,7 +17,9 @@ class DeferredMessages:
     """The deferred messages of one destination.
 
     numbers: known to be deferred, ascending after `take`. deferring: messages being deferred now. asked: requested
-    messages that have not arrived. in_hand: requested messages, arrived or not, that are not settled.
+    messages that have not arrived. in_hand: requested messages, arrived or not, that are not settled. in_vain:
+    requested messages in a row that did not come. under_way: the numbers of `deferring`. oldest: no older
+    message waits than this number; infinity: none since the last request.
     """
 
     path: str
@@ -24,7 +27,10 @@ class DeferredMessages:
     deferring: int = 0
     asked: int = 0
     in_hand: int = 0
+    in_vain: int = 0
     is_sorted: bool = True
+    under_way: set[int] = field(default_factory=set)
+    oldest: float = inf
 
     @property
     def has_older(self) -> bool:
@@ -39,17 +45,34 @@ class DeferredMessages:
     def add(self, number: int) -> None:
         """Add a message that is now deferred."""
         self.is_sorted = self.is_sorted and (not self.numbers or number > self.numbers[-1])
+        if number < self.oldest:
+            self.oldest = number
         self.numbers.append(number)
 
+    def began(self, number: int) -> None:
+        """Handle the begin of a message's deferral."""
+        self.deferring += 1
+        if number < self.oldest:
+            self.oldest = number
+        self.under_way.add(number)
+
+    def ended(self, number: int) -> None:
+        """Handle the end of a message's deferral."""
+        self.deferring -= 1
+        self.under_way.discard(number)
+
     def take(self, most: int) -> list[int]:
-        """Remove and return the oldest, at most `most`, of one partition (a number's upper 16 bits)."""
+        """Remove and return the oldest, at most `most`, of one partition (a number's upper 16 bits).
+
+        None is newer than one that is being deferred, which will be known only then.
+        """
         if not self.is_sorted:
             self.numbers = sorted(set(self.numbers))
             self.is_sorted = True
-        if not self.numbers:
-            return []
-        ends = bisect_right(self.numbers, self.numbers[0] | 2**48 - 1)
+        first = min(self.under_way, default=inf)
+        ends = bisect_right(self.numbers, min(first, self.numbers[0] | 2**48 - 1)) if self.numbers else 0
         taken, self.numbers = self.numbers[: min(most, ends)], self.numbers[min(most, ends) :]
+        self.oldest = min(first, self.numbers[0] if self.numbers else inf)
         return taken
 
 

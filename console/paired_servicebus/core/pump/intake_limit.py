@@ -6,7 +6,6 @@ also have a limit of messages in total and in hand. Reading a limit changes noth
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import inf
 from typing import Protocol
 
@@ -16,8 +15,8 @@ from paired_servicebus.core.pump.syphon_rate_limit import SyphonRateLimit
 class IntakeLimit(Protocol):
     """A limit of a pump's intake."""
 
-    def left(self, in_hand: int) -> float:
-        """Return how many more messages may come with this number in hand."""
+    def left(self, in_hand: int, at: float) -> float:
+        """Return how many more messages may come now, with this number in hand."""
 
     def took(self) -> None:
         """Count one message."""
@@ -29,7 +28,7 @@ class IntakeLimit(Protocol):
 class UnlimitedIntake:
     """No limit besides the pump's room."""
 
-    def left(self, in_hand: int) -> float:
+    def left(self, in_hand: int, at: float) -> float:
         """Return infinity."""
         return inf
 
@@ -43,15 +42,14 @@ class UnlimitedIntake:
 class RateLimitedIntake:
     """The engine's rate limit, shared by all of its pumps."""
 
-    def __init__(self, pace: SyphonRateLimit, clock: Callable[[], float]) -> None:
+    def __init__(self, pace: SyphonRateLimit) -> None:
         self._pace = pace
-        self._clock = clock
         self.took = pace.took
         self.gave_back = pace.gave_back
 
-    def left(self, in_hand: int) -> float:
+    def left(self, in_hand: int, at: float) -> float:
         """Return the rest of the rate limit; less than one message counts as 0."""
-        left = self._pace.left(self._clock())
+        left = self._pace.left(at)
         return left if left >= 1 else 0.0
 
 
@@ -61,13 +59,10 @@ class BoundedIntake:
     Args:
         messages: in total.
         in_hand: at a time.
-        clock: seconds.
     """
 
-    def __init__(
-        self, pace: SyphonRateLimit, clock: Callable[[], float], *, messages: int, in_hand: float = inf
-    ) -> None:
-        self._paced = RateLimitedIntake(pace, clock)
+    def __init__(self, pace: SyphonRateLimit, *, messages: int, in_hand: float = inf) -> None:
+        self._paced = RateLimitedIntake(pace)
         self._messages = messages
         self._max_in_hand = in_hand
 
@@ -76,9 +71,9 @@ class BoundedIntake:
         """Whether the total is used up."""
         return self._messages <= 0
 
-    def left(self, in_hand: int) -> float:
-        """Return how many more messages may come with this number in hand."""
-        return max(0.0, min(self._messages, self._max_in_hand - in_hand, self._paced.left(in_hand)))
+    def left(self, in_hand: int, at: float) -> float:
+        """Return how many more messages may come now, with this number in hand."""
+        return max(0.0, min(self._messages, self._max_in_hand - in_hand, self._paced.left(in_hand, at)))
 
     def took(self) -> None:
         """Count one message."""

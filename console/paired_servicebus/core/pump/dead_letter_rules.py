@@ -1,0 +1,98 @@
+"""Where dead-lettering is decided: its causes, their reasons, and the fate of a failed delivery (SPEC.md section 8).
+
+    cause         decided                                                          by
+    unreadable    on arrival: no message, no envelope, or no valid path            core.model.envelope and its readers
+    expired       on arrival: `ttl_policy` is elapsed, and no time to live is left `time_left`
+    not allowed   on arrival: the owner's `destinations` exclude the path          `not_allowed`
+    refused       the destination never accepts this message                       FATES, `refused`
+    missing       not found for `undeliverable_after`, and no try is due           FATES, `missing`
+
+The pump (pump_machine.py) is the only caller. Every other message is delivered, deferred, or released.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from enum import StrEnum
+from typing import Final
+
+from paired_servicebus.core.errors import EnvelopeError
+from paired_servicebus.core.model.envelope import remaining
+from paired_servicebus.core.model.verdict import FailureKind
+
+
+class Fate(StrEnum):
+    """The consequence of a failed delivery for the message."""
+
+    WAITS = "waits"
+    """Waits until the destination accepts it, without limit."""
+    WAITS_A_WHILE = "waits a while"
+    """Waits for `undeliverable_after`, then is dead-lettered."""
+    DEAD_LETTERED = "dead-lettered"
+    """Dead-lettered immediately: the destination will never accept this message."""
+
+
+FATES: Final[dict[FailureKind, Fate]] = {
+    FailureKind.TOO_LARGE: Fate.DEAD_LETTERED,
+    FailureKind.ARGUMENT: Fate.DEAD_LETTERED,
+    FailureKind.NOT_FOUND: Fate.WAITS_A_WHILE,
+    FailureKind.TIMEOUT: Fate.WAITS,
+    FailureKind.CONNECTION: Fate.WAITS,
+    FailureKind.COMMUNICATION: Fate.WAITS,
+    FailureKind.INTERNAL: Fate.WAITS,
+    FailureKind.DETACHED: Fate.WAITS,
+    FailureKind.UNEXPLAINED: Fate.WAITS,
+    FailureKind.DISABLED: Fate.WAITS,
+    FailureKind.FULL: Fate.WAITS,
+    FailureKind.BUSY: Fate.WAITS,
+    FailureKind.UNAUTHENTICATED: Fate.WAITS,
+    FailureKind.UNAUTHORIZED: Fate.WAITS,
+    FailureKind.UNLISTED: Fate.WAITS,
+}
+"""SPEC.md section 8. For DEAD_LETTERED the message is at fault, otherwise the destination."""
+
+CAUSE_UNKNOWN: Final = FailureKind.UNEXPLAINED
+"""The kind of a failure that one of several messages caused: none of them is at fault until it fails alone."""
+
+
+def kind_for(kind: FailureKind, *, alone: bool) -> FailureKind:
+    """Return the kind of a failed delivery. alone: one message was tried."""
+    return CAUSE_UNKNOWN if not alone and FATES[kind] is Fate.DEAD_LETTERED else kind
+
+
+def is_messages_fault(kind: FailureKind, *, alone: bool) -> bool:
+    """Return whether the message is at fault, and not its destination."""
+    return alone and FATES[kind] is Fate.DEAD_LETTERED
+
+
+def time_left(time_to_live: timedelta | None, *, parked_for: float, elapsed: bool) -> timedelta | None:
+    """Return a message's time to live at its destination; None: unlimited.
+
+    Args:
+        parked_for: seconds in the backlog.
+        elapsed: whether they count (ttl_policy).
+
+    Raises:
+        EnvelopeError: nothing is left; the text is the reason of the dead letter.
+    """
+    if time_to_live is None or not elapsed:
+        return time_to_live
+    left = remaining(time_to_live, parked_for=parked_for)
+    if left is None:
+        raise EnvelopeError(f"expired: its time to live of {time_to_live} passed in the backlog")
+    return left
+
+
+def not_allowed(path: str) -> str:
+    """Return the reason for a destination that the owner's list excludes."""
+    return f"{path} is not among the destinations that this engine's owner allows"
+
+
+def refused(path: str, reason: str) -> str:
+    """Return the reason for a message that its destination never accepts."""
+    return f"{path} refused it: {reason}"
+
+
+def missing(path: str, seconds: float) -> str:
+    """Return the reason for a destination that was not found for so long."""
+    return f"{path} was not found for {seconds:.0f} s"

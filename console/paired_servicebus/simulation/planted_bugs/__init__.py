@@ -1,0 +1,24 @@
+"""Deliberate mistakes, to show that the checks can fail. Shipped code knows none of them.
+
+Each must be caught within `WITHIN` seeds; the rules as shipped must pass.
+
+    bug              one mistake, and how it gets into a run
+    pump_bugs        mistakes in the shipped rules of pumps
+    pairing_bugs     mistakes in the shipped rules of senders, entities and backlog queues
+    adapter_bugs     mistakes in the World's adapters
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from paired_servicebus.simulation.planted_bugs.adapter_bugs import ADAPTER_BUGS
+from paired_servicebus.simulation.planted_bugs.bug import Bug
+from paired_servicebus.simulation.planted_bugs.pairing_bugs import PAIRING_BUGS
+from paired_servicebus.simulation.planted_bugs.pump_bugs import PUMP_BUGS
+
+WITHIN: Final = 200
+"""Seeds."""
+BUGS: Final[tuple[Bug, ...]] = (*PUMP_BUGS, *PAIRING_BUGS, *ADAPTER_BUGS)
+SHIPPED_BUGS: Final = sum(bug.is_shipped for bug in BUGS)
+"""Number of bugs in shipped rules."""

@@ -1,0 +1,94 @@
+"""Mistakes in the World's adapters: what the same mistakes would do in the shipped adapters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from paired_servicebus.core.failover.effects import SendPing
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.pairing_events import Event, PingAccepted, PingFailed, StateChanged
+from paired_servicebus.core.model.verdict import FailureKind
+from paired_servicebus.simulation.planted_bugs.bug import Bug
+from paired_servicebus.simulation.sim_delivery import Lane, SimBacklogMessage, SimDelivery
+from paired_servicebus.simulation.sim_engine import SimEngine
+from paired_servicebus.simulation.sim_messages import SimMessage
+from paired_servicebus.simulation.sim_sender import SimSender
+from paired_servicebus.simulation.virtual_clock import Steps
+from paired_servicebus.simulation.world import WorldParts
+
+
+class TakesTimeoutForAccepted(SimSender):
+    def attempt(self, target: Any, messages: list[SimMessage], timeout: float) -> Any:
+        failure = yield from super().attempt(target, messages, timeout)
+        return None if failure is FailureKind.TIMEOUT else failure
+
+
+class FreshIdOnResend(SimSender):
+    def at_primary(self, left: list[SimMessage], timeout: float) -> Any:
+        failure = yield from super().at_primary(left, timeout)
+        left[:] = [replace(message, message_id=f"{message.message_id}-again") for message in left]
+        return failure
+
+
+class ParksAllAgain(SimSender):
+    """A sender that repeats accepted packs after a failure."""
+
+    def deliver(self, left: list[SimMessage], timeout: float | None) -> Steps:
+        self.whole = list(left)
+        yield from super().deliver(left, timeout)
+
+    def at_backlog(self, queue: int, left: list[SimMessage], timeout: float) -> Any:
+        failure = yield from super().at_backlog(queue, left, timeout)
+        if failure is not None:
+            left[:] = self.whole
+        return failure
+
+
+class CompletesAfterTimeout(SimDelivery):
+    def _attempt(self, key: str, tried: Sequence[SimBacklogMessage]) -> Any:
+        failures = yield from super()._attempt(key, tried)
+        return [None if failure is FailureKind.TIMEOUT else failure for failure in failures]
+
+
+class StaysSilent(SimDelivery):
+    """A delivery that never forgets that a destination owed an answer."""
+
+    def _try(self, path: str, key: str, lane: Lane, tried: Sequence[SimBacklogMessage]) -> Steps:
+        stalled = self.engine.machine.destinations.stalled
+        yield from super()._try(path, key, lane, tried)
+        if self.clock.now - lane.began > 1.0:
+            stalled.add(key)
+
+
+class ForgetsCounted(SimEngine):
+    def accepted(self, path: str, queue: int | None, messages: int) -> None:
+        if queue is not None or path.casefold() not in self.machine.settled:
+            super().accepted(path, queue, messages)
+
+
+class PingsWhileHealthy(SimEngine):
+    def _announced(self, event: Event) -> None:
+        super()._announced(event)
+        if isinstance(event, StateChanged) and event.now == State.HEALTHY:
+            self.clock.start(self.ping(SendPing(event.entity, 1)), self.processes)
+
+
+class ThrottledPingCounts(SimEngine):
+    def tell(self, event: Event) -> None:
+        if isinstance(event, PingFailed) and event.throttled:
+            event = PingAccepted(at=event.at, entity=event.entity, number=event.number, took=event.took)
+        super().tell(event)
+
+
+ADAPTER_BUGS: Final = (
+    Bug("a sender counts a timeout as acceptance", WorldParts(sending=TakesTimeoutForAccepted)),
+    Bug("a message gets a fresh id when it is sent again", WorldParts(sending=FreshIdOnResend)),
+    Bug("parked messages are parked again after a failure", WorldParts(sending=ParksAllAgain)),
+    Bug("a pump counts a timeout as acceptance", WorldParts(delivery=CompletesAfterTimeout)),
+    Bug("a destination that was silent once counts as silent ever since", WorldParts(delivery=StaysSilent)),
+    Bug("sends that are only counted are no evidence", WorldParts(engine=ForgetsCounted)),
+    Bug("a healthy entity is pinged", WorldParts(engine=PingsWhileHealthy)),
+    Bug("a throttled ping counts as an accepted one", WorldParts(engine=ThrottledPingCounts)),
+)

@@ -1,0 +1,372 @@
+"""What a pump decides, event by event (SPEC.md section 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from paired_servicebus.core.errors import IllegalEventError
+from paired_servicebus.core.failover.pairing_machine import PairingMachine
+from paired_servicebus.core.model import pairing_events
+from paired_servicebus.core.model.pairing_events import (
+    DeadLettered,
+    DestinationFailed,
+    DestinationHealed,
+    Moved,
+    SyphonPaused,
+)
+from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.core.model.verdict import VERDICTS, FailureKind, Judgement
+from paired_servicebus.core.pump.dead_letter_rules import FATES, Fate
+from paired_servicebus.core.pump.message_sizes import MAX_BYTES
+from paired_servicebus.core.pump.pump_effects import (
+    AwaitRoom,
+    Complete,
+    DeadLetter,
+    Defer,
+    Deliver,
+    Outcome,
+    Publish,
+    Recall,
+    Release,
+    Relock,
+)
+from paired_servicebus.core.pump.pump_events import (
+    DeferredFound,
+    DeliveryFailed,
+    DeliveryWithheld,
+    LocksLost,
+    MessageArrived,
+    MessagesAccepted,
+    MessagesSettled,
+    MessagesWithdrawn,
+    PumpFailed,
+    PumpWorks,
+    QueueCounted,
+    RecallDue,
+    RecallEnded,
+)
+from paired_servicebus.core.pump.pump_machine import IN_VAIN, WINDOW, PumpMachine
+from paired_servicebus.core.pump.pump_message import PumpMessage
+
+NOW = 1_700_000_000.0
+
+
+class Pump:
+    """A machine and the time."""
+
+    def __init__(self, **policy: Any) -> None:
+        self.now = NOW
+        self.pairing = PairingMachine(Policy(enable_syphon=True, **policy), queues=(0,))
+        self.machine: PumpMachine[PumpMessage] = PumpMachine(self.pairing, 0)
+        self._numbers = 0
+
+    def message(self, path: str = "orders", *, number: int = 0, id: str | None = None, recalled: bool = False) -> Any:
+        self._numbers += 1
+        number = number or self._numbers
+        return PumpMessage(
+            path, path.casefold(), number, f"m{number}" if id is None else id, 100, NOW, is_recalled=recalled
+        )
+
+    def step(self, event: Any) -> list[Any]:
+        return list(self.machine.step(event))
+
+    def arrive(self, message: PumpMessage, fault: str = "") -> list[Any]:
+        return self.step(MessageArrived(message, self.now, fault))
+
+    def accept(self, *messages: PumpMessage) -> list[Any]:
+        return self.step(MessagesAccepted(list(messages), self.now))
+
+    def fail(self, kind: FailureKind, *messages: PumpMessage, alone: bool | None = None) -> list[Any]:
+        failure = Judgement(kind, VERDICTS[kind], str(kind))
+        is_alone = len(messages) == 1 if alone is None else alone
+        return self.step(DeliveryFailed(messages[0].path, list(messages), failure, self.now, alone=is_alone))
+
+    def deferred(self, *messages: PumpMessage) -> None:
+        for message in messages:
+            self.step(MessagesSettled([message], Outcome.DEFERRED, True))
+
+
+def published(effects: Sequence[Any]) -> list[pairing_events.Event]:
+    return [event for effect in effects if isinstance(effect, Publish) for event in effect.events]
+
+
+def kinds(effects: Sequence[Any]) -> list[type]:
+    return [type(effect) for effect in effects]
+
+
+@pytest.fixture
+def pump() -> Pump:
+    return Pump()
+
+
+def test_a_message_is_completed_only_after_its_destination_accepted_it(pump: Pump) -> None:
+    """Section 8: "complete only after the destination accepted"; section 11: its receipt comes before."""
+    message = pump.message()
+    assert pump.arrive(message) == [Deliver(message, pump.now)]
+    message.sent_at = pump.now
+    effects = pump.accept(message)
+    assert kinds(effects) == [Publish, Complete]
+    assert published(effects) == [Moved(at=NOW, entity="orders", message_id="m1", queue=0)]
+    assert effects[1].messages == [message]
+    assert pump.machine.in_hand == 0
+
+
+def test_an_unreadable_message_is_dead_lettered_with_its_fault_and_a_receipt(pump: Pump) -> None:
+    """Section 8: "dead-letter in the backlog queue with a reason that says which, and go on"."""
+    message = pump.message("")
+    effects = pump.arrive(message, "the application property 'x-ms-path' is missing")
+    assert kinds(effects) == [Publish, DeadLetter]
+    assert effects[1] == DeadLetter(message, "the application property 'x-ms-path' is missing")
+    assert [type(event) for event in published(effects)] == [DeadLettered]
+    assert pump.machine.in_hand == 0
+
+
+@pytest.mark.parametrize("kind", [kind for kind, fate in FATES.items() if fate is Fate.DEAD_LETTERED])
+def test_too_large_or_invalid_is_dead_lettered(pump: Pump, kind: FailureKind) -> None:
+    """Section 8: "The destination says too large or invalid: the same"."""
+    message = pump.message()
+    pump.arrive(message)
+    effects = pump.fail(kind, message)
+    assert effects[-1] == DeadLetter(message, f"orders refused it: {kind}")
+    assert not pump.pairing.destinations.circuits(), "the destination is not at fault"
+
+
+def test_a_failure_that_several_may_have_caused_is_nobodys_fault(pump: Pump) -> None:
+    """ "Nothing is ever dropped": a message is at fault only when it failed alone."""
+    pair = [pump.message(), pump.message()]
+    for message in pair:
+        pump.arrive(message)
+    effects = pump.fail(FailureKind.TOO_LARGE, *pair)
+    assert [effect for effect in effects if not isinstance(effect, Publish)] == [Defer(pair[0]), Defer(pair[1])]
+
+
+@pytest.mark.parametrize("kind", [kind for kind, fate in FATES.items() if fate is Fate.WAITS])
+def test_for_every_fault_of_the_destination_the_message_stays(pump: Pump, kind: FailureKind) -> None:
+    """Section 8: "Unreachable, disabled, full, throttled, unauthorized: the message stays"."""
+    first, second = pump.message(), pump.message()
+    pump.arrive(first)
+    effects = pump.fail(kind, first)
+    assert effects[-1] == Defer(first)
+    assert [type(event) for event in published(effects)] == [DestinationFailed]
+    pump.now += 10_000.0
+    pump.pairing.destinations.failed("orders", at=pump.now, kind=kind, reason="")
+    assert pump.arrive(second) == [Defer(second)]
+
+
+def test_not_found_waits_for_undeliverable_after_and_only_tries_count() -> None:
+    """Section 8: "Not found: retried with back-off for `undeliverable_after`, then the same"."""
+    pump = Pump(undeliverable_after=60.0)
+    for seconds in (0.0, 30.0, 59.0):
+        pump.now = NOW + seconds
+        message = pump.message()
+        assert pump.step(MessageArrived(message, pump.now))[-1] in (Deliver(message, pump.now), Defer(message))
+        assert pump.fail(FailureKind.NOT_FOUND, message)[-1] == Defer(message)
+    pump.now = NOW + 61.0
+    last, waiting = pump.message(), pump.message()
+    assert pump.fail(FailureKind.NOT_FOUND, last)[-1] == DeadLetter(last, "orders was not found for 61 s")
+    assert pump.step(DeliveryWithheld([waiting], pump.now))[-1] == DeadLetter(waiting, "orders was not found for 61 s")
+    fresh = pump.message()
+    assert pump.arrive(fresh) == [Defer(fresh)], "a new message waits for a try of its own"
+
+
+def test_one_try_per_destination_not_per_message(pump: Pump) -> None:
+    """Section 8: "one send try per destination, not per message; its messages are set aside"."""
+    first = pump.message()
+    pump.arrive(first)
+    pump.fail(FailureKind.TIMEOUT, first)
+    for _ in range(20):
+        message = pump.message()
+        assert pump.arrive(message) == [Defer(message)]
+    other = pump.message("audit")
+    assert pump.arrive(other) == [Deliver(other, pump.now)]
+
+
+def test_a_destination_that_owes_answers_lets_others_pass(pump: Pump) -> None:
+    """Section 8: "One failed destination must not delay the others' messages"."""
+    pump.pairing.destinations.stalled.add("orders")
+    message, other = pump.message(), pump.message("audit")
+    assert pump.arrive(message) == [Defer(message)]
+    assert pump.arrive(other) == [Deliver(other, pump.now)]
+
+
+def test_deferred_messages_go_before_newer_ones(pump: Pump) -> None:
+    """Section 8: what is set aside "goes before newer ones of its session"."""
+    old = pump.message()
+    pump.arrive(old)
+    pump.fail(FailureKind.BUSY, old)
+    pump.now += 3600.0  # it accepts messages again
+    assert pump.machine.recallable(pump.now) == [], "it is not yet known to be deferred"
+    newer = pump.message()
+    assert pump.arrive(newer) == [Defer(newer)]
+    pump.deferred(old, newer)
+    assert pump.machine.recallable(pump.now) == ["orders"]
+    assert pump.step(RecallDue("orders", 1, pump.now)) == [Recall("orders", "orders", [old.number])]
+    newest = pump.message()
+    assert pump.arrive(newest) == [Defer(newest)]
+    again = pump.message(number=old.number, recalled=True)
+    assert pump.arrive(again) == [Deliver(again, pump.now)]
+
+
+def test_what_is_deferred_is_never_released(pump: Pump) -> None:
+    """Section 8: it "is never set aside by abandoning"; released from deferral it would be received no more."""
+    pump.step(DeferredFound([("orders", 7)]))
+    pump.step(RecallDue("orders", 5, pump.now))
+    again, fresh = pump.message(number=7, recalled=True), pump.message("audit")
+    pump.arrive(again)
+    pump.arrive(fresh)
+    pump.pairing.step(SyphonPaused(at=pump.now, by="test"))
+    assert pump.step(MessagesWithdrawn([again, fresh], pump.now)) == [Defer(again), Release(fresh)]
+
+
+def test_a_paused_queue_takes_nothing_away_from_other_engines(pump: Pump) -> None:
+    pump.pairing.step(SyphonPaused(at=pump.now, by="test"))
+    message = pump.message()
+    pump.pairing.destinations.stalled.add("orders")
+    assert pump.arrive(message) == [Release(message)]
+
+
+def test_a_moved_message_that_comes_again_is_completed_and_not_sent_again(pump: Pump) -> None:
+    """Section 8: at least once; a lost completion is no reason for a duplicate."""
+    message = pump.message()
+    pump.arrive(message)
+    pump.accept(message)
+    again = pump.message(number=message.number)
+    assert pump.arrive(again) == [Complete([again])]
+    pump.step(MessagesSettled([again], Outcome.COMPLETED, True))
+    new = pump.message(number=message.number)
+    assert pump.arrive(new) == [Deliver(new, pump.now)]
+
+
+@pytest.mark.parametrize(("before", "after"), [("a", "b"), ("", ""), ("a", ""), ("", "b")])
+def test_a_number_is_a_message_only_together_with_its_id(pump: Pump, before: str, after: str) -> None:
+    """ "Nothing is ever dropped": a queue that was deleted and made again counts from one."""
+    moved, held = pump.message(number=1, id=before), pump.message(number=2, id=before)
+    pump.arrive(moved)
+    pump.accept(moved)
+    pump.arrive(held)
+    for number in (1, 2):
+        other = pump.message(number=number, id=after)
+        assert pump.arrive(other) == [Deliver(other, pump.now)]
+
+
+def test_a_message_whose_lock_ended_in_hand_is_settled_by_the_new_lock(pump: Pump) -> None:
+    message = pump.message()
+    pump.arrive(message)
+    again = pump.message(number=message.number)
+    assert pump.arrive(again) == [Relock(message, again)]
+    assert pump.machine.in_hand == 1
+
+
+def test_an_unsent_message_with_a_lost_lock_comes_again_by_itself_or_by_its_number(pump: Pump) -> None:
+    fresh = pump.message()
+    pump.arrive(fresh)
+    pump.step(DeferredFound([("audit", 9)]))
+    pump.step(RecallDue("audit", 5, pump.now))
+    recalled = pump.message("audit", number=9, recalled=True)
+    pump.arrive(recalled)
+    pump.step(RecallEnded("audit", [9], frozenset(), False, pump.now))
+    assert pump.step(LocksLost([fresh, recalled])) == []
+    assert pump.machine.in_hand == 0
+    assert pump.machine.deferred.numbers() == {9}
+
+
+def test_a_deferral_without_an_answer_counts_as_done_and_a_refused_one_does_not(pump: Pump) -> None:
+    """What cannot be known is searched for by its number, and dropped if it is not there."""
+    unknown, refused = pump.message(), pump.message("audit")
+    for message in (unknown, refused):
+        pump.arrive(message)
+        pump.fail(FailureKind.TIMEOUT, message)
+    pump.step(MessagesSettled([unknown], Outcome.DEFERRED, None))
+    pump.step(MessagesSettled([refused], Outcome.DEFERRED, False))
+    assert pump.machine.deferred.numbers() == {unknown.number}
+
+
+def test_deferred_messages_that_do_not_come_are_anothers_and_searched_for_soon(pump: Pump) -> None:
+    """Section 8: "found again after a crash with no list kept"."""
+    pump.machine.search.ended(pump.now, took=0.0)
+    late = pump.machine.search.due_at
+    pump.step(DeferredFound([("orders", number) for number in range(1, IN_VAIN + 50)]))
+    asked = 0
+    while recalls := pump.step(RecallDue("orders", IN_VAIN, pump.now)):
+        asked += len(recalls[0].numbers)
+        missing = frozenset(recalls[0].numbers)
+        pump.step(RecallEnded("orders", recalls[0].numbers, missing, False, pump.now))
+    assert asked == IN_VAIN
+    assert pump.machine.deferred.numbers() == set(), "the rest is probably another engine's as well"
+    assert pump.machine.search.due_at < late
+
+
+def test_numbers_of_a_request_that_failed_are_kept(pump: Pump) -> None:
+    pump.step(DeferredFound([("orders", 3), ("orders", 4)]))
+    (recall,) = pump.step(RecallDue("orders", 5, pump.now))
+    pump.step(RecallEnded("orders", recall.numbers, frozenset({4}), True, pump.now))
+    assert pump.machine.deferred.numbers() == {4}
+
+
+def test_a_recall_waits_for_room_and_ends_with_the_destination(pump: Pump) -> None:
+    pump.step(DeferredFound([("orders", 3)]))
+    assert pump.step(RecallDue("orders", 0, pump.now)) == [AwaitRoom("orders")]
+    pump.pairing.destinations.failed("orders", at=pump.now, kind=FailureKind.FULL, reason="")
+    assert pump.step(RecallDue("orders", 5, pump.now)) == []
+    assert pump.machine.deferred.numbers() == {3}
+
+
+def test_a_success_that_began_before_the_failure_proves_nothing(pump: Pump) -> None:
+    early, late = pump.message(), pump.message()
+    for message in (early, late):
+        pump.arrive(message)
+        message.sent_at = pump.now
+    pump.now += 1.0
+    pump.fail(FailureKind.DISABLED, late)
+    pump.now += 3600.0
+    assert not [one for one in published(pump.accept(early)) if isinstance(one, DestinationHealed)]
+    again = pump.message()
+    pump.arrive(again)
+    again.sent_at = pump.now
+    assert [type(one) for one in published(pump.accept(again))] == [DestinationHealed, Moved]
+
+
+def test_only_allowed_destinations_get_messages() -> None:
+    pump = Pump(destinations=("orders",))
+    message = pump.message("elsewhere")
+    effects = pump.arrive(message)
+    assert effects[-1].reason == "elsewhere is not among the destinations that this engine's owner allows"
+
+
+def test_a_pump_that_cannot_receive_says_so_once(pump: Pump) -> None:
+    """Section 8: "A pump's status is derived from messages moved, never from a task being alive"."""
+    assert len(published(pump.step(PumpFailed("entity disabled", 5.0, pump.now)))) == 1
+    assert pump.step(PumpFailed("entity disabled", 5.0, pump.now + 5)) == []
+    assert pump.machine.progress.text == "cannot receive: entity disabled"
+    pump.step(PumpWorks())
+    assert len(published(pump.step(PumpFailed("entity disabled", 5.0, pump.now + 9)))) == 1
+
+
+def test_a_queue_with_more_messages_than_known_is_searched_soon(pump: Pump) -> None:
+    pump.machine.search.ended(pump.now, took=0.0)
+    late = pump.machine.search.due_at
+    pump.step(QueueCounted(3, 3, pump.now))
+    assert pump.machine.search.due_at == late
+    pump.step(QueueCounted(4, 3, pump.now))
+    assert pump.machine.search.due_at < late
+
+
+def test_credit_is_for_the_room_in_hand_by_number_and_by_bytes(pump: Pump) -> None:
+    machine = pump.machine
+    granted = machine.credit(0, NOW)
+    assert granted is not None
+    assert granted <= MAX_BYTES / (256 * 1024)
+    assert machine.credit(granted, NOW) is None
+    for number in range(WINDOW):
+        machine.step(MessageArrived(PumpMessage("orders", "orders", number + 1, "x", 10, NOW), NOW))
+    assert machine.room(NOW) == 0
+    assert machine.credit(0, NOW) is None
+
+
+def test_what_is_no_event_of_a_pump_is_refused_and_changes_nothing(pump: Pump) -> None:
+    with pytest.raises(IllegalEventError, match="does not handle str"):
+        pump.step("hello")
+    assert pump.machine.in_hand == 0
