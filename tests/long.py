@@ -20,6 +20,8 @@ PROOFS: Final[dict[str, str]] = {
     "installed-size": "-m tests.installed_size",
     "poison": "-m tests.poison --fuzz 600",
     "python-versions": "-m tests.conformance.python_versions",
+    "samples": "-m tests.conformance.samples",
+    "verify": "-m tests.verify --kills 20",
 }
 """By name: what Python runs."""
 SETTINGS: Final = {"PAIRED_FUZZ_SECONDS": "600"}

@@ -34,6 +34,7 @@ from paired_servicebus.ui.display.profile import ScreenOptions
 from paired_servicebus.verbs import engine_commands, order_verbs, spark_commands
 from paired_servicebus.verbs.bench_commands import bench
 from paired_servicebus.verbs.parameters import Config, EngineSelection, JsonLine
+from paired_servicebus.verbs.verify_verb import verify
 
 BROKEN_PIPE_STATUS: Final = 128 + signal.SIGPIPE
 """The status that a shell expects of a command ended by SIGPIPE."""
@@ -52,6 +53,7 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 app.command(bench)
+app.command(verify)
 for _verb in (engine_commands.down, *order_verbs.VERBS, *spark_commands.VERBS):
     app.command(_verb)
 for _group in order_verbs.GROUPS:

@@ -31,6 +31,7 @@ from paired_servicebus.pairing.management.management_port import (
     Management,
     QueueFacts,
     QueueStatus,
+    QueueWanted,
     is_refusal,
     is_there_already,
     is_transient,
@@ -98,6 +99,25 @@ async def test_queues_are_made_with_exactly_the_settings_of_the_specification(wo
         enable_batched_operations=True,
     )
     assert settings(world, f"{PREFIX}0") == wanted
+
+
+async def test_a_queue_for_an_experiment_has_the_settings_that_it_needs(world: World, admin: Management) -> None:
+    wanted = QueueWanted(
+        lock=timedelta(seconds=5),
+        sessions=True,
+        duplicate_window=timedelta(minutes=1),
+        dead_letters_expired=True,
+        send_key=("sender", "a2V5LW9mLWEtdGVzdC1vZi0zMi1ieXRlcy1hYmNkZWY="),
+    )
+    await admin.create_queue("trial", wanted)
+    found = settings(world, "trial")
+    assert (found.lock_duration, found.duplicate_window) == (wanted.lock, wanted.duplicate_window)
+    assert (found.requires_session, found.requires_duplicate_detection, found.dead_letter_on_expiration) == (True,) * 3
+    (rule,) = found.authorization_rules
+    assert (rule.name, rule.primary_key) == wanted.send_key
+    assert rule.rights == {"Send"}
+    await admin.create_queue("plain", QueueWanted())
+    assert settings(world, "plain") == QueueSettings()
 
 
 async def test_only_queues_under_the_prefix_are_found_over_many_pages(world: World, admin: Management) -> None:

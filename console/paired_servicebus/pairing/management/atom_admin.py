@@ -7,7 +7,7 @@ from typing import Final
 
 from azure.core.exceptions import ResourceNotFoundError
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
-from azure.servicebus.management import QueueProperties, QueueRuntimeProperties
+from azure.servicebus.management import AccessRights, AuthorizationRule, QueueProperties, QueueRuntimeProperties
 
 from paired_servicebus.core.model.namespace_info import NamespaceInfo, ServiceTier
 from paired_servicebus.pairing import sdk_internals
@@ -42,6 +42,19 @@ class AtomAdmin:
             lock_duration=port.LOCK,
             dead_lettering_on_message_expiration=True,
             enable_batched_operations=True,
+            **port.ONCE,
+        )
+
+    async def create_queue(self, path: str, wanted: port.QueueWanted) -> None:
+        rules = [_send_rule(*wanted.send_key)] if wanted.send_key is not None else None
+        await self._client.create_queue(
+            path,
+            lock_duration=wanted.lock,
+            requires_session=wanted.sessions or None,
+            requires_duplicate_detection=wanted.duplicate_window is not None or None,
+            duplicate_detection_history_time_window=wanted.duplicate_window,
+            dead_lettering_on_message_expiration=wanted.dead_letters_expired or None,
+            authorization_rules=rules,
             **port.ONCE,
         )
 
@@ -103,16 +116,34 @@ def _depth(described: QueueRuntimeProperties) -> port.Depth:
     )
 
 
+def _send_rule(name: str, key: str) -> AuthorizationRule:
+    return AuthorizationRule(
+        type="SharedAccessAuthorizationRule",
+        claim_type="SharedAccessKey",
+        claim_value="None",
+        rights=[AccessRights.SEND],
+        key_name=name,
+        primary_key=key,
+        secondary_key=key,
+    )
+
+
+def _span(value: object) -> timedelta | None:
+    return value if isinstance(value, timedelta) else None
+
+
 def _facts(queue: QueueProperties) -> port.QueueFacts:
     return port.QueueFacts(
         path=queue.name,
         max_size_mb=queue.max_size_in_megabytes,
         max_deliveries=queue.max_delivery_count,
-        lock=queue.lock_duration if isinstance(queue.lock_duration, timedelta) else None,
+        lock=_span(queue.lock_duration),
         dead_letters_expired=bool(queue.dead_lettering_on_message_expiration),
         batched=bool(queue.enable_batched_operations),
         sessions=bool(queue.requires_session),
         status=str(getattr(queue.status, "value", queue.status) or ""),
+        ttl=_span(queue.default_message_time_to_live),
+        idle=_span(queue.auto_delete_on_idle),
     )
 
 

@@ -7,7 +7,7 @@ selects the queues and interprets refusals.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Final, Protocol, TypeVar
@@ -33,10 +33,26 @@ PROXY_REFUSED: Final = 407
 
 
 class QueueStatus(StrEnum):
-    """The operations that a queue permits; the two that the pairing sets."""
+    """The operations that a queue permits. The pairing itself sets only the first two."""
 
     ACTIVE = "Active"
     SEND_DISABLED = "SendDisabled"
+    DISABLED = "Disabled"
+    RECEIVE_DISABLED = "ReceiveDisabled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueWanted:
+    """The settings of a queue for an experiment; None leaves one to the namespace.
+
+    send_key: name and key of a rule of the queue that gives Send alone.
+    """
+
+    lock: timedelta | None = None
+    sessions: bool = False
+    duplicate_window: timedelta | None = None
+    dead_letters_expired: bool = False
+    send_key: tuple[str, str] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +68,9 @@ class QueueFacts:
     sessions: bool
     status: str
     """Active, Disabled, SendDisabled, ReceiveDisabled, or another value of the service."""
+    ttl: timedelta | None = None
+    idle: timedelta | None = None
+    """The default time to live, and the idle time after which the queue is deleted; None: unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +105,9 @@ class Management(Protocol):
         Raises:
             ResourceExistsError: it exists already, and is unchanged.
         """
+
+    async def create_queue(self, path: str, wanted: QueueWanted) -> None:
+        """Create a queue with these settings. Raises ResourceExistsError."""
 
     async def depth(self, path: str) -> Depth:
         """Read a queue's counts."""

@@ -1,0 +1,161 @@
+"""Experiments about entry and rights: SASL, tokens, keys."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from azure.core.credentials import AzureNamedKeyCredential
+
+from paired_servicebus.core.errors import WireError
+from paired_servicebus.core.model.verdict import FailureKind, kind_of
+from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
+from paired_servicebus.pairing.amqp_client.entity_management import peek
+from paired_servicebus.pairing.amqp_client.transports import connect
+from paired_servicebus.pairing.management.management_port import QueueWanted
+from paired_servicebus.verify.experiment import Experiment, Observation
+from paired_servicebus.verify.trial import NotPermittedError, Trial
+from paired_servicebus.verify.trial_links import TrialSender
+from paired_servicebus.verify.trial_messages import letter
+from servicebus_amqp.encoding.frames import HEADER_SIZE, SASL_FRAME, SASL_HEADER, read_frame_header
+from servicebus_amqp.encoding.performatives import SaslMechanisms, read_sasl
+from servicebus_amqp.protocol_errors import AmqpError
+
+SASL_SECONDS: Final = 15.0
+KEY_SECONDS: Final = 30.0
+"""Seconds until a new rule's key has to be accepted."""
+MAX_SASL_BYTES: Final = 64 * 1024
+NEEDED_MECHANISMS: Final = ("MSSBCBS", "ANONYMOUS")
+
+
+class _SaslReader(asyncio.Protocol):
+    """Sends the SASL header, and reads the offered mechanisms."""
+
+    def __init__(self) -> None:
+        self.offered: asyncio.Future[tuple[str, ...]] = asyncio.get_running_loop().create_future()
+        self._transport: asyncio.BaseTransport | None = None
+        self._data = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        transport.write(SASL_HEADER)  # type: ignore[attr-defined] # a WebSocket's transport is no WriteTransport
+
+    def data_received(self, data: bytes) -> None:
+        self._data += data
+        try:
+            self._read()
+        except AmqpError as error:
+            self._fail(ConnectionError(f"an unreadable answer to the SASL header: {error}"))
+        if len(self._data) > MAX_SASL_BYTES:
+            self._fail(ConnectionError("an endless answer to the SASL header"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._fail(ConnectionError("the connection was closed after the SASL header"))
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    def _read(self) -> None:
+        if len(self._data) < HEADER_SIZE + 8 or self.offered.done():
+            return
+        header = read_frame_header(self._data, HEADER_SIZE, kind=SASL_FRAME, most=MAX_SASL_BYTES)
+        if header.size <= len(self._data) - HEADER_SIZE:
+            body = self._data[HEADER_SIZE + header.body : HEADER_SIZE + header.size]
+            frame, _ = read_sasl(body, 0)
+            if isinstance(frame, SaslMechanisms):
+                self.offered.set_result(tuple(map(str, frame.sasl_server_mechanisms)))
+
+    def _fail(self, error: Exception) -> None:
+        if not self.offered.done():
+            self.offered.set_exception(error)
+
+
+async def offered_mechanisms(endpoint: Endpoint) -> Sequence[str]:
+    """Return the SASL mechanisms that a namespace offers. Raises WireError, OSError, TimeoutError."""
+    reader = _SaslReader()
+    try:
+        async with asyncio.timeout(SASL_SECONDS):
+            await connect(endpoint, lambda: reader)
+            return await reader.offered
+    finally:
+        reader.close()
+
+
+async def offer_mechanisms(trial: Trial) -> Observation:
+    """Compare the SASL mechanisms of both namespaces with those that clients need."""
+    seen, holds = [], True
+    for side in trial.namespaces:
+        offered = await offered_mechanisms(trial.endpoint(side=side))
+        holds &= all(name in offered for name in NEEDED_MECHANISMS)
+        seen.append(f"{side} offers {', '.join(offered) or 'none'}")
+    return Observation(holds, "; ".join(seen))
+
+
+async def refuse_deleted_token(trial: Trial) -> Observation:
+    """Put a token for a queue that is deleted; without Manage, for one that never existed."""
+    try:
+        path = await trial.queue()
+        await trial.remove(path)
+        origin = "a deleted queue"
+    except NotPermittedError:
+        path, origin = trial.name(), "a queue that never existed"
+    try:
+        await TrialSender.attach(trial.wire(), path)
+    except WireError as error:
+        return Observation(kind_of(error) is FailureKind.NOT_FOUND, f"{origin}: {type(error).__name__}: {error}")
+    return Observation(False, f"{origin} accepted a token and a link")
+
+
+async def refuse_peek(trial: Trial) -> Observation:
+    """Peek with a key that only sends."""
+    name, key = "verify-send", b64encode(secrets.token_bytes(32)).decode()
+    path = await trial.queue(QueueWanted(send_key=(name, key)))
+    limited = replace(trial.endpoint(), credential=AzureNamedKeyCredential(name, key))
+    wire = await _accepted(trial, limited, path)
+    try:
+        found = await peek(wire, path, from_number=0, count=1)
+    except WireError as error:
+        is_refusal = kind_of(error) in (FailureKind.UNAUTHORIZED, FailureKind.UNAUTHENTICATED)
+        return Observation(is_refusal, f"a key with Send alone: {error}")
+    return Observation(False, f"a key with Send alone peeked {len(found)} messages")
+
+
+async def _accepted(trial: Trial, endpoint: Endpoint, path: str) -> ReconnectingConnection:
+    """Return a connection on which the new key has sent. Raises WireError: it is not accepted in time."""
+    end = asyncio.get_running_loop().time() + KEY_SECONDS
+    while True:
+        wire = trial.wire(endpoint=endpoint)
+        try:
+            await (await TrialSender.attach(wire, path)).send(letter("1"))
+            return wire
+        except WireError:
+            if asyncio.get_running_loop().time() > end:
+                raise
+            await asyncio.sleep(1.0)
+
+
+ACCESS_EXPERIMENTS: Final = (
+    Experiment(
+        name="sasl-mechanisms",
+        assumption="both namespaces offer the SASL mechanisms MSSBCBS and ANONYMOUS",
+        why="our AMQP uses ANONYMOUS, Microsoft's .NET client MSSBCBS; a gateway has to offer both",
+        run=offer_mechanisms,
+    ),
+    Experiment(
+        name="deleted-entity-token",
+        assumption="a link to a deleted entity is refused as not found; its token is not refused as a bad one",
+        why="a missing queue counts towards failover and is made again; a bad credential is the caller's error",
+        run=refuse_deleted_token,
+    ),
+    Experiment(
+        name="peek-needs-listen",
+        assumption="a key with Send alone cannot peek",
+        why="the claims that the documents ask for: Listen for an engine that shows a backlog, Send for a sender",
+        run=refuse_peek,
+    ),
+)

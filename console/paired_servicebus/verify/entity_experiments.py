@@ -1,0 +1,234 @@
+"""Experiments about entities: their states, limits and settings."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final
+
+from paired_servicebus.core.errors import WireError
+from paired_servicebus.core.model.verdict import FailureKind, kind_of
+from paired_servicebus.pairing.amqp_client import is_idle_detach
+from paired_servicebus.pairing.management.management_port import (
+    LOCK,
+    MAX_DELIVERIES,
+    MAX_SIZE_MB,
+    QueueFacts,
+    QueueStatus,
+)
+from paired_servicebus.pairing.runtime.deadlines import bounded
+from paired_servicebus.verify.experiment import Experiment, Observation
+from paired_servicebus.verify.trial import MANAGING, NotPermittedError, SkippedError, Trial
+from paired_servicebus.verify.trial_links import TrialReceiver, TrialSender
+from paired_servicebus.verify.trial_messages import letter
+from servicebus_amqp.encoding.message_sections import BATCH_FORMAT, batch
+
+EFFECT_SECONDS: Final = 30.0
+"""Seconds within which a changed status has to take effect."""
+LONGEST: Final = timedelta(days=10675199)
+"""TimeSpan.MaxValue in whole days."""
+IDLE_SECONDS: Final = 720.0
+"""The service detaches after 600."""
+FILL_BYTES: Final = 250_000
+FILL_CONCURRENCY: Final = 8
+FILL_MB: Final = 1100
+"""Megabytes after which a queue of 1 GB has to be full."""
+FILL_SECONDS: Final = 840.0
+MAX_TRIED_BYTES: Final = 4 * 1024 * 1024
+"""The largest message that is sent; Premium may allow 100 MB."""
+_MARGIN: Final = 4096
+_POLL: Final = 0.25
+
+
+async def refuse_disabled(trial: Trial) -> Observation:
+    """Attach to a queue in each state that refuses senders or receivers."""
+    path = await trial.queue()
+    seen, holds = [], True
+    for status, attach in (
+        (QueueStatus.SEND_DISABLED, TrialSender.attach),
+        (QueueStatus.RECEIVE_DISABLED, TrialReceiver.attach),
+        (QueueStatus.DISABLED, TrialSender.attach),
+    ):
+        await bounded(trial.home.admin.set_status(path, status), MANAGING, "setting a status")
+        error = await _refusal(trial, path, attach)
+        holds &= error is not None and kind_of(error) is FailureKind.DISABLED
+        seen.append(f"{status}: {error.condition if error is not None else 'links are still accepted'}")
+        text = str(error)
+    return Observation(holds, f"{'; '.join(seen)}; its text: {text}")
+
+
+async def _refusal(trial: Trial, path: str, attach: object) -> WireError | None:
+    """Attach until that is refused; None if it never is."""
+    end = asyncio.get_running_loop().time() + EFFECT_SECONDS
+    while asyncio.get_running_loop().time() < end:
+        wire = trial.wire()
+        try:
+            link = await attach(wire, path)  # type: ignore[operator] # one of the two functions above
+            refused = await link.offer(letter("1")) if isinstance(link, TrialSender) else None
+            if refused is not None:
+                return refused
+        except WireError as error:
+            return error
+        finally:
+            await wire.close()
+        await asyncio.sleep(_POLL)
+    return None
+
+
+async def lose_deleted(trial: Trial) -> Observation:
+    """Delete a queue under a sender and a receiver."""
+    path = await trial.queue()
+    links = (await trial.sender(path), await trial.receiver(path))
+    await links[1].receive(1, 0.0)  # with credit, as a pump
+    await trial.remove(path)
+    await asyncio.wait([link.lost for link in links], timeout=EFFECT_SECONDS)
+    errors = [link.lost.result() if link.lost.done() else None for link in links]
+    holds = all(error is not None and kind_of(error) is FailureKind.NOT_FOUND for error in errors)
+    seen = ", ".join(
+        f"{name}: {error if error is not None else 'still attached'}"
+        for name, error in zip(("sender", "receiver"), errors, strict=True)
+    )
+    return Observation(holds, seen)
+
+
+async def refuse_full(trial: Trial) -> Observation:
+    """Fill the smallest queue, 1 GB, until a message is refused."""
+    path = await trial.queue()
+    sender = await trial.sender(path)
+    payload = letter("1", body=bytes(FILL_BYTES))
+    accepted = 0
+    while accepted * FILL_BYTES < FILL_MB * 1_000_000:
+        outcomes = await asyncio.gather(*(sender.offer(payload) for _ in range(FILL_CONCURRENCY)))
+        errors = [outcome for outcome in outcomes if outcome is not None]
+        accepted += len(outcomes) - len(errors)
+        if errors:
+            size = accepted * FILL_BYTES / 1_000_000
+            return Observation(kind_of(errors[0]) is FailureKind.FULL, f"after {size:.0f} MB: {errors[0]}")
+    return Observation(False, f"{FILL_MB} MB were accepted by a queue of 1 GB")
+
+
+async def keep_longest_spans(trial: Trial) -> Observation:
+    """Make a backlog queue, change its status there and back, and read its settings."""
+    path = await trial.backlog_queue()
+    admin = trial.home.admin
+    seen, holds = [], True
+    for moment in ("created", "changed"):
+        if moment == "changed":
+            for status in (QueueStatus.SEND_DISABLED, QueueStatus.ACTIVE):
+                await bounded(admin.set_status(path, status), MANAGING, "setting a status")
+        listed = await bounded(admin.queues(path), MANAGING, "reading a queue")
+        facts = next((queue for queue in listed if queue.path.casefold() == path), None)
+        if facts is None:
+            return Observation(False, f"{moment}: the queue is not listed")
+        holds &= _is_backlog(facts)
+        seen.append(f"{moment}: time to live {_span(facts.ttl)}, idle {_span(facts.idle)}")
+        seen.append(f"{facts.max_size_mb} MB, {facts.max_deliveries} deliveries, lock {facts.lock}")
+    return Observation(holds, "; ".join(seen))
+
+
+def _is_backlog(facts: QueueFacts) -> bool:
+    spans = (facts.ttl, facts.idle)
+    return all(span is not None and span >= LONGEST for span in spans) and (
+        (facts.max_size_mb, facts.max_deliveries, facts.lock) == (MAX_SIZE_MB, MAX_DELIVERIES, LOCK)
+        and facts.dead_letters_expired
+    )
+
+
+def _span(span: timedelta | None) -> str:
+    return "unknown" if span is None else f"{span.days} days"
+
+
+async def refuse_large(trial: Trial) -> Observation:
+    """Send messages and batches just below and just above the limits of a link."""
+    path = await trial.queue()
+    link = (await trial.sender(path)).link
+    largest, widest = int(link.max_message_size), int(link.max_batch_size)
+    if max(largest, widest) > MAX_TRIED_BYTES:
+        raise SkippedError(f"the limits are {largest} and {widest} bytes; more than {MAX_TRIED_BYTES} is not sent")
+    single, many = await _limit(trial, path, largest, 0), await _limit(trial, path, widest, BATCH_FORMAT)
+    seen = f"message {largest} bytes, above it {single[1]}; batch {widest} bytes, above it {many[1]}"
+    return Observation(single[0] and many[0], seen)
+
+
+async def _limit(trial: Trial, path: str, limit: int, message_format: int) -> tuple[bool, str]:
+    """Return whether a limit is kept, and the answer to a message above it."""
+    sender = await trial.sender(path)
+    below = await sender.offer(_sized(limit - _MARGIN, message_format), message_format=message_format)
+    if below is not None:
+        return False, f"(and below it) {below}"
+    sender = await trial.sender(path)
+    above = await sender.offer(_sized(limit + _MARGIN, message_format), message_format=message_format)
+    if above is None:
+        return False, "accepted"
+    return kind_of(above) is FailureKind.TOO_LARGE, str(above.condition)
+
+
+def _sized(size: int, message_format: int) -> bytes:
+    if message_format != BATCH_FORMAT:
+        return letter("1", body=bytes(size))
+    share = size // 8
+    return batch([letter(str(number), body=bytes(share - 64)) for number in range(8)])
+
+
+async def end_idle_link(trial: Trial) -> Observation:
+    """Leave a link alone until it is detached; without Manage, one to a backlog queue, to which nothing is sent."""
+    try:
+        path = await trial.queue()
+    except NotPermittedError:
+        if not trial.home.backlog:
+            raise
+        path = trial.home.backlog
+    sender = await trial.sender(path)
+    began = asyncio.get_running_loop().time()
+    await asyncio.wait((sender.lost,), timeout=IDLE_SECONDS)
+    if not sender.lost.done():
+        return Observation(False, f"an idle link was still attached after {IDLE_SECONDS:g} s")
+    error, lived = sender.lost.result(), asyncio.get_running_loop().time() - began
+    return Observation(is_idle_detach(error), f"after {lived:.0f} s: {error}")
+
+
+ENTITY_EXPERIMENTS: Final[Sequence[Experiment]] = (
+    Experiment(
+        name="disabled-entity",
+        assumption="a disabled queue refuses links or messages with com.microsoft:entity-disabled",
+        why="it counts towards failover, and a clean-up closes a queue to senders before it looks into it",
+        run=refuse_disabled,
+        deadline=120.0,
+    ),
+    Experiment(
+        name="deleted-entity",
+        assumption="links of a deleted queue are detached with amqp:not-found",
+        why="a pump makes its queue again then, and a sender takes another one",
+        run=lose_deleted,
+    ),
+    Experiment(
+        name="full-entity",
+        assumption="a full queue rejects a message with amqp:resource-limit-exceeded",
+        why="a full entity counts towards failover, and a full backlog queue leaves the rotation",
+        run=refuse_full,
+        deadline=FILL_SECONDS,
+        is_slow=True,
+    ),
+    Experiment(
+        name="timespan-max",
+        assumption="a backlog queue keeps TimeSpan.MaxValue and its other settings, also after a change of status",
+        why="parked messages must not expire, and an idle backlog queue must not be deleted",
+        run=keep_longest_spans,
+        needs_standard=True,
+    ),
+    Experiment(
+        name="size-limits",
+        assumption="messages and batches up to the link's limits are accepted, larger ones rejected as too large",
+        why="a message that fits the primary has to fit the backlog; batches are cut by these limits",
+        run=refuse_large,
+    ),
+    Experiment(
+        name="idle-detach",
+        assumption="an idle link is detached with amqp:link:detach-forced after ten minutes, with a text about it",
+        why="a pump of an empty queue expects this end, and reports no failure",
+        run=end_idle_link,
+        deadline=IDLE_SECONDS + 60,
+        is_slow=True,
+    ),
+)

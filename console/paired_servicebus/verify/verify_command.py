@@ -1,0 +1,81 @@
+"""`paired verify`: experiments on the configured namespaces, their results, and the removal of leftovers."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from paired_servicebus.config import PairingConfig
+from paired_servicebus.core.errors import ConfigurationError
+from paired_servicebus.engine.instance.engine_paths import EnginePaths
+from paired_servicebus.printing import print_lines
+from paired_servicebus.verify.leftovers import clean
+from paired_servicebus.verify.run_record import past_records
+from paired_servicebus.verify.verify_format import as_json, as_lines
+from paired_servicebus.verify.verify_run import open_namespaces, run_experiments
+
+TERMINATED: Final = 128 + signal.SIGTERM
+
+T = TypeVar("T")
+
+
+def run_verify(config: PairingConfig, places: EnginePaths, *, json_file: Path | None, slow: bool) -> int:
+    """Run the experiments; return 0 if no result differs, else 1.
+
+    Raises:
+        ConfigurationError, NamespaceUnreachableError: the text has the remedy.
+    """
+    if json_file is not None:
+        _write(json_file, "")  # an unwritable file is an error before the experiments, not after them
+    left = sum(1 for record in past_records(places.state) if _has_queues(record))
+    if left:
+        print_lines([f"{left} killed runs may have left queues: paired verify --clean removes them"])
+    try:
+        report = asyncio.run(_until_terminated(run_experiments(config, places, slow=slow)))
+    except asyncio.CancelledError:
+        return TERMINATED
+    if json_file is not None:
+        _write(json_file, as_json(report))
+    print_lines(as_lines(report))
+    return report.status
+
+
+def run_clean(config: PairingConfig, places: EnginePaths) -> int:
+    """Delete the queues of killed runs; return 0 if none remains, else 1. Raises ConfigurationError."""
+    deleted, remains = asyncio.run(_clean(config, places))
+    print_lines([f"{deleted} queues of earlier runs deleted, {len(remains)} remain", *remains])
+    return int(bool(remains))
+
+
+async def _clean(config: PairingConfig, places: EnginePaths) -> tuple[int, list[str]]:
+    async with open_namespaces(config) as namespaces:
+        return await clean(namespaces, places.state)
+
+
+async def _until_terminated(work: Coroutine[Any, Any, T]) -> T:
+    """Await the work; SIGTERM cancels it, so that its queues are deleted, as Ctrl-C does."""
+    task = asyncio.current_task()
+    assert task is not None, "a coroutine runs in a task"
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, task.cancel)
+    try:
+        return await work
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+
+
+def _has_queues(record: Any) -> bool:
+    try:
+        return bool(record.queues)
+    finally:
+        record.end()
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be written: {error.strerror or error}") from error

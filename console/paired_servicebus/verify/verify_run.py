@@ -1,0 +1,169 @@
+"""Runs the experiments, some at a time, each within its deadline; one that fails stops no other."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Final
+
+from azure.core.exceptions import AzureError
+
+from paired_servicebus.config import PairingConfig
+from paired_servicebus.core.errors import NamespaceUnreachableError, WireError
+from paired_servicebus.core.model.namespace_info import ServiceTier
+from paired_servicebus.core.model.verdict import FailureKind, kind_of
+from paired_servicebus.engine.clients.client_factory import open_admin, open_clients
+from paired_servicebus.engine.clients.preflight import look_up_name
+from paired_servicebus.engine.instance.engine_paths import EnginePaths
+from paired_servicebus.engine.instance.identity import program_version
+from paired_servicebus.pairing.amqp_client import Endpoint
+from paired_servicebus.pairing.management.atom_admin import management_of
+from paired_servicebus.pairing.management.backlog_queues import queue_path, told
+from paired_servicebus.pairing.runtime.deadlines import bounded
+from paired_servicebus.verify.access_experiments import offered_mechanisms
+from paired_servicebus.verify.experiment import Experiment, ExperimentReport, ExperimentResult, Observation
+from paired_servicebus.verify.experiment_table import EXPERIMENTS
+from paired_servicebus.verify.leftovers import remove_recorded, remove_run
+from paired_servicebus.verify.redaction import Redactor
+from paired_servicebus.verify.run_record import RunRecord
+from paired_servicebus.verify.trial import NotPermittedError, Side, SkippedError, Trial, TrialNamespace
+
+CONCURRENT: Final = 6
+"""Experiments at a time."""
+_REFUSED: Final = (FailureKind.UNAUTHENTICATED, FailureKind.UNAUTHORIZED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyReport:
+    """All results of a run, and the versions that they are about."""
+
+    date: str
+    paired: str
+    sdk: str
+    python: str
+    tiers: Mapping[str, str]
+    results: tuple[ExperimentReport, ...]
+
+    @property
+    def status(self) -> int:
+        """The exit status."""
+        return int(any(one.result is ExperimentResult.DIFFERS for one in self.results))
+
+
+async def run_experiments(
+    config: PairingConfig, places: EnginePaths, *, slow: bool = False, rows: Sequence[Experiment] = EXPERIMENTS
+) -> VerifyReport:
+    """Run the experiments on both namespaces, and delete their queues.
+
+    Raises:
+        NamespaceUnreachableError: a namespace does not answer.
+        ConfigurationError: settings that cannot be used.
+    """
+    async with open_namespaces(config) as namespaces:
+        redactor = await _look_around(config, places, namespaces)
+        record = RunRecord.begin(places.state)
+        try:
+            results = await _run_all(rows, namespaces, record, redactor, slow=slow)
+        finally:
+            await _tidy(namespaces, record)
+        return VerifyReport(
+            date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            paired=program_version(),
+            sdk=version("azure-servicebus"),
+            python=sys.version.split()[0],
+            tiers={str(side): str(namespace.tier) or "unknown" for side, namespace in namespaces.items()},
+            results=tuple(results),
+        )
+
+
+@asynccontextmanager
+async def open_namespaces(config: PairingConfig) -> AsyncIterator[dict[Side, TrialNamespace]]:
+    """Open clients for messaging and management of both namespaces. Raises ConfigurationError."""
+    async with open_clients(config) as clients, open_admin(config.primary) as admin:
+        secondary = management_of(clients.secondary_admin)
+        yield {
+            Side.SECONDARY: TrialNamespace(Side.SECONDARY, config.secondary.host, clients.secondary, secondary),
+            Side.PRIMARY: TrialNamespace(Side.PRIMARY, config.primary.host, clients.primary, admin),
+        }
+
+
+async def _look_around(
+    config: PairingConfig, places: EnginePaths, namespaces: Mapping[Side, TrialNamespace]
+) -> Redactor:
+    """Check that both namespaces answer; read their tiers and names. Raises NamespaceUnreachableError."""
+    names: dict[Side, list[str]] = {}
+    for side, namespace in namespaces.items():
+        try:
+            await offered_mechanisms(Endpoint.of(namespace.client))
+        except (WireError, OSError, TimeoutError) as error:
+            raise NamespaceUnreachableError(
+                f"the {side} namespace {namespace.host} does not answer: {error}; check [{side}] in {config.path}"
+            ) from error
+        info = await told(namespace.admin)
+        namespace.tier = info.tier
+        names[side] = [info.name]
+    primary = await look_up_name(config.primary, places)
+    names[Side.PRIMARY].append(primary)
+    namespaces[Side.SECONDARY].backlog = queue_path(primary, 0)
+    return Redactor(config, names)
+
+
+async def _run_all(
+    rows: Sequence[Experiment],
+    namespaces: Mapping[Side, TrialNamespace],
+    record: RunRecord,
+    redactor: Redactor,
+    *,
+    slow: bool,
+) -> list[ExperimentReport]:
+    limit = asyncio.Semaphore(CONCURRENT)
+
+    async def one(experiment: Experiment) -> ExperimentReport:
+        async with limit:
+            began = asyncio.get_running_loop().time()
+            result, seen = await _outcome(experiment, namespaces, record, slow=slow)
+            seconds = round(asyncio.get_running_loop().time() - began, 1)
+            return ExperimentReport(experiment=experiment, result=result, seen=redactor.clean(seen), seconds=seconds)
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one(experiment), name=experiment.name) for experiment in rows]
+    return [task.result() for task in tasks]
+
+
+async def _outcome(
+    experiment: Experiment, namespaces: Mapping[Side, TrialNamespace], record: RunRecord, *, slow: bool
+) -> tuple[ExperimentResult, str]:
+    if experiment.is_slow and not slow:
+        return ExperimentResult.SKIPPED, f"takes up to {experiment.deadline / 60:.0f} minutes; --slow runs it"
+    if experiment.needs_standard and namespaces[Side.SECONDARY].tier is ServiceTier.BASIC:
+        return ExperimentResult.SKIPPED, "the tier Basic lacks the feature"
+    try:
+        async with Trial(namespaces, record) as trial:
+            seen: Observation = await bounded(experiment.run(trial), experiment.deadline, "the experiment")
+    except NotPermittedError as error:
+        return ExperimentResult.NOT_PERMITTED, str(error)
+    except SkippedError as error:
+        return ExperimentResult.SKIPPED, str(error)
+    except Exception as error:  # noqa: BLE001 - whatever fails is a result, and the others go on
+        if kind_of(error) in _REFUSED:
+            return ExperimentResult.NOT_PERMITTED, f"the credential was refused: {error}"
+        return ExperimentResult.DIFFERS, f"the experiment failed: {type(error).__name__}: {error}"
+    return (ExperimentResult.HOLDS if seen.holds else ExperimentResult.DIFFERS), seen.seen
+
+
+async def _tidy(namespaces: Mapping[Side, TrialNamespace], record: RunRecord) -> None:
+    """Delete the run's remaining queues, also those of requests that an interrupt cut off."""
+    try:
+        await remove_recorded(namespaces, record)
+        for namespace in namespaces.values():
+            if not namespace.refused:
+                await remove_run(namespace, record.run)
+    except (AzureError, OSError, TimeoutError):
+        pass  # the record stays for --clean
+    finally:
+        record.end()

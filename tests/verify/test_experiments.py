@@ -1,0 +1,291 @@
+"""On the sandbox every assumption holds; with a planted difference its experiment differs, and no other."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paired_servicebus.verify import entity_experiments, experiment_table
+from paired_servicebus.verify.experiment import Experiment, ExperimentResult, Observation
+from paired_servicebus.verify.experiment_table import EXPERIMENTS
+from paired_servicebus.verify.trial import Trial
+from paired_servicebus.verify.verify_format import WIDTH, as_json, as_lines
+from servicebus_amqp.protocol import handshake
+from servicebus_sandbox import NamespaceSpec, Sandbox
+from servicebus_sandbox.access.authorization import Authorization
+from servicebus_sandbox.access.grants import Flaw, TokenError
+from servicebus_sandbox.amqp_server import management_node, message_codec, message_links, server_protocol
+from servicebus_sandbox.atom import iso_durations
+from servicebus_sandbox.broker import broker_errors
+from servicebus_sandbox.broker.entity_settings import Pings, Right, Tier
+from servicebus_sandbox.broker.queues import intake
+from servicebus_sandbox.broker.queues.intake import DuplicateWindow, Intake
+from servicebus_sandbox.broker.queues.message_queue import MessageQueue
+from servicebus_sandbox.broker.queues.session_queue import SessionTable
+from servicebus_sandbox.serving import amqp_conditions
+
+from .conftest import PRIMARY, SECONDARY, WORKER_KEY, Lab, differing, results
+
+SLOW = {one.name for one in EXPERIMENTS if one.is_slow}
+OFFERED = "batch-delete-messages" in management_node._OPERATIONS
+MISSING = set() if OFFERED else {"batch-delete"}
+"""What this sandbox does not offer."""
+QUOTA = 4_000_000
+
+
+async def test_on_the_sandbox_all_hold_and_nothing_is_left(lab: Lab) -> None:
+    report = await lab.run()
+    found = results(report)
+    assert set(differing(report)) == MISSING
+    assert {name for name, result in found.items() if result is ExperimentResult.SKIPPED} == SLOW
+    assert ExperimentResult.NOT_PERMITTED not in found.values()
+    assert report.status == bool(MISSING)
+    assert (lab.queues(), lab.records) == ([], [])
+
+
+async def test_the_file_has_stable_keys_and_neither_secret_nor_host_nor_name(lab: Lab) -> None:
+    """No secret, host or namespace name in the file, so that it can be attached to an issue."""
+    report = await lab.run()
+    text = as_json(report) + "\n".join(as_lines(report))
+    for name in (PRIMARY, SECONDARY):
+        one = lab.sandbox[name]
+        for secret in (one.key, one.connection_string, one.host, str(one.amqp_port), name, WORKER_KEY):
+            assert secret not in text, secret
+    assert "contoso" not in text
+    assert "paired-verify-" not in text
+    document = json.loads(as_json(report))
+    assert list(document) == ["date", "paired", "azure_servicebus", "python", "tiers", "results"]
+    assert [list(one) for one in document["results"]] == [
+        ["name", "assumption", "why", "result", "seen", "seconds"] for _ in EXPERIMENTS
+    ]
+    assert max(map(len, as_lines(report))) <= WIDTH
+
+
+def test_every_experiment_is_named_once_and_gives_a_reason() -> None:
+    assert len({one.name for one in EXPERIMENTS}) == len(EXPERIMENTS)
+    assert all(one.assumption and one.why for one in EXPERIMENTS)
+
+
+# -- planted differences ---------------------------------------------------------------------------------------------
+
+
+def _condition(patch: pytest.MonkeyPatch, kind: type, condition: str) -> None:
+    rows = amqp_conditions._BY_ERROR
+    changed = tuple((error, condition if error is kind else old, status) for error, old, status in rows)
+    patch.setattr(amqp_conditions, "_BY_ERROR", changed)
+
+
+def _limit_of_half(patch: pytest.MonkeyPatch) -> None:
+    send = Intake.send
+
+    def halved(self: Any, messages: Any, **options: Any) -> list[int]:
+        if sum(message.size for message in messages) > self.max_message_bytes // 2:
+            raise broker_errors.MessageTooLarge(self.path, messages[0].size, self.max_message_bytes // 2)
+        return send(self, messages, **options)
+
+    patch.setattr(Intake, "send", halved)
+
+
+def _drop_footers(patch: pytest.MonkeyPatch) -> None:
+    write = message_codec.write_message
+
+    def without(stored: Any) -> bytes:
+        return message_codec.split(write(stored))._replace(footer=None).join()
+
+    patch.setattr(message_links, "write_message", without)
+
+
+def _release_counts(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(MessageQueue, "release", lambda self, token: self._give_back(self._unlock(token), failed=True))
+
+
+def _sessions_for_all(patch: pytest.MonkeyPatch) -> None:
+    accept = SessionTable.accept
+
+    def always(self: Any, consumer: Any, session_id: str, until: float) -> Any:
+        self.get(session_id).holder = None
+        return accept(self, consumer, session_id, until)
+
+    patch.setattr(SessionTable, "accept", always)
+
+
+def _deferred_for_all(patch: pytest.MonkeyPatch) -> None:
+    def found(self: Any, number: int, session_id: str | None) -> Any:
+        return self._store.get(number)
+
+    patch.setattr(MessageQueue, "_deferred", found)
+
+
+def _refuse_token(self: Authorization, path: str) -> None:
+    try:
+        self._namespace.owner(path)
+    except broker_errors.EntityNotFound as error:
+        raise TokenError(Flaw.SIGNATURE, "There is no such key.") from error
+
+
+PLANTED: dict[str, Callable[[pytest.MonkeyPatch], Any]] = {
+    "sasl-mechanisms": lambda patch: patch.setattr(handshake, "OFFERED", ("PLAIN", "ANONYMOUS")),
+    "deleted-entity-token": lambda patch: patch.setattr(Authorization, "check_entity", _refuse_token),
+    "peek-needs-listen": lambda patch: patch.setattr(management_node, "right_for", lambda _: Right.SEND),
+    "disabled-entity": lambda patch: _condition(patch, broker_errors.EntityDisabled, "amqp:not-allowed"),
+    "deleted-entity": lambda patch: _condition(patch, broker_errors.EntityNotFound, "amqp:link:detach-forced"),
+    "timespan-max": lambda patch: patch.setattr(iso_durations, "FOR_EVER", "P14D"),
+    "size-limits": _limit_of_half,
+    "release-and-count": _release_counts,
+    "expired-messages": lambda patch: patch.setattr(message_codec, "_time_to_live", lambda _: None),
+    "batch-delete": lambda patch: patch.delitem(management_node._OPERATIONS, "batch-delete-messages", raising=False),  # type: ignore[arg-type]
+    "deferred-locks": _deferred_for_all,
+    "duplicate-detection": lambda patch: patch.setattr(DuplicateWindow, "is_new", lambda *_: True),
+    "pings": lambda patch: patch.setattr(intake, "PING_CONTENT_TYPE", "none"),
+    "session-take-over": _sessions_for_all,
+    "bit-for-bit": _drop_footers,
+}
+
+
+def test_every_experiment_has_a_planted_difference() -> None:
+    assert set(PLANTED) == {one.name for one in EXPERIMENTS} - SLOW
+
+
+@pytest.mark.parametrize("name", PLANTED)
+async def test_with_a_planted_difference_that_one_differs_and_no_other(
+    name: str, lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    PLANTED[name](monkeypatch)
+    found = differing(await lab.run())
+    assert set(found) == {name} | MISSING, found
+    assert "the experiment failed" not in found[name] or name == "session-take-over"
+    assert (lab.queues(), lab.records) == ([], [])
+
+
+# -- slow experiments ------------------------------------------------------------------------------------------------
+
+
+def row(name: str) -> list[Experiment]:
+    return [one for one in EXPERIMENTS if one.name == name]
+
+
+async def _age(lab: Lab) -> None:
+    """Make the sandbox ten minutes older, once a link has settled in."""
+    await asyncio.sleep(1.0)
+    node = lab.sandbox[SECONDARY].node
+    node.clock.advance(server_protocol.IDLE_LINK_SECONDS + 1)
+    node.clock_jumped()
+
+
+@pytest.mark.parametrize("name", sorted(SLOW))
+async def test_a_slow_experiment_waits_for_its_switch(name: str, lab: Lab) -> None:
+    (one,) = (await lab.run(row(name))).results
+    assert one.result is ExperimentResult.SKIPPED
+    assert "--slow runs it" in one.seen
+
+
+@pytest.mark.parametrize(("limit", "result"), [(600.0, "holds"), (1e9, "differs")])
+async def test_an_idle_link_is_detached(lab: Lab, monkeypatch: pytest.MonkeyPatch, limit: float, result: str) -> None:
+    monkeypatch.setattr(server_protocol, "IDLE_LINK_SECONDS", limit)
+    monkeypatch.setattr(entity_experiments, "IDLE_SECONDS", 4.0)
+    aging = asyncio.create_task(_age(lab)) if limit == 600.0 else None
+    (one,) = (await lab.run(row("idle-detach"), slow=True)).results
+    if aging is not None:
+        await aging
+    assert one.result == result, one.seen
+
+
+@pytest.mark.parametrize(("kind", "result"), [("resource-limit-exceeded", "holds"), ("internal-error", "differs")])
+async def test_a_full_queue_refuses(lab: Lab, monkeypatch: pytest.MonkeyPatch, kind: str, result: str) -> None:
+    apply = Intake.apply
+
+    def small(self: Any, settings: Any) -> None:
+        apply(self, settings)
+        self._quota_bytes = QUOTA
+
+    monkeypatch.setattr(Intake, "apply", small)
+    _condition(monkeypatch, broker_errors.QuotaExceeded, f"amqp:{kind}")
+    (one,) = (await lab.run(row("full-entity"), slow=True)).results
+    assert one.result == result, one.seen
+    assert "after 4 MB" in one.seen
+
+
+# -- rights, tiers, failures -----------------------------------------------------------------------------------------
+
+
+async def test_with_send_and_listen_alone_it_names_the_missing_right_and_asks_the_rest(lab: Lab) -> None:
+    """With Send and Listen alone it says what it cannot ask and asks the rest."""
+    report = await lab.run(rule=("worker", WORKER_KEY))
+    found = results(report)
+    asked = {"sasl-mechanisms", "deleted-entity-token"}
+    assert {name for name, result in found.items() if result is ExperimentResult.HOLDS} == asked
+    refused = {one.seen for one in report.results if one.result is ExperimentResult.NOT_PERMITTED}
+    assert refused == {"the credential of the secondary namespace lacks Manage, which queues need"}
+    assert {name for name, result in found.items() if result is ExperimentResult.SKIPPED} == SLOW
+    assert report.status == 0
+    assert (lab.queues(), lab.records) == ([], [])
+
+
+async def test_without_manage_an_idle_link_to_the_backlog_queue_is_enough(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(entity_experiments, "IDLE_SECONDS", 4.0)
+    path = f"{PRIMARY}/x-servicebus-transfer/0"
+    lab.sandbox[SECONDARY].node.namespace.create_queue(path)
+    aging = asyncio.create_task(_age(lab))
+    report = await lab.run(row("idle-detach"), slow=True, rule=("worker", WORKER_KEY), more=_named(lab))
+    await aging
+    (one,) = report.results
+    assert one.result is ExperimentResult.HOLDS, one.seen
+    assert len(lab.sandbox[SECONDARY].node.namespace.queue(path).messages) == 0, "nothing was sent to it"
+    assert PRIMARY not in one.seen
+
+
+def _named(lab: Lab) -> str:
+    """The primary's name, which a key without Manage does not learn; the secondary's is not needed."""
+    return f'name = "{PRIMARY}"\n'
+
+
+async def test_the_tier_basic_skips_its_missing_features(lab: Lab) -> None:
+    async with Sandbox.start([NamespaceSpec(PRIMARY), NamespaceSpec(SECONDARY, tier=Tier.BASIC)]) as sandbox:
+        report = await Lab(sandbox, lab.folder).run()
+    skipped = {one.experiment.name for one in report.results if "tier Basic" in one.seen}
+    assert skipped == {one.name for one in EXPERIMENTS if one.needs_standard}
+    assert set(differing(report)) == MISSING
+
+
+async def test_a_failing_experiment_stops_no_other_and_one_that_hangs_ends_at_its_deadline(lab: Lab) -> None:
+    async def fail(trial: Trial) -> Observation:
+        await trial.queue()
+        raise KeyError(lab.sandbox[PRIMARY].key)
+
+    async def hang(trial: Trial) -> Observation:
+        await trial.queue()
+        await asyncio.sleep(3600)
+        raise AssertionError
+
+    good = row("duplicate-detection")[0]
+    rows = [replace(good, name="fails", run=fail), replace(good, name="hangs", run=hang, deadline=1.0), good]
+    report = await lab.run(rows)
+    found = differing(report)
+    assert set(found) == {"fails", "hangs"}
+    assert found["fails"].startswith("the experiment failed: KeyError")
+    assert lab.sandbox[PRIMARY].key not in found["fails"]
+    assert "did not end within 1 s" in found["hangs"]
+    assert lab.queues() == []
+
+
+async def test_pings_that_are_delivered_differ(lab: Lab) -> None:
+    async with Sandbox.start([NamespaceSpec(PRIMARY), NamespaceSpec(SECONDARY, pings=Pings.DELIVERED)]) as sandbox:
+        report = await Lab(sandbox, lab.folder).run(row("pings"))
+    assert differing(report) == {"pings": "a ping was accepted and delivered"}
+
+
+def test_the_page_lists_every_experiment() -> None:
+    page = (Path(experiment_table.__file__).parent / "README.md").read_text()
+    for one in EXPERIMENTS:
+        assert f"| `{one.name}` | {one.assumption} | {one.why} |" in page
+    (count,) = re.findall(r"tests (\d+)\nassumptions", (Path(__file__).parents[2] / "README.md").read_text())
+    assert int(count) == len(EXPERIMENTS)
