@@ -153,6 +153,7 @@ def test_every_experiment_has_a_planted_difference() -> None:
     assert set(PLANTED) == {one.name for one in EXPERIMENTS} - SLOW
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLANTED)
 async def test_with_a_planted_difference_that_one_differs_and_no_other(
     name: str, lab: Lab, monkeypatch: pytest.MonkeyPatch

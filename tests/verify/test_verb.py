@@ -20,6 +20,7 @@ def test_mistakes_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "missing.toml is not a file" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 async def test_the_file_is_written_and_the_status_tells_of_differences(tmp_path: Path) -> None:
     async with play(tmp_path) as found:
         file = tmp_path / "results.json"
