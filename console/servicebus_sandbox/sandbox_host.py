@@ -244,6 +244,8 @@ async def _open(
         tier=spec.tier,
         region=spec.region,
         pings=spec.pings,
+        expiry=spec.expiry,
+        credits_per_second=spec.credits_per_second,
     )
     stack.callback(node.close)
     spec.fill(node.namespace)

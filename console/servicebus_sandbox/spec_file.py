@@ -1,6 +1,7 @@
 """`paired sandbox --config FILE`: namespaces and their contents, declared in TOML.
 
-Each `[[namespace]]` has a name, and may have tier, region, port, keys, pings, queues and topics. A queue, topic or
+Each `[[namespace]]` has a name, and may have tier, region, port, keys, pings, expiry, credits_per_second, faults, queues
+and topics. A queue, topic or
 subscription is a name or a table of properties with the SDK's names. Every mistake is one sentence: file, place, flaw
 and remedy. The broker validates the values.
 """
@@ -24,6 +25,7 @@ from servicebus_sandbox.broker.broker_errors import BrokerError
 from servicebus_sandbox.broker.entity_settings import (
     AuthorizationRule,
     EntityStatus,
+    Expiry,
     Pings,
     QueueSettings,
     Right,
@@ -215,16 +217,19 @@ def _namespace(table: TomlTable) -> NamespaceSpec:
     table = table.called(f"namespace '{name}'")
     if not _NAME.fullmatch(name):
         raise table.wrong("the name may have up to 50 letters, digits and hyphens, and begins with a letter")
-    spec = NamespaceSpec(
-        name,
-        queues=tuple(_queue(each) for each in table.named("queues", "queue")),
-        topics=tuple(_topic(each) for each in table.named("topics", "topic")),
-        tier=table.choice("tier", Tier, Tier.STANDARD),
-        port=table.integer("port", 0),
-        region=table.text("region", NamespaceSpec(name).region),
-        rules=_keys(table),
-        pings=table.choice("pings", Pings, Pings.DROPPED),
-    )
+    with table.complaining():
+        spec = NamespaceSpec(
+            name,
+            queues=tuple(_queue(each) for each in table.named("queues", "queue")),
+            topics=tuple(_topic(each) for each in table.named("topics", "topic")),
+            tier=table.choice("tier", Tier, Tier.STANDARD),
+            port=table.integer("port", 0),
+            region=table.text("region", NamespaceSpec(name).region),
+            rules=_keys(table),
+            pings=table.choice("pings", Pings, Pings.DROPPED),
+            expiry=table.choice("expiry", Expiry, Expiry.ON_TIME),
+            credits_per_second=table.integer("credits_per_second") if "credits_per_second" in table else None,
+        )
     table.end()
     if not 0 <= spec.port <= _LAST_PORT:
         raise table.wrong(f"port is {spec.port}; allowed is 0, for any that is free, to {_LAST_PORT}")

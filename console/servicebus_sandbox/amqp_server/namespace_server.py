@@ -16,7 +16,7 @@ from servicebus_sandbox.access.token_issuer import Issuer
 from servicebus_sandbox.amqp_server.property_codec import AmqpPropertyCodec
 from servicebus_sandbox.amqp_server.served_link import ServedLinkOwner
 from servicebus_sandbox.amqp_server.server_protocol import AmqpServerProtocol
-from servicebus_sandbox.broker.entity_settings import AuthorizationRule, Pings, Tier
+from servicebus_sandbox.broker.entity_settings import AuthorizationRule, Expiry, Pings, Tier
 from servicebus_sandbox.broker.queues.agenda import earliest
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 from servicebus_sandbox.faults import FaultBoard
@@ -46,13 +46,22 @@ class NamespaceServer:
         tier: Tier = Tier.STANDARD,
         region: str = "westeurope",
         pings: Pings = Pings.DROPPED,
+        expiry: Expiry = Expiry.ON_TIME,
+        credits_per_second: int | None = None,
     ) -> None:
         self.name = name
         self.region = region
         self.clock = clock
         self.time_of_day = time_of_day
         self.namespace = BrokerNamespace(
-            name, clock=clock, tier=tier, salt=secrets.token_bytes(8), codec=AmqpPropertyCodec(), pings=pings
+            name,
+            clock=clock,
+            tier=tier,
+            salt=secrets.token_bytes(8),
+            codec=AmqpPropertyCodec(),
+            pings=pings,
+            expiry=expiry,
+            credits_per_second=credits_per_second,
         )
         self.authorization = Authorization(self.namespace, rules, issuer=issuer)
         self.faults = FaultBoard(name, self.entity_paths, clock=clock)
