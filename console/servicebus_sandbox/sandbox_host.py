@@ -271,6 +271,7 @@ async def _open(
     stack.push_async_callback(listener.close)
     node.faults.watch(https.faults_changed)
     node.faults.watch(listener.faults_changed)
+    spec.break_in(node.faults)
     port = await listener.open(listen, spec.port)
     root = next(rule for rule in rules if rule.name == KEY_NAME)
     return SandboxNamespace(

@@ -1,9 +1,9 @@
 """`paired sandbox --config FILE`: namespaces and their contents, declared in TOML.
 
-Each `[[namespace]]` has a name, and may have tier, region, port, keys, pings, expiry, credits_per_second, faults, queues
-and topics. A queue, topic or
-subscription is a name or a table of properties with the SDK's names. Every mistake is one sentence: file, place, flaw
-and remedy. The broker validates the values.
+Each `[[namespace]]` has a name, and may have tier, region, port, keys, pings, expiry, credits_per_second, faults,
+queues and topics. A queue, topic or subscription is a name or a table of properties with the SDK's names. A fault is a
+table as for `POST /faults`. Every mistake is one sentence: file, place, flaw and remedy. The broker validates the
+values.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ from servicebus_sandbox.broker.subscription_rules.filters import (
 )
 from servicebus_sandbox.broker.subscription_rules.rules import Rule
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
+from servicebus_sandbox.faults import FaultBoard, FaultError
+from servicebus_sandbox.faults.fault_terms import FIELDS, FaultOrder, read_order
 from servicebus_sandbox.specs import NamespaceSpec, QueueSpec, SubscriptionSpec, TopicSpec
 
 Choice = TypeVar("Choice", bound=StrEnum)
@@ -83,7 +85,7 @@ class TomlTable:
         """Raise the broker's refusals as errors of this place; `names` maps its fields to the names here."""
         try:
             yield
-        except BrokerError as error:
+        except (BrokerError, FaultError) as error:
             field, space, rest = str(error).partition(" ")
             raise self.wrong(f"{(names or {}).get(field, field)}{space}{rest}") from error
 
@@ -108,6 +110,11 @@ class TomlTable:
             raise self.wrong(
                 f'{name} is "{text}"; it has to be a duration, as in "30s", "5m", "7d" or "PT30S"'
             ) from error
+
+    def whole(self, names: Iterable[str]) -> Mapping[str, Any]:
+        """Return all values; only these names are allowed."""
+        self.end(names)
+        return self._values
 
     def choice(self, name: str, kind: type[Choice], default: Choice | None = None) -> Choice:
         text = self._take(name, str, f"one of {', '.join(kind)}", None if default is None else default.value)
@@ -186,6 +193,7 @@ Property = tuple[str, Callable[[TomlTable, str], Any]]
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,49}")
 _LAST_PORT: Final = 65535
+FAULT_FIELDS = tuple(name for name in FIELDS if name != "namespace")
 
 
 def load_specs(path: Path) -> tuple[NamespaceSpec, ...]:
@@ -229,13 +237,22 @@ def _namespace(table: TomlTable) -> NamespaceSpec:
             pings=table.choice("pings", Pings, Pings.DROPPED),
             expiry=table.choice("expiry", Expiry, Expiry.ON_TIME),
             credits_per_second=table.integer("credits_per_second") if "credits_per_second" in table else None,
+            faults=tuple(_fault(each) for each in table.tables("faults")),
         )
     table.end()
     if not 0 <= spec.port <= _LAST_PORT:
         raise table.wrong(f"port is {spec.port}; allowed is 0, for any that is free, to {_LAST_PORT}")
     with table.complaining():
-        spec.fill(BrokerNamespace(name, clock=lambda: 0.0, tier=spec.tier))
+        filled = BrokerNamespace(name, clock=lambda: 0.0, tier=spec.tier)
+        spec.fill(filled)
+        spec.break_in(FaultBoard(name, filled.paths))
     return spec
+
+
+def _fault(table: TomlTable) -> FaultOrder:
+    values = table.whole(FAULT_FIELDS)
+    with table.complaining():
+        return read_order(values)
 
 
 def _queue(table: TomlTable) -> QueueSpec:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 from servicebus_sandbox.access.authorization import Authorization
 from servicebus_sandbox.access.token_issuer import Issuer
@@ -64,7 +64,7 @@ class NamespaceServer:
             credits_per_second=credits_per_second,
         )
         self.authorization = Authorization(self.namespace, rules, issuer=issuer)
-        self.faults = FaultBoard(name, self.entity_paths, clock=clock)
+        self.faults = FaultBoard(name, self.namespace.paths, clock=clock)
         self.complaints = RefusalLog(f"namespace '{name}'")
         self.lobby = Lobby(f"namespace '{name}'")
         self.connections: set[AmqpServerProtocol] = set()
@@ -81,15 +81,6 @@ class NamespaceServer:
     def protocol(self) -> AmqpServerProtocol:
         """Return a protocol for a new AMQP connection."""
         return AmqpServerProtocol(self)
-
-    def entity_paths(self) -> Iterator[str]:
-        """Yield the path of every queue, topic and subscription."""
-        for queue in self.namespace.queues():
-            yield queue.path
-        for topic in self.namespace.topics():
-            yield topic.path
-            for subscription in topic.subscriptions.values():
-                yield subscription.path
 
     def flush_soon(self, connection: ServedLinkOwner) -> None:
         """Have the connection write at the end of this turn."""

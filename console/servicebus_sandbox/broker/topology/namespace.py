@@ -7,7 +7,7 @@ at `next_deadline`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TypeVar
 
@@ -297,6 +297,15 @@ class BrokerNamespace:
     def subscriptions(self, topic: str) -> list[Subscription]:
         found = self.topic(topic).subscriptions
         return [found[key] for key in sorted(found)]
+
+    def paths(self) -> Iterator[str]:
+        """Yield the path of every queue, topic and subscription."""
+        for queue in self.queues():
+            yield queue.path
+        for topic in self.topics():
+            yield topic.path
+            for subscription in topic.subscriptions.values():
+                yield subscription.path
 
     # ------------------------------------------------------------------ being driven
 
