@@ -54,27 +54,33 @@ def client_with(sandbox: Sandbox, key: str) -> ServiceBusClient:
 
 @pytest.mark.parametrize("entity", [None, "orders"])
 async def test_a_key(sandbox: Sandbox, begin: Begin, entity: str | None) -> None:
-    async with both(sandbox) as (one, two), one.get_queue_sender("orders") as struck:
-        async with two.get_queue_sender("orders") as spared:
-            await struck.send_messages(ServiceBusMessage("before"))
-            terms = {"entity": entity} if entity else {}
-            fault = await begin("busy", key="one", **terms)
-            await spared.send_messages(ServiceBusMessage("x"))
-            with pytest.raises(ServiceBusServerBusyError):
-                await struck.send_messages(ServiceBusMessage("x"))
-            sandbox["primary"].node.faults.remove(fault)
-            await struck.send_messages(ServiceBusMessage("after"))
+    async with (
+        both(sandbox) as (one, two),
+        one.get_queue_sender("orders") as struck,
+        two.get_queue_sender("orders") as spared,
+    ):
+        await struck.send_messages(ServiceBusMessage("before"))
+        terms = {"entity": entity} if entity else {}
+        fault = await begin("busy", key="one", **terms)
+        await spared.send_messages(ServiceBusMessage("x"))
+        with pytest.raises(ServiceBusServerBusyError):
+            await struck.send_messages(ServiceBusMessage("x"))
+        sandbox["primary"].node.faults.remove(fault)
+        await struck.send_messages(ServiceBusMessage("after"))
     assert sandbox["primary"].node.namespace.queue("orders").counts().active == 3
 
 
 async def test_a_key_cuts_living_links_and_refuses_new_ones(sandbox: Sandbox, begin: Begin) -> None:
-    async with both(sandbox) as (one, two), one.get_queue_receiver("orders") as struck:
-        async with two.get_queue_receiver("orders") as spared:
-            assert await struck.peek_messages() == []
-            await begin("refused", key="one")
-            assert await spared.receive_messages(max_wait_time=0.2) == []
-            with pytest.raises(ServiceBusError):
-                await struck.receive_messages(max_wait_time=5)
+    async with (
+        both(sandbox) as (one, two),
+        one.get_queue_receiver("orders") as struck,
+        two.get_queue_receiver("orders") as spared,
+    ):
+        assert await struck.peek_messages() == []
+        await begin("refused", key="one")
+        assert await spared.receive_messages(max_wait_time=0.2) == []
+        with pytest.raises(ServiceBusError):
+            await struck.receive_messages(max_wait_time=5)
         with pytest.raises(ServiceBusError):
             await one.get_queue_sender("orders").__aenter__()
         async with two.get_queue_sender("orders"):
@@ -92,11 +98,14 @@ async def test_a_key_is_refused_at_the_token_node(sandbox: Sandbox, begin: Begin
 
 async def test_requests_to_the_management_node_have_a_key(sandbox: Sandbox, begin: Begin) -> None:
     await begin("busy", key="one", operations=["manage"])
-    async with both(sandbox) as (one, two), one.get_queue_receiver("orders") as struck:
-        async with two.get_queue_receiver("orders") as spared:
-            assert await spared.peek_messages() == []
-            with pytest.raises(ServiceBusServerBusyError):
-                await struck.peek_messages()
+    async with (
+        both(sandbox) as (one, two),
+        one.get_queue_receiver("orders") as struck,
+        two.get_queue_receiver("orders") as spared,
+    ):
+        assert await spared.peek_messages() == []
+        with pytest.raises(ServiceBusServerBusyError):
+            await struck.peek_messages()
 
 
 async def test_administration_over_http_has_no_such_client(sandbox: Sandbox, begin: Begin) -> None:
