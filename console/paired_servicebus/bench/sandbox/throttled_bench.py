@@ -1,7 +1,7 @@
 """The rates of a sandbox that throttles by credits: a client sends, then receives, as fast as it may.
 
 The sandbox gives its credits at the start of each second, and the client spends them in a moment. So a rate is measured
-from the first refusal until the messages of whole seconds have passed.
+from the moment when the credits of a whole second are spent until the messages of further whole seconds have passed.
 """
 
 from __future__ import annotations
@@ -29,21 +29,26 @@ PAUSE: Final = 0.01
 """Seconds between a refusal and the next attempt."""
 AT_ONCE: Final = 50
 """Messages in flight."""
+WHOLE_SECONDS: Final = 2
+"""The load begins within a second, so only the second time are the credits of a whole one spent."""
 MARGIN_SECONDS: Final = 30.0
 
 
 class _Meter:
-    """Counts messages from the first refusal on; `done` is set after `count`."""
+    """Counts messages from the second time that credits are spent; `done` is set after `count`."""
 
     def __init__(self, count: int) -> None:
         self._left = count
         self._count = count
         self._began: float | None = None
+        self._passed = False
+        self._spent = 0
         self._ended = 0.0
         self.done = asyncio.Event()
         self.refused = asyncio.Event()
 
     def pass_one(self) -> None:
+        self._passed = True
         if self._began is None or not self._left:
             return
         self._left -= 1
@@ -52,7 +57,9 @@ class _Meter:
             self.done.set()
 
     def refuse(self) -> None:
-        if self._began is None:
+        self._spent += self._passed
+        self._passed = False
+        if self._began is None and self._spent == WHOLE_SECONDS:
             self._began = perf_counter()
         self.refused.set()
 
