@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from servicebus_sandbox.access.token_credentials import AsyncSandboxCredential, SandboxCredential
     from servicebus_sandbox.broker.entity_settings import (
         AuthorizationRule,
+        Expiry,
         Pings,
         QueueSettings,
         Right,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AsyncSandboxCredential",
     "AuthorizationRule",
+    "Expiry",
     "ListenError",
     "NamespaceSpec",
     "Pings",
@@ -45,6 +47,7 @@ __all__ = [
 _HOMES = {
     "AsyncSandboxCredential": "access.token_credentials",
     "AuthorizationRule": "broker.entity_settings",
+    "Expiry": "broker.entity_settings",
     "ListenError": "serving.listener",
     "NamespaceSpec": "specs",
     "Pings": "broker.entity_settings",

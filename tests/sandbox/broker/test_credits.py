@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servicebus_sandbox.broker.broker_errors import InvalidSettings, Throttled
+from servicebus_sandbox.broker.entity_settings import QueueSettings
 from servicebus_sandbox.broker.queues.credits import CreditBucket
 from servicebus_sandbox.broker.subscription_rules.filters import SqlFilter
 from servicebus_sandbox.broker.subscription_rules.rules import Rule
@@ -91,6 +92,17 @@ def test_a_receiver_gets_what_the_credits_allow_and_no_message_is_lost(make_worl
         world.pass_time(1)
     assert [len(each) for each in got] == [0, 0, 0, 0, 10, 10, 10, 10]
     assert [name for each in got for name in each] == [str(number) for number in range(40)]
+
+
+def test_a_session_is_free_again_after_its_receiver_was_throttled(make_world, message):
+    world = make_world(credits_per_second=2)
+    queue = world.namespace.create_queue("q", QueueSettings(requires_session=True))
+    queue.intake.send([message(name, session_id="s") for name in "ab"])
+    throttled = world.receiver(queue.messages, session="s")
+    assert throttled.receive() == []
+    assert [type(error) for error in throttled.ended] == [Throttled]
+    world.pass_time(1)
+    assert [stored.message.payload for stored in world.receiver(queue.messages, session="s").receive()] == ["a", "b"]
 
 
 @pytest.mark.parametrize("limit", [0, -1, True, 1.5, "many", 10**12])
