@@ -79,11 +79,17 @@ def _session() -> aiohttp.ClientSession:
 
 
 @asynccontextmanager
-async def sandbox_process(log: Path) -> AsyncIterator[SandboxProcess]:
-    """Yield a running sandbox and end it; its standard error goes to `log`. Raises PairedError if it does not start."""
+async def sandbox_process(log: Path, *, config: Path | None = None) -> AsyncIterator[SandboxProcess]:
+    """Yield a running sandbox and end it. Raises PairedError if it does not start.
+
+    Args:
+        log: gets its standard error.
+        config: the file with its namespaces; None: a primary and a secondary one.
+    """
+    declared = () if config is None else ("--config", str(config))
     with log.open("ab") as errors:
         process = await asyncio.create_subprocess_exec(
-            *python_command("servicebus_sandbox", "--json"),
+            *python_command("servicebus_sandbox", "--json", *declared),
             stdin=DEVNULL,
             stdout=PIPE,
             stderr=errors,

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from servicebus_sandbox.access.token_credentials import AsyncSandboxCredential, SandboxCredential
     from servicebus_sandbox.broker.entity_settings import (
         AuthorizationRule,
+        Expiry,
         Pings,
         QueueSettings,
         Right,
@@ -30,6 +31,7 @@ __all__ = [
     "ActiveFault",
     "AsyncSandboxCredential",
     "AuthorizationRule",
+    "Expiry",
     "FaultError",
     "FaultKind",
     "HeldMessage",
@@ -56,6 +58,7 @@ _HOMES = {
     "ActiveFault": "fixtures.pytest_sandbox",
     "AsyncSandboxCredential": "access.token_credentials",
     "AuthorizationRule": "broker.entity_settings",
+    "Expiry": "broker.entity_settings",
     "FaultError": "faults",
     "FaultKind": "faults",
     "HeldMessage": "fixtures.held_messages",

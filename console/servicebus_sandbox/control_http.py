@@ -25,7 +25,7 @@ from servicebus_sandbox.access.token_issuer import LIFETIME_SECONDS, LONGEST_SEC
 from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
 from servicebus_sandbox.broker.topology.messaging_entities import Entity, Queue, Topic
 from servicebus_sandbox.clock import SandboxClock
-from servicebus_sandbox.faults import FaultError, FaultKind
+from servicebus_sandbox.faults import FaultError
 from servicebus_sandbox.faults.fault_terms import FIELDS, describe_fault, read_order
 from servicebus_sandbox.serving.http_server import HttpPort
 
@@ -107,9 +107,7 @@ class HttpControlServer:
             if node is None:
                 known = ", ".join(node.name for node in self._nodes())
                 raise FaultError(f"namespace is {order.namespace!r}; there are {known}")
-            if order.kind is None:
-                raise FaultError(f"fault is missing; it is one of {', '.join(FaultKind)}")
-            fault = node.faults.add(order.kind, entities=order.entities, terms=order.terms)
+            fault = node.faults.add_order(order)
         except FaultError as error:
             raise _Refusal(400, str(error)) from error
         return web.json_response({"id": fault.id}, status=201)

@@ -283,6 +283,8 @@ async def _open(
         tier=spec.tier,
         region=spec.region,
         pings=spec.pings,
+        expiry=spec.expiry,
+        credits_per_second=spec.credits_per_second,
     )
     stack.callback(node.close)
     spec.fill(node.namespace)
@@ -308,6 +310,7 @@ async def _open(
     stack.push_async_callback(listener.close)
     node.faults.watch(https.faults_changed)
     node.faults.watch(listener.faults_changed)
+    spec.break_in(node.faults)
     port = await listener.open(listen, spec.port)
     root = next(rule for rule in rules if rule.name == KEY_NAME)
     return SandboxNamespace(

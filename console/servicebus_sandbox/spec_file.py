@@ -1,8 +1,9 @@
 """`paired sandbox --config FILE`: namespaces and their contents, declared in TOML.
 
-Each `[[namespace]]` has a name, and may have tier, region, port, keys, pings, queues and topics. A queue, topic or
-subscription is a name or a table of properties with the SDK's names. Every mistake is one sentence: file, place, flaw
-and remedy. The broker validates the values.
+Each `[[namespace]]` has a name, and may have tier, region, port, keys, pings, expiry, credits_per_second, faults,
+queues and topics. A queue, topic or subscription is a name or a table of properties with the SDK's names. A fault is a
+table as for `POST /faults`. Every mistake is one sentence: file, place, flaw and remedy. The broker validates the
+values.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from servicebus_sandbox.broker.broker_errors import BrokerError
 from servicebus_sandbox.broker.entity_settings import (
     AuthorizationRule,
     EntityStatus,
+    Expiry,
     Pings,
     QueueSettings,
     Right,
@@ -41,6 +43,8 @@ from servicebus_sandbox.broker.subscription_rules.filters import (
 )
 from servicebus_sandbox.broker.subscription_rules.rules import Rule
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
+from servicebus_sandbox.faults import FaultBoard, FaultError
+from servicebus_sandbox.faults.fault_terms import FIELDS, FaultOrder, read_order
 from servicebus_sandbox.serving.addresses import PUBLIC_KEY
 from servicebus_sandbox.specs import NamespaceSpec, QueueSpec, SandboxConfigError, SubscriptionSpec, TopicSpec
 
@@ -78,7 +82,7 @@ class TomlTable:
         """Raise the broker's refusals as errors of this place; `names` maps its fields to the names here."""
         try:
             yield
-        except BrokerError as error:
+        except (BrokerError, FaultError) as error:
             field, space, rest = str(error).partition(" ")
             raise self.wrong(f"{(names or {}).get(field, field)}{space}{rest}") from error
 
@@ -103,6 +107,11 @@ class TomlTable:
             raise self.wrong(
                 f'{name} is "{text}"; it has to be a duration, as in "30s", "5m", "7d" or "PT30S"'
             ) from error
+
+    def whole(self, names: Iterable[str]) -> Mapping[str, Any]:
+        """Return all values; only these names are allowed."""
+        self.end(names)
+        return self._values
 
     def choice(self, name: str, kind: type[Choice], default: Choice | None = None) -> Choice:
         text = self._take(name, str, f"one of {', '.join(kind)}", None if default is None else default.value)
@@ -181,6 +190,7 @@ Property = tuple[str, Callable[[TomlTable, str], Any]]
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,49}")
 _LAST_PORT: Final = 65535
+FAULT_FIELDS = tuple(name for name in FIELDS if name != "namespace")
 
 
 def load_specs(path: Path) -> tuple[NamespaceSpec, ...]:
@@ -212,22 +222,34 @@ def _namespace(table: TomlTable) -> NamespaceSpec:
     table = table.called(f"namespace '{name}'")
     if not _NAME.fullmatch(name):
         raise table.wrong("the name may have up to 50 letters, digits and hyphens, and begins with a letter")
-    spec = NamespaceSpec(
-        name,
-        queues=tuple(_queue(each) for each in table.named("queues", "queue")),
-        topics=tuple(_topic(each) for each in table.named("topics", "topic")),
-        tier=table.choice("tier", Tier, Tier.STANDARD),
-        port=table.integer("port", 0),
-        region=table.text("region", NamespaceSpec(name).region),
-        rules=_keys(table),
-        pings=table.choice("pings", Pings, Pings.DROPPED),
-    )
+    with table.complaining():
+        spec = NamespaceSpec(
+            name,
+            queues=tuple(_queue(each) for each in table.named("queues", "queue")),
+            topics=tuple(_topic(each) for each in table.named("topics", "topic")),
+            tier=table.choice("tier", Tier, Tier.STANDARD),
+            port=table.integer("port", 0),
+            region=table.text("region", NamespaceSpec(name).region),
+            rules=_keys(table),
+            pings=table.choice("pings", Pings, Pings.DROPPED),
+            expiry=table.choice("expiry", Expiry, Expiry.ON_TIME),
+            credits_per_second=table.integer("credits_per_second") if "credits_per_second" in table else None,
+            faults=tuple(_fault(each) for each in table.tables("faults")),
+        )
     table.end()
     if not 0 <= spec.port <= _LAST_PORT:
         raise table.wrong(f"port is {spec.port}; allowed is 0, for any that is free, to {_LAST_PORT}")
     with table.complaining():
-        spec.fill(BrokerNamespace(name, clock=lambda: 0.0, tier=spec.tier))
+        filled = BrokerNamespace(name, clock=lambda: 0.0, tier=spec.tier)
+        spec.fill(filled)
+        spec.break_in(FaultBoard(name, filled.paths))
     return spec
+
+
+def _fault(table: TomlTable) -> FaultOrder:
+    values = table.whole(FAULT_FIELDS)
+    with table.complaining():
+        return read_order(values)
 
 
 def _queue(table: TomlTable) -> QueueSpec:

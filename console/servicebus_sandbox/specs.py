@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Final
 
+from servicebus_sandbox.broker.broker_errors import InvalidSettings
 from servicebus_sandbox.broker.entity_settings import (
     AuthorizationRule,
+    Expiry,
     Pings,
     QueueSettings,
     SubscriptionSettings,
@@ -17,6 +20,10 @@ from servicebus_sandbox.broker.entity_settings import (
 from servicebus_sandbox.broker.subscription_rules.rules import DEFAULT_RULE, Rule
 from servicebus_sandbox.broker.topology.entity_checks import check_tier
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
+from servicebus_sandbox.faults import FaultBoard
+from servicebus_sandbox.faults.fault_terms import FaultOrder
+
+MAX_CREDITS: Final = 1_000_000_000
 
 
 class SandboxConfigError(Exception):
@@ -51,9 +58,9 @@ class TopicSpec:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceSpec:
-    """A namespace; `port` 0 is any free one.
+    """A namespace; `port` 0 is any free one. Without `credits_per_second` it throttles nothing.
 
-    `rules` are its own authorization rules; the root rule is added unless one has its name.
+    `faults` begin with it. `rules` are its own authorization rules; the root rule is added unless one has its name.
     """
 
     name: str
@@ -64,6 +71,21 @@ class NamespaceSpec:
     region: str = "westeurope"
     rules: Sequence[AuthorizationRule] = ()
     pings: Pings = Pings.DROPPED
+    expiry: Expiry = Expiry.ON_TIME
+    credits_per_second: int | None = None
+    faults: Sequence[FaultOrder] = ()
+
+    def __post_init__(self) -> None:
+        limit = self.credits_per_second
+        if limit is not None and (
+            isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_CREDITS
+        ):
+            raise InvalidSettings(f"credits_per_second is {limit!r}; allowed is 1 to {MAX_CREDITS}")
+
+    def break_in(self, board: FaultBoard) -> None:
+        """Begin the faults. Raises FaultError."""
+        for order in self.faults:
+            board.add_order(order)
 
     def fill(self, namespace: BrokerNamespace) -> None:
         """Create the entities. Raises EntityExists, and InvalidSettings, also for features that the tier lacks."""

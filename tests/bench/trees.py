@@ -22,7 +22,7 @@ from paired_servicebus.bench.bench_plans import BenchError
 from paired_servicebus.bench.result_tables import join_table
 from paired_servicebus.bench.rounds import Band
 
-BenchName = Literal["send", "syphon", "failover"]
+BenchName = Literal["send", "syphon", "failover", "sandbox"]
 Found = Mapping[str, float]
 Turn = Literal["old", "new"]
 Verdict = Literal["inside", "better", "worse"]
@@ -34,10 +34,14 @@ COMPARED: Final[Mapping[BenchName, tuple[str, ...]]] = {
         *("ratio_vs_sdk", "ratio_callers", "added_us"),
     ),
     "syphon": (*(f"{way}.{one}" for way in ("ours", "mixed", "raw") for one in RATE), "ratio_vs_raw", "ratio_mixed"),
+    "sandbox": (
+        *(f"{way}.{one}" for way in ("ingest", "move") for one in ("per_second", "server_us")),
+        *("held.bytes_per_message", "round_trip.p50_ms", "round_trip.p99_ms", "round_trip.flood_per_second"),
+    ),
     "failover": ("p50_ms", "p99_ms", "back_p50_ms", "back_p99_ms"),
 }
 """Figures of each bench. `plain` and `raw` are controls: no tree should change them, except by its sandbox."""
-LESS_IS_BETTER: Final = ("_us", "_ms")
+LESS_IS_BETTER: Final = ("_us", "_ms", "bytes_per_message")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

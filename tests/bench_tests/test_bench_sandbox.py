@@ -36,7 +36,16 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="we
 @pytest.fixture(scope="module")
 def figures() -> SandboxFigures:
     """One small run."""
-    plan = SandboxPlan(messages=300, rounds=2, links=5, idle_seconds=0.2, round_trip_seconds=0.1, round_trips=20)
+    plan = SandboxPlan(
+        messages=300,
+        rounds=2,
+        links=5,
+        idle_seconds=0.2,
+        round_trip_seconds=0.1,
+        round_trips=20,
+        credits=40,
+        throttled_seconds=1,
+    )
     return asyncio.run(measure_sandbox(plan))
 
 
@@ -54,7 +63,7 @@ def test_the_line_has_every_figure_with_its_target(told: dict[str, Any]) -> None
     assert told["bench"] == "sandbox"
     assert told["size"] == 1024
     parts = {name: part for name, part in told.items() if isinstance(part, dict)}
-    assert set(parts) == {"ingest", "move", "held", "idle", "round_trip"}
+    assert set(parts) == {"ingest", "move", "held", "idle", "round_trip", "throttled"}
     assert told["reached"] is all(part["reached"] for part in parts.values())
     assert {name: part["target"] for name, part in parts.items()} == {
         "ingest": 60_000,
@@ -62,6 +71,7 @@ def test_the_line_has_every_figure_with_its_target(told: dict[str, Any]) -> None
         "held": 2_500_000_000,
         "idle": 0.02,
         "round_trip": 20.0,
+        "throttled": 40,
     }
 
 
@@ -92,10 +102,16 @@ def test_the_other_figures_say_over_what_they_were_taken(told: dict[str, Any]) -
     assert trip["flood_per_second"] > 0
 
 
+def test_credits_bound_both_rates(told: dict[str, Any]) -> None:
+    throttled = told["throttled"]
+    assert 0 < throttled["sent_per_second"] < 80
+    assert 0 < throttled["received_per_second"] < 80
+
+
 def test_people_get_a_row_for_each(figures: SandboxFigures) -> None:
     rows = sandbox_table(figures).splitlines()
     assert [row.split("  ")[0] for row in rows[1:]] == [
-        "ingest", "moves", "a million held", "5 idle links", "round trip in a flood",
+        "ingest", "moves", "a million held", "5 idle links", "round trip in a flood", "with credits",
     ]  # fmt: skip
     assert all(("reached" in row) != ("missed" in row) for row in rows[1:])
 

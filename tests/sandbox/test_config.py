@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servicebus_sandbox import Sandbox
-from servicebus_sandbox.broker.entity_settings import EntityStatus, Pings, QueueSettings, Right, Tier
+from servicebus_sandbox.broker.entity_settings import EntityStatus, Expiry, Pings, QueueSettings, Right, Tier
 from servicebus_sandbox.broker.subscription_rules.filters import CorrelationFilter, SqlFilter, TrueFilter
 from servicebus_sandbox.spec_file import SandboxConfigError, load_specs
 from servicebus_sandbox.specs import NamespaceSpec
@@ -27,6 +27,9 @@ name = "contoso"
 tier = "Premium"
 region = "northeurope"
 pings = "delivered"
+expiry = "lazy"
+credits_per_second = 1000
+faults = [{ fault = "busy", entity = "payments", client = "c" }, { fault = "latency", delay_s = 2, key = "k" }]
 keys = [{ name = "listener", rights = ["listen"], primary_key = "one", secondary_key = "two" }]
 
 [[namespace.queues]]
@@ -83,6 +86,9 @@ def test_all_that_can_be_said(tmp_path: Path) -> None:
     contoso = load(tmp_path, WHOLE)[0]
     assert (contoso.name, contoso.tier, contoso.region, contoso.port) == ("contoso", Tier.PREMIUM, "northeurope", 0)
     assert contoso.pings is Pings.DELIVERED
+    assert (contoso.expiry, contoso.credits_per_second) == (Expiry.LAZY, 1000)
+    busy, slow = contoso.faults
+    assert (busy.kind, busy.entities, busy.client, slow.key, slow.terms.delay_s) == ("busy", ("payments",), "c", "k", 2)
     (listener,) = contoso.rules
     assert (listener.name, listener.rights, listener.keys) == ("listener", {Right.LISTEN}, ("one", "two"))
     (payments,) = contoso.queues
@@ -161,6 +167,13 @@ def test_rules_of_a_subscription(tmp_path: Path) -> None:
     assert (rest.name, rest.filter, rest.action) == ("rest", TrueFilter(), None)
 
 
+async def test_declared_faults_begin_with_the_namespace(tmp_path: Path) -> None:
+    text = '[[namespace]]\nname = "a"\nqueues = ["q"]\nfaults = [{ fault = "busy", entity = "q", key = "later" }]'
+    async with Sandbox.start(load(tmp_path, text)) as sandbox:
+        (fault,) = sandbox["a"].node.faults.active()
+        assert (fault.kind, fault.entity, fault.key) == ("busy", "q", "later")
+
+
 async def test_what_is_declared_runs(tmp_path: Path) -> None:
     async with Sandbox.start(load(tmp_path, WHOLE)) as sandbox:
         contoso = sandbox["contoso"].node
@@ -204,6 +217,28 @@ MISTAKES = {
             , namespace 'a': port is true; it has to be a whole number
         tier = "Gold"
             , namespace 'a': tier is "Gold"; it has to be one of Basic, Standard, Premium
+        expiry = "never"
+            , namespace 'a': expiry is "never"; it has to be one of on-time, lazy
+        expiry = true
+            , namespace 'a': expiry is true; it has to be one of on-time, lazy
+        credits_per_second = 0
+            , namespace 'a': credits_per_second is 0; allowed is 1 to 1000000000
+        credits_per_second = 1e3
+            , namespace 'a': credits_per_second is 1000.0; it has to be a whole number
+        faults = ["busy"]
+            , namespace 'a': faults is or holds "busy"; it has to be a table, or a list of tables
+        faults = [{}]
+            , namespace 'a': fault is missing; it is one of refused,
+        faults = [{ fault = "sleepy" }]
+            , namespace 'a': unknown fault 'sleepy'; known are refused,
+        faults = [{ fault = "busy", entity = "q" }]
+            , namespace 'a': namespace 'a' has no entity 'q'; it has none
+        faults = [{ fault = "busy", clients = "c" }]
+            , namespace 'a', faults: there is nothing called clients here; did you mean client?
+        faults = [{ fault = "busy", namespace = "a" }]
+            , namespace 'a', faults: there is nothing called namespace here;
+        faults = [{ fault = "busy", client = 3 }]
+            , namespace 'a', faults: client has to be a string, not 3
         queue = ["q"]
             , namespace 'a': there is nothing called queue here; did you mean queues?
         queues = "q"
@@ -294,6 +329,7 @@ NAMES = st.sampled_from(
     (
         *("name", "queues", "topics", "subscriptions", "rules", "keys", "rights", "primary_key", "lock_duration"),
         *("sql", "correlation", "parameters", "max_delivery_count", "status", "tier", "port", "forward_to"),
+        *("expiry", "credits_per_second", "faults", "fault", "client", "entity", "delay_s"),
     )
 )
 VALUES = st.recursive(

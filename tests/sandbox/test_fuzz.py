@@ -99,7 +99,7 @@ async def emptied(sandbox: Sandbox) -> int:
     async with asyncio.timeout(PATIENCE):
         while node.connections:
             await asyncio.sleep(0.01)
-    for path in [path for path in node.entity_paths() if "/" not in path]:
+    for path in [path for path in node.namespace.paths() if "/" not in path]:
         node.namespace.delete(path)
     SPEC.fill(node.namespace)
     node.wake()

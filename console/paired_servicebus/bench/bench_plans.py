@@ -41,6 +41,9 @@ class SandboxPlan:
     idle_seconds: Annotated[float, UNASKED] = 6.0
     round_trip_seconds: Annotated[float, UNASKED] = 3.0
     round_trips: Annotated[int, UNASKED] = 100
+    credits: Annotated[int, UNASKED] = 1000
+    """Credits a second of the throttled sandbox."""
+    throttled_seconds: Annotated[int, UNASKED] = 4
 
     @property
     def messages_per_round(self) -> int:

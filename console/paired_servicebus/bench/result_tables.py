@@ -148,7 +148,7 @@ def sandbox_json(figures: SandboxFigures) -> str:
 
 def sandbox_table(figures: SandboxFigures) -> str:
     """Return the table of `paired bench sandbox`."""
-    held, idle, trip = figures.held, figures.idle, figures.round_trip
+    held, idle, trip, throttled = figures.held, figures.idle, figures.round_trip, figures.throttled
     gigabytes = f"{held.million_bytes / 1e9:.2f} GB{' (projected)' if held.is_projected else ''}"
     rows = [
         _rate("ingest", figures.ingest),
@@ -167,6 +167,13 @@ def sandbox_table(figures: SandboxFigures) -> str:
             f"at most {trip.target:g} ms",
             trip.reached,
             f"p50 {trip.p50_ms:.1f} ms, {trip.flood_per_second:,.0f}/s beside",
+        ),
+        (
+            "with credits",
+            f"{throttled.received_per_second:,.0f}/s received",
+            f"{throttled.target:,}/s ± 5 %",
+            throttled.reached,
+            f"{throttled.sent_per_second:,.0f}/s sent",
         ),
     ]
     lines = [

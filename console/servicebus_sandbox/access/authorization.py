@@ -209,7 +209,7 @@ class Authorization:
                 f"The signature was not made with the key '{token.key_name}', neither of its two; check the key.",
             )
         token.check(audience, now)
-        return ProvenAccess(path, proved[0].rights, token.expires_at)
+        return ProvenAccess(path, proved[0].rights, token.expires_at, proved[0].name)
 
     def _rules_above(self, path: str) -> Iterator[tuple[str, AuthorizationRule]]:
         """Yield the rules that may open `path`, each with the path of its owner, the nearest first."""

@@ -35,11 +35,15 @@ class TokenError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ProvenAccess:
-    """The access of a good token to `path` and everything below it. `expires_at` is in epoch seconds."""
+    """The access of a good token to `path` and everything below it. `expires_at` is in epoch seconds.
+
+    `key` is the name of the rule whose key signed the token; None for a bearer token.
+    """
 
     path: str
     rights: frozenset[Right]
     expires_at: float
+    key: str | None = None
 
 
 MAX_GRANTS: Final = 5000
@@ -70,6 +74,11 @@ class Grants:
     def allow(self, path: str, right: Right | None, now: float) -> bool:
         """Return whether a valid token covers the path with this right; None means any right."""
         return any(right is None or right in access.rights for access in self._above(path, now))
+
+    def keys(self, path: str, right: Right | None, now: float) -> frozenset[str]:
+        """Return the names of the rules whose keys give this right on the path; None means any right."""
+        found = (access for access in self._above(path, now) if right is None or right in access.rights)
+        return frozenset(access.key for access in found if access.key is not None)
 
     def drop_expired(self, now: float) -> bool:
         """Remove expired accesses; return whether there were any."""

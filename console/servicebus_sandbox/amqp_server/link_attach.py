@@ -69,7 +69,8 @@ def attach_latency(server: ServedLinkOwner, event: AttachRequested) -> float:
     except AmqpRefusal:
         return 0.0
     operations = _operations_of(event.link, address) | {Operation.ATTACH}
-    return sum(server.node.faults.latency(address.path, operations, direction) for direction in Direction)
+    caller = server.caller(address.resource, _right_for(event.link, address))
+    return sum(server.node.faults.latency(address.path, operations, direction, caller) for direction in Direction)
 
 
 def _serve(server: ServedLinkOwner, event: AttachRequested) -> None:
@@ -93,7 +94,11 @@ def _serve(server: ServedLinkOwner, event: AttachRequested) -> None:
 
 def _is_cut(server: ServedLinkOwner, link: LinkEnd, address: NodeAddress) -> bool:
     """Return whether a fault leaves the attach unanswered. Raises AmqpRefusal if the fault refuses it."""
-    verdict = server.node.faults.verdict(InjectionPoint.ATTACH, address.path, _operations_of(link, address))
+    faults = server.node.faults
+    if faults.is_quiet:
+        return False
+    caller = server.caller(address.resource, _right_for(link, address))
+    verdict = faults.verdict(InjectionPoint.ATTACH, address.path, _operations_of(link, address), caller)
     refusal = refusal_by(verdict, address.path)
     if refusal is not None:
         raise refusal

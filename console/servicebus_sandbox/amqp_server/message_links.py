@@ -74,7 +74,7 @@ class IncomingLink(ServedLink):
         if verdict is FaultVerdict.SWALLOW or self.is_cut_by(verdict):
             return False
         refusal = refusal_by(verdict, self.path)
-        late = self.server.node.faults.lateness(self.path)
+        late = self.server.node.faults.lateness(self.path, self.caller)
         outcome = rejected(refusal) if refusal is not None else self._take_in(event, late)
         if verdict is FaultVerdict.TAKE_AND_RESET:
             self.server.abort()

@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 from servicebus_sandbox.access.authorization import Authorization
 from servicebus_sandbox.access.token_issuer import Issuer
 from servicebus_sandbox.amqp_server.property_codec import AmqpPropertyCodec
 from servicebus_sandbox.amqp_server.served_link import ServedLinkOwner
 from servicebus_sandbox.amqp_server.server_protocol import AmqpServerProtocol
-from servicebus_sandbox.broker.entity_settings import AuthorizationRule, Pings, Tier
+from servicebus_sandbox.broker.entity_settings import AuthorizationRule, Expiry, Pings, Tier
 from servicebus_sandbox.broker.queues.agenda import earliest
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 from servicebus_sandbox.faults import FaultBoard
@@ -46,16 +46,25 @@ class NamespaceServer:
         tier: Tier = Tier.STANDARD,
         region: str = "westeurope",
         pings: Pings = Pings.DROPPED,
+        expiry: Expiry = Expiry.ON_TIME,
+        credits_per_second: int | None = None,
     ) -> None:
         self.name = name
         self.region = region
         self.clock = clock
         self.time_of_day = time_of_day
         self.namespace = BrokerNamespace(
-            name, clock=clock, tier=tier, salt=secrets.token_bytes(8), codec=AmqpPropertyCodec(), pings=pings
+            name,
+            clock=clock,
+            tier=tier,
+            salt=secrets.token_bytes(8),
+            codec=AmqpPropertyCodec(),
+            pings=pings,
+            expiry=expiry,
+            credits_per_second=credits_per_second,
         )
         self.authorization = Authorization(self.namespace, rules, issuer=issuer)
-        self.faults = FaultBoard(name, self.entity_paths, clock=clock)
+        self.faults = FaultBoard(name, self.namespace.paths, clock=clock)
         self.complaints = RefusalLog(f"namespace '{name}'")
         self.lobby = Lobby(f"namespace '{name}'")
         self.connections: set[AmqpServerProtocol] = set()
@@ -72,15 +81,6 @@ class NamespaceServer:
     def protocol(self) -> AmqpServerProtocol:
         """Return a protocol for a new AMQP connection."""
         return AmqpServerProtocol(self)
-
-    def entity_paths(self) -> Iterator[str]:
-        """Yield the path of every queue, topic and subscription."""
-        for queue in self.namespace.queues():
-            yield queue.path
-        for topic in self.namespace.topics():
-            yield topic.path
-            for subscription in topic.subscriptions.values():
-                yield subscription.path
 
     def flush_soon(self, connection: ServedLinkOwner) -> None:
         """Have the connection write at the end of this turn."""

@@ -38,13 +38,13 @@ from servicebus_amqp.protocol.link_receiver import ReceiverLink
 from servicebus_amqp.protocol.link_sender import SenderLink
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived
 from servicebus_amqp.protocol_errors import DecodeError
-from servicebus_sandbox.access.authorization import Authorization
+from servicebus_sandbox.access.authorization import Authorization, read_token
 from servicebus_sandbox.access.grants import ProvenAccess, TokenError
 from servicebus_sandbox.amqp_server import management_node
 from servicebus_sandbox.amqp_server.message_links import SETTLED_BY_SENDER
 from servicebus_sandbox.amqp_server.served_link import ServedLink, ServedLinkOwner, rejected
 from servicebus_sandbox.broker.broker_errors import BrokerError, EntityNotFound
-from servicebus_sandbox.faults import Direction, FaultVerdict, InjectionPoint, Operation
+from servicebus_sandbox.faults import UNKNOWN_CALLER, Caller, Direction, FaultVerdict, InjectionPoint, Operation
 from servicebus_sandbox.serving.amqp_conditions import AmqpRefusal, bad_argument, refusal_by, refusal_of, unauthorized
 
 PUT_TOKEN: Final = "put-token"
@@ -213,7 +213,13 @@ class RequestLink(ServedLink):
         """Return the faults' verdict on the request."""
         operations = self.operations | management_node.operations_of(request.operation)
         moment = InjectionPoint.TRANSFER if Operation.SEND in operations else InjectionPoint.REQUEST
-        return self.server.node.faults.verdict(moment, self.path, operations)
+        return self.server.node.faults.verdict(moment, self.path, operations, self.caller_of(request))
+
+    def caller_of(self, request: NodeRequest) -> Caller:
+        """Return the client with the keys that authorize the request."""
+        if not self.server.node.faults.knows_clients:
+            return UNKNOWN_CALLER
+        return self.server.caller(self.resource, management_node.right_for(request.operation))
 
     def _answer(self, request: NodeRequest, verdict: FaultVerdict) -> NodeReply:
         try:
@@ -260,7 +266,15 @@ class CbsLink(RequestLink):
     vocabulary = ReplyVocabulary.CBS
 
     def verdict_on(self, request: NodeRequest) -> FaultVerdict:
-        return self.server.node.faults.verdict(InjectionPoint.TOKEN, self.path)
+        return self.server.node.faults.verdict(InjectionPoint.TOKEN, self.path, caller=self.caller_of(request))
+
+    def caller_of(self, request: NodeRequest) -> Caller:
+        """Return the client with the key that the token names."""
+        try:
+            named = read_token(request.body).key_names if isinstance(request.body, str) else ()
+        except TokenError:
+            named = ()
+        return Caller(container_id=self.server.container_id, keys=frozenset(named))
 
     def perform(self, request: NodeRequest) -> NodeReply:
         node = self.server.node

@@ -17,7 +17,7 @@ from servicebus_sandbox.access.authorization import Authorization
 from servicebus_sandbox.access.grants import Grants, ProvenAccess
 from servicebus_sandbox.broker.entity_settings import Right
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
-from servicebus_sandbox.faults import CaseKey, Direction, FaultBoard, FaultVerdict, InjectionPoint, Operation
+from servicebus_sandbox.faults import Caller, CaseKey, Direction, FaultBoard, FaultVerdict, InjectionPoint, Operation
 from servicebus_sandbox.serving.amqp_conditions import AmqpRefusal, detached, refusal_by
 from servicebus_sandbox.serving.lobby import Lobby
 from servicebus_sandbox.serving.refusal_log import RefusalLog
@@ -115,6 +115,13 @@ class ServedLinkOwner(Protocol):
     read_at: float
     is_holding: bool
 
+    @property
+    def container_id(self) -> str | None:
+        """Return the client's container id; None before its open."""
+
+    def caller(self, resource: str, right: Right | None) -> Caller:
+        """Return the client, with the keys that give this right on the resource."""
+
     def abort(self) -> None: ...
     def disconnect(self, path: str | None) -> None: ...
     def flush(self) -> None: ...
@@ -179,7 +186,14 @@ class ServedLink:
     def verdict(self, moment: InjectionPoint) -> FaultVerdict:
         """Return the faults' verdict on an event of this link."""
         faults = self.server.node.faults
-        return FaultVerdict.SERVE if faults.is_quiet else faults.verdict(moment, self.path, self.operations)
+        if faults.is_quiet:
+            return FaultVerdict.SERVE
+        return faults.verdict(moment, self.path, self.operations, self.caller)
+
+    @property
+    def caller(self) -> Caller:
+        """Return the client, for faults."""
+        return self.server.caller(self.resource, self.right)
 
     def is_cut_by(self, verdict: FaultVerdict) -> bool:
         """Cut the link or its connection if the verdict demands it; return whether it did."""
@@ -206,13 +220,13 @@ class ServedLink:
     def _follow(self, *, is_new: bool) -> None:
         faults = self.server.node.faults
         self.is_untouched = False
-        for verdict in faults.met_by_link(self._met, self.path, self.operations, is_new=is_new):
+        for verdict in faults.met_by_link(self._met, self.path, self.operations, self.caller, is_new=is_new):
             refusal = detached(self.path) if verdict is FaultVerdict.REFUSE else refusal_by(verdict, self.path)
             if refusal is not None:
                 self.detach(refusal)
             if refusal is not None or self.is_cut_by(verdict):
                 return
-        self.is_slow = faults.slows(self.path, self.operations | SETTLING) or any(self._lines.values())
+        self.is_slow = faults.slows(self.path, self.operations | SETTLING, self.caller) or any(self._lines.values())
         self.is_untouched = faults.is_quiet and not self.is_slow
         stands_still = FaultVerdict.SWALLOW in self._met.values()
         if stands_still and not self._stands_still:
@@ -233,7 +247,8 @@ class ServedLink:
         line = self._lines.get(direction)
         if line is None:
             line = self._lines[direction] = DelayLine(self.server.stir)
-        line.put(act, self.server.node.faults.latency(self.path, operations or self.operations, direction))
+        faults = self.server.node.faults
+        line.put(act, faults.latency(self.path, operations or self.operations, direction, self.caller))
 
     def hurry(self) -> None:
         """Process the peer's earlier messages before its detach."""

@@ -25,7 +25,8 @@ from servicebus_sandbox.amqp_server.message_links import IncomingLink
 from servicebus_sandbox.amqp_server.probation import OPENING_SECONDS, TOKEN_SECONDS, Probation, no_token_in_time
 from servicebus_sandbox.amqp_server.served_link import SETTLING, DelayLine, ServedLink, ServedNamespace, error_of
 from servicebus_sandbox.broker.broker_errors import EntityNotFound
-from servicebus_sandbox.faults import CaseKey, ConnectionVerdict, Direction
+from servicebus_sandbox.broker.entity_settings import Right
+from servicebus_sandbox.faults import UNKNOWN_CALLER, Caller, CaseKey, ConnectionVerdict, Direction
 from servicebus_sandbox.serving.amqp_conditions import (
     AmqpRefusal,
     closed_by_fault,
@@ -71,7 +72,7 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
         self._amqp = Connection(role=ConnectionRole.SERVER, settings=settings)
         self._transport: asyncio.Transport | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._opened = False
+        self.container_id: str | None = None
         self._probation: Probation | None = None
         self._verdict = ConnectionVerdict.SERVE
         self._met: dict[CaseKey, ConnectionVerdict] = {}
@@ -114,7 +115,7 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
         if self._verdict in _DEAF:
             self._missed_something = True
         elif self._is_slow:
-            delay = self.node.faults.connection_latency(Direction.IN)
+            delay = self.node.faults.connection_latency(Direction.IN, self._as_caller)
             self._lines[Direction.IN].put(partial(self._take_in, data), delay)
         else:
             self._take_in(data)
@@ -163,7 +164,7 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
         data = self._amqp.data_to_send()
         self._unwritten = 0
         if data and self._is_slow:
-            delay = self.node.faults.connection_latency(Direction.OUT)
+            delay = self.node.faults.connection_latency(Direction.OUT, self._as_caller)
             self._lines[Direction.OUT].put(partial(self._transport.write, data), delay)
         elif data:
             self._transport.write(data)
@@ -179,8 +180,9 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
 
     def _follow_faults(self, *, is_new: bool) -> None:
         faults = self.node.faults
-        self._is_slow = faults.slows_connections or any(self._lines.values())
-        before, self._verdict = self._verdict, faults.met_by_connection(self._met, is_new=is_new)
+        caller = self._as_caller
+        self._is_slow = faults.slows_connections(caller) or any(self._lines.values())
+        before, self._verdict = self._verdict, faults.met_by_connection(self._met, caller, is_new=is_new)
         match self._verdict:
             case ConnectionVerdict.RESET:
                 self.abort()
@@ -264,6 +266,16 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
             if link.used_at is not None and link.link.name == name:
                 link.used_at = self.read_at
 
+    def caller(self, resource: str, right: Right | None) -> Caller:
+        """Return the client, with the keys that give this right on the resource."""
+        if not self.node.faults.knows_clients:
+            return UNKNOWN_CALLER
+        return Caller(container_id=self.container_id, keys=self.grants.keys(resource, right, self.node.clock()))
+
+    @property
+    def _as_caller(self) -> Caller:
+        return Caller(container_id=self.container_id)
+
     def grant(self, access: ProvenAccess) -> None:
         """Store proven access and schedule its end. Raises AmqpRefusal."""
         watched = self.grants.next_end
@@ -330,7 +342,9 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
             link.gone()
 
     def _on_opened(self, event: e.Opened) -> None:
-        self._opened = True
+        self.container_id = event.container_id
+        if self.node.faults.knows_clients:
+            self._follow_faults(is_new=True)
         self._call_later("opening", TOKEN_SECONDS, self._give_up_opening)
         self._tick()
 
@@ -378,7 +392,7 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
             return
         if self._verdict is not ConnectionVerdict.SERVE or self._is_slow:
             self._call_later("opening", TOKEN_SECONDS, self._give_up_opening)
-        elif self._opened:
+        elif self.container_id is not None:
             self._turn_out(no_token_in_time())
         else:
             self.abort()

@@ -36,8 +36,9 @@ from servicebus_sandbox.arm.arm_request import (
 )
 from servicebus_sandbox.atom.entity_xml import DescriptionError
 from servicebus_sandbox.atom.management_api import AtomRequest
-from servicebus_sandbox.broker.broker_errors import BrokerError, EntityExists, EntityNotFound
+from servicebus_sandbox.broker.broker_errors import BrokerError, EntityExists, EntityNotFound, Throttled
 from servicebus_sandbox.broker.entity_settings import ALL_RIGHTS
+from servicebus_sandbox.broker.queues.credits import MANAGEMENT_COST
 from servicebus_sandbox.broker.topology.entity_checks import TargetMissing
 from servicebus_sandbox.faults import FaultVerdict
 from servicebus_sandbox.serving.http_server import HttpPort, reset
@@ -54,6 +55,7 @@ _REFUSALS: tuple[tuple[type[Exception], int, str, str], ...] = (
     (EntityNotFound, 404, "NotFound", ""),
     (EntityExists, 409, "Conflict", "SubCode=40900. "),
     (TargetMissing, 400, "BadRequest", "SubCode=40400. "),
+    (Throttled, 429, "TooManyRequests", "SubCode=50004. "),
     (BrokerError, 400, "BadRequest", "SubCode=40000. "),
     (DescriptionError, 400, "BadRequest", "SubCode=40000. "),
 )
@@ -68,6 +70,7 @@ _FAULTY: dict[FaultVerdict, tuple[int, str, str]] = {
 }
 """Codes of ARM and the service, from the page "Service Bus Resource Manager exceptions"."""
 _BUSY_SECONDS = "10"
+_ENTITIES = (("queues",), ("topics",))
 
 
 class ResourceManager:
@@ -128,8 +131,15 @@ class ResourceManager:
         if action is None:
             words = "/".join(address.words)
             raise ArmRefusal(405, "MethodNotAllowed", f"the sandbox has no {request.method} for '{words}'")
+        self._charge(address)
         reply = action(ArmRequest(request, address, self._places))
         return reply if isinstance(reply, ArmResponse) else await reply
+
+    def _charge(self, address: ArmAddress) -> None:
+        """Take the credits of an operation on an entity; those on a namespace are free. Raises Throttled."""
+        place = self._places.get(address.names[0]) if address.words[1:2] in _ENTITIES and address.names else None
+        if place is not None:
+            place.node.namespace.charge(MANAGEMENT_COST)
 
     def _authorize(self, request: AtomRequest) -> None:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")

@@ -33,7 +33,7 @@ from servicebus_sandbox.atom.resource_urls import (
     url_path,
 )
 from servicebus_sandbox.atom.rule_xml import first_rule, read_rule, write_rule
-from servicebus_sandbox.broker.broker_errors import BrokerError, EntityExists, EntityNotFound, QuotaExceeded
+from servicebus_sandbox.broker.broker_errors import BrokerError, EntityExists, EntityNotFound, QuotaExceeded, Throttled
 from servicebus_sandbox.broker.entity_settings import (
     EntitySettings,
     QueueSettings,
@@ -41,6 +41,7 @@ from servicebus_sandbox.broker.entity_settings import (
     SubscriptionSettings,
     TopicSettings,
 )
+from servicebus_sandbox.broker.queues.credits import MANAGEMENT_COST
 from servicebus_sandbox.broker.subscription_rules.rules import Rule
 from servicebus_sandbox.broker.topology.entity_checks import TargetMissing, check_settings
 from servicebus_sandbox.broker.topology.messaging_entities import Entity, Subscription
@@ -62,6 +63,7 @@ _REFUSALS: tuple[tuple[type[Exception], int, str], ...] = (
     (EntityNotFound, 404, ""),
     (EntityExists, 409, "SubCode=40900. Conflict. "),
     (QuotaExceeded, 403, "SubCode=40300. "),
+    (Throttled, 503, ""),
     (TargetMissing, 400, "SubCode=40400. "),
     (BrokerError, 400, "SubCode=40000. "),
     (DescriptionError, 400, "SubCode=40000. "),
@@ -147,6 +149,7 @@ class ManagementApi:
 
     def _act(self, request: AtomRequest) -> AtomResponse:
         self._authorize(request)
+        self._namespace.charge(MANAGEMENT_COST)
         if request.version > NEWEST_VERSION:
             raise AtomRefusal(400, f"api-version '{request.version}' is not known; the newest is {NEWEST_VERSION}")
         resource = resource_at(request.path)

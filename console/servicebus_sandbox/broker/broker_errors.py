@@ -57,6 +57,16 @@ class QuotaExceeded(BrokerError):
         super().__init__(f"'{path}' has reached its size of {limit_bytes} bytes; receive messages and send again")
 
 
+class Throttled(BrokerError):
+    """An operation beyond the namespace's credits. The words are the service's; clients search for the code."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The request was terminated because the namespace is being throttled. Error code: 50009. "
+            "Please wait 2 seconds and try again."
+        )
+
+
 class MessageNotFound(BrokerError):
     """A sequence number without a deferred or scheduled message, or with a locked one."""
 

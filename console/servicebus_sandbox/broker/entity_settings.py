@@ -116,6 +116,17 @@ class Pings(StrEnum):
     DELIVERED = "delivered"
 
 
+class Expiry(StrEnum):
+    """The time at which a message leaves the queue after its time to live.
+
+    Lazy is the service's documented way: a message stays until a receiver is active. Peeks show it and counts include
+    it, but no receiver gets it (the page "Message expiration").
+    """
+
+    ON_TIME = "on-time"
+    LAZY = "lazy"
+
+
 def _require(good: bool, name: str, value: object, allowed: str) -> None:
     if not good:
         raise InvalidSettings(f"{name} is {value}; allowed is {allowed}")

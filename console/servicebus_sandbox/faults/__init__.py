@@ -12,9 +12,11 @@ from servicebus_sandbox.faults.fault_table import (
     InjectionPoint,
     Operation,
 )
-from servicebus_sandbox.faults.fault_terms import Fault, FaultError, FaultTerms
+from servicebus_sandbox.faults.fault_terms import UNKNOWN_CALLER, Caller, Fault, FaultError, FaultTerms
 
 __all__ = [
+    "UNKNOWN_CALLER",
+    "Caller",
     "CaseKey",
     "ConnectionVerdict",
     "Direction",

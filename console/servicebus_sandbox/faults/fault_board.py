@@ -27,7 +27,7 @@ from servicebus_sandbox.faults.fault_table import (
     InjectionPoint,
     Operation,
 )
-from servicebus_sandbox.faults.fault_terms import Fault, FaultError, FaultTerms
+from servicebus_sandbox.faults.fault_terms import UNKNOWN_CALLER, Caller, Fault, FaultError, FaultOrder, FaultTerms
 
 CaseKey = tuple[str, FaultKind]
 """One phase of one fault."""
@@ -114,20 +114,38 @@ class FaultBoard:
     # ------------------------------------------------------------------ beginning and ending
 
     def add(
-        self, kind: str, *, entity: str | None = None, entities: Iterable[str] = (), terms: FaultTerms | None = None
+        self,
+        kind: str,
+        *,
+        entity: str | None = None,
+        entities: Iterable[str] = (),
+        client: str | None = None,
+        key: str | None = None,
+        terms: FaultTerms | None = None,
     ) -> Fault:
-        """Start a fault. Raises FaultError for an unknown kind or entity, or terms that do not fit the kind."""
+        """Start a fault. Raises FaultError for an unknown kind or entity, or terms that do not fit the kind.
+
+        `client` is a container id, `key` the name of a rule; see `Fault`.
+        """
         paths = (*entities, *(() if entity is None else (entity,)))
         fault = Fault(
             id=f"{self._namespace}-{self._made + 1}",
             kind=_kind(kind),
             entities=self._known(paths),
+            client=client,
+            key=key,
             terms=terms or FaultTerms(),
         )
         self._made += 1
         self._cases[fault.id] = _Case(fault, self._clock())
         self._tell()
         return fault
+
+    def add_order(self, order: FaultOrder) -> Fault:
+        """Start the fault of an order. Raises FaultError."""
+        if order.kind is None:
+            raise FaultError(f"fault is missing; it is one of {', '.join(FaultKind)}")
+        return self.add(order.kind, entities=order.entities, client=order.client, key=order.key, terms=order.terms)
 
     def remove(self, fault_id: str) -> None:
         """End a fault. Raises FaultError for an unknown id."""
@@ -163,7 +181,11 @@ class FaultBoard:
     # ------------------------------------------------------------------ judging
 
     def verdict(
-        self, moment: InjectionPoint, path: str, operations: frozenset[Operation] = frozenset()
+        self,
+        moment: InjectionPoint,
+        path: str,
+        operations: frozenset[Operation] = frozenset(),
+        caller: Caller = UNKNOWN_CALLER,
     ) -> FaultVerdict:
         """Return the verdict of the oldest fault that affects this event and entity, and strikes.
 
@@ -174,7 +196,7 @@ class FaultBoard:
         operations |= OWN_OPERATION[moment]
         for case in self._cases.values():
             effect = case.effect(moment, operations)
-            if effect is not None and case.fault.concerns(path) and case.strikes(self._clock):
+            if effect is not None and case.fault.concerns(path, caller) and case.strikes(self._clock):
                 return effect
         return FaultVerdict.SERVE
 
@@ -202,45 +224,64 @@ class FaultBoard:
 
     def _certain_on_connections(self) -> list[_Case]:
         """Return the faults that strike every connection."""
-        return [case for case in self._cases.values() if case.fault.is_of_connections and case.fault.terms.is_certain]
+        faults = ((case, case.fault) for case in self._cases.values())
+        return [case for case, it in faults if it.is_of_connections and it.is_for_all and it.terms.is_certain]
 
-    def lateness(self, path: str) -> float:
+    def lateness(self, path: str, caller: Caller = UNKNOWN_CALLER) -> float:
         """Return the seconds after which an accepted message becomes visible."""
-        late = (case for case in self._cases.values() if case.kind is FaultKind.LATE and case.fault.concerns(path))
+        cases = (case for case in self._cases.values() if case.kind is FaultKind.LATE)
+        late = (case for case in cases if case.fault.concerns(path, caller))
         named = (case for case in late if not case.fault.terms.operations or _SEND & case.fault.terms.operations)
         return max((case.delay_s for case in named if case.strikes(self._clock)), default=0.0)
 
-    def latency(self, path: str, operations: frozenset[Operation], direction: Direction) -> float:
+    def latency(
+        self,
+        path: str,
+        operations: frozenset[Operation],
+        direction: Direction,
+        caller: Caller = UNKNOWN_CALLER,
+    ) -> float:
         """Return the latency in seconds by faults that do not slow whole connections."""
         slow = (case for case in self._cases.values() if case.slows(operations, direction))
-        here = (case for case in slow if not case.fault.is_of_connections and case.fault.concerns(path))
+        here = (case for case in slow if not case.fault.is_of_connections and case.fault.concerns(path, caller))
         return sum(case.delay_s for case in here if case.strikes(self._clock))
 
-    def connection_latency(self, direction: Direction) -> float:
+    def connection_latency(self, direction: Direction, caller: Caller = UNKNOWN_CALLER) -> float:
         """Return the latency in seconds of every byte of a connection."""
         slow = (case for case in self._cases.values() if case.slows(_CONTACT, direction))
-        return sum(case.delay_s for case in slow if case.fault.is_of_connections and case.strikes(self._clock))
+        here = (case for case in slow if case.fault.is_of_connections and case.fault.strikes_caller(caller))
+        return sum(case.delay_s for case in here if case.strikes(self._clock))
 
-    def slows(self, path: str, operations: frozenset[Operation]) -> bool:
+    def slows(self, path: str, operations: frozenset[Operation], caller: Caller = UNKNOWN_CALLER) -> bool:
         """Return whether `latency` may be above 0 here, in either direction."""
         return any(
-            case.slows(operations, direction) and not case.fault.is_of_connections and case.fault.concerns(path)
+            case.slows(operations, direction) and not case.fault.is_of_connections and case.fault.concerns(path, caller)
             for case in self._cases.values()
             for direction in Direction
         )
 
-    @property
-    def slows_connections(self) -> bool:
+    def slows_connections(self, caller: Caller = UNKNOWN_CALLER) -> bool:
         """Return whether `connection_latency` may be above 0."""
-        return any(case.kind is FaultKind.LATENCY and case.fault.is_of_connections for case in self._cases.values())
+        slow = (case.fault for case in self._cases.values() if case.kind is FaultKind.LATENCY)
+        return any(fault.is_of_connections and fault.strikes_caller(caller) for fault in slow)
+
+    @property
+    def knows_clients(self) -> bool:
+        """Return whether a fault is for one container id or key."""
+        return not all(case.fault.is_for_all for case in self._cases.values())
 
     # ------------------------------------------------------------------ existing connections and links
 
-    def met_by_connection(self, met: dict[CaseKey, ConnectionVerdict], *, is_new: bool) -> ConnectionVerdict:
-        """Return the verdict on an AMQP connection. Each fault decides once; `met` keeps the verdicts."""
+    def met_by_connection(
+        self, met: dict[CaseKey, ConnectionVerdict], caller: Caller = UNKNOWN_CALLER, *, is_new: bool
+    ) -> ConnectionVerdict:
+        """Return the verdict on an AMQP connection. Each fault decides once; `met` keeps the verdicts.
+
+        A fault for one client decides once its container id is known.
+        """
         self._forget_past(met)
         for case in self._cases.values():
-            if case.key not in met:
+            if case.key not in met and case.fault.client in (None, caller.container_id):
                 spared = not case.fault.is_of_connections or (is_new and case.kind in LIVING_ONES_ALONE)
                 verdict = ON_CONNECTIONS.get((case.kind, case.fault.terms.direction))
                 strikes = verdict is not None and not spared and case.strikes(self._clock)
@@ -248,7 +289,13 @@ class FaultBoard:
         return _strongest(met.values())
 
     def met_by_link(
-        self, met: dict[CaseKey, FaultVerdict], path: str, operations: frozenset[Operation], *, is_new: bool
+        self,
+        met: dict[CaseKey, FaultVerdict],
+        path: str,
+        operations: frozenset[Operation],
+        caller: Caller = UNKNOWN_CALLER,
+        *,
+        is_new: bool,
     ) -> list[FaultVerdict]:
         """Return the verdicts of faults that are new to a link; a new link was judged at its attach."""
         self._forget_past(met)
@@ -256,7 +303,7 @@ class FaultBoard:
         for case in self._cases.values():
             if case.key not in met:
                 effect = None if is_new else case.effect(InjectionPoint.LIVING_LINK, operations)
-                strikes = effect is not None and case.fault.concerns(path) and case.strikes(self._clock)
+                strikes = effect is not None and case.fault.concerns(path, caller) and case.strikes(self._clock)
                 met[case.key] = effect if strikes and effect is not None else FaultVerdict.SERVE
                 found.append(met[case.key])
         return found

@@ -18,6 +18,8 @@ from servicebus_sandbox.faults.fault_table import Direction, FaultKind, Operatio
 LATEST = 900.0
 SLOWEST = 60.0
 LONGEST = 86_400.0
+LONGEST_NAME = 256
+"""Characters of a container id or the name of a rule."""
 _DELAYS = {FaultKind.LATE: LATEST, FaultKind.LATENCY: SLOWEST, FaultKind.NODE_RESTART: SLOWEST}
 _DIRECTED = (FaultKind.BLACK_HOLED, FaultKind.LATENCY)
 _ONLY_CONNECTIONS = (FaultKind.HALF_OPEN,)
@@ -59,16 +61,44 @@ class FaultTerms:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """The client of an event: the container id of its connection, and the rules whose keys authorize its link."""
+
+    container_id: str | None = None
+    keys: frozenset[str] = frozenset()
+
+
+UNKNOWN_CALLER: Final = Caller()
+"""A client without container id and key: over HTTP, or before its open."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One fault; without `entities` (paths) it affects the whole namespace. Raises FaultError."""
+    """One fault; without `entities` (paths) it affects the whole namespace. Raises FaultError.
+
+    With `client` it affects only connections with that container id, with `key` only links that a key of the rule with
+    that name authorizes. Neither needs to be known yet.
+    """
 
     id: str
     kind: FaultKind
     entities: tuple[str, ...] = ()
+    client: str | None = None
+    key: str | None = None
     terms: FaultTerms = field(default_factory=FaultTerms)
 
     def __post_init__(self) -> None:
         kind, terms = self.kind, self.terms
+        for name in ("client", "key"):
+            value = getattr(self, name)
+            _require(
+                value is None or 0 < len(value) <= LONGEST_NAME,
+                name,
+                _shorten(value),
+                f"1 to {LONGEST_NAME} characters",
+            )
+        if kind in _ONLY_CONNECTIONS:
+            _require(self.key is None, "key", _shorten(self.key), f"nothing with '{kind}'; use client")
         most = _DELAYS.get(kind)
         if most is None:
             _require(terms.delay_s is None, "delay_s", terms.delay_s, f"nothing with '{kind}'")
@@ -102,10 +132,24 @@ class Fault:
     def is_of_connections(self) -> bool:
         """Return whether it affects whole connections."""
         operations = self.terms.operations
-        return not self.entities and (not operations or Operation.CONTACT in operations)
+        return not self.entities and self.key is None and (not operations or Operation.CONTACT in operations)
 
-    def concerns(self, path: str) -> bool:
-        """Return whether it affects this entity or anything below it: subscriptions, dead letters, management."""
+    @property
+    def is_for_all(self) -> bool:
+        """Return whether it affects every client."""
+        return self.client is None and self.key is None
+
+    def strikes_caller(self, caller: Caller) -> bool:
+        """Return whether it affects this client."""
+        return self.client in (None, caller.container_id) and (self.key is None or self.key in caller.keys)
+
+    def concerns(self, path: str, caller: Caller = UNKNOWN_CALLER) -> bool:
+        """Return whether it affects this client and this entity or anything below it.
+
+        Below an entity are its subscriptions, dead letters and management.
+        """
+        if not self.strikes_caller(caller):
+            return False
         if not self.entities:
             return True
         path = path.lower()
@@ -115,6 +159,10 @@ class Fault:
 def _require(good: bool, name: str, value: object, allowed: str) -> None:
     if not good:
         raise FaultError(f"{name} is {value}; allowed is {allowed}")
+
+
+def _shorten(value: str | None) -> str:
+    return repr(value) if value is None or len(value) <= LONGEST_NAME else f"{len(value)} characters long"
 
 
 Named = TypeVar("Named", bound=StrEnum)
@@ -163,7 +211,7 @@ _TERMS: Final[Mapping[str, Callable[[str, object], Any]]] = {
     "duration_s": _number,
     "slow_s": _number,
 }
-FIELDS: Final = ("namespace", "fault", "entity", "entities", *_TERMS)
+FIELDS: Final = ("namespace", "fault", "entity", "entities", "client", "key", *_TERMS)
 _MAY_BE_NULL: Final = frozenset(FIELDS) - {"namespace", "fault"}
 
 
@@ -175,12 +223,16 @@ class FaultOrder:
     kind: str | None
     entities: tuple[str, ...]
     terms: FaultTerms
+    client: str | None = None
+    key: str | None = None
 
 
 def read_order(wanted: Mapping[str, object]) -> FaultOrder:
     """Return the order in a JSON object of FIELDS. Raises FaultError, one sentence."""
     given = {name: value for name, value in wanted.items() if value is not None or name not in _MAY_BE_NULL}
-    texts = {name: _text(name, given[name]) for name in ("namespace", "fault", "entity") if name in given}
+    texts = {
+        name: _text(name, given[name]) for name in ("namespace", "fault", "entity", "client", "key") if name in given
+    }
     entities = _texts("entities", given.get("entities", []))
     if entities and "entity" in texts:
         raise FaultError("entity and entities are both given; name one entity by the first or several by the second")
@@ -192,6 +244,8 @@ def read_order(wanted: Mapping[str, object]) -> FaultOrder:
         kind=texts.get("fault"),
         entities=entities or ((texts["entity"],) if "entity" in texts else ()),
         terms=terms,
+        client=texts.get("client"),
+        key=texts.get("key"),
     )
 
 
@@ -205,6 +259,7 @@ def describe_fault(namespace: str, fault: Fault) -> dict[str, Any]:
     }
     if len(fault.entities) > 1:
         described["entities"] = list(fault.entities)
+    described |= {name: value for name, value in (("client", fault.client), ("key", fault.key)) if value is not None}
     plain = FaultTerms()
     for each in fields(FaultTerms):
         value = getattr(fault.terms, each.name)

@@ -29,6 +29,7 @@ _BY_ERROR: Final[tuple[tuple[type[errors.BrokerError], str, int], ...]] = (
     (errors.InvalidOperation, "amqp:not-allowed", 400),
     (errors.MessageTooLarge, "amqp:link:message-size-exceeded", 403),
     (errors.QuotaExceeded, "amqp:resource-limit-exceeded", 403),
+    (errors.Throttled, "com.microsoft:server-busy", 503),
     (errors.MessageLockLost, "com.microsoft:message-lock-lost", 410),
     (errors.SessionLockLost, "com.microsoft:session-lock-lost", 410),
     (errors.SessionCannotBeLocked, "com.microsoft:session-cannot-be-locked", 409),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -24,9 +25,9 @@ class Clock:
 class World:
     """One namespace, moved on by `pass_time`."""
 
-    def __init__(self) -> None:
+    def __init__(self, **settings: Any) -> None:
         self.clock = Clock()
-        self.namespace = BrokerNamespace("contoso", clock=self.clock)
+        self.namespace = BrokerNamespace("contoso", clock=self.clock, **settings)
 
     def pass_time(self, duration: float | timedelta) -> None:
         self.clock.now += duration.total_seconds() if isinstance(duration, timedelta) else duration
@@ -82,6 +83,11 @@ def token_of(stored: StoredMessage) -> bytes:
 @pytest.fixture
 def world() -> World:
     return World()
+
+
+@pytest.fixture
+def make_world() -> type[World]:
+    return World
 
 
 @pytest.fixture

@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 from datetime import timedelta
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from servicebus_sandbox.broker.broker_errors import MessageLockLost
-from servicebus_sandbox.broker.entity_settings import QueueSettings
+from servicebus_sandbox.broker.broker_errors import MessageLockLost, MessageNotFound
+from servicebus_sandbox.broker.entity_settings import Expiry, QueueSettings
 from servicebus_sandbox.broker.message import Message
 from servicebus_sandbox.broker.queues.lane import Consumer
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
@@ -33,10 +34,12 @@ class Known:
 
 
 class QueueMachine(RuleBasedStateMachine):
+    expiry = Expiry.ON_TIME
+
     def __init__(self) -> None:
         super().__init__()
         self.now = 1000.0
-        self.namespace = BrokerNamespace("n", clock=lambda: self.now)
+        self.namespace = BrokerNamespace("n", clock=lambda: self.now, expiry=self.expiry)
         self.queue = self.namespace.create_queue(
             "q",
             QueueSettings(
@@ -78,13 +81,18 @@ class QueueMachine(RuleBasedStateMachine):
         for known in self.at("locked"):
             if known.locked_until <= self.now:
                 self.come_back(known, failed=True)
-        for known in self.at("ready") + self.at("deferred"):
-            if known.expires is not None and known.expires <= self.now:
-                known.place = "dead"
+        if self.expiry is Expiry.ON_TIME:
+            self.look()
         for known in sorted(self.at("scheduled"), key=lambda known: (known.due, known.number)):
             if known.due is not None and known.due <= self.now:
                 known.number, known.place = self.new_number(), "ready"
                 known.expires = self.now + known.ttl if known.ttl else None
+
+    def look(self) -> None:
+        """A receiver comes: what is over goes."""
+        for known in self.at("ready") + self.at("deferred"):
+            if known.expires is not None and known.expires <= self.now:
+                known.place = "dead"
 
     # ---------------------------------------------------------------- what happens
 
@@ -113,6 +121,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.queue.messages.grant(consumer, credit)
         self.namespace.run()
         self.queue.messages.grant(consumer, 0)
+        self.look()
         expected = self.at("ready")[:credit]
         seen = [(s.message.payload, s.sequence_number, s.delivery_count) for s in self.got]
         assert seen == [(known.name, known.number, known.failures) for known in expected]
@@ -153,6 +162,11 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def receive_deferred(self, data):
         known = data.draw(st.sampled_from(self.at("deferred")))
+        self.look()
+        if known.place == "dead":
+            with pytest.raises(MessageNotFound):
+                self.queue.messages.receive_deferred([known.number])
+            return
         (stored,) = self.queue.messages.receive_deferred([known.number])
         self.lock(known, stored)
 
@@ -204,5 +218,13 @@ class QueueMachine(RuleBasedStateMachine):
         assert deadline is None or deadline > self.now
 
 
+class LazyQueueMachine(QueueMachine):
+    """What is over stays until a receiver comes; no message is both delivered and expired."""
+
+    expiry = Expiry.LAZY
+
+
 TestQueueMachine = QueueMachine.TestCase
 TestQueueMachine.settings = settings(stateful_step_count=40)
+TestLazyQueueMachine = LazyQueueMachine.TestCase
+TestLazyQueueMachine.settings = settings(stateful_step_count=40)

@@ -29,6 +29,7 @@ from paired_servicebus.bench.sandbox.sandbox_figures import (
     RoundTrip,
     SandboxFigures,
 )
+from paired_servicebus.bench.sandbox.throttled_bench import measure_throttled
 from paired_servicebus.core.errors import WireError
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection
 from paired_servicebus.sandbox_process import SandboxProcess
@@ -57,7 +58,15 @@ async def measure_sandbox(plan: SandboxPlan) -> SandboxFigures:
         round_trip = await _round_trip(sandbox, plan)
     async with open_sandbox((HOLD,)) as sandbox:
         held = await _held(sandbox, plan)
-    return SandboxFigures(size=plan.size, ingest=ingest, move=move, held=held, idle=idle, round_trip=round_trip)
+    return SandboxFigures(
+        size=plan.size,
+        ingest=ingest,
+        move=move,
+        held=held,
+        idle=idle,
+        round_trip=round_trip,
+        throttled=await measure_throttled(plan),
+    )
 
 
 async def _ingest_and_move(sandbox: SandboxProcess, plan: SandboxPlan) -> tuple[LoadRate, LoadRate]:

@@ -19,6 +19,7 @@ HELD_TARGET: Final = 2_500_000_000
 """Bytes of the process with a million messages, at most."""
 IDLE_TARGET: Final = 0.02
 ROUND_TRIP_TARGET: Final = 20.0
+THROTTLED_MARGIN: Final = 0.05
 MILLION: Final = 1_000_000
 
 
@@ -140,6 +141,26 @@ class RoundTrip:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ThrottledRates:
+    """Messages a second with credits; `target` is the number of credits a second, to be met within a twentieth."""
+
+    sent_per_second: float
+    received_per_second: float
+    target: int
+    reached: bool
+
+    @classmethod
+    def of(cls, credits_per_second: int, *, sent: float, received: float) -> ThrottledRates:
+        """Compare both rates with the credits."""
+        return cls(
+            sent_per_second=round(sent, 1),
+            received_per_second=round(received, 1),
+            target=credits_per_second,
+            reached=all(abs(rate / credits_per_second - 1) <= THROTTLED_MARGIN for rate in (sent, received)),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxFigures:
     """All figures of `paired bench sandbox`; `size`: bytes of a message's body."""
 
@@ -149,8 +170,10 @@ class SandboxFigures:
     held: MemoryHeld
     idle: IdleLinks
     round_trip: RoundTrip
+    throttled: ThrottledRates
 
     @property
     def reached(self) -> bool:
         """Whether every target is reached."""
-        return all(part.reached for part in (self.ingest, self.move, self.held, self.idle, self.round_trip))
+        parts = (self.ingest, self.move, self.held, self.idle, self.round_trip, self.throttled)
+        return all(part.reached for part in parts)

@@ -14,6 +14,9 @@ from heapq import heapify, heappop, heappush
 from typing import Generic, Protocol, TypeVar
 from uuid import UUID
 
+from servicebus_sandbox.broker.entity_settings import Expiry
+from servicebus_sandbox.broker.queues.credits import CreditBucket
+
 Key = TypeVar("Key", bound=int | str)
 
 _COMPACT_FROM = 4096
@@ -83,17 +86,34 @@ class Dispatcher(Protocol):
 
 
 class Agenda:
-    """The schedule of a namespace. `salt` (8 bytes) makes lock tokens of one run differ from those of another."""
+    """The schedule of a namespace. `salt` (8 bytes) makes lock tokens of one run differ from those of another.
 
-    def __init__(self, clock: Clock, *, salt: bytes = bytes(8)) -> None:
+    `expiry` and `credits` are the namespace's; without credits nothing is throttled.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        salt: bytes = bytes(8),
+        expiry: Expiry = Expiry.ON_TIME,
+        credits_per_second: int | None = None,
+    ) -> None:
         if len(salt) != 8:
             raise ValueError(f"salt has {len(salt)} bytes; it takes 8")
         self.clock = clock
+        self.expires_lazily = expiry is Expiry.LAZY
+        self.credits = None if credits_per_second is None else CreditBucket(credits_per_second, clock())
         self._salt = salt
         self._tokens = 0
         self._alarms: list[tuple[float, int, DeadlineOwner]] = []
         self._alarms_set = 0
         self._busy: dict[Dispatcher, None] = {}
+
+    def charge(self, cost: int) -> None:
+        """Take credits from the namespace, if it has a limit. Raises Throttled."""
+        if self.credits is not None:
+            self.credits.charge(cost, self.clock())
 
     def new_token(self) -> bytes:
         """Return a unique lock token of 16 bytes."""

@@ -18,6 +18,7 @@ from servicebus_sandbox.broker.broker_errors import EntityDisabled, InvalidOpera
 from servicebus_sandbox.broker.entity_settings import Pings, QueueSettings, TopicSettings
 from servicebus_sandbox.broker.message import PING_CONTENT_TYPE, Message, MessageId
 from servicebus_sandbox.broker.queues.agenda import Agenda
+from servicebus_sandbox.broker.queues.credits import FILTER_COST, MESSAGE_COST
 from servicebus_sandbox.broker.queues.schedule import DelayedMessages, Schedule
 
 
@@ -69,7 +70,10 @@ class Admission:
 
 
 class Intake:
-    """The entry of one entity. `enter` stores a message and returns its sequence number; `size` is in bytes."""
+    """The entry of one entity. `enter` stores a message and returns its sequence number; `size` is in bytes.
+
+    `filters` is the number of filters that each message is compared with, for the namespace's credits.
+    """
 
     def __init__(
         self,
@@ -81,6 +85,7 @@ class Intake:
         new_number: Callable[[], int],
         enter: Callable[[Message, float], int],
         size: Callable[[], int],
+        filters: Callable[[], int] = int,
     ) -> None:
         self.path = path
         self.schedule = Schedule(path, agenda, new_number, enter)
@@ -89,6 +94,8 @@ class Intake:
         self._drops_pings = admission.pings is Pings.DROPPED
         self._enter = enter
         self._size = size
+        self._filters = filters
+        self._is_limited = agenda.credits is not None
         self._duplicates: DuplicateWindow | None = None
         self._latecomers = DelayedMessages(agenda, self._arrive)
         self.last_send_at = agenda.clock()
@@ -126,9 +133,11 @@ class Intake:
         """Accept all messages or none; return their sequence numbers (0 for a ping or a duplicate).
 
         With `late` they become visible after that many seconds; their numbers are unknown, 0. Raises EntityDisabled,
-        MessageTooLarge, InvalidOperation (no session id), QuotaExceeded.
+        MessageTooLarge, InvalidOperation (no session id), QuotaExceeded, Throttled.
         """
         self.check_open()
+        if self._is_limited:
+            self._agenda.charge(len(messages) * (MESSAGE_COST + FILTER_COST * self._filters()))
         arriving = 0
         for message in messages:
             if message.content_type != PING_CONTENT_TYPE or not self._drops_pings:

@@ -17,10 +17,12 @@ from servicebus_sandbox.broker.broker_errors import (
     InvalidOperation,
     MessageLockLost,
     MessageNotFound,
+    Throttled,
 )
 from servicebus_sandbox.broker.entity_settings import DeliveryRules
 from servicebus_sandbox.broker.message import Message, MessageState, MessageStore, StoredMessage
 from servicebus_sandbox.broker.queues.agenda import Agenda, Deadlines, earliest
+from servicebus_sandbox.broker.queues.credits import MESSAGE_COST
 from servicebus_sandbox.broker.queues.forwarding import Forwarder
 from servicebus_sandbox.broker.queues.lane import Consumer, Lane
 from servicebus_sandbox.broker.queues.schedule import Schedule
@@ -53,6 +55,8 @@ class MessageQueue:
         self.alarm: float | None = None
         self.accessed_at = agenda.clock()
         self._agenda = agenda
+        self._is_lazy = agenda.expires_lazily
+        self._credits = agenda.credits
         self._new_number = new_number
         self._store = MessageStore()
         self._lane = Lane()
@@ -134,11 +138,28 @@ class MessageQueue:
 
     def waiting(self) -> list[StoredMessage]:
         """Return the messages that could be received now, in order."""
+        self._be_looked_at()
+        return list(self._unlocked())
+
+    def delete_waiting(self, before: float, most: int, session_id: str | None = None) -> int:
+        """Remove up to `most` active messages that were enqueued before that time; return the number removed.
+
+        The oldest leave first. Locked, deferred and scheduled ones stay. Expired ones are removed like the others.
+        """
+        old = (stored for stored in self._unlocked() if stored.enqueued_at < before)
+        if session_id is not None:
+            old = (stored for stored in old if stored.message.session_id == session_id)
+        found = list(islice(old, most))
+        for stored in found:
+            self.let_go(stored)
+        return len(found)
+
+    def _unlocked(self) -> Iterator[StoredMessage]:
         every = self._store.starting_at(0)
-        return [stored for stored in every if stored.state is MessageState.ACTIVE and stored.lock_token is None]
+        return (stored for stored in every if stored.state is MessageState.ACTIVE and stored.lock_token is None)
 
     def let_go(self, stored: StoredMessage) -> None:
-        """Remove a waiting message that was forwarded."""
+        """Remove a waiting message that was forwarded or deleted."""
         self._lane_of(stored).ready -= 1
         self._remove(stored)
 
@@ -168,6 +189,8 @@ class MessageQueue:
         consumer.credit = credit
         lane = consumer.lane
         if credit > 0 and lane is not None:
+            if self._is_lazy:
+                self._be_looked_at()
             lane.wait(consumer)
             if lane.ready:
                 self._serve(lane)
@@ -181,8 +204,11 @@ class MessageQueue:
     def dismiss(self, reason: BrokerError) -> None:
         """Remove every consumer because the entity was deleted or disabled."""
         for consumer in list(self._consumers):
-            self.detach(consumer)
-            consumer.lost(reason)
+            self._end(consumer, reason)
+
+    def _end(self, consumer: Consumer, reason: BrokerError) -> None:
+        self.detach(consumer)
+        consumer.lost(reason)
 
     def close(self, reason: BrokerError) -> None:
         """Drop all consumers and messages of a deleted entity, so that pending alarms do not keep them in memory."""
@@ -194,8 +220,12 @@ class MessageQueue:
     def dispatch(self, now: float) -> None:
         """Deliver ready messages to consumers with credit, in turn."""
         lanes, self._lanes_to_serve = self._lanes_to_serve, {}
+        bucket = self._credits
         for lane in lanes:
             while lane.ready and (consumer := lane.next_consumer()) is not None:
+                if bucket is not None and not bucket.spend(MESSAGE_COST, now):
+                    self._end(consumer, Throttled())
+                    continue
                 consumer.credit -= 1
                 self._hand_over(self._take(lane), consumer, now)
 
@@ -297,6 +327,7 @@ class MessageQueue:
         `session_id` must be held if there are sessions.
         """
         self._check_receivable()
+        self._be_looked_at()
         found = [self._deferred(number, session_id) for number in dict.fromkeys(numbers)]
         now = self.accessed_at = self._agenda.clock()
         for stored in found:
@@ -345,13 +376,31 @@ class MessageQueue:
             stored = self._store.get(number)
             if stored is not None and stored.lock_token is not None:
                 self._give_back(self._unlock(stored.lock_token), failed=True)
+        if self._is_lazy and not self._is_watched():
+            return self._locks.next()
+        self._expire_due(now)
+        return earliest(self._locks.next(), self._expiries.next())
+
+    def _expire_due(self, now: float) -> None:
         for number in self._expiries.due(now):
             stored = self._store.get(number)
             if stored is not None and stored.lock_token is None:  # a locked one expires when its lock ends
                 if stored.state is MessageState.ACTIVE:
                     self._lane_of(stored).ready -= 1
                 self._expire(stored)
-        return earliest(self._locks.next(), self._expiries.next())
+
+    def _is_watched(self) -> bool:
+        """Return whether a receiver wants messages; then lazy expiry works on time."""
+        return any(consumer.credit > 0 for consumer in self._consumers)
+
+    def _be_looked_at(self) -> None:
+        """Expire lazily what is due, and have the rest watched while receivers want messages."""
+        if not self._is_lazy:
+            return
+        self._expire_due(self._agenda.clock())
+        following = self._expiries.next()
+        if following is not None:
+            self._agenda.call_at(following, self)
 
     def _lock_deadline(self, number: int) -> float | None:
         stored = self._store.get(number)

@@ -187,6 +187,7 @@ class SessionQueue(MessageQueue):
     def attach_to_session(self, consumer: Consumer, session_id: str) -> MessageSession:
         """Lock this session for the consumer. Raises SessionCannotBeLocked if another consumer holds it."""
         self._check_receivable()
+        self._be_looked_at()
         session = self._sessions.accept(consumer, session_id, self._new_lock_end())
         self._consumers[consumer] = None
         return session
@@ -196,6 +197,7 @@ class SessionQueue(MessageQueue):
         self._check_receivable()
         self._consumers[consumer] = None
         self._sessions.wait(consumer, until, answer)
+        self._be_looked_at()
         self._agenda.call_at(until, self)
         self._agenda.want_dispatch(self)
 
@@ -216,7 +218,14 @@ class SessionQueue(MessageQueue):
             self._sessions.serve_waits(self._new_lock_end())
         super().dispatch(now)
 
+    def _is_watched(self) -> bool:
+        return self._sessions.has_waits or super()._is_watched()
+
     # ------------------------------------------------------------------ sessions
+
+    def check_session(self, session_id: str) -> None:
+        """Raise SessionLockLost unless the session is held."""
+        self._sessions.held(session_id)
 
     def renew_session(self, session_id: str) -> float:
         """Extend the session's lock; return its end in epoch seconds. Raises SessionLockLost."""

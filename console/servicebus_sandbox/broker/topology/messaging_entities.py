@@ -224,6 +224,7 @@ class Topic:
             new_number=self._new_number,
             enter=self._copy,
             size=lambda: self.size_bytes,
+            filters=lambda: sum(len(subscription.rules) for subscription in self.subscriptions.values()),
         )
 
     def apply(self, settings: TopicSettings, now: float) -> None:

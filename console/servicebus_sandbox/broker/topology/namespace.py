@@ -7,7 +7,7 @@ at `next_deadline`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TypeVar
 
@@ -19,6 +19,7 @@ from servicebus_sandbox.broker.broker_errors import (
     InvalidSettings,
 )
 from servicebus_sandbox.broker.entity_settings import (
+    Expiry,
     Pings,
     QueueSettings,
     SubscriptionSettings,
@@ -113,7 +114,7 @@ class BrokerNamespace:
     """A Service Bus namespace with its own clock.
 
     `clock` returns epoch seconds. `salt` (8 random bytes) makes the lock tokens of runs differ. `codec` reads messages
-    for subscription rules. All lookups raise EntityNotFound.
+    for subscription rules. Without `credits_per_second` nothing is throttled. All lookups raise EntityNotFound.
     """
 
     def __init__(
@@ -125,11 +126,13 @@ class BrokerNamespace:
         salt: bytes = bytes(8),
         codec: PropertyCodec | None = None,
         pings: Pings = Pings.DROPPED,
+        expiry: Expiry = Expiry.ON_TIME,
+        credits_per_second: int | None = None,
     ) -> None:
         self.name = name
         self.tier = tier
         self.created_at = clock()
-        self._agenda = Agenda(clock, salt=salt)
+        self._agenda = Agenda(clock, salt=salt, expiry=expiry, credits_per_second=credits_per_second)
         self._codec = codec or SystemFieldCodec()
         self._admission = Admission(
             max_message_bytes=tier.max_message_bytes, pings=pings, identify=self._codec.identify
@@ -295,7 +298,20 @@ class BrokerNamespace:
         found = self.topic(topic).subscriptions
         return [found[key] for key in sorted(found)]
 
+    def paths(self) -> Iterator[str]:
+        """Yield the path of every queue, topic and subscription."""
+        for queue in self.queues():
+            yield queue.path
+        for topic in self.topics():
+            yield topic.path
+            for subscription in topic.subscriptions.values():
+                yield subscription.path
+
     # ------------------------------------------------------------------ being driven
+
+    def charge(self, cost: int) -> None:
+        """Take the credits of an operation, if there is a limit. Raises Throttled."""
+        self._agenda.charge(cost)
 
     def run(self) -> None:
         """Do the work that is due, and deliver ready messages to waiting receivers."""
