@@ -33,6 +33,7 @@ from servicebus_amqp.encoding.message_sections import (
     Sections,
     edit_map,
     encode_pair,
+    list_items,
     read_header,
     read_map,
     read_properties,
@@ -222,7 +223,7 @@ def test_what_the_sdk_parked_comes_out_as_the_sdk_would_have_sent_it(body: bytes
 def fields_of(properties: bytes | None) -> list[bytes]:
     """The properties, each as its bytes, without the two times that say when a message was sent."""
     assert properties is not None
-    found = envelope_codec._items(properties, 13)
+    found = list_items(properties, 13)
     return found[:8] + found[10:]
 
 

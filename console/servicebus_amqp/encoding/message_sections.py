@@ -315,6 +315,34 @@ def body_parts(body: bytes) -> Iterator[tuple[int, Any]]:
         yield code, content
 
 
+def list_bounds(section: bytes) -> tuple[int, int, int]:
+    """Return the number of items of a list section, the offset of the first and the end of the list."""
+    return read_list(section, _section(section, 0)[1])
+
+
+def list_items(section: bytes, least: int) -> list[bytes]:
+    """Return the encoded items of a list section, with nulls up to `least`. Raises DecodeError."""
+    count, at, end = list_bounds(section)
+    items: list[bytes] = []
+    for _ in range(count):
+        if section[at : at + 1] == NULL:  # most are
+            items.append(NULL)
+            at += 1
+        else:
+            start, at = at, skip(section, at)
+            items.append(section[start:at])
+    if at != end or end != len(section):
+        raise DecodeError(f"a list ends at byte {at}, its size field gives {end}")
+    return items + [NULL] * (least - count)
+
+
+def list_section(code: int, items: list[bytes]) -> bytes | None:
+    """Return a list section without its trailing nulls; None if nothing is left."""
+    while items and items[-1] == NULL:
+        items.pop()
+    return described(code, encode_list(items)) if items else None
+
+
 def edit_map(
     section: bytes | None, code: int, *, drop: Collection[bytes] = (), add: bytes = b"", added: int = 0
 ) -> bytes | None:

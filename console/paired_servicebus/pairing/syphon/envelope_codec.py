@@ -28,8 +28,7 @@ from paired_servicebus.core.model.envelope import (
 )
 from paired_servicebus.core.pump.dead_letter_rules import time_left
 from servicebus_amqp.encoding.amqp_types import Array, Described, Symbol, Timestamp, UInt, ULong
-from servicebus_amqp.encoding.codec import NULL, decode, described, encode, encode_list, skip
-from servicebus_amqp.encoding.composite_types import read_list
+from servicebus_amqp.encoding.codec import NULL, decode, described, encode, skip
 from servicebus_amqp.encoding.message_sections import (
     APPLICATION_PROPERTIES,
     DELIVERY_ANNOTATIONS,
@@ -40,12 +39,15 @@ from servicebus_amqp.encoding.message_sections import (
     edit_map,
     find_in_map,
     first_section,
+    list_bounds,
+    list_items,
+    list_section,
     split,
     split_for_joining,
 )
 from servicebus_amqp.encoding.transfer_codec import new_tuple
 from servicebus_amqp.protocol.link_sender import Payload
-from servicebus_amqp.protocol_errors import AmqpError, DecodeError
+from servicebus_amqp.protocol_errors import AmqpError
 
 MAX_TTL_MS: Final = 2**32 - 1
 """The longest time to live of a header."""
@@ -276,7 +278,7 @@ def _message_id(section: bytes | None) -> str:
         return ""
     if section[3] == _LIST8 and len(section) > 8 and section[5] and section[6] == _STR8:
         return section[8 : 8 + section[7]].decode()
-    count, at, _ = _list_bounds(section)
+    count, at, _ = list_bounds(section)
     found = _flat(section, at) if count else None
     if found is None:
         return ""
@@ -399,34 +401,6 @@ def _time_to_live(message: OpenedEnvelope, now_ms: int) -> int | None:
     return _milliseconds(time_left(whole, parked_for=(now_ms - enqueued) / 1000, elapsed=enqueued > 0))
 
 
-def _list_bounds(section: bytes) -> tuple[int, int, int]:
-    """Return the number of items of a list section, the offset of the first and the end of the list."""
-    return read_list(section, 3 if section[1] == _DESCRIBED_SMALL else skip(section, 1))
-
-
-def _items(section: bytes, least: int) -> list[bytes]:
-    """Return the encoded items of a list section, with nulls up to `least`. Raises DecodeError."""
-    count, at, end = _list_bounds(section)
-    items: list[bytes] = []
-    for _ in range(count):
-        if section[at : at + 1] == NULL:  # most are
-            items.append(NULL)
-            at += 1
-        else:
-            start, at = at, skip(section, at)
-            items.append(section[start:at])
-    if at != end or end != len(section):
-        raise DecodeError(f"a list ends at byte {at}, its size field gives {end}")
-    return items + [NULL] * (least - count)
-
-
-def _list(code: int, items: list[bytes]) -> bytes | None:
-    """Return a list section without its trailing nulls; None if nothing is left."""
-    while items and items[-1] == NULL:
-        items.pop()
-    return described(code, encode_list(items)) if items else None
-
-
 def _header(section: bytes | None, ttl: int | None) -> bytes | None:
     """Return the header for another first delivery; headers are usually equal."""
     is_usual = section is None or len(section) <= REMEMBERED_BYTES
@@ -434,10 +408,10 @@ def _header(section: bytes | None, ttl: int | None) -> bytes | None:
 
 
 def _new_header(section: bytes | None, ttl: int | None) -> bytes | None:
-    items = _items(section, _DELIVERY_COUNT + 1) if section is not None else [NULL] * (_DELIVERY_COUNT + 1)
+    items = list_items(section, _DELIVERY_COUNT + 1) if section is not None else [NULL] * (_DELIVERY_COUNT + 1)
     items[_TTL] = NULL if ttl is None else encode(UInt(ttl))
     items[_DELIVERY_COUNT] = NULL
-    return _list(HEADER, items)
+    return list_section(HEADER, items)
 
 
 _known_header: Final = lru_cache(maxsize=512)(_new_header)
@@ -446,7 +420,7 @@ _known_header: Final = lru_cache(maxsize=512)(_new_header)
 def _header_ttl(section: bytes | None) -> int | None:
     if section is None:
         return None
-    ttl = decode(_items(section, _TTL + 1)[_TTL])[0]
+    ttl = decode(list_items(section, _TTL + 1)[_TTL])[0]
     return int(ttl) if isinstance(ttl, int) else None
 
 
@@ -459,11 +433,11 @@ def _properties(section: bytes | None, session_id: str | None, ttl: int | None, 
     else:
         if session_id is None and ttl is None and section[3] == _LIST8 and section[5] <= _GROUP:
             return section
-        items = _items(section, _GROUP + 1)
+        items = list_items(section, _GROUP + 1)
     if session_id is None and ttl is None and section is not None and items[_GROUP] == NULL:
         return section
     items[_GROUP] = NULL if session_id is None else encode(session_id)
     if ttl is not None:
         items[_CREATION] = encode(Timestamp(now_ms))
         items[_EXPIRY] = encode(Timestamp(now_ms + ttl))
-    return _list(PROPERTIES, items)
+    return list_section(PROPERTIES, items)
