@@ -48,6 +48,8 @@ MAX_BACK_OFF: Final = 30.0
 """Seconds between two tries of a failed destination (SPEC.md section 8)."""
 MAX_ON_THE_WAY: Final = 180.0
 """Seconds from a pump's receive to the latest landing of a try."""
+MAX_ON_THE_WAY_APART: Final = 900.0
+"""The same of pumps that deliver apart: a slow destination's messages wait for the tries of those before them."""
 MAX_BROKEN: Final = 20
 """Maximum number of broken rules kept per run."""
 
@@ -150,7 +152,8 @@ class InvariantChecker:
     def _is_time_right(self, message: SimMessage, whole: timedelta | None, left: timedelta | None) -> bool:
         if self.plan.policy.ttl_policy == "restart" or message.parked_at is None or whole is None or left is None:
             return left == whole
-        parked_for = self._clock() - message.parked_at[2] - MAX_ON_THE_WAY
+        on_the_way = MAX_ON_THE_WAY_APART if self.plan.apart else MAX_ON_THE_WAY
+        parked_for = self._clock() - message.parked_at[2] - on_the_way
         return timedelta(0) < left <= whole - timedelta(seconds=max(0.0, parked_for))
 
     def received(self, message: SimMessage) -> None:
@@ -184,7 +187,7 @@ class InvariantChecker:
         self._recreated.add(queue)
 
     def hidden(self, queue: int, messages: Sequence[SimMessage]) -> None:
-        """Excuse the order of messages that appear late in a backlog queue."""
+        """Excuse the order of messages that appear late in a backlog queue, or return to it."""
         for message in messages:
             self._disorder.add((queue, message.stream))
 
@@ -199,14 +202,27 @@ class InvariantChecker:
         if until is not None and until > now + TOLERANCE:
             self.fail("rest", f"{who} attempted {what} at {where} {until - now:.3f} s too early")
 
-    def answered(self, who: tuple[object, ...], where: str, failure: FailureKind | None, *, tried: float = 0.0) -> None:
+    def answered(
+        self,
+        who: tuple[object, ...],
+        where: str,
+        failure: FailureKind | None,
+        *,
+        tried: float = 0.0,
+        is_alone: bool = True,
+    ) -> None:
         """Record the end of an attempt.
 
-        `tried`: start of a syphon's attempt. One that began before the latest failure is no new try.
+        `tried`: start of a syphon's attempt. One that began before the latest failure is no new try. `is_alone`: the
+        attempt had one message, which may be the one at fault.
         """
-        if failure is None or failure in MESSAGES_FAULT:
+        if failure is None:
             return
         now, key = self._clock(), (*who, where)
+        if failure in MESSAGES_FAULT:
+            if not is_alone:  # the rest after it is the pump's own, and its tries before are old
+                self._failed_at[key] = now
+            return
         rest = self.plan.policy.throttle_wait if failure is FailureKind.BUSY else 0.0
         if tried and tried >= self._failed_at.get(key, 0.0):
             rest = max(rest, MIN_BACK_OFF)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from math import inf
 from typing import Final
 
 from paired_servicebus.core.model.entity_state import DIVERTING
@@ -47,6 +48,8 @@ class PumpInvariantChecker:
         """Time of the first of several deferrals without a reason, by destination."""
         self.search_seconds = 0.0
         """Duration of the latest search."""
+        self._limited_at = 0.0
+        """Time of the latest look at which throttling limited the syphon's rate."""
 
     # -- intake -------------------------------------------------------------------------------------------------------
 
@@ -109,8 +112,9 @@ class PumpInvariantChecker:
                 self._fail("forgotten", f"{self._who} finds {held.letter.body}, which it had deferred or let go itself")
 
     def releases(self, held: HeldMessage) -> None:
-        """Check a release: a deferred message stays deferred, whoever releases it."""
+        """Check a release: a deferred message stays deferred, whoever releases it. Others may overtake this one."""
         self._in_hand.pop(held.number, None)
+        self._engine.world.watch.hidden(self._queue.index, [held.letter])
         if held.deferred and self._queue.held.get(held.number) is held:
             self._fail("release", f"{self._who} releases {held.letter.body}, which is deferred")
 
@@ -165,11 +169,13 @@ class PumpInvariantChecker:
         """Return whether nothing has kept the engine from moving a message for a destination for long."""
         engine, now = self._engine, self._engine.clock.now
         seen = engine.state_watch.of(key)
+        if engine.machine.pace.limit(now) < inf:
+            self._limited_at = now
         return (
             engine.alive
             and now - since > MAX_WAIT + SEARCH_PAUSE * self.search_seconds
             and self in engine.pump_watches
-            and now - max(engine.booted_at, engine.paused_at, seen.since) > MAX_WAIT
+            and now - max(engine.booted_at, engine.paused_at, seen.since, self._limited_at) > MAX_WAIT
             and not engine.pauses
             and seen.state not in DIVERTING
         )
@@ -207,7 +213,8 @@ class WaitingChecker:
             if key not in usable:
                 continue
             movers = [held.holder] if held.deferred or held.lock else pumps
-            if any(isinstance(one, PumpInvariantChecker) and one.may_move(key, held.since) for one in movers):
+            well_since = max(held.since, queue.healed_at, _quiet_since(self._destinations[key]))
+            if any(isinstance(one, PumpInvariantChecker) and one.may_move(key, well_since) for one in movers):
                 since = now - held.since
                 self._watch.fail(
                     "moves on", f"{held.letter.body} waits in {queue.name} for {since:.0f} s, and {key} is well"
@@ -215,8 +222,11 @@ class WaitingChecker:
 
 
 def _is_usable(destination: SimDestination, now: float) -> bool:
-    quiet_since = max(destination.healed_at, destination.full_at)
-    return not destination.faults and now - quiet_since > MAX_WAIT
+    return not destination.faults and now - _quiet_since(destination) > MAX_WAIT
+
+
+def _quiet_since(destination: SimDestination) -> float:
+    return max(destination.healed_at, destination.full_at)
 
 
 class RateChecker:

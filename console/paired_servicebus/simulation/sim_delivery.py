@@ -231,7 +231,7 @@ class SimDelivery:
         if self.rate is not None and FailureKind.BUSY in failures:
             self.rate.busy_at = self.clock.now
         for met in dict.fromkeys(failures):
-            watch.answered(self.who, key, met, tried=began)
+            watch.answered(self.who, key, met, tried=began, is_alone=len(tried) == 1)
             watch.heard(engine.name, key, met)
         return failures
 

@@ -7,7 +7,7 @@ oldest first, so newer ones are deferred too while any exist.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
 from math import inf
 
@@ -61,10 +61,11 @@ class DeferredMessages:
         self.deferring -= 1
         self.under_way.discard(number)
 
-    def take(self, most: int) -> list[int]:
+    def take(self, most: int, *, requested: Set[int] = frozenset()) -> list[int]:
         """Remove and return the oldest, at most `most`, of one partition (a number's upper 16 bits).
 
-        None is newer than one that is being deferred, which will be known only then.
+        None is newer than one that is being deferred, which will be known only then. `requested` ones stay: a number of
+        a new queue may be on its way as another destination's message of the queue before.
         """
         if not self.is_sorted:
             self.numbers = sorted(set(self.numbers))
@@ -72,6 +73,9 @@ class DeferredMessages:
         first = min(self.under_way, default=inf)
         ends = bisect_right(self.numbers, min(first, self.numbers[0] | 2**48 - 1)) if self.numbers else 0
         taken, self.numbers = self.numbers[: min(most, ends)], self.numbers[min(most, ends) :]
+        if requested and not requested.isdisjoint(taken):
+            self.numbers = [number for number in taken if number in requested] + self.numbers
+            taken = [number for number in taken if number not in requested]
         self.oldest = min(first, self.numbers[0] if self.numbers else inf)
         return taken
 

@@ -167,7 +167,7 @@ class OneSilentHoldsAll(Machine):
         return not self._rules.destinations.stalled and super()._accepts(path, key, at)
 
 
-def newest_first(self: DeferredMessages, most: int) -> list[int]:
+def newest_first(self: DeferredMessages, most: int, **_: Any) -> list[int]:
     self.numbers = sorted(set(self.numbers))
     taken, self.numbers = self.numbers[-most:], self.numbers[:-most]
     self.oldest = inf
