@@ -116,13 +116,13 @@ class PumpInvariantChecker:
         self._in_hand.pop(held.number, None)
         self._engine.world.watch.hidden(self._queue.index, [held.letter])
         if held.deferred and self._queue.held.get(held.number) is held:
-            self._fail("release", f"{self._who} releases {held.letter.body}, which is deferred")
+            self._fail("released", f"{self._who} releases {held.letter.body}, which is deferred")
 
     def defers(self, held: HeldMessage, key: str, *, is_recalling: bool) -> None:
         """Check that there is a reason for a deferral, and no pause, in which other engines should have the message."""
         self._in_hand.pop(held.number, None)
         if not held.deferred and self._is_paused():
-            self._fail("release", f"{self._who} is paused and defers {held.letter.body}")
+            self._fail("released", f"{self._who} is paused and defers {held.letter.body}")
         if is_recalling or self._has_reason(held, key):
             self._unreasoned.pop(key, None)
         else:
