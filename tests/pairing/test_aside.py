@@ -22,6 +22,7 @@ from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.runtime.task_owner import TaskOwner
 from paired_servicebus.pairing.syphon import deferred_receiver, deferred_scan, sdk_pump, settlement
 from paired_servicebus.pairing.syphon.amqp_delivery import AmqpDelivery
+from paired_servicebus.pairing.syphon.backlog_message import BacklogMessage
 from paired_servicebus.pairing.syphon.settlement import Settlement, receive_again
 from servicebus_sandbox import Sandbox
 from servicebus_sandbox.broker.entity_settings import QueueSettings
@@ -135,6 +136,27 @@ async def test_closing_completes_what_was_set_aside_and_has_arrived(world: World
     left = [str(stored.message.message_id) for stored in lying_in(world, queue_path(), namespace="secondary")]
     assert len(left) < len(names)
     assert sorted(world.ids_in("orders") + left) == names
+
+
+async def test_closing_settles_by_token_what_its_cancelled_task_never_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Complete only after the destination accepted it: then do, or it comes twice."""
+    completed: list[UUID] = []
+
+    async def update(wire: Any, path: str, tokens: Sequence[UUID], status: str, **_: Any) -> None:
+        completed.extend(tokens)
+
+    monkeypatch.setattr(settlement, "update_disposition", update)
+    steering = PairingRuntime(PairingMachine(Policy(), queues=(0,)), tasks := TaskOwner(), judge, None)
+    await tasks.open()
+    applied: list[Any] = []
+    owed = Settlement(steering, SimpleNamespace(), queue_path(), applied.append)  # type: ignore[arg-type]
+    recalled = BacklogMessage(SimpleNamespace(), "orders", 1, "m", b"", UUID(int=1), 0, 0.0)  # type: ignore[arg-type]
+    owed.complete([recalled])
+    await tasks.close()
+    await owed.finish(5.0)
+    assert completed == [recalled.token]
+    assert [event.is_done for event in applied] == [True]
+    assert not owed.is_busy
 
 
 async def test_closing_releases_the_locks_of_what_was_received_again(world: World) -> None:

@@ -149,8 +149,7 @@ class Settlement:
 
     async def finish(self, within: float) -> None:
         """Settle the rest by lock token, for some seconds, after the pairing's tasks have ended."""
-        if self._by_token and not self._is_requesting:
-            self._is_requesting = True
+        if self._by_token:  # a request cancelled before its first step leaves `_is_requesting` behind
             try:
                 await bounded(self._settle_by_token(), within, f"settling messages of {self._path}")
             except TimeoutError:
