@@ -306,6 +306,19 @@ def test_numbers_of_a_request_that_failed_are_kept(pump: Pump) -> None:
     assert pump.machine.deferred.numbers() == {4}
 
 
+def test_requests_grow_with_the_size_of_what_came(pump: Pump) -> None:
+    """A queue with deferred messages alone shows their size only so: one message, then two, then four."""
+    pump.step(DeferredFound([("orders", number) for number in range(1, 50)]))
+    sizes = []
+    for _ in range(4):
+        (recall,) = pump.step(RecallDue("orders", 100, pump.now))
+        sizes.append(len(recall.numbers))
+        for number in recall.numbers:
+            pump.arrive(pump.message(number=number, recalled=True))
+        pump.step(RecallEnded("orders", recall.numbers, frozenset(), False, pump.now))
+    assert sizes == [1, 2, 4, 8]
+
+
 def test_a_number_is_requested_once_at_a_time(pump: Pump) -> None:
     """In a queue that was made anew, a number may be on its way as another destination's."""
     pump.step(DeferredFound([("orders", 3)]))

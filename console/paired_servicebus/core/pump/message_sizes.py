@@ -24,12 +24,24 @@ class MessageSizes:
         self.in_hand = 0
         self._largest = float(FIRST_SIZE)
         """Bytes of the largest recent message."""
+        self._largest_recalled = 0
+        """Bytes of the largest message that arrived since a request for deferred ones began."""
 
     def add(self, size: int) -> None:
         """Count a message that is now in hand."""
         self.in_hand += size
         if size > self._largest:
             self._largest = float(size)
+
+    def add_recalled(self, size: int) -> None:
+        """Note the size of a deferred message that was received again."""
+        self._largest_recalled = max(self._largest_recalled, size)
+
+    def recall_ended(self) -> None:
+        """Foresee smaller messages after smaller ones came, so that the next request is for more."""
+        if self._largest_recalled:
+            self._largest = max(LEAST_SIZE, self._largest_recalled, self._largest / 2)
+            self._largest_recalled = 0
 
     def credit(self, granted: int, *, room: int) -> int | None:
         """Return the number of messages that the queue may send next; None: as granted before."""

@@ -192,6 +192,7 @@ class PumpMachine(Generic[M]):
         self._intake.took()
         if message.is_recalled:
             message.deferred_as = self._asked.pop(message.number, None)
+            self._sizes.add_recalled(message.size)
         if fault:
             return self._dead_letter(message, fault, at)
         number, size = message.number, message.size
@@ -390,6 +391,7 @@ class PumpMachine(Generic[M]):
 
     def _recall_ended(self, event: RecallEnded) -> Effects[M]:
         key, numbers, missing, failed, at = event
+        self._sizes.recall_ended()
         for number in missing:
             self._asked.pop(number, None)
         found = self.deferred.by_key.get(key)
