@@ -171,11 +171,11 @@ class PumpInvariantChecker:
         seen = engine.state_watch.of(key)
         if engine.machine.pace.limit(now) < inf:
             self._limited_at = now
+        free_since = max(since, engine.booted_at, engine.paused_at, seen.since, self._limited_at)
         return (
             engine.alive
-            and now - since > MAX_WAIT + SEARCH_PAUSE * self.search_seconds
+            and now - free_since > MAX_WAIT + SEARCH_PAUSE * self.search_seconds
             and self in engine.pump_watches
-            and now - max(engine.booted_at, engine.paused_at, seen.since, self._limited_at) > MAX_WAIT
             and not engine.pauses
             and seen.state not in DIVERTING
         )
