@@ -212,6 +212,39 @@ def test_add_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ours._amqp_transport is transport
 
 
+def test_encode_batch_and_single() -> None:
+    batch, single = ServiceBusMessageBatch(), ServiceBusMessage(b"x", message_id="1", subject="s")
+    sdk_internals.add_encoded_once(batch, lambda: batch.add_message(single))
+    transport: Any = batch._amqp_transport
+    assert isinstance(getattr(batch, "_message", None), list), f"{CHANGED} a batch's _message is no list of sections"
+    whole = sdk_internals.encode_batch(batch)
+    encode = importlib.import_module("azure.servicebus._pyamqp._encode").encode_payload
+    message = importlib.import_module("azure.servicebus._pyamqp.message")
+    assert whole == encode(bytearray(), message.BatchMessage(*batch._message)), f"{CHANGED} a batch's bytes differ"
+    alone = transport.to_outgoing_amqp_message(single.raw_amqp_message)
+    assert sdk_internals.encode_single(batch) == encode(bytearray(), alone), f"{CHANGED} a message's bytes differ"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"retry_total": 0}, {"retry_mode": "fixed", "retry_total": 2}, {"retry_backoff_max": 4}],
+)
+def test_retry_pauses(options: dict[str, Any]) -> None:
+    client: Any = ServiceBusClient.from_connection_string(KEY, **options)
+    backoff = importlib.import_module("azure.servicebus._base_handler")._get_backoff_time
+    config = client._config
+    pauses = [
+        backoff(config.retry_mode, config.retry_backoff_factor, config.retry_backoff_max, number)
+        for number in range(1, config.retry_total + 1)
+    ]
+    assert list(sdk_internals.retry_pauses(client)) == pytest.approx(pauses), f"{CHANGED} the pauses between retries"
+
+
+def test_a_client_without_retry_settings() -> None:
+    nothing: Any = object()
+    assert sdk_internals.retry_pauses(nothing) == ()
+
+
 @pytest.fixture
 def admin() -> ServiceBusAdministrationClient:
     return ServiceBusAdministrationClient.from_connection_string(KEY)

@@ -59,7 +59,7 @@ class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
         quiet_period: inactive time of an unused backlog queue before it may be deleted; 15 min; at least 1 s.
         journal: the messages that it names: "diverted", those that left the direct path or are in doubt, or "all".
         pump: the syphon's transport: "amqp", our own AMQP, bit for bit; "sdk", the SDK's; "auto": the first, or the
-            second with a warning.
+            second with a warning. With "sdk" each link to a backlog queue also has a connection of its own.
         syphon_rate: maximum of messages a second that this syphon moves; 0, no limit; at least 0.
         syphon_live_share: the part of that rate, or of the throttled rate, reserved for this pairing's live senders;
             0.5; 0 to 0.9.

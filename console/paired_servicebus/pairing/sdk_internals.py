@@ -45,6 +45,19 @@ def client_config(client: ServiceBusClient) -> Any:
     return client._config
 
 
+def retry_pauses(client: ServiceBusClient) -> tuple[float, ...]:
+    """Return the seconds before each retry, by the client's settings: `retry_total` and more of its `_config`.
+
+    Without these, nothing is retried.
+    """
+    config = getattr(client, "_config", None)
+    total, factor, most = (
+        getattr(config, name, 0) for name in ("retry_total", "retry_backoff_factor", "retry_backoff_max")
+    )
+    is_fixed = getattr(getattr(config, "retry_mode", None), "name", "").upper() == "FIXED"
+    return tuple(min(most, factor if is_fixed else factor * 2**number) for number in range(1, total + 1))
+
+
 def client_credential(client: ServiceBusClient) -> Any:
     """Return the client's credential: `ServiceBusClient._credential`. None without it."""
     return getattr(client, "_credential", None)
@@ -224,6 +237,22 @@ class _EncodeOnce:
             batch._message[_DATA_SECTION].append(self._encoded)
         else:
             self._transport.add_batch(batch, message)
+
+
+def encode_batch(batch: ServiceBusMessageBatch) -> bytes:
+    """Return a batch as one AMQP message: its `_message`, by `encode_message` of its `_amqp_transport`.
+
+    Raises AttributeError without these.
+    """
+    return bytes(batch._amqp_transport.encode_message(_Encodable(batch._message)))
+
+
+def encode_single(batch: ServiceBusMessageBatch) -> bytes:
+    """Return the only message of a batch, encoded: the data section of the batch's `_message`.
+
+    Raises AttributeError without it.
+    """
+    return bytes(batch._message[_DATA_SECTION][0])
 
 
 # -- management -----------------------------------------------------------------------------------------------

@@ -82,6 +82,9 @@ class ReconnectingConnection:
         draw: randomness for pauses, from 0 up to 1.
         clock: seconds since 1970, for the expiry of tokens.
         idle_timeout: seconds within which the namespace must send something.
+        backoff: pauses between tries; None: the usual ones.
+        connecting: seconds for one try to connect.
+        patient: whether callers wait for the pause after a loss. After a failed connect they never do.
 
     after_read: called after a read's callbacks and before its bytes leave, when delayed messages have room again, and
     once when the connection is lost. failure: the reason of a missing connection; None while connected, and before the
@@ -96,6 +99,9 @@ class ReconnectingConnection:
         draw: Callable[[], float] = random.random,
         clock: Callable[[], float] = time.time,
         idle_timeout: float = IDLE_TIMEOUT,
+        backoff: Backoff | None = None,
+        connecting: float = CONNECTING,
+        patient: bool = False,
     ) -> None:
         self.endpoint = endpoint
         self.after_read: list[AfterRead] = []
@@ -104,7 +110,11 @@ class ReconnectingConnection:
         self._name = name
         self._clock = clock
         self._idle_timeout = idle_timeout
-        self._backoff = Backoff(draw)
+        self._backoff = backoff or Backoff(draw)
+        self._seconds = connecting
+        self._patient = patient
+        self._was_lost = False
+        """Whether the pause follows a loss, and not a failed connect."""
         self._not_before = 0.0
         self._line: ClientConnection | None = None
         self._connecting: asyncio.Task[ClientConnection] | None = None
@@ -121,6 +131,16 @@ class ReconnectingConnection:
     def is_writable(self) -> bool:
         """Whether messages sent now would leave soon."""
         return self._line is not None and self._line.is_writable
+
+    @property
+    def received(self) -> tuple[int, int]:
+        """A mark of what was received so far, for `drop_if_silent`."""
+        return self.connections, 0 if self._line is None else self._line.reads
+
+    def drop_if_silent(self, since: tuple[int, int], failure: WireError) -> None:
+        """Drop the connection if nothing was received after the mark `since`: the peer may be gone unnoticed."""
+        if self._line is not None and self.is_up and self.received == since:
+            self._line.drop(failure)
 
     async def sender(
         self,
@@ -222,7 +242,8 @@ class ReconnectingConnection:
         if self._line is not None and not self._line.lost.done():
             return self._line
         if self._connecting is None:
-            self._check_pause()
+            if not (self._patient and self._was_lost):
+                self._check_pause()
             self._connecting = asyncio.create_task(self._connect(), name=f"connect {self.endpoint.hostname}")
             self._connecting.add_done_callback(_retrieve)
         connecting = self._connecting
@@ -249,8 +270,11 @@ class ReconnectingConnection:
             idle_timeout=self._idle_timeout,
         )
         try:
-            await bounded(line.open(), CONNECTING, f"connecting {self.endpoint}")
+            if self._patient:
+                await asyncio.sleep(self._not_before - loop.time())
+            await bounded(line.open(), self._seconds, f"connecting {self.endpoint}")
         except (WireError, TimeoutError) as error:
+            self._was_lost = False
             self._not_before = loop.time() + self._backoff.next()
             self.failure = error if isinstance(error, WireError) else WireTimeoutError(str(error))
             raise self.failure from error
@@ -263,7 +287,7 @@ class ReconnectingConnection:
         return line
 
     def _on_lost(self, error: WireError, lived: float) -> None:
-        self.failure = error
+        self.failure, self._was_lost = error, True
         if lived >= HEALTHY:
             self._backoff.reset()  # and the next caller may connect immediately
         else:

@@ -1,5 +1,8 @@
 """The links to the backlog queues: one per queue, shared by all senders and open before they are needed.
 
+All of them use one connection of our own AMQP (shared_link.py), since a namespace's connections are limited. Where our
+AMQP cannot be used, or `pump = "sdk"`, each is a link of the SDK with its own connection.
+
 A namespace cuts a link after ten idle minutes, and backlog links are idle while all is well. Each is therefore renewed
 in time. A broken link is reopened with growing pauses; it is an alarm until then.
 """
@@ -7,6 +10,7 @@ in time. A broken link is reopened with growing pauses; it is an alarm until the
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,13 +19,17 @@ from typing import Final
 
 from azure.servicebus.aio import ServiceBusClient
 
+from paired_servicebus.core.errors import WireUnavailableError
 from paired_servicebus.core.model.verdict import FailureKind, Judgement
 from paired_servicebus.core.text.index_ranges import format_indices
+from paired_servicebus.pairing import sdk_internals
+from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.runtime.permanent_failures import is_unknown_host, is_untrusted
 from paired_servicebus.pairing.sending.coalescer import Coalescer
 from paired_servicebus.pairing.sending.link_gates import OpenLimiter
 from paired_servicebus.pairing.sending.sender_link import STANDARD_LIMIT, SdkSenderLink
+from paired_servicebus.pairing.sending.shared_link import SharedSenderLink, connection_for, unavailable
 
 RENEW_AFTER_SECONDS: Final = 8 * 60.0
 """Idle seconds after which a link is renewed, before the namespace cuts it at ten minutes."""
@@ -32,6 +40,8 @@ MAX_SKIPPED_CHECKS: Final = 12
 SECOND_TRY_SECONDS: Final = 1.0
 """Seconds until refused links are tried again, where the refusal may come from a new queue or host name."""
 _RIGHTS: Final = frozenset({FailureKind.UNAUTHENTICATED, FailureKind.UNAUTHORIZED})
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +113,16 @@ class Standby:
         assumed: int = STANDARD_LIMIT,
     ) -> None:
         self._steering = steering
-        links = {
-            index: SdkSenderLink(client, path, steering.tasks, gate, assumed=assumed) for index, path in paths.items()
-        }
+        self._client = client
+        self._gate = gate
+        self._assumed = assumed
+        self._wire: ReconnectingConnection | None = None
+        """The connection of all links; None: each is a link of the SDK."""
+        if steering.policy.pump != "sdk":
+            self._use_wire()
         self.queues = {
-            index: Coalescer(link, steering.tasks, partial(steering.warn, "backlog queues"))
-            for index, link in links.items()
+            index: Coalescer(self._link(path), steering.tasks, partial(steering.warn, "backlog queues"))
+            for index, path in paths.items()
         }
         self.tried = asyncio.Event()
         """Set after the first try to open each link."""
@@ -157,7 +171,12 @@ class Standby:
 
     async def renew(self, index: int, timeout: float) -> None:
         """Replace the link to a queue by a new one. Raises the SDK's errors, or TimeoutError."""
-        await self.queues[index].link.renew(timeout)
+        try:
+            await self.queues[index].link.renew(timeout)
+        except Exception as error:
+            if not self._leave_wire(error):
+                raise
+            await self.queues[index].link.renew(timeout)
         next(place for place in self._places if place.index == index).clear_failures()
 
     def cut(self) -> None:
@@ -167,6 +186,36 @@ class Standby:
 
     async def close(self) -> None:
         await asyncio.gather(*(queue.link.close() for queue in self.queues.values()))
+        if self._wire is not None:
+            await self._wire.close()
+
+    def _use_wire(self) -> None:
+        try:
+            endpoint = Endpoint.of(self._client)
+        except WireUnavailableError as error:
+            log.info("each link to a backlog queue opens its own connection: %s", error)
+            return
+        self._wire = connection_for(endpoint, self._steering.draw, seconds=self._steering.policy.send_timeout)
+
+    def _link(self, path: str) -> SdkSenderLink:
+        tasks, gate, assumed = self._steering.tasks, self._gate, self._assumed
+        if self._wire is None:
+            return SdkSenderLink(self._client, path, tasks, gate, assumed=assumed)
+        pauses = sdk_internals.retry_pauses(self._client)
+        return SharedSenderLink(self._client, path, tasks, gate, assumed=assumed, wire=self._wire, pauses=pauses)
+
+    def _leave_wire(self, error: Exception) -> bool:
+        """Replace all links by the SDK's if our own AMQP is unusable by `error`; return whether it is."""
+        reason = unavailable(error)
+        if reason is None:
+            return False
+        if self._wire is not None:
+            wire, self._wire = self._wire, None
+            self._steering.warn("secondary", f"each link to a backlog queue opens its own connection: {reason}")
+            for queue in self.queues.values():
+                queue.link = self._link(queue.link.path)
+            self._steering.tasks.start(wire.close(), name="close the shared connection")
+        return True
 
     async def _maintain(self, place: _Place) -> None:
         link = place.queue.link
@@ -182,6 +231,9 @@ class Standby:
         try:
             await link.renew(self._steering.policy.send_timeout, retry=False)
         except Exception as error:  # noqa: BLE001 - any error is a warning: the link is not ready
+            if self._leave_wire(error):
+                await self._try(place)
+                return
             refusal = Refusal.of(error, self._steering.judge(error))
             if not place.failures and self._steering.machine.rotation.holds(
                 place.index

@@ -43,6 +43,7 @@ from paired_servicebus.pairing.sending.sdk_messages import (
 )
 from paired_servicebus.pairing.sending.send_call import Schedule, SendCall, count_refusal
 from paired_servicebus.pairing.sending.sender_link import LinkUse, SdkSenderLink, size_of
+from paired_servicebus.pairing.sending.shared_link import ConnectionCutError
 
 Backlog = Mapping[int, Coalescer]
 
@@ -285,6 +286,10 @@ class PairedSender:
     def _meet(self, call: SendCall, route: Route, error: Exception) -> None:
         """Handle a failed attempt on `route`. Raises the caller's error where the call ends."""
         steering, left = self._steering, call.left
+        if isinstance(error, ConnectionCutError) and not call.was_cut:  # no failure of this queue, which gets it again
+            call.was_cut, call.doubt, call.failure = True, error, error
+            self._in_doubt(route, left, steering.judge(error).reason)
+            return
         judgement = self._failed(route, error, messages=len(left), ids=left)
         if isinstance(steering.ended, PairedClientError):
             steering.refuse_when_ended()

@@ -44,7 +44,7 @@ class SendCall:
 
     left: messages that no namespace has accepted yet. whole: the caller's batch of all messages, if any. schedule:
     replaces the send at the primary. failure: the latest. gave_up: why the router gave up. doubt: the latest failure
-    after which messages may have arrived.
+    after which messages may have arrived. was_cut: whether the shared connection to the backlog ended during it.
     """
 
     entity: str
@@ -56,6 +56,7 @@ class SendCall:
     failure: BaseException | None = None
     gave_up: GiveUp | None = None
     doubt: BaseException | None = None
+    was_cut: bool = False
 
     @property
     def is_whole(self) -> bool:

@@ -120,7 +120,7 @@ class SdkSenderLink:
     async def open(self, timeout: float, *, urgent: bool = True) -> None:
         """Attach unless it is attached. Raises the SDK's errors, TimeoutError, or ForeignLoopError."""
         self._tasks.refuse_elsewhere()
-        await self._run_exclusively(_attach, timeout, "opening", urgent=urgent)
+        await self._run_exclusively(self._attaching(timeout), timeout, "opening", urgent=urgent)
 
     async def renew(self, timeout: float, *, retry: bool = True) -> None:
         """Attach a new link and use it afterwards; a failure keeps the present one.
@@ -135,7 +135,7 @@ class SdkSenderLink:
         fresh = self._make()
         try:
             with Deadline(timeout + GRACE, f"opening on {self.path}"):
-                await self._act(fresh, _attach if retry else sdk_internals.attach_once, urgent=False)
+                await self._act(fresh, self._attaching(timeout, retry=retry), urgent=False)
                 await self._lock.acquire()
         except BaseException:
             self._tasks.start(self._close(fresh), name=f"close the link to {self.path}")
@@ -278,6 +278,10 @@ class SdkSenderLink:
             return await act(sender)
         async with self._gate.slot(urgent=urgent):
             return await act(sender)
+
+    def _attaching(self, timeout: float, *, retry: bool = True) -> Callable[[ServiceBusSender], Awaitable[Any]]:
+        """Return the operation that attaches a sender; the caller bounds it to `timeout` seconds."""
+        return _attach if retry else sdk_internals.attach_once
 
     def _make(self) -> ServiceBusSender:
         sender = register_link(self._client.get_queue_sender(self.path, **self._options))
