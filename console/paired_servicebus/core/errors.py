@@ -26,6 +26,7 @@
     │   ├── WireOutcomeError                 a message not accepted
     │   └── WireRequestError                 a request refused
     ├── CleanUpError                         an unused backlog queue was not deleted
+    ├── FleetBoardError                      a board of the fleet could not be read, written or created
     ├── DrainError                           a drain cannot begin or continue
     ├── PipelineError                        the journal's tables and the programs around them
     │   ├── SparkMissingError                the extra `spark` is not installed
@@ -192,6 +193,18 @@ class DrainError(PairedError):
 
 class CleanUpError(PairedError):
     """An unused backlog queue was not deleted; the text has the reason and the queue's state (SPEC.md section 4.3)."""
+
+
+class FleetBoardError(PairedError):
+    """A board of the fleet could not be read, written, cleaned or created; the pairing continues without it.
+
+    is_busy: the namespace throttles. is_missing: the board's queue does not exist.
+    """
+
+    def __init__(self, text: str, *, is_busy: bool = False, is_missing: bool = False) -> None:
+        super().__init__(text)
+        self.is_busy = is_busy
+        self.is_missing = is_missing
 
 
 class PipelineError(PairedError):

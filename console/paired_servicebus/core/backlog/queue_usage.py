@@ -22,6 +22,10 @@ class QueueUsage:
     busy: frozenset[int] = frozenset()
     """Queues that a syphon moves messages out of now, or holds messages of for unavailable destinations."""
 
+    def __or__(self, other: QueueUsage) -> QueueUsage:
+        """Return the usage by the engines of both."""
+        return QueueUsage(self.used | other.used, self.moved | other.moved, self.busy | other.busy)
+
 
 class GrowthDetector:
     """A detector for unused queues with growing depth.

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.fleet_view import FleetView
 from paired_servicebus.core.model.policy import Policy
 
 
@@ -256,11 +257,14 @@ class BilledView:
     """Bytes of messages received by the syphon."""
     moved_bytes: int | None = None
     """Bytes of messages sent to destinations by the syphon. Pings and settlements have no body."""
+    fleet: int | None = None
+    """Operations on the boards of the fleet; None: it is off."""
 
     @property
     def total(self) -> int:
         """Return the sum of all operations."""
-        return self.sends + self.parked + self.pings + self.receives + self.moves + self.settlements
+        own = self.sends + self.parked + self.pings + self.receives + self.moves + self.settlements
+        return own + (self.fleet or 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -370,3 +374,5 @@ class Snapshot:
     """None: no depth was read, and there are no counts."""
     warnings: tuple[str, ...] = ()
     """Remarks for the operator that no engine can judge; unlike alarms they do not degrade the status."""
+    fleet: FleetView | None = None
+    """The pairing's engines on every host; None: the fleet is off. A report on a board has none."""

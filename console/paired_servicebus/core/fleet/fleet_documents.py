@@ -1,0 +1,234 @@
+"""The documents that engines post on the two boards of a pairing (FLEET.md sections 2 and 3).
+
+A board is a queue of the secondary namespace that everybody peeks and nobody receives from. The namespace numbers its
+messages, and its clock dates them: these numbers and times decide, never an engine's own clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.fleet_view import FleetEntityState, Takes
+from paired_servicebus.core.model.snapshot import Snapshot
+
+VERSION: Final = 1
+"""The version of the documents that this program writes, and the newest one that it reads."""
+MAX_BYTES: Final = 16 * 1024
+MAX_REPORT_BYTES: Final = 192 * 1024
+PRESENCE_SECONDS: Final = 3 * 3600.0
+PRESENCE_INTERVAL: Final = 3600.0
+"""Seconds between two presences of an engine in which nothing changes."""
+WATCH_SECONDS: Final = 120.0
+ONE_SHOT_SECONDS: Final = 600.0
+"""Seconds after which an order that does not stand is void."""
+MAX_NOT_WELL: Final = 50
+"""Entities named in a presence."""
+
+
+class Board(StrEnum):
+    """A board, by the last segment of its path."""
+
+    ORDERS = "orders"
+    REPORTS = "reports"
+
+
+def board_path(primary: str, board: Board) -> str:
+    """Return the path of a pairing's board in the secondary namespace. primary: the name in backlog queues' paths."""
+    return f"{primary}/x-paired-fleet/{board}"
+
+
+class DocumentKind(StrEnum):
+    """The subject of a message on a board."""
+
+    PRESENCE = "presence"
+    GOODBYE = "goodbye"
+    REPORT = "report"
+    ANSWER = "answer"
+    WATCH = "watch"
+    ORDER = "order"
+
+
+BOARD_OF: Final = {
+    DocumentKind.PRESENCE: Board.REPORTS,
+    DocumentKind.GOODBYE: Board.REPORTS,
+    DocumentKind.REPORT: Board.REPORTS,
+    DocumentKind.ANSWER: Board.REPORTS,
+    DocumentKind.WATCH: Board.ORDERS,
+    DocumentKind.ORDER: Board.ORDERS,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Author:
+    """The engine that posted a document. engine: its name in the fleet; boot: tells two of one name apart."""
+
+    engine: str
+    boot: str
+    host: str
+    pid: int
+    program: str
+    version: str
+    pairing: str
+    environment: str
+    primary: str
+    secondary: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Presence:
+    """An engine exists: posted at its start, each hour, and when its syphon or the orders in it change.
+
+    While a watch is in force it is posted each PRESENCE_WATCHED seconds.
+    """
+
+    id: str
+    author: Author
+    started_at: float
+    queues: tuple[int, ...]
+    """Indices of the backlog queues in use."""
+    syphon: str
+    """Status of its syphon, a SyphonStatus."""
+    paused_queues: tuple[int, ...]
+    states: tuple[tuple[State, int], ...]
+    not_well: tuple[FleetEntityState, ...]
+    takes: Takes
+    signers: str
+    standing: tuple[str, ...]
+    newest_order: int
+    clock_offset: float | None
+    next_within: float = PRESENCE_INTERVAL
+    """Seconds within which it posts again, while all is well."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goodbye:
+    """An engine ends cleanly."""
+
+    id: str
+    author: Author
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """An engine's snapshot, posted while somebody watches. pace: seconds until the next one."""
+
+    id: str
+    presence: Presence
+    pace: float
+    snapshot: Snapshot
+
+
+class Outcome(StrEnum):
+    """What an engine did about an order."""
+
+    DONE = "done"
+    REFUSED = "refused"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderAnswer:
+    """One engine's answer to an order, with the text that its guard gave."""
+
+    id: str
+    author: Author
+    order_id: str
+    number: int
+    """The order's number on the board."""
+    at: float
+    outcome: Outcome
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """Somebody watches: look at the orders and report at this pace. It is unsigned, hence bounded by pace.py."""
+
+    id: str
+    by: str
+    look: float
+    report: float
+    engines: tuple[str, ...] | None = None
+    """The engines meant; None: all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderText:
+    """The signed part of an order."""
+
+    id: str
+    primary: str
+    secondary: str
+    verb: str
+    """The id of an action."""
+    scope: str
+    targets: tuple[str, ...]
+    engines: tuple[str, ...] | None
+    """The engines meant; None: all."""
+    typed: str
+    why: str
+    issued_at: float
+    act_within: float
+    """Seconds after `issued_at` within which an order that does not stand is carried out."""
+    stands_for: float | None
+    """Seconds that a standing order stands; None: it is done once."""
+    on_top_of: int
+    """Number of the newest order that its author had read."""
+    seen: tuple[tuple[str, str], ...]
+    """Engines and their states as its author saw them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """An order: its text, the bytes that were signed, and the signature. Only the bytes decide."""
+
+    text: OrderText
+    signed: bytes
+    signature: str
+
+    @property
+    def id(self) -> str:
+        return self.text.id
+
+
+Document = Presence | Goodbye | Report | OrderAnswer | Watch | Order
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Posted:
+    """A message as it was read from a board."""
+
+    number: int
+    enqueued_at: float
+    """By the namespace's clock."""
+    ends_at: float
+    """Its enqueued time and time to live; a namespace may show it for longer."""
+    document: Document | None
+    """None: it is foreign, broken or newer than this program."""
+    trouble: str = ""
+    """Why there is no document."""
+    copies: str = ""
+    """Its message id."""
+    is_newer: bool = False
+    """Whether its version is newer than this program: then an order is answered by a refusal, to this message id."""
+    kind: str = ""
+    """Its subject, if that is a DocumentKind; empty: foreign."""
+
+
+_KINDS: Final = {
+    Presence: DocumentKind.PRESENCE,
+    Goodbye: DocumentKind.GOODBYE,
+    Report: DocumentKind.REPORT,
+    OrderAnswer: DocumentKind.ANSWER,
+    Watch: DocumentKind.WATCH,
+    Order: DocumentKind.ORDER,
+}
+
+
+def kind_of(document: Document) -> DocumentKind:
+    """Return the subject of a document's message."""
+    return _KINDS[type(document)]

@@ -1,0 +1,424 @@
+"""One engine's part in the fleet as a pure state machine: `step(event) -> effects` (FLEET.md sections 2 to 8).
+
+    duty                                     when
+    look at the orders                       pace.look_interval
+    read the reports                         while this engine watches; hourly while messages are parked and this engine
+                                             runs no syphon; when a rule of this engine asks (RosterWanted)
+    post a presence                          at the start, hourly (each 10 minutes while a watch is in force), and when
+                                             syphon, queues or orders change
+    post a report                            pace.report_interval, and when a state changes, while a watch is in force
+    post a watch                             each WATCH_AGAIN seconds while this engine watches
+    clean the boards                         while watching each minute, with a syphon hourly
+
+An idle engine without these uses reads only the orders, since a reading costs an operation for each message. After
+"server busy" every duty rests. No event makes `step` raise; an unknown one changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from math import inf
+from typing import Final, assert_never
+
+from paired_servicebus.core.fleet import fleet_events, pace
+from paired_servicebus.core.fleet.board.board_reader import BoardReader, LookResult
+from paired_servicebus.core.fleet.board.board_troubles import READ, WRITE, BoardTroubles
+from paired_servicebus.core.fleet.board.document_bounds import bound_text
+from paired_servicebus.core.fleet.board.namespace_clock import NamespaceClock
+from paired_servicebus.core.fleet.duty_times import DueTimes, LatestPosts
+from paired_servicebus.core.fleet.fleet_documents import (
+    BOARD_OF,
+    PRESENCE_SECONDS,
+    WATCH_SECONDS,
+    Board,
+    Document,
+    OrderAnswer,
+    Posted,
+    Presence,
+    Report,
+    Watch,
+    kind_of,
+)
+from paired_servicebus.core.fleet.fleet_events import FleetEffect, FleetEvent, ReadBoard, Say, Write
+from paired_servicebus.core.fleet.order_hook import CountedOrders, OrderHook
+from paired_servicebus.core.fleet.own_documents import Identity, OwnDocuments
+from paired_servicebus.core.fleet.roster.roster import Roster, RosterView
+from paired_servicebus.core.fleet.watch_book import WatchBook
+from paired_servicebus.core.model.fleet_view import FleetView
+from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
+
+MAX_ANSWERS: Final = 100
+"""Answers that wait for the namespace."""
+ANSWER_SECONDS: Final = 3600.0
+REPORT_SECONDS: Final = 120.0
+ROSTER_WAIT: Final = 3.0
+"""Seconds that the first watch waits for a reading, which gives it the number of engines."""
+
+
+class FleetMember:
+    """One engine's part in the fleet.
+
+    Args:
+        identity: this engine's documents' head.
+        expect: the number or the names of the engines that pairing.toml expects.
+        spread: from 0 up to 1, different for each engine, so that engines do not look together.
+        orders: the rules of orders; None: orders are counted.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        *,
+        expect: int | tuple[str, ...] | None = None,
+        spread: float = 0.0,
+        orders: OrderHook | None = None,
+    ) -> None:
+        author = identity.author
+        self._me, self._boot = author.engine, author.boot
+        self._expect, self._spread = expect, spread
+        self.orders: OrderHook = CountedOrders() if orders is None else orders
+        self.clock = NamespaceClock()
+        self._readers = {board: BoardReader(board, self.clock) for board in Board}
+        self._roster = Roster(primary=author.primary, secondary=author.secondary)
+        self._watches = WatchBook(author.engine)
+        self._documents = OwnDocuments(identity, self.orders)
+        self._troubles = BoardTroubles()
+        self._due, self._posted = DueTimes(), LatestPosts()
+        self._answers: deque[OrderAnswer] = deque(maxlen=MAX_ANSWERS)
+        self._own: Snapshot | None = None
+        self._at = 0.0
+        self._looks = self._skipped = 0
+        self._quiet_until = -inf
+        self._has_ended = False
+        self._watched_at: float | None = None
+        self._watch_on: tuple[float, float] | None = None
+        """Start and end of this engine's uninterrupted watch, by our clock."""
+        self._read_at: float | None = None
+        self._remarks: tuple[str, ...] = ()
+        self._shown: RosterView | None = None
+
+    # -- events -------------------------------------------------------------------------------------------------
+
+    def step(self, event: FleetEvent) -> list[FleetEffect]:
+        """Take an event in; return the effects."""
+        if not isinstance(event, FleetEvent) or self._has_ended:
+            return []
+        self._at = event.at
+        effects = self._on(event)
+        if not self._has_ended:
+            effects += self._duties(event.at)
+        return effects
+
+    def _on(self, event: FleetEvent) -> list[FleetEffect]:
+        match event:
+            case fleet_events.BoardRead():
+                return self._on_read(event)
+            case fleet_events.ReadFailed():
+                return self._on_read_failed(event)
+            case fleet_events.Written():
+                self._on_written(event.document, event.at)
+            case fleet_events.WriteFailed():
+                self._on_write_failed(event)
+            case fleet_events.OwnState():
+                self._on_own_state(event.snapshot, event.at)
+            case fleet_events.Watched():
+                self._on_watched(event.is_watched, event.at)
+            case fleet_events.OrderEnded():
+                self._on_order_ended(event)
+            case fleet_events.RosterWanted():
+                self._due.reports = min(self._due.reports, max(event.at, self._posted.reports_read + pace.READ_ASKED))
+            case fleet_events.Ending():
+                self._has_ended = True
+                return [Write(document=self._documents.goodbye(event.reason), ttl=PRESENCE_SECONDS)]
+            case fleet_events.Ticked():
+                pass
+            case _:
+                assert_never(event)
+        return []
+
+    def _on_read(self, event: fleet_events.BoardRead) -> list[FleetEffect]:
+        reader = self._readers[event.board]
+        if not reader.is_reading(event.at):
+            return []
+        self._troubles.worked(event.board, READ)
+        found = reader.read(event)
+        self._skipped += found.skipped
+        effects = self._read_orders(found) if event.board is Board.ORDERS else self._read_reports(found, event.at)
+        return [*effects, found.more] if found.more is not None else effects
+
+    def _read_orders(self, found: LookResult) -> list[FleetEffect]:
+        if found.was_reset:
+            self.orders.reset()
+            self._watches.clear()
+        self._watches.read(found.posts)
+        return list(self.orders.read(found.posts, self.clock.namespace_time(self._at), is_whole=found.is_whole))
+
+    def _read_reports(self, found: LookResult, at: float) -> list[FleetEffect]:
+        now = self.clock.namespace_time(at)
+        for post in found.posts:
+            if self._roster.read(post, now) and isinstance(post.document, OrderAnswer):
+                self.orders.read_answer(post)
+        if not found.is_whole:
+            return []
+        self._read_at, self._shown = at, None
+        before, self._remarks = self._remarks, self._seen().remarks()
+        return [Say(about="fleet", text=text) for text in self._remarks if text not in before]
+
+    def _on_read_failed(self, event: fleet_events.ReadFailed) -> list[FleetEffect]:
+        self._readers[event.board].failed()
+        wait = self._failed(event.board, READ, event.reason, event.at, is_busy=event.is_busy)
+        if event.board is Board.ORDERS:
+            self._due.look = event.at + wait
+        elif self._due.reports < inf or self._watched_at is not None:
+            self._due.reports = event.at + wait
+        return []
+
+    def _on_written(self, document: Document, at: float) -> None:
+        self._troubles.worked(BOARD_OF[kind_of(document)], WRITE)
+        match document:
+            case Presence() | Report():
+                now = self.clock.namespace_time(at)
+                post = Posted(number=0, enqueued_at=now, ends_at=now + PRESENCE_SECONDS, document=document)
+                self._roster.read(post, now)
+                self._shown = None
+            case Watch() if self._watched_at is not None:
+                is_on = self._watch_on is not None and at < self._watch_on[1]
+                start = self._watch_on[0] if is_on and self._watch_on is not None else at
+                self._watch_on = (start, at + WATCH_SECONDS)
+            case _:
+                pass
+
+    def _on_write_failed(self, event: fleet_events.WriteFailed) -> None:
+        board = BOARD_OF[kind_of(event.document)]
+        retry = event.at + self._failed(board, WRITE, event.reason, event.at, is_busy=event.is_busy)
+        match event.document:
+            case Presence():
+                self._posted.presence_at, self._due.presence_retry = -inf, retry
+            case Watch() if self._watched_at is not None:
+                self._due.watch = retry
+            case OrderAnswer() as answer:
+                self._answers.append(answer)
+                self._due.answers = retry
+            case _:
+                pass  # the next report follows anyway
+
+    def _failed(self, board: Board, direction: str, reason: str, at: float, *, is_busy: bool) -> float:
+        if is_busy:
+            self._quiet_until = at + pace.BUSY_SILENCE
+        return self._troubles.failed(board, direction, reason, at)
+
+    def _on_own_state(self, snapshot: Snapshot, at: float) -> None:
+        self._own = snapshot
+        if self._needs_roster and self._due.reports == inf:
+            self._due.reports = max(at, self._posted.reports_read + pace.READ_UNWATCHED)
+        if self._due.report < inf and self._documents.report_key(snapshot) != self._posted.report_key:
+            floor = pace.change_floor(self._report_pace or pace.REPORT_LEAST)
+            self._due.report = min(self._due.report, max(at, self._posted.report_at + floor))
+
+    @property
+    def _needs_roster(self) -> bool:
+        """Return whether messages are parked that only another engine's syphon moves."""
+        own = self._own
+        if own is None or own.syphon.status is not SyphonStatus.OFF:
+            return False
+        return own.parked is not None and own.parked.messages > 0
+
+    def _on_watched(self, is_watched: bool, at: float) -> None:
+        if is_watched == (self._watched_at is not None):
+            return
+        self._watched_at, self._watch_on, self._shown = (at if is_watched else None), None, None
+        self._due.watch = self._due.reports = at if is_watched else inf
+        self._due.clean = at + pace.CLEAN_WATCHED if is_watched else inf
+
+    def _on_order_ended(self, event: fleet_events.OrderEnded) -> None:
+        found = self.orders.find(event.order_id)
+        if found is not None:
+            now = self.clock.namespace_time(event.at)
+            self._answers.append(self._documents.answer(event.order_id, found[0], now, event.outcome, event.text))
+
+    # -- duties -------------------------------------------------------------------------------------------------
+
+    @property
+    def _pace(self) -> pace.WatchPace | None:
+        return self._watches.pace(self.clock.namespace_time(self._at))
+
+    @property
+    def _spent(self) -> int:
+        return self._watches.spent(self.clock.namespace_time(self._at))
+
+    @property
+    def look_seconds(self) -> float:
+        """Return the seconds between two looks now."""
+        return pace.look_interval(well=pace.is_well(self._own), watch=self._pace, spent=self._spent)
+
+    @property
+    def _report_pace(self) -> float | None:
+        return pace.report_interval(watch=self._pace, spent=self._spent)
+
+    @property
+    def _presence_interval(self) -> float:
+        return pace.presence_interval(watch=self._pace, spent=self._spent)
+
+    def _duties(self, at: float) -> list[FleetEffect]:
+        effects = list(self.orders.step(self.clock.namespace_time(at)))
+        self._due.look = min(self._due.look, at + self.look_seconds)
+        if at < self._quiet_until:
+            return effects
+        effects += self._look(at)
+        if self._own is not None:
+            effects += self._post_presence(self._own, at)
+            effects += self._post_report(self._own, at)
+        effects += self._post_answers(at)
+        effects += self._post_watch(at)
+        effects += self._clean(at)
+        return effects
+
+    def _look(self, at: float) -> list[FleetEffect]:
+        effects: list[FleetEffect] = []
+        if self._due.look <= at and not self._readers[Board.ORDERS].is_reading(at):
+            wait = self.look_seconds
+            self._due.look = at + (pace.first_wait(wait, self._spread) if self._looks == 0 else wait)
+            self._looks += 1
+            effects.append(self._read(Board.ORDERS, at))
+        if self._due.reports <= at and not self._readers[Board.REPORTS].is_reading(at):
+            self._due.reports = at + pace.READ_REPORTS if self._watched_at is not None else inf
+            if self._needs_roster:
+                self._due.reports = min(self._due.reports, at + pace.READ_UNWATCHED)
+            self._posted.reports_read = at
+            effects.append(self._read(Board.REPORTS, at))
+        return effects
+
+    def _read(self, board: Board, at: float) -> ReadBoard:
+        if board is Board.ORDERS and self._pace is not None:
+            self._watches.spend(self.clock.namespace_time(at))
+        return self._readers[board].look(at)
+
+    def _post_presence(self, own: Snapshot, at: float) -> list[FleetEffect]:
+        key, since = self._documents.presence_key(own), at - self._posted.presence_at
+        is_due = since >= self._presence_interval or (key != self._posted.presence_key and since >= pace.PRESENCE_FLOOR)
+        if not is_due or at < self._due.presence_retry:
+            return []
+        self._posted.presence_at, self._posted.presence_key = at, key
+        return [Write(document=self._documents.presence(own, self.clock.offset), ttl=PRESENCE_SECONDS)]
+
+    def _post_report(self, own: Snapshot, at: float) -> list[FleetEffect]:
+        wanted = self._report_pace
+        if wanted is None:
+            self._due.report = inf
+            return []
+        if self._due.report == inf:  # a watch began
+            self._due.report = max(at, self._posted.report_at + pace.change_floor(wanted))
+        self._due.report = min(self._due.report, max(at, self._posted.report_at + wanted))
+        if self._due.report > at:
+            return []
+        self._due.report, self._posted.report_at = at + wanted, at
+        self._posted.report_key = self._documents.report_key(own)
+        self._watches.spend(self.clock.namespace_time(at))
+        report = self._documents.report(own, self.clock.offset, wanted)
+        return [Write(document=report, ttl=max(REPORT_SECONDS, 3 * wanted))]
+
+    def _post_answers(self, at: float) -> list[FleetEffect]:
+        if at < self._due.answers or not self._answers:
+            return []
+        answers, now = tuple(self._answers), self.clock.namespace_time(at)
+        self._answers.clear()
+        ends = ((answer, self.orders.find(answer.order_id)) for answer in answers)
+        return [
+            Write(document=answer, ttl=max(ANSWER_SECONDS, (found[1] - now) if found is not None else 0.0))
+            for answer, found in ends
+        ]
+
+    def _post_watch(self, at: float) -> list[FleetEffect]:
+        if self._watched_at is None or at < self._due.watch:
+            return []
+        was_read = self._read_at is not None and self._read_at >= self._watched_at
+        if not was_read and at < self._watched_at + ROSTER_WAIT:
+            return []
+        engines = max(self._seen().running, self._expected or 0, 1)
+        self._due.watch = at + pace.WATCH_AGAIN
+        look, report = pace.look_for(engines), pace.report_for(engines)
+        watch = Watch(id=self._documents.next_id(), by=self._me, look=look, report=report)
+        return [Write(document=watch, ttl=WATCH_SECONDS)]
+
+    def _clean(self, at: float) -> list[FleetEffect]:
+        syphon = self._own is not None and self._own.syphon.status not in (SyphonStatus.OFF, SyphonStatus.PAUSED)
+        interval = pace.CLEAN_WATCHED if self._watched_at is not None else pace.CLEAN_UNWATCHED if syphon else None
+        if interval is None:
+            self._due.clean = inf
+            return []
+        if self._due.clean == inf:
+            self._due.clean = at + interval * (1 + self._spread) / 2
+        if at < self._due.clean:
+            return []
+        self._due.clean = at + interval
+        wanted = (reader.cleaning(at) for reader in self._readers.values())
+        return [one for one in wanted if self._posted.is_cleaning_new(one)]
+
+    @property
+    def next_deadline(self) -> float:
+        """Return the time by which a Ticked is needed; infinity: never."""
+        if self._has_ended:
+            return inf
+        due = self._due
+        look = max(due.look, self._readers[Board.ORDERS].reading_until)
+        reports = max(due.reports, self._readers[Board.REPORTS].reading_until)
+        report = inf if self._own is None else due.report
+        times = [look, reports, report, due.clean, self._watch_due(), self._presence_due()]
+        if self._answers:
+            times.append(due.answers)
+        earliest = max(min(times), self._quiet_until)
+        orders = self.orders.next_deadline
+        return earliest if orders is None else min(earliest, orders + self._at - self.clock.namespace_time(self._at))
+
+    def _presence_due(self) -> float:
+        if self._own is None:
+            return inf
+        is_changed = self._documents.presence_key(self._own) != self._posted.presence_key
+        wait = pace.PRESENCE_FLOOR if is_changed else self._presence_interval
+        return max(self._posted.presence_at + wait, self._due.presence_retry)
+
+    def _watch_due(self) -> float:
+        if self._watched_at is None:
+            return inf
+        was_read = self._read_at is not None and self._read_at >= self._watched_at
+        return self._due.watch if was_read else max(self._due.watch, self._watched_at + ROSTER_WAIT)
+
+    # -- view ---------------------------------------------------------------------------------------------------
+
+    @property
+    def _expected(self) -> int | None:
+        return len(self._expect) if isinstance(self._expect, tuple) else self._expect
+
+    def _seen(self) -> RosterView:
+        """Return the engines as of the latest reading."""
+        if self._shown is None:
+            at = self._at if self._read_at is None else self._read_at
+            since = (
+                None
+                if self._watch_on is None or at >= self._watch_on[1]
+                else self.clock.namespace_time(self._watch_on[0])
+            )
+            wanted = self._report_pace or pace.REPORT_LEAST
+            self._shown = self._roster.engines(self.clock.namespace_time(at), watched_since=since, pace=wanted)
+        return self._shown
+
+    def view(self) -> FleetView:
+        """Return the fleet as this engine knows it."""
+        seen = self._seen()
+        entities = seen.entities()
+        return FleetView(
+            me=bound_text(self._me),
+            my_boot=bound_text(self._boot),
+            engines=seen.engines,
+            entities=entities,
+            orders=self.orders.orders(seen.engines, self.clock.namespace_time(self._at)),
+            read_at=self._read_at,
+            trouble=self._troubles.text,
+            trouble_since=self._troubles.since,
+            watched=self._pace is not None,
+            look_seconds=self.look_seconds,
+            expected=self._expected,
+            missing=seen.missing(self._expect) if isinstance(self._expect, tuple) else (),
+            skipped=self._skipped + self._roster.skipped,
+            remarks=self._remarks,
+        )

@@ -1,0 +1,97 @@
+"""The place of the order rules in an engine's part of the fleet.
+
+FleetMember reads the boards and writes the answers. The rules of orders decide which posts count; without them an
+engine only counts the orders that it read.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from paired_servicebus.core.fleet.fleet_documents import Order, Posted
+from paired_servicebus.core.fleet.fleet_events import FleetEffect
+from paired_servicebus.core.model.fleet_view import FleetEngine, FleetOrder
+
+
+class OrderHook(Protocol):
+    """The rules of orders. Every `at` is the namespace's time; `next_deadline` is too."""
+
+    def read(self, posts: tuple[Posted, ...], at: float, *, is_whole: bool) -> tuple[FleetEffect, ...]:
+        """Read new posts that are orders, by number. is_whole: the board's end is reached, so the set is complete."""
+
+    def step(self, at: float) -> tuple[FleetEffect, ...]:
+        """Act on deadlines, such as the end of a standing order."""
+
+    def reset(self) -> None:
+        """Forget the board: it was deleted and created again, and its numbers begin at 1."""
+
+    def read_answer(self, post: Posted) -> None:
+        """Read an engine's answer from the reports board. The same post may come twice."""
+
+    def find(self, order_id: str) -> tuple[int, float] | None:
+        """Return the number and the end of an order that this engine carried out; None: unknown."""
+
+    def orders(self, engines: tuple[FleetEngine, ...], at: float) -> tuple[FleetOrder, ...]:
+        """Return the orders for screens."""
+
+    @property
+    def standing(self) -> tuple[str, ...]:
+        """Return the ids of the orders that stand in this engine."""
+
+    @property
+    def newest(self) -> int:
+        """Return the number of the newest order read; 0: none."""
+
+    @property
+    def next_deadline(self) -> float | None:
+        """Return the time of the next deadline."""
+
+
+class CountedOrders:
+    """The default: orders are counted, and none is carried out."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._newest = 0
+
+    def read(self, posts: tuple[Posted, ...], at: float, *, is_whole: bool) -> tuple[FleetEffect, ...]:
+        """Count the orders."""
+        del at, is_whole
+        numbers = [post.number for post in posts if isinstance(post.document, Order)]
+        self.count += len(numbers)
+        self._newest = max([self._newest, *numbers])
+        return ()
+
+    def step(self, at: float) -> tuple[FleetEffect, ...]:
+        """Do nothing."""
+        del at
+        return ()
+
+    def reset(self) -> None:
+        """Begin at number 0 again."""
+        self._newest = 0
+
+    def read_answer(self, post: Posted) -> None:
+        """Do nothing."""
+
+    def find(self, order_id: str) -> tuple[int, float] | None:
+        """Return None: no order was carried out."""
+        del order_id
+        return None
+
+    def orders(self, engines: tuple[FleetEngine, ...], at: float) -> tuple[FleetOrder, ...]:
+        """Return nothing."""
+        del engines, at
+        return ()
+
+    @property
+    def standing(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def newest(self) -> int:
+        return self._newest
+
+    @property
+    def next_deadline(self) -> float | None:
+        return None

@@ -1,0 +1,187 @@
+"""The engines of one pairing on every host, as one engine knows them from the boards in the secondary namespace.
+
+Every figure has the time of the document that it comes from. A silent engine keeps its last figures, with that time:
+they are old, not wrong. None means unknown. FLEET.md has the design.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from paired_servicebus.core.model.entity_state import State
+
+
+class FleetStatus(StrEnum):
+    """Whether an engine reports. The values are the words on the screen."""
+
+    REPORTING = "reporting"
+    SILENT = "silent"
+    """Its documents stopped: killed, cut off, or unable to post."""
+    ENDED = "ended"
+    """It said goodbye."""
+
+
+class Takes(StrEnum):
+    """Whether an engine acts on orders of the fleet."""
+
+    SIGNED = "signed orders"
+    LOOK_ONLY = "look only"
+    """It has no usable file of signers."""
+    READ_ONLY = "read-only"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetEntityState:
+    """One entity's state in one engine, since a time in seconds since the epoch."""
+
+    path: str
+    state: State
+    since: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetFigures:
+    """One engine's sums over its entities, from its latest report."""
+
+    at: float
+    sends_per_second: float
+    accepted: int
+    """Messages accepted by the primary since the engine started."""
+    diverted: int
+    """Messages accepted by backlog queues."""
+    refused: int
+    """Messages of calls that ended in an error at their caller."""
+    refused_per_second: float
+    moved: int
+    """Messages that its syphon moved."""
+    parked: int | None
+    """Parked messages as this engine knows them; None: unknown. The same messages count in every engine."""
+    alarms: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetEngine:
+    """One engine, by its latest documents."""
+
+    engine: str
+    boot: str
+    host: str
+    pid: int
+    program: str
+    version: str
+    environment: str
+    status: FleetStatus
+    heard_at: float
+    """Time of its latest document, by the namespace's clock."""
+    started_at: float
+    states: tuple[tuple[State, int], ...]
+    """Its entities by state."""
+    not_well: tuple[FleetEntityState, ...]
+    """Its entities that are not healthy, at most 50."""
+    queues: tuple[int, ...]
+    """Indices of its backlog queues."""
+    syphon: str
+    """The status of its syphon."""
+    takes: Takes
+    signers: str
+    """Hash of its file of signers; empty: it has none."""
+    standing: tuple[str, ...]
+    """Ids of the orders that stand in it."""
+    newest_order: int
+    """Number of the newest order that it read."""
+    clock_offset: float | None = None
+    """Seconds that its clock is ahead of the namespace's; None: unknown."""
+    reason: str = ""
+    """Why it ended, by its goodbye."""
+    namesakes: int = 0
+    """Other running engines of the same name: each needs its own."""
+    figures: FleetFigures | None = None
+    """None: it has not reported since this engine watches."""
+
+    @property
+    def state(self) -> str:
+        """Return its worst entity's state, or its status unless it reports."""
+        if self.status is not FleetStatus.REPORTING:
+            return self.status.value
+        present = {state for state, count in self.states if count}
+        return next((state.value for state in WORST_FIRST if state in present), State.UNKNOWN.value)
+
+
+WORST_FIRST = (State.FAILED_OVER, State.FORCED, State.SUSPECT, State.PINNED, State.UNKNOWN, State.HEALTHY)
+"""The order in which an engine's entities decide its state."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetEntity:
+    """One entity over the engines that know it.
+
+    `states` counts reporting engines by their state of it; `silent` counts engines without a current word.
+    """
+
+    path: str
+    states: tuple[tuple[State, int], ...]
+    silent: int = 0
+    engines: tuple[tuple[str, State, float], ...] = ()
+    """Engine, state, since: the engines where it is not healthy, the longest first."""
+    sends_per_second: float | None = None
+    """Sum over the latest reports; None: nobody reported."""
+    refused_per_second: float | None = None
+
+    @property
+    def disagrees(self) -> bool:
+        """Return whether reporting engines differ about it."""
+        return sum(1 for _, count in self.states if count) > 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetOrder:
+    """One order on the board, and who answered it."""
+
+    id: str
+    number: int
+    verb: str
+    targets: tuple[str, ...]
+    by: str
+    """The signer whose key verified; empty: this engine cannot verify it."""
+    at: float
+    until: float | None
+    """End of a standing order; None: it is done once."""
+    done: tuple[str, ...] = ()
+    refused: tuple[tuple[str, str], ...] = ()
+    """Engine and reason."""
+    silent: tuple[tuple[str, float | None], ...] = ()
+    """Addressed engines without an answer, and when they were last heard."""
+    why: str = ""
+    void: str = ""
+    """Why this engine does not count it; empty: it counts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetView:
+    """The fleet as one engine knows it."""
+
+    me: str
+    """The name of this engine in the fleet."""
+    engines: tuple[FleetEngine, ...] = ()
+    entities: tuple[FleetEntity, ...] = ()
+    orders: tuple[FleetOrder, ...] = ()
+    read_at: float | None = None
+    """Time of the latest successful reading of the reports; None: not read yet."""
+    trouble: str = ""
+    """Why the boards cannot be read or written now; empty while they can."""
+    trouble_since: float | None = None
+    watched: bool = False
+    """Whether a watch is on, so that all engines look and report fast."""
+    look_seconds: float = 60.0
+    """Seconds between two looks of each engine at the orders."""
+    expected: int | None = None
+    """Engines that pairing.toml expects; None: it names none."""
+    missing: tuple[str, ...] = ()
+    """Expected names that were not heard."""
+    skipped: int = 0
+    """Foreign or broken messages on the boards, which were skipped."""
+    my_boot: str = ""
+    """The boot of this engine, which tells it from a namesake."""
+    remarks: tuple[str, ...] = ()
+    """Remarks for the operator: namesakes, clocks that are off, files of signers that differ."""

@@ -1,0 +1,158 @@
+"""Two boards in memory and a number of engines, played in virtual time, with a count of billed operations."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from dataclasses import dataclass, field, replace
+
+from paired_servicebus.core.fleet.board.counting_posts import MAX_RECEIVED, MIN_BEHIND, CountingPosts
+from paired_servicebus.core.fleet.fleet_documents import BOARD_OF, Author, Board, Document, Posted, Report, kind_of
+from paired_servicebus.core.fleet.fleet_events import (
+    BoardRead,
+    Clean,
+    FleetEffect,
+    FleetEvent,
+    OwnState,
+    ReadBoard,
+    Ticked,
+    Write,
+    Written,
+)
+from paired_servicebus.core.fleet.fleet_member import FleetMember
+from paired_servicebus.core.fleet.own_documents import Identity
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.snapshot import BilledView, EntityView, QueueView, Snapshot, SyphonStatus, SyphonView
+from paired_servicebus.engine.fleet.board_cleaner import MAX_DELETED, STEP_MESSAGES, is_over
+
+START = 1_800_000_000.0
+
+
+def author(engine: str, boot: str = "boot-1", **other: str) -> Author:
+    head = Author(
+        engine=engine, boot=boot, host=f"host-{engine}", pid=7, program="shop", version="1.0", pairing="shop",
+        environment="production", primary="shop-ne", secondary="shop-we",
+    )  # fmt: skip
+    return replace(head, **other)
+
+
+def snapshot(
+    engine: str, at: float = START, *, entities: dict[str, State] | None = None,
+    syphon: SyphonStatus = SyphonStatus.OFF, sends: float = 1.0,
+) -> Snapshot:  # fmt: skip
+    states = {"orders": State.HEALTHY} if entities is None else entities
+    views = tuple(
+        EntityView(path=path, state=state, since=at, why="", route="primary", sends_per_second=sends, accepted=3,
+                   diverted=0, failed=0)
+        for path, state in states.items()
+    )  # fmt: skip
+    queues = tuple(QueueView(index=index, path=f"x/{index}", in_rotation=True) for index in range(3))
+    return Snapshot(
+        engine=engine, boot="boot-1", pid=7, seq=0, at=at, pairing="shop", environment="production", primary="shop-ne",
+        secondary="shop-we", read_only=False, entities=views, queues=queues,
+        syphon=SyphonView(status=syphon, text=""), billed=BilledView(), times="", started_at=at,
+    )  # fmt: skip
+
+
+@dataclass
+class MemoryBoard:
+    """A queue that is peeked. Messages stay after their end until they are cleaned away."""
+
+    posts: list[Posted] = field(default_factory=list)
+    number: int = 0
+
+    def write(self, document: Document | None, ttl: float, now: float) -> None:
+        self.number += 1
+        self.posts.append(Posted(number=self.number, enqueued_at=now, ends_at=now + ttl, document=document))
+
+    def read(self, since: int, most: int) -> tuple[tuple[Posted, ...], bool]:
+        found = [post for post in self.posts if post.number >= since] if since > 1 else self.posts[:]
+        return tuple(found[:most]), len(found) <= most
+
+    def clean(self, wanted: Clean) -> int:
+        """Delete as the engine's cleaner does; return the billed operations."""
+        kept = [post for post in self.posts if post.enqueued_at >= wanted.before]
+        operations = (len(self.posts) - len(kept)) // MAX_DELETED + 1
+        self.posts = kept
+        return operations + (self._receive(wanted) if wanted.behind >= MIN_BEHIND else 0)
+
+    def _receive(self, wanted: Clean) -> int:
+        """Deliver ended messages too. A namespace may drop them without a delivery, which costs less."""
+        counting, count = CountingPosts(wanted.board), 0
+        while count < min(MAX_RECEIVED, len(self.posts)) and (not count or self.posts[count - 1].number < wanted.last):
+            count += STEP_MESSAGES
+        head = self.posts[:count]
+        for post in head:
+            counting.add(post)
+        kept = [post for post in head if not is_over(post, wanted) and counting.counts(post, wanted.now)]
+        self.posts = kept + self.posts[count:]
+        return 2 * len(head)
+
+
+class FleetWorld:
+    """Engines with clocks of their own beside two boards."""
+
+    def __init__(self, engines: int, *, syphons: int = 0, skew: float = 0.0, **expect: int) -> None:
+        self.boards = {board: MemoryBoard() for board in Board}
+        self.now = START
+        self.operations: Counter[str] = Counter()
+        self.read_by: Counter[int] = Counter()
+        """Operations of each engine's readings."""
+        self.late: list[tuple[float, int]] = []
+        self.first_report: dict[str, float] = {}
+        self.alive = [True] * engines
+        self.skew = [skew if place == 1 else 0.0 for place in range(engines)]
+        self.snapshots = [
+            snapshot(f"app-{place}", syphon=SyphonStatus.IDLE if place < syphons else SyphonStatus.OFF)
+            for place in range(engines)
+        ]
+        self.members = [
+            FleetMember(Identity(author=author(f"app-{place}")), spread=place / engines, **expect)
+            for place in range(engines)
+        ]
+        self.queue: list[tuple[float, int]] = []
+        for place in range(engines):
+            self.tell(place, OwnState(at=self.own_time(place), snapshot=self.snapshots[place]))
+
+    def own_time(self, place: int) -> float:
+        return self.now + self.skew[place]
+
+    def tell(self, place: int, event: FleetEvent) -> None:
+        effects = self.members[place].step(event)
+        while effects:
+            effects += self.do(place, effects.pop(0))
+        deadline = self.members[place].next_deadline - self.skew[place]
+        heapq.heappush(self.queue, (max(deadline, self.now), place))
+
+    def do(self, place: int, effect: FleetEffect) -> list[FleetEffect]:
+        member = self.members[place]
+        match effect:
+            case ReadBoard():
+                posts, is_end = self.boards[effect.board].read(effect.since, effect.most)
+                self.operations["read"] += max(1, len(posts))
+                self.read_by[place] += max(1, len(posts))
+                read = BoardRead(
+                    at=self.own_time(place), board=effect.board, since=effect.since, posts=posts, is_end=is_end
+                )
+                return member.step(read)
+            case Write():
+                document = effect.document
+                self.operations["write"] += 1
+                if isinstance(document, Report):
+                    self.first_report.setdefault(document.presence.author.engine, self.now)
+                self.boards[BOARD_OF[kind_of(document)]].write(document, effect.ttl, self.now)
+                return member.step(Written(at=self.own_time(place), document=document))
+            case Clean():
+                self.operations["clean"] += self.boards[effect.board].clean(effect)
+        return []
+
+    def run(self, seconds: float) -> int:
+        """Play; return the operations of this time."""
+        before, end = sum(self.operations.values()), self.now + seconds
+        while self.queue and self.queue[0][0] <= end:
+            due, place = heapq.heappop(self.queue)
+            self.now = max(self.now, due)
+            if self.alive[place] and self.members[place].next_deadline <= self.own_time(place):
+                self.tell(place, Ticked(at=self.own_time(place)))
+        self.now = end
+        return sum(self.operations.values()) - before

@@ -1,0 +1,397 @@
+"""Each rule of an engine's part in the fleet: pace, cursor, roster, and the facts for other rules."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.core.fleet.fleet_world import START, FleetWorld, author, snapshot
+
+from paired_servicebus.core.fleet import pace
+from paired_servicebus.core.fleet.board.board_reader import BoardReader
+from paired_servicebus.core.fleet.board.counting_posts import Behind, CountingPosts
+from paired_servicebus.core.fleet.board.namespace_clock import NamespaceClock
+from paired_servicebus.core.fleet.fleet_documents import (
+    Board,
+    Goodbye,
+    OrderAnswer,
+    Outcome,
+    Posted,
+    Presence,
+    Report,
+    Watch,
+)
+from paired_servicebus.core.fleet.fleet_events import (
+    BoardRead,
+    Clean,
+    Ending,
+    OrderEnded,
+    OwnState,
+    ReadBoard,
+    ReadFailed,
+    Ticked,
+    Watched,
+    Write,
+)
+from paired_servicebus.core.fleet.fleet_member import FleetMember
+from paired_servicebus.core.fleet.order_hook import CountedOrders
+from paired_servicebus.core.fleet.own_documents import Identity, OwnDocuments
+from paired_servicebus.core.fleet.roster.fleet_knowledge import syphons_elsewhere, syphons_unknown, usage_from
+from paired_servicebus.core.fleet.roster.roster import MAX_ENGINES, Roster
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.fleet_view import FleetStatus, FleetView
+from paired_servicebus.core.model.snapshot import SyphonStatus
+
+FAST = pace.WatchPace(look=5.0, report=15.0)
+
+
+def presence(engine: str, boot: str = "boot-1", **changes: object) -> Presence:
+    documents = OwnDocuments(Identity(author=author(engine, boot)), CountedOrders())
+    return replace(documents.presence(snapshot(engine), None), **changes)  # type: ignore[arg-type]
+
+
+def report(engine: str, boot: str = "boot-1", **entities: State) -> Report:
+    documents = OwnDocuments(Identity(author=author(engine, boot)), CountedOrders())
+    return documents.report(snapshot(engine, entities=entities or None), None, 15.0)
+
+
+def posted(number: int, document: object, at: float | None = None, ttl: float = 10_800.0) -> Posted:
+    at = START + number if at is None else at
+    return Posted(number=number, enqueued_at=at, ends_at=at + ttl, document=document)  # type: ignore[arg-type]
+
+
+def roster(*posts: Posted) -> Roster:
+    read = Roster(primary="shop-ne", secondary="SHOP-WE")
+    for post in posts:
+        read.read(post, START)
+    return read
+
+
+@pytest.mark.parametrize(
+    ("well", "watch", "spent", "seconds"),
+    [
+        (True, None, 0, 60.0),
+        (False, None, 0, 10.0),
+        (True, FAST, 0, 5.0),
+        (False, pace.WatchPace(look=30.0, report=15.0), 0, 10.0),
+        (True, FAST, pace.WATCH_OPERATIONS_A_DAY, 60.0),
+    ],
+)
+def test_seconds_between_two_looks(well: bool, watch: pace.WatchPace | None, spent: int, seconds: float) -> None:
+    assert pace.look_interval(well=well, watch=watch, spent=spent) == seconds
+
+
+def test_pace_by_number_of_engines_and_bounds_of_a_watch() -> None:
+    assert [pace.look_for(n) for n in (1, 20, 250, 500)] == [5, 5, 5, 10]
+    assert [pace.report_for(n) for n in (1, 20, 120, 500)] == [15, 15, 15, 62.5]
+    hostile = Watch(id="w", by="enemy", look=0.001, report=float("nan"))
+    assert pace.watch_pace([hostile], engine="a") == pace.WatchPace(look=5.0, report=300.0)
+    assert pace.watch_pace([replace(hostile, engines=("B",))], engine="a") is None
+    assert pace.watch_pace([replace(hostile, engines=("B",))], engine="b") is not None
+    assert pace.report_interval(watch=None, spent=0) is None
+    assert pace.report_interval(watch=FAST, spent=pace.WATCH_OPERATIONS_A_DAY) == pace.CAPPED_REPORT
+
+
+def read_page(reader: BoardReader, reading: ReadBoard, at: float, *posts: Posted, is_end: bool = True) -> object:
+    return reader.read(BoardRead(at=at, board=reading.board, since=reading.since, posts=posts, is_end=is_end))
+
+
+def test_cursor_pages_filters_and_ignores_duplicates() -> None:
+    reader = BoardReader(Board.REPORTS, NamespaceClock())
+    first = reader.look(START + 100)
+    over, live = posted(1, presence("a"), START, ttl=10), posted(2, presence("b"), START + 50)
+    found = read_page(reader, first, START + 100, over, live, live, posted(3, None), is_end=False)
+    assert [post.number for post in found.posts] == [2]
+    assert (found.skipped, found.is_whole) == (1, False)
+    assert found.more == ReadBoard(board=Board.REPORTS, since=4, most=250)
+    assert read_page(reader, first, START + 101, live).posts == (), "an answer that was not asked for"
+    assert read_page(reader, found.more, START + 101).is_whole
+
+
+def test_tenth_look_finds_a_queue_that_was_created_again() -> None:
+    reader = BoardReader(Board.ORDERS, NamespaceClock())
+    watch = Watch(id="w", by="x", look=5, report=15)
+    read_page(reader, reader.look(START), START, posted(400, watch, START))
+    for _ in range(8):
+        assert read_page(reader, reader.look(START), START).more is None
+    check = read_page(reader, reader.look(START + 60), START + 60).more
+    assert (check.since, check.most) == (1, 1)
+    found = read_page(reader, check, START + 61, posted(1, watch, START + 50))
+    assert found.was_reset
+    assert [one.number for one in read_page(reader, found.more, START + 61, posted(1, watch, START + 50)).posts] == [1]
+
+
+def test_cleaning_spares_the_oldest_message_that_counts() -> None:
+    reader = BoardReader(Board.REPORTS, NamespaceClock())
+    assert reader.cleaning(START).before < START - 72 * 3600
+    read_page(
+        reader, reader.look(START), START + 1, posted(1, presence("a"), START), posted(2, report("a"), START, 120)
+    )
+    read_page(reader, reader.look(START + 600), START + 601, posted(3, report("a"), START + 600, ttl=120))
+    for at in range(1000, 4500, 500):
+        read_page(reader, reader.look(START + at), START + at + 1)
+    assert reader.cleaning(START + 5000).before == START - 61, "since the first look, another queue may be there"
+    check = read_page(reader, reader.look(START + 5500), START + 5501).more
+    read_page(reader, check, START + 5502, posted(1, presence("a"), START))
+    assert reader.cleaning(START + 5600) == Clean(board=Board.REPORTS, before=START, now=START + 5599)
+    read_page(reader, reader.look(START + 5700), START + 5701, posted(4, presence("a"), START + 5700))
+    assert reader.cleaning(START + 9100).before == START + 5501 - 61
+
+
+def test_messages_behind_one_that_counts_are_received_when_that_is_worth_it() -> None:
+    counting = CountingPosts(Board.REPORTS)
+    counting.add(posted(1, presence("killed"), START))
+    for number in range(2, 202):
+        counting.add(posted(number, report("a"), START + number, ttl=120))
+    assert counting.behind(START + 300, START + 100) == Behind()
+    assert counting.behind(START + 300, START + 102) == Behind(count=100, last=101)
+    counting.forget(101, START + 300)
+    assert counting.behind(START + 300, START + 300) == Behind(), "99 are left, and one that counts"
+    many = CountingPosts(Board.REPORTS)
+    for number in range(1, 402):
+        many.add(posted(number, presence(f"e{min(number, 250)}"), START))
+    assert many.behind(START + 1, START + 900) == Behind()
+
+
+BOOTS = st.sampled_from([author("a"), author("a", "boot-2"), author("A"), author("b"), author("b", primary="other")])
+TTLS = st.sampled_from([5.0, 120.0, 900.0, 10_800.0, 200_000.0])
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> list[Posted]:
+    """Any log of a board, with its enqueued times rising."""
+    at, log = START, []
+    for number in range(1, draw(st.integers(0, 40)) + 1):
+        at += draw(st.sampled_from([0.0, 0.5, 30.0, 700.0, 4000.0]))
+        boot = draw(BOOTS)
+        some = presence("a")
+        document = draw(st.sampled_from([
+            replace(some, author=boot), replace(report("a"), presence=replace(some, author=boot)),
+            Goodbye(id="g", author=boot, reason=""), Watch(id="w", by=boot.engine, look=5, report=15), None,
+            OrderAnswer(id="x", author=boot, order_id="o", number=1, at=at, outcome=Outcome.DONE, text=""),
+        ]))  # fmt: skip
+        log.append(posted(number, document, at, draw(TTLS)))
+    return log
+
+
+def must_stay(log: list[Posted], board: Board, now: float) -> set[int]:
+    """The posts that count, by the words of the design: each is compared with each."""
+
+    def boot(post: Posted) -> object:
+        head = post.document.presence.author if isinstance(post.document, Report) else post.document.author  # type: ignore[union-attr]
+        return head.engine.casefold(), head.boot, head.primary
+
+    def supersedes(newer: Posted, post: Posted) -> bool:
+        one, other = post.document, newer.document
+        if isinstance(one, Watch):
+            return isinstance(other, Watch) and other.by == one.by
+        if not isinstance(one, Presence | Report | Goodbye) or not isinstance(other, Presence | Report | Goodbye):
+            return False
+        return boot(post) == boot(newer) and (type(one) is type(other) or isinstance(other, Goodbye))
+
+    kinds = (Watch, type(None)) if board is Board.ORDERS else (Presence, Report, Goodbye, OrderAnswer, type(None))
+    lives = {Watch: 120.0, Presence: 10_800.0, Report: 10_800.0, Goodbye: 10_800.0}
+    return {
+        post.number for place, post in enumerate(log)
+        if isinstance(post.document, kinds) and post.ends_at > now
+        and post.enqueued_at + lives.get(type(post.document), 300_000.0) > now
+        and not any(supersedes(newer, post) for newer in log[place + 1 :])
+    }  # fmt: skip
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(Board), logs(), st.sampled_from([0.0, 90.0, 1000.0, 20_000.0]), st.integers(1, 12), st.data())
+def test_no_message_that_counts_is_deleted(
+    board: Board, log: list[Posted], wait: float, most: int, data: object
+) -> None:
+    skew = data.draw(st.sampled_from([0.0, 3000.0, -3000.0]))  # type: ignore[attr-defined]
+    end = log[-1].enqueued_at if log else START
+    reader, at = BoardReader(board, NamespaceClock()), (log[0].enqueued_at if log else START) + skew
+    while at <= end + skew + wait:
+        there = [post for post in log if post.enqueued_at + skew <= at]
+        reading = reader.look(at)
+        while reading is not None:
+            page = tuple(post for post in there if post.number >= reading.since)[:most]
+            whole = len(page) < most
+            reading = read_page(reader, reading, at, *page, is_end=whole).more
+        at += data.draw(st.sampled_from([5.0, 60.0, 3600.0]))  # type: ignore[attr-defined]
+        now = at - skew
+        log_now = [post for post in log if post.enqueued_at <= now]
+        wanted, spared = reader.cleaning(at), must_stay(log_now, board, now)
+        assert wanted.now <= now
+        oldest = min((post.enqueued_at for post in log_now if post.number in spared), default=float("inf"))
+        assert wanted.before <= oldest or not spared
+        received = CountingPosts(board)
+        for post in log_now:
+            received.add(post)
+        assert spared <= {post.number for post in log_now if received.counts(post, wanted.now)}
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(Board), logs(), st.sampled_from([0.0, 1.0, 100.0, 4000.0]), st.randoms())
+def test_in_any_order_the_same_messages_count(board: Board, log: list[Posted], wait: float, any_order: Random) -> None:
+    now = (log[-1].enqueued_at if log else START) + wait
+    counting, mixed = CountingPosts(board), log[:]
+    any_order.shuffle(mixed)
+    for post in mixed:
+        counting.add(post)
+    assert {post.number for post in log if counting.counts(post, now)} == must_stay(log, board, now)
+    spared = [post.enqueued_at for post in log if counting.counts(post, now)]
+    assert counting.oldest(now) == min(spared, default=float("inf"))
+
+
+def test_a_queue_created_again_is_not_cleaned_by_what_the_old_one_held() -> None:
+    reader = BoardReader(Board.ORDERS, NamespaceClock())
+    watch = Watch(id="w", by="x", look=5, report=15)
+    read_page(reader, reader.look(START), START, posted(400, watch, START - 1))
+    for at in range(60, 540, 60):
+        read_page(reader, reader.look(START + at), START + at)
+    assert reader.cleaning(START + 540).before < START
+
+
+LOG = (
+    posted(1, presence("a")), posted(2, report("a", orders=State.FAILED_OVER)), posted(3, presence("b")),
+    posted(4, Goodbye(id="g", author=author("b"), reason="stopped")), posted(5, presence("b", "boot-2")),
+    posted(6, report("c", ORDERS=State.HEALTHY, invoices=State.FORCED)), posted(7, presence("a")),
+    posted(8, presence("c", "boot-9")), posted(9, report("c", orders=State.SUSPECT)),
+)  # fmt: skip
+ENEMY = (
+    posted(10, replace(presence("a"), author=author("a", primary="other"))),
+    posted(11, Watch(id="w", by="x", look=1, report=1)),
+    posted(12, None),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.permutations(LOG + LOG[:4]), st.permutations(ENEMY))
+def test_any_order_duplication_and_enemy_gives_the_same_roster(log: list[Posted], enemy: list[Posted]) -> None:
+    expected, found = roster(*LOG).engines(START + 20), roster(*enemy, *log, *enemy)
+    assert found.engines(START + 20).engines == expected.engines
+    assert found.engines(START + 20).entities() == expected.entities()
+    assert found.skipped == 2 * len(ENEMY)
+
+
+def test_roster_of_the_log() -> None:
+    seen = roster(*LOG).engines(START + 20)
+    assert [(one.engine, one.boot, one.namesakes) for one in seen.engines] == [
+        ("a", "boot-1", 0), ("b", "boot-2", 0), ("c", "boot-1", 1), ("c", "boot-9", 1),
+    ]  # fmt: skip
+    assert "several engines are named c" in " ".join(seen.remarks())
+    orders = seen.entities()[0]
+    assert orders.path.casefold() == "orders"
+    assert orders.disagrees or orders.silent == 0
+    assert seen.missing(("A", "pay-3")) == ("pay-3",)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "watched_since", "status"),
+    [
+        (100, None, FleetStatus.REPORTING),
+        (3600 + 299, None, FleetStatus.REPORTING),
+        (3600 + 301, None, FleetStatus.SILENT),
+        (104, START, FleetStatus.REPORTING),
+        (106, START, FleetStatus.SILENT),
+        (4000, START + 3990, FleetStatus.SILENT),
+        (3800, START + 3790, FleetStatus.REPORTING),
+    ],
+)
+def test_silence(seconds: float, watched_since: float | None, status: FleetStatus) -> None:
+    (engine,) = roster(posted(1, presence("a"), START)).engines(START + seconds, watched_since=watched_since).engines
+    assert engine.status is status
+
+
+def test_a_silent_engine_stays_silent_when_the_watch_ends_until_it_is_heard() -> None:
+    """What cannot be known is "unknown", never "healthy": the end of a watch is no sign of life."""
+    seen = roster(posted(1, presence("a"), START))
+    (watched,) = seen.engines(START + 200, watched_since=START).engines
+    (unwatched,) = seen.engines(START + 210).engines
+    assert (watched.status, unwatched.status) == (FleetStatus.SILENT, FleetStatus.SILENT)
+    seen.read(posted(2, presence("a"), START + 220), START + 220)
+    (heard,) = seen.engines(START + 230).engines
+    assert heard.status is FleetStatus.REPORTING
+
+
+def test_an_engine_is_gone_after_three_hours() -> None:
+    assert roster(posted(1, presence("a"), START)).engines(START + 10_801).engines == ()
+
+
+def test_an_engine_that_ended_is_shown_by_its_goodbye_alone() -> None:
+    goodbye = Goodbye(id="g", author=author("b"), reason="stopped")
+    (ended,) = roster(posted(4, goodbye)).engines(START + 20).engines
+    assert (ended.status, ended.reason, ended.host) == (FleetStatus.ENDED, "stopped", "host-b")
+    (running,) = roster(posted(1, presence("b", "boot-2"), START), posted(4, goodbye)).engines(START + 20).engines
+    assert (running.boot, running.status) == ("boot-2", FleetStatus.REPORTING)
+
+
+def test_hostile_documents_are_bounded() -> None:
+    evil = replace(presence("a"), queues=tuple(range(10**4)), standing=("x" * 10**5,) * 1000, started_at=float("inf"))
+    evil = replace(evil, author=author("\x1b[2Jroot" + "x" * 10**5))
+    seen = roster(posted(1, evil)).engines(START + 10)
+    (engine,) = seen.engines
+    assert "\x1b" not in engine.engine
+    assert len(engine.engine) <= 80
+    assert (len(engine.queues), len(engine.standing), engine.started_at) == (100, 50, 0.0)
+    many = roster(*(posted(n, presence(f"e{n}")) for n in range(1, MAX_ENGINES + 50)))
+    assert (len(many.engines(START + 10).engines), many.skipped) == (MAX_ENGINES, 49)
+
+
+def member(**options: object) -> FleetMember:
+    return FleetMember(Identity(author=author("me")), **options)  # type: ignore[arg-type]
+
+
+def test_busy_silences_every_duty_for_ten_seconds() -> None:
+    engine = member()
+    engine.step(OwnState(at=START, snapshot=snapshot("me")))
+    engine.step(ReadFailed(at=START + 1, board=Board.ORDERS, reason="server busy", is_busy=True))
+    engine.step(Watched(at=START + 2, is_watched=True))
+    assert engine.step(Ticked(at=START + 10)) == []
+    assert engine.next_deadline >= START + 11
+    assert engine.view().trouble == "orders cannot be read: server busy"
+    assert any(isinstance(one, ReadBoard) for one in engine.step(Ticked(at=START + 12)))
+
+
+def test_goodbye_is_the_last_word_and_unknown_events_change_nothing() -> None:
+    engine = member(expect=("me", "pay-3"))
+    assert engine.step("nonsense") == []  # type: ignore[arg-type]
+    stray = BoardRead(at=START, board=Board.ORDERS, since=77, posts=(posted(77, None),), is_end=True)
+    engine.step(stray)
+    assert engine.view().skipped == 0
+    assert engine.step(OrderEnded(at=START, order_id="x", outcome="done", text="")) == []  # type: ignore[arg-type]
+    (goodbye,) = engine.step(Ending(at=START + 1, reason="stopped"))
+    assert isinstance(goodbye, Write)
+    assert isinstance(goodbye.document, Goodbye)
+    assert engine.step(Ticked(at=START + 9000)) == []
+    assert engine.view().missing == ("me", "pay-3")
+
+
+def test_other_rules_get_unknown_never_none() -> None:
+    assert usage_from(None) is None
+    assert syphons_elsewhere(FleetView(me="me")) is None
+    world = FleetWorld(3, syphons=3)
+    world.tell(0, Watched(at=world.now, is_watched=True))
+    world.run(200)
+    assert syphons_elsewhere(world.members[0].view()) == ("app-1", "app-2")
+    world.alive[2] = False
+    world.run(100)
+    view = world.members[0].view()
+    assert (syphons_elsewhere(view), syphons_unknown(view)) == (("app-1",), ("app-2",))
+    usage = usage_from(view)
+    assert usage is not None
+    assert usage.used == frozenset({0, 1, 2})
+    assert view.engines[1].syphon == SyphonStatus.IDLE
+
+
+def test_a_hostile_watch_costs_an_engine_a_bounded_number_of_operations_a_day() -> None:
+    world = FleetWorld(1)
+    for minute in range(0, 600, 50):
+        world.run(50)
+        hostile = Watch(id=f"w{minute}", by=f"enemy-{minute}", look=0.0, report=0.0)
+        world.boards[Board.ORDERS].write(hostile, 10.0**9, world.now)
+    assert world.operations["write"] <= 2 + 600 / 15
+    assert world.operations["read"] <= 10 + 1.2 * 600 / 5 + 12
+    engine = world.members[0]
+    engine._watches._spent = pace.WATCH_OPERATIONS_A_DAY
+    assert engine.look_seconds == 60.0
