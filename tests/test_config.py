@@ -11,6 +11,7 @@ from paired_servicebus import config
 from paired_servicebus.config import find_config, load_config
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.fleet_options import Fleet
 
 KEY = "SharedAccessKeyName=Root;SharedAccessKey=c4n4ry="
 ENVIRON = {
@@ -396,3 +397,51 @@ def test_a_named_file_that_is_not_there_is_not_replaced_by_another(elsewhere: Pa
     (elsewhere / "work/pairing.toml").touch()
     with pytest.raises(ConfigurationError, match=r"nope\.toml is not a file"):
         find_config(Path("nope.toml"))
+
+
+# -- the fleet -----------------------------------------------------------------------------------------------------
+
+
+def with_fleet(settings: str) -> str:
+    return f"{with_pairing('')}\n[fleet]\n{settings}\n"
+
+
+def test_without_a_table_an_engine_takes_no_part_in_the_fleet(tmp_path: Path) -> None:
+    assert read(tmp_path, with_pairing("")).fleet is None
+    assert read(tmp_path, with_fleet("")).fleet == Fleet()
+
+
+def test_the_fleets_settings_are_read(tmp_path: Path) -> None:
+    text = (
+        'operators = "operators"\nexpect = ["web-1", "web-2"]\nname = { env = "POD" }\norders = { env = "SECONDARY" }'
+    )
+    found = read(tmp_path, with_fleet(text), POD="web-1").fleet
+    assert found is not None
+    assert (found.operators, found.name) == (tmp_path / "operators", "web-1")
+    assert (found.expected_names, found.expected_count) == (("web-1", "web-2"), 2)
+    assert found.orders is not None
+    assert found.orders.reveal() == ENVIRON["SECONDARY"]
+    assert found.reports is None
+    assert "c4n4ry" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ("expect = 0", "a number of engines from 1 to 5000, or a list of their names"),
+        ("expect = true", "a number of engines from 1 to 5000, or a list of their names"),
+        ('expect = ["a", "A"]', "names an engine twice"),
+        ('expect = ["a b"]', "has a name of an engine that is not 1 to 64 letters"),
+        ('name = "a b"', "1 to 64 letters, digits, dots, dashes or underscores"),
+        ('name = { env = "POD" }', "comes from the environment variable POD, which is not set"),
+        ("expct = 3", "did you mean expect?"),
+        ('orders = { env = "OTHER" }', "is the connection string of another entity"),
+    ],
+)
+def test_a_mistake_in_the_fleets_table_has_a_sentence(tmp_path: Path, settings: str, sentence: str) -> None:
+    other = f"{ENVIRON['SECONDARY']};EntityPath=payments"
+    with pytest.raises(ConfigurationError) as failure:
+        read(tmp_path, with_fleet(settings), OTHER=other)
+    assert sentence in str(failure.value)
+    assert "[fleet]" in str(failure.value)
+    assert "c4n4ry" not in str(failure.value)

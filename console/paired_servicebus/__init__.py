@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         SendError,
     )
     from paired_servicebus.core.model.verdict import FailureKind, Judgement, Verdict, judge
+    from paired_servicebus.fleet_options import Fleet
     from paired_servicebus.namespaces import Namespace
     from paired_servicebus.pairing import (
         ArmAdmin,
@@ -55,6 +56,7 @@ _HOMES = {
     "ConfigurationError": _ERRORS,
     "EngineStartError": _ERRORS,
     "FailureKind": _VERDICT,
+    "Fleet": "paired_servicebus.fleet_options",
     "ForeignLoopError": _ERRORS,
     "IllegalEventError": _ERRORS,
     "Judgement": _VERDICT,
@@ -89,6 +91,7 @@ __all__ = [
     "ConfigurationError",
     "EngineStartError",
     "FailureKind",
+    "Fleet",
     "ForeignLoopError",
     "IllegalEventError",
     "Judgement",

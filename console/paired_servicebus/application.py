@@ -33,6 +33,7 @@ from paired_servicebus.engine.readiness.local_evidence import local_syphons
 from paired_servicebus.engine.service.engine_host import EngineHost, nobody
 from paired_servicebus.engine.service.hook import Hook
 from paired_servicebus.engine.service.metrics import SnapshotCollector, serve
+from paired_servicebus.fleet_options import Fleet
 from paired_servicebus.namespaces import Namespace
 from paired_servicebus.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions
 from paired_servicebus.pairing import pair_namespaces as pair
@@ -63,6 +64,7 @@ def pair_namespaces(
     require_reason: bool = False,
     metrics: int | str | None = None,
     on_change: str = "",
+    fleet: Fleet | None = None,
     on_event: OnEvent | None = None,
     judge: Judge = judge,
     **chosen: Unpack[PairingOptions],
@@ -78,6 +80,7 @@ def pair_namespaces(
     require_reason: bool = False,
     metrics: int | str | None = None,
     on_change: str = "",
+    fleet: Fleet | None = None,
     on_event: OnEvent | None = None,
     judge: Judge = judge,
 ) -> PairingOpener: ...
@@ -92,6 +95,7 @@ def pair_namespaces(
     require_reason: bool = False,
     metrics: int | str | None = None,
     on_change: str = "",
+    fleet: Fleet | None = None,
     on_event: OnEvent | None = None,
     judge: Judge = judge,
     **chosen: Unpack[PairingOptions],
@@ -112,6 +116,7 @@ def pair_namespaces(
             text names the engine, else it is named after the primary namespace.
         environment, read_only, require_reason, metrics, on_change: with `control`, as in pairing.toml; a relative path
             in `on_change` starts from the working directory.
+        fleet: with `control`: this engine's part in the fleet, so that consoles on other hosts see it.
         on_event: called with every journalled event, in order; must not block.
         judge: the verdict on failures, replaceable (SPEC.md section 5).
         chosen: with `Namespace`: the options of SPEC.md section 3 by name.
@@ -124,7 +129,7 @@ def pair_namespaces(
         EngineStartError: journal or control socket cannot be made.
         TypeError: an unknown option.
     """
-    hosting = _Hosting(control, environment, read_only, require_reason, metrics, on_change, on_event, judge)
+    hosting = _Hosting(control, environment, read_only, require_reason, metrics, on_change, fleet, on_event, judge)
     return PairingOpener(_start(primary_client, options, admin, chosen, hosting))
 
 
@@ -221,6 +226,7 @@ class _Hosting:
     require_reason: bool
     metrics: int | str | None
     on_change: str
+    fleet: Fleet | None
     on_event: OnEvent | None
     judge: Judge
 
@@ -228,7 +234,7 @@ class _Hosting:
         self, client: ServiceBusClient, options: SendAvailabilityPairedNamespaceOptions
     ) -> PairedServiceBusClient:
         """Pair two clients, inside an engine if `control` is set. Raises as `pair_namespaces`."""
-        extras = _Extras.of(self.metrics, self.on_change)
+        extras = _Extras.of(self.metrics, self.on_change, self.fleet)
         if not self.control:
             extras.refuse()
             return await pair(client, options, on_event=self.on_event, judge=self.judge)
@@ -251,21 +257,24 @@ class _Hosting:
 
 @dataclass(frozen=True, slots=True)
 class _Extras:
-    """The metrics port and the `on_change` command of an engine."""
+    """The metrics port, the `on_change` command and the fleet of an engine."""
 
     metrics: ListenAddress | None
     command: tuple[str, ...]
+    fleet: Fleet | None
 
     @classmethod
-    def of(cls, metrics: int | str | None, on_change: str) -> _Extras:
+    def of(cls, metrics: int | str | None, on_change: str, fleet: Fleet | None) -> _Extras:
         """Read the arguments. Raises ConfigurationError."""
         address = read_address(_Argument("metrics"), metrics) if metrics is not None else None
-        return cls(address, read_command(_Argument("on_change"), on_change) if on_change else ())
+        if fleet is not None and not isinstance(fleet, Fleet):
+            raise ConfigurationError(f"fleet is a {type(fleet).__name__}; it has to be a Fleet, such as Fleet()")
+        return cls(address, read_command(_Argument("on_change"), on_change) if on_change else (), fleet)
 
     def refuse(self) -> None:
         """Raise ConfigurationError if one is set, because there is no engine."""
-        if self.metrics is not None or self.command:
-            name = "metrics" if self.metrics is not None else "on_change"
+        given = {"metrics": self.metrics is not None, "on_change": bool(self.command), "fleet": self.fleet is not None}
+        for name in (name for name, is_given in given.items() if is_given):
             raise ConfigurationError(f"{name} needs an engine: pass control=True")
 
     def start(self, crew: TaskSupervisor, host: EngineHost, hook: Hook | None) -> None:
@@ -314,6 +323,7 @@ class _Engine:
             socket=places.socket,
             policy=options.policy(),
             surroundings=self._add_local_syphons,
+            fleet=extras.fleet,
             note=self._hook.note if self._hook is not None else nobody,
         )
 

@@ -21,6 +21,7 @@ from paired_servicebus.connection_string import host_of, is_emulated, is_loopbac
 from paired_servicebus.core.errors import ConfigurationError, ConfigurationMissingError, UnreadableError
 from paired_servicebus.core.model.policy import PLAIN, RANGES, WHOLE, WORDS, Policy
 from paired_servicebus.core.text.untrusted_text import parse_toml
+from paired_servicebus.fleet_options import FLEET_KEYS, Fleet
 from paired_servicebus.ownership import foreign_access
 from paired_servicebus.secret import Secret
 from paired_servicebus.settings import (
@@ -112,6 +113,8 @@ class PairingConfig:
     """A group of this machine whose members may watch and command the engine; empty: only its own user."""
     probe: tuple[str, ...] = ()
     """Those of the entities that are probed while nothing is sent to them; none by default, since it is billed."""
+    fleet: Fleet | None = None
+    """The engine's part in the fleet; None: it takes none."""
     remarks: tuple[str, ...] = field(default=(), compare=False)
     """Warnings about the file, which is used nevertheless."""
 
@@ -181,9 +184,9 @@ def load_config(path: Path, *, environ: Mapping[str, str] = os.environ) -> Pairi
         ConfigurationError: with problem, place and remedy.
     """
     document = _parse(path)
-    unknown = [key for key in document if key not in _TABLES]
+    unknown = [key for key in document if key not in (*_TABLES, _FLEET)]
     if unknown:
-        raise ConfigurationError(f"{path}: [{unknown[0]}] is no section{_nearest(unknown[0], _TABLES)}")
+        raise ConfigurationError(f"{path}: [{unknown[0]}] is no section{_nearest(unknown[0], (*_TABLES, _FLEET))}")
     remarks: list[str] = []
     pairing = _read_table(SettingLocation(path, "pairing", "", environ, remarks), document, PAIRING_KEYS)
     if "name" not in pairing:
@@ -211,6 +214,7 @@ def load_config(path: Path, *, environ: Mapping[str, str] = os.environ) -> Pairi
         probe=_probe(path, pairing),
         primary=_namespace(SettingLocation(path, "primary", "", environ, remarks), document),
         secondary=_namespace(SettingLocation(path, "secondary", "", environ, remarks), document),
+        fleet=_fleet(SettingLocation(path, _FLEET, "", environ, remarks), document),
         remarks=(*remarks, *(f"{path}: [pairing] {text}" for text in policy.remarks)),
     )
 
@@ -289,6 +293,8 @@ NAMESPACE_KEYS: Final[dict[str, Reader]] = {
     "arm_url": read_arm_url,
 }
 _TABLES: Final = ("pairing", "primary", "secondary")
+_FLEET: Final = "fleet"
+"""The table that a pairing may have besides."""
 
 
 # -- tables --------------------------------------------------------------------------------------------------------
@@ -325,6 +331,10 @@ def _namespace(place: SettingLocation, document: dict[str, Any]) -> NamespaceCon
     if values.get("credential") == "client-secret":
         values |= _client_secret(path, table, values, place.environ)
     return NamespaceConfig(host=host, **values)
+
+
+def _fleet(place: SettingLocation, document: dict[str, Any]) -> Fleet | None:
+    return Fleet(**_read_table(place, document, FLEET_KEYS)) if _FLEET in document else None
 
 
 _IDENTITY: Final = ("credential", "tenant", "client_id", "client_secret", "authority")

@@ -19,12 +19,11 @@ from paired_servicebus.core.model.pairing_events import (
     SendsCounted,
     Warned,
 )
-from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.core.model.policy import Policy, times_line
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
 from paired_servicebus.engine.journal import spool
 from paired_servicebus.engine.journal import writer as journal_module
 from paired_servicebus.engine.journal.spool import SpoolFile, read_records
-from paired_servicebus.engine.service.engine_host import times_line
 
 from .conftest import newest_snapshot
 

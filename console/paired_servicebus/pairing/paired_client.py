@@ -282,6 +282,18 @@ class PairedServiceBusClient(OperatorOrders):
         for act in self._afterwards:
             await act()
 
+    # -- for the engine around it -----------------------------------------------------------------------------
+
+    @property
+    def secondary_client(self) -> ServiceBusClient:
+        """The secondary namespace's client; closed with the pairing."""
+        return self._options.secondary_client
+
+    @property
+    def secondary_admin(self) -> Management:
+        """The secondary namespace's management; closed with the pairing."""
+        return self._admin
+
     # -- views ----------------------------------------------------------------------------------------------
 
     @property

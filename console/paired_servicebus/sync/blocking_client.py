@@ -24,6 +24,7 @@ from paired_servicebus.core.model.snapshot import (
     UnusedView,
 )
 from paired_servicebus.core.model.verdict import Judge, judge
+from paired_servicebus.fleet_options import Fleet
 from paired_servicebus.namespaces import Namespace
 from paired_servicebus.pairing import PairedServiceBusClient as AsyncClient
 from paired_servicebus.pairing.management.management_port import SecondaryAdmin
@@ -46,6 +47,7 @@ def pair_namespaces(
     require_reason: bool = False,
     metrics: int | str | None = None,
     on_change: str = "",
+    fleet: Fleet | None = None,
     on_event: Callable[[Event], object] | None = None,
     judge: Judge = judge,
     **options: Unpack[PairingOptions],
@@ -67,6 +69,7 @@ def pair_namespaces(
             require_reason=require_reason,
             metrics=metrics,
             on_change=on_change,
+            fleet=fleet,
             on_event=on_event,
             judge=judge,
             **options,

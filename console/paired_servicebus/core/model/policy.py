@@ -146,3 +146,13 @@ def _check_destinations(value: object) -> None:
         fault = path_fault(path) if isinstance(path, str) else "is no text"
         if fault:
             raise ConfigurationError(f"destinations has {path!r}, which {fault}")
+
+
+def times_line(policy: Policy) -> str:
+    """Return the times in force, as one line."""
+    named = (
+        ("send", policy.send_timeout),
+        ("failover", policy.failover_interval),
+        ("ping", policy.ping_primary_interval),
+    )
+    return " · ".join(f"{name} {seconds:g} s" for name, seconds in named)

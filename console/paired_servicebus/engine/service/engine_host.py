@@ -28,8 +28,9 @@ from typing import Final, Self
 
 from paired_servicebus.core.errors import UnreadableError
 from paired_servicebus.core.model import pairing_events as e
-from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.core.model.policy import Policy, times_line
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonView
+from paired_servicebus.core.operator.failover_readiness import Evidence
 from paired_servicebus.core.operator.notifications import ALARM, begun
 from paired_servicebus.engine.commands import drain_progress
 from paired_servicebus.engine.commands.drain_process import DrainProcess
@@ -38,6 +39,7 @@ from paired_servicebus.engine.commands.handlers import CommandContext
 from paired_servicebus.engine.commands.standing_orders import StandingOrder, StandingOrders
 from paired_servicebus.engine.control.control_server import REPLAYED_EVENTS, ControlServer
 from paired_servicebus.engine.control.protocol import Answer, Arm, Order, Welcome
+from paired_servicebus.engine.fleet.fleet_part import FleetPart, NoFleet, join_fleet
 from paired_servicebus.engine.instance.identity import EngineIdentity, program_version
 from paired_servicebus.engine.instance.task_supervisor import TaskSupervisor
 from paired_servicebus.engine.journal import records
@@ -47,6 +49,7 @@ from paired_servicebus.engine.journal.writer import DEFAULT_KEPT_BYTES, Journal
 from paired_servicebus.engine.readiness.local_evidence import queues_in_use, read_local_usage
 from paired_servicebus.engine.readiness.readiness_watch import EvidenceSource, ReadinessWatch, no_local_evidence
 from paired_servicebus.engine.service.disk_watch import DiskWatch
+from paired_servicebus.fleet_options import Fleet
 from paired_servicebus.pairing.paired_client import PairedServiceBusClient
 
 SNAPSHOT_INTERVAL: Final = 1.0
@@ -90,6 +93,7 @@ class EngineHost:
         draining: starts drains; None: this engine starts none.
         keep: bytes of the journal to keep.
         group: the id of a group whose members may use the socket; None: only this user.
+        fleet: the engine's part in the fleet; None: it takes none.
         note: receives each event; must not block.
         clock: seconds since the epoch.
     """
@@ -106,6 +110,7 @@ class EngineHost:
         draining: DrainProcess | None = None,
         keep: int = DEFAULT_KEPT_BYTES,
         group: int | None = None,
+        fleet: Fleet | None = None,
         note: RecordListener = nobody,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -119,10 +124,18 @@ class EngineHost:
         self._journal = Journal(spool, engine=identity.engine, keep=keep, clock=clock, on_change=self._wake)
         self._disk = DiskWatch(self._journal, keep=keep, warn=partial(self.warn, "journal"))
         self._control = ControlServer(
-            socket, welcome=self._welcome(), execute=self._execute, watched=self._watched, group=group
+            socket,
+            welcome=self._welcome(),
+            execute=self._execute,
+            watched=self._watched,
+            fleet_watched=lambda watchers: self._fleet.watch(watchers),
+            group=group,
         )
         self._stack = AsyncExitStack()
-        self._readiness = ReadinessWatch(surroundings, self.record)
+        self._surroundings = surroundings
+        self._readiness = ReadinessWatch(self._add_evidence, self.record)
+        self._wanted_fleet = fleet
+        self._fleet: FleetPart | NoFleet = NoFleet()
         self._crew = TaskSupervisor()
         self._paired: PairedServiceBusClient | None = None
         self._reach: CommandContext | None = None
@@ -170,6 +183,7 @@ class EngineHost:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._crew.close()
+        await self._fleet.close(self._reason or "its owner closed it")
         if kind is None or issubclass(kind, asyncio.CancelledError):
             reason = self._reason or "its owner closed it"
         else:
@@ -220,6 +234,10 @@ class EngineHost:
                 version=program_version(),
             )
         )
+        self._fleet = join_fleet(
+            self._wanted_fleet, paired, self._identity, warn=self.warn, changed=self._wake, clock=self._clock
+        )
+        self._fleet.start(self._own_snapshot(paired))
         self._control.publish_snapshot(self._snapshot(paired))
         await self._stack.enter_async_context(self._control)
         self._crew.start(self._show(paired), name="the snapshots")
@@ -232,10 +250,17 @@ class EngineHost:
                 paired,
                 self.stop,
                 read_only=self._identity.read_only,
-                others=partial(queues_in_use, besides=self._socket),
+                others=self._queues_in_use,
                 drains=self._draining,
             )
         return self._reach
+
+    async def _queues_in_use(self, paired: PairedServiceBusClient) -> frozenset[int]:
+        """Return the backlog queues that other known engines use. Raises CleanUpError."""
+        return await queues_in_use(paired, besides=self._socket) | await self._fleet.queues_in_use()
+
+    async def _add_evidence(self, evidence: Evidence) -> Evidence:
+        return self._fleet.add_evidence(await self._surroundings(evidence))
 
     def record(self, event: e.Event) -> int:
         """Write an event to the journal and the consoles; return its number in this boot. Never waits."""
@@ -350,14 +375,16 @@ class EngineHost:
             try:
                 self._disk.look(paired)
                 self._record_alarm_changes(paired)
-                self._control.publish_snapshot(self._snapshot(paired))
+                snapshot = self._snapshot(paired)
+                self._control.publish_snapshot(snapshot)
+                self._fleet.note(snapshot)
             except Exception:  # consoles see an old snapshot and report it; sends and syphon continue
                 log.exception("no snapshot could be made")
 
     async def _follow_usage(self, paired: PairedServiceBusClient) -> None:
         while True:
             try:
-                paired.know_usage(await read_local_usage(paired, besides=self._socket))
+                paired.know_usage(await read_local_usage(paired, besides=self._socket) | self._fleet.usage())
             except Exception:  # clean-up asks again by itself, and refuses then
                 log.exception("other engines' queues could not be read")
             await asyncio.sleep(USAGE_INTERVAL)
@@ -368,6 +395,9 @@ class EngineHost:
         return replace(syphon, text=f"{syphon.text}; {said.text}") if said is not None else syphon
 
     def _snapshot(self, paired: PairedServiceBusClient) -> Snapshot:
+        return self._fleet.add_to(self._own_snapshot(paired))
+
+    def _own_snapshot(self, paired: PairedServiceBusClient) -> Snapshot:
         identity = self._identity
         return Snapshot(
             engine=identity.engine,
@@ -414,13 +444,3 @@ class EngineHost:
     def warn(self, about: str, text: str) -> None:
         """Record something that an operator should know."""
         self.record(e.Warned(at=self._clock(), about=about, text=text))
-
-
-def times_line(policy: Policy) -> str:
-    """Return the times in force, as one line."""
-    named = (
-        ("send", policy.send_timeout),
-        ("failover", policy.failover_interval),
-        ("ping", policy.ping_primary_interval),
-    )
-    return " · ".join(f"{name} {seconds:g} s" for name, seconds in named)

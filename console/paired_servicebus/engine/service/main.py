@@ -199,6 +199,7 @@ async def _serve(
         draining=draining,
         keep=config.journal_mb * 1024**2,
         group=group,
+        fleet=config.fleet,
         note=hook.note if hook is not None else nobody,
     )
     async with host, open_clients(config) as clients:

@@ -73,6 +73,12 @@ class ArmAdmin:
             properties["lockDuration"] = f"PT{wanted.lock.total_seconds():g}S"
         if wanted.duplicate_window is not None:
             properties["duplicateDetectionHistoryTimeWindow"] = f"PT{wanted.duplicate_window.total_seconds():g}S"
+        if wanted.max_size_mb is not None:
+            properties["maxSizeInMegabytes"] = wanted.max_size_mb
+        if wanted.max_deliveries is not None:
+            properties["maxDeliveryCount"] = wanted.max_deliveries
+        if wanted.metadata:
+            properties["userMetadata"] = wanted.metadata
         await self._put(path, properties)
         if wanted.send_key is not None:
             name, key = wanted.send_key
@@ -181,4 +187,7 @@ def _facts(queue: SBQueue) -> port.QueueFacts:
         status=str(getattr(found.status, "value", found.status) or ""),
         ttl=found.default_message_time_to_live,
         idle=found.auto_delete_on_idle,
+        duplicates=bool(found.requires_duplicate_detection),
+        partitioned=bool(found.enable_partitioning),
+        metadata=str(getattr(found, "user_metadata", None) or ""),
     )

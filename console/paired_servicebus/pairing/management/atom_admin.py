@@ -55,6 +55,9 @@ class AtomAdmin:
             duplicate_detection_history_time_window=wanted.duplicate_window,
             dead_lettering_on_message_expiration=wanted.dead_letters_expired or None,
             authorization_rules=rules,
+            max_size_in_megabytes=wanted.max_size_mb,
+            max_delivery_count=wanted.max_deliveries,
+            user_metadata=wanted.metadata or None,
             **port.ONCE,
         )
 
@@ -144,6 +147,9 @@ def _facts(queue: QueueProperties) -> port.QueueFacts:
         status=str(getattr(queue.status, "value", queue.status) or ""),
         ttl=_span(queue.default_message_time_to_live),
         idle=_span(queue.auto_delete_on_idle),
+        duplicates=bool(queue.requires_duplicate_detection),
+        partitioned=bool(queue.enable_partitioning),
+        metadata=queue.user_metadata or "",
     )
 
 

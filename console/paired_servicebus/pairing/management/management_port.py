@@ -43,7 +43,7 @@ class QueueStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueWanted:
-    """The settings of a queue for an experiment; None leaves one to the namespace.
+    """The settings of a queue for an experiment or a board; None leaves one to the namespace.
 
     send_key: name and key of a rule of the queue that gives Send alone.
     """
@@ -53,6 +53,10 @@ class QueueWanted:
     duplicate_window: timedelta | None = None
     dead_letters_expired: bool = False
     send_key: tuple[str, str] | None = field(default=None, repr=False)
+    max_size_mb: int | None = None
+    max_deliveries: int | None = None
+    metadata: str = ""
+    """The queue's UserMetadata."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +75,10 @@ class QueueFacts:
     ttl: timedelta | None = None
     idle: timedelta | None = None
     """The default time to live, and the idle time after which the queue is deleted; None: unknown."""
+    duplicates: bool = False
+    """Whether it detects duplicates."""
+    partitioned: bool = False
+    metadata: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

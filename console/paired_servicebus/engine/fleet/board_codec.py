@@ -1,0 +1,321 @@
+"""Documents of the fleet as messages, and back (FLEET.md section 3).
+
+A message has one data section of JSON in UTF-8; an application property marks a deflated one. Fields are added, never
+renamed. Everything on a board is foreign: `read_post` raises nothing, inflates a bounded amount, and returns an
+unreadable message as a `Posted` without a document, with the reason.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, Final
+
+import msgspec
+
+from paired_servicebus.core.errors import FleetBoardError, UnreadableError
+from paired_servicebus.core.fleet.fleet_documents import (
+    BOARD_OF,
+    MAX_BYTES,
+    MAX_REPORT_BYTES,
+    VERSION,
+    Board,
+    Document,
+    DocumentKind,
+    Goodbye,
+    Order,
+    OrderAnswer,
+    OrderText,
+    Posted,
+    Presence,
+    Report,
+    Watch,
+)
+from paired_servicebus.core.text.untrusted_text import repeated
+from paired_servicebus.foreign_json import read_json
+from paired_servicebus.pairing.syphon.envelope_codec import broker_properties
+from servicebus_amqp.encoding.message_sections import (
+    DATA,
+    Header,
+    Properties,
+    Sections,
+    body_parts,
+    read_header,
+    read_map,
+    read_properties,
+    split,
+    write_application_properties,
+    write_data,
+    write_header,
+    write_properties,
+)
+
+CONTENT_TYPE: Final = "application/vnd.paired-fleet+json"
+ENCODING: Final = "content-encoding"
+DEFLATE: Final = "deflate"
+DEFLATE_FROM_BYTES: Final = 2048
+"""Bytes of JSON from which it is deflated; reports always are."""
+MAX_ENVELOPE_BYTES: Final = 8 * 1024
+"""Bytes of a message around its body."""
+INFLATED_MOST: Final = {MAX_BYTES: 256 * 1024, MAX_REPORT_BYTES: 3 * 1024 * 1024}
+"""Bytes of JSON by the limit of the body: a bomb ends here. Idle entities deflate to a hundredth."""
+MAX_TTL_SECONDS: Final = 73 * 3600.0
+"""The longest life of a document: an order stands for 72 hours at most."""
+FOREIGN_SECONDS: Final = 600.0
+"""Seconds after which a foreign or broken message is over, whatever its time to live."""
+MAX_NUMBER: Final = 2**53
+"""The largest number in a document. Larger ones are no times or counts, and break their readers."""
+_SUSPICIOUS: Final = re.compile(rb"[:,\[]\s*-?(?:\d{16}|[\d.]{1,40}[eE]\+?\d\d)")
+"""Part of every number above MAX_NUMBER, and of some harmless texts."""
+
+KINDS: Final[dict[type, DocumentKind]] = {
+    Presence: DocumentKind.PRESENCE,
+    Goodbye: DocumentKind.GOODBYE,
+    Report: DocumentKind.REPORT,
+    OrderAnswer: DocumentKind.ANSWER,
+    Watch: DocumentKind.WATCH,
+    Order: DocumentKind.ORDER,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostedBy:
+    """The engine that posts, as the properties of its messages name it."""
+
+    pairing: str
+    engine: str
+    boot: str
+
+
+def kind_of(document: Document) -> DocumentKind:
+    """Return the kind of a document, which is the subject of its message."""
+    return KINDS[type(document)]
+
+
+def max_bytes(kind: DocumentKind) -> int:
+    """Return the bytes that the body of a document may have."""
+    return MAX_REPORT_BYTES if kind is DocumentKind.REPORT else MAX_BYTES
+
+
+# -- writing ---------------------------------------------------------------------------------------------------------
+
+
+def write_post(document: Document, *, ttl: float, posted_by: PostedBy) -> bytes:
+    """Return the encoded message of a document.
+
+    A presence with too many long entity names has fewer of them.
+
+    Raises:
+        FleetBoardError: the document is too large, or has a value that JSON has not.
+    """
+    kind = kind_of(document)
+    body, is_deflated = _fitting_body(document, kind)
+    names = {"v": str(VERSION), "pairing": posted_by.pairing, "engine": posted_by.engine, "boot": posted_by.boot}
+    return Sections(
+        header=write_header(Header(durable=True, ttl=round(1000 * min(max(ttl, 1.0), MAX_TTL_SECONDS)))),
+        properties=write_properties(
+            Properties(message_id=document.id, subject=kind.value, content_type=CONTENT_TYPE),
+        ),
+        application_properties=write_application_properties(names | ({ENCODING: DEFLATE} if is_deflated else {})),
+        body=write_data(body),
+    ).join()
+
+
+def write_body(document: Document) -> tuple[bytes, bool]:
+    """Return the body of a document, and whether it is deflated. Raises FleetBoardError."""
+    kind = kind_of(document)
+    try:
+        encoded = b'{"v":%d,' % VERSION + msgspec.json.encode(_content(document))[1:]
+    except (TypeError, ValueError, RecursionError) as error:
+        raise FleetBoardError(f"a document of the kind {kind.value} cannot be written: {error}") from error
+    _check_size(kind, len(encoded), INFLATED_MOST[max_bytes(kind)])
+    if kind is DocumentKind.REPORT or len(encoded) >= DEFLATE_FROM_BYTES:
+        return zlib.compress(encoded, 6), True
+    return encoded, False
+
+
+def _check_size(kind: DocumentKind, size: int, most: int) -> None:
+    if size > most:
+        raise FleetBoardError(f"a document of the kind {kind.value} has {size:,} bytes; a board takes {most:,}")
+
+
+def _content(document: Document) -> Any:
+    match document:
+        case Order():
+            return _OrderOnBoard(signed=document.signed.decode(), signature=document.signature)
+        case Report() if document.snapshot.fleet is not None:  # each engine's view has all others: reports would nest
+            return replace(document, snapshot=replace(document.snapshot, fleet=None))
+    return document
+
+
+def _fitting_body(document: Document, kind: DocumentKind) -> tuple[bytes, bool]:
+    body, is_deflated = write_body(document)
+    most = max_bytes(kind)
+    while len(body) > most and isinstance(document, Presence) and document.not_well:
+        document = replace(document, not_well=document.not_well[: len(document.not_well) // 2])
+        body, is_deflated = write_body(document)
+    _check_size(kind, len(body), most)
+    return body, is_deflated
+
+
+class _OrderOnBoard(msgspec.Struct, frozen=True, kw_only=True):
+    """An order as it is posted. signed: the signed bytes, which are UTF-8, as one text."""
+
+    signed: str
+    signature: str
+
+
+class _SignedVersion(msgspec.Struct, frozen=True):
+    """The version of an order's signed bytes."""
+
+    v: int = VERSION
+
+
+# -- reading ---------------------------------------------------------------------------------------------------------
+
+
+class _Unusable(Exception):
+    """The reason why a message gives no document. is_newer: its version is newer than this program."""
+
+    def __init__(self, text: str, *, is_newer: bool = False) -> None:
+        super().__init__(text)
+        self.is_newer = is_newer
+
+
+_DECODERS: Final[dict[DocumentKind, msgspec.json.Decoder[Any]]] = {
+    kind: msgspec.json.Decoder(type_) for type_, kind in KINDS.items() if kind is not DocumentKind.ORDER
+}
+_ORDER_DECODER: Final = msgspec.json.Decoder(_OrderOnBoard)
+_TEXT_DECODER: Final = msgspec.json.Decoder(OrderText)
+_VERSION_DECODER: Final = msgspec.json.Decoder(_SignedVersion)
+
+
+def read_post(data: bytes, board: Board) -> Posted:
+    """Read a message of a board. Never raises: an unusable message has no document, and the reason."""
+    held = broker_properties(data)
+    enqueued_at = held.enqueued_ms / 1000
+    found = Posted(
+        number=held.sequence_number, enqueued_at=enqueued_at, ends_at=enqueued_at + FOREIGN_SECONDS, document=None
+    )
+    try:
+        return _read(found, data, board)
+    except Exception as error:  # noqa: BLE001 - from an unknown sender: any error is its own
+        return replace(found, trouble=_reason(error))
+
+
+def _reason(error: Exception) -> str:
+    return str(error) if isinstance(error, UnreadableError | _Unusable) else f"cannot be read ({type(error).__name__})"
+
+
+def _read(found: Posted, data: bytes, board: Board) -> Posted:
+    if len(data) > MAX_REPORT_BYTES + MAX_ENVELOPE_BYTES:
+        return replace(found, trouble=f"has {len(data):,} bytes; a board takes {MAX_REPORT_BYTES:,}")
+    sections = split(data)
+    properties = read_properties(sections.properties)
+    found = replace(found, copies=_text(properties.message_id), kind=_known(properties.subject))
+    if properties.content_type != CONTENT_TYPE:
+        return replace(found, trouble="is no document of the fleet")
+    try:
+        mine = read_map(sections.application_properties)
+        ttl = read_header(sections.header).ttl
+        document = _read_document(sections.body, mine, found, board, len(data))
+    except _Unusable as error:
+        if not error.is_newer:
+            raise
+        return replace(found, trouble=str(error), is_newer=True, ends_at=_end(found, ttl))
+    if ttl is None:
+        raise _Unusable("has no time to live")
+    return replace(found, document=document, ends_at=_end(found, ttl))
+
+
+def _end(found: Posted, ttl: int | None) -> float:
+    seconds = MAX_TTL_SECONDS if ttl is None else min(ttl / 1000, MAX_TTL_SECONDS)
+    return found.enqueued_at + seconds
+
+
+def _read_document(body: bytes, mine: dict[Any, Any], found: Posted, board: Board, size: int) -> Document:
+    _check_version(mine.get("v"))
+    if not found.kind:
+        raise _Unusable("is of an unknown kind")
+    kind = DocumentKind(found.kind)
+    if BOARD_OF[kind] is not board:
+        raise _Unusable(f"is of the kind {kind.value}, which has no place on the board {board.value}")
+    most = max_bytes(kind)
+    if size > most + MAX_ENVELOPE_BYTES:
+        raise _Unusable(f"has {size:,} bytes; a {kind.value} has at most {most:,}")
+    parts = list(body_parts(body))
+    if len(parts) != 1 or parts[0][0] != DATA:
+        raise _Unusable("has no body of one data section")
+    encoded = _plain(parts[0][1], mine.get(ENCODING), most)
+    document = read_body(kind, encoded)
+    if document.id != found.copies:
+        raise _Unusable("has another message id than its document")
+    return document
+
+
+def _check_version(given: object) -> None:
+    if not (isinstance(given, str) and given.isascii() and given.isdecimal() and len(given) <= 9 and int(given)):
+        raise _Unusable("has no version")
+    _refuse_newer(int(given))
+
+
+def _refuse_newer(version: int) -> None:
+    if version > VERSION:
+        raise _Unusable(f"has version {repeated(str(version))}: this engine is older", is_newer=True)
+
+
+def _plain(content: bytes, encoding: object, most: int) -> bytes:
+    """Return the JSON of a body; a deflated one is inflated as far as its limit."""
+    if len(content) > most:
+        raise _Unusable(f"has a body of {len(content):,} bytes; a board takes {most:,}")
+    if encoding is None:
+        return content
+    if encoding != DEFLATE:
+        raise _Unusable("has an unknown encoding")
+    limit = INFLATED_MOST[most]
+    inflater = zlib.decompressobj()
+    plain = inflater.decompress(content, limit)
+    if not inflater.eof:
+        raise _Unusable(f"is cut short, or inflates to more than {limit:,} bytes")
+    return plain
+
+
+def read_body(kind: DocumentKind, encoded: bytes) -> Document:
+    """Read the JSON of a document. Raises UnreadableError, among others; `read_post` handles all."""
+    document: Document
+    if kind is DocumentKind.ORDER:
+        posted = read_json(_ORDER_DECODER, encoded)
+        signed = posted.signed.encode()
+        _refuse_newer(read_json(_VERSION_DECODER, signed).v)
+        document = Order(text=read_json(_TEXT_DECODER, signed), signed=signed, signature=posted.signature)
+        numbers_in = signed
+    else:
+        document, numbers_in = read_json(_DECODERS[kind], encoded), encoded
+    if _SUSPICIOUS.search(numbers_in) and any(abs(number) > MAX_NUMBER for number in _numbers(document)):
+        raise _Unusable("has a number that is too large")
+    return document
+
+
+def _numbers(value: Any) -> Iterator[int | float]:
+    """Yield every number in a document."""
+    if isinstance(value, int | float):
+        yield value
+    elif isinstance(value, tuple | list | frozenset):
+        for one in value:
+            yield from _numbers(one)
+    elif isinstance(value, dict):
+        for one in value.values():
+            yield from _numbers(one)
+    elif is_dataclass(value):
+        for field in fields(value):
+            yield from _numbers(getattr(value, field.name))
+
+
+def _known(subject: object) -> str:
+    return str(subject) if subject in DocumentKind.__members__.values() else ""
+
+
+def _text(message_id: object) -> str:
+    return message_id if isinstance(message_id, str) else ""

@@ -1,0 +1,175 @@
+"""An engine's part in the fleet, as its host uses it: views, evidence and usage from the boards of its pairing."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from paired_servicebus.core.backlog.queue_usage import QueueUsage
+from paired_servicebus.core.errors import CleanUpError, WireUnavailableError
+from paired_servicebus.core.fleet.fleet_documents import Author
+from paired_servicebus.core.fleet.fleet_member import FleetMember
+from paired_servicebus.core.fleet.own_documents import Identity
+from paired_servicebus.core.fleet.roster.fleet_knowledge import no_syphon_alarm, syphons_elsewhere, usage_from
+from paired_servicebus.core.model.snapshot import Snapshot
+from paired_servicebus.core.operator.failover_readiness import Evidence
+from paired_servicebus.engine.fleet.board_codec import PostedBy
+from paired_servicebus.engine.fleet.fleet_driver import FleetDriver
+from paired_servicebus.engine.fleet.service_bus_board import open_board
+from paired_servicebus.engine.instance.identity import EngineIdentity, program_version
+from paired_servicebus.fleet_options import Fleet
+from paired_servicebus.pairing.paired_client import PairedServiceBusClient
+
+MAX_ROSTER_AGE: Final = 120.0
+"""Seconds since the last reading of the reports within which a queue may be deleted."""
+ROSTER_SECONDS: Final = 8.0
+"""Seconds that clean-up waits for a reading of the reports."""
+
+
+class FleetPart:
+    """One engine in the fleet. Made by `join_fleet`; `close` ends it."""
+
+    def __init__(self, driver: FleetDriver) -> None:
+        self._driver = driver
+
+    def start(self, snapshot: Snapshot) -> None:
+        """Begin to read and post."""
+        self._driver.start(snapshot)
+
+    def note(self, snapshot: Snapshot) -> None:
+        """Take the engine's own state."""
+        self._driver.note(snapshot)
+
+    def watch(self, watchers: int) -> None:
+        """Note the number of consoles that watch through this engine."""
+        self._driver.watch(is_watched=watchers > 0)
+
+    def add_to(self, snapshot: Snapshot) -> Snapshot:
+        """Return the engine's snapshot with the fleet, its alarm, and the operations on its boards."""
+        view = self._driver.view()
+        alarms = filter(None, (*snapshot.alarms, no_syphon_alarm(view, snapshot)))
+        billed = replace(snapshot.billed, fleet=self._driver.operations)
+        return replace(snapshot, fleet=view, alarms=tuple(alarms), billed=billed)
+
+    def usage(self) -> QueueUsage:
+        """Return the backlog queues that other engines of the fleet use, as far as it is known."""
+        return usage_from(self._driver.view()) or QueueUsage()
+
+    def add_evidence(self, evidence: Evidence) -> Evidence:
+        """Return the evidence with the syphons of other hosts; a silent engine's is unknown, and not counted."""
+        known = dict.fromkeys((*evidence.syphons_elsewhere, *(syphons_elsewhere(self._driver.view()) or ())))
+        return replace(evidence, syphons_elsewhere=tuple(known))
+
+    async def queues_in_use(self) -> frozenset[int]:
+        """Return the backlog queues that other engines of the fleet use, by a reading of now.
+
+        Raises:
+            CleanUpError: the fleet is not known now.
+        """
+        view = await self._driver.read_reports(ROSTER_SECONDS, most_age=MAX_ROSTER_AGE)
+        used = usage_from(view)
+        if view is None or used is None or view.trouble:
+            reason = view.trouble if view is not None and view.trouble else "its board was not read in time"
+            raise CleanUpError(f"nothing is deleted: which engines of the fleet use it is unknown ({reason})")
+        return used.used
+
+    async def close(self, reason: str) -> None:
+        """Say goodbye, and end."""
+        await self._driver.close(reason)
+
+
+class NoFleet:
+    """The part of an engine that takes none: nothing is known of other hosts."""
+
+    def start(self, snapshot: Snapshot) -> None:
+        """Do nothing."""
+
+    def note(self, snapshot: Snapshot) -> None:
+        """Do nothing."""
+
+    def watch(self, watchers: int) -> None:
+        """Do nothing."""
+
+    def add_to(self, snapshot: Snapshot) -> Snapshot:
+        """Return the snapshot."""
+        return snapshot
+
+    def usage(self) -> QueueUsage:
+        """Return no queues."""
+        return QueueUsage()
+
+    def add_evidence(self, evidence: Evidence) -> Evidence:
+        """Return the evidence."""
+        return evidence
+
+    async def queues_in_use(self) -> frozenset[int]:
+        """Return no queues."""
+        return frozenset()
+
+    async def close(self, reason: str) -> None:
+        """Do nothing."""
+
+
+def join_fleet(
+    fleet: Fleet | None,
+    paired: PairedServiceBusClient,
+    identity: EngineIdentity,
+    *,
+    warn: Callable[[str, str], object],
+    changed: Callable[[], object],
+    clock: Callable[[], float],
+) -> FleetPart | NoFleet:
+    """Return an engine's part in the fleet; it reads and posts nothing before its `start`.
+
+    Args:
+        fleet: the settings; None: the engine takes no part.
+        warn: called with a subject and a sentence for the operator, also if the boards cannot be reached at all.
+        changed: called when the view may have changed.
+        clock: seconds since the epoch.
+    """
+    if fleet is None:
+        return NoFleet()
+    author = author_of(fleet, paired, identity)
+    try:
+        board = open_board(
+            paired.secondary_client,
+            primary=paired.primary_name,
+            posted_by=PostedBy(pairing=author.pairing, engine=author.engine, boot=author.boot),
+            orders=fleet.orders,
+            reports=fleet.reports,
+        )
+    except WireUnavailableError as error:
+        warn("fleet", f"this engine takes no part in the fleet: {error}")
+        return NoFleet()
+    driver = FleetDriver(
+        FleetMember(Identity(author=author), expect=fleet.expect, spread=random.random()),
+        board,
+        admin=paired.secondary_admin,
+        primary=paired.primary_name,
+        warn=warn,
+        changed=changed,
+        clock=clock,
+    )
+    return FleetPart(driver)
+
+
+def author_of(fleet: Fleet, paired: PairedServiceBusClient, identity: EngineIdentity) -> Author:
+    """Return the head of an engine's documents."""
+    return Author(
+        engine=fleet.name or identity.engine,
+        boot=identity.boot,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        program="paired" if identity.own_process else Path(sys.argv[0]).name or "python",
+        version=program_version(),
+        pairing=identity.pairing,
+        environment=identity.environment,
+        primary=paired.primary_name,
+        secondary=paired.secondary_name,
+    )

@@ -1,0 +1,75 @@
+"""The boards are created once, checked afterwards, and refused in one sentence where they cannot be boards."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from paired_servicebus.core.errors import FleetBoardError
+from paired_servicebus.engine.fleet.fleet_setup import differences, set_up_boards
+from paired_servicebus.pairing.management.management_port import MAX_DELIVERIES, QueueWanted
+from servicebus_sandbox.broker.entity_settings import Right
+
+from .conftest import ORDERS, REPORTS, World
+
+
+async def test_the_boards_are_created_with_their_settings_and_found_again(empty: World) -> None:
+    admin = empty.admin()
+    assert (await set_up_boards(admin, "primary")).created == (ORDERS, REPORTS)
+    again = await set_up_boards(admin, "primary")
+    assert (again.created, again.existing, again.remarks) == ((), (ORDERS, REPORTS), ())
+    (facts, other) = await admin.queues("primary/x-paired-fleet/")
+    assert replace(facts, path=other.path) == other
+    assert (facts.max_size_mb, facts.max_deliveries, facts.metadata) == (1024, MAX_DELIVERIES, "paired fleet 1")
+    assert facts.lock == timedelta(seconds=30)
+    assert (facts.sessions, facts.duplicates, facts.partitioned, facts.dead_letters_expired) == (False,) * 4
+
+
+async def test_each_setting_that_differs_has_a_sentence(empty: World) -> None:
+    admin = empty.admin()
+    await admin.create_queue(ORDERS, QueueWanted(lock=timedelta(seconds=60), max_deliveries=3))
+    found = await set_up_boards(admin, "primary")
+    assert (found.created, found.existing) == ((REPORTS,), (ORDERS,))
+    assert f"the board {ORDERS} has MaxDeliveryCount 3 instead of {MAX_DELIVERIES}" in found.remarks
+    assert f"the board {ORDERS} has UserMetadata empty instead of paired fleet 1" in found.remarks
+    assert any("LockDuration 0:01:00 instead of 0:00:30" in remark for remark in found.remarks)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "sentence"),
+    [
+        (QueueWanted(sessions=True), "requires sessions"),
+        (QueueWanted(duplicate_window=timedelta(minutes=1)), "detects duplicates"),
+    ],
+)
+async def test_a_queue_that_cannot_be_a_board_is_refused(empty: World, wanted: QueueWanted, sentence: str) -> None:
+    admin = empty.admin()
+    await admin.create_queue(REPORTS, wanted)
+    with pytest.raises(FleetBoardError, match=sentence):
+        await set_up_boards(admin, "primary")
+
+
+async def test_a_partitioned_queue_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    admin = world.admin()
+    listed = [replace(queue, partitioned=True) for queue in await admin.queues("primary/x-paired-fleet/")]
+
+    async def queues(prefix: str) -> list[object]:
+        return list(listed)
+
+    monkeypatch.setattr(admin, "queues", queues)
+    with pytest.raises(FleetBoardError, match="is partitioned, so its numbers are not one sequence"):
+        await set_up_boards(admin, "primary")
+
+
+async def test_a_disabled_board_has_a_sentence(world: World) -> None:
+    (facts, _) = await world.admin().queues("primary/x-paired-fleet/")
+    assert differences(replace(facts, status="Disabled"), ORDERS) == [
+        f"the board {ORDERS} has Status Disabled instead of Active"
+    ]
+
+
+async def test_a_key_without_manage_is_told_the_verb(empty: World) -> None:
+    with pytest.raises(FleetBoardError, match=r"run paired fleet setup once with a key or role that has Manage"):
+        await set_up_boards(empty.admin(Right.LISTEN, Right.SEND), "primary")
