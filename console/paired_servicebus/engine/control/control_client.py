@@ -67,13 +67,20 @@ class ControlClient:
 
     @classmethod
     async def connect(
-        cls, socket: Path, *, after: protocol.Position | None = None, read_only: bool = False, watches: bool = True
+        cls,
+        socket: Path,
+        *,
+        after: protocol.Position | None = None,
+        read_only: bool = False,
+        watches: bool = True,
+        fleet: bool = False,
     ) -> ControlClient:
         """Connect to the engine behind `socket` and receive the events after `after`; None: the newest that it has.
 
         Args:
             read_only: the engine refuses every command of this connection.
             watches: this client shows backlog depths, which costs readings of the secondary namespace.
+            fleet: this client shows the fleet, which costs readings of its boards; if it stays, all engines look fast.
 
         Raises:
             EngineNotRunningError: no engine answers.
@@ -83,7 +90,7 @@ class ControlClient:
             async with asyncio.timeout(CONNECT_TIMEOUT):
                 while True:
                     try:
-                        return await cls._connect_once(socket, after, read_only=read_only, watches=watches)
+                        return await cls._connect_once(socket, after, read_only=read_only, watches=watches, fleet=fleet)
                     except OSError as error:
                         if error.errno not in _BACKLOG_IS_FULL:
                             raise
@@ -100,13 +107,11 @@ class ControlClient:
             ) from error
 
     @classmethod
-    async def _connect_once(
-        cls, socket: Path, after: protocol.Position | None, *, read_only: bool, watches: bool
-    ) -> ControlClient:
+    async def _connect_once(cls, socket: Path, after: protocol.Position | None, **wishes: bool) -> ControlClient:
         reader, writer = await asyncio.open_unix_connection(socket, limit=protocol.MAX_ENGINE_LINE_BYTES)
         client = cls(reader, writer, socket)
         try:
-            await client._greet(after, read_only=read_only, watches=watches)
+            await client._greet(after, **wishes)
         except BaseException:
             writer.transport.abort()
             raise
@@ -229,12 +234,12 @@ class ControlClient:
             async with asyncio.timeout(CLOSE_TIMEOUT):
                 await self._writer.wait_closed()
 
-    async def _greet(self, after: protocol.Position | None, *, read_only: bool, watches: bool) -> None:
+    async def _greet(self, after: protocol.Position | None, **wishes: bool) -> None:
         transport = self._writer.transport
         if not is_ours(transport) and peer_uid(transport) not in trusted_users(self._path):
             raise ControlError(f"the engine at {self._path} runs as another user: only its owner may control it")
         place = after or protocol.Position(boot="", seq=0)
-        hello = protocol.Hello(boot=place.boot, seq=place.seq, read_only=read_only, watches=watches)
+        hello = protocol.Hello(boot=place.boot, seq=place.seq, **wishes)
         self._writer.write(protocol.encode(hello))
         answer = await self._read()
         if isinstance(answer, protocol.Goodbye):

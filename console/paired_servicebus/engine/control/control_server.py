@@ -73,6 +73,7 @@ class _Console:
         """Whether it was opened to look only."""
         self.watches = False
         """Whether it shows depths."""
+        self.shows_fleet = False
         self.user: str | None = None
         """Its user by the kernel; None: the kernel has none."""
         self.orders: set[asyncio.Task[None]] = set()
@@ -135,6 +136,7 @@ class ControlServer:
         execute: see ExecuteOrder; a console may send another command before the answer. A command is executed even if
             its console disconnects.
         watched: see WatchersChanged.
+        fleet_watched: the same, for consoles that show the fleet.
         group: the id of a group whose members may connect too; None: only the engine's own user.
     """
 
@@ -145,12 +147,14 @@ class ControlServer:
         welcome: protocol.Welcome,
         execute: ExecuteOrder,
         watched: WatchersChanged = lambda _: None,
+        fleet_watched: WatchersChanged = lambda _: None,
         group: int | None = None,
     ) -> None:
         self._path = path
         self._welcome = welcome
         self._execute = execute
         self._watched = watched
+        self._fleet_watched = fleet_watched
         self._connected: set[_Console] = set()
         self._consoles: set[_Console] = set()
         """Those that were welcomed."""
@@ -224,8 +228,7 @@ class ControlServer:
         finally:
             self._connected.discard(console)
             self._consoles.discard(console)
-            if console.watches:
-                self._tell_watched()
+            self._tell_watched(console)
 
     async def _converse(self, console: _Console) -> None:
         await self._check_in(console)
@@ -258,15 +261,19 @@ class ControlServer:
         if len(self._consoles) >= MAX_CONSOLES:
             raise protocol.ControlProtocolError(f"{MAX_CONSOLES} consoles are connected already: close one")
         console.caller.known()
-        console.viewer, console.watches = hello.read_only, hello.watches
+        console.viewer, console.watches, console.shows_fleet = hello.read_only, hello.watches, hello.fleet
         console.writer.write(protocol.encode(self._welcome))
-        if console.watches:  # before its first snapshot, which reports that depths are being read
-            self._tell_watched(console)
+        self._tell_watched(console, console)  # before its first snapshot, which reports that depths are being read
         self._catch_up(console, hello)
         self._consoles.add(console)
 
-    def _tell_watched(self, *more: _Console) -> None:
-        self._watched(sum(each.watches for each in (*self._consoles, *more)))
+    def _tell_watched(self, changed: _Console, *more: _Console) -> None:
+        """Report the watchers after a console came or went. more: those not welcomed yet."""
+        consoles = (*self._consoles, *more)
+        if changed.watches:
+            self._watched(sum(each.watches for each in consoles))
+        if changed.shows_fleet:
+            self._fleet_watched(sum(each.shows_fleet for each in consoles))
 
     def _catch_up(self, console: _Console, hello: protocol.Hello) -> None:
         """Fill the mailbox with the missed events. No await from here to the registration, so there is no gap."""

@@ -59,21 +59,27 @@ def find_socket(places: EnginePaths) -> Path | None:
     return Path(holder.socket)
 
 
-async def query_engines(engines: Iterable[EnginePaths], *, watches: bool = False) -> tuple[EngineStatus, ...]:
+FLEET_READ_SECONDS: Final = 70.0
+"""Seconds for which a reading of the boards is current: an engine reads them at most once a minute for queries."""
+
+
+async def query_engines(
+    engines: Iterable[EnginePaths], *, watches: bool = False, fleet: bool = False
+) -> tuple[EngineStatus, ...]:
     """Return the status of engines, queried concurrently.
 
-    `watches`: read depths now. Never raises for one engine's failure.
+    `watches`: read depths now. `fleet`: read the boards now. Never raises for one engine's failure.
     """
-    return tuple(await asyncio.gather(*(query_engine(places, watches=watches) for places in engines)))
+    return tuple(await asyncio.gather(*(query_engine(places, watches=watches, fleet=fleet) for places in engines)))
 
 
-async def query_engine(places: EnginePaths, *, watches: bool = False) -> EngineStatus:
+async def query_engine(places: EnginePaths, *, watches: bool = False, fleet: bool = False) -> EngineStatus:
     """Return the status of one engine."""
     socket = find_socket(places)
     if socket is None:
         return EngineStatus(pairing=places.name, trouble=_absent(crashed_holder(places.lock)))
     try:
-        return EngineStatus(pairing=places.name, snapshot=await first_snapshot(socket, watches=watches))
+        return EngineStatus(pairing=places.name, snapshot=await first_snapshot(socket, watches=watches, fleet=fleet))
     except ControlError as error:
         return EngineStatus(pairing=places.name, trouble=str(error))
 
@@ -84,11 +90,12 @@ def _absent(last: LockHolder | None) -> str:
     return f"the engine (pid {last.pid}) did not end cleanly; its log is {last.log}: start another with paired up"
 
 
-async def first_snapshot(socket: Path, *, watches: bool = False) -> Snapshot:
+async def first_snapshot(socket: Path, *, watches: bool = False, fleet: bool = False) -> Snapshot:
     """Return the current snapshot of the engine behind a socket.
 
     Args:
         watches: include current depths, or none if reading them takes DEPTHS_TIMEOUT seconds.
+        fleet: include a current reading of the boards, or an older one after DEPTHS_TIMEOUT seconds.
 
     Raises:
         EngineNotRunningError: no engine answers within QUERY_TIMEOUT seconds.
@@ -96,9 +103,9 @@ async def first_snapshot(socket: Path, *, watches: bool = False) -> Snapshot:
     """
     try:
         async with asyncio.timeout(QUERY_TIMEOUT):
-            client = await ControlClient.connect(socket, watches=watches)
+            client = await ControlClient.connect(socket, watches=watches, fleet=fleet)
             try:
-                found = await wait_for_depths(client)
+                found = await wait_for_depths(client, fleet=fleet)
             finally:
                 await client.close()
     except TimeoutError as error:
@@ -110,8 +117,10 @@ async def first_snapshot(socket: Path, *, watches: bool = False) -> Snapshot:
     return found
 
 
-async def wait_for_depths(client: ControlClient) -> Snapshot | None:
+async def wait_for_depths(client: ControlClient, *, fleet: bool = False) -> Snapshot | None:
     """Return the first snapshot whose depths are complete; after DEPTHS_TIMEOUT seconds the newest.
+
+    `fleet`: the boards have to be read too.
 
     None: the engine ended before its first snapshot.
     """
@@ -122,7 +131,15 @@ async def wait_for_depths(client: ControlClient) -> Snapshot | None:
             async for update in client.updates():
                 if isinstance(update, Snapshot):
                     found = update
-                    if not found.reading:
+                    if not found.reading and not (fleet and is_fleet_due(found)):
                         return found
                     patience.reschedule(end)
     return found
+
+
+def is_fleet_due(snapshot: Snapshot) -> bool:
+    """Return whether the boards of a snapshot's fleet were read too long ago, and can be read."""
+    view = snapshot.fleet
+    if view is None or view.trouble:
+        return False
+    return view.read_at is None or snapshot.at - view.read_at > FLEET_READ_SECONDS

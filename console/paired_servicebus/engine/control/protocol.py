@@ -50,6 +50,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="hello
     """Whether the engine's guard refuses every command of this client."""
     watches: bool = True
     """Whether the client shows depths; the engine reads them while it is connected."""
+    fleet: bool = False
+    """Whether the client shows the fleet; the engine reads its boards, and watches while the client stays."""
 
 
 class _OperatorsOrder(msgspec.Struct, frozen=True, kw_only=True):

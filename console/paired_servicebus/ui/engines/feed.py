@@ -116,7 +116,7 @@ class EngineFeed:
 
     async def _follow(self, emit: Emit) -> str:
         """Follow one connection; return why it ended."""
-        client = await ControlClient.connect(self._socket, after=self._position, read_only=self._read_only)
+        client = await ControlClient.connect(self._socket, after=self._position, read_only=self._read_only, fleet=True)
         self._client = client
         try:
             emit(Reached())
