@@ -33,6 +33,7 @@ from paired_servicebus.printing import print_lines, print_object, report_error
 from paired_servicebus.ui.display.profile import ScreenOptions
 from paired_servicebus.verbs import engine_commands, order_verbs, spark_commands
 from paired_servicebus.verbs.bench_commands import bench
+from paired_servicebus.verbs.fleet_verb import fleet as fleet_verbs
 from paired_servicebus.verbs.parameters import Config, EngineSelection, JsonLine
 from paired_servicebus.verbs.verify_verb import verify
 
@@ -54,6 +55,7 @@ app = App(
 )
 app.command(bench)
 app.command(verify)
+app.command(fleet_verbs)
 for _verb in (engine_commands.down, *order_verbs.VERBS, *spark_commands.VERBS):
     app.command(_verb)
 for _group in order_verbs.GROUPS:
@@ -155,6 +157,7 @@ def status(
     ] = None,
     json: JsonLine = False,
     watch: Annotated[bool, Parameter(help="A line for each change from now on, until Ctrl-C.")] = False,
+    fleet: Annotated[bool, Parameter(help="Also the pairing's engines on every host.")] = False,
 ) -> int:
     """Show the status of this machine's engines. Exit status 0 healthy, 1 degraded, 2 bad input, 3 unreachable."""
     from paired_servicebus.verbs.status import run_status, run_watch
@@ -162,7 +165,9 @@ def status(
     chosen = engine_paths(load_config(find_config(config)).name) if config is not None else None
     if watch and json:
         raise PairedError("--watch writes lines for people and --json one object: choose one of them")
-    return run_watch(chosen) if watch else run_status(chosen, json_line=json)
+    if watch and fleet:
+        raise PairedError("paired fleet --watch shows the fleet; paired status --watch has this machine's engines")
+    return run_watch(chosen) if watch else run_status(chosen, json_line=json, fleet=fleet)
 
 
 @app.command

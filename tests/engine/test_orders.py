@@ -42,6 +42,7 @@ OF_THE_ENGINE = {"drain", "end-drain", "read-only", "read-write", "stop"}
 """Orders that the engine executes without its pairing."""
 
 ALIKE = {
+    "core/model/fleet_view.py": {"read-only"},
     "engine/commands/drain_process.py": {"drain"},
     "engine/service/launcher.py": {"read-only"},
     "engine/service/main.py": {"drain"},

@@ -13,6 +13,7 @@ from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
 from paired_servicebus.ui.display.profile import PROFILES, ProfileName
 from paired_servicebus.ui.state.view import Neighbour, Neighbours, Records
+from tests import fleet_views
 
 PLAIN: dict[str, Any] = {"profile": PROFILES[ProfileName.PLAIN], "theme": "mono"}
 SCREENS: dict[str, tuple[tuple[int, int], dict[str, Any], tuple[str, ...]]] = {
@@ -56,6 +57,9 @@ SCREENS: dict[str, tuple[tuple[int, int], dict[str, Any], tuple[str, ...]]] = {
     "redrive": ((80, 24), {}, ("3", *["down"] * 8, "r")),
     "backlog-plain": ((80, 24), PLAIN, ("3", *["down"] * 8)),
     "timeline-plain": ((80, 24), PLAIN, ("4",)),
+    "fleet-80x24": ((80, 24), {}, ()),
+    "fleet-page-80x24": ((80, 24), {}, ("7",)),
+    "fleet-page-140x40": ((140, 40), {}, ("7",)),
 }
 PAGES = (
     "dashboard-60x20",
@@ -90,6 +94,7 @@ def every_state(made: Any) -> Snapshot:
 
 SITUATIONS: dict[str, Callable[[Any], Snapshot]] = {
     "states": every_state,
+    "fleet": lambda made: made.snapshot(fleet=fleet_views.outage()),
     "release": lambda made: replace(made.outage(), entities=(made.entity("orders"), made.forced("payments"))),
     "all-healthy": lambda made: made.snapshot(),
     "read-only": lambda made: made.outage(read_only=True),

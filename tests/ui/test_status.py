@@ -20,6 +20,7 @@ from paired_servicebus.core.model.snapshot import (
 )
 from paired_servicebus.engine.control.discovery import EngineStatus
 from paired_servicebus.ui.engines.health import Health, as_json, as_lines, complaints, health
+from tests import fleet_views
 
 
 def standing(snapshot: Any) -> EngineStatus:
@@ -162,3 +163,17 @@ def test_an_engine_that_knows_of_no_healthy_entity_is_unknown_and_not_healthy(ma
 
 def test_without_any_engine_it_says_what_to_do(made: Any) -> None:
     assert as_lines([], made.AT) == ["no engine runs here: start one with paired up"]
+
+
+def test_the_fleet_is_added_where_it_is_wanted(made: Any) -> None:
+    found = [standing(made.snapshot(fleet=fleet_views.outage()))]
+    assert as_lines(found, made.AT) == as_lines([standing(made.snapshot())], made.AT)
+    text = "\n".join(as_lines(found, made.AT, fleet=True))
+    assert "  fleet: degraded, 20 engines: 15 failed over · 3 healthy · 2 silent" in text
+    said = json.loads(as_json(found, made.AT, fleet=True))
+    assert (said["status"], said["exit"], said["engines"][0]["fleet"]["status"]) == ("degraded", 1, "degraded")
+    assert said["engines"][0]["snapshot"]["fleet"]["entities"][0]["path"] == "payments"
+    assert (health(found, made.AT), health(found, made.AT, fleet=True)) == (0, 1)
+    off = [standing(made.snapshot())]
+    assert as_lines(off, made.AT, fleet=True)[-1].startswith("  fleet: off")
+    assert json.loads(as_json(off, made.AT, fleet=True))["engines"][0]["fleet"] is None

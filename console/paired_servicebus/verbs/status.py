@@ -32,18 +32,21 @@ from paired_servicebus.ui.state.summary import summary
 from paired_servicebus.ui.state.view import EngineLink, Missed, News, Records, Unreachable, View
 
 
-def run_status(chosen: EnginePaths | None, *, json_line: bool) -> int:
-    """Print the status of this machine's engines, or of the `chosen` one; return the exit status."""
-    standings = asyncio.run(query_engines(local_engines() if chosen is None else (chosen,), watches=True))
+def run_status(chosen: EnginePaths | None, *, json_line: bool, fleet: bool = False) -> int:
+    """Print the status of this machine's engines, or of the `chosen` one; return the exit status.
+
+    `fleet`: with the engines of their pairings on every host.
+    """
+    standings = asyncio.run(query_engines(local_engines() if chosen is None else (chosen,), watches=True, fleet=fleet))
     now = time.time()
     if json_line:
-        print_object(as_json(standings, now))
+        print_object(as_json(standings, now, fleet=fleet))
     else:
-        print_lines(as_lines(standings, now))
+        print_lines(as_lines(standings, now, fleet=fleet))
         closed = explain_closed_services() if chosen is None else ""
         if closed:
             report_error(closed)
-    return int(health(standings, now))
+    return int(health(standings, now, fleet=fleet))
 
 
 LOOK_AROUND: Final = 2.0

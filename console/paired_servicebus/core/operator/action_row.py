@@ -51,6 +51,8 @@ class Action:
     id: str
     """Its name in the control protocol, the audit and standing.json; never changed."""
     label: str
+    participle: str = ""
+    """The order in the passive, as in "forced by ada"; empty: its label."""
     help: str
     scopes: tuple[Scope, ...]
     """The allowed scopes; the first is the default."""

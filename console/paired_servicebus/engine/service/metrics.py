@@ -25,7 +25,9 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from paired_servicebus.core.failover.send_router import GiveUp
 from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.fleet_view import FleetView
 from paired_servicebus.core.model.snapshot import EntityView, FindingVerdict, Snapshot, SyphonStatus
+from paired_servicebus.core.operator.fleet_sentences import STATES, engine_counts, entity_counts
 from paired_servicebus.core.text.untrusted_text import harmless
 from paired_servicebus.engine.control.acceptor import (
     BACKLOG,
@@ -217,6 +219,8 @@ def families(of: Snapshot) -> Iterator[Metric]:
     yield from _backlog(of)
     yield from _syphon(of)
     yield from _trouble(of)
+    if of.fleet is not None:
+        yield from _fleet(of, of.fleet)
 
 
 def _engine(of: Snapshot) -> Iterator[Metric]:
@@ -348,6 +352,23 @@ def _trouble(of: Snapshot) -> Iterator[Metric]:
     yield _counter(of, "paired_journal_events", "Events appended, the missing ones too.", (), lines)
     lost = [((), float(journal.lost))] if journal is not None else []
     yield _counter(of, "paired_journal_missing_events", "Events that the disk did not take.", (), lost)
+
+
+def _fleet(of: Snapshot, view: FleetView) -> Iterator[Metric]:
+    """Yield what the boards tell; figures have the time of their reading, so that an alert can ask for its age."""
+    known, read = dict(engine_counts(view)), view.read_at is not None
+    engines = [((state,), float(known.get(state, 0))) for state in STATES] if read else []
+    text = "Engines of the pairing on all hosts, by the worst state of their entities; silent: not heard."
+    yield _gauge(of, "paired_fleet_engines", text, ("state",), engines)
+    entities = [((one.path, state), float(count)) for one in view.entities for state, count in entity_counts(one)]
+    text = "Engines by their state of an entity, on all hosts."
+    yield _gauge(of, "paired_fleet_entity_engines", text, ("entity", "state"), entities if read else [])
+    expected = float(view.expected) if view.expected is not None else None
+    yield _gauge(of, "paired_fleet_engines_expected", "Engines that pairing.toml expects.", (), [((), expected)])
+    text = "When the reports were last read: the fleet's figures are of then."
+    yield _gauge(of, "paired_fleet_read_timestamp_seconds", text, (), [((), view.read_at)])
+    text = "1 while the boards can be read and written."
+    yield _gauge(of, "paired_fleet_reached", text, (), [((), float(read and not view.trouble))])
 
 
 def _gauge(of: Snapshot, name: str, text: str, labels: tuple[str, ...], rows: Rows) -> Metric:

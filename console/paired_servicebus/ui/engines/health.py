@@ -17,6 +17,8 @@ import msgspec
 from paired_servicebus.core.backlog.backlog_totals import empty_at, sum_backlog
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import EntityView, FindingVerdict, Readiness, Snapshot, SyphonStatus
+from paired_servicebus.core.operator.fleet_sentences import fleet_complaints, fleet_health, fleet_word
+from paired_servicebus.core.operator.fleet_table import fleet_lines
 from paired_servicebus.core.text.number_format import count, plural, rate, time_or_day
 from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.core.text.untrusted_text import harmless
@@ -41,9 +43,12 @@ class Health(IntEnum):
         return self.name.lower()
 
 
-def health(engines: Sequence[EngineStatus], now: float) -> Health:
-    """Return the worst health of all; UNREACHABLE without engines."""
-    return max((health_of(engine, now) for engine in engines), default=Health.UNREACHABLE)
+def health(engines: Sequence[EngineStatus], now: float, *, fleet: bool = False) -> Health:
+    """Return the worst health of all, and of their fleets if `fleet`; UNREACHABLE without engines."""
+    found = [health_of(engine, now) for engine in engines]
+    views = [one.snapshot.fleet for one in engines if fleet and one.snapshot is not None]
+    found += [Health(fleet_health(view, now)) for view in views if view is not None]
+    return max(found, default=Health.UNREACHABLE)
 
 
 def health_of(engine: EngineStatus, now: float) -> Health:
@@ -95,11 +100,11 @@ def complaints(snapshot: Snapshot, now: float) -> tuple[str, ...]:
 # -- for people --------------------------------------------------------------------------------------------------------
 
 
-def as_lines(engines: Sequence[EngineStatus], now: float) -> list[str]:
-    """Return a block for each engine, plain text, times in UTC."""
+def as_lines(engines: Sequence[EngineStatus], now: float, *, fleet: bool = False) -> list[str]:
+    """Return a block for each engine, plain text, times in UTC. `fleet`: with its pairing's engines on every host."""
     if not engines:
         return ["no engine runs here: start one with paired up"]
-    blocks = [_block(engine, now) for engine in engines]
+    blocks = [_block(engine, now) + (_fleet(engine, now) if fleet else []) for engine in engines]
     return [line for number, block in enumerate(blocks) for line in ([""] if number else []) + block]
 
 
@@ -118,6 +123,14 @@ def _block(engine: EngineStatus, now: float) -> list[str]:
         lines += _indented(f"? {warning}")
     rows = (_backlog(found), *_oldest(found, now), *_dead(found), _syphon(found), _ready(found))
     return [*lines, *_entities(found, now), *(f"  {line}" for line in rows)]
+
+
+def _fleet(engine: EngineStatus, now: float) -> list[str]:
+    if engine.snapshot is None:
+        return []
+    view = engine.snapshot.fleet
+    lines = fleet_lines(view, now) if view is not None else ["fleet: off, other hosts unknown ([fleet] switches it on)"]
+    return [f"  {line}".rstrip() for line in lines]
 
 
 def _indented(sentence: str) -> list[str]:
@@ -206,17 +219,23 @@ def _notes(found: Readiness) -> tuple[tuple[int, str], ...]:
 # -- for programs ------------------------------------------------------------------------------------------------------
 
 
-def as_json(engines: Sequence[EngineStatus], now: float) -> str:
+def as_json(engines: Sequence[EngineStatus], now: float, *, fleet: bool = False) -> str:
     """Return one object. `status` and `exit` are the worst of all engines.
 
+    With `fleet`, each engine has its fleet's `status` and `complaints`; the figures are in its snapshot's `fleet`.
     Each engine has its `status`, `complaints`, the sums of its backlog, and its snapshot (core.model.snapshot), whose
     names
     only grow. Times are seconds since the epoch; null is unknown.
     """
-    worst = health(engines, now)
+    worst = health(engines, now, fleet=fleet)
     words = [word_for(each, now) for each in engines]
     word = UNKNOWN if worst is Health.HEALTHY and UNKNOWN in words else str(worst)
-    report = {"status": word, "exit": int(worst), "at": now, "engines": [_object(each, now) for each in engines]}
+    report = {
+        "status": word,
+        "exit": int(worst),
+        "at": now,
+        "engines": [_object(each, now) | (_fleet_object(each, now) if fleet else {}) for each in engines],
+    }
     return msgspec.json.encode(report).decode()
 
 
@@ -233,6 +252,13 @@ def _object(engine: EngineStatus, now: float) -> dict[str, Any]:
         "backlog": _sums(found),
         "snapshot": found,
     }
+
+
+def _fleet_object(engine: EngineStatus, now: float) -> dict[str, Any]:
+    view = engine.snapshot.fleet if engine.snapshot is not None else None
+    if view is None:
+        return {"fleet": None}
+    return {"fleet": {"status": fleet_word(view, now), "complaints": fleet_complaints(view, now)}}
 
 
 def _sums(snapshot: Snapshot) -> dict[str, Any]:

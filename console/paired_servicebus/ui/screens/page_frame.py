@@ -63,6 +63,7 @@ class PageScreen(Screen[None]):
     def show(self, view: View) -> None:
         """Pass the view to every part."""
         self.set_class(not view.legible, "-small")
+        self.set_class(view.snapshot is not None and view.snapshot.fleet is not None, "-fleet")
         for lines in self.query(Lines):
             lines.show(view)
 

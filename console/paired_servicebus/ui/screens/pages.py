@@ -11,6 +11,7 @@ from paired_servicebus.ui.widgets.dashboard_parts import BacklogStrip, PairingLi
 from paired_servicebus.ui.widgets.engine_table import EngineHead, EngineTable
 from paired_servicebus.ui.widgets.entity_facts import EntityFacts, EntityHistory
 from paired_servicebus.ui.widgets.entity_table import EntityHead, EntityTable
+from paired_servicebus.ui.widgets.fleet_strip import FleetStrip
 from paired_servicebus.ui.widgets.incident_list import IncidentList, IncidentReport
 from paired_servicebus.ui.widgets.queue_detail import QueueDetail
 from paired_servicebus.ui.widgets.queue_table import QueueHead, QueueTable
@@ -21,12 +22,13 @@ from paired_servicebus.ui.widgets.unused_table import UnusedTable
 class DashboardScreen(PageScreen):
     """One engine: what is wrong, in which detail, and what can be done, from top to bottom."""
 
-    PARTS = (PairingLine, EntityHead, EntityTable, BacklogStrip, SyphonLine, RecentEvents)
+    PARTS = (PairingLine, EntityHead, EntityTable, FleetStrip, BacklogStrip, SyphonLine, RecentEvents)
     DEFAULT_CSS = """
     DashboardScreen SummaryLines { height: 4; }
     DashboardScreen PairingLine { display: none; }
     DashboardScreen EntityHead { height: 2; }
     DashboardScreen EntityTable { height: 3fr; min-height: 6; }
+    DashboardScreen FleetStrip { display: none; height: 4; }
     DashboardScreen BacklogStrip { height: 3; }
     DashboardScreen SyphonLine { height: 2; }
     DashboardScreen RecentEvents { height: 2fr; min-height: 3; }
@@ -34,6 +36,11 @@ class DashboardScreen(PageScreen):
     DashboardScreen.-tall BacklogStrip { height: 6; }
     DashboardScreen.-tiny EntityTable { min-height: 4; }
     DashboardScreen.-tiny RecentEvents { min-height: 2; }
+    DashboardScreen.-fleet FleetStrip { display: block; }
+    DashboardScreen.-fleet.-tiny FleetStrip { height: 3; }
+    DashboardScreen.-fleet BacklogStrip { display: none; }
+    DashboardScreen.-fleet.-tall BacklogStrip { display: block; }
+    DashboardScreen.-fleet.-tall FleetStrip { height: 6; }
     """
 
 

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.fleet_view import FleetView
 from paired_servicebus.core.model.snapshot import EntityView, Snapshot, UnusedQueue
+from paired_servicebus.core.operator.fleet_sentences import worst_state
 from paired_servicebus.ui.render.state_looks import LOOKS
 
 WORST_FIRST: Final = "worst first"
@@ -37,6 +39,11 @@ def _worst(entity: EntityView) -> tuple[bool, int]:
     return (not lost, -heavy)
 
 
+def _worst_of_all(entity: EntityView, elsewhere: int) -> tuple[bool, int, int]:
+    lost, heavy = severity(entity)
+    return (not lost, -max(heavy, elsewhere), -heavy)
+
+
 SORTS: Final[dict[str, SortOrder]] = {
     WORST_FIRST: SortOrder(_worst),
     "name": SortOrder(lambda entity: entity.path.casefold()),
@@ -48,13 +55,19 @@ SORTS: Final[dict[str, SortOrder]] = {
 
 
 def list_entities(
-    entities: Sequence[EntityView], words: str, sort: str, order: Sequence[str]
+    entities: Sequence[EntityView], words: str, sort: str, order: Sequence[str], fleet: FleetView | None = None
 ) -> tuple[EntityView, ...]:
-    """Return the entities that match the words, sorted; those not in `order` come last."""
+    """Return the entities that match the words, sorted; those not in `order` come last.
+
+    Worst first, an entity is as bad as in the fleet's worst engine.
+    """
     if words:
         wanted = words.casefold().split()
         entities = [one for one in entities if has_all(f"{one.path} {one.state}".casefold(), wanted)]
     way = SORTS[sort]
+    if fleet is not None and sort == WORST_FIRST:
+        weights = {one.path.casefold(): LOOKS[worst_state(one)].weight for one in fleet.entities}
+        return tuple(sorted(entities, key=lambda one: _worst_of_all(one, weights.get(one.path.casefold(), 0))))
     if way.key is not None and way.live:
         return tuple(sorted(entities, key=way.key))
     if order:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from paired_servicebus.core.backlog.backlog_totals import empty_at, stranded_messages, sum_backlog
 from paired_servicebus.core.model.entity_state import DIVERTING, State
 from paired_servicebus.core.model.snapshot import EntityView, FindingVerdict, Snapshot, SyphonStatus
+from paired_servicebus.core.operator import fleet_sentences
 from paired_servicebus.core.operator.state_outlook import pings_needed
 from paired_servicebus.core.text.number_format import count, plural, rate, time_or_day
 from paired_servicebus.core.text.time_format import age, clock, until
@@ -58,8 +59,15 @@ def _whose(entities: Entities, total: int) -> Part:
     return name_list([one.path for one in entities])
 
 
-def callers(entities: Entities, now: float) -> Part:
-    """Return the part on calls that fail at callers."""
+def callers(snapshot: Snapshot, now: float) -> Part:
+    """Return the part on calls that fail at callers: this engine's first, otherwise those of all engines."""
+    here = _callers_here(snapshot.entities, now)
+    if snapshot.fleet is None or any(one.refused for one in snapshot.entities):
+        return here
+    return fleet_sentences.callers_part(snapshot.fleet)
+
+
+def _callers_here(entities: Entities, now: float) -> Part:
     per_second, number = sum(one.refused_per_second for one in entities), sum(one.refused for one in entities)
     since = min((one.refused_since for one in entities if one.refused_since is not None), default=None)
     if per_second > 0:

@@ -12,7 +12,9 @@ from typing import Final
 
 from paired_servicebus.core.backlog.backlog_totals import stranded_messages
 from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.fleet_view import FleetView
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
+from paired_servicebus.core.operator import fleet_sentences
 from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.time_format import age, clock
 from paired_servicebus.ui.render.spans import BETWEEN, Part, Role, pack, shortenable
@@ -97,6 +99,35 @@ def _blind(view: View, lost: str) -> Summary:
 
 
 def _of_snapshot(snapshot: Snapshot, now: float) -> Summary:
+    """Return this engine's summary, with the fleet's trouble if there is some."""
+    here = _of_engine(snapshot, now)
+    return here if snapshot.fleet is None else _with_fleet(here, snapshot.fleet, now)
+
+
+def _with_fleet(here: Summary, fleet: FleetView, now: float) -> Summary:
+    """Add the fleet: as a row before a quiet engine's rows, as a part beside the state of one in trouble."""
+    bad = fleet_sentences.unwell_entities(fleet)
+    if not bad:
+        return here
+    state = fleet_sentences.worst_state(bad[0])
+    old = bool(fleet_sentences.trouble_part(fleet, now))
+    counts = fleet_sentences.engines_part(fleet)
+    head = tuple(f"{'as last read, ' if old else ''}{text}" for text in counts)
+    which = fleet_sentences.unwell_part(fleet)
+    if here.level >= Level.WRONG:
+        first, *others = here.rows
+        return Summary(here.level, here.glyph, (SummaryRow((*first.parts, (*head, "")), first.role), *others))
+    level = Level.WRONG if state is State.FAILED_OVER else Level.NOTABLE
+    role = Role.FAILED_OVER if level is Level.WRONG else Role.SUSPECT
+    rows = tuple(row for row in here.rows if row.parts != (("nothing to do",),))
+    local, *others = rows
+    quiet = SummaryRow((("this engine: " + local.parts[0][0],), *local.parts[1:]), local.role)
+    todo = SummaryRow((("do: see every engine (7)",),))
+    top = SummaryRow((head, *((which,) if not old else ())), role)
+    return Summary(level, LOOKS[state].glyph, (top, quiet, *others[:1], todo, *others[1:]))
+
+
+def _of_engine(snapshot: Snapshot, now: float) -> Summary:
     groups = by_state(snapshot.entities)
     worst = next(iter(groups), None)
     if lost := situation.refused_entities(snapshot):
@@ -143,7 +174,7 @@ def _rows_of_states(snapshot: Snapshot, now: float) -> tuple[SummaryRow, ...]:
     stays = situation.stranded_text(snapshot)
     return (
         SummaryRow((situation.verdict(state, worst, total, now), *rest), role),
-        SummaryRow((situation.cause(worst, now), situation.callers(snapshot.entities, now))),
+        SummaryRow((situation.cause(worst, now), situation.callers(snapshot, now))),
         SummaryRow((situation.healing(snapshot, state, worst, now), *backlog)),
         SummaryRow((situation.todo(snapshot, state, worst), stays, *_alarms(snapshot))),
     )
@@ -157,7 +188,7 @@ def _quiet(snapshot: Snapshot, now: float) -> tuple[SummaryRow, ...]:
     role = {Level.WELL: Role.HEALTHY, Level.WRONG: Role.FAILED_OVER}.get(_level(snapshot, next(iter(groups), None)))
     stays = situation.stranded_text(snapshot)
     first = SummaryRow((*((text,) for text in states), stays, *backlog), role or Role.SUSPECT)
-    callers = situation.callers(snapshot.entities, now)
+    callers = situation.callers(snapshot, now)
     fine = SummaryRow((callers, situation.out_of_rotation(snapshot, now), (situation.readiness_text(snapshot),)))
     alarms = [SummaryRow((part,), Role.FAILED_OVER) for part in _alarms(snapshot)]
     todo = situation.todo(snapshot, None, ()) or ("nothing to do",)

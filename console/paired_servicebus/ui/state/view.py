@@ -205,7 +205,10 @@ class View:
     @property
     def listed(self) -> tuple[EntityView, ...]:
         """The entities that match the filter, sorted."""
-        return list_entities(self.snapshot.entities if self.snapshot else (), self.filter, self.sort, self.order)
+        found = self.snapshot
+        if found is None:
+            return ()
+        return list_entities(found.entities, self.filter, self.sort, self.order, found.fleet)
 
     @property
     def marked(self) -> tuple[str, ...]:

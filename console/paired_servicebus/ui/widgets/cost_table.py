@@ -42,6 +42,12 @@ CAUSES: Final[tuple[tuple[str, Number, Size, str], ...]] = (
     ("pings", lambda it: it.pings, lambda it: 0, "and probes"),
 )
 """Bytes are those of messages: settlements and pings have no body."""
+FLEET: Final[tuple[str, Number, Size, str]] = (
+    "fleet",
+    lambda it: it.fleet or 0,
+    lambda it: 0,
+    "looks and posts on the boards",
+)
 
 
 class CostTable(Lines):
@@ -65,12 +71,16 @@ def _meter(snapshot: Snapshot, price: Price | None, width: int) -> list[Line]:
     return [
         rule("billed operations of this engine", width, note=Span(since, Role.MUTED)),
         line(Span(head, Role.MUTED)),
-        *[row for cause in CAUSES for row in _cause(cause, snapshot, price)],
+        *[row for cause in _causes(billed) for row in _cause(cause, snapshot, price)],
         _row("total", billed.total, _sum(billed, CAUSES), snapshot, price, Span("")),
         _row(
             "by the pairing", added, _sum(billed, CAUSES[1:]), snapshot, price, Span("   all except sends", Role.MUTED)
         ),
     ]
+
+
+def _causes(billed: BilledView) -> tuple[tuple[str, Number, Size, str], ...]:
+    return CAUSES if billed.fleet is None else (*CAUSES, FLEET)
 
 
 def _cause(cause: tuple[str, Number, Size, str], snapshot: Snapshot, price: Price | None) -> list[Line]:

@@ -16,6 +16,7 @@ from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, rule
 from paired_servicebus.ui.render.state_looks import LOOKS, SYPHON_LOOKS
 from paired_servicebus.ui.state.view import CommandAnswer, Neighbour, View
+from paired_servicebus.ui.widgets.fleet_strip import fleet_page
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 
 NAME: Final = 24
@@ -33,6 +34,8 @@ class EngineHead(Lines):
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
         title = plural(1 + len(view.neighbours), "engine")
+        if view.snapshot is not None and view.snapshot.fleet is not None:
+            title += " on this machine"
         if not view.chosen:
             return [rule(title, width, note=Span("commands are for the one on screen", Role.MUTED))]
         reached = 1 + sum(not one.unreachable for one in view.reach)
@@ -54,7 +57,8 @@ class EngineTable(Lines):
         gone = {one.name for one in view.reach} - {one.name for one in view.neighbours}
         for one in view.reach:
             lines += _neighbour(one, view, width, None) if one.name in gone else []
-        return lines
+        fleet = view.snapshot.fleet if view.snapshot is not None else None
+        return [*lines, *fleet_page(fleet, view.now, width, height - len(lines))] if fleet is not None else lines
 
     def show(self, view: View) -> None:
         """Show the view, with the selected engine in sight."""

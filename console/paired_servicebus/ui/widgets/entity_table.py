@@ -10,14 +10,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from rich.cells import cell_len
 from textual import events
 
 from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.fleet_view import FleetEntity, FleetView
 from paired_servicebus.core.model.snapshot import EntityView
+from paired_servicebus.core.operator.fleet_sentences import dissenters, entity_part, is_unwell, worst_state
 from paired_servicebus.core.text.number_format import NOT_KNOWN, count, duration, plural, rate
 from paired_servicebus.core.text.time_format import age, clock, roughly, until
-from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, rule, shorten
-from paired_servicebus.ui.render.state_looks import LOOKS, ping_mark
+from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, pack, rule, shorten
+from paired_servicebus.ui.render.state_looks import LOOKS, StateLook, ping_mark
 from paired_servicebus.ui.state.row_order import NOWHERE, SORTS, WORST_FIRST, by_state
 from paired_servicebus.ui.state.situation import why_now
 from paired_servicebus.ui.state.view import View
@@ -41,6 +44,8 @@ class EntityColumn:
     align: Literal["left", "right"] = "left"
     from_width: int = 0
     """Cells of the narrowest terminal that has it."""
+    fleet_from: int | None = None
+    """The same beside the fleet's column; None: `from_width`."""
 
 
 def _state(entity: EntityView, _now: float) -> Cell:
@@ -78,21 +83,41 @@ def _next(entity: EntityView, now: float) -> Cell:
 COLUMNS: Final[tuple[EntityColumn, ...]] = (
     EntityColumn(title="state", width=11, draw=_state),
     EntityColumn(title="for", width=6, draw=_lasting),
-    EntityColumn(title="to", width=9, draw=_route),
+    EntityColumn(title="to", width=9, fleet_from=100, draw=_route),
     EntityColumn(
-        title="send/s", width=6, align="right", from_width=70, draw=lambda it, _: (Span(rate(it.sends_per_second)),)
+        title="send/s",
+        width=6,
+        align="right",
+        from_width=70,
+        fleet_from=92,
+        draw=lambda it, _: (Span(rate(it.sends_per_second)),),
     ),
     EntityColumn(title="refused/s", width=9, align="right", draw=_refused),
-    EntityColumn(title="ping", width=8, from_width=78, draw=_ping),
-    EntityColumn(title="next", width=14, from_width=100, draw=_next),
+    EntityColumn(title="ping", width=8, from_width=78, fleet_from=112, draw=_ping),
+    EntityColumn(title="next", width=14, from_width=100, fleet_from=132, draw=_next),
     EntityColumn(
-        title="accepted", width=11, align="right", from_width=112, draw=lambda it, _: (Span(count(it.accepted)),)
+        title="accepted",
+        width=11,
+        align="right",
+        from_width=112,
+        fleet_from=150,
+        draw=lambda it, _: (Span(count(it.accepted)),),
     ),
     EntityColumn(
-        title="diverted", width=10, align="right", from_width=124, draw=lambda it, _: (Span(count(it.diverted)),)
+        title="diverted",
+        width=10,
+        align="right",
+        from_width=124,
+        fleet_from=164,
+        draw=lambda it, _: (Span(count(it.diverted)),),
     ),
     EntityColumn(
-        title="failed", width=8, align="right", from_width=ALL_COLUMNS, draw=lambda it, _: (Span(count(it.failed)),)
+        title="failed",
+        width=8,
+        align="right",
+        from_width=ALL_COLUMNS,
+        fleet_from=176,
+        draw=lambda it, _: (Span(count(it.failed)),),
     ),
 )
 
@@ -101,9 +126,17 @@ class EntityHead(Lines):
     """The rule above the table, with a demo's caption, and the columns' titles."""
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        columns = columns_in(width)
-        titles = [Span("    " + fit("entity", name_width(width)), Role.MUTED)]
-        titles += [Span("  " + fit(column.title, column.width, column.align), Role.MUTED) for column in columns]
+        fleet = _fleet_of(view) is not None
+        columns = columns_in(width, fleet=fleet)
+        titles = [Span("    " + fit("entity", name_width(width, fleet=fleet)), Role.MUTED)]
+        titles += [Span("  " + fit("all engines", fleet_width(width)), Role.MUTED)] if fleet else []
+        titles += [
+            Span(
+                "  " + fit("here" if fleet and column.draw is _state else column.title, column.width, column.align),
+                Role.MUTED,
+            )
+            for column in columns
+        ]
         return (rule(_title(view), width, note=_note(view)), Line(tuple(titles)))
 
 
@@ -116,7 +149,8 @@ def _note(view: View) -> Span | None:
     groups = by_state(view.snapshot.entities)
     if set(groups) <= {State.HEALTHY}:
         return None
-    return Span(_states(view.snapshot.entities), LOOKS[next(iter(groups))].role)
+    here = "here: " if view.snapshot.fleet is not None else ""
+    return Span(here + _states(view.snapshot.entities), LOOKS[next(iter(groups))].role)
 
 
 def _states(entities: Sequence[EntityView]) -> str:
@@ -198,6 +232,7 @@ class EntityRows(LazyLines):
         self._width = width
         self._entities = view.listed
         self._now = view.now
+        self._fleet = _fleet_of(view)
         self._places = self._plan(height)
         """Entity and line within it, for each line of the table."""
         self.overflows = len(self._places) > height
@@ -210,8 +245,11 @@ class EntityRows(LazyLines):
         each = min(len(_PARTS), height // number) if number else 0
         if each >= 2:
             return [(entity, part) for entity in range(number) for part in range(each)]
-        planned = self._with_why(lambda entity: entity.state not in QUIET)
+        planned = self._with_why(self._needs_eyes)
         return planned if len(planned) <= height else self._with_why(lambda entity: False)
+
+    def _needs_eyes(self, entity: EntityView) -> bool:
+        return entity.state not in QUIET or (self._fleet is not None and self._fleet.is_unwell(entity))
 
     def _with_why(self, wanted: Callable[[EntityView], bool]) -> list[tuple[int, int]]:
         """Return a row each, and a why-line for the selected entity and the wanted ones."""
@@ -230,7 +268,7 @@ class EntityRows(LazyLines):
         seen = {index for index, part in self._places[top : top + self.height] if part == 0}
         first, last = min(seen, default=0), max(seen, default=-1)
         parts = [
-            _hidden(sign, self._entities[part], self._view.selected)
+            _hidden(sign, self._entities[part], self._view.selected, self._needs_eyes)
             for sign, part in (("↑", slice(0, first)), ("↓", slice(last + 1, None)))
         ]
         spans = [span for part in parts for span in part]
@@ -243,7 +281,11 @@ class EntityRows(LazyLines):
         entity = self._entities[index]
         if part == 0:
             marked = entity.path in self._view.marks
-            return _row(entity, self._now, self._width, entity.path == self._view.selected, marked=marked)
+            return _row(
+                entity, self._now, self._width, entity.path == self._view.selected, marked=marked, fleet=self._fleet
+            )
+        if part == 1 and self._fleet is not None:
+            return _why(entity, self._now, self._width, entity.path == self._view.selected, fleet=self._fleet)
         return _PARTS[part](entity, self._now, self._width, entity.path == self._view.selected)
 
     def span_of_selection(self) -> tuple[int, int]:
@@ -254,11 +296,15 @@ class EntityRows(LazyLines):
         return (own[0], own[-1] + 1) if own else (0, 0)
 
 
-def _hidden(sign: str, entities: Sequence[EntityView], selected: str) -> tuple[Span, ...]:
+def _hidden(
+    sign: str, entities: Sequence[EntityView], selected: str, needs_eyes: Callable[[EntityView], bool]
+) -> tuple[Span, ...]:
     if not entities:
         return ()
     unwell = [one for one in entities if one.state not in QUIET]
-    which = f" ({_states(unwell)})" if unwell else ", all healthy" if _all_healthy(entities) else ""
+    elsewhere = sum(needs_eyes(one) for one in entities) - len(unwell)
+    which = f" ({_states(unwell)})" if unwell else ", all healthy" if _all_healthy(entities) and not elsewhere else ""
+    which += f", {elsewhere} not healthy elsewhere" if elsewhere else ""
     own = f", the selected {selected}" if any(one.path == selected for one in entities) else ""
     role = LOOKS[next(iter(by_state(unwell)))].role if unwell else Role.MUTED
     return (Span(f"{sign} {len(entities):,} more{which}{own}  ", role),)
@@ -268,34 +314,96 @@ def _all_healthy(entities: Sequence[EntityView]) -> bool:
     return all(one.state is State.HEALTHY for one in entities)
 
 
-def columns_in(width: int) -> tuple[EntityColumn, ...]:
-    """Return the columns of a terminal of that width."""
-    return tuple(column for column in COLUMNS if width >= column.from_width)
+def columns_in(width: int, *, fleet: bool = False) -> tuple[EntityColumn, ...]:
+    """Return the columns of a terminal of that width; fewer beside the fleet's."""
+    if not fleet:
+        return tuple(column for column in COLUMNS if width >= column.from_width)
+    return tuple(one for one in COLUMNS if width >= (one.from_width if one.fleet_from is None else one.fleet_from))
 
 
-def name_width(width: int) -> int:
+def fleet_width(width: int) -> int:
+    """Return the width of the fleet's column."""
+    return 38 if width >= 140 else 27 if width >= 80 else 12
+
+
+def name_width(width: int, *, fleet: bool = False) -> int:
     """Return the width of the entity's path."""
-    taken = sum(column.width + 2 for column in columns_in(width))
+    taken = sum(column.width + 2 for column in columns_in(width, fleet=fleet)) + (fleet_width(width) + 2) * fleet
     return max(8, min(WIDEST_NAME, width - taken - 5))
 
 
-def _row(entity: EntityView, now: float, width: int, selected: bool, *, marked: bool = False) -> Line:
-    look = LOOKS[entity.state]
+class FleetRows:
+    """What the engines of the fleet report about the listed entities."""
+
+    def __init__(self, view: FleetView) -> None:
+        self._view = view
+        self._by_path = {one.path.casefold(): one for one in view.entities}
+
+    def entity(self, entity: EntityView) -> FleetEntity | None:
+        """Return the fleet's figures of an entity; paths compare case-insensitively."""
+        return self._by_path.get(entity.path.casefold())
+
+    def is_unwell(self, entity: EntityView) -> bool:
+        """Return whether it is not well in an engine."""
+        found = self.entity(entity)
+        return found is not None and is_unwell(found)
+
+    def look(self, entity: EntityView) -> StateLook:
+        """Return the look of the worst state, here or in another engine."""
+        found = self.entity(entity)
+        states = (entity.state, worst_state(found)) if found is not None else (entity.state,)
+        return max((LOOKS[state] for state in states), key=lambda look: look.weight)
+
+    def cell(self, entity: EntityView, width: int) -> Span:
+        """Return the engines by state."""
+        found = self.entity(entity)
+        if found is None:
+            return Span(fit("unknown", width), Role.UNKNOWN)
+        role = (
+            LOOKS[worst_state(found)].role if self._view.read_at is not None and not self._view.trouble else Role.MUTED
+        )
+        return Span(fit(pack((entity_part(found),), width), width), role)
+
+    def differing(self, entity: EntityView) -> tuple[str, ...]:
+        """Return the engines that disagree with most, in shorter and shorter wordings."""
+        found = self.entity(entity)
+        return dissenters(found, self._view) if found is not None else ()
+
+
+def _fleet_of(view: View) -> FleetRows | None:
+    fleet = view.snapshot.fleet if view.snapshot is not None else None
+    return FleetRows(fleet) if fleet is not None else None
+
+
+def _row(
+    entity: EntityView,
+    now: float,
+    width: int,
+    selected: bool,
+    *,
+    marked: bool = False,
+    fleet: FleetRows | None = None,
+) -> Line:
+    look = fleet.look(entity) if fleet is not None else LOOKS[entity.state]
     spans = [
         Span(("*" if marked else " ") + ("▸" if selected else " "), Role.KEY),
         Span(f"{look.glyph} ", look.role),
-        Span(fit(entity.path, name_width(width)), Role.TITLE if selected else Role.TEXT),
+        Span(fit(entity.path, name_width(width, fleet=fleet is not None)), Role.TITLE if selected else Role.TEXT),
     ]
-    for column in columns_in(width):
+    spans += [Span("  "), fleet.cell(entity, fleet_width(width))] if fleet is not None else []
+    for column in columns_in(width, fleet=fleet is not None):
         cell = cut(column.draw(entity, now), column.width)
         padding = " " * (column.width - sum(span.width for span in cell))
         spans += [Span("  " + padding), *cell] if column.align == "right" else [Span("  "), *cell, Span(padding)]
     return line(*spans, ground=Role.SELECTED if selected else None)
 
 
-def _why(entity: EntityView, now: float, width: int, selected: bool) -> Line:
-    quiet = entity.state in QUIET
-    text = shorten(why_now(entity, now), width - len(INDENT))
+def _why(entity: EntityView, now: float, width: int, selected: bool, *, fleet: FleetRows | None = None) -> Line:
+    differing = fleet.differing(entity) if fleet is not None else ()
+    quiet = entity.state in QUIET and not differing
+    room = width - len(INDENT)
+    before = f"{pack((differing,), room // 2)} · here: " if differing else ""
+    text = before + shorten(why_now(entity, now), room - cell_len(before))
     return Line((Span(INDENT + text, Role.MUTED if quiet else Role.TEXT),), Role.SELECTED if selected else None)
 
 

@@ -1,0 +1,136 @@
+"""`paired fleet`: every engine of a pairing on every host, as one engine of this machine knows them from the boards.
+
+Exit status: 0 all healthy; 1 if something is failed over, silent or missing; 2 bad input, or the fleet is off; 3 if no
+engine answers or the boards cannot be read, because what cannot be read is unknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+from cyclopts import App, Parameter
+
+from paired_servicebus.core.errors import ControlError, PairedError
+from paired_servicebus.core.model.fleet_view import FleetView
+from paired_servicebus.core.model.snapshot import Snapshot
+from paired_servicebus.core.operator.fleet_sentences import WATCH_NOTICE, fleet_health, fleet_word
+from paired_servicebus.core.operator.fleet_table import fleet_lines
+from paired_servicebus.core.text.untrusted_text import harmless
+from paired_servicebus.engine.control.control_client import ControlClient
+from paired_servicebus.engine.control.discovery import first_snapshot
+from paired_servicebus.printing import print_lines, print_object, report_error
+from paired_servicebus.verbs.engine_commands import require_socket, select_engines
+from paired_servicebus.verbs.fleet_setup_verb import setup
+from paired_servicebus.verbs.parameters import EngineSelection, JsonLine
+
+UNREACHABLE: Final = 3
+REDRAW_SECONDS: Final = 1.0
+CLEAR: Final = "\x1b[H\x1b[2J"
+
+fleet = App(name="fleet", help="Show every engine of a pairing, on every host.")
+fleet.command(setup)
+
+
+@fleet.default
+def show(
+    *,
+    engines: EngineSelection = EngineSelection(),
+    json: JsonLine = False,
+    watch: Annotated[
+        bool, Parameter(help="Redraw until Ctrl-C. All engines then report fast, which is billed.")
+    ] = False,
+) -> int:
+    """Show engines, entities and orders over all hosts.
+
+    Exit status 0 healthy, 1 degraded, 2 bad input, 3 unreachable.
+    """
+    if watch and json:
+        raise PairedError("--watch draws for people and --json prints one object: choose one of them")
+    try:
+        socket = require_socket(select_engines(engines)[0])
+        if watch:
+            report_notice()
+            return asyncio.run(_watch(socket))
+        snapshot = asyncio.run(first_snapshot(socket, fleet=True))
+    except ControlError as error:
+        report_error(str(error))
+        return UNREACHABLE
+    if json:
+        return print_fleet_object(snapshot, time.time())
+    return print_fleet(snapshot, time.time())
+
+
+def report_notice() -> None:
+    """Announce on standard error what a watch costs."""
+    sys.stderr.write(f"{WATCH_NOTICE}; Ctrl-C ends it\n")
+
+
+def print_fleet(snapshot: Snapshot, now: float) -> int:
+    """Print the fleet as a table; return the exit status."""
+    if snapshot.fleet is None:
+        return report_error(off_sentence(snapshot))
+    print_lines(fleet_lines(snapshot.fleet, now))
+    return int(fleet_health(snapshot.fleet, now))
+
+
+def print_fleet_object(snapshot: Snapshot, now: float) -> int:
+    """Print the fleet as one object; return the exit status."""
+    if snapshot.fleet is None:
+        return report_error(off_sentence(snapshot))
+    print_object(fleet_object(snapshot.fleet, now))
+    return int(fleet_health(snapshot.fleet, now))
+
+
+def off_sentence(snapshot: Snapshot) -> str:
+    """Return that the fleet is off, and how to switch it on."""
+    return (
+        f"the fleet is off in the engine {snapshot.engine}: it knows only itself; "
+        "add [fleet] to its pairing.toml, run paired fleet setup once, and start it again"
+    )
+
+
+def fleet_object(view: FleetView, now: float) -> str:
+    """Return one JSON object: `status` and `exit`, the time, and the view, whose names only grow."""
+    report = {"status": fleet_word(view, now), "exit": int(fleet_health(view, now)), "at": now, "fleet": view}
+    return msgspec.json.encode(report).decode()
+
+
+async def _watch(socket: Path) -> int:
+    """Redraw with each new snapshot until the engine ends; Ctrl-C leaves by KeyboardInterrupt."""
+    client = await ControlClient.connect(socket, watches=False, fleet=True)
+    try:
+        return await draw_snapshots(client, _draw)
+    finally:
+        await client.close()
+
+
+async def draw_snapshots(client: ControlClient, draw: Callable[[Sequence[str]], object]) -> int:
+    """Draw the fleet of each snapshot, at most once a second; return the exit status of the last one."""
+    drawn, status = float("-inf"), UNREACHABLE
+    async for news in client.updates():
+        if not isinstance(news, Snapshot) or time.monotonic() - drawn < REDRAW_SECONDS * 0.9:
+            continue
+        if news.fleet is None:
+            return report_error(off_sentence(news))
+        now = time.time()
+        draw(fleet_lines(news.fleet, now))
+        drawn, status = time.monotonic(), int(fleet_health(news.fleet, now))
+    report_error("the engine ended: start it again with paired up")
+    return UNREACHABLE if status == 0 else status
+
+
+def _draw(lines: Sequence[str]) -> None:
+    """Draw over the last picture on a terminal; append to anything else."""
+    if sys.stdout.isatty():
+        rows = os.get_terminal_size(sys.stdout.fileno())
+        lines = [harmless(line)[: rows.columns] for line in lines[: rows.lines - 1]]
+        sys.stdout.write(CLEAR)
+    print_lines(lines)
+    sys.stdout.flush()

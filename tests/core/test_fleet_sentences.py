@@ -1,0 +1,146 @@
+"""The fleet in words: what people read at three at night, from the values alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.fleet_views import AT, at, calm, engine, outage
+
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.fleet_view import FleetEntity, FleetOrder, FleetStatus, FleetView
+from paired_servicebus.core.operator import fleet_sentences as words
+from paired_servicebus.core.operator.fleet_table import fleet_lines
+
+ORDER = FleetOrder(
+    id="o", number=1, verb="force", targets=("payments",), by="operator-a", at=at("14:00:00"), until=at("18:02:00")
+)
+
+
+def test_engines_by_state_the_worst_first_and_the_silent_last() -> None:
+    assert words.engines_part(outage())[0] == "20 engines: 15 failed over · 3 healthy · 2 silent"
+    assert words.engines_part(outage(expected=22))[0].startswith("20 engines of 22 expected: ")
+    assert words.engines_part(FleetView(me="a", expected=2)) == ("no engine heard of 2 expected",)
+
+
+@pytest.mark.parametrize(
+    ("states", "silent", "text"),
+    [
+        (((State.FAILED_OVER, 17), (State.HEALTHY, 3)), 0, "17 failed over · 3 healthy"),
+        (((State.HEALTHY, 3), (State.FAILED_OVER, 17)), 2, "17 failed over · 3 healthy · 2 silent"),
+        (((State.UNKNOWN, 2),), 0, "2 unknown"),
+        ((), 4, "4 silent"),
+        ((), 0, "no engine reports it"),
+    ],
+)
+def test_engines_of_one_entity(states: tuple[tuple[State, int], ...], silent: int, text: str) -> None:
+    assert words.entity_part(FleetEntity(path="payments", states=states, silent=silent))[0] == text
+
+
+def test_the_smaller_side_of_a_disagreement_is_named() -> None:
+    view = outage()
+    assert words.dissenters(view.entities[0], view)[0] == "healthy at web-16, web-17, web-18"
+    one = FleetEntity(
+        path="payments", states=((State.FAILED_OVER, 1), (State.HEALTHY, 19)), engines=(("x", State.FAILED_OVER, 1.0),)
+    )
+    assert words.dissenters(one, view)[0] == "failed over at x"
+    more = replace(view.entities[0], states=((State.FAILED_OVER, 15), (State.HEALTHY, 2)))
+    assert words.dissenters(more, view) == ("2 healthy",), "an engine without the entity is not named"
+    assert words.dissenters(view.entities[1], view) == ()
+
+
+def test_silent_engines_and_since_when() -> None:
+    assert words.silent_part(outage(), AT)[0] == "silent since 13:58: pay-3, pay-4"
+    later = outage(missing=("db-1",))
+    later = replace(later, engines=(*later.engines[:-1], replace(later.engines[-1], heard_at=at("14:00:40"))))
+    assert words.silent_part(later, AT)[0] == "silent: pay-3 since 13:58, pay-4 since 14:00 · never heard: db-1"
+    assert words.silent_part(calm(), AT) == ()
+    many = outage(engines=tuple(engine(number, status=FleetStatus.SILENT) for number in range(500)))
+    assert len(words.silent_part(many, AT)[-2]) < 60
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"done": ("a", "b")}, "payments forced by operator-a until 18:02: 2 done"),
+        ({"until": None, "verb": "release"}, "payments released by operator-a at 14:00: 0 done"),
+        ({"by": ""}, "payments forced by a signer unknown here until 18:02: 0 done"),
+        ({"void": "overtaken by operator-b's order 418"},
+         "payments forced by operator-a until 18:02: void, overtaken by operator-b's order 418"),
+        ({"done": ("a",) * 17, "refused": (("web-9", "read-only"),),
+          "silent": (("pay-3", at("13:58:00")), ("pay-4", None))},
+         "payments forced by operator-a until 18:02: 17 done · 1 refused (read-only: web-9) · "
+         "2 silent since 13:58 (pay-3, pay-4): they take it up when they come back"),
+        ({"verb": "pause-syphon", "targets": ()}, "syphon paused by operator-a until 18:02: 0 done"),
+    ],
+)  # fmt: skip
+def test_who_ordered_what_until_when(changes: dict[str, object], text: str) -> None:
+    assert words.order_part(replace(ORDER, **changes), AT)[0] == text  # type: ignore[arg-type]
+
+
+def test_old_figures_are_said_to_be_old() -> None:
+    down = outage(trouble="connection refused", trouble_since=at("13:58:00"))
+    text = "board not reached since 13:58: figures are of then"
+    assert words.trouble_part(down, AT) == (f"{text} (connection refused)", text)
+    assert words.trouble_part(FleetView(me="a"), AT)[0] == "the board is not read yet: other engines are unknown"
+    assert words.trouble_part(outage(), AT) == ()
+
+
+@pytest.mark.parametrize(
+    ("view", "status", "word"),
+    [
+        (calm(), 0, "healthy"),
+        (outage(), 1, "degraded"),
+        (replace(calm(), missing=("db-1",)), 1, "degraded"),
+        (replace(calm(), expected=4), 1, "degraded"),
+        (replace(calm(), trouble="timeout"), 3, "unreachable"),
+        (FleetView(me="a"), 3, "unreachable"),
+        (replace(calm(), engines=(engine(1, states=((State.UNKNOWN, 2),)),), entities=()), 0, "unknown"),
+    ],
+)
+def test_the_exit_status(view: FleetView, status: int, word: str) -> None:
+    assert (int(words.fleet_health(view, AT)), words.fleet_word(view, AT)) == (status, word)
+
+
+def test_a_strangers_text_is_one_harmless_short_line() -> None:
+    evil = "\x1b[2Jx\n! all healthy\u202e" + "y" * 500
+    twin = engine(1, State.FAILED_OVER, engine=evil, host=evil, namesakes=1, status=FleetStatus.SILENT)
+    order = replace(
+        ORDER, targets=(evil,), by=evil, verb=evil, refused=((evil, evil),), silent=((evil, None),), void=""
+    )
+    view = outage(
+        engines=(twin,),
+        entities=(FleetEntity(path=evil, states=((State.FAILED_OVER, 1), (State.HEALTHY, 1))),),
+        orders=(order, replace(order, void=evil)),
+        trouble=evil,
+        missing=(evil,),
+    )
+    lines = fleet_lines(view, AT)
+    assert not any(bad in line for line in lines for bad in ("\x1b", "\n", "\u202e"))
+    assert max(map(len, lines)) < 500
+    assert words.name("") == "(no name)"
+
+
+def test_the_table_has_engines_entities_and_orders() -> None:
+    text = "\n".join(fleet_lines(outage(), AT))
+    assert text.startswith("fleet: degraded, 20 engines: 15 failed over · 3 healthy · 2 silent, read 14:02:08\n")
+    assert "! payments: 15 failed over · 3 healthy · 2 silent; healthy at web-16, web-17, web-18" in text
+    row = next(line for line in text.split("\n") if line.startswith("  pay-3"))
+    assert row.split() == [
+        "pay-3", "host-19", "✗", "silent", "since", "13:58", "off", "signed", "orders", "was", "38", "was", "healthy"
+    ]  # fmt: skip
+    assert text.index("web-2 ") < text.index("web-10 ")
+
+
+def test_callers_over_all_engines_and_never_ok_where_nobody_knows() -> None:
+    """What nobody here can know is "unknown", never "none" or "healthy"."""
+    view = calm()
+    assert words.callers_part(view)[0] == "callers ok at all engines: 0 refused now"
+    blind = replace(view, engines=tuple(replace(one, figures=None) for one in view.engines))
+    assert words.callers_part(blind) == ("callers elsewhere: unknown",)
+    first, *others = view.engines
+    partly = replace(view, engines=(replace(first, figures=None), *others))
+    assert words.callers_part(partly)[0] == f"callers ok at {len(others)} of {len(view.engines)} engines: 0 refused now"
+    assert first.figures is not None
+    failing = replace(first, figures=replace(first.figures, refused_per_second=2.5))
+    assert words.callers_part(replace(view, engines=(failing, *others)))[0] == f"callers: 2.5/s fail at {first.engine}"
