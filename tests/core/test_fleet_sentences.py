@@ -143,4 +143,7 @@ def test_callers_over_all_engines_and_never_ok_where_nobody_knows() -> None:
     assert words.callers_part(partly)[0] == f"callers ok at {len(others)} of {len(view.engines)} engines: 0 refused now"
     assert first.figures is not None
     failing = replace(first, figures=replace(first.figures, refused_per_second=2.5))
-    assert words.callers_part(replace(view, engines=(failing, *others)))[0] == f"callers: 2.5/s fail at {first.engine}"
+    view = replace(view, engines=(failing, *others))
+    assert words.callers_part(view)[0] == f"callers: 2.5/s fail at {first.engine}"
+    assert words.fleet_complaints(view, AT) == (f"callers: 2.5/s fail at {first.engine}",)
+    assert words.fleet_health(view, AT) is words.FleetHealth.DEGRADED

@@ -143,7 +143,7 @@ def callers_part(view: FleetView) -> Part:
     """Return the part on calls that fail at callers of any engine; engines without a report are counted as unknown."""
     engines = present(view)
     known = [(one, one.figures) for one in engines if one.figures is not None and one.status is FleetStatus.REPORTING]
-    failing = [(one, figures) for one, figures in known if figures.refused_per_second > 0]
+    failing = [one for one in known if one[1].refused_per_second > 0]
     of_all = f"{len(known)} of {plural(len(engines), 'engine')}" if len(known) < len(engines) else "all engines"
     if failing:
         per_second = rate(sum(figures.refused_per_second for _, figures in failing))
@@ -364,6 +364,8 @@ def fleet_complaints(view: FleetView, now: float) -> tuple[str, ...]:
     for entity in unwell_entities(view):
         who = dissenters(entity, view)
         found.append(f"{name(entity.path)}: {entity_part(entity)[0]}" + (f"; {who[0]}" if who else ""))
+    if any(one.figures is not None and one.figures.refused_per_second > 0 for one in _reporting(view)):
+        found.append(callers_part(view)[0])
     found += silent_part(view, now)[:1]
     found += [part[0] for part in odd_parts(view) if "skipped" not in part[0]]
     return tuple(found)
