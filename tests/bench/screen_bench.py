@@ -38,6 +38,8 @@ ANSWER: Final = 10.0
 QUIET: Final = 0.05
 """Seconds without a byte until the next key is typed: a person waits for the screen."""
 SETTLE: Final = 0.3
+REDRAWN: Final = 80
+"""Bytes of a page or dialog that closes, at least; a clock's tick has half as many."""
 KEY_TARGET_MS: Final = 100.0
 FIRST_TARGET_S: Final = 1.5
 
@@ -159,6 +161,14 @@ class _Terminal:
                 async with asyncio.timeout(QUIET):
                     await self.came.wait()
 
+    async def redraws(self, *, after: int) -> None:
+        """Until more than clock and figures was written after that byte: the last key has been read."""
+        with contextlib.suppress(TimeoutError):  # the next key tells what is wrong
+            async with asyncio.timeout(ANSWER):
+                while len(self.written) < after + REDRAWN:
+                    self.came.clear()
+                    await self.came.wait()
+
     def type(self, keys: str) -> None:
         """As a person does."""
         os.write(self.master, keys.encode())
@@ -222,7 +232,9 @@ async def _opened(terminal: _Terminal, key: KeyStroke) -> _Took:
     took = await _typed(terminal, key.typed, key.shown, f"{key.name}, for the first time")
     await terminal.rests()
     for typed, _ in key.undo:
+        before = len(terminal.written)
         terminal.type(typed)
+        await terminal.redraws(after=before)  # an escape read together with the next key would be another key
         await asyncio.sleep(SETTLE)
     return took
 
