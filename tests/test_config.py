@@ -418,7 +418,7 @@ def test_the_fleets_settings_are_read(tmp_path: Path) -> None:
     found = read(tmp_path, with_fleet(text), POD="web-1").fleet
     assert found is not None
     assert (found.operators, found.name) == (tmp_path / "operators", "web-1")
-    assert (found.expected_names, found.expected_count) == (("web-1", "web-2"), 2)
+    assert found.expect == ("web-1", "web-2")
     assert found.orders is not None
     assert found.orders.reveal() == ENVIRON["SECONDARY"]
     assert found.reports is None

@@ -58,16 +58,6 @@ class Fleet:
         ):
             object.__setattr__(self, field, value)
 
-    @property
-    def expected_count(self) -> int | None:
-        """The number of expected engines; None: unknown."""
-        return len(self.expect) if isinstance(self.expect, tuple) else self.expect
-
-    @property
-    def expected_names(self) -> tuple[str, ...]:
-        """The names of the expected engines; empty if only their number is set, or nothing."""
-        return self.expect if isinstance(self.expect, tuple) else ()
-
 
 def read_expected(value: object) -> int | tuple[str, ...] | None:
     """Read `expect`. Raises ConfigurationError: neither a number nor distinct names."""

@@ -26,6 +26,7 @@ from paired_servicebus.core.fleet.fleet_documents import (
     Posted,
     Report,
     Watch,
+    kind_of,
 )
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetEntityState
@@ -34,7 +35,6 @@ from paired_servicebus.engine.fleet.board_codec import (
     CONTENT_TYPE,
     DEFLATE,
     ENCODING,
-    kind_of,
     read_post,
     write_body,
     write_post,

@@ -219,7 +219,7 @@ class Posted:
     """Its subject, if that is a DocumentKind; empty: foreign."""
 
 
-_KINDS: Final = {
+KINDS: Final[dict[type, DocumentKind]] = {
     Presence: DocumentKind.PRESENCE,
     Goodbye: DocumentKind.GOODBYE,
     Report: DocumentKind.REPORT,
@@ -231,4 +231,4 @@ _KINDS: Final = {
 
 def kind_of(document: Document) -> DocumentKind:
     """Return the subject of a document's message."""
-    return _KINDS[type(document)]
+    return KINDS[type(document)]

@@ -18,20 +18,19 @@ import msgspec
 from paired_servicebus.core.errors import FleetBoardError, UnreadableError
 from paired_servicebus.core.fleet.fleet_documents import (
     BOARD_OF,
+    KINDS,
     MAX_BYTES,
     MAX_REPORT_BYTES,
     VERSION,
     Board,
     Document,
     DocumentKind,
-    Goodbye,
     Order,
-    OrderAnswer,
     OrderText,
     Posted,
     Presence,
     Report,
-    Watch,
+    kind_of,
 )
 from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.foreign_json import read_json
@@ -70,15 +69,6 @@ MAX_NUMBER: Final = 2**53
 _SUSPICIOUS: Final = re.compile(rb"[:,\[]\s*-?(?:\d{16}|[\d.]{1,40}[eE]\+?\d\d)")
 """Part of every number above MAX_NUMBER, and of some harmless texts."""
 
-KINDS: Final[dict[type, DocumentKind]] = {
-    Presence: DocumentKind.PRESENCE,
-    Goodbye: DocumentKind.GOODBYE,
-    Report: DocumentKind.REPORT,
-    OrderAnswer: DocumentKind.ANSWER,
-    Watch: DocumentKind.WATCH,
-    Order: DocumentKind.ORDER,
-}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostedBy:
@@ -87,11 +77,6 @@ class PostedBy:
     pairing: str
     engine: str
     boot: str
-
-
-def kind_of(document: Document) -> DocumentKind:
-    """Return the kind of a document, which is the subject of its message."""
-    return KINDS[type(document)]
 
 
 def max_bytes(kind: DocumentKind) -> int:

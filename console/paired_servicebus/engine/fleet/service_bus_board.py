@@ -17,14 +17,14 @@ from azure.servicebus.aio import ServiceBusClient
 
 from paired_servicebus.connection_string import parts_of
 from paired_servicebus.core.errors import FleetBoardError, WireError
-from paired_servicebus.core.fleet.fleet_documents import BOARD_OF, Board, Document, Posted, board_path
+from paired_servicebus.core.fleet.fleet_documents import BOARD_OF, Board, Document, Posted, board_path, kind_of
 from paired_servicebus.core.fleet.fleet_events import Clean
 from paired_servicebus.core.model.verdict import FailureKind
 from paired_servicebus.core.model.verdict import kind_of as failure_kind
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.engine.fleet.board_cleaner import BoardCleaner
-from paired_servicebus.engine.fleet.board_codec import PostedBy, kind_of, read_post, write_post
+from paired_servicebus.engine.fleet.board_codec import PostedBy, read_post, write_post
 from paired_servicebus.engine.fleet.board_port import Cleaned
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection, WireSender, failure_of
 from paired_servicebus.pairing.amqp_client.entity_management import peek
