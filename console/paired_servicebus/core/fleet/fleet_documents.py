@@ -13,6 +13,8 @@ from typing import Final
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetEntityState, Takes
 from paired_servicebus.core.model.snapshot import Snapshot
+from paired_servicebus.core.text.time_format import written
+from paired_servicebus.core.text.untrusted_text import repeated
 
 VERSION: Final = 1
 """The version of the documents that this program writes, and the newest one that it reads."""
@@ -26,6 +28,10 @@ ONE_SHOT_SECONDS: Final = 600.0
 """Seconds after which an order that does not stand is void."""
 MAX_NOT_WELL: Final = 50
 """Entities named in a presence."""
+
+
+Subject = tuple[str, str, str]
+"""What an order is about: its action's subject or id, its scope, and the target without case."""
 
 
 class Board(StrEnum):
@@ -199,6 +205,42 @@ Document = Presence | Goodbye | Report | OrderAnswer | Watch | Order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StandingFleetOrder:
+    """One subject of a standing order in force. since: when it arrived on the board."""
+
+    subject: Subject
+    order_id: str
+    number: int
+    verb: str
+    label: str
+    scope: str
+    target: str
+    by: str
+    why: str
+    since: float
+    until: float
+
+    def __str__(self) -> str:
+        target = f" {repeated(self.target)}" if self.target else ""
+        return f"{self.label}{target}, ordered by {repeated(self.by)} until {written(self.until, '%H:%M')}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signer:
+    """The principal of the key that verified."""
+
+    by: str
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unverified:
+    """Why no principal verified, as a sentence."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Posted:
     """A message as it was read from a board."""
 
@@ -217,6 +259,8 @@ class Posted:
     """Whether its version is newer than this program: then an order is answered by a refusal, to this message id."""
     kind: str = ""
     """Its subject, if that is a DocumentKind; empty: foreign."""
+    signer: Signer | Unverified | None = None
+    """Whose key signed an order; None: it was not verified, so it is void."""
 
 
 KINDS: Final[dict[type, DocumentKind]] = {

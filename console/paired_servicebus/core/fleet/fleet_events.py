@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf
 
-from paired_servicebus.core.fleet.fleet_documents import Board, Document, Order, Outcome, Posted
+from paired_servicebus.core.fleet.fleet_documents import (
+    Board,
+    Document,
+    Order,
+    Outcome,
+    Posted,
+    StandingFleetOrder,
+    Subject,
+)
 from paired_servicebus.core.model.snapshot import Snapshot
 
 # -- events -------------------------------------------------------------------------------------------------------
@@ -68,12 +76,32 @@ class Watched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderEnded:
-    """The guard carried an order out, or refused it."""
+    """The guard carried an order out, or refused it.
+
+    order_id: empty for the end of a standing order, which is not answered. not_held: targets of a standing order that
+    are not in effect here, so nothing is released at its end.
+    """
 
     at: float
     order_id: str
     outcome: Outcome
     text: str
+    not_held: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocallyOrdered:
+    """A local operator's order was carried out: standing orders of the fleet about the same subjects differ here."""
+
+    at: float
+    subjects: tuple[Subject, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookWanted:
+    """The orders are to be read now: this engine starts, or posted one."""
+
+    at: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +127,18 @@ class Ending:
 
 
 FleetEvent = (
-    BoardRead | ReadFailed | Written | WriteFailed | OwnState | Watched | OrderEnded | Ticked | RosterWanted | Ending
+    BoardRead
+    | ReadFailed
+    | Written
+    | WriteFailed
+    | OwnState
+    | Watched
+    | OrderEnded
+    | LocallyOrdered
+    | LookWanted
+    | Ticked
+    | RosterWanted
+    | Ending
 )
 
 # -- effects ------------------------------------------------------------------------------------------------------
@@ -124,11 +163,46 @@ class Write:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarryOut:
-    """Let the guard carry out an order that counts; `by` is the signer whose key verified."""
+    """Let the guard carry out an order that counts; `by` is the signer whose key verified.
+
+    targets: those that are still to act on; others have a newer order. late: how late it takes effect; empty: in time.
+    """
 
     order: Order
     number: int
     by: str
+    fingerprint: str = ""
+    targets: tuple[str, ...] = ()
+    late: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeUp:
+    """Apply a standing order again that the engine before this one stored: the board is not read yet."""
+
+    order: StandingFleetOrder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undo:
+    """Undo a standing order: its end has come, or an order that revokes it came late.
+
+    answers: the id of the order that revokes it, which waits for an answer; empty: none does.
+    """
+
+    order: StandingFleetOrder
+    text: str
+    answers: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerOrder:
+    """Answer an order that is not carried out. The machine posts it by itself."""
+
+    order_id: str
+    number: int
+    outcome: Outcome
+    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,4 +228,4 @@ class Say:
     text: str
 
 
-FleetEffect = ReadBoard | Write | CarryOut | Clean | Say
+FleetEffect = ReadBoard | Write | CarryOut | TakeUp | Undo | AnswerOrder | Clean | Say

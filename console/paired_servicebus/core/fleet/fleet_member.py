@@ -16,11 +16,11 @@ An idle engine without these uses reads only the orders, since a reading costs a
 
 from __future__ import annotations
 
-from collections import deque
 from math import inf
 from typing import Final, assert_never
 
 from paired_servicebus.core.fleet import fleet_events, pace
+from paired_servicebus.core.fleet.answer_queue import AnswerQueue
 from paired_servicebus.core.fleet.board.board_reader import BoardReader, LookResult
 from paired_servicebus.core.fleet.board.board_troubles import READ, WRITE, BoardTroubles
 from paired_servicebus.core.fleet.board.document_bounds import bound_text
@@ -47,9 +47,6 @@ from paired_servicebus.core.fleet.watch_book import WatchBook
 from paired_servicebus.core.model.fleet_view import FleetView
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
 
-MAX_ANSWERS: Final = 100
-"""Answers that wait for the namespace."""
-ANSWER_SECONDS: Final = 3600.0
 REPORT_SECONDS: Final = 120.0
 ROSTER_WAIT: Final = 3.0
 """Seconds that the first watch waits for a reading, which gives it the number of engines."""
@@ -84,7 +81,7 @@ class FleetMember:
         self._documents = OwnDocuments(identity, self.orders)
         self._troubles = BoardTroubles()
         self._due, self._posted = DueTimes(), LatestPosts()
-        self._answers: deque[OrderAnswer] = deque(maxlen=MAX_ANSWERS)
+        self._answers = AnswerQueue(self._documents, self.orders)
         self._own: Snapshot | None = None
         self._at = 0.0
         self._looks = self._skipped = 0
@@ -123,10 +120,10 @@ class FleetMember:
                 self._on_own_state(event.snapshot, event.at)
             case fleet_events.Watched():
                 self._on_watched(event.is_watched, event.at)
-            case fleet_events.OrderEnded():
-                self._on_order_ended(event)
-            case fleet_events.RosterWanted():
-                self._due.reports = min(self._due.reports, max(event.at, self._posted.reports_read + pace.READ_ASKED))
+            case fleet_events.OrderEnded() | fleet_events.LocallyOrdered():
+                self._on_ordered(event)
+            case fleet_events.RosterWanted() | fleet_events.LookWanted():
+                self._on_wanted(event)
             case fleet_events.Ending():
                 self._has_ended = True
                 return [Write(document=self._documents.goodbye(event.reason), ttl=PRESENCE_SECONDS)]
@@ -151,7 +148,8 @@ class FleetMember:
             self.orders.reset()
             self._watches.clear()
         self._watches.read(found.posts)
-        return list(self.orders.read(found.posts, self.clock.namespace_time(self._at), is_whole=found.is_whole))
+        now = self.clock.namespace_time(self._at)
+        return self._answers.take_from(self.orders.read(found.posts, now, is_whole=found.is_whole), now)
 
     def _read_reports(self, found: LookResult, at: float) -> list[FleetEffect]:
         now = self.clock.namespace_time(at)
@@ -185,6 +183,7 @@ class FleetMember:
                 is_on = self._watch_on is not None and at < self._watch_on[1]
                 start = self._watch_on[0] if is_on and self._watch_on is not None else at
                 self._watch_on = (start, at + WATCH_SECONDS)
+                self._due.look = at  # this engine looks fast from now on, too
             case _:
                 pass
 
@@ -197,7 +196,7 @@ class FleetMember:
             case Watch() if self._watched_at is not None:
                 self._due.watch = retry
             case OrderAnswer() as answer:
-                self._answers.append(answer)
+                self._answers.add_again(answer)
                 self._due.answers = retry
             case _:
                 pass  # the next report follows anyway
@@ -230,11 +229,21 @@ class FleetMember:
         self._due.watch = self._due.reports = at if is_watched else inf
         self._due.clean = at + pace.CLEAN_WATCHED if is_watched else inf
 
-    def _on_order_ended(self, event: fleet_events.OrderEnded) -> None:
+    def _on_ordered(self, event: fleet_events.OrderEnded | fleet_events.LocallyOrdered) -> None:
+        if isinstance(event, fleet_events.LocallyOrdered):
+            self.orders.note_local(event.subjects)
+            return
+        self.orders.note_outcome(event.order_id, event.outcome, event.not_held)
         found = self.orders.find(event.order_id)
         if found is not None:
             now = self.clock.namespace_time(event.at)
-            self._answers.append(self._documents.answer(event.order_id, found[0], now, event.outcome, event.text))
+            self._answers.add(event.order_id, found[0], event.outcome, event.text, now)
+
+    def _on_wanted(self, event: fleet_events.RosterWanted | fleet_events.LookWanted) -> None:
+        if isinstance(event, fleet_events.LookWanted):
+            self._due.look = event.at
+            return
+        self._due.reports = min(self._due.reports, max(event.at, self._posted.reports_read + pace.READ_ASKED))
 
     # -- duties -------------------------------------------------------------------------------------------------
 
@@ -260,7 +269,8 @@ class FleetMember:
         return pace.presence_interval(watch=self._pace, spent=self._spent)
 
     def _duties(self, at: float) -> list[FleetEffect]:
-        effects = list(self.orders.step(self.clock.namespace_time(at)))
+        now = self.clock.namespace_time(at)
+        effects = self._answers.take_from(self.orders.step(now), now)
         self._due.look = min(self._due.look, at + self.look_seconds)
         if at < self._quiet_until:
             return effects
@@ -268,7 +278,8 @@ class FleetMember:
         if self._own is not None:
             effects += self._post_presence(self._own, at)
             effects += self._post_report(self._own, at)
-        effects += self._post_answers(at)
+        if at >= self._due.answers:
+            effects += self._answers.post(now)
         effects += self._post_watch(at)
         effects += self._clean(at)
         return effects
@@ -316,17 +327,6 @@ class FleetMember:
         self._watches.spend(self.clock.namespace_time(at))
         report = self._documents.report(own, self.clock.offset, wanted)
         return [Write(document=report, ttl=max(REPORT_SECONDS, 3 * wanted))]
-
-    def _post_answers(self, at: float) -> list[FleetEffect]:
-        if at < self._due.answers or not self._answers:
-            return []
-        answers, now = tuple(self._answers), self.clock.namespace_time(at)
-        self._answers.clear()
-        ends = ((answer, self.orders.find(answer.order_id)) for answer in answers)
-        return [
-            Write(document=answer, ttl=max(ANSWER_SECONDS, (found[1] - now) if found is not None else 0.0))
-            for answer, found in ends
-        ]
 
     def _post_watch(self, at: float) -> list[FleetEffect]:
         if self._watched_at is None or at < self._due.watch:

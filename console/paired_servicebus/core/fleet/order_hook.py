@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from paired_servicebus.core.fleet.fleet_documents import Order, Posted
+from paired_servicebus.core.fleet.fleet_documents import Order, Outcome, Posted, Subject
 from paired_servicebus.core.fleet.fleet_events import FleetEffect
 from paired_servicebus.core.model.fleet_view import FleetEngine, FleetOrder
 
@@ -17,7 +17,7 @@ class OrderHook(Protocol):
     """The rules of orders. Every `at` is the namespace's time; `next_deadline` is too."""
 
     def read(self, posts: tuple[Posted, ...], at: float, *, is_whole: bool) -> tuple[FleetEffect, ...]:
-        """Read new posts that are orders, by number. is_whole: the board's end is reached, so the set is complete."""
+        """Read new posts of the orders board. is_whole: the end of the board is reached, so the set is complete."""
 
     def step(self, at: float) -> tuple[FleetEffect, ...]:
         """Act on deadlines, such as the end of a standing order."""
@@ -30,6 +30,12 @@ class OrderHook(Protocol):
 
     def find(self, order_id: str) -> tuple[int, float] | None:
         """Return the number and the end of an order that this engine carried out; None: unknown."""
+
+    def note_outcome(self, order_id: str, outcome: Outcome, not_held: tuple[str, ...]) -> None:
+        """Note the result of a CarryOut; targets that are not held are not released at the order's end."""
+
+    def note_local(self, subjects: tuple[Subject, ...]) -> None:
+        """Note that a local operator gave an order about these subjects."""
 
     def orders(self, engines: tuple[FleetEngine, ...], at: float) -> tuple[FleetOrder, ...]:
         """Return the orders for screens."""
@@ -78,6 +84,12 @@ class CountedOrders:
         """Return None: no order was carried out."""
         del order_id
         return None
+
+    def note_outcome(self, order_id: str, outcome: Outcome, not_held: tuple[str, ...]) -> None:
+        """Do nothing."""
+
+    def note_local(self, subjects: tuple[Subject, ...]) -> None:
+        """Do nothing."""
 
     def orders(self, engines: tuple[FleetEngine, ...], at: float) -> tuple[FleetOrder, ...]:
         """Return nothing."""

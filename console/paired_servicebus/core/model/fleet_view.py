@@ -30,6 +30,11 @@ class Takes(StrEnum):
     """It has no usable file of signers."""
     READ_ONLY = "read-only"
 
+    @property
+    def acts(self) -> bool:
+        """Return whether such an engine carries signed orders out."""
+        return self is Takes.SIGNED
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetEntityState:

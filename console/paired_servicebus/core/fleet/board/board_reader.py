@@ -13,7 +13,7 @@ from typing import Final
 
 from paired_servicebus.core.fleet.board.counting_posts import LONGEST_LIFE, CountingPosts
 from paired_servicebus.core.fleet.board.namespace_clock import NamespaceClock
-from paired_servicebus.core.fleet.fleet_documents import BOARD_OF, Board, Posted, kind_of
+from paired_servicebus.core.fleet.fleet_documents import BOARD_OF, Board, DocumentKind, Posted, kind_of
 from paired_servicebus.core.fleet.fleet_events import BoardRead, Clean, ReadBoard
 from paired_servicebus.core.fleet.pace import CHECK_EVERY, PRESENCE_WATCHED
 
@@ -137,7 +137,9 @@ class BoardReader:
         return LookResult(more=further, was_reset=True)
 
     def _is_known(self, post: Posted) -> bool:
-        return post.document is not None and BOARD_OF[kind_of(post.document)] is self._board
+        if post.document is None:  # an order of a newer version is answered
+            return post.is_newer and post.kind == DocumentKind.ORDER and self._board is Board.ORDERS
+        return BOARD_OF[kind_of(post.document)] is self._board
 
     def cleaning(self, at: float) -> Clean:
         """Return what may be deleted, as far as this reader knows; a second call counts no post behind another."""

@@ -1,0 +1,1 @@
+"""The rules of orders: which order counts, what stands, and who answered. Pure; every time is the namespace's."""

@@ -1,0 +1,90 @@
+"""The answers of engines to orders, and the orders as screens show them. Answers are unsigned, hence bounded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from paired_servicebus.core.fleet.board.document_bounds import MAX_REASON, bound_author, bound_text
+from paired_servicebus.core.fleet.fleet_documents import OrderAnswer, OrderText, Posted
+from paired_servicebus.core.fleet.orders.fleet_verbs import FleetVerb
+from paired_servicebus.core.fleet.orders.order_answers import Tally, expected_engines, tally
+from paired_servicebus.core.fleet.orders.order_rules import BoardOrder, order_end
+from paired_servicebus.core.model.fleet_view import FleetEngine, FleetOrder
+from paired_servicebus.core.text.untrusted_text import repeated
+
+MAX_ORDERS: Final = 200
+"""Orders whose answers are kept; the oldest gives way."""
+MAX_ANSWERS: Final = 2000
+"""Answers kept of one order: the roster's limit of engines."""
+
+
+class AnswerBook:
+    """The answers read from the reports board, by order and engine.
+
+    Args:
+        expect: the number or the names of the engines that pairing.toml expects.
+    """
+
+    def __init__(self, expect: int | tuple[str, ...] | None) -> None:
+        self._expect: int | tuple[str, ...] = () if expect is None else expect
+        self._answers: dict[str, dict[tuple[str, str, int], OrderAnswer]] = {}
+        self._changes = 0
+        self._shown: tuple[object, ...] = ()
+        self._views: tuple[FleetOrder, ...] = ()
+
+    def read(self, post: Posted) -> None:
+        """Take an answer in; of each engine and boot the newest counts."""
+        if not isinstance(post.document, OrderAnswer):
+            return
+        answer = replace(
+            post.document,
+            author=bound_author(post.document.author),
+            text=bound_text(post.document.text, MAX_REASON),
+        )
+        answers = self._answers.setdefault(answer.order_id, {})
+        while len(self._answers) > MAX_ORDERS:
+            self._answers.pop(next(iter(self._answers)))
+        key = (answer.author.engine.casefold(), answer.author.boot, answer.number)
+        known = answers.get(key)
+        if (known is None and len(answers) < MAX_ANSWERS) or (known is not None and known.at <= answer.at):
+            answers[key] = answer
+            self._changes += 1
+
+    def views(self, orders: tuple[BoardOrder, ...], engines: tuple[FleetEngine, ...]) -> tuple[FleetOrder, ...]:
+        """Return the orders for screens. The result is kept until something of it changes."""
+        key = (self._changes, tuple(one.number for one in orders), engines)
+        if self._shown[:2] != key[:2] or self._shown[2] is not engines:
+            self._shown = key
+            self._views = tuple(view for one in orders if (view := self._view(one, engines)) is not None)
+        return self._views
+
+    def _view(self, order: BoardOrder, engines: tuple[FleetEngine, ...]) -> FleetOrder | None:
+        text, verb = order.text, order.verb
+        if text is None or verb is None:
+            return None
+        counted = self._tally(text, verb, order, engines)
+        return FleetOrder(
+            id=bound_text(text.id),
+            number=order.number,
+            verb=verb.id,
+            targets=tuple(bound_text(one) for one in text.targets),
+            by=repeated(order.by),
+            at=order.enqueued_at,
+            until=order_end(text, verb, order.enqueued_at) if verb.stands else None,
+            done=counted.done,
+            refused=counted.refused,
+            silent=(*counted.silent, *(("unknown", None) for _ in range(counted.unnamed))),
+            why=repeated(text.why),
+            void=repeated(order.void.text) if order.void is not None else "",
+        )
+
+    def _tally(self, text: OrderText, verb: FleetVerb, order: BoardOrder, engines: tuple[FleetEngine, ...]) -> Tally:
+        """Count the answers. An engine that started after an order that does not stand is not asked."""
+        asked = [one for one in engines if verb.stands or _began(one) <= order.enqueued_at]
+        return tally(text, order.number, expected_engines(asked, self._expect), self._answers.get(text.id, {}).values())
+
+
+def _began(engine: FleetEngine) -> float:
+    """Return an engine's start by the namespace's clock."""
+    return engine.started_at - (engine.clock_offset or 0.0)

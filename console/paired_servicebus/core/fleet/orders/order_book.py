@@ -1,0 +1,425 @@
+"""One engine's orders of the fleet: which are carried out, what stands, and what is undone at its end.
+
+    an order                       an engine that read the board before    one that reads it for the first time
+    stands (force, pin, pause)     carries it out, and undoes it at its end, late or not: both the same
+    revokes (release, resume)      carries it out within `act_within`;     ends what the engine before it stored
+                                   later it only ends what stands
+    is done once (re-drive)        carries it out within its time          never: the engine before it may have
+
+Nothing is decided before the end of the board is reached: the newest order about a subject wins. Each engine answers
+the orders that mean it, also by a refusal with the reason; answers to forged orders are bounded.
+
+A board that was deleted and created again ends nothing. What stands stays until its end, or until a newer order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+from paired_servicebus.core.fleet.fleet_documents import (
+    ONE_SHOT_SECONDS,
+    Order,
+    Outcome,
+    Posted,
+    Signer,
+    StandingFleetOrder,
+    Subject,
+    Unverified,
+)
+from paired_servicebus.core.fleet.fleet_events import AnswerOrder, CarryOut, FleetEffect, Say, TakeUp, Undo
+from paired_servicebus.core.fleet.orders import standing_rules
+from paired_servicebus.core.fleet.orders.answer_book import AnswerBook
+from paired_servicebus.core.fleet.orders.fleet_verbs import FleetVerbs
+from paired_servicebus.core.fleet.orders.order_log import OrderLog
+from paired_servicebus.core.fleet.orders.order_rules import (
+    BoardOrder,
+    Counts,
+    ReadOrder,
+    Rule,
+    ThisEngine,
+    is_meant,
+    order_end,
+    subjects_of,
+    verdict,
+)
+from paired_servicebus.core.fleet.orders.order_text import MAX_NUMBER, OLDER
+from paired_servicebus.core.fleet.orders.standing_rules import NewestOrder
+from paired_servicebus.core.model.fleet_view import FleetEngine, FleetOrder
+from paired_servicebus.core.text.time_format import written
+
+ALARM: Final = "alarm"
+"""The subject of a remark that calls the operator."""
+MAX_REFUSALS: Final = 30
+REFUSALS_SECONDS: Final = 3600.0
+"""An engine answers at most MAX_REFUSALS void orders in this time: anyone with Send can post them."""
+MAX_ID: Final = 128
+MAX_ACTED: Final = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptOrders:
+    """What an engine stores for the next one. released: subject and order id that a local operator released here."""
+
+    standing: tuple[StandingFleetOrder, ...] = ()
+    released: tuple[tuple[Subject, str], ...] = ()
+
+
+class OrderBook:
+    """The orders of one engine, for FleetMember (an OrderHook).
+
+    Args:
+        engine: this engine.
+        verbs: the actions that exist.
+        expect: the number or the names of the engines that pairing.toml expects.
+        kept: what the engine before this one stored.
+    """
+
+    def __init__(
+        self,
+        *,
+        engine: ThisEngine,
+        verbs: FleetVerbs,
+        expect: int | tuple[str, ...] | None = None,
+        kept: KeptOrders | None = None,
+    ) -> None:
+        kept = KeptOrders() if kept is None else kept
+        self._me = engine
+        self._log = OrderLog(engine=engine, verbs=verbs)
+        self._answers = AnswerBook(expect)
+        self._carried = {one.subject: one for one in kept.standing}
+        """Standing orders that are not on the board: stored by the engine before, or of a deleted board."""
+        self._applied: dict[Subject, StandingFleetOrder] = {}
+        """What stands here by the board; its `_released` are not in force."""
+        self._released = dict(kept.released)
+        self._taken_up: set[tuple[Subject, str]] = set()
+        self._stuck: dict[Subject, StandingFleetOrder] = {}
+        """Orders in force that an order revoked and this engine refused to: they are undone at their end."""
+        self._pending: list[tuple[Posted, BoardOrder]] = []
+        self._found: dict[str, tuple[int, float]] = {}
+        self._acted: dict[str, None] = {}
+        self._refusals: deque[float] = deque()
+        self._was_whole = False
+        self._at = -inf
+
+    # -- the board ------------------------------------------------------------------------------------------------
+
+    def read(self, posts: tuple[Posted, ...], at: float, *, is_whole: bool) -> tuple[FleetEffect, ...]:
+        """Read new posts; at the end of the board, decide about them."""
+        self._pending += self._log.read(posts)
+        if not is_whole:
+            return ()
+        pending, self._pending = self._pending, []
+        for post, order in pending:
+            self._forget_void(post, order)
+        newest = standing_rules.newest_orders(self._log.orders, engine=self._me)
+        effects: list[FleetEffect] = []
+        revoked: set[Subject] = set()
+        for post, order in pending:
+            effects += self._decide(post, order, newest, revoked, at)
+        is_first, self._was_whole = not self._was_whole, True
+        effects += self._sync(newest, revoked, at, is_first=is_first)
+        self._log.forget_over(at)
+        return tuple(effects)
+
+    def reset(self) -> None:
+        """Forget the board. What stands stays, as an order that is not on the board."""
+        newest = standing_rules.newest_orders(self._log.orders, engine=self._me)
+        self._carried = {one.subject: one for one in self._desired(newest, self._at)}
+        self._pending.clear()
+        self._log.clear()
+
+    def step(self, at: float) -> tuple[FleetEffect, ...]:
+        """Act on ends and alarms."""
+        before, self._at = self._at, max(at, self._at)
+        alarms = standing_rules.alarms_due(self._in_force, after=before, at=self._at) if before > -inf else ()
+        due = not self._was_whole and self._carried.keys() != self._applied.keys()
+        is_over = any(one.until <= at for one in (*self._applied.values(), *self._stuck.values()))
+        effects: list[FleetEffect] = [Say(about=ALARM, text=one.text) for one in alarms]
+        if due or is_over:
+            newest = standing_rules.newest_orders(self._log.orders if self._was_whole else (), engine=self._me)
+            effects += self._sync(newest, set(), at)
+        return tuple(effects)
+
+    def has(self, order_id: str) -> bool:
+        """Return whether an order of that id was read, void or not."""
+        return self._log.has(order_id)
+
+    def check(self, order: Order, signer: Signer | Unverified, at: float) -> str:
+        """Return why an order would be void if it were posted now; empty if it would count."""
+        post = Posted(number=MAX_NUMBER, enqueued_at=at, ends_at=at + ONE_SHOT_SECONDS, document=order)
+        void = self._log.judge(ReadOrder(post=post, signer=signer)).void
+        return "" if void is None else void.text
+
+    def _forget_void(self, post: Posted, order: BoardOrder) -> None:
+        """Forget a stored order that the board shows to be void now: its signer lost the right."""
+        if order.void is None:
+            return
+        for subject, one in list(self._carried.items()):
+            if (one.number, one.since) == (post.number, post.enqueued_at):
+                del self._carried[subject]
+
+    # -- one order ------------------------------------------------------------------------------------------------
+
+    def _decide(
+        self,
+        post: Posted,
+        order: BoardOrder,
+        newest: dict[Subject, NewestOrder],
+        revoked: set[Subject],
+        at: float,
+    ) -> list[FleetEffect]:
+        """Carry out or answer a new order; orders that stand follow from the set. revoked: gets the subjects ended."""
+        found = verdict(order, engine=self._me, at=at)
+        if not isinstance(found, Counts) or order.text is None or order.verb is None:
+            return self._refuse_void(post, order, at)
+        text, verb = order.text, order.verb
+        self._note(text.id, order.number, found.ends_at)
+        if verb.stands:
+            is_newest = any(newest[one].order.number == order.number for one in order.subjects if one in newest)
+            return [] if is_newest or not self._was_whole else [self._superseded(order, newest)]
+        if not self._was_whole:
+            return self._before_start(order, found)
+        if not found.acts:
+            stands = any(one in self._applied for one in order.subjects)
+            return [] if stands else [self._refuse(order, "it came too late, and nothing of it stands here")]
+        if text.id in self._acted:
+            return []
+        self._acted[text.id] = None
+        while len(self._acted) > MAX_ACTED:
+            self._acted.pop(next(iter(self._acted)))
+        revoked |= subjects_of(text, verb) if verb.revokes else set()
+        return [
+            CarryOut(
+                order=self._log.document(order.number),
+                number=order.number,
+                by=found.by,
+                fingerprint=found.fingerprint,
+                targets=text.targets,
+            )
+        ]
+
+    def _before_start(self, order: BoardOrder, found: Counts) -> list[FleetEffect]:
+        """Answer an order from before this engine started; it may have been carried out by the engine before."""
+        if not found.acts:
+            return []
+        if order.verb is not None and order.verb.revokes:
+            if any(one in self._applied for one in order.subjects):
+                return []  # the end of what stood answers it
+            return [self._answer(order, Outcome.DONE, "nothing of it stands here: this engine started later")]
+        return [self._refuse(order, "this engine started after it was ordered")]
+
+    def _superseded(self, order: BoardOrder, newest: dict[Subject, NewestOrder]) -> AnswerOrder:
+        later = max((newest[one].order for one in order.subjects if one in newest), key=lambda one: one.number)
+        return self._refuse(order, f"overtaken by {later.by}'s order {later.number} before it was read here")
+
+    def _refuse_void(self, post: Posted, order: BoardOrder, at: float) -> list[FleetEffect]:
+        if post.is_newer:
+            is_new = self._was_whole and at < post.enqueued_at + ONE_SHOT_SECONDS and 0 < len(post.copies) <= MAX_ID
+            text = OLDER.removeprefix("refused: ")
+            answer = AnswerOrder(order_id=post.copies, number=post.number, outcome=Outcome.REFUSED, text=text)
+            return [answer] if is_new and self._may_refuse(at) else []
+        if order.text is None or not is_meant(order.text, self._me.name) or len(order.text.id) > MAX_ID:
+            return []
+        void = verdict(order, engine=self._me, at=at)
+        if isinstance(void, Counts) or void.rule is Rule.MEANT or not self._is_answered(order, void.rule, at):
+            return []
+        if void.rule in (Rule.OVERTAKEN, Rule.OVER) or self._may_refuse(at):
+            return [self._refuse(order, void.text)]
+        return []
+
+    def _is_answered(self, order: BoardOrder, rule: Rule, at: float) -> bool:
+        """Return whether a void order is answered. A starting engine only tells that it takes no standing orders."""
+        if self._was_whole:
+            return True
+        if rule is not Rule.SIGNATURE or order.text is None or order.verb is None or not order.verb.stands:
+            return False
+        return order_end(order.text, order.verb, order.enqueued_at) > at
+
+    def _may_refuse(self, at: float) -> bool:
+        while self._refusals and self._refusals[0] + REFUSALS_SECONDS <= at:
+            self._refusals.popleft()
+        if len(self._refusals) >= MAX_REFUSALS:
+            return False
+        self._refusals.append(at)
+        return True
+
+    def _refuse(self, order: BoardOrder, text: str) -> AnswerOrder:
+        return self._answer(order, Outcome.REFUSED, text)
+
+    def _answer(self, order: BoardOrder, outcome: Outcome, text: str) -> AnswerOrder:
+        assert order.text is not None, "only a readable order is answered"
+        return AnswerOrder(order_id=order.text.id, number=order.number, outcome=outcome, text=text)
+
+    # -- what stands ----------------------------------------------------------------------------------------------
+
+    def _desired(self, newest: dict[Subject, NewestOrder], at: float) -> tuple[StandingFleetOrder, ...]:
+        """Return what stands: by the board, and stored orders that the board has no newer word about."""
+        on_board = {one.subject: one for one in standing_rules.standing_of(newest, at=at)}
+        for subject, one in self._carried.items():
+            newer = subject in newest and newest[subject].order.enqueued_at >= one.since
+            if not newer and one.until > at:
+                on_board[subject] = one
+        return tuple(on_board[subject] for subject in sorted(on_board))
+
+    def _sync(
+        self, newest: dict[Subject, NewestOrder], revoked: set[Subject], at: float, *, is_first: bool = False
+    ) -> list[FleetEffect]:
+        """Return the acts that lead from what stands here to what stands by the board.
+
+        is_first: the first whole reading; stored orders that are on the board are carried out again, and answered.
+        """
+        after = self._desired(newest, at)
+        changes = standing_rules.standing_changes(self._applied.values(), after, at=at)
+        effects: list[FleetEffect] = []
+        for ended in changes.ended:
+            effects += self._end(ended, newest, revoked)
+        self._applied = {one.subject: one for one in after}
+        for one in after:
+            self._stuck.pop(one.subject, None)
+        effects += self._begin(after if is_first else (*changes.begun, *changes.extended), newest, at)
+        for subject, stuck in [(key, one) for key, one in self._stuck.items() if one.until <= at]:
+            del self._stuck[subject]
+            effects.append(Undo(order=stuck, text=f"released at its end: {stuck}"))
+        return effects
+
+    def _end(
+        self, ended: standing_rules.Ended, newest: dict[Subject, NewestOrder], revoked: set[Subject]
+    ) -> list[FleetEffect]:
+        order = ended.order
+        if self._released.pop(order.subject, None) == order.order_id:
+            return []
+        if order.subject in revoked:  # its order is being carried out
+            self._stuck[order.subject] = order
+            return []
+        later = newest.get(order.subject)
+        revokes = later is not None and later.order.number != order.number and not later.verb.stands
+        return [Undo(order=order, text=ended.text, answers=later.text.id if revokes and later is not None else "")]
+
+    def _begin(
+        self, begun: Iterable[StandingFleetOrder], newest: dict[Subject, NewestOrder], at: float
+    ) -> list[FleetEffect]:
+        effects: list[FleetEffect] = []
+        by_number: dict[int, list[StandingFleetOrder]] = {}
+        for one in begun:
+            on_board = newest.get(one.subject)
+            is_on_board = on_board is not None and on_board.order.number == one.number
+            if self._released.get(one.subject) == one.order_id:
+                effects += self._still_released(one) if is_on_board else []
+                continue
+            self._released.pop(one.subject, None)
+            if is_on_board:
+                by_number.setdefault(one.number, []).append(one)
+            elif not self._is_taken_up(one):
+                self._taken_up.add((one.subject, one.order_id))
+                effects.append(TakeUp(order=one))
+        for number, ones in sorted(by_number.items()):
+            order = newest[ones[0].subject].order
+            self._note(ones[0].order_id, number, ones[0].until)
+            effects.append(
+                CarryOut(
+                    order=self._log.document(number),
+                    number=number,
+                    by=order.by,
+                    fingerprint=getattr(order.signer, "fingerprint", ""),
+                    targets=tuple(one.target for one in ones if one.target),
+                    late=standing_rules.late(ones[0], at=at),
+                )
+            )
+        return effects
+
+    def _is_taken_up(self, order: StandingFleetOrder) -> bool:
+        return (order.subject, order.order_id) in self._taken_up
+
+    def _still_released(self, order: StandingFleetOrder) -> list[FleetEffect]:
+        self._note(order.order_id, order.number, order.until)
+        text = "not in force here: released or refused before this engine started"
+        return [AnswerOrder(order_id=order.order_id, number=order.number, outcome=Outcome.REFUSED, text=text)]
+
+    @property
+    def _in_force(self) -> tuple[StandingFleetOrder, ...]:
+        return standing_rules.in_force(self._applied.values(), self._released)[0]
+
+    @property
+    def differences(self) -> tuple[str, ...]:
+        """Return how this engine differs from what stands on the board."""
+        return standing_rules.in_force(self._applied.values(), self._released)[1]
+
+    # -- results --------------------------------------------------------------------------------------------------
+
+    def note_outcome(self, order_id: str, outcome: Outcome, not_held: tuple[str, ...]) -> None:
+        """Note the result of a CarryOut: targets that are not held are not undone; a refused end stays for its end."""
+        targets = {target.casefold() for target in not_held}
+        for subject, one in self._applied.items():
+            if one.order_id == order_id and (one.target.casefold() in targets):
+                self._released[subject] = order_id
+        found = self._found.get(order_id)
+        if found is not None and outcome is Outcome.DONE:
+            revoked = next((one for one in self._log.orders if one.number == found[0]), None)
+            for subject in revoked.subjects if revoked is not None else ():
+                self._stuck.pop(subject, None)
+
+    def note_local(self, subjects: tuple[Subject, ...]) -> None:
+        """Note that a local operator gave an order about these subjects: the fleet's is not in force here."""
+        for subject in subjects:
+            self._stuck.pop(subject, None)
+            if subject in self._applied:
+                self._released[subject] = self._applied[subject].order_id
+
+    def _note(self, order_id: str, number: int, ends_at: float) -> None:
+        self._found[order_id] = (number, ends_at)
+        while len(self._found) > MAX_ACTED:
+            self._found.pop(next(iter(self._found)))
+
+    def read_answer(self, post: Posted) -> None:
+        """Read an engine's answer."""
+        self._answers.read(post)
+
+    def find(self, order_id: str) -> tuple[int, float] | None:
+        """Return the number and the end of an order that counted here."""
+        return self._found.get(order_id)
+
+    def orders(self, engines: tuple[FleetEngine, ...], at: float) -> tuple[FleetOrder, ...]:
+        """Return the orders for screens."""
+        del at
+        return self._answers.views(self._log.shown, engines)
+
+    @property
+    def kept(self) -> KeptOrders:
+        """Return what the next engine needs."""
+        released = {key: one for key, one in self._released.items() if key in self._applied}
+        return KeptOrders(standing=tuple(self._applied.values()), released=tuple(sorted(released.items())))
+
+    @property
+    def is_read(self) -> bool:
+        """Return whether the board was read to its end."""
+        return self._was_whole
+
+    @property
+    def standing(self) -> tuple[str, ...]:
+        """Return the ids of the orders in force here."""
+        return tuple(dict.fromkeys(one.order_id for one in sorted(self._in_force, key=lambda one: one.number)))
+
+    @property
+    def newest(self) -> int:
+        """Return the number of the newest order read."""
+        return self._log.newest
+
+    @property
+    def next_deadline(self) -> float | None:
+        """Return the time of the next alarm or end."""
+        times = [one.until for one in (*self._applied.values(), *self._stuck.values())]
+        alarm = standing_rules.next_deadline(self._in_force, at=self._at)
+        return min((*times, *(() if alarm is None else (alarm,))), default=None)
+
+
+def describe_kept(kept: KeptOrders, at: float) -> tuple[str, ...]:
+    """Return a sentence for each stored order that still stands."""
+    return tuple(
+        f"still stands until {written(one.until, '%H:%M')}: {one}; the board of orders is not read yet"
+        for one in kept.standing
+        if one.until > at
+    )

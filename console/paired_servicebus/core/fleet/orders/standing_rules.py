@@ -1,0 +1,158 @@
+"""The standing set: what the orders on a board have in force in one engine at a time of the namespace.
+
+The newest order about a subject decides, even after its end: an older one never comes back. The set depends only on
+the log's content, so every engine that read the board has the same one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from paired_servicebus.core.fleet.fleet_documents import OrderText, StandingFleetOrder, Subject
+from paired_servicebus.core.fleet.orders.fleet_verbs import FleetVerb
+from paired_servicebus.core.fleet.orders.order_rules import BoardOrder, ThisEngine, is_meant, order_end
+from paired_servicebus.core.text.time_format import age
+
+ALARM_SECONDS: Final = (1800.0, 300.0)
+"""Seconds before the end of a standing order at which an alarm is due."""
+LATE_SECONDS: Final = 60.0
+"""Seconds after which an order that takes effect is late: an engine looks at the board once a minute."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A standing order that is no longer in force; the engine undoes it."""
+
+    order: StandingFleetOrder
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandingChanges:
+    """The difference of two standing sets."""
+
+    begun: tuple[StandingFleetOrder, ...] = ()
+    """To be carried out; a different order about the same subject replaces the old one."""
+    extended: tuple[StandingFleetOrder, ...] = ()
+    """The same act by a newer order: only its end and its author change."""
+    ended: tuple[Ended, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alarm:
+    """A standing order ends soon."""
+
+    order: StandingFleetOrder
+    seconds: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewestOrder:
+    """The newest order about a subject, with its target as it was written."""
+
+    order: BoardOrder
+    text: OrderText
+    verb: FleetVerb
+    target: str
+
+
+def newest_orders(log: Iterable[BoardOrder], *, engine: ThisEngine) -> dict[Subject, NewestOrder]:
+    """Return the newest order about each subject that means the engine. log: `judge_log`'s, in any sequence."""
+    newest: dict[Subject, NewestOrder] = {}
+    for order in sorted(log, key=lambda one: one.number):
+        if order.void is not None or order.text is None or order.verb is None or not order.verb.stands_for:
+            continue
+        if not is_meant(order.text, engine.name):
+            continue
+        for target in order.text.targets or ("",):
+            subject = (order.verb.stands_for, order.text.scope, target.casefold())
+            newest[subject] = NewestOrder(order=order, text=order.text, verb=order.verb, target=target)
+    return newest
+
+
+def standing_set(log: Iterable[BoardOrder], *, engine: ThisEngine, at: float) -> tuple[StandingFleetOrder, ...]:
+    """Return what stands in the engine, by subject. log: the result of `judge_log`, in any sequence."""
+    return standing_of(newest_orders(log, engine=engine), at=at)
+
+
+def standing_of(newest: Mapping[Subject, NewestOrder], *, at: float) -> tuple[StandingFleetOrder, ...]:
+    """Return what stands, from the newest order about each subject."""
+    return tuple(
+        StandingFleetOrder(
+            subject=subject,
+            order_id=one.text.id,
+            number=one.order.number,
+            verb=one.verb.id,
+            label=one.verb.label,
+            scope=one.text.scope,
+            target=one.target,
+            by=one.order.by,
+            why=one.text.why,
+            since=one.order.enqueued_at,
+            until=order_end(one.text, one.verb, one.order.enqueued_at),
+        )
+        for subject, one in sorted(newest.items(), key=lambda each: each[0])
+        if one.verb.stands and order_end(one.text, one.verb, one.order.enqueued_at) > at
+    )
+
+
+def standing_changes(
+    before: Iterable[StandingFleetOrder], after: Iterable[StandingFleetOrder], *, at: float
+) -> StandingChanges:
+    """Return what an engine does to get from one standing set to the next."""
+    old, new = {one.subject: one for one in before}, {one.subject: one for one in after}
+    begun = tuple(one for key, one in new.items() if key not in old or old[key].verb != one.verb)
+    extended = tuple(
+        one for key, one in new.items() if key in old and old[key].verb == one.verb and old[key].number != one.number
+    )
+    ended = tuple(Ended(order=one, text=_why_ended(one, at)) for key, one in old.items() if key not in new)
+    return StandingChanges(begun=begun, extended=extended, ended=ended)
+
+
+def _why_ended(order: StandingFleetOrder, at: float) -> str:
+    return f"released at its end: {order}" if at >= order.until else f"released by a newer order: {order}"
+
+
+def next_deadline(standing: Iterable[StandingFleetOrder], *, at: float) -> float | None:
+    """Return the next time at which an alarm or an end is due."""
+    due = [one.until - before for one in standing for before in (*ALARM_SECONDS, 0.0)]
+    return min((time for time in due if time > at), default=None)
+
+
+def alarms_due(standing: Iterable[StandingFleetOrder], *, after: float, at: float) -> tuple[Alarm, ...]:
+    """Return the alarms due in (after, at], one for each order: the latest."""
+    found = []
+    for order in standing:
+        due = [sec for sec in ALARM_SECONDS if max(after, order.since) < order.until - sec <= at < order.until]
+        if due:
+            left = age(order.until - at)
+            text = f"{order} ends in {left}, and is released then; extend it by a new order"
+            found.append(Alarm(order=order, seconds=min(due), text=text))
+    return tuple(found)
+
+
+def late(order: StandingFleetOrder, *, at: float) -> str:
+    """Return how late an order takes effect; empty if it is not late."""
+    seconds = at - order.since
+    return f"takes effect {age(seconds)} late" if seconds > LATE_SECONDS else ""
+
+
+def in_force(
+    standing: Iterable[StandingFleetOrder], released: Mapping[Subject, str]
+) -> tuple[tuple[StandingFleetOrder, ...], tuple[str, ...]]:
+    """Split the set by what a local operator released: the orders in force, and how this engine differs.
+
+    Args:
+        standing: the set of the board.
+        released: the id of the order that a local order ended, by subject. A newer order is in force again.
+    """
+    held, differences = [], []
+    for order in standing:
+        if released.get(order.subject) == order.order_id:
+            differences.append(f"differs: released here by a local operator: {order}")
+        else:
+            held.append(order)
+    return tuple(held), tuple(differences)

@@ -1,0 +1,1 @@
+"""Tests of paired_servicebus.core.fleet.orders."""
