@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from paired_servicebus.core.fleet.orders.fleet_verbs import NOT_OVER_FLEET, OverFleet
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator.targets import ActionTarget, Scope
 
@@ -67,6 +68,9 @@ class Action:
     """The subject of an order that holds until revoked; the newest about a subject and target wins. Empty: none."""
     revokes: bool = False
     """Whether it ends the standing order about its subject and target."""
+
+    over_fleet: OverFleet = NOT_OVER_FLEET
+    """How many engines one order may address; by default it is not allowed over the fleet."""
 
     # -- the console ----------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from paired_servicebus.core.fleet.orders.fleet_verbs import EnginesPerOrder, FleetVerb, FleetVerbs, OverFleet
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
 from paired_servicebus.core.operator import consequences
@@ -119,6 +120,7 @@ VERB_GROUPS: Final = {
 ACTIONS: Final[tuple[Action, ...]] = (
     Action(
         id="force",
+        over_fleet=OverFleet(EnginesPerOrder.ANY, "forced"),
         key="f",
         key_line={"pairing": 2, "entity": 2},
         label="force failover",
@@ -143,6 +145,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
     ),
     Action(
         id="release",
+        over_fleet=OverFleet(EnginesPerOrder.ANY, "released"),
         key="b",
         key_line={"pairing": 3, "entity": 3},
         label="release",
@@ -167,6 +170,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
     ),
     Action(
         id="pin",
+        over_fleet=OverFleet(EnginesPerOrder.ANY, "pinned"),
         key="i",
         key_line={"entity": 5},
         label="pin",
@@ -183,6 +187,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
     ),
     Action(
         id="pause-syphon",
+        over_fleet=OverFleet(EnginesPerOrder.ANY, "paused", "syphon"),
         key="p",
         key_line={"pairing": 4, "backlog": 6, "engines": 7},
         label="pause syphon",
@@ -199,6 +204,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
     ),
     Action(
         id="resume-syphon",
+        over_fleet=OverFleet(EnginesPerOrder.ANY, "resumed", "syphon"),
         key="p",
         label="resume syphon",
         participle="resumed",
@@ -212,6 +218,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
     ),
     Action(
         id="clean-up",
+        over_fleet=OverFleet(EnginesPerOrder.ONE, "cleaned up"),
         key="c",
         key_line={"backlog": 3},
         label="clean up",
@@ -239,6 +246,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
     ),
     Action(
         id="redrive",
+        over_fleet=OverFleet(EnginesPerOrder.ONE, "re-driven"),
         key="r",
         key_line={"backlog": 2},
         label="re-drive",
@@ -261,6 +269,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
     ),
     Action(
         id="move-stranded",
+        over_fleet=OverFleet(EnginesPerOrder.ONE, "moved"),
         key="m",
         key_line={"backlog": 5},
         label="move stranded",
@@ -311,6 +320,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
     ),
     Action(
         id="read-only",
+        over_fleet=OverFleet(EnginesPerOrder.ANY, "made read-only", "engines"),
         key="w",
         label="make read-only",
         participle="made read-only",
@@ -325,6 +335,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
     ),
     Action(
         id="read-write",
+        over_fleet=OverFleet(EnginesPerOrder.ANY, "made writable", "engines"),
         key="w",
         label="make writable",
         participle="made writable",
@@ -353,3 +364,18 @@ ACTIONS: Final[tuple[Action, ...]] = (
 )
 BY_ID: Final = {action.id: action for action in ACTIONS}
 BY_VERB: Final = {action.verb: action for action in ACTIONS}
+FLEET_VERBS: Final[FleetVerbs] = {
+    action.id: FleetVerb(
+        id=action.id,
+        label=action.label,
+        scopes=action.scopes,
+        whole_scope=Scope.ALL,
+        stands_for=action.stands_for,
+        revokes=action.revokes,
+        dangerous=action.dangerous,
+        confirms=action.confirms,
+        over=action.over_fleet,
+    )
+    for action in ACTIONS
+}
+"""The rows as the rules of the fleet's orders need them."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 from azure.core.exceptions import AzureError
@@ -65,6 +65,7 @@ class Guard:
         clock: seconds since the epoch, for audit lines.
         monotonic: seconds that never jump, for arming.
         token: makes an unguessable token.
+        ordered: called after a local order about something that stands.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Guard:
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         token: Callable[[], str] = secrets.token_urlsafe,
+        ordered: Callable[[Action, CommandIntent], object] = lambda _action, _meant: None,
     ) -> None:
         self._reach = reach
         self._audit = audit
@@ -85,6 +87,7 @@ class Guard:
         self._look = look
         self._require_reason = require_reason
         self._clock = clock
+        self._ordered = ordered
         self._armed = ArmedCommands(monotonic=monotonic, token=token)
 
     def arm(self, order: Arm, *, viewer: bool = False) -> Answer:
@@ -130,39 +133,74 @@ class Guard:
         return self._armed.fire(order.token, meant, typed=order.typed) if action.dangerous else ""
 
     async def _refuse(self, order: Command, meant: CommandIntent, refusal: str) -> CommandDone:
+        return _refusal(order, await self.refuse(meant, order.why, refusal))
+
+    async def refuse(self, meant: CommandIntent, why: str, refusal: str) -> str:
+        """Write a refused command to the audit; return its outcome."""
         outcome = f"refused: {refusal}"
-        for line in self._write_audit(order, meant):
+        for line in self._write_audit(meant, why):
             self._end(line, outcome)
-        return _refusal(order, outcome)
+        return outcome
 
     async def _do(self, action: Action, order: Command, meant: CommandIntent) -> CommandDone:
         """Execute the command for each target, after syncing their audit lines."""
-        lines = self._write_audit(order, meant, confirmed=action.confirms)
+        why = "; ".join(text for text in (order.why, action.confirms and f"confirmed: {action.confirms}") if text)
+        outcomes, trouble = await self.perform(action, meant, why=why, reason=order.why)
+        return CommandDone(id=order.id, ok=all(ok for ok, _ in outcomes), text=_summarize(outcomes) + trouble)
+
+    async def perform(
+        self, action: Action, meant: CommandIntent, *, why: str, reason: str = "", is_local: bool = True
+    ) -> tuple[list[tuple[bool, str]], str]:
+        """Execute a permitted command for each target, after syncing the audit lines.
+
+        Args:
+            why: for the audit.
+            reason: the operator's own words.
+            is_local: a console of this engine gave it, so it stands until it is revoked.
+
+        Returns: whether each target was done, with its sentence; and what could not be written.
+        """
+        lines = self._write_audit(meant, why)
         on_disk = await self._audit.sync()
         outcomes: list[tuple[bool, str]] = []
         stands = False
         for line, target in zip(lines, meant.targets or ("",), strict=True):
-            deed = CommandTarget(scope=meant.scope, target=target, by=order.by, why=order.why)
+            deed = CommandTarget(scope=meant.scope, target=target, by=meant.by, why=reason if is_local else why)
             done, said = await self._act(action.id, deed)
-            stands |= done and self._orders.note(action, deed, at=self._clock())
+            stands |= is_local and done and self._orders.note(action, deed, at=self._clock())
             outcomes.append((done, said))
             self._end(line, said)
-        text = _summarize(outcomes)
-        if not on_disk:
-            text += f" (the audit is not written: {self._audit.trouble})"
-        if stands and (trouble := await self._orders.keep()):
-            text += f" (the engine after this one will not know: {trouble})"
-        return CommandDone(id=order.id, ok=all(ok for ok, _ in outcomes), text=text)
+        trouble = "" if on_disk else f" (the audit is not written: {self._audit.trouble})"
+        if is_local and action.stands_for and any(done for done, _ in outcomes):
+            self._ordered(action, meant)
+        if stands and (unwritten := await self._orders.keep()):
+            trouble += f" (the engine after this one will not know: {unwritten})"
+        return outcomes, trouble
 
-    def _write_audit(self, order: Command, meant: CommandIntent, *, confirmed: str = "") -> list[int]:
-        why = "; ".join(text for text in (order.why, confirmed and f"confirmed: {confirmed}") if text)
+    async def write_through(
+        self, meant: CommandIntent, why: str, act: Callable[[], Awaitable[tuple[bool, str]]]
+    ) -> tuple[bool, str]:
+        """Await an act that is not this engine's own, after syncing its audit lines; return its result."""
+        lines = self._write_audit(meant, why)
+        on_disk = await self._audit.sync()
+        done, said = await act()
+        for line in lines:
+            self._end(line, said)
+        return done, said if on_disk else f"{said} (the audit is not written: {self._audit.trouble})"
+
+    async def supersede(self, action: Action, meant: CommandIntent) -> None:
+        """Forget local standing orders about the same subjects: an order of the fleet holds now."""
+        if self._orders.forget(action, meant.scope, meant.targets or ("",)) and (trouble := await self._orders.keep()):
+            log.warning("an order of the fleet superseded a local one, which is still stored: %s", trouble)
+
+    def _write_audit(self, meant: CommandIntent, why: str) -> list[int]:
         return [
             self._audit.record(
                 Commanded(
                     at=self._clock(),
                     command=meant.action_id,
                     target=named(meant.scope, target),
-                    by=order.by,
+                    by=meant.by,
                     why=why,
                 )
             )

@@ -92,6 +92,13 @@ class StandingOrders:
         before, self._standing = self._standing, others if action.revokes else (*others, order)
         return self._standing != before
 
+    def forget(self, action: Action, scope: Scope, targets: tuple[str, ...]) -> bool:
+        """Forget the orders about the same subjects as an order of the fleet; return whether there were any."""
+        subjects = {(action.stands_for, scope, target.casefold()) for target in targets}
+        before = self._standing
+        self._standing = tuple(each for each in before if each._subject_key not in subjects)
+        return self._standing != before
+
     async def keep(self) -> str:
         """Write the standing orders to disk; return the reason of a failure, or ""."""
         async with self._writing:

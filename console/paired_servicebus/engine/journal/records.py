@@ -20,6 +20,7 @@ from typing import Annotated, Any, Final, get_type_hints
 import msgspec
 
 from paired_servicebus.core.errors import UnreadableError
+from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.model.pairing_events import KINDS, Event, Record
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.time_format import END
@@ -31,6 +32,20 @@ HEADER: Final = ("v", "engine", "boot", "seq", "ts", "kind")
 MICROSECONDS: Final = 1_000_000
 LATEST: Final = int(END) * MICROSECONDS
 """The time that no record reaches: see paired_servicebus.core.text.time_format."""
+
+JOURNAL_ONLY: Final = (
+    e.Delivered,
+    e.Diverted,
+    e.FailuresCounted,
+    e.InDoubt,
+    e.Moved,
+    e.OperationsCounted,
+    e.QueueRead,
+    e.MessageReceived,
+    e.Refused,
+    e.SendsCounted,
+)
+"""Events that stay in the journal: thousands a second in an outage."""
 
 _SENTENCES: Final = frozenset({"reason", "why", "text", "outcome"})
 """Fields that may repeat a library's text, with a secret in it."""

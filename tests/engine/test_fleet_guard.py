@@ -1,0 +1,181 @@
+"""Signed orders through the guard: what is refused, what holds already, and the audit before the act."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paired_servicebus.core.errors import FleetBoardError
+from paired_servicebus.core.fleet.fleet_documents import Order, OrderText, Outcome, StandingFleetOrder
+from paired_servicebus.core.fleet.fleet_events import CarryOut, OrderEnded, TakeUp, Undo
+from paired_servicebus.core.fleet.orders.order_text import encode_order_text
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.pairing_events import Commanded, CommandEnded
+from paired_servicebus.core.model.snapshot import SyphonStatus
+from paired_servicebus.engine.commands.fleet_guard import FleetGuard
+from paired_servicebus.engine.commands.standing_orders import StandingOrders
+from paired_servicebus.engine.control.protocol import CommandDone, PostOrder
+
+from .conftest import FakePairing, entity
+from .test_guard import Site
+
+FORCE = OrderText(
+    id="o1", primary="contoso", secondary="contoso-backup", verb="force", scope="entity", targets=("orders",),
+    engines=None, typed="1", why="drill", issued_at=1.0, act_within=300.0, stands_for=3600.0, on_top_of=0, seen=(),
+)  # fmt: skip
+STANDS = StandingFleetOrder(
+    subject=("entity", "entity", "orders"), order_id="o1", number=7, verb="force", label="force failover",
+    scope="entity", target="orders", by="operator-a", why="drill", since=1.0, until=3601.0,
+)  # fmt: skip
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(FakePairing(entities={"orders": entity("orders")}), tmp_path)
+
+
+def fleet_guard(site: Site, **more: Any) -> FleetGuard:
+    chosen = {"look": site.look, "require_reason": False, "clock": lambda: 5.0} | more
+    return FleetGuard(site.guard, site.reach, **chosen)
+
+
+async def carry_out(site: Site, text: OrderText = FORCE, *, late: str = "", **more: Any) -> OrderEnded:
+    order = Order(text=replace(text, verb="stop"), signed=encode_order_text(text), signature="s")
+    effect = CarryOut(order=order, number=7, by="operator-a", fingerprint="SHA256:x", targets=text.targets, late=late)
+    return await fleet_guard(site, **more).carry_out(effect)
+
+
+async def test_the_audit_line_is_on_disk_before_the_act_and_names_the_signer(site: Site) -> None:
+    """Then the guard as for every way in. Only the signed bytes decide, not what was decoded beside them."""
+    ended = await carry_out(site, late="takes effect 3 min late")
+    assert (ended.outcome, ended.text) == (Outcome.DONE, "orders is forced now; takes effect 3 min late")
+    line, synced, acted, outcome = site.audit.said
+    assert isinstance(line, Commanded)
+    assert (line.command, line.target, line.by) == ("force", "orders", "operator-a (SHA256:x)")
+    assert line.why == "drill (order 7 of the fleet)"
+    assert (synced, acted) == ("synced", "acted")
+    assert isinstance(outcome, CommandEnded)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"read_only": True}, "this engine is read-only, and force failover changes something"),
+        ({"require_reason": True}, "force failover needs a reason here (require_reason is set)"),
+    ],
+)
+async def test_a_refusal_has_its_reason_and_an_audit_line(site: Site, changes: dict[str, bool], sentence: str) -> None:
+    site.reach.read_only = changes.get("read_only", False)
+    ended = await carry_out(site, replace(FORCE, why=""), require_reason=changes.get("require_reason", False))
+    assert (ended.outcome, ended.text, ended.not_held) == (Outcome.REFUSED, sentence, ("orders",))
+    assert site.audit.kinds == [Commanded, CommandEnded]
+    assert site.pairing.acts == []
+
+
+async def test_a_read_only_engine_takes_the_order_that_ends_it(site: Site) -> None:
+    site.reach.read_only = True
+    order = replace(FORCE, verb="read-write", scope="all", targets=(), stands_for=None)
+    assert (await carry_out(site, order)).outcome is Outcome.DONE
+    assert not site.reach.read_only
+
+
+async def test_what_holds_already_is_done(site: Site) -> None:
+    site.pairing.entities["orders"] = entity("orders", State.FORCED)
+    ended = await carry_out(site)
+    assert (ended.outcome, ended.text, site.pairing.acts) == (Outcome.DONE, "orders is forced already", [])
+
+
+async def test_an_entity_that_was_never_sent_to_is_forced_before_its_first_send(site: Site) -> None:
+    ended = await carry_out(site, replace(FORCE, targets=("payments", "orders")))
+    assert ended.outcome is Outcome.DONE
+    assert [act[:2] for act in site.pairing.acts] == [("force", "payments"), ("force", "orders")]
+
+
+async def test_a_release_of_what_is_unknown_here_is_done(site: Site) -> None:
+    ended = await carry_out(site, replace(FORCE, verb="release", targets=("payments",), stands_for=None))
+    assert (ended.outcome, site.pairing.acts) == (Outcome.DONE, [])
+
+
+async def test_a_pause_where_no_syphon_runs_is_done(site: Site) -> None:
+    site.pairing.syphon = replace(site.pairing.syphon, status=SyphonStatus.OFF)
+    ended = await carry_out(site, replace(FORCE, verb="pause-syphon", scope="all", targets=()))
+    assert (ended.outcome, ended.text) == (Outcome.DONE, "this engine runs no syphon")
+
+
+async def test_an_order_that_does_not_stand_and_is_impossible_is_refused(site: Site) -> None:
+    ended = await carry_out(site, replace(FORCE, verb="redrive", scope="queue", targets=("9",), stands_for=None))
+    assert ended.outcome is Outcome.REFUSED
+    assert "uses no backlog queue '9'" in ended.text
+
+
+async def test_the_end_of_an_order_releases_also_a_read_only_engine(site: Site) -> None:
+    """At the end a release: it is part of the order that counted."""
+    site.pairing.entities["orders"] = entity("orders", State.FORCED)
+    site.reach.read_only = True
+    ended = await fleet_guard(site).carry_out(Undo(order=STANDS, text="released at its end", answers=""))
+    assert (ended.outcome, ended.order_id) == (Outcome.DONE, "")
+    assert site.pairing.acts[0][:3] == ("release", "orders", "operator-a (fleet)")
+
+
+async def test_a_stored_order_is_taken_up(site: Site) -> None:
+    ended = await fleet_guard(site).carry_out(TakeUp(order=STANDS))
+    assert (ended.outcome, site.pairing.entities["orders"].state) == (Outcome.DONE, State.FORCED)
+
+
+async def test_it_supersedes_a_local_order_on_disk_too(site: Site, tmp_path: Path) -> None:
+    await site.fire("pin", "orders")
+    assert [one.action_id for one in StandingOrders(tmp_path).read()] == ["pin"]
+    await carry_out(site)
+    assert StandingOrders(tmp_path).read() == ()
+
+
+class Poster:
+    """Takes every order that is not void."""
+
+    def __init__(self, void: str = "", error: str = "") -> None:
+        self._void, self._error = void, error
+        self.posted: list[Order] = []
+
+    def check(self, order: Order) -> str:
+        return self._void
+
+    async def post_order(self, order: Order) -> None:
+        if self._error:
+            raise FleetBoardError(self._error)
+        self.posted.append(order)
+
+
+async def post(site: Site, poster: Poster, *, viewer: bool = False, signed: str = "") -> CommandDone:
+    request = PostOrder(
+        id=3, action_id="force", by="ada", signed=signed or encode_order_text(FORCE).decode(), signature="s"
+    )
+    return await fleet_guard(site).post(request, poster, viewer=viewer)
+
+
+async def test_a_console_posts_with_an_audit_line_of_its_own(site: Site) -> None:
+    poster = Poster()
+    done = await post(site, poster)
+    assert (done.ok, done.text) == (True, "order o1 is posted")
+    assert [one.id for one in poster.posted] == ["o1"]
+    assert site.pairing.acts == []
+    line = site.audit.said[0]
+    assert isinstance(line, Commanded)
+    assert (line.by, line.why) == ("ada", "drill (posted for the fleet)")
+
+
+@pytest.mark.parametrize(
+    ("poster", "more", "sentence"),
+    [
+        (Poster(), {"viewer": True}, "refused: this console was opened to look only"),
+        (Poster(void="overtaken"), {}, "refused: overtaken"),
+        (Poster(), {"signed": "{}"}, "refused: the order has no version"),
+        (Poster(error="timeout"), {}, "the order is not known to be on the board: timeout"),
+    ],
+)
+async def test_a_post_is_refused_with_a_reason(site: Site, poster: Poster, more: dict[str, Any], sentence: str) -> None:
+    done = await post(site, poster, **more)
+    assert (done.ok, done.text) == (False, sentence)
+    assert poster.posted == []
