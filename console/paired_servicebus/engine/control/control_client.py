@@ -202,6 +202,37 @@ class ControlClient:
             token = (await self.arm(action_id, targets=targets, scope=scope, by=by)).token
         return await self.command(action_id, targets=targets, scope=scope, by=by, why=why, token=token, typed=typed)
 
+    async def post_order(
+        self,
+        action_id: str,
+        *,
+        targets: tuple[str, ...] = (),
+        scope: str = "",
+        by: str,
+        why: str = "",
+        signed: str,
+        signature: str,
+    ) -> protocol.CommandDone:
+        """Have the engine post a signed order over the fleet; the answer says whether it is on the board.
+
+        Raises:
+            CommandRefusedError, EngineNotRunningError: as `command`.
+        """
+        order = protocol.PostOrder(
+            id=next(self._numbers),
+            action_id=action_id,
+            scope=scope,
+            targets=targets,
+            by=by,
+            sudo_user=sudo_user(),
+            why=why,
+            signed=signed,
+            signature=signature,
+        )
+        done = await self._ask(order, SLOW_TIMEOUT)
+        assert isinstance(done, protocol.CommandDone), "a posted order is answered by CommandDone"
+        return done
+
     async def _ask(self, order: protocol.Order, timeout: float) -> protocol.Answer:
         """Return the engine's answer unless it refuses."""
         answer: asyncio.Future[protocol.Answer] = asyncio.get_running_loop().create_future()

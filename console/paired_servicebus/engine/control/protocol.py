@@ -83,6 +83,17 @@ class Command(_OperatorsOrder, frozen=True, kw_only=True, tag_field="t", tag="co
     typed: str = ""
 
 
+class PostOrder(_OperatorsOrder, frozen=True, kw_only=True, tag_field="t", tag="post_order"):
+    """An order over the fleet, signed by the client's operator: the engine posts it on the board of orders.
+
+    signed: the signed bytes, which are UTF-8; only they decide. The other fields are for the local audit.
+    """
+
+    why: str = ""
+    signed: str
+    signature: str
+
+
 class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="welcome"):
     """The engine's identity: an engine is one pairing in one process, a boot is one life of it."""
 
@@ -138,9 +149,9 @@ class Goodbye(msgspec.Struct, frozen=True, tag_field="t", tag="goodbye"):
     reason: str
 
 
-FromClient = Hello | Arm | Command
+FromClient = Hello | Arm | Command | PostOrder
 FromEngine = Welcome | SnapshotSent | EventSent | Skipped | Armed | CommandDone | Goodbye
-Order = Arm | Command
+Order = Arm | Command | PostOrder
 Answer = Armed | CommandDone
 
 Message = TypeVar("Message")

@@ -15,28 +15,38 @@ from math import inf, isfinite
 from typing import Final, TypeVar
 
 from paired_servicebus.core.errors import FleetBoardError
-from paired_servicebus.core.fleet.fleet_documents import Board
+from paired_servicebus.core.fleet.fleet_documents import Board, Order, Outcome, Subject
 from paired_servicebus.core.fleet.fleet_events import (
+    AnswerOrder,
     BoardRead,
     CarryOut,
     Clean,
     Ending,
     FleetEffect,
     FleetEvent,
+    LocallyOrdered,
+    LookWanted,
+    OrderEnded,
     OwnState,
     ReadBoard,
     ReadFailed,
     RosterWanted,
     Say,
+    TakeUp,
     Ticked,
+    Undo,
     Watched,
     Write,
     WriteFailed,
     Written,
 )
 from paired_servicebus.core.fleet.fleet_member import FleetMember
+from paired_servicebus.core.fleet.orders.order_book import KeptOrders, OrderBook
+from paired_servicebus.core.fleet.orders.order_rules import ORDER_SECONDS
+from paired_servicebus.core.fleet.orders.order_text import decode_order_text
 from paired_servicebus.core.model.fleet_view import FleetView
 from paired_servicebus.core.model.snapshot import Snapshot
+from paired_servicebus.core.operator.actions import BY_ID
 from paired_servicebus.engine.fleet.board_port import FleetBoard
 from paired_servicebus.engine.fleet.fleet_setup import set_up_boards
 from paired_servicebus.engine.instance.task_supervisor import TaskSupervisor
@@ -56,6 +66,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+CarryOutOrder = Callable[[CarryOut | TakeUp | Undo], Awaitable[OrderEnded]]
+"""Carries an order of the fleet out, or refuses it."""
+
 
 class FleetDriver:
     """One engine's part in the fleet, from `start` to `close`.
@@ -68,6 +81,9 @@ class FleetDriver:
         warn: called with a subject and a sentence for the operator.
         changed: called when the view may have changed.
         clock: seconds since the epoch.
+        carry_out: carries an order out through the guard; None: this engine carries none out.
+        book: the orders of `member`; None: it has none.
+        keep: writes what stands to disk, for the next engine; called off the event loop. Raises OSError.
 
     operations: billed operations on the boards.
     """
@@ -82,6 +98,9 @@ class FleetDriver:
         warn: Callable[[str, str], object],
         changed: Callable[[], object],
         clock: Callable[[], float],
+        carry_out: CarryOutOrder | None = None,
+        book: OrderBook | None = None,
+        keep: Callable[[KeptOrders], object] = lambda _kept: None,
     ) -> None:
         self.operations = 0
         self._member = member
@@ -96,14 +115,26 @@ class FleetDriver:
         self._deadline_moved = asyncio.Event()
         self._reports_read = asyncio.Event()
         self._setting_up = asyncio.Lock()
-        self._set_up_at = -inf
+        self._set_up_at = self._set_up_done_at = -inf
         self._staying: asyncio.TimerHandle | None = None
         self._is_set_up = False
+        self._carry_out = carry_out
+        self._book = book
+        self._keep = keep
+        self._kept = book.kept if book is not None else KeptOrders()
+        self._acts: asyncio.Queue[CarryOut | TakeUp | Undo] = asyncio.Queue()
+        self._kept_changed = asyncio.Event()
+        self._orders_read = asyncio.Event()
+        self._orders_trouble = ""
+        self._unseen: dict[str, tuple[Order, float]] = {}
+        """Orders posted here that no reading has shown yet, with the time of the post."""
 
     def start(self, snapshot: Snapshot) -> None:
         """Begin to read and post."""
         self._tasks.start(self._post(), name="the fleet's posts")
         self._tasks.start(self._tick(), name="the fleet's deadlines")
+        self._tasks.start(self._act(), name="the fleet's orders")
+        self._tasks.start(self._store(), name="the fleet's standing orders")
         self.note(snapshot)
 
     def note(self, snapshot: Snapshot) -> None:
@@ -123,6 +154,12 @@ class FleetDriver:
             self._staying = asyncio.get_running_loop().call_later(STAYING_SECONDS, self._watched)
         else:
             self._tell(Watched(at=self._clock(), is_watched=False))
+
+    def watch_now(self) -> None:
+        """Post the watch of a console that is connected without a wait: it orders something."""
+        if self._staying is not None:
+            self._staying.cancel()
+            self._watched()
 
     def _watched(self) -> None:
         self._tell(Watched(at=self._clock(), is_watched=True))
@@ -146,6 +183,43 @@ class FleetDriver:
             except TimeoutError:
                 return None
 
+    async def take_up(self, within: float) -> str:
+        """Read the orders and carry out what stands; return why they are not read, or ""."""
+        try:
+            async with asyncio.timeout(within):
+                await self._orders_read.wait()
+                await self._acts.join()
+        except TimeoutError:
+            return f"no answer within {within:g} s"
+        return self._orders_trouble
+
+    async def post_order(self, order: Order) -> None:
+        """Post a signed order, and read the board. Raises FleetBoardError: it may be on the board after a timeout."""
+        self.operations += 1
+        await self._with_boards(partial(self._board.write, order, ORDER_SECONDS))
+        self._unseen[order.id] = (order, asyncio.get_running_loop().time())
+        self._tell(LookWanted(at=self._clock()))
+
+    async def _post_again(self, read_from: float) -> None:
+        """Post orders again, once, that a whole reading since their post does not show: somebody received them."""
+        for order_id, (order, posted_at) in list(self._unseen.items()):
+            if posted_at > read_from:
+                continue
+            del self._unseen[order_id]
+            if self._book is None or self._book.has(order_id):
+                continue
+            self._warn("fleet", f"the order {order_id} was taken from the board: it is posted again")
+            self.operations += 1
+            try:
+                await self._board.write(order, ORDER_SECONDS)
+            except FleetBoardError as error:
+                self._warn("fleet", f"the order {order_id} is not on the board: {error}")
+            self._tell(LookWanted(at=self._clock()))
+
+    def note_local(self, subjects: tuple[Subject, ...]) -> None:
+        """Note a local operator's order about these subjects."""
+        self._tell(LocallyOrdered(at=self._clock(), subjects=subjects))
+
     async def close(self, reason: str) -> None:
         """Post a goodbye within seconds, and end."""
         if self._staying is not None:
@@ -157,6 +231,8 @@ class FleetDriver:
         except TimeoutError:
             log.info("the goodbye was not posted: the fleet will show this engine as silent")
         await self._tasks.close()
+        if self._kept_changed.is_set():
+            await self._store_once()
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSING_SECONDS):
                 await self._board.close()
@@ -169,6 +245,9 @@ class FleetDriver:
             self._perform(effect)
         if self._member.next_deadline != before:
             self._deadline_moved.set()
+        if self._book is not None and self._book.kept != self._kept:
+            self._kept = self._book.kept
+            self._kept_changed.set()
 
     def _perform(self, effect: FleetEffect) -> None:
         match effect:
@@ -180,8 +259,10 @@ class FleetDriver:
                 self._tasks.start(self._clean(effect), name=f"the cleaning of the board {effect.board}")
             case Say():
                 self._warn(effect.about, effect.text)
-            case CarryOut():
-                log.error("an order came, and this engine carries none out")
+            case CarryOut() | TakeUp() | Undo():
+                self._acts.put_nowait(effect)
+            case AnswerOrder():
+                log.error("an answer of the order rules was not posted")  # the machine posts them
 
     def _put(self, effect: Write) -> None:
         try:
@@ -201,6 +282,45 @@ class FleetDriver:
             if due <= self._clock():
                 self._tell(Ticked(at=self._clock()))
 
+    async def _act(self) -> None:
+        """Carry orders out one after the other; a slow one, which does not stand, beside the others."""
+        while True:
+            effect = await self._acts.get()
+            try:
+                if isinstance(effect, CarryOut) and BY_ID[decode_order_text(effect.order.signed).verb].slow:
+                    self._tasks.start(self._carry(effect), name=f"order {effect.number} of the fleet")
+                else:
+                    await self._carry(effect)
+            finally:
+                self._acts.task_done()
+
+    async def _carry(self, effect: CarryOut | TakeUp | Undo) -> None:
+        if self._carry_out is None:
+            log.error("an order came, and this engine carries none out")
+            return
+        try:
+            ended = await self._carry_out(effect)
+        except Exception:
+            log.exception("an order of the fleet failed")
+            if not isinstance(effect, CarryOut):
+                return
+            order = effect.order.id
+            ended = OrderEnded(at=self._clock(), order_id=order, outcome=Outcome.FAILED, text="failed; see the log")
+        self._tell(ended)
+        self._changed()
+
+    async def _store(self) -> None:
+        while True:
+            await self._kept_changed.wait()
+            await self._store_once()
+
+    async def _store_once(self) -> None:
+        self._kept_changed.clear()
+        try:
+            await asyncio.to_thread(self._keep, self._kept)
+        except OSError as error:
+            self._warn("fleet", f"the standing orders of the fleet are not stored: {error.strerror or error}")
+
     async def _post(self) -> None:
         while True:
             effect = await self._unsent.get()
@@ -219,11 +339,15 @@ class FleetDriver:
             self._changed()
 
     async def _read(self, effect: ReadBoard) -> None:
+        read_from = asyncio.get_running_loop().time()
         try:
             posts, is_end = await self._with_boards(partial(self._board.read, effect.board, effect.since, effect.most))
         except FleetBoardError as error:
             self.operations += 1
             self._tell(ReadFailed(at=self._clock(), board=effect.board, reason=str(error), is_busy=error.is_busy))
+            if effect.board is Board.ORDERS:
+                self._orders_trouble = str(error)
+                self._orders_read.set()
         else:
             self.operations += max(1, len(posts))
             self._tell(
@@ -231,6 +355,10 @@ class FleetDriver:
             )
             if effect.board is Board.REPORTS and is_end:
                 self._reports_read.set()
+            if effect.board is Board.ORDERS and is_end:
+                self._orders_trouble = ""
+                self._orders_read.set()
+                await self._post_again(read_from)
         self._changed()
 
     async def _clean(self, effect: Clean) -> None:
@@ -255,7 +383,7 @@ class FleetDriver:
         """Create missing boards, not too often; return whether they exist now."""
         wanted_at = asyncio.get_running_loop().time()
         async with self._setting_up:
-            if self._set_up_at >= wanted_at:
+            if self._set_up_done_at >= wanted_at:  # another reading or post waited for it too
                 return self._is_set_up
             now = asyncio.get_running_loop().time()
             if now - self._set_up_at < SET_UP_AGAIN:
@@ -266,6 +394,8 @@ class FleetDriver:
             except FleetBoardError as error:
                 self._warn("fleet", f"the boards of the fleet cannot be created: {error}")
                 return False
+            finally:
+                self._set_up_done_at = asyncio.get_running_loop().time()
             self._is_set_up = True
             for remark in done.remarks:
                 self._warn("fleet", remark)

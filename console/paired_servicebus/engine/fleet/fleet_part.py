@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import socket
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 from paired_servicebus.core.backlog.queue_usage import QueueUsage
-from paired_servicebus.core.errors import CleanUpError, WireUnavailableError
-from paired_servicebus.core.fleet.fleet_documents import Author
+from paired_servicebus.core.errors import CleanUpError, ConfigurationError, FleetBoardError, WireUnavailableError
+from paired_servicebus.core.fleet.fleet_documents import Author, Order, Signer, Unverified
 from paired_servicebus.core.fleet.fleet_member import FleetMember
+from paired_servicebus.core.fleet.orders.order_book import KeptOrders, OrderBook
+from paired_servicebus.core.fleet.orders.order_rules import ThisEngine
 from paired_servicebus.core.fleet.own_documents import Identity
 from paired_servicebus.core.fleet.roster.fleet_knowledge import no_syphon_alarm, syphons_elsewhere, usage_from
 from paired_servicebus.core.model.snapshot import Snapshot
+from paired_servicebus.core.operator.action_row import Action
+from paired_servicebus.core.operator.actions import FLEET_VERBS
 from paired_servicebus.core.operator.failover_readiness import Evidence
+from paired_servicebus.core.operator.targets import Scope
 from paired_servicebus.engine.fleet.board_codec import PostedBy
-from paired_servicebus.engine.fleet.fleet_driver import FleetDriver
+from paired_servicebus.engine.fleet.fleet_driver import CarryOutOrder, FleetDriver
+from paired_servicebus.engine.fleet.kept_orders import write_kept
+from paired_servicebus.engine.fleet.order_signatures import verify
 from paired_servicebus.engine.fleet.service_bus_board import open_board
+from paired_servicebus.engine.fleet.signers_file import Signers, read_signers
+from paired_servicebus.engine.fleet.verified_board import VerifiedBoard
 from paired_servicebus.engine.instance.identity import EngineIdentity, program_version
+from paired_servicebus.extras import DISTRIBUTION
 from paired_servicebus.fleet_options import Fleet
 from paired_servicebus.pairing.paired_client import PairedServiceBusClient
 
@@ -30,21 +43,69 @@ MAX_ROSTER_AGE: Final = 120.0
 """Seconds since the last reading of the reports within which a queue may be deleted."""
 ROSTER_SECONDS: Final = 8.0
 """Seconds that clean-up waits for a reading of the reports."""
+TAKE_UP_SECONDS: Final = 4.8
+"""Seconds that the first send waits for a reading of the orders."""
 
 
 class FleetPart:
-    """One engine in the fleet. Made by `join_fleet`; `close` ends it."""
+    """One engine in the fleet. Made by `join_fleet`; `close` ends it.
 
-    def __init__(self, driver: FleetDriver) -> None:
+    Args:
+        signers: the file of operators; None: this engine looks only.
+        warn: called with a subject and a sentence for the operator.
+        now: returns the namespace's time.
+    """
+
+    def __init__(
+        self,
+        driver: FleetDriver,
+        book: OrderBook,
+        signers: Signers | None,
+        *,
+        warn: Callable[[str, str], object],
+        now: Callable[[], float],
+    ) -> None:
         self._driver = driver
+        self._book = book
+        self._signers = signers
+        self._warn = warn
+        self._now = now
 
     def start(self, snapshot: Snapshot) -> None:
         """Begin to read and post."""
         self._driver.start(snapshot)
 
+    async def take_up(self) -> None:
+        """Carry out what stands on the board before the first send, within TAKE_UP_SECONDS."""
+        if self._signers is None:
+            return
+        if trouble := await self._driver.take_up(TAKE_UP_SECONDS):
+            self._warn(
+                "fleet",
+                f"the orders of the fleet are not read ({trouble}): stored ones stand until their end, "
+                "and newer ones are carried out as soon as the board is read",
+            )
+
     def note(self, snapshot: Snapshot) -> None:
         """Take the engine's own state."""
         self._driver.note(snapshot)
+
+    def note_order(self, action: Action, scope: Scope, targets: tuple[str, ...]) -> None:
+        """Note a local operator's order: what the fleet ordered about the same does not hold here."""
+        self._driver.note_local(tuple((action.stands_for, scope, one.casefold()) for one in targets or ("",)))
+
+    def check(self, order: Order) -> str:
+        """Return why an order would be void if it were posted; empty if it would count, as far as is known here."""
+        at = self._now()
+        signer: Signer | Unverified = Signer(by="", fingerprint="")
+        if self._signers is not None:
+            signer = verify(order.signed, order.signature, self._signers, at=at)
+        return self._book.check(order, signer, at)
+
+    async def post_order(self, order: Order) -> None:
+        """Post a signed order. Raises FleetBoardError."""
+        self._driver.watch_now()
+        await self._driver.post_order(order)
 
     def watch(self, watchers: int) -> None:
         """Note the number of consoles that watch through this engine."""
@@ -100,6 +161,21 @@ class NoFleet:
         """Return the snapshot."""
         return snapshot
 
+    async def take_up(self) -> None:
+        """Do nothing."""
+
+    def note_order(self, action: Action, scope: Scope, targets: tuple[str, ...]) -> None:
+        """Do nothing."""
+
+    def check(self, order: Order) -> str:
+        """Return that there is no fleet."""
+        del order
+        return "the fleet is off in this engine: add [fleet] to its pairing.toml"
+
+    async def post_order(self, order: Order) -> None:
+        """Raise FleetBoardError: `check` refuses every order."""
+        raise FleetBoardError(self.check(order))
+
     def usage(self) -> QueueUsage:
         """Return no queues."""
         return QueueUsage()
@@ -116,7 +192,7 @@ class NoFleet:
         """Do nothing."""
 
 
-def join_fleet(
+async def join_fleet(
     fleet: Fleet | None,
     paired: PairedServiceBusClient,
     identity: EngineIdentity,
@@ -124,6 +200,9 @@ def join_fleet(
     warn: Callable[[str, str], object],
     changed: Callable[[], object],
     clock: Callable[[], float],
+    carry_out: CarryOutOrder,
+    spool: Path,
+    kept: KeptOrders,
 ) -> FleetPart | NoFleet:
     """Return an engine's part in the fleet; it reads and posts nothing before its `start`.
 
@@ -132,6 +211,9 @@ def join_fleet(
         warn: called with a subject and a sentence for the operator, also if the boards cannot be reached at all.
         changed: called when the view may have changed.
         clock: seconds since the epoch.
+        carry_out: carries an order out through the guard.
+        spool: the folder for what the next engine needs.
+        kept: what the engine before stored there.
     """
     if fleet is None:
         return NoFleet()
@@ -147,16 +229,41 @@ def join_fleet(
     except WireUnavailableError as error:
         warn("fleet", f"this engine takes no part in the fleet: {error}")
         return NoFleet()
+    signers = await _read_signers(fleet, warn)
+    me = ThisEngine(name=author.engine, primary=author.primary, secondary=author.secondary)
+    book = OrderBook(engine=me, verbs=FLEET_VERBS, expect=fleet.expect, kept=kept)
+    identified = Identity(author=author, signers=signers.hash if signers is not None else "")
+    member = FleetMember(identified, expect=fleet.expect, spread=random.random(), orders=book)
     driver = FleetDriver(
-        FleetMember(Identity(author=author), expect=fleet.expect, spread=random.random()),
-        board,
+        member,
+        VerifiedBoard(board, signers),
         admin=paired.secondary_admin,
         primary=paired.primary_name,
         warn=warn,
         changed=changed,
         clock=clock,
+        carry_out=carry_out,
+        book=book,
+        keep=partial(write_kept, spool),
     )
-    return FleetPart(driver)
+    return FleetPart(driver, book, signers, warn=warn, now=lambda: member.clock.namespace_time(clock()))
+
+
+async def _read_signers(fleet: Fleet, warn: Callable[[str, str], object]) -> Signers | None:
+    """Return the operators; None: this engine looks only, and the operator was warned unless that is configured."""
+    if fleet.operators is None:
+        return None
+    if find_spec("cryptography") is None:
+        warn("fleet", f"look only: orders need cryptography: pip install '{DISTRIBUTION}[fleet]'")
+        return None
+    try:
+        signers = await asyncio.to_thread(read_signers, fleet.operators)
+    except ConfigurationError as error:
+        warn("fleet", str(error))
+        return None
+    for text in signers.skipped:
+        warn("fleet", text)
+    return signers
 
 
 def author_of(fleet: Fleet, paired: PairedServiceBusClient, identity: EngineIdentity) -> Author:

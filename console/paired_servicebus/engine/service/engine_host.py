@@ -27,27 +27,31 @@ from types import TracebackType
 from typing import Final, Self
 
 from paired_servicebus.core.errors import UnreadableError
+from paired_servicebus.core.fleet.orders.order_book import KeptOrders
+from paired_servicebus.core.fleet.orders.standing_rules import in_force
 from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.model.policy import Policy, times_line
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonView
 from paired_servicebus.core.operator.failover_readiness import Evidence
-from paired_servicebus.core.operator.notifications import ALARM, begun
 from paired_servicebus.engine.commands import drain_progress
 from paired_servicebus.engine.commands.drain_process import DrainProcess
+from paired_servicebus.engine.commands.fleet_guard import FleetGuard, take_up_stored
 from paired_servicebus.engine.commands.guard import Guard
 from paired_servicebus.engine.commands.handlers import CommandContext
 from paired_servicebus.engine.commands.standing_orders import StandingOrder, StandingOrders
 from paired_servicebus.engine.control.control_server import REPLAYED_EVENTS, ControlServer
-from paired_servicebus.engine.control.protocol import Answer, Arm, Order, Welcome
+from paired_servicebus.engine.control.protocol import Answer, Arm, Order, PostOrder, Welcome
 from paired_servicebus.engine.fleet.fleet_part import FleetPart, NoFleet, join_fleet
+from paired_servicebus.engine.fleet.kept_orders import read_kept
 from paired_servicebus.engine.instance.identity import EngineIdentity, program_version
 from paired_servicebus.engine.instance.task_supervisor import TaskSupervisor
 from paired_servicebus.engine.journal import records
-from paired_servicebus.engine.journal.records import UnreadableLines
+from paired_servicebus.engine.journal.records import JOURNAL_ONLY, UnreadableLines
 from paired_servicebus.engine.journal.timeline_replay import REPLAY_SECONDS, replay_records, unfinished
 from paired_servicebus.engine.journal.writer import DEFAULT_KEPT_BYTES, Journal
 from paired_servicebus.engine.readiness.local_evidence import queues_in_use, read_local_usage
 from paired_servicebus.engine.readiness.readiness_watch import EvidenceSource, ReadinessWatch, no_local_evidence
+from paired_servicebus.engine.service.alarm_changes import AlarmChanges
 from paired_servicebus.engine.service.disk_watch import DiskWatch
 from paired_servicebus.fleet_options import Fleet
 from paired_servicebus.pairing.paired_client import PairedServiceBusClient
@@ -57,19 +61,6 @@ USAGE_INTERVAL: Final = 60.0
 """Seconds between two readings of other engines' usage."""
 MIN_SNAPSHOT_INTERVAL: Final = 0.1
 """Minimum seconds between two snapshots."""
-JOURNAL_ONLY: Final = (
-    e.Delivered,
-    e.Diverted,
-    e.FailuresCounted,
-    e.InDoubt,
-    e.Moved,
-    e.OperationsCounted,
-    e.QueueRead,
-    e.MessageReceived,
-    e.Refused,
-    e.SendsCounted,
-)
-
 RecordListener = Callable[[e.Record, bytes], object]
 """Receives a record and its line of the journal."""
 
@@ -148,8 +139,9 @@ class EngineHost:
         self._ending = asyncio.Event()
         self._reason = ""
         self._note = note
-        self._alarms: tuple[str, ...] = ()
-        self._warnings: tuple[str, ...] = ()
+        self._alarms = AlarmChanges(self.warn)
+        self._kept = KeptOrders()
+        self._fleet_guard: FleetGuard | None = None
 
     async def __aenter__(self) -> Self:
         """Open the journal. Raises OSError if its folder cannot be made or read."""
@@ -173,6 +165,8 @@ class EngineHost:
             self.warn("audit", text)
         try:
             self._before = await asyncio.to_thread(self._orders.read)
+            if self._wanted_fleet is not None:
+                self._kept = await asyncio.to_thread(read_kept, self._spool)
         except UnreadableError as error:
             self.warn(
                 "standing",
@@ -202,6 +196,9 @@ class EngineHost:
         before, self._before = self._before, ()
         for order in before:
             self.warn("standing", await self._orders.take_up(order, self._command_context(paired)))
+        for kept in in_force(self._kept.standing, dict(self._kept.released))[0]:
+            if kept.until > self._clock():
+                self.warn("standing", await take_up_stored(kept, self._command_context(paired)))
 
     async def adopt(self, paired: PairedServiceBusClient) -> None:
         """Serve a pairing: consoles can attach and control it.
@@ -215,13 +212,18 @@ class EngineHost:
             self.warn("standing", f"stands no longer: {order}; it ended with the application's process")
         if self._before:
             await self._orders.keep()
+        context, required = self._command_context(paired), self._identity.require_reason
         self._guard = Guard(
-            self._command_context(paired),
+            context,
             self,
             self._orders,
             look=lambda: self._snapshot(paired),
-            require_reason=self._identity.require_reason,
+            require_reason=required,
             clock=self._clock,
+            ordered=lambda action, meant: self._fleet.note_order(action, meant.scope, meant.targets),
+        )
+        self._fleet_guard = FleetGuard(
+            self._guard, context, look=lambda: self._snapshot(paired), require_reason=required, clock=self._clock
         )
         self.record(
             e.EngineStarted(
@@ -234,10 +236,19 @@ class EngineHost:
                 version=program_version(),
             )
         )
-        self._fleet = join_fleet(
-            self._wanted_fleet, paired, self._identity, warn=self.warn, changed=self._wake, clock=self._clock
+        self._fleet = await join_fleet(
+            self._wanted_fleet,
+            paired,
+            self._identity,
+            warn=self.warn,
+            changed=self._wake,
+            clock=self._clock,
+            carry_out=self._fleet_guard.carry_out,
+            spool=self._spool,
+            kept=self._kept,
         )
         self._fleet.start(self._own_snapshot(paired))
+        await self._fleet.take_up()
         self._control.publish_snapshot(self._snapshot(paired))
         await self._stack.enter_async_context(self._control)
         self._crew.start(self._show(paired), name="the snapshots")
@@ -344,6 +355,9 @@ class EngineHost:
         assert self._guard is not None, "the control socket opens after the pairing was adopted"
         if isinstance(order, Arm):
             return self._guard.arm(order, viewer=viewer)
+        if isinstance(order, PostOrder):
+            assert self._fleet_guard is not None, "adopt makes both"
+            return await self._fleet_guard.post(order, self._fleet, viewer=viewer)
         done = await self._guard.execute(order, viewer=viewer)
         self._wake()
         return done
@@ -374,7 +388,7 @@ class EngineHost:
             self._woken.clear()
             try:
                 self._disk.look(paired)
-                self._record_alarm_changes(paired)
+                self._alarms.note(paired.warnings(), paired.alarms())
                 snapshot = self._snapshot(paired)
                 self._control.publish_snapshot(snapshot)
                 self._fleet.note(snapshot)
@@ -429,17 +443,6 @@ class EngineHost:
             reading=paired.reading,
             drain=self._draining.view(self._clock()) if self._draining is not None else None,
         )
-
-    def _record_alarm_changes(self, paired: PairedServiceBusClient) -> None:
-        """Record the beginning and end of the pairing's alarms; our own are recorded at their source."""
-        before, self._warnings = self._warnings, paired.warnings()
-        for warning in begun(before, self._warnings):
-            self.warn("syphon", warning)
-        before, self._alarms = self._alarms, paired.alarms()
-        for alarm in begun(before, self._alarms):
-            self.warn(ALARM, alarm)
-        for alarm in begun(self._alarms, before):
-            self.warn(ALARM, f"over: {alarm}")
 
     def warn(self, about: str, text: str) -> None:
         """Record something that an operator should know."""

@@ -1,0 +1,217 @@
+"""Signed orders over two engines: what an operator orders at one console holds on every host."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+
+from paired_servicebus import Fleet
+from paired_servicebus.core.errors import CommandRefusedError
+from paired_servicebus.core.fleet import pace
+from paired_servicebus.core.fleet.fleet_documents import Board, OrderText, board_path
+from paired_servicebus.core.fleet.orders.order_draft import draft_order
+from paired_servicebus.core.fleet.orders.order_text import encode_order_text
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.fleet_view import FleetOrder, FleetView
+from paired_servicebus.core.operator.actions import FLEET_VERBS
+from paired_servicebus.engine.control.control_client import ControlClient
+from paired_servicebus.engine.fleet import fleet_driver
+from servicebus_sandbox import Sandbox
+from tests.engine.fleet.conftest import new_id
+from tests.engine.fleet.pens import Pen
+from tests.engine.fleet.test_engines_meet import WAIT, Hosts, reporting, shown
+
+PEN = Pen(1)
+
+
+@pytest.fixture
+async def hosts(short: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Hosts]:
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    for name in ("LOOK_LEAST", "READ_REPORTS", "CHANGE_FLOOR"):  # the test waits for looks
+        monkeypatch.setattr(pace, name, 0.2)
+    monkeypatch.setattr(fleet_driver, "STAYING_SECONDS", 0.1)
+    async with Sandbox.start() as sandbox, AsyncExitStack() as stack:
+        yield Hosts(sandbox, stack, short, monkeypatch)
+
+
+@pytest.fixture
+def operators(short: Path) -> Path:
+    file = short / "operators"
+    file.write_text(f"operator-a {PEN.line}\n")
+    file.chmod(0o600)
+    return file
+
+
+async def engine(hosts: Hosts, name: str, operators: Path | None, **options: Any) -> Any:
+    return await hosts.engine(name, fleet=Fleet(name=name, operators=operators), **options)
+
+
+def draft(view: FleetView, action: str, *, engines: tuple[str, ...] | None = None, **more: Any) -> OrderText:
+    chosen = {"scope": "entity", "targets": ("payments",), "why": "drill", "stands_for": None} | more
+    made = draft_order(
+        view, FLEET_VERBS[action], order_id=new_id(), primary="primary", secondary=SECONDARY[0], engines=engines,
+        now=time.time(), **chosen,
+    )  # fmt: skip
+    return made.confirm(made.to_type)
+
+
+SECONDARY = ["secondary"]
+
+
+async def post(console: ControlClient, text: OrderText, pen: Pen = PEN) -> str:
+    signed = encode_order_text(text)
+    done = await console.post_order(
+        text.verb, targets=text.targets, scope=text.scope, by="ada", why=text.why, signed=signed.decode(),
+        signature=pen.sign(signed),
+    )  # fmt: skip
+    return done.text
+
+
+def order_of(view: FleetView, text: OrderText) -> FleetOrder | None:
+    return next((one for one in view.orders if one.id == text.id), None)
+
+
+async def answered(console: ControlClient, text: OrderText, condition: Callable[[FleetOrder], Any]) -> FleetOrder:
+    def is_met(view: FleetView) -> bool:
+        order = order_of(view, text)
+        return order is not None and bool(condition(order))
+
+    snapshot = await shown(console, is_met)
+    assert snapshot.fleet is not None
+    found = order_of(snapshot.fleet, text)
+    assert found is not None
+    return found
+
+
+class Pair:
+    """Two engines on hosts of their own, and a console on the second. The first looks fast, since it starts watched."""
+
+    def __init__(self, hosts: Hosts, operators: Path) -> None:
+        self._hosts, self._operators = hosts, operators
+
+    async def first(self) -> tuple[Any, ControlClient, FleetView]:
+        """Start web-2 with its console."""
+        pay = await engine(self._hosts, "web-2", self._operators)
+        console = await self._hosts.watch("web-2")
+        snapshot = await shown(console, lambda fleet: fleet.watched and reporting(fleet) == {"web-2"})
+        SECONDARY[0] = snapshot.secondary
+        assert snapshot.fleet is not None
+        return pay, console, snapshot.fleet
+
+    async def both(self, operators: Path | None) -> tuple[Any, Any, ControlClient, FleetView]:
+        """Start web-2, then web-1 with its own file of operators."""
+        pay, console, _ = await self.first()
+        shop = await engine(self._hosts, "web-1", operators)
+        snapshot = await shown(console, lambda fleet: reporting(fleet) == {"web-1", "web-2"})
+        assert snapshot.fleet is not None
+        return shop, pay, console, snapshot.fleet
+
+
+@pytest.fixture
+def pair(hosts: Hosts, operators: Path) -> Pair:
+    return Pair(hosts, operators)
+
+
+def state(paired: Any, path: str = "payments") -> State:
+    return next((one.state for one in paired.entity_views() if one.path == path), State.UNKNOWN)
+
+
+async def test_an_order_over_the_fleet_holds_on_every_host_until_it_is_released(pair: Pair, operators: Path) -> None:
+    """`f` diverts everybody: also engines that have not sent to the entity yet."""
+    shop, pay, console, view = await pair.both(operators)
+    force = draft(view, "force")
+    assert force.typed == "2"
+    assert "is posted" in await post(console, force)
+    order = await answered(console, force, lambda one: len(one.done) == 2)
+    assert order.by == "operator-a"
+    assert order.until is not None
+    assert (state(shop), state(pay)) == (State.FORCED, State.FORCED)
+    async with shop.get_queue_sender("payments") as sender:
+        await sender.send_messages(ServiceBusMessage(b"x"))
+    snapshot = await shown(console, lambda fleet: order_of(fleet, force))
+    assert snapshot.fleet is not None
+    release = draft(snapshot.fleet, "release")
+    await post(console, release)
+    await answered(console, release, lambda one: len(one.done) == 2)
+    assert State.FORCED not in (state(shop), state(pay))
+
+
+async def test_one_that_looks_only_refuses_and_says_why(pair: Pair) -> None:
+    looking, _, console, view = await pair.both(None)
+    force = draft(view, "force")
+    await post(console, force)
+    order = await answered(console, force, lambda one: len(one.done) + len(one.refused) == 2)
+    assert order.done == ("web-2",)
+    assert order.refused == (("web-1", "look only: no file of operators is configured"),)
+    assert state(looking) is State.UNKNOWN
+
+
+async def test_a_console_cannot_post_what_would_not_count(pair: Pair) -> None:
+    _, console, view = await pair.first()
+    with pytest.raises(CommandRefusedError, match="is not in the file of operators"):
+        await post(console, draft(view, "force"), Pen(2))
+
+
+async def test_an_engine_that_starts_later_takes_it_up_before_its_first_send(
+    pair: Pair, hosts: Hosts, operators: Path
+) -> None:
+    """An engine that starts later reads the board before its first send."""
+    _, console, view = await pair.first()
+    force = draft(view, "force")
+    await post(console, force)
+    await answered(console, force, lambda one: one.done == ("web-2",))
+    late = await engine(hosts, "web-1", operators)
+    assert state(late) is State.FORCED
+    await answered(console, force, lambda one: set(one.done) == {"web-1", "web-2"})
+    await late.close()
+    again = await engine(hosts, "web-1", operators)
+    assert state(again) is State.FORCED
+
+
+async def test_an_engine_whose_board_is_not_reached_keeps_what_it_stored_and_says_so(
+    pair: Pair, hosts: Hosts, operators: Path
+) -> None:
+    """Not read: what it kept on disk until its end, and it says so."""
+    pay, console, view = await pair.first()
+    force = draft(view, "force")
+    await post(console, force)
+    await answered(console, force, lambda one: one.done == ("web-2",))
+    await pay.close()
+    for board in Board:
+        hosts.sandbox["secondary"].node.faults.add("disabled", entity=board_path("primary", board))
+    again = await engine(hosts, "web-2", operators)
+    assert state(again) is State.FORCED
+    console = await hosts.watch("web-2")
+    warned = await event(console, lambda one: "the orders of the fleet are not read" in getattr(one, "text", ""))
+    assert "stored ones stand until their end" in warned.text
+
+
+async def test_a_local_release_differs_and_the_audit_has_the_signer(pair: Pair) -> None:
+    """A local operator may release one engine by its socket; its reports then say that it differs."""
+    pay, console, view = await pair.first()
+    force = draft(view, "force")
+    await post(console, force)
+    forced = await event(console, lambda one: getattr(one, "by", "").startswith("operator-a"))
+    assert re.fullmatch(r"operator-a \(SHA256:[^)]+\)", forced.by)
+    await answered(console, force, lambda one: one.done == ("web-2",))
+    await console.order("release", targets=("payments",), by="ada", typed="payments")
+    await shown(console, lambda fleet: not fleet.engines[0].standing)
+    assert state(pay) is not State.FORCED
+
+
+async def event(console: ControlClient, condition: Callable[[Any], bool]) -> Any:
+    """Return the first event of the timeline that meets a condition."""
+    async with asyncio.timeout(WAIT):
+        async for update in console.updates():
+            found = getattr(update, "event", None)
+            if found is not None and condition(found):
+                return found
+    raise AssertionError("the engine left")
