@@ -14,10 +14,12 @@ from cyclopts import App
 from cyclopts import Parameter as Option
 
 from paired_servicebus.core.errors import ConfigurationError
+from paired_servicebus.core.fleet.orders.fleet_verbs import NOT_OVER_FLEET
 from paired_servicebus.core.operator.action_row import Action
 from paired_servicebus.core.operator.actions import ACTIONS, VERB_GROUPS
 from paired_servicebus.core.operator.targets import Scope
 from paired_servicebus.verbs.engine_commands import CommandRequest, list_unused, order, select_engines
+from paired_servicebus.verbs.fleet_order import FleetReach, check_alone, order_over_fleet
 from paired_servicebus.verbs.parameters import Consent, EngineSelection, Why
 
 Verb = Callable[..., int]
@@ -49,7 +51,10 @@ def make_verb(action: Action) -> Verb:
         engines = bound.arguments["engines"]
         if action.lists_targets and not names:
             return list_unused(select_engines(engines))
-        return order(_request(action, names, bound.arguments), engines)
+        wish = _request(action, names, bound.arguments)
+        reach = bound.arguments.get("reach", FleetReach())
+        check_alone(reach)
+        return order_over_fleet(wish, reach, engines) if reach.fleet else order(wish, engines)
 
     verb.__signature__ = signature  # type: ignore[attr-defined]
     verb.__annotations__ = {}
@@ -80,6 +85,8 @@ def _parameters(action: Action) -> Iterator[Parameter]:
     if action.confirms:
         yield _keyword(_confirmation(action), Annotated[bool, Option(help=action.confirms_help)], False)
     yield _keyword("consent", Consent, Consent()) if action.dangerous else _keyword("why", Why, "")
+    if action.over_fleet is not NOT_OVER_FLEET:
+        yield _keyword("reach", FleetReach, FleetReach())
     yield _keyword("engines", EngineSelection, EngineSelection())
 
 

@@ -1,0 +1,248 @@
+"""`--fleet` on the verbs of orders: one signed order for the engines of a pairing on every host.
+
+The verb drafts the order from what an engine of this machine knows of the fleet, signs it with the operator's key, and
+has that engine post it and a watch, so that all engines look fast. It then waits for the answers.
+
+Exit status: 0 all done; 1 if an engine refused or is silent; 2 nothing was ordered; 3 no engine answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Final
+
+from cyclopts import Parameter
+
+from paired_servicebus.core.errors import ConfigurationError, ControlError, PairedError
+from paired_servicebus.core.fleet.fleet_documents import OrderText
+from paired_servicebus.core.fleet.orders.fleet_verbs import FleetVerb
+from paired_servicebus.core.fleet.orders.order_answers import NO_ANSWER, SOME_MISSING, Tally, describe, exit_status
+from paired_servicebus.core.fleet.orders.order_draft import OrderDraft, draft_order
+from paired_servicebus.core.fleet.orders.order_text import encode_order_text
+from paired_servicebus.core.model.fleet_view import FleetOrder, FleetStatus, FleetView
+from paired_servicebus.core.model.snapshot import Snapshot
+from paired_servicebus.core.operator.actions import FLEET_VERBS
+from paired_servicebus.core.operator.order_checks import typed_right
+from paired_servicebus.core.operator.targets import Scope
+from paired_servicebus.core.text.untrusted_text import repeated
+from paired_servicebus.engine.control.control_client import ControlClient, user_name
+from paired_servicebus.engine.control.discovery import wait_for_depths
+from paired_servicebus.engine.fleet.order_signatures import sign
+from paired_servicebus.printing import print_lines, report_error
+from paired_servicebus.settings import seconds_of
+from paired_servicebus.verbs.engine_commands import CommandRequest, require_socket, select_engines
+from paired_servicebus.verbs.parameters import EngineSelection
+
+DEFAULT_KEY: Final = "~/.ssh/id_ed25519"
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetReach:
+    """The engines on other hosts that an order addresses."""
+
+    fleet: Annotated[bool, Parameter(help="Order it signed, for the engines of the pairing on every host.")] = False
+    on: Annotated[tuple[str, ...], Parameter(help="With --fleet: an engine by its name; repeat it. None: all.")] = ()
+    stands_for: Annotated[
+        str | None, Parameter(name="--for", help="With --fleet: how long it stands, such as 30m; 4h, at most 72h.")
+    ] = None
+    partial: Annotated[bool, Parameter(help="With --fleet: although engines are silent.")] = False
+    wait: Annotated[str, Parameter(help="With --fleet: how long to wait for the answers.")] = "60s"
+    key: Annotated[
+        Path, Parameter(env_var="PAIRED_KEY", help="With --fleet: the SSH key that signs; a .pub asks the agent.")
+    ] = Path(DEFAULT_KEY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Posted:
+    text: OrderText
+    verb: FleetVerb
+    silent: frozenset[str]
+    """Engines that were silent before; the verb does not wait for them."""
+
+
+def order_over_fleet(wish: CommandRequest, reach: FleetReach, engines: EngineSelection) -> int:
+    """Give an order over the fleet; return the exit status."""
+    wait, stands_for = _seconds("--wait", reach.wait), None
+    if reach.stands_for is not None:
+        stands_for = _seconds("--for", reach.stands_for)
+    socket = require_socket(select_engines(engines)[0])
+    return asyncio.run(_order(socket, wish, reach, stands_for, wait))
+
+
+def _seconds(option: str, text: str) -> float:
+    seconds = seconds_of(text)
+    if seconds is None:
+        raise ConfigurationError(f"{option} is {repeated(text)!r}; it is a time such as 30s, 45m or 4h")
+    return seconds
+
+
+async def _order(socket: Path, wish: CommandRequest, reach: FleetReach, stands_for: float | None, wait: float) -> int:
+    client = await ControlClient.connect(socket, watches=False, fleet=True)
+    try:
+        snapshot = await wait_for_depths(client, fleet=True)
+        view = _known(snapshot)
+        assert snapshot is not None, "_known refuses it"
+        draft = _draft(snapshot, view, wish, reach, stands_for)
+        if draft.needs_partial and not reach.partial:
+            return report_error(f"nothing was ordered: {draft.needs_partial}")
+        if draft.to_type and not typed_right(wish.typed, draft.to_type):
+            return _preview(wish, view, draft)
+        posted = await _post(client, wish, view, draft.confirm(wish.typed if draft.to_type else ""), reach)
+        return await _follow(client, posted, wait)
+    except (ControlError, ConfigurationError) as error:
+        return report_error(str(error))
+    finally:
+        await client.close()
+
+
+def _known(snapshot: Snapshot | None) -> FleetView:
+    """Return the fleet. Raises ControlError: it is off or unknown."""
+    if snapshot is None:
+        raise ControlError("the engine ended before it reported the fleet")
+    view = snapshot.fleet
+    if view is None:
+        raise ControlError(f"the fleet is off in the engine {snapshot.engine}: add [fleet] to its pairing.toml")
+    if view.trouble or view.read_at is None:
+        raise ControlError(f"nothing was ordered: the fleet is unknown ({view.trouble or 'its boards are not read'})")
+    return view
+
+
+def _draft(
+    snapshot: Snapshot, view: FleetView, wish: CommandRequest, reach: FleetReach, stands_for: float | None
+) -> OrderDraft:
+    return draft_order(
+        view,
+        FLEET_VERBS[wish.action.id],
+        order_id=secrets.token_hex(16),
+        primary=snapshot.primary,
+        secondary=snapshot.secondary,
+        scope=wish.scope,
+        targets=_aim(snapshot, view, wish),
+        engines=reach.on or None,
+        why=wish.consent.why,
+        stands_for=stands_for,
+        now=time.time(),
+        expect=view.missing or view.expected or (),
+    )
+
+
+def _aim(snapshot: Snapshot, view: FleetView, wish: CommandRequest) -> tuple[str, ...]:
+    """Return the targets by the fleet's names. Raises ConfigurationError: no engine knows an entity."""
+    if wish.scope is not Scope.ENTITY:
+        return wish.aimed(snapshot)
+    known = (*(one.path for one in snapshot.entities), *(one.path for one in view.entities))
+    paths = {path.casefold(): path for path in known}
+    if wish.matching is not None:
+        found = tuple(path for key, path in sorted(paths.items()) if wish.matching.casefold() in key)
+        if not found:
+            raise ConfigurationError(f"none of the fleet's {len(paths)} entities has {wish.matching!r} in its path")
+        return found
+    unknown = next((one for one in wish.targets if one.casefold() not in paths), None)
+    if unknown is not None:
+        names = ", ".join(paths.values()) or "none yet"
+        raise ConfigurationError(f"no engine of the fleet has an entity {unknown!r}; the fleet has {repeated(names)}")
+    return tuple(paths[one.casefold()] for one in wish.targets)
+
+
+def _preview(wish: CommandRequest, view: FleetView, draft: OrderDraft) -> int:
+    """Print whom the order would reach; return the exit status."""
+    what = ", ".join(draft.text.targets) or FLEET_VERBS[wish.action.id].over.whole
+    names = ", ".join(f"{name} ({state})" for name, state in draft.text.seen)
+    silent = ", ".join(one.engine for one in view.engines if one.status is FleetStatus.SILENT) or "none"
+    print_lines(
+        [
+            f"{wish.action.label.capitalize()} over the fleet: {what}",
+            f"Engines      {repeated(names) or 'none'}",
+            f"Silent       {repeated(silent)}",
+            *(f"Takes        {text}" for text in draft.takes),
+        ]
+    )
+    needed = draft.to_type.removesuffix(wish.action.confirms).strip()
+    if wish.action.confirms and not wish.confirmed:
+        needed += f" and --{wish.action.confirms.replace(' ', '-')}"
+    return report_error(f"nothing was ordered: {wish.action.label} over the fleet needs --yes {needed}")
+
+
+async def _post(
+    client: ControlClient, wish: CommandRequest, view: FleetView, text: OrderText, reach: FleetReach
+) -> _Posted:
+    signed = encode_order_text(text)
+    signature = await sign(signed, reach.key.expanduser())
+    await client.post_order(
+        text.verb,
+        targets=text.targets,
+        scope=text.scope,
+        by=user_name(),
+        why=text.why,
+        signed=signed.decode(),
+        signature=signature,
+    )
+    reporting = {one.engine for one in view.engines if one.status is FleetStatus.REPORTING}
+    silent = {one.engine for one in view.engines if one.status is FleetStatus.SILENT}
+    addressed = len(reporting & {name for name, _ in text.seen})
+    print_lines(
+        [f"the order is posted; {addressed} engines report, and look within {view.look_seconds:.0f} s or faster"]
+    )
+    return _Posted(text=text, verb=FLEET_VERBS[wish.action.id], silent=frozenset({"unknown", *view.missing}) | silent)
+
+
+# -- the answers -----------------------------------------------------------------------------------------------------
+
+
+async def _follow(client: ControlClient, posted: _Posted, wait: float) -> int:
+    """Wait until every addressed engine answered, or the time is over; print the answers."""
+    begun, latest, is_fast = time.time(), None, False
+    try:
+        async with asyncio.timeout(wait):
+            async for update in client.updates():
+                view = update.fleet if isinstance(update, Snapshot) else None
+                if view is None:
+                    continue
+                latest = next((one for one in view.orders if one.id == posted.text.id), latest)
+                if not is_fast and (count := _all_fast(view, begun)):
+                    is_fast = True
+                    print_lines([f"all {count} reporting engines look fast now"])
+                if latest is not None and not _judges(view):
+                    latest = replace(latest, void="")
+                if latest is not None and (latest.void or {name for name, _ in latest.silent} <= posted.silent):
+                    break
+    except TimeoutError:
+        pass
+    return _print(latest, posted)
+
+
+def _judges(view: FleetView) -> bool:
+    """Return whether the posting engine verifies orders; one that looks only takes none for valid."""
+    return any(one.takes.acts for one in view.engines if (one.engine, one.boot) == (view.me, view.my_boot))
+
+
+def _all_fast(view: FleetView, since: float) -> int:
+    """Return the number of reporting engines if each has reported since the watch began; else 0."""
+    reporting = [one for one in view.engines if one.status is FleetStatus.REPORTING]
+    is_all = all(one.figures is not None and one.heard_at >= since - 60.0 for one in reporting)
+    return len(reporting) if is_all else 0
+
+
+def _print(order: FleetOrder | None, posted: _Posted) -> int:
+    if order is None:
+        report_error("no answer: the order is posted, and this engine has not read it yet; see paired fleet")
+        return NO_ANSWER
+    if order.void:
+        report_error(f"the order does not count: {order.void}")
+        return SOME_MISSING
+    counted = Tally(done=order.done, refused=order.refused, silent=order.silent)
+    print_lines([describe(posted.text, posted.verb, order.at, counted)])
+    return exit_status(counted)
+
+
+def check_alone(reach: FleetReach) -> None:
+    """Refuse the options of --fleet without it. Raises PairedError."""
+    given = {"--on": reach.on, "--for": reach.stands_for, "--partial": reach.partial}
+    if not reach.fleet and any(given.values()):
+        names = " and ".join(name for name, value in given.items() if value)
+        raise PairedError(f"{names} is for an order over the fleet: add --fleet")
