@@ -15,6 +15,7 @@ from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.snapshot import SyphonStatus
 from paired_servicebus.core.operator.actions import BY_ID
 from paired_servicebus.core.operator.targets import Scope
+from paired_servicebus.engine.commands import standing_orders
 from paired_servicebus.engine.commands.handlers import CommandTarget
 from paired_servicebus.engine.commands.standing_orders import StandingOrders
 from paired_servicebus.engine.control.control_client import ControlClient, user_name
@@ -137,10 +138,10 @@ async def test_orders_that_cannot_be_read_are_said_and_the_engine_starts(short: 
 
 
 async def test_an_answer_says_when_the_order_could_not_be_kept(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(_orders: StandingOrders, _standing: bytes) -> None:
+    def full(_path: Path, _data: bytes) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(StandingOrders, "_write", full)
+    monkeypatch.setattr(standing_orders, "replace_file", full)
     async with boot(short, fresh()) as host:
         client = await ControlClient.connect(host._socket)
         done = await client.command("pause-syphon", by="ada")

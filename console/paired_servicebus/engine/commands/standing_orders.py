@@ -11,7 +11,6 @@ Not here: permission (guard.py), and commands without a lasting effect.
 from __future__ import annotations
 
 import asyncio
-import os
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +22,7 @@ from paired_servicebus.core.operator.actions import BY_ID
 from paired_servicebus.core.operator.targets import Scope, named
 from paired_servicebus.core.text.time_format import day_and_clock
 from paired_servicebus.core.text.untrusted_text import one_line, repeated
+from paired_servicebus.durable_file import replace_file
 from paired_servicebus.engine.commands.handlers import COMMAND_HANDLERS, CommandContext, CommandTarget
 from paired_servicebus.foreign_json import read_json
 
@@ -103,18 +103,10 @@ class StandingOrders:
         """Write the standing orders to disk; return the reason of a failure, or ""."""
         async with self._writing:
             try:
-                await asyncio.to_thread(self._write, msgspec.json.encode(self._standing))
+                await asyncio.to_thread(replace_file, self._file, msgspec.json.encode(self._standing))
             except OSError as error:
                 return f"{error.strerror} in {self._file.parent}"
         return ""
-
-    def _write(self, standing: bytes) -> None:
-        new = self._file.with_name(f".{_NAME}.new")
-        with new.open("wb") as file:
-            file.write(standing)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(self._file)
 
     async def take_up(self, order: StandingOrder, reach: CommandContext) -> str:
         """Apply an order of the previous engine; return a sentence for the timeline."""

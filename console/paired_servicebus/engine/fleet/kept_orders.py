@@ -5,7 +5,6 @@ The file is beside the journal. Only the engine's own user can write there; the 
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +14,7 @@ from paired_servicebus.core.errors import UnreadableError
 from paired_servicebus.core.fleet.orders.order_book import KeptOrders
 from paired_servicebus.core.operator.actions import BY_ID
 from paired_servicebus.core.operator.targets import Scope
+from paired_servicebus.durable_file import replace_file
 from paired_servicebus.foreign_json import read_json
 
 NAME: Final = "fleet-standing.json"
@@ -40,9 +40,4 @@ def read_kept(spool: Path) -> KeptOrders:
 
 def write_kept(spool: Path, kept: KeptOrders) -> None:
     """Replace the file. Raises OSError."""
-    new = spool / f".{NAME}.new"
-    with new.open("wb") as file:
-        file.write(msgspec.json.encode(kept))
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(spool / NAME)
+    replace_file(spool / NAME, msgspec.json.encode(kept))

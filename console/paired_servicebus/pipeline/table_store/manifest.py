@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from paired_servicebus.core.errors import DamagedTablesError, NoTablesError, UnreadableError
+from paired_servicebus.durable_file import replace_file
 from paired_servicebus.foreign_json import read_json
 
 NAME: Final = "manifest.json"
@@ -164,12 +165,7 @@ def read(folder: Path) -> Manifest:
 
 def write(folder: Path, manifest: Manifest) -> None:
     """Replace the manifest, so that a crash leaves the old one or the new one. Raises OSError."""
-    new = folder / f".{NAME}"
-    with new.open("wb") as file:
-        file.write(msgspec.json.encode(manifest))
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(folder / NAME)
+    replace_file(folder / NAME, msgspec.json.encode(manifest))
     sync(folder)
 
 
