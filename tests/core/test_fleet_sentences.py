@@ -72,6 +72,16 @@ def test_silent_engines_and_since_when() -> None:
          "payments forced by operator-a until 18:02: 17 done · 1 refused (read-only: web-9) · "
          "2 silent since 13:58 (pay-3, pay-4): they take it up when they come back"),
         ({"verb": "pause-syphon", "targets": ()}, "syphon paused by operator-a until 18:02: 0 done"),
+        ({"verb": "redrive", "scope": "queue", "targets": ("3",), "engines": ("web-1",), "until": None,
+          "acts_until": at("14:05:00"), "silent": (("web-1", None),)},
+         "backlog/3 re-driven at web-1 by operator-a at 14:00: 0 done · 1 silent (web-1): it can do it until 14:05"),
+        ({"verb": "release", "until": None, "silent": (("a", None),)},
+         "payments released by operator-a at 14:00: 0 done · 1 silent (a): it takes it up when it comes back"),
+        ({"until": AT - 1, "silent": (("a", None),)},
+         "payments forced by operator-a until 14:02: 0 done · 1 silent (a)"),
+        ({"done": ("a",), "unnamed": 2},
+         "payments forced by operator-a until 18:02: 1 done · 2 silent (2 without a name): "
+         "they take it up when they come back"),
     ],
 )  # fmt: skip
 def test_who_ordered_what_until_when(changes: dict[str, object], text: str) -> None:

@@ -19,13 +19,13 @@ from cyclopts import Parameter
 
 from paired_servicebus.core.errors import ConfigurationError, ControlError, PairedError
 from paired_servicebus.core.fleet.fleet_documents import OrderText
-from paired_servicebus.core.fleet.orders.fleet_verbs import FleetVerb
-from paired_servicebus.core.fleet.orders.order_answers import NO_ANSWER, SOME_MISSING, Tally, describe, exit_status
+from paired_servicebus.core.fleet.orders.order_answers import NO_ANSWER, SOME_MISSING, Tally, exit_status
 from paired_servicebus.core.fleet.orders.order_draft import OrderDraft, draft_order
 from paired_servicebus.core.fleet.orders.order_text import encode_order_text
 from paired_servicebus.core.model.fleet_view import FleetOrder, FleetStatus, FleetView
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator.actions import FLEET_VERBS
+from paired_servicebus.core.operator.fleet_sentences import order_part
 from paired_servicebus.core.operator.order_checks import typed_right
 from paired_servicebus.core.operator.targets import Scope
 from paired_servicebus.core.text.untrusted_text import repeated
@@ -59,8 +59,7 @@ class FleetReach:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Posted:
-    text: OrderText
-    verb: FleetVerb
+    id: str
     silent: frozenset[str]
     """Engines that were silent before; the verb does not wait for them."""
 
@@ -151,7 +150,7 @@ def _aim(snapshot: Snapshot, view: FleetView, wish: CommandRequest) -> tuple[str
 
 def _preview(wish: CommandRequest, view: FleetView, draft: OrderDraft) -> int:
     """Print whom the order would reach; return the exit status."""
-    what = ", ".join(draft.text.targets) or FLEET_VERBS[wish.action.id].over.whole
+    what = ", ".join(draft.text.targets) or wish.action.whole
     names = ", ".join(f"{name} ({state})" for name, state in draft.text.seen)
     silent = ", ".join(one.engine for one in view.engines if one.status is FleetStatus.SILENT) or "none"
     print_lines(
@@ -186,34 +185,71 @@ async def _post(
     silent = {one.engine for one in view.engines if one.status is FleetStatus.SILENT}
     addressed = len(reporting & {name for name, _ in text.seen})
     print_lines(
-        [f"the order is posted; {addressed} engines report, and look within {view.look_seconds:.0f} s or faster"]
+        [
+            f"the order is posted; {addressed} engines report, and each looks within {view.look_seconds:.0f} s",
+            f"waiting for the answers, {reach.wait} at most (Ctrl-C leaves; the order stays)",
+        ]
     )
-    return _Posted(text=text, verb=FLEET_VERBS[wish.action.id], silent=frozenset({"unknown", *view.missing}) | silent)
+    return _Posted(id=text.id, silent=frozenset(view.missing) | silent)
 
 
 # -- the answers -----------------------------------------------------------------------------------------------------
 
 
+class _Answers:
+    """The answers to a posted order as they come, with a line for each change."""
+
+    def __init__(self, posted: _Posted) -> None:
+        self.latest: FleetOrder | None = None
+        self._posted = posted
+        self._heard: dict[tuple[str, str], float] = {}
+        """When each engine was heard before it could know the watch."""
+        self._is_fast = False
+        self._shown = 0
+
+    def read(self, view: FleetView) -> None:
+        """Take the fleet as it is now."""
+        found = next((one for one in view.orders if one.id == self._posted.id), self.latest)
+        self.latest = found if found is None or _judges(view) else replace(found, void="")
+        self._note_fast(view)
+        if self.latest is not None and not self.latest.void:
+            self._note_answers(self.latest)
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether nobody is waited for: all answered but the engines that were silent before."""
+        order = self.latest
+        return order is not None and (bool(order.void) or {name for name, _ in order.silent} <= self._posted.silent)
+
+    def _note_fast(self, view: FleetView) -> None:
+        reporting = [one for one in view.engines if one.status is FleetStatus.REPORTING]
+        for one in reporting:
+            self._heard.setdefault((one.engine, one.boot), one.heard_at)
+        fast = [one for one in reporting if one.figures and one.heard_at > self._heard[one.engine, one.boot]]
+        if reporting and len(fast) == len(reporting) and not self._is_fast:
+            self._is_fast = True
+            print_lines([f"all {len(fast)} reporting engines look fast now"])
+
+    def _note_answers(self, order: FleetOrder) -> None:
+        answered = len(order.done) + len(order.refused)
+        if answered > self._shown and not self.is_whole:
+            print_lines([f"{answered} of {answered + len(order.silent) + order.unnamed} answered"])
+        self._shown = max(self._shown, answered)
+
+
 async def _follow(client: ControlClient, posted: _Posted, wait: float) -> int:
     """Wait until every addressed engine answered, or the time is over; print the answers."""
-    begun, latest, is_fast = time.time(), None, False
+    answers = _Answers(posted)
     try:
         async with asyncio.timeout(wait):
             async for update in client.updates():
-                view = update.fleet if isinstance(update, Snapshot) else None
-                if view is None:
-                    continue
-                latest = next((one for one in view.orders if one.id == posted.text.id), latest)
-                if not is_fast and (count := _all_fast(view, begun)):
-                    is_fast = True
-                    print_lines([f"all {count} reporting engines look fast now"])
-                if latest is not None and not _judges(view):
-                    latest = replace(latest, void="")
-                if latest is not None and (latest.void or {name for name, _ in latest.silent} <= posted.silent):
+                if isinstance(update, Snapshot) and update.fleet is not None:
+                    answers.read(update.fleet)
+                if answers.is_whole:
                     break
     except TimeoutError:
         pass
-    return _print(latest, posted)
+    return _print(answers.latest)
 
 
 def _judges(view: FleetView) -> bool:
@@ -221,23 +257,15 @@ def _judges(view: FleetView) -> bool:
     return any(one.takes.acts for one in view.engines if (one.engine, one.boot) == (view.me, view.my_boot))
 
 
-def _all_fast(view: FleetView, since: float) -> int:
-    """Return the number of reporting engines if each has reported since the watch began; else 0."""
-    reporting = [one for one in view.engines if one.status is FleetStatus.REPORTING]
-    is_all = all(one.figures is not None and one.heard_at >= since - 60.0 for one in reporting)
-    return len(reporting) if is_all else 0
-
-
-def _print(order: FleetOrder | None, posted: _Posted) -> int:
+def _print(order: FleetOrder | None) -> int:
     if order is None:
         report_error("no answer: the order is posted, and this engine has not read it yet; see paired fleet")
         return NO_ANSWER
     if order.void:
         report_error(f"the order does not count: {order.void}")
         return SOME_MISSING
-    counted = Tally(done=order.done, refused=order.refused, silent=order.silent)
-    print_lines([describe(posted.text, posted.verb, order.at, counted)])
-    return exit_status(counted)
+    print_lines([order_part(order, time.time())[0]])
+    return exit_status(Tally(done=order.done, refused=order.refused, silent=order.silent, unnamed=order.unnamed))
 
 
 def check_alone(reach: FleetReach) -> None:

@@ -14,7 +14,7 @@ from cyclopts import App
 from cyclopts import Parameter as Option
 
 from paired_servicebus.core.errors import ConfigurationError
-from paired_servicebus.core.fleet.orders.fleet_verbs import NOT_OVER_FLEET
+from paired_servicebus.core.fleet.orders.fleet_verbs import EnginesPerOrder
 from paired_servicebus.core.operator.action_row import Action
 from paired_servicebus.core.operator.actions import ACTIONS, VERB_GROUPS
 from paired_servicebus.core.operator.targets import Scope
@@ -64,7 +64,11 @@ def make_verb(action: Action) -> Verb:
 
 
 def _describe(action: Action) -> str:
-    reach = " It reaches the asked engine's own senders, and none elsewhere." if action.scope is Scope.ENTITY else ""
+    reach = (
+        " It reaches the asked engine's own senders; with --fleet, every engine's."
+        if action.scope is Scope.ENTITY
+        else ""
+    )
     danger = "; dangerous" if action.dangerous else ""
     return f"{action.help[0].upper()}{action.help[1:]}{danger}.{reach}"
 
@@ -85,7 +89,7 @@ def _parameters(action: Action) -> Iterator[Parameter]:
     if action.confirms:
         yield _keyword(_confirmation(action), Annotated[bool, Option(help=action.confirms_help)], False)
     yield _keyword("consent", Consent, Consent()) if action.dangerous else _keyword("why", Why, "")
-    if action.over_fleet is not NOT_OVER_FLEET:
+    if action.over_fleet is not EnginesPerOrder.NONE:
         yield _keyword("reach", FleetReach, FleetReach())
     yield _keyword("engines", EngineSelection, EngineSelection())
 

@@ -1,4 +1,4 @@
-"""Who answered: done + refused + silent = addressed, and the sentences of FLEET.md section 5."""
+"""Who answered: done + refused + silent = addressed, FLEET.md section 5."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ from paired_servicebus.core.fleet.orders.order_answers import (
     Expected,
     ExpectedEngine,
     Tally,
-    describe,
     exit_status,
     expected_engines,
     needs_partial,
     tally,
 )
 from paired_servicebus.core.model.fleet_view import FleetEngine, FleetStatus, Takes
-from paired_servicebus.core.operator.actions import FLEET_VERBS
 
 T0 = 1_800_000_000.0  # 08:00:00
 FORCE = OrderText(
@@ -50,27 +48,20 @@ FLEET = expected_engines(
 )
 
 
-def test_the_sentence_of_the_design() -> None:
+def test_17_done_1_refused_and_2_silent() -> None:
     answers = [answer(f"web-{n}") for n in range(1, 19) if n != 9]
     answers.append(answer("web-9", Outcome.REFUSED, "read-only"))
     found = tally(FORCE, 5, FLEET, answers)
-    assert describe(FORCE, FLEET_VERBS["force"], T0, found) == (
-        "payments forced until 10:00: 17 done · 1 refused (read-only: web-9) · "
-        "2 silent since 07:58 (pay-3, pay-4): they take it up when they come back"
-    )
+    assert len(found.done) == 17
+    assert found.refused == (("web-9", "read-only"),)
+    assert found.silent == (("pay-3", T0 - 120), ("pay-4", T0 - 120))
     assert exit_status(found) == 1
     assert needs_partial(FORCE, FLEET) == "2 engines are silent (pay-3, pay-4): --partial orders the others"
 
 
-def test_other_sentences() -> None:
+def test_an_engine_that_an_order_names_is_addressed_known_or_not() -> None:
     redrive = replace(FORCE, verb="redrive", scope="queue", targets=("3",), stands_for=None, engines=("a",))
-    assert describe(redrive, FLEET_VERBS["redrive"], T0, tally(redrive, 5, Expected(engines=()), [])) == (
-        "backlog/3 re-driven: 1 silent (a): it is over for it at 08:05"
-    )
-    pause = replace(FORCE, verb="pause-syphon", scope="all", targets=())
-    assert describe(pause, FLEET_VERBS["pause-syphon"], T0, Tally(done=("a",), refused=(), silent=())) == (
-        "syphon paused until 10:00: 1 done"
-    )
+    assert tally(redrive, 5, Expected(engines=()), []).silent == (("a", None),)
 
 
 def test_expected_are_presences_that_have_not_ended_and_what_expect_names_or_counts() -> None:

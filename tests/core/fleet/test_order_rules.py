@@ -25,7 +25,7 @@ from paired_servicebus.core.fleet.orders.order_rules import (
     verdict,
 )
 from paired_servicebus.core.fleet.orders.order_text import OLDER, decode_order_text, encode_order_text
-from paired_servicebus.core.operator.actions import FLEET_VERBS
+from paired_servicebus.core.operator.actions import BY_ID, FLEET_VERBS
 
 T0 = 1_800_000_000.0
 ME = ThisEngine(name="web-1", primary="p.example", secondary="s.example")
@@ -161,8 +161,8 @@ def test_rule_7_this_engine_is_meant() -> None:
 def test_verbs_over_the_fleet() -> None:
     allowed: dict[EnginesPerOrder, set[str]] = {one: set() for one in EnginesPerOrder}
     for verb in FLEET_VERBS.values():
-        allowed[verb.over.engines].add(verb.id)
-        assert bool(verb.over.past) == (verb.over.engines is not EnginesPerOrder.NONE)
+        allowed[verb.over].add(verb.id)
+        assert bool(BY_ID[verb.id].participle) == (verb.over is not EnginesPerOrder.NONE)
     assert allowed == {
         EnginesPerOrder.ANY: {
             "force", "pin", "release", "pause-syphon", "resume-syphon", "read-only", "read-write",
@@ -237,6 +237,23 @@ def test_it_is_extended_by_a_new_order_and_released_at_the_end() -> None:
         "released at its end: force failover orders, ordered by operator-a until 09:00"
     ]
     assert "by a newer order" in standing_rules.standing_changes(before, (), at=T0 + 60).ended[0].text
+
+
+@pytest.mark.parametrize(
+    ("later", "end"),
+    [
+        ({}, T0 + 60),
+        ({"engines": None, "typed": "2"}, T0 + 60),
+        ({"engines": ("web-1",), "typed": "orders"}, T0 + 3600),
+        ({"targets": ("payments",)}, T0 + 3600),
+        ({"on_top_of": 0}, T0 + 3600),
+    ],
+)
+def test_an_order_stands_until_newer_ones_replaced_all_of_it(later: dict[str, Any], end: float) -> None:
+    release = replace(RELEASE, **{"id": "o2", "on_top_of": 10, "issued_at": T0 + 60, **later})
+    log = judge_log([read(FORCE, 10), read(release, 11, at=T0 + 60)], engine=ME, verbs=FLEET_VERBS)
+    assert standing_rules.standing_end(log[0], log) == end
+    assert standing_rules.standing_end(log[1], log) is None, "a release does not stand"
 
 
 def test_alarms_30_and_5_minutes_before_the_end() -> None:

@@ -66,7 +66,7 @@ async def test_all_engines_do_it_and_say_so(hosts: Hosts, operators: Path, paire
     assert "needs --yes 2" in err
     status, out, err = await paired("failover", "payments", "--fleet", "--why", "drill", "--yes", "2", "--for", "2h")
     assert (status, err) == (0, "")
-    assert "payments forced until " in out
+    assert "payments forced by operator-a until " in out
     assert out.rstrip().endswith(": 2 done")
     assert (state(shop), state(pay)) == (State.FORCED, State.FORCED)
     status, out, _ = await paired("release", "payments", "--fleet", "--on", "web-2", "--yes", "payments")

@@ -146,17 +146,25 @@ class FleetOrder:
     id: str
     number: int
     verb: str
+    scope: str = ""
+    """The kind of its targets, a value of `Scope`."""
     targets: tuple[str, ...]
+    engines: tuple[str, ...] | None = None
+    """The engines that it names; None: all."""
     by: str
     """The signer whose key verified; empty: this engine cannot verify it."""
     at: float
     until: float | None
-    """End of a standing order; None: it is done once."""
+    """End of a standing order: its own, or when newer orders replaced all of it; None: it is done once."""
+    acts_until: float | None = None
+    """End of the time in which an order is done that does not stand."""
     done: tuple[str, ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
     """Engine and reason."""
     silent: tuple[tuple[str, float | None], ...] = ()
     """Addressed engines without an answer, and when they were last heard."""
+    unnamed: int = 0
+    """Expected engines of which only the number is known; they did not answer."""
     why: str = ""
     void: str = ""
     """Why this engine does not count it; empty: it counts."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from paired_servicebus.core.fleet.orders.fleet_verbs import NOT_OVER_FLEET, OverFleet
+from paired_servicebus.core.fleet.orders.fleet_verbs import EnginesPerOrder
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator.targets import ActionTarget, Scope
 
@@ -69,8 +69,10 @@ class Action:
     revokes: bool = False
     """Whether it ends the standing order about its subject and target."""
 
-    over_fleet: OverFleet = NOT_OVER_FLEET
-    """How many engines one order may address; by default it is not allowed over the fleet."""
+    over_fleet: EnginesPerOrder = EnginesPerOrder.NONE
+    """How many engines one order may address."""
+    whole: str = "all"
+    """The subject of an order of the fleet without targets, as in "syphon paused by ada"."""
 
     # -- the console ----------------------------------------------------------------------------------------------
 

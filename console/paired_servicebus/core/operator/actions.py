@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from paired_servicebus.core.fleet.orders.fleet_verbs import EnginesPerOrder, FleetVerb, FleetVerbs, OverFleet
+from paired_servicebus.core.fleet.orders.fleet_verbs import EnginesPerOrder, FleetVerb, FleetVerbs
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
 from paired_servicebus.core.operator import consequences
@@ -120,7 +120,7 @@ VERB_GROUPS: Final = {
 ACTIONS: Final[tuple[Action, ...]] = (
     Action(
         id="force",
-        over_fleet=OverFleet(EnginesPerOrder.ANY, "forced"),
+        over_fleet=EnginesPerOrder.ANY,
         key="f",
         key_line={"pairing": 2, "entity": 2},
         label="force failover",
@@ -145,7 +145,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
     ),
     Action(
         id="release",
-        over_fleet=OverFleet(EnginesPerOrder.ANY, "released"),
+        over_fleet=EnginesPerOrder.ANY,
         key="b",
         key_line={"pairing": 3, "entity": 3},
         label="release",
@@ -170,7 +170,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
     ),
     Action(
         id="pin",
-        over_fleet=OverFleet(EnginesPerOrder.ANY, "pinned"),
+        over_fleet=EnginesPerOrder.ANY,
         key="i",
         key_line={"entity": 5},
         label="pin",
@@ -187,7 +187,8 @@ ACTIONS: Final[tuple[Action, ...]] = (
     ),
     Action(
         id="pause-syphon",
-        over_fleet=OverFleet(EnginesPerOrder.ANY, "paused", "syphon"),
+        over_fleet=EnginesPerOrder.ANY,
+        whole="syphon",
         key="p",
         key_line={"pairing": 4, "backlog": 6, "engines": 7},
         label="pause syphon",
@@ -204,7 +205,8 @@ ACTIONS: Final[tuple[Action, ...]] = (
     ),
     Action(
         id="resume-syphon",
-        over_fleet=OverFleet(EnginesPerOrder.ANY, "resumed", "syphon"),
+        over_fleet=EnginesPerOrder.ANY,
+        whole="syphon",
         key="p",
         label="resume syphon",
         participle="resumed",
@@ -218,7 +220,8 @@ ACTIONS: Final[tuple[Action, ...]] = (
     ),
     Action(
         id="clean-up",
-        over_fleet=OverFleet(EnginesPerOrder.ONE, "cleaned up"),
+        over_fleet=EnginesPerOrder.ONE,
+        participle="cleaned up",
         key="c",
         key_line={"backlog": 3},
         label="clean up",
@@ -246,7 +249,8 @@ ACTIONS: Final[tuple[Action, ...]] = (
     ),
     Action(
         id="redrive",
-        over_fleet=OverFleet(EnginesPerOrder.ONE, "re-driven"),
+        over_fleet=EnginesPerOrder.ONE,
+        participle="re-driven",
         key="r",
         key_line={"backlog": 2},
         label="re-drive",
@@ -269,7 +273,8 @@ ACTIONS: Final[tuple[Action, ...]] = (
     ),
     Action(
         id="move-stranded",
-        over_fleet=OverFleet(EnginesPerOrder.ONE, "moved"),
+        over_fleet=EnginesPerOrder.ONE,
+        participle="moved",
         key="m",
         key_line={"backlog": 5},
         label="move stranded",
@@ -320,7 +325,8 @@ ACTIONS: Final[tuple[Action, ...]] = (
     ),
     Action(
         id="read-only",
-        over_fleet=OverFleet(EnginesPerOrder.ANY, "made read-only", "engines"),
+        over_fleet=EnginesPerOrder.ANY,
+        whole="engines",
         key="w",
         label="make read-only",
         participle="made read-only",
@@ -335,7 +341,8 @@ ACTIONS: Final[tuple[Action, ...]] = (
     ),
     Action(
         id="read-write",
-        over_fleet=OverFleet(EnginesPerOrder.ANY, "made writable", "engines"),
+        over_fleet=EnginesPerOrder.ANY,
+        whole="engines",
         key="w",
         label="make writable",
         participle="made writable",

@@ -22,6 +22,7 @@ from paired_servicebus.core.model.fleet_view import (
     FleetView,
 )
 from paired_servicebus.core.operator.actions import BY_ID
+from paired_servicebus.core.operator.targets import Scope
 from paired_servicebus.core.text.number_format import plural, rate
 from paired_servicebus.core.text.time_format import DAY, written
 from paired_servicebus.core.text.untrusted_text import one_line
@@ -274,10 +275,20 @@ def newest_orders(view: FleetView) -> tuple[FleetOrder, ...]:
 
 def order_head(order: FleetOrder, now: float) -> str:
     """Return who ordered what until when: "payments forced by operator-a until 18:02"."""
-    what = names(order.targets, 3) if order.targets else ("syphon" if "syphon" in order.verb else "all")
+    what = _what(order)
     by = name(order.by) if order.by else "a signer unknown here"
     when = f"until {minute(order.until, now)}" if order.until is not None else f"at {minute(order.at, now)}"
-    return f"{what} {_ordered(order.verb)} by {by} {when}"
+    where = f" at {names(order.engines, 3)}" if order.engines is not None else ""
+    return f"{what} {_ordered(order.verb)}{where} by {by} {when}"
+
+
+def _what(order: FleetOrder) -> str:
+    action = BY_ID.get(order.verb)
+    whole = action.whole if action is not None else "all"
+    if not order.targets:
+        return whole
+    prefix = "backlog/" if order.scope == Scope.QUEUE else ""
+    return names([f"{prefix}{one}" for one in order.targets], 3)
 
 
 def _ordered(action_id: str) -> str:
@@ -288,14 +299,18 @@ def _ordered(action_id: str) -> str:
 
 def answers_part(order: FleetOrder, now: float) -> Part:
     """Return "17 done · 1 refused (read-only: web-9) · 2 silent since 13:58 (pay-3, pay-4)", then shorter."""
+    silent = _silent_count(order)
     counts = [f"{len(order.done):,} done"]
     counts += [f"{len(order.refused):,} refused"] if order.refused else []
-    counts += [f"{len(order.silent):,} silent"] if order.silent else []
+    counts += [f"{silent:,} silent"] if silent else []
     every = max(len(order.refused), len(order.silent))
     full = [_answers(order, now, most) for most in (every, 3, 1) if most <= max(every, 1)]
-    again = ": they take it up when they come back" if order.silent and order.until is not None else ""
-    wordings = [full[0] + again, *full, BETWEEN.join(counts)]
+    wordings = [full[0] + _when_they_return(order, now), *full, BETWEEN.join(counts)]
     return tuple(dict.fromkeys(wordings))
+
+
+def _silent_count(order: FleetOrder) -> int:
+    return len(order.silent) + order.unnamed
 
 
 def _answers(order: FleetOrder, now: float, most: int) -> str:
@@ -303,15 +318,30 @@ def _answers(order: FleetOrder, now: float, most: int) -> str:
     if order.refused:
         why: dict[str, list[str]] = {}
         for engine, text in order.refused:
-            why.setdefault(reason(text), []).append(engine)
+            why.setdefault(reason(text) or "no reason given", []).append(engine)
         parts.append(
             f"{len(order.refused):,} refused ({'; '.join(f'{text}: {names(who, most)}' for text, who in why.items())})"
         )
-    if order.silent:
+    if _silent_count(order):
         heard = [at for _, at in order.silent if at is not None]
         since = f" since {minute(min(heard), now)}" if heard else ""
-        parts.append(f"{len(order.silent):,} silent{since} ({names([one for one, _ in order.silent], most)})")
+        known = [names([one for one, _ in order.silent], most)] if order.silent else []
+        unnamed = [f"{order.unnamed:,} without a name"] if order.unnamed else []
+        parts.append(f"{_silent_count(order):,} silent{since} ({', '.join([*known, *unnamed])})")
     return BETWEEN.join(parts)
+
+
+def _when_they_return(order: FleetOrder, now: float) -> str:
+    """Return what a silent engine does when it is back; empty if none is silent or the order has ended."""
+    count, action = _silent_count(order), BY_ID.get(order.verb)
+    if not count:
+        return ""
+    they, s = ("it", "s") if count == 1 else ("they", "")
+    if (order.until is not None and order.until > now) or (action is not None and action.revokes):
+        return f": {they} take{s} it up when {they} come{s} back"
+    if order.acts_until is not None and order.acts_until > now:
+        return f": {they} can do it until {minute(order.acts_until, now)}"
+    return ""
 
 
 def order_part(order: FleetOrder, now: float) -> Part:

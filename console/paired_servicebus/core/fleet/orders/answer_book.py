@@ -9,7 +9,8 @@ from paired_servicebus.core.fleet.board.document_bounds import MAX_REASON, bound
 from paired_servicebus.core.fleet.fleet_documents import OrderAnswer, OrderText, Posted
 from paired_servicebus.core.fleet.orders.fleet_verbs import FleetVerb
 from paired_servicebus.core.fleet.orders.order_answers import Tally, expected_engines, tally
-from paired_servicebus.core.fleet.orders.order_rules import BoardOrder, order_end
+from paired_servicebus.core.fleet.orders.order_rules import BoardOrder, act_end
+from paired_servicebus.core.fleet.orders.standing_rules import standing_end
 from paired_servicebus.core.model.fleet_view import FleetEngine, FleetOrder
 from paired_servicebus.core.text.untrusted_text import repeated
 
@@ -56,10 +57,12 @@ class AnswerBook:
         key = (self._changes, tuple(one.number for one in orders), engines)
         if self._shown[:2] != key[:2] or self._shown[2] is not engines:
             self._shown = key
-            self._views = tuple(view for one in orders if (view := self._view(one, engines)) is not None)
+            self._views = tuple(view for one in orders if (view := self._view(one, orders, engines)) is not None)
         return self._views
 
-    def _view(self, order: BoardOrder, engines: tuple[FleetEngine, ...]) -> FleetOrder | None:
+    def _view(
+        self, order: BoardOrder, all_orders: tuple[BoardOrder, ...], engines: tuple[FleetEngine, ...]
+    ) -> FleetOrder | None:
         text, verb = order.text, order.verb
         if text is None or verb is None:
             return None
@@ -68,13 +71,17 @@ class AnswerBook:
             id=bound_text(text.id),
             number=order.number,
             verb=verb.id,
+            scope=text.scope,
             targets=tuple(bound_text(one) for one in text.targets),
+            engines=None if text.engines is None else tuple(bound_text(one) for one in text.engines),
             by=repeated(order.by),
             at=order.enqueued_at,
-            until=order_end(text, verb, order.enqueued_at) if verb.stands else None,
+            until=standing_end(order, all_orders),
+            acts_until=None if verb.stands or verb.revokes else act_end(text, order.enqueued_at),
             done=counted.done,
             refused=counted.refused,
-            silent=(*counted.silent, *(("unknown", None) for _ in range(counted.unnamed))),
+            silent=counted.silent,
+            unnamed=counted.unnamed,
             why=repeated(text.why),
             void=repeated(order.void.text) if order.void is not None else "",
         )

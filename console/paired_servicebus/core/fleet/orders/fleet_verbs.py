@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, NamedTuple
 
 
 class EnginesPerOrder(StrEnum):
@@ -17,20 +16,6 @@ class EnginesPerOrder(StrEnum):
     NONE = "none"
     ONE = "one"
     ANY = "any"
-
-
-class OverFleet(NamedTuple):
-    """Whether an action is allowed over the fleet, and its words in the answer.
-
-    past: follows the targets ("forced"); whole: the subject of an order without targets ("syphon").
-    """
-
-    engines: EnginesPerOrder = EnginesPerOrder.NONE
-    past: str = ""
-    whole: str = ""
-
-
-NOT_OVER_FLEET: Final = OverFleet()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +31,7 @@ class FleetVerb:
     revokes: bool
     dangerous: bool
     confirms: str
-    over: OverFleet
+    over: EnginesPerOrder
 
     @property
     def stands(self) -> bool:

@@ -1,4 +1,4 @@
-"""The answers to an order: done + refused + silent = addressed, and the sentence of screen and command line.
+"""The answers to an order: done + refused + silent = addressed.
 
 Expected are the engines whose presence has not ended, and those that `expect` names or counts.
 """
@@ -9,10 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from paired_servicebus.core.fleet.fleet_documents import OrderAnswer, OrderText, Outcome
-from paired_servicebus.core.fleet.orders.fleet_verbs import FleetVerb
-from paired_servicebus.core.fleet.orders.order_rules import act_end, is_meant, order_end
+from paired_servicebus.core.fleet.orders.order_rules import is_meant
 from paired_servicebus.core.model.fleet_view import FleetEngine, FleetStatus
-from paired_servicebus.core.text.time_format import written
 from paired_servicebus.core.text.untrusted_text import repeated
 
 ALL_DONE, SOME_MISSING, NO_ANSWER = 0, 1, 3
@@ -135,41 +133,3 @@ def exit_status(result: Tally) -> int:
     if not result.done and not result.refused:
         return NO_ANSWER
     return SOME_MISSING if result.refused or result.silent_count else ALL_DONE
-
-
-def describe(text: OrderText, verb: FleetVerb, enqueued_at: float, result: Tally) -> str:
-    """Return the sentence about an order: what, until when, and who did it, refused it and is silent."""
-    subject = ", ".join(repeated(one) for one in text.targets) or verb.over.whole
-    if text.scope == "queue":
-        subject = ", ".join(f"backlog/{repeated(one)}" for one in text.targets)
-    end = f" until {written(order_end(text, verb, enqueued_at), '%H:%M')}" if verb.stands else ""
-    parts = [f"{len(result.done)} done"] if result.done else []
-    if result.refused:
-        parts.append(f"{len(result.refused)} refused ({_reasons(result.refused)})")
-    if result.silent_count:
-        parts.append(_silent(result))
-    tail = _tail(result.silent_count, text, verb, enqueued_at) if result.silent_count else ""
-    return f"{subject} {verb.over.past}{end}: {' · '.join(parts) or 'no engine is addressed'}{tail}"
-
-
-def _reasons(refused: tuple[tuple[str, str], ...]) -> str:
-    by_reason: dict[str, list[str]] = {}
-    for name, why in refused:
-        by_reason.setdefault(repeated(why) or "no reason given", []).append(repeated(name))
-    return "; ".join(f"{why}: {', '.join(names)}" for why, names in by_reason.items())
-
-
-def _silent(result: Tally) -> str:
-    heard = [at for _, at in result.silent if at is not None]
-    since = f" since {written(min(heard), '%H:%M')}" if heard else ""
-    names = [repeated(name) for name, _ in result.silent]
-    if result.unnamed:
-        names.append(f"{result.unnamed} unknown")
-    return f"{result.silent_count} silent{since} ({', '.join(names)})"
-
-
-def _tail(count: int, text: OrderText, verb: FleetVerb, enqueued_at: float) -> str:
-    they, them, s = ("it", "it", "s") if count == 1 else ("they", "them", "")
-    if verb.stands:
-        return f": {they} take{s} it up when {they} come{s} back"
-    return f": it is over for {them} at {written(act_end(text, enqueued_at), '%H:%M')}"

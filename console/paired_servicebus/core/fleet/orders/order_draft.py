@@ -87,7 +87,7 @@ def draft_order(
         on_top_of=max([me.newest_order if me is not None else 0, *(one.number for one in view.orders)]),
         seen=tuple((one.engine, one.state) for one in known if named is None or one.engine.casefold() in named),
     )
-    if verb.over.engines is EnginesPerOrder.ONE and len(text.seen) > 1:
+    if verb.over is EnginesPerOrder.ONE and len(text.seen) > 1:
         raise ConfigurationError(
             f"{len(text.seen)} engines are named {repeated(text.seen[0][0])}, and each would do it: "
             "give each its own name ([fleet] name in pairing.toml)"
@@ -104,9 +104,9 @@ def draft_order(
 
 
 def _check(verb: FleetVerb, engines: tuple[str, ...] | None, stands_for: float | None) -> None:
-    if verb.over.engines is EnginesPerOrder.NONE:
+    if verb.over is EnginesPerOrder.NONE:
         raise ConfigurationError(f"{verb.label} is not allowed over the fleet: give it to one engine at its host")
-    if verb.over.engines is EnginesPerOrder.ONE and (engines is None or len(engines) != 1):
+    if verb.over is EnginesPerOrder.ONE and (engines is None or len(engines) != 1):
         raise ConfigurationError(f"{verb.label} is for exactly one engine of the fleet: name it")
     if engines is not None and len({one.casefold() for one in engines}) != len(engines):
         raise ConfigurationError("an engine was named twice; names are compared without case")

@@ -168,9 +168,9 @@ def _wrong_form(case: _Case) -> str:
 
 
 def _wrong_reach(text: OrderText, verb: FleetVerb) -> str:
-    if verb.over.engines is EnginesPerOrder.NONE:
+    if verb.over is EnginesPerOrder.NONE:
         return f"{verb.label} is not allowed over the fleet"
-    if verb.over.engines is EnginesPerOrder.ONE and (text.engines is None or addressed_count(text) != 1):
+    if verb.over is EnginesPerOrder.ONE and (text.engines is None or addressed_count(text) != 1):
         return f"{verb.label} is for exactly one named engine"
     return ""
 

@@ -73,6 +73,29 @@ def newest_orders(log: Iterable[BoardOrder], *, engine: ThisEngine) -> dict[Subj
     return newest
 
 
+def standing_end(order: BoardOrder, log: Iterable[BoardOrder]) -> float | None:
+    """Return when an order ends that stands: at its end, or when newer orders had replaced all of it.
+
+    None: it does not stand. log: `judge_log`'s, in any sequence.
+    """
+    if order.text is None or order.verb is None or not order.verb.stands:
+        return None
+    left, end = set(order.subjects), order_end(order.text, order.verb, order.enqueued_at)
+    for later in sorted(log, key=lambda one: one.number):
+        is_newer = later.number > order.number and later.void is None and later.text is not None
+        if is_newer and later.text is not None and _means_all_of(later.text, order.text):
+            left -= later.subjects
+            if not left:
+                return min(end, later.enqueued_at)
+    return end
+
+
+def _means_all_of(later: OrderText, earlier: OrderText) -> bool:
+    return later.engines is None or (
+        earlier.engines is not None and all(is_meant(later, one) for one in earlier.engines)
+    )
+
+
 def standing_set(log: Iterable[BoardOrder], *, engine: ThisEngine, at: float) -> tuple[StandingFleetOrder, ...]:
     """Return what stands in the engine, by subject. log: the result of `judge_log`, in any sequence."""
     return standing_of(newest_orders(log, engine=engine), at=at)
