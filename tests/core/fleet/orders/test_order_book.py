@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.fleet_views import engine
 
 from paired_servicebus.core.fleet.fleet_documents import (
     Author,
@@ -289,6 +290,21 @@ def test_done_and_refused_and_silent_are_the_addressed() -> None:
     (view,) = one.orders((), T0 + 3)
     assert (view.done, view.refused, view.silent) == ((), (("web-2", "read-only"),), (("web-1", None),))
     assert view.until == T0 + 3600
+
+
+def test_a_boot_that_began_after_the_end_of_an_order_is_not_asked_and_the_answer_before_it_counts() -> None:
+    one = book()
+    feed(one, post(replace(FORCE, engines=None, typed="2"), 10), post(RELEASE, 11), at=T0 + 61)
+    author = Author(
+        engine="web-2", boot="b", host="h", pid=1, program="p", version="1", pairing="p", environment="e",
+        primary="p.example", secondary="s.example",
+    )  # fmt: skip
+    answer = OrderAnswer(id="a", author=author, order_id="o1", number=10, at=T0 + 2, outcome=Outcome.DONE, text="")
+    one.read_answer(Posted(number=1, enqueued_at=T0 + 2, ends_at=T0 + 99, document=answer))
+    reborn = replace(engine(2), engine="web-2", boot="c", started_at=T0 + 59)
+    assert one.orders((reborn,), T0 + 70)[0].silent == (("web-2", reborn.heard_at),), "it still stood when it began"
+    later = replace(reborn, started_at=T0 + 3700)
+    assert one.orders((later,), T0 + 3800)[0].done == ("web-2",)
 
 
 TEXTS = st.lists(

@@ -7,7 +7,6 @@ from typing import Final
 
 from paired_servicebus.core.fleet.board.document_bounds import MAX_REASON, bound_author, bound_text
 from paired_servicebus.core.fleet.fleet_documents import OrderAnswer, OrderText, Posted
-from paired_servicebus.core.fleet.orders.fleet_verbs import FleetVerb
 from paired_servicebus.core.fleet.orders.order_answers import Tally, expected_engines, tally
 from paired_servicebus.core.fleet.orders.order_rules import BoardOrder, act_end
 from paired_servicebus.core.fleet.orders.standing_rules import standing_end
@@ -66,17 +65,18 @@ class AnswerBook:
         text, verb = order.text, order.verb
         if text is None or verb is None:
             return None
-        counted = self._tally(text, verb, order, engines)
+        until = standing_end(order, all_orders)
+        counted = self._tally(text, order, until, engines)
         return FleetOrder(
             id=bound_text(text.id),
             number=order.number,
             verb=verb.id,
-            scope=text.scope,
+            scope=bound_text(text.scope),
             targets=tuple(bound_text(one) for one in text.targets),
             engines=None if text.engines is None else tuple(bound_text(one) for one in text.engines),
             by=repeated(order.by),
             at=order.enqueued_at,
-            until=standing_end(order, all_orders),
+            until=until,
             acts_until=None if verb.stands or verb.revokes else act_end(text, order.enqueued_at),
             done=counted.done,
             refused=counted.refused,
@@ -86,9 +86,11 @@ class AnswerBook:
             void=repeated(order.void.text) if order.void is not None else "",
         )
 
-    def _tally(self, text: OrderText, verb: FleetVerb, order: BoardOrder, engines: tuple[FleetEngine, ...]) -> Tally:
-        """Count the answers. An engine that started after an order that does not stand is not asked."""
-        asked = [one for one in engines if verb.stands or _began(one) <= order.enqueued_at]
+    def _tally(
+        self, text: OrderText, order: BoardOrder, until: float | None, engines: tuple[FleetEngine, ...]
+    ) -> Tally:
+        """Count the answers. An engine that started after an order, or after the end of what stood, is not asked."""
+        asked = [one for one in engines if _began(one) <= (order.enqueued_at if until is None else until)]
         return tally(text, order.number, expected_engines(asked, self._expect), self._answers.get(text.id, {}).values())
 
 
