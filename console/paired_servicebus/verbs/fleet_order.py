@@ -28,6 +28,7 @@ from paired_servicebus.core.operator.actions import FLEET_VERBS
 from paired_servicebus.core.operator.fleet_sentences import order_part
 from paired_servicebus.core.operator.order_checks import typed_right
 from paired_servicebus.core.operator.targets import Scope
+from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.engine.control.control_client import ControlClient, user_name
 from paired_servicebus.engine.control.discovery import wait_for_depths
@@ -186,7 +187,8 @@ async def _post(
     addressed = len(reporting & {name for name, _ in text.seen})
     print_lines(
         [
-            f"the order is posted; {addressed} engines report, and each looks within {view.look_seconds:.0f} s",
+            f"the order is posted; of those it means, {plural(addressed, 'engine')} reported; "
+            f"each looks within {view.look_seconds:.0f} s",
             f"waiting for the answers, {reach.wait} at most (Ctrl-C leaves; the order stays)",
         ]
     )
