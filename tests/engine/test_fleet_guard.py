@@ -139,7 +139,7 @@ class Poster:
         self._void, self._error = void, error
         self.posted: list[Order] = []
 
-    def check(self, order: Order) -> str:
+    async def check(self, order: Order) -> str:
         return self._void
 
     async def post_order(self, order: Order) -> None:

@@ -235,9 +235,10 @@ class Signer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unverified:
-    """Why no principal verified, as a sentence."""
+    """Why no principal verified, as a sentence. is_unknown: the file of operators is unusable, so nothing is proven."""
 
     why: str
+    is_unknown: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -98,6 +98,14 @@ class LocallyOrdered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SignersChanged:
+    """The file of operators changed. signers: its hash; empty: it is unusable, so this engine looks only."""
+
+    at: float
+    signers: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LookWanted:
     """The orders are to be read now: this engine starts, or posted one."""
 
@@ -135,6 +143,7 @@ FleetEvent = (
     | Watched
     | OrderEnded
     | LocallyOrdered
+    | SignersChanged
     | LookWanted
     | Ticked
     | RosterWanted

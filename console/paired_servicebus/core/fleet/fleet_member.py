@@ -122,6 +122,8 @@ class FleetMember:
                 self._on_watched(event.is_watched, event.at)
             case fleet_events.OrderEnded() | fleet_events.LocallyOrdered():
                 self._on_ordered(event)
+            case fleet_events.SignersChanged():
+                self._on_signers_changed(event)
             case fleet_events.RosterWanted() | fleet_events.LookWanted():
                 self._on_wanted(event)
             case fleet_events.Ending():
@@ -238,6 +240,12 @@ class FleetMember:
         if found is not None:
             now = self.clock.namespace_time(event.at)
             self._answers.add(event.order_id, found[0], event.outcome, event.text, now)
+
+    def _on_signers_changed(self, event: fleet_events.SignersChanged) -> None:
+        if self._documents.take_signers(event.signers):
+            self._readers[Board.ORDERS].restart()
+            self.orders.judge_again()
+            self._due.look = event.at
 
     def _on_wanted(self, event: fleet_events.RosterWanted | fleet_events.LookWanted) -> None:
         if isinstance(event, fleet_events.LookWanted):

@@ -25,6 +25,9 @@ class OrderHook(Protocol):
     def reset(self) -> None:
         """Forget the board: it was deleted and created again, and its numbers begin at 1."""
 
+    def judge_again(self) -> None:
+        """Forget the verdicts: the signers changed, and the board is read again. What stands stays until then."""
+
     def read_answer(self, post: Posted) -> None:
         """Read an engine's answer from the reports board. The same post may come twice."""
 
@@ -76,6 +79,10 @@ class CountedOrders:
     def reset(self) -> None:
         """Begin at number 0 again."""
         self._newest = 0
+
+    def judge_again(self) -> None:
+        """Begin at number 0 again."""
+        self.reset()
 
     def read_answer(self, post: Posted) -> None:
         """Do nothing."""

@@ -45,6 +45,11 @@ class OwnDocuments:
         self._count += 1
         return f"{self._identity.author.boot}-{self._count}"
 
+    def take_signers(self, signers: str) -> bool:
+        """Take the hash of the changed file of signers; return whether verdicts by it may differ."""
+        before, self._identity = self._identity.signers, replace(self._identity, signers=signers)
+        return signers not in ("", before)
+
     def takes(self, snapshot: Snapshot) -> Takes:
         """Return whether this engine acts on orders."""
         if snapshot.read_only:
@@ -60,6 +65,7 @@ class OwnDocuments:
             tuple(queue.index for queue in snapshot.queues),
             self._orders.standing,
             self.takes(snapshot),
+            self._identity.signers,
         )
 
     def report_key(self, snapshot: Snapshot) -> ChangeKey:

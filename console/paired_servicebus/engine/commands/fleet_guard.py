@@ -28,7 +28,7 @@ from paired_servicebus.engine.control.protocol import CommandDone, PostOrder
 class OrderPoster(Protocol):
     """Posts orders on the board."""
 
-    def check(self, order: Order) -> str:
+    async def check(self, order: Order) -> str:
         """Return why the order would be void; empty if it would count."""
 
     async def post_order(self, order: Order) -> None:
@@ -94,7 +94,7 @@ class FleetGuard:
         order = Order(text=text, signed=signed, signature=request.signature)
         if self._require_reason and not text.why.strip():
             return refuse("an order needs a reason here (require_reason is set): give one")
-        if void := poster.check(order):
+        if void := await poster.check(order):
             return refuse(void)
 
         async def act() -> tuple[bool, str]:

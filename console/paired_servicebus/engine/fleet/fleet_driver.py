@@ -32,6 +32,7 @@ from paired_servicebus.core.fleet.fleet_events import (
     ReadFailed,
     RosterWanted,
     Say,
+    SignersChanged,
     TakeUp,
     Ticked,
     Undo,
@@ -202,6 +203,8 @@ class FleetDriver:
 
     async def _post_again(self, read_from: float) -> None:
         """Post orders again, once, that a whole reading since their post does not show: somebody received them."""
+        if self._book is not None and not self._book.is_read:  # the signers changed: it is being read again
+            return
         for order_id, (order, posted_at) in list(self._unseen.items()):
             if posted_at > read_from:
                 continue
@@ -219,6 +222,10 @@ class FleetDriver:
     def note_local(self, subjects: tuple[Subject, ...]) -> None:
         """Note a local operator's order about these subjects."""
         self._tell(LocallyOrdered(at=self._clock(), subjects=subjects))
+
+    def note_signers(self, signers: str) -> None:
+        """Note that the file of operators changed. signers: its hash; empty: it is unusable."""
+        self._tell(SignersChanged(at=self._clock(), signers=signers))
 
     async def close(self, reason: str) -> None:
         """Post a goodbye within seconds, and end."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
 import socket
@@ -10,12 +9,11 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 from paired_servicebus.core.backlog.queue_usage import QueueUsage
-from paired_servicebus.core.errors import CleanUpError, ConfigurationError, FleetBoardError, WireUnavailableError
+from paired_servicebus.core.errors import CleanUpError, FleetBoardError, WireUnavailableError
 from paired_servicebus.core.fleet.fleet_documents import Author, Order, Signer, Unverified
 from paired_servicebus.core.fleet.fleet_member import FleetMember
 from paired_servicebus.core.fleet.orders.order_book import KeptOrders, OrderBook
@@ -28,14 +26,12 @@ from paired_servicebus.core.operator.actions import FLEET_VERBS
 from paired_servicebus.core.operator.failover_readiness import Evidence
 from paired_servicebus.core.operator.targets import Scope
 from paired_servicebus.engine.fleet.board_codec import PostedBy
+from paired_servicebus.engine.fleet.current_signers import CurrentSigners
 from paired_servicebus.engine.fleet.fleet_driver import CarryOutOrder, FleetDriver
 from paired_servicebus.engine.fleet.kept_orders import write_kept
-from paired_servicebus.engine.fleet.order_signatures import verify
 from paired_servicebus.engine.fleet.service_bus_board import open_board
-from paired_servicebus.engine.fleet.signers_file import Signers, read_signers
 from paired_servicebus.engine.fleet.verified_board import VerifiedBoard
 from paired_servicebus.engine.instance.identity import EngineIdentity, program_version
-from paired_servicebus.extras import DISTRIBUTION
 from paired_servicebus.fleet_options import Fleet
 from paired_servicebus.pairing.paired_client import PairedServiceBusClient
 
@@ -51,7 +47,7 @@ class FleetPart:
     """One engine in the fleet. Made by `join_fleet`; `close` ends it.
 
     Args:
-        signers: the file of operators; None: this engine looks only.
+        signers: the file of operators.
         warn: called with a subject and a sentence for the operator.
         now: returns the namespace's time.
     """
@@ -60,7 +56,7 @@ class FleetPart:
         self,
         driver: FleetDriver,
         book: OrderBook,
-        signers: Signers | None,
+        signers: CurrentSigners,
         *,
         warn: Callable[[str, str], object],
         now: Callable[[], float],
@@ -77,7 +73,7 @@ class FleetPart:
 
     async def take_up(self) -> None:
         """Carry out what stands on the board before the first send, within TAKE_UP_SECONDS."""
-        if self._signers is None:
+        if self._signers.signers is None:
             return
         if trouble := await self._driver.take_up(TAKE_UP_SECONDS):
             self._warn(
@@ -94,12 +90,13 @@ class FleetPart:
         """Note a local operator's order: what the fleet ordered about the same does not hold here."""
         self._driver.note_local(tuple((action.stands_for, scope, one.casefold()) for one in targets or ("",)))
 
-    def check(self, order: Order) -> str:
+    async def check(self, order: Order) -> str:
         """Return why an order would be void if it were posted; empty if it would count, as far as is known here."""
+        await self._signers.refresh()
         at = self._now()
         signer: Signer | Unverified = Signer(by="", fingerprint="")
-        if self._signers is not None:
-            signer = verify(order.signed, order.signature, self._signers, at=at)
+        if self._signers.signers is not None:
+            signer = self._signers.verify(order, at)
         return self._book.check(order, signer, at)
 
     async def post_order(self, order: Order) -> None:
@@ -114,7 +111,7 @@ class FleetPart:
     def add_to(self, snapshot: Snapshot) -> Snapshot:
         """Return the engine's snapshot with the fleet, its alarm, and the operations on its boards."""
         view = self._driver.view()
-        alarms = filter(None, (*snapshot.alarms, no_syphon_alarm(view, snapshot)))
+        alarms = filter(None, (*snapshot.alarms, no_syphon_alarm(view, snapshot), self._signers.alarm))
         billed = replace(snapshot.billed, fleet=self._driver.operations)
         return replace(snapshot, fleet=view, alarms=tuple(alarms), billed=billed)
 
@@ -167,14 +164,14 @@ class NoFleet:
     def note_order(self, action: Action, scope: Scope, targets: tuple[str, ...]) -> None:
         """Do nothing."""
 
-    def check(self, order: Order) -> str:
+    async def check(self, order: Order) -> str:
         """Return that there is no fleet."""
         del order
         return "the fleet is off in this engine: add [fleet] to its pairing.toml"
 
     async def post_order(self, order: Order) -> None:
         """Raise FleetBoardError: `check` refuses every order."""
-        raise FleetBoardError(self.check(order))
+        raise FleetBoardError(await self.check(order))
 
     def usage(self) -> QueueUsage:
         """Return no queues."""
@@ -229,11 +226,13 @@ async def join_fleet(
     except WireUnavailableError as error:
         warn("fleet", f"this engine takes no part in the fleet: {error}")
         return NoFleet()
-    signers = await _read_signers(fleet, warn)
+    signers = CurrentSigners(fleet.operators, warn=warn)
+    await signers.load()
     me = ThisEngine(name=author.engine, primary=author.primary, secondary=author.secondary)
     book = OrderBook(engine=me, verbs=FLEET_VERBS, expect=fleet.expect, kept=kept)
-    identified = Identity(author=author, signers=signers.hash if signers is not None else "")
-    member = FleetMember(identified, expect=fleet.expect, spread=random.random(), orders=book)
+    member = FleetMember(
+        Identity(author=author, signers=signers.hash), expect=fleet.expect, spread=random.random(), orders=book
+    )
     driver = FleetDriver(
         member,
         VerifiedBoard(board, signers),
@@ -246,24 +245,8 @@ async def join_fleet(
         book=book,
         keep=partial(write_kept, spool),
     )
+    signers.changed = driver.note_signers
     return FleetPart(driver, book, signers, warn=warn, now=lambda: member.clock.namespace_time(clock()))
-
-
-async def _read_signers(fleet: Fleet, warn: Callable[[str, str], object]) -> Signers | None:
-    """Return the operators; None: this engine looks only, and the operator was warned unless that is configured."""
-    if fleet.operators is None:
-        return None
-    if find_spec("cryptography") is None:
-        warn("fleet", f"look only: orders need cryptography: pip install '{DISTRIBUTION}[fleet]'")
-        return None
-    try:
-        signers = await asyncio.to_thread(read_signers, fleet.operators)
-    except ConfigurationError as error:
-        warn("fleet", str(error))
-        return None
-    for text in signers.skipped:
-        warn("fleet", text)
-    return signers
 
 
 def author_of(fleet: Fleet, paired: PairedServiceBusClient, identity: EngineIdentity) -> Author:

@@ -10,22 +10,23 @@ from typing import Final
 from paired_servicebus.core.fleet.fleet_documents import Board, Document, Order, Posted
 from paired_servicebus.core.fleet.fleet_events import Clean
 from paired_servicebus.engine.fleet.board_port import Cleaned, FleetBoard
-from paired_servicebus.engine.fleet.order_signatures import verify
-from paired_servicebus.engine.fleet.signers_file import Signers
+from paired_servicebus.engine.fleet.current_signers import CurrentSigners
 
 FEW: Final = 5
 """Orders that are verified on the event loop: 0.1 ms each."""
 
 
 class VerifiedBoard:
-    """A FleetBoard that adds the signer to each order. signers: the file of operators; None: look only."""
+    """A FleetBoard that adds the signer to each order. signers: the file of operators, read before the orders are."""
 
-    def __init__(self, board: FleetBoard, signers: Signers | None) -> None:
+    def __init__(self, board: FleetBoard, signers: CurrentSigners) -> None:
         self._board, self._signers = board, signers
 
     async def read(self, board: Board, since: int, most: int) -> tuple[Sequence[Posted], bool]:
         """Read posts as the board does, with the signers of orders."""
         posts, is_end = await self._board.read(board, since, most)
+        if board is Board.ORDERS:
+            await self._signers.refresh()
         count = sum(isinstance(post.document, Order) for post in posts)
         if not count:
             return posts, is_end
@@ -38,8 +39,7 @@ class VerifiedBoard:
         order = post.document
         if not isinstance(order, Order):
             return post
-        signer = verify(order.signed, order.signature, self._signers, at=post.enqueued_at)
-        return replace(post, signer=signer)
+        return replace(post, signer=self._signers.verify(order, post.enqueued_at))
 
     async def write(self, document: Document, ttl: float) -> None:
         """Post a document."""

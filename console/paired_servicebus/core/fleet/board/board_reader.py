@@ -57,6 +57,8 @@ class BoardReader:
         self._sure: float | None = None
         """Our clock when the latest reading from number 1 was asked for, which showed that the queue is the same."""
         self._counting = CountingPosts(board)
+        self._counted = 0
+        """The highest number whose message was counted as known or skipped."""
 
     @property
     def next_number(self) -> int:
@@ -87,6 +89,11 @@ class BoardReader:
         """End the look: the next one goes on from the same number."""
         self._asked = None
 
+    def restart(self) -> None:
+        """Read the board from its beginning again; an answer that is under way is ignored."""
+        self._next, self._newest, self._asked, self._last_whole, self._sure = 1, -1.0, None, None, None
+        self._counting.clear()
+
     def _ask(self, reading: ReadBoard, at: float) -> ReadBoard:
         self._asked, self._asked_at = reading, at
         return reading
@@ -99,6 +106,8 @@ class BoardReader:
             self._counting.add(post)
         if fresh:
             self._next = fresh[-1].number + 1
+        uncounted = [post for post in fresh if post.number > self._counted]
+        self._counted = max(self._counted, self._next - 1)
         self._pages += 1
         is_whole = event.is_end or not fresh
         if is_whole:
@@ -108,7 +117,10 @@ class BoardReader:
         now = self._clock.earliest(event.at)
         posts = tuple(post for post in known if post.ends_at > now)
         return LookResult(
-            posts=posts, skipped=len(fresh) - len(known), is_whole=is_whole, more=self._further(event.at, is_whole)
+            posts=posts,
+            skipped=sum(not self._is_known(post) for post in uncounted),
+            is_whole=is_whole,
+            more=self._further(event.at, is_whole),
         )
 
     def _fresh(self, posts: tuple[Posted, ...]) -> list[Posted]:
@@ -131,8 +143,8 @@ class BoardReader:
         if first is None or first.number >= self._next or first.enqueued_at <= self._newest:
             self._sure = asked_at
             return LookResult()
-        self._next, self._newest, self._pages, self._last_whole, self._sure = 1, -1.0, 0, None, None
-        self._counting.clear()
+        self.restart()
+        self._pages = self._counted = 0
         further = self._ask(ReadBoard(board=self._board, since=1, most=PAGE), event.at)
         return LookResult(more=further, was_reset=True)
 

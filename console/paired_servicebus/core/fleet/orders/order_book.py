@@ -103,6 +103,8 @@ class OrderBook:
         self._acted: dict[str, None] = {}
         self._refusals: deque[float] = deque()
         self._was_whole = False
+        self._old: float = inf
+        """The highest number of an order from before this engine's start, or from before the signers changed."""
         self._at = -inf
 
     # -- the board ------------------------------------------------------------------------------------------------
@@ -120,7 +122,8 @@ class OrderBook:
         revoked: set[Subject] = set()
         for post, order in pending:
             effects += self._decide(post, order, newest, revoked, at)
-        is_first, self._was_whole = not self._was_whole, True
+        is_first = self._old == inf
+        self._was_whole, self._old = True, 0
         effects += self._sync(newest, revoked, at, is_first=is_first)
         self._log.forget_over(at)
         return tuple(effects)
@@ -129,6 +132,19 @@ class OrderBook:
         """Forget the board. What stands stays, as an order that is not on the board."""
         newest = standing_rules.newest_orders(self._log.orders, engine=self._me)
         self._carried = {one.subject: one for one in self._desired(newest, self._at)}
+        self._old = inf if self._old == inf else 0
+        self._pending.clear()
+        self._log.clear()
+
+    def judge_again(self) -> None:
+        """Forget the verdicts: the signers changed, and the board is read again. What stands stays until then.
+
+        The orders read before are then judged as by an engine that starts: none of them is done once more.
+        """
+        if self._was_whole:
+            newest = self._log.newest
+            self.reset()
+            self._was_whole, self._old = False, newest
         self._pending.clear()
         self._log.clear()
 
@@ -156,7 +172,7 @@ class OrderBook:
 
     def _forget_void(self, post: Posted, order: BoardOrder) -> None:
         """Forget a stored order that the board shows to be void now: its signer lost the right."""
-        if order.void is None:
+        if order.void is None or (isinstance(order.signer, Unverified) and order.signer.is_unknown):
             return
         for subject, one in list(self._carried.items()):
             if (one.number, one.since) == (post.number, post.enqueued_at):
@@ -180,8 +196,8 @@ class OrderBook:
         self._note(text.id, order.number, found.ends_at)
         if verb.stands:
             is_newest = any(newest[one].order.number == order.number for one in order.subjects if one in newest)
-            return [] if is_newest or not self._was_whole else [self._superseded(order, newest)]
-        if not self._was_whole:
+            return [] if is_newest or not self._is_new(order) else [self._superseded(order, newest)]
+        if not self._is_new(order):
             return self._before_start(order, found)
         if not found.acts:
             stands = any(one in self._applied for one in order.subjects)
@@ -204,13 +220,17 @@ class OrderBook:
 
     def _before_start(self, order: BoardOrder, found: Counts) -> list[FleetEffect]:
         """Answer an order from before this engine started; it may have been carried out by the engine before."""
-        if not found.acts:
+        if not found.acts or (order.text is not None and order.text.id in self._acted):
             return []
         if order.verb is not None and order.verb.revokes:
             if any(one in self._applied for one in order.subjects):
                 return []  # the end of what stood answers it
-            return [self._answer(order, Outcome.DONE, "nothing of it stands here: this engine started later")]
-        return [self._refuse(order, "this engine started after it was ordered")]
+            return [self._answer(order, Outcome.DONE, "nothing of it stands here: this engine read it later")]
+        after = "started" if self._old == inf else "got another file of operators"
+        return [self._refuse(order, f"this engine {after} after it was ordered")]
+
+    def _is_new(self, order: BoardOrder) -> bool:
+        return order.number > self._old
 
     def _superseded(self, order: BoardOrder, newest: dict[Subject, NewestOrder]) -> AnswerOrder:
         later = max((newest[one].order for one in order.subjects if one in newest), key=lambda one: one.number)
@@ -218,7 +238,7 @@ class OrderBook:
 
     def _refuse_void(self, post: Posted, order: BoardOrder, at: float) -> list[FleetEffect]:
         if post.is_newer:
-            is_new = self._was_whole and at < post.enqueued_at + ONE_SHOT_SECONDS and 0 < len(post.copies) <= MAX_ID
+            is_new = self._is_new(order) and at < post.enqueued_at + ONE_SHOT_SECONDS and 0 < len(post.copies) <= MAX_ID
             text = OLDER.removeprefix("refused: ")
             answer = AnswerOrder(order_id=post.copies, number=post.number, outcome=Outcome.REFUSED, text=text)
             return [answer] if is_new and self._may_refuse(at) else []
@@ -233,7 +253,7 @@ class OrderBook:
 
     def _is_answered(self, order: BoardOrder, rule: Rule, at: float) -> bool:
         """Return whether a void order is answered. A starting engine only tells that it takes no standing orders."""
-        if self._was_whole:
+        if self._is_new(order):
             return True
         if rule is not Rule.SIGNATURE or order.text is None or order.verb is None or not order.verb.stands:
             return False
@@ -276,7 +296,7 @@ class OrderBook:
         changes = standing_rules.standing_changes(self._applied.values(), after, at=at)
         effects: list[FleetEffect] = []
         for ended in changes.ended:
-            effects += self._end(ended, newest, revoked)
+            effects += self._end(ended, newest, revoked, at)
         self._applied = {one.subject: one for one in after}
         for one in after:
             self._stuck.pop(one.subject, None)
@@ -287,7 +307,7 @@ class OrderBook:
         return effects
 
     def _end(
-        self, ended: standing_rules.Ended, newest: dict[Subject, NewestOrder], revoked: set[Subject]
+        self, ended: standing_rules.Ended, newest: dict[Subject, NewestOrder], revoked: set[Subject], at: float
     ) -> list[FleetEffect]:
         order = ended.order
         if self._released.pop(order.subject, None) == order.order_id:
@@ -297,7 +317,9 @@ class OrderBook:
             return []
         later = newest.get(order.subject)
         revokes = later is not None and later.order.number != order.number and not later.verb.stands
-        return [Undo(order=order, text=ended.text, answers=later.text.id if revokes and later is not None else "")]
+        is_void = later is None and at < order.until
+        text = f"released, because it does not count any more: {order}" if is_void else ended.text
+        return [Undo(order=order, text=text, answers=later.text.id if revokes and later is not None else "")]
 
     def _begin(
         self, begun: Iterable[StandingFleetOrder], newest: dict[Subject, NewestOrder], at: float
@@ -406,7 +428,7 @@ class OrderBook:
     @property
     def newest(self) -> int:
         """Return the number of the newest order read."""
-        return self._log.newest
+        return self._log.newest if self._old == inf else max(self._log.newest, int(self._old))
 
     @property
     def next_deadline(self) -> float | None:
