@@ -157,3 +157,11 @@ def test_callers_over_all_engines_and_never_ok_where_nobody_knows() -> None:
     assert words.callers_part(view)[0] == f"callers: 2.5/s fail at {first.engine}"
     assert words.fleet_complaints(view, AT) == (f"callers: 2.5/s fail at {first.engine}",)
     assert words.fleet_health(view, AT) is words.FleetHealth.DEGRADED
+
+
+def test_engines_with_another_file_of_signers_are_named() -> None:
+    """Signers files differ: presence carries the hash."""
+    view = replace(calm(), engines=(engine(1), engine(2, signers="other"), engine(3)))
+    assert words.odd_parts(view) == (("another file of signers than most: web-2",),)
+    assert "  ! another file of signers than most: web-2" in fleet_lines(view, AT)
+    assert words.odd_parts(replace(calm(), engines=(engine(1), engine(2), engine(3, signers="")))) == ()

@@ -92,6 +92,7 @@ async def _order(socket: Path, wish: CommandRequest, reach: FleetReach, stands_f
             return report_error(f"nothing was ordered: {draft.needs_partial}")
         if draft.to_type and not typed_right(wish.typed, draft.to_type):
             return _preview(wish, view, draft)
+        print_lines([f"note: {text}" for text in draft.takes])
         posted = await _post(client, wish, view, draft.confirm(wish.typed if draft.to_type else ""), reach)
         return await _follow(client, posted, wait)
     except (ControlError, ConfigurationError) as error:

@@ -17,7 +17,7 @@ from paired_servicebus import Fleet
 from paired_servicebus.core.errors import CommandRefusedError
 from paired_servicebus.core.fleet import pace
 from paired_servicebus.core.fleet.fleet_documents import Board, OrderText, board_path
-from paired_servicebus.core.fleet.orders.order_draft import draft_order
+from paired_servicebus.core.fleet.orders.order_draft import OrderDraft, draft_order
 from paired_servicebus.core.fleet.orders.order_text import encode_order_text
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetOrder, FleetView
@@ -54,13 +54,17 @@ async def engine(hosts: Hosts, name: str, operators: Path | None, **options: Any
     return await hosts.engine(name, fleet=Fleet(name=name, operators=operators), **options)
 
 
-def draft(view: FleetView, action: str, *, engines: tuple[str, ...] | None = None, **more: Any) -> OrderText:
+def draft(view: FleetView, action: str, **more: Any) -> OrderText:
+    made = drafted(view, action, **more)
+    return made.confirm(made.to_type)
+
+
+def drafted(view: FleetView, action: str, *, engines: tuple[str, ...] | None = None, **more: Any) -> OrderDraft:
     chosen = {"scope": "entity", "targets": ("payments",), "why": "drill", "stands_for": None} | more
-    made = draft_order(
+    return draft_order(
         view, FLEET_VERBS[action], order_id=new_id(), primary="primary", secondary=SECONDARY[0], engines=engines,
         now=time.time(), **chosen,
     )  # fmt: skip
-    return made.confirm(made.to_type)
 
 
 SECONDARY = ["secondary"]

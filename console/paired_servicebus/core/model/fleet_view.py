@@ -6,6 +6,8 @@ they are old, not wrong. None means unknown. FLEET.md has the design.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -115,6 +117,14 @@ class FleetEngine:
 
 WORST_FIRST = (State.FAILED_OVER, State.FORCED, State.SUSPECT, State.PINNED, State.UNKNOWN, State.HEALTHY)
 """The order in which an engine's entities decide its state."""
+
+
+def with_other_signers(engines: Iterable[FleetEngine], mine: str = "") -> tuple[str, ...]:
+    """Return the engines whose file of signers differs from the file `mine`, or else from the most common one."""
+    known = [one for one in engines if one.signers]
+    counts = Counter(one.signers for one in known)
+    usual = mine or max(counts, key=lambda one: counts[one], default="")
+    return tuple(one.engine for one in known if one.signers != usual)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

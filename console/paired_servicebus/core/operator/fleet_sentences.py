@@ -20,6 +20,7 @@ from paired_servicebus.core.model.fleet_view import (
     FleetOrder,
     FleetStatus,
     FleetView,
+    with_other_signers,
 )
 from paired_servicebus.core.operator.actions import BY_ID
 from paired_servicebus.core.operator.targets import Scope
@@ -377,9 +378,9 @@ def odd_parts(view: FleetView) -> tuple[Part, ...]:
     twins = sorted({one.engine for one in view.engines if one.namesakes and one.status is not FleetStatus.ENDED})
     if twins and not view.remarks:
         found.append((f"several engines are named {names(twins, 2)}: set a name of its own in [fleet]",))
-    signers = {one.signers for one in _reporting(view) if one.signers}
-    if len(signers) > 1 and not view.remarks:
-        found.append((f"signers files differ: {len(signers)} kinds, so engines may answer an order differently",))
+    others = with_other_signers(_reporting(view))
+    if others and not view.remarks:
+        found.append((f"another file of signers than most: {names(others, 2)}",))
     if view.skipped:
         found.append((f"{plural(view.skipped, 'foreign or broken message')} skipped on the boards",))
     return tuple(found)

@@ -16,7 +16,7 @@ from paired_servicebus.core.fleet.orders.order_answers import Expected, addresse
 from paired_servicebus.core.fleet.orders.order_answers import needs_partial as _needs_partial
 from paired_servicebus.core.fleet.orders.order_rules import DEFAULT_STANDING_SECONDS, MAX_STANDING_SECONDS
 from paired_servicebus.core.fleet.orders.order_rules import to_type as _to_type
-from paired_servicebus.core.model.fleet_view import FleetEngine, FleetStatus, FleetView
+from paired_servicebus.core.model.fleet_view import FleetEngine, FleetStatus, FleetView, with_other_signers
 from paired_servicebus.core.text.time_format import age
 from paired_servicebus.core.text.untrusted_text import repeated
 
@@ -32,7 +32,7 @@ class OrderDraft:
     to_type: str
     needs_partial: str
     takes: tuple[str, ...]
-    """Remarks about addressed engines that will refuse it: they look only, or are read-only."""
+    """Remarks about addressed engines that will refuse it (look only, read-only), or may: another file of signers."""
 
     def confirm(self, typed: str) -> OrderText:
         """Return the text with the operator's confirmation."""
@@ -99,7 +99,7 @@ def draft_order(
         text=text,
         to_type=_to_type(text, verb) if verb.dangerous else "",
         needs_partial=_needs_partial(text, expected),
-        takes=_takes(known, expected),
+        takes=_takes(known, expected, me.signers if me is not None else ""),
     )
 
 
@@ -118,11 +118,14 @@ def _check(verb: FleetVerb, engines: tuple[str, ...] | None, stands_for: float |
         raise ConfigurationError(f"{verb.label} stands for {age(MAX_STANDING_SECONDS)} at most")
 
 
-def _takes(known: list[FleetEngine], expected: Expected) -> tuple[str, ...]:
-    """Return which addressed engines say that they take no signed order."""
-    addressed = {(one.name, one.boot) for one in expected.engines}
+def _takes(known: list[FleetEngine], expected: Expected, mine: str) -> tuple[str, ...]:
+    """Return which addressed engines take no signed order, or decide by another file of signers than `mine`."""
+    boots = {(one.name, one.boot) for one in expected.engines}
+    addressed = [one for one in known if (one.engine, one.boot) in boots]
     by_reason: dict[str, list[str]] = {}
-    for one in known:
-        if (one.engine, one.boot) in addressed and not one.takes.acts:
-            by_reason.setdefault(one.takes.value, []).append(one.engine)
-    return tuple(f"will refuse ({reason}): {repeated(', '.join(names))}" for reason, names in by_reason.items())
+    for one in addressed:
+        if not one.takes.acts:
+            by_reason.setdefault(f"will refuse ({one.takes.value})", []).append(one.engine)
+    if others := with_other_signers((one for one in addressed if one.takes.acts), mine):
+        by_reason["may refuse (another file of signers)"] = list(others)
+    return tuple(f"{reason}: {repeated(', '.join(names))}" for reason, names in by_reason.items())

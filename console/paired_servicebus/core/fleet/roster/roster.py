@@ -23,7 +23,7 @@ from paired_servicebus.core.fleet.fleet_documents import (
 )
 from paired_servicebus.core.fleet.roster.engine_record import EngineRecord
 from paired_servicebus.core.fleet.roster.fleet_entities import merge_entities
-from paired_servicebus.core.model.fleet_view import FleetEngine, FleetEntity, FleetStatus
+from paired_servicebus.core.model.fleet_view import FleetEngine, FleetEntity, FleetStatus, with_other_signers
 
 MAX_ENGINES: Final = 2000
 """Boots kept; more are skipped and counted, so that known engines stay."""
@@ -151,14 +151,8 @@ def _clocks(engines: list[FleetEngine]) -> tuple[str, ...]:
 
 
 def _signers(engines: list[FleetEngine]) -> tuple[str, ...]:
-    holders: dict[str, list[str]] = defaultdict(list)
-    for engine in engines:
-        if engine.signers:
-            holders[engine.signers].append(engine.engine)
-    if len(holders) < 2:
-        return ()
-    rarer = sorted(holders.values(), key=len)[:-1]
-    return (f"files of signers differ: {_list([name for names in rarer for name in names])} have another one",)
+    others = with_other_signers(engines)
+    return (f"another file of signers than most: {_list(list(others))}",) if others else ()
 
 
 def _list(names: list[str]) -> str:
