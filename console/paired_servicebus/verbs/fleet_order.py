@@ -84,6 +84,7 @@ def _seconds(option: str, text: str) -> float:
 async def _order(socket: Path, wish: CommandRequest, reach: FleetReach, stands_for: float | None, wait: float) -> int:
     client = await ControlClient.connect(socket, watches=False, fleet=True)
     try:
+        client.check_posts_orders()
         snapshot = await wait_for_depths(client, fleet=True)
         view = _known(snapshot)
         assert snapshot is not None, "_known refuses it"

@@ -202,6 +202,14 @@ class ControlClient:
             token = (await self.arm(action_id, targets=targets, scope=scope, by=by)).token
         return await self.command(action_id, targets=targets, scope=scope, by=by, why=why, token=token, typed=typed)
 
+    def check_posts_orders(self) -> None:
+        """Raise CommandRefusedError if the engine is too old to post orders over the fleet; ask before signing."""
+        if not self.welcome.posts_orders:
+            raise CommandRefusedError(
+                f"nothing was ordered: the engine {self.welcome.engine} is older than this command and posts no orders "
+                "over the fleet: install the same release for it, and start it again"
+            )
+
     async def post_order(
         self,
         action_id: str,
@@ -218,6 +226,7 @@ class ControlClient:
         Raises:
             CommandRefusedError, EngineNotRunningError: as `command`.
         """
+        self.check_posts_orders()
         order = protocol.PostOrder(
             id=next(self._numbers),
             action_id=action_id,

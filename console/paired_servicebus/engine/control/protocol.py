@@ -104,6 +104,8 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="wel
     pairing: str
     environment: str
     read_only: bool
+    posts_orders: bool = False
+    """Whether it knows PostOrder; an older engine ends the connection on it."""
 
 
 class SnapshotSent(msgspec.Struct, frozen=True, tag_field="t", tag="snapshot"):

@@ -349,6 +349,7 @@ class EngineHost:
             pairing=identity.pairing,
             environment=identity.environment,
             read_only=identity.read_only,
+            posts_orders=True,
         )
 
     async def _execute(self, order: Order, viewer: bool) -> Answer:
