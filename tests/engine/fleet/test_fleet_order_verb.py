@@ -102,6 +102,10 @@ async def test_a_refusal_and_a_silent_engine_are_exit_status_1(hosts: Hosts, ope
         (("release", "payments", "--fleet", "--for", "1h"), "release does not stand, so it has no end"),
         (("failover", "payments", "--fleet", "--for", "long"), "--for is 'long'; it is a time such as 30s"),
         (("failover", "payments", "--partial"), "--partial is for an order over the fleet: add --fleet"),
+        (
+            ("failover", "payments", "--fleet", *(f"--on=shop-payments-{number:030}" for number in range(500))),
+            "1 target and 500 engines, and",
+        ),
         (("redrive", "0", "--fleet"), "re-drive is for exactly one engine of the fleet: name it"),
     ],
 )

@@ -1,13 +1,16 @@
-"""A new order before it is signed: who may refuse it."""
+"""A new order before it is signed: who may refuse it, and what no engine would read."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.fleet_views import AT, engine
 
+from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.fleet.orders.order_draft import OrderDraft, draft_order
+from paired_servicebus.core.fleet.orders.order_text import decode_order_text, encode_order_text
 from paired_servicebus.core.model.fleet_view import FleetEngine, FleetView, Takes
 from paired_servicebus.core.operator.actions import FLEET_VERBS
 
@@ -39,3 +42,40 @@ def test_files_are_compared_with_the_posting_engines_and_only_of_engines_address
     fleet = [engine(1, signers="mine"), engine(2), engine(3)]
     assert draft(fleet).takes == ("may refuse (another file of signers): web-2, web-3",)
     assert draft(fleet, engines=("web-1",)).takes == ()
+
+
+NAMES = tuple(f"payments/service-{number:03}" for number in range(500))
+
+
+@pytest.mark.parametrize(
+    ("engines", "changes", "counts"),
+    [
+        ([engine(1)], {"targets": NAMES + tuple(f"{name}-x" for name in NAMES)}, "1,000 targets and 1 engine,"),
+        ([engine(1)], {"engines": NAMES + tuple(f"{name}-x" for name in NAMES)}, "1 target and 1,000 engines,"),
+        (
+            [engine(number, engine="orders@shop-web-7d9f8b6c5-" + f"{number}" * 8) for number in range(1000, 1500)],
+            {"targets": NAMES},
+            "500 targets and 500 engines,",
+        ),
+    ],
+)
+def test_an_order_that_no_engine_would_read_is_refused_before_it_is_signed(
+    engines: list[FleetEngine], changes: dict[str, Any], counts: str
+) -> None:
+    with pytest.raises(ConfigurationError, match="bytes with") as raised:
+        draft(engines, **changes)
+    assert counts in str(raised.value)
+    assert str(raised.value).endswith("give it in parts, with fewer targets or fewer named engines each")
+
+
+def test_the_confirmation_is_part_of_the_size() -> None:
+    """What passes here is read by every engine."""
+    found = draft([engine(1)], targets=("p" * 6000,))
+    assert decode_order_text(encode_order_text(found.confirm(found.to_type))).typed == "p" * 6000
+    with pytest.raises(ConfigurationError, match="bytes with 1 target and 1 engine,"):
+        draft([engine(1)], targets=("p" * 24_000,))
+
+
+def test_a_part_of_the_targets_passes() -> None:
+    found = draft([replace(engine(number), boot=f"b{number}") for number in range(1, 21)], targets=NAMES[:250])
+    assert len(encode_order_text(found.confirm(found.to_type))) > 6000

@@ -16,6 +16,7 @@ from paired_servicebus.core.fleet.orders.order_answers import Expected, addresse
 from paired_servicebus.core.fleet.orders.order_answers import needs_partial as _needs_partial
 from paired_servicebus.core.fleet.orders.order_rules import DEFAULT_STANDING_SECONDS, MAX_STANDING_SECONDS
 from paired_servicebus.core.fleet.orders.order_rules import to_type as _to_type
+from paired_servicebus.core.fleet.orders.order_text import too_long
 from paired_servicebus.core.model.fleet_view import FleetEngine, FleetStatus, FleetView, with_other_signers
 from paired_servicebus.core.text.time_format import age
 from paired_servicebus.core.text.untrusted_text import repeated
@@ -95,9 +96,12 @@ def draft_order(
     expected = addressed_engines(text, expected_engines(view.engines, expect))
     if not expected.engines:
         raise ConfigurationError("no engine of the fleet is known: none would carry the order out")
+    typed = _to_type(text, verb) if verb.dangerous else ""
+    if trouble := too_long(replace(text, typed=typed)):
+        raise ConfigurationError(trouble)
     return OrderDraft(
         text=text,
-        to_type=_to_type(text, verb) if verb.dangerous else "",
+        to_type=typed,
         needs_partial=_needs_partial(text, expected),
         takes=_takes(known, expected, me.signers if me is not None else ""),
     )

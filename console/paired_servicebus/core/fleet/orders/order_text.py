@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from paired_servicebus.core.errors import UnreadableError
 from paired_servicebus.core.fleet.fleet_documents import MAX_BYTES, VERSION, OrderText
+from paired_servicebus.core.text.number_format import plural
 
 OLDER: Final = "refused: this engine is older"
 """The answer to an order of a newer version."""
@@ -25,10 +26,26 @@ def encode_order_text(text: OrderText) -> bytes:
     Raises:
         UnreadableError: no engine would read them: too long, or a value of the wrong form.
     """
-    fields = {name: getattr(text, name) for name in OrderText.__dataclass_fields__}
-    signed = json.dumps({"v": VERSION, **fields}, sort_keys=True, separators=(",", ":")).encode("ascii")
+    signed = _canonical(text)
     decode_order_text(signed)
     return signed
+
+
+def too_long(text: OrderText) -> str:
+    """Return why an order has too many bytes, and the remedy; empty: it has not."""
+    size = len(_canonical(text))
+    if size <= MAX_BYTES:
+        return ""
+    engines = len(text.seen if text.engines is None else text.engines)
+    return (
+        f"the order has {size:,} bytes with {plural(len(text.targets), 'target')} and {plural(engines, 'engine')}, and "
+        f"{MAX_BYTES:,} are allowed: give it in parts, with fewer targets or fewer named engines each"
+    )
+
+
+def _canonical(text: OrderText) -> bytes:
+    fields = {name: getattr(text, name) for name in OrderText.__dataclass_fields__}
+    return json.dumps({"v": VERSION, **fields}, sort_keys=True, separators=(",", ":")).encode("ascii")
 
 
 def decode_order_text(signed: bytes) -> OrderText:
