@@ -26,12 +26,12 @@ from paired_servicebus.core.fleet.fleet_documents import (
     Document,
     DocumentKind,
     Order,
-    OrderText,
     Posted,
     Presence,
     Report,
     kind_of,
 )
+from paired_servicebus.core.fleet.orders.order_text import decode_order_text
 from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.foreign_json import read_json
 from paired_servicebus.pairing.syphon.envelope_codec import broker_properties
@@ -173,7 +173,6 @@ _DECODERS: Final[dict[DocumentKind, msgspec.json.Decoder[Any]]] = {
     kind: msgspec.json.Decoder(type_) for type_, kind in KINDS.items() if kind is not DocumentKind.ORDER
 }
 _ORDER_DECODER: Final = msgspec.json.Decoder(_OrderOnBoard)
-_TEXT_DECODER: Final = msgspec.json.Decoder(OrderText)
 _VERSION_DECODER: Final = msgspec.json.Decoder(_SignedVersion)
 
 
@@ -274,7 +273,7 @@ def read_body(kind: DocumentKind, encoded: bytes) -> Document:
         posted = read_json(_ORDER_DECODER, encoded)
         signed = posted.signed.encode()
         _refuse_newer(read_json(_VERSION_DECODER, signed).v)
-        document = Order(text=read_json(_TEXT_DECODER, signed), signed=signed, signature=posted.signature)
+        document = Order(text=decode_order_text(signed), signed=signed, signature=posted.signature)
         numbers_in = signed
     else:
         document, numbers_in = read_json(_DECODERS[kind], encoded), encoded
