@@ -40,8 +40,8 @@ OPERATORS: Final = "\n".join(
     ]
 )
 """One genuine operator, and lines whose keys have no right."""
-OVER_FLEET: Final = [one.id for one in FLEET_VERBS.values() if one.over.engines is not EnginesPerOrder.NONE]
-NOT_OVER_FLEET: Final = [one.id for one in FLEET_VERBS.values() if one.over.engines is EnginesPerOrder.NONE]
+OVER_FLEET: Final = [one.id for one in FLEET_VERBS.values() if one.over is not EnginesPerOrder.NONE]
+NOT_OVER_FLEET: Final = [one.id for one in FLEET_VERBS.values() if one.over is EnginesPerOrder.NONE]
 TARGETS: Final = {
     Scope.ENTITY: ("payments",), Scope.ALL: (), Scope.QUEUE: ("0",), Scope.UNUSED: ("primary/x-servicebus-transfer/2",)
 }  # fmt: skip
