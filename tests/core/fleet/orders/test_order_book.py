@@ -193,6 +193,66 @@ def test_a_release_that_was_refused_here_leaves_the_order_to_its_end() -> None:
     assert kinds(list(one.step(T0 + 3600))) == [Undo]
 
 
+def refuse(one: OrderBook, order_id: str, at: float) -> list[FleetEffect]:
+    """The guard refuses an order about payments; the effects of the next step."""
+    one.note_outcome(order_id, Outcome.REFUSED, ("payments",))
+    return list(one.step(at))
+
+
+@pytest.mark.parametrize("verb", ["force", "pin"])
+def test_an_order_that_was_refused_here_leaves_the_end_of_the_one_before_it(verb: str) -> None:
+    """A read-only engine refuses what follows, and what holds there still has an end."""
+    one = book()
+    feed(one, post(FORCE, 10), at=T0 + 1)
+    one.note_outcome("o1", Outcome.DONE, ())
+    longer = replace(FORCE, id="o2", verb=verb, issued_at=T0 + 1000, on_top_of=10)
+    assert kinds(feed(one, post(longer, 12), at=T0 + 1001)) == [CarryOut]
+    assert refuse(one, "o2", T0 + 1002) == []
+    assert one.next_deadline == T0 + 3600
+    (undo,) = one.step(T0 + 3600)
+    assert isinstance(undo, Undo)
+    assert undo.order.order_id == "o1"
+    assert one.step(T0 + 4600) == ()
+
+
+def test_an_order_that_was_taken_up_and_refused_later_still_has_its_end() -> None:
+    one = book(read=False, kept=KeptOrders(standing=(KEPT,)))
+    assert kinds(list(one.step(T0 + 100))) == [TakeUp]
+    assert kinds(feed(one, post(FORCE, 10), at=T0 + 102)) == [CarryOut]
+    assert refuse(one, "o1", T0 + 103) == []
+    assert kinds(list(one.step(T0 + 3600))) == [Undo]
+
+
+def test_the_end_of_the_one_before_waits_for_the_result_of_its_extension() -> None:
+    one = book()
+    feed(one, post(FORCE, 10), at=T0 + 1)
+    longer = replace(FORCE, id="o2", issued_at=T0 + 3590, on_top_of=10)
+    assert kinds(feed(one, post(longer, 12), at=T0 + 3599)) == [CarryOut]
+    assert one.step(T0 + 3601) == ()
+    one.note_outcome("o2", Outcome.DONE, ())
+    assert one.step(T0 + 3602) == ()
+    assert one.standing == ("o2",)
+
+
+def test_a_late_release_ends_what_holds_beside_a_refused_extension() -> None:
+    one = book()
+    feed(one, post(FORCE, 10), at=T0 + 1)
+    feed(one, post(replace(FORCE, id="o2", issued_at=T0 + 10, on_top_of=10), 11), at=T0 + 11)
+    refuse(one, "o2", T0 + 12)
+    (undo,) = feed(one, post(replace(RELEASE, on_top_of=11), 12), at=T0 + 3000)
+    assert isinstance(undo, Undo)
+    assert (undo.order.order_id, undo.answers) == ("o1", "r1")
+
+
+def test_a_late_release_of_what_was_refused_here_is_answered() -> None:
+    one = book()
+    feed(one, post(FORCE, 10), at=T0 + 1)
+    refuse(one, "o1", T0 + 2)
+    (answer,) = feed(one, post(RELEASE, 11), at=T0 + 3000)
+    assert isinstance(answer, AnswerOrder)
+    assert answer.text == "it came too late, and nothing of it stands here"
+
+
 @pytest.mark.parametrize(
     ("text", "signer", "sentence"),
     [

@@ -58,6 +58,7 @@ REFUSALS_SECONDS: Final = 3600.0
 """An engine answers at most MAX_REFUSALS void orders in this time: anyone with Send can post them."""
 MAX_ID: Final = 128
 MAX_ACTED: Final = 4096
+Standing = dict[Subject, StandingFleetOrder]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,12 +93,14 @@ class OrderBook:
         self._answers = AnswerBook(expect)
         self._carried = {one.subject: one for one in kept.standing}
         """Standing orders that are not on the board: stored by the engine before, or of a deleted board."""
-        self._applied: dict[Subject, StandingFleetOrder] = {}
+        self._applied: Standing = {}
         """What stands here by the board; its `_released` are not in force."""
         self._released = dict(kept.released)
         self._taken_up: set[tuple[Subject, str]] = set()
-        self._stuck: dict[Subject, StandingFleetOrder] = {}
-        """Orders in force that an order revoked and this engine refused to: they are undone at their end."""
+        self._stuck: Standing = {}
+        """Orders in force that a newer one replaces or revokes. Unless it is carried out, they are undone at their end."""
+        self._awaited: dict[Subject, str] = {}
+        """The orders that replace a stuck one and have no result yet."""
         self._pending: list[tuple[Posted, BoardOrder]] = []
         self._found: dict[str, tuple[int, float]] = {}
         self._acted: dict[str, None] = {}
@@ -153,7 +156,7 @@ class OrderBook:
         before, self._at = self._at, max(at, self._at)
         alarms = standing_rules.alarms_due(self._in_force, after=before, at=self._at) if before > -inf else ()
         due = not self._was_whole and self._carried.keys() != self._applied.keys()
-        is_over = any(one.until <= at for one in (*self._applied.values(), *self._stuck.values()))
+        is_over = any(one.until <= at for one in (*self._applied.values(), *self._stuck_here))
         effects: list[FleetEffect] = [Say(about=ALARM, text=one.text) for one in alarms]
         if due or is_over:
             newest = standing_rules.newest_orders(self._log.orders if self._was_whole else (), engine=self._me)
@@ -200,7 +203,7 @@ class OrderBook:
         if not self._is_new(order):
             return self._before_start(order, found)
         if not found.acts:
-            stands = any(one in self._applied for one in order.subjects)
+            stands = any(self._holds(one) for one in order.subjects)
             return [] if stands else [self._refuse(order, "it came too late, and nothing of it stands here")]
         if text.id in self._acted:
             return []
@@ -297,33 +300,45 @@ class OrderBook:
         effects: list[FleetEffect] = []
         for ended in changes.ended:
             effects += self._end(ended, newest, revoked, at)
+        held = {one.subject: one for one in self._in_force}
         self._applied = {one.subject: one for one in after}
-        for one in after:
-            self._stuck.pop(one.subject, None)
-        effects += self._begin(after if is_first else (*changes.begun, *changes.extended), newest, at)
-        for subject, stuck in [(key, one) for key, one in self._stuck.items() if one.until <= at]:
-            del self._stuck[subject]
+        begun = after if is_first else (*changes.begun, *changes.extended)
+        effects += self._begin(begun, held, newest, at)
+        for stuck in [one for one in self._stuck_here if one.until <= at]:
+            del self._stuck[stuck.subject]
             effects.append(Undo(order=stuck, text=f"released at its end: {stuck}"))
         return effects
+
+    @property
+    def _stuck_here(self) -> tuple[StandingFleetOrder, ...]:
+        """Return what stays in force until its end, whatever the newer order said."""
+        return tuple(one for subject, one in self._stuck.items() if subject not in self._awaited)
+
+    def _holds(self, subject: Subject) -> bool:
+        """Return whether an order of the fleet stands and is in force here."""
+        one = self._applied.get(subject)
+        return one is not None and (subject in self._stuck or self._released.get(subject) != one.order_id)
 
     def _end(
         self, ended: standing_rules.Ended, newest: dict[Subject, NewestOrder], revoked: set[Subject], at: float
     ) -> list[FleetEffect]:
-        order = ended.order
+        order, later = ended.order, newest.get(ended.order.subject)
+        revokes = later is not None and later.order.number != order.number and not later.verb.stands
         if self._released.pop(order.subject, None) == order.order_id:
-            return []
+            if not revokes or order.subject in revoked or order.subject not in self._stuck:
+                return []
+            order = self._stuck.pop(order.subject)
         if order.subject in revoked:  # its order is being carried out
             self._stuck[order.subject] = order
             return []
-        later = newest.get(order.subject)
-        revokes = later is not None and later.order.number != order.number and not later.verb.stands
         is_void = later is None and at < order.until
         text = f"released, because it does not count any more: {order}" if is_void else ended.text
         return [Undo(order=order, text=text, answers=later.text.id if revokes and later is not None else "")]
 
     def _begin(
-        self, begun: Iterable[StandingFleetOrder], newest: dict[Subject, NewestOrder], at: float
+        self, begun: Iterable[StandingFleetOrder], held: Standing, newest: dict[Subject, NewestOrder], at: float
     ) -> list[FleetEffect]:
+        """Carry out what begins. held: what was in force before, and stays so if the guard refuses."""
         effects: list[FleetEffect] = []
         by_number: dict[int, list[StandingFleetOrder]] = {}
         for one in begun:
@@ -335,7 +350,8 @@ class OrderBook:
             self._released.pop(one.subject, None)
             if is_on_board:
                 by_number.setdefault(one.number, []).append(one)
-            elif not self._is_taken_up(one):
+                self._replace(one, held.get(one.subject))
+            elif (one.subject, one.order_id) not in self._taken_up:
                 self._taken_up.add((one.subject, one.order_id))
                 effects.append(TakeUp(order=one))
         for number, ones in sorted(by_number.items()):
@@ -353,8 +369,11 @@ class OrderBook:
             )
         return effects
 
-    def _is_taken_up(self, order: StandingFleetOrder) -> bool:
-        return (order.subject, order.order_id) in self._taken_up
+    def _replace(self, order: StandingFleetOrder, held: StandingFleetOrder | None) -> None:
+        if held is not None:
+            self._stuck[order.subject] = held
+        if order.subject in self._stuck:
+            self._awaited[order.subject] = order.order_id
 
     def _still_released(self, order: StandingFleetOrder) -> list[FleetEffect]:
         self._note(order.order_id, order.number, order.until)
@@ -373,11 +392,16 @@ class OrderBook:
     # -- results --------------------------------------------------------------------------------------------------
 
     def note_outcome(self, order_id: str, outcome: Outcome, not_held: tuple[str, ...]) -> None:
-        """Note the result of a CarryOut: targets that are not held are not undone; a refused end stays for its end."""
+        """Note the result of a CarryOut: of targets that are not held, only what held before is undone at its end."""
         targets = {target.casefold() for target in not_held}
+        self._awaited = {subject: one for subject, one in self._awaited.items() if one != order_id}
         for subject, one in self._applied.items():
-            if one.order_id == order_id and (one.target.casefold() in targets):
+            if one.order_id != order_id:
+                continue
+            if one.target.casefold() in targets:
                 self._released[subject] = order_id
+            else:
+                self._stuck.pop(subject, None)
         found = self._found.get(order_id)
         if found is not None and outcome is Outcome.DONE:
             revoked = next((one for one in self._log.orders if one.number == found[0]), None)
@@ -433,7 +457,7 @@ class OrderBook:
     @property
     def next_deadline(self) -> float | None:
         """Return the time of the next alarm or end."""
-        times = [one.until for one in (*self._applied.values(), *self._stuck.values())]
+        times = [one.until for one in (*self._applied.values(), *self._stuck_here)]
         alarm = standing_rules.next_deadline(self._in_force, at=self._at)
         return min((*times, *(() if alarm is None else (alarm,))), default=None)
 
