@@ -124,6 +124,37 @@ def test_tenth_look_finds_a_queue_that_was_created_again() -> None:
     assert [one.number for one in read_page(reader, found.more, START + 61, posted(1, watch, START + 50)).posts] == [1]
 
 
+def check_queue(reader: BoardReader, at: float, *posts: Posted) -> object:
+    """Look until the first message is read too; return the result of that."""
+    for look in range(10):
+        reading = reader.look(at + look)
+        found = read_page(reader, reading, at + look, *(post for post in posts if post.number >= reading.since))
+        if found.more is not None:
+            break
+    assert found.more == ReadBoard(board=Board.ORDERS, since=1, most=1)
+    return read_page(reader, found.more, at + 11, *posts[:1])
+
+
+def test_a_queue_created_again_is_found_also_if_it_has_outgrown_the_cursor() -> None:
+    """Else its first orders are never read, and a cleaning deletes them."""
+    reader = BoardReader(Board.ORDERS, NamespaceClock())
+    watch = Watch(id="w", by="x", look=5.0, report=15.0)
+    read_page(reader, reader.look(START), START, posted(1, watch, at=START - 10))
+    new = [posted(number, watch, at=START + 1 + number) for number in (1, 2, 3)]
+    found = check_queue(reader, START + 5, *new)
+    assert found.was_reset
+    read_page(reader, found.more, START + 20, *new)
+    assert not check_queue(reader, START + 21, *new).was_reset
+
+
+def test_an_empty_queue_is_read_from_its_first_number() -> None:
+    reader = BoardReader(Board.ORDERS, NamespaceClock())
+    read_page(reader, reader.look(START), START, posted(7, Watch(id="w", by="x", look=5.0, report=15.0), at=START - 10))
+    found = check_queue(reader, START)
+    assert found.was_reset
+    assert reader.next_number == 1
+
+
 def test_cleaning_spares_the_oldest_message_that_counts() -> None:
     reader = BoardReader(Board.REPORTS, NamespaceClock())
     assert reader.cleaning(START).before < START - 72 * 3600

@@ -7,6 +7,7 @@ messages that this reader never saw may lie there, so cleaning trusts nothing ne
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from math import inf
 from typing import Final
@@ -18,10 +19,13 @@ from paired_servicebus.core.fleet.fleet_events import BoardRead, Clean, ReadBoar
 from paired_servicebus.core.fleet.pace import CHECK_EVERY, PRESENCE_WATCHED
 
 PAGE: Final = 250
+MAX_MARKS: Final = 256
 MAX_PAGES: Final = 20
 """Pages of one look: more messages wait for the next one, so that a flood cannot prolong a look."""
 ANSWERED_WITHIN: Final = 60.0
 """Seconds after which a reading without an answer is taken for lost."""
+CLOCK_SLACK: Final = 1.0
+"""Seconds by which a namespace may date a message before an earlier one."""
 CLEAN_MARGIN: Final = 60.0
 STUCK_SECONDS: Final = PRESENCE_WATCHED
 """Age from which a post that does not count is behind one that does: else a batch delete would have deleted it."""
@@ -46,8 +50,8 @@ class BoardReader:
     def __init__(self, board: Board, clock: NamespaceClock) -> None:
         self._board, self._clock = board, clock
         self._next = 1
-        self._newest = -1.0
-        """The newest enqueued time below the cursor."""
+        self._marks: deque[tuple[int, float]] = deque(maxlen=MAX_MARKS)
+        """Numbers and enqueued times of messages read since the queue was last known to be the same."""
         self._looks = self._pages = 0
         self._asked: ReadBoard | None = None
         self._asked_at = 0.0
@@ -91,7 +95,8 @@ class BoardReader:
 
     def restart(self) -> None:
         """Read the board from its beginning again; an answer that is under way is ignored."""
-        self._next, self._newest, self._asked, self._last_whole, self._sure = 1, -1.0, None, None, None
+        self._next, self._asked, self._last_whole, self._sure = 1, None, None, None
+        self._marks.clear()
         self._counting.clear()
 
     def _ask(self, reading: ReadBoard, at: float) -> ReadBoard:
@@ -102,10 +107,10 @@ class BoardReader:
         fresh = self._fresh(event.posts)
         for post in fresh:
             self._clock.bound(enqueued_at=post.enqueued_at, after=self._last_whole, before=event.at)
-            self._newest = max(self._newest, post.enqueued_at)
             self._counting.add(post)
         if fresh:
             self._next = fresh[-1].number + 1
+            self._marks.append((fresh[-1].number, fresh[-1].enqueued_at))
         uncounted = [post for post in fresh if post.number > self._counted]
         self._counted = max(self._counted, self._next - 1)
         self._pages += 1
@@ -137,11 +142,20 @@ class BoardReader:
         return None
 
     def _checked(self, event: BoardRead, asked_at: float) -> LookResult:
-        """Compare the first message with the cursor: a lower number with a newer time is another queue's."""
+        """Compare the first message with those read: a lower number with a newer time is another queue's.
+
+        The newest of them may lie on that other queue already, so all since the last check are compared. An empty queue
+        may be another one too: reading it from 1 misses nothing.
+        """
         self._is_check = False
         first = min(event.posts, key=lambda post: post.number, default=None)
-        if first is None or first.number >= self._next or first.enqueued_at <= self._newest:
+        if first is not None and not any(
+            first.number <= number and enqueued_at < first.enqueued_at - CLOCK_SLACK
+            for number, enqueued_at in self._marks
+        ):
             self._sure = asked_at
+            while len(self._marks) > 1:
+                self._marks.popleft()
             return LookResult()
         self.restart()
         self._pages = self._counted = 0
