@@ -75,6 +75,16 @@ async def test_a_refusal_has_its_reason_and_an_audit_line(site: Site, changes: d
     assert site.pairing.acts == []
 
 
+async def test_a_read_only_engine_takes_an_order_that_prolongs_what_holds(site: Site) -> None:
+    """Else its end could not be moved without making it writable first."""
+    site.pairing.entities["orders"] = entity("orders", State.FORCED)
+    site.reach.read_only = True
+    assert (await carry_out(site)).outcome is Outcome.DONE
+    order = replace(FORCE, verb="read-only", scope="all", targets=())
+    ended = await carry_out(site, order)
+    assert (ended.outcome, ended.not_held) == (Outcome.DONE, ())
+
+
 async def test_a_read_only_engine_takes_the_order_that_ends_it(site: Site) -> None:
     site.reach.read_only = True
     order = replace(FORCE, verb="read-write", scope="all", targets=(), stands_for=None)

@@ -46,6 +46,13 @@ def read_only(action: Action) -> str:
     return "" if action.lifts_read_only else f"this engine is read-only, and {action.label} changes something"
 
 
+def changes_something(action: Action, snapshot: Snapshot, scope: Scope, targets: Sequence[str]) -> bool:
+    """Return whether an order changes more than the end of what holds already, so that a read-only engine refuses it."""
+    if fault(action, snapshot, scope, targets):
+        return True
+    return any(not why_not(action, snapshot, scope, (target,)) for target in targets or ("",))
+
+
 def to_type(snapshot: Snapshot, scope: Scope, targets: Sequence[str]) -> str:
     """Return the text to type for firing: the target's name, the number of several targets, or the pairing's name."""
     if scope is Scope.ALL:

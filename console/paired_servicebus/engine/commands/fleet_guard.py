@@ -116,11 +116,18 @@ class FleetGuard:
         if self._require_reason and not text.why.strip():
             refusal = f"{action.label} needs a reason here (require_reason is set)"
         else:
-            refusal = order_checks.read_only(action) if self._context.read_only else ""
+            refusal = self._read_only(action, meant)
         if refusal:
             await self._guard.refuse(meant, why, refusal)
             return self._refused(text.id, meant, refusal)
         return await self._act(action, meant, why, text.id, late=effect.late)
+
+    def _read_only(self, action: Action, meant: CommandIntent) -> str:
+        """Return why a read-only engine refuses an order; an order that only prolongs what holds here is none."""
+        if not self._context.read_only:
+            return ""
+        is_new = order_checks.changes_something(action, self._look(), meant.scope, meant.targets)
+        return order_checks.read_only(action) if is_new else ""
 
     async def _act(
         self, action: Action, meant: CommandIntent, why: str, order_id: str, *, late: str = ""
