@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Final
 
 from paired_servicebus.core.fleet.board.document_bounds import bound_text
@@ -18,6 +19,8 @@ class WatchBook:
     def __init__(self, engine: str) -> None:
         self._engine = engine
         self._watches: dict[str, tuple[float, float, Watch]] = {}
+        self._known: tuple[float, float, WatchPace | None] = (inf, -inf, None)
+        """The latest pace, and the times from and until which it holds: each step asks several times."""
         self._day = -1
         self._spent = 0
 
@@ -25,6 +28,7 @@ class WatchBook:
         """Take the watches among the posts in. A watch lasts for WATCH_SECONDS at most, whatever its time to live."""
         for post in posts:
             if isinstance(post.document, Watch):
+                self._known = (inf, -inf, None)
                 ends_at = min(post.ends_at, post.enqueued_at + WATCH_SECONDS)
                 by = bound_text(post.document.by)
                 entry = (post.enqueued_at, ends_at, post.document)
@@ -35,8 +39,13 @@ class WatchBook:
 
     def pace(self, now: float) -> WatchPace | None:
         """Return the pace that the watches in force ask of this engine. now: the namespace's time."""
-        self._watches = {by: entry for by, entry in self._watches.items() if entry[1] > now}
-        return watch_pace((watch for _, _, watch in self._watches.values()), engine=self._engine)
+        since, until, known = self._known
+        if not since <= now < until:
+            self._watches = {by: entry for by, entry in self._watches.items() if entry[1] > now}
+            known = watch_pace((watch for _, _, watch in self._watches.values()), engine=self._engine)
+            end = self.ends_at()
+            self._known = (now, inf if end is None else end, known)
+        return known
 
     def ends_at(self) -> float | None:
         """Return the end of the watch that ends first; None: there is none."""
@@ -45,6 +54,7 @@ class WatchBook:
     def clear(self) -> None:
         """Forget the watches: the board was deleted."""
         self._watches.clear()
+        self._known = (inf, -inf, None)
 
     def spend(self, now: float) -> None:
         """Count an operation."""
