@@ -71,8 +71,9 @@ class World:
     def now(self) -> float:
         return float(self.node.clock())
 
-    def admin(self, *rights: Right) -> AtomAdmin:
-        string = self.key_with(*rights) if rights else self.sandbox["secondary"].connection_string
+    def admin(self, *rights: Right, string: str = "") -> AtomAdmin:
+        """string: the connection string of another key."""
+        string = string or (self.key_with(*rights) if rights else self.sandbox["secondary"].connection_string)
         client = ServiceBusAdministrationClient.from_connection_string(
             string, connection_verify=str(self.sandbox.ca_file)
         )

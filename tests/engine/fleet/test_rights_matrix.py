@@ -1,0 +1,124 @@
+"""Each key of a board, each verb: what the namespace lets it do, and the sentence with the remedy where it does not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Final
+
+import pytest
+
+from paired_servicebus.core.errors import FleetBoardError
+from paired_servicebus.core.fleet.fleet_documents import Board, Order, Watch
+from paired_servicebus.core.fleet.fleet_events import Clean
+from paired_servicebus.core.fleet.orders.order_text import encode_order_text
+from paired_servicebus.engine.fleet.fleet_setup import set_up_boards
+from paired_servicebus.engine.fleet.service_bus_board import ServiceBusBoard
+from servicebus_sandbox.broker.entity_settings import ALL_RIGHTS, AuthorizationRule, Right
+
+from .conftest import ORDERS, REPORTS, World, answer, new_id, presence
+from .forgeries import PEN, genuine
+
+PATHS: Final = {Board.ORDERS: ORDERS, Board.REPORTS: REPORTS}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Key:
+    """A key: the rights of its rule, the place of the rule, and whether the key belongs to it."""
+
+    name: str
+    rights: frozenset[Right]
+    is_right: bool = True
+
+    def may(self, right: Right) -> bool:
+        return self.is_right and right in self.rights
+
+
+KEYS: Final = [
+    Key(name="none", rights=frozenset()),
+    Key(name="Listen", rights=frozenset({Right.LISTEN})),
+    Key(name="Send", rights=frozenset({Right.SEND})),
+    Key(name="Send+Listen", rights=frozenset({Right.SEND, Right.LISTEN})),
+    Key(name="Manage", rights=ALL_RIGHTS),
+    Key(name="wrong", rights=ALL_RIGHTS, is_right=False),
+]
+PLACES: Final = ("namespace", "queues")
+
+
+def order() -> Order:
+    text = genuine("force", time.time(), id=new_id())
+    signed = encode_order_text(text)
+    return Order(text=text, signed=signed, signature=PEN.sign(signed))
+
+
+Act = Callable[[ServiceBusBoard], Awaitable[object]]
+VERBS: Final[dict[str, tuple[Board, str, Right, Act]]] = {
+    "read orders": (Board.ORDERS, "reading", Right.LISTEN, lambda board: board.read(Board.ORDERS, 1, 250)),
+    "read reports": (Board.REPORTS, "reading", Right.LISTEN, lambda board: board.read(Board.REPORTS, 1, 250)),
+    "post a watch": (
+        Board.ORDERS, "writing", Right.SEND,
+        lambda board: board.write(Watch(id=new_id(), by="op", look=5.0, report=15.0), 60.0),
+    ),
+    "post an order": (Board.ORDERS, "writing", Right.SEND, lambda board: board.write(order(), 60.0)),
+    "post a presence": (Board.REPORTS, "writing", Right.SEND, lambda board: board.write(presence(), 60.0)),
+    "answer": (Board.REPORTS, "writing", Right.SEND, lambda board: board.write(answer(), 60.0)),
+    "clean orders": (
+        Board.ORDERS, "cleaning", Right.LISTEN, lambda board: board.clean(Clean(board=Board.ORDERS, before=1.0))
+    ),
+    "clean reports": (
+        Board.REPORTS, "cleaning", Right.LISTEN, lambda board: board.clean(Clean(board=Board.REPORTS, before=1.0))
+    ),
+}  # fmt: skip
+"""Each verb's board, task, needed right and act."""
+
+
+def key_of(world: World, key: Key, place: str) -> str:
+    """Make the rule of a key at its place, or without rights on another queue; return a connection string with it."""
+    namespace, one = world.node.namespace, world.sandbox["secondary"]
+    rule = AuthorizationRule(name="mine", rights=key.rights or ALL_RIGHTS, primary_key="k", secondary_key="l")
+    if place == "namespace" and key.rights:
+        world.node.authorization.rules = (*world.node.authorization.rules, rule)
+    for path in (ORDERS, REPORTS) if key.rights else (f"{ORDERS}-of-another",):
+        if place == "queues" or not key.rights:
+            queue = namespace.create_queue(path) if not key.rights else namespace.queue(path)
+            namespace.update_queue(path, replace(queue.settings, authorization_rules=(rule,)))
+    return one.connection_string_for("mine", rule.primary_key if key.is_right else "other")
+
+
+def expected(key: Key) -> Iterator[tuple[str, str]]:
+    """Yield the sentence of each verb; empty: it succeeds."""
+    for verb, (board, task, right, _) in VERBS.items():
+        yield verb, "" if key.may(right) else f"the board {PATHS[board]} refused the key: {task} it needs {right}"
+
+
+async def sentence(act: Awaitable[object]) -> str:
+    """Return the sentence of a refusal without the namespace's own words; empty: it succeeded."""
+    try:
+        await act
+    except FleetBoardError as error:
+        return str(error).partition(" (")[0] if not error.is_busy and not error.is_missing else repr(error)
+    return ""
+
+
+@pytest.mark.parametrize(("key", "place"), product(KEYS, PLACES), ids=lambda one: getattr(one, "name", one))
+async def test_what_a_key_may_do_and_why_not(world: World, key: Key, place: str) -> None:
+    string = key_of(world, key, place)
+    board = world.board(orders=string, reports=string)
+    found = {verb: await sentence(act(board)) for verb, (*_, act) in VERBS.items()}
+    assert found == dict(expected(key))
+
+
+@pytest.mark.parametrize("key", KEYS, ids=lambda one: one.name)
+async def test_only_manage_of_the_namespace_sets_the_boards_up(world: World, key: Key) -> None:
+    world.node.namespace.delete(ORDERS)
+    admin = world.admin(string=key_of(world, key, "namespace"))
+    text = await sentence(set_up_boards(admin, "primary"))
+    assert text == ("" if key.may(Right.MANAGE) else "listing the boards was refused")
+    assert (ORDERS in {queue.path for queue in world.node.namespace.queues()}) == key.may(Right.MANAGE)
+
+
+async def test_a_refused_setup_names_the_command_and_the_right(world: World) -> None:
+    with pytest.raises(FleetBoardError, match=r"run paired fleet setup once with a key or role that has Manage"):
+        await set_up_boards(world.admin(Right.LISTEN), "primary")
