@@ -9,6 +9,7 @@ import pytest
 from tests.fleet_views import AT, engine
 
 from paired_servicebus.core.errors import ConfigurationError
+from paired_servicebus.core.fleet.fleet_documents import MAX_BYTES
 from paired_servicebus.core.fleet.orders.order_draft import OrderDraft, draft_order
 from paired_servicebus.core.fleet.orders.order_text import decode_order_text, encode_order_text
 from paired_servicebus.core.model.fleet_view import FleetEngine, FleetView, Takes
@@ -70,10 +71,10 @@ def test_an_order_that_no_engine_would_read_is_refused_before_it_is_signed(
 
 def test_the_confirmation_is_part_of_the_size() -> None:
     """What passes here is read by every engine."""
-    found = draft([engine(1)], targets=("p" * 6000,))
-    assert decode_order_text(encode_order_text(found.confirm(found.to_type))).typed == "p" * 6000
+    found = draft([engine(1)], targets=("p" * (MAX_BYTES // 3),))
+    assert decode_order_text(encode_order_text(found.confirm(found.to_type))).typed == "p" * (MAX_BYTES // 3)
     with pytest.raises(ConfigurationError, match="bytes with 1 target and 1 engine,"):
-        draft([engine(1)], targets=("p" * 24_000,))
+        draft([engine(1)], targets=("p" * (MAX_BYTES // 2),))
 
 
 def test_a_part_of_the_targets_passes() -> None:
