@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from tests.core.fleet.fleet_world import START, author, snapshot
 
-from paired_servicebus.core.fleet.fleet_documents import OrderText, Outcome, Posted, Unverified
+from paired_servicebus.core.fleet.board.board_reader import BoardReader
+from paired_servicebus.core.fleet.board.namespace_clock import NamespaceClock
+from paired_servicebus.core.fleet.fleet_documents import Board, OrderText, Outcome, Posted, Unverified
 from paired_servicebus.core.fleet.fleet_events import AnswerOrder, BoardRead, CarryOut, OwnState, SignersChanged, Undo
 from paired_servicebus.core.fleet.fleet_events import ReadBoard as Reading
 from paired_servicebus.core.fleet.fleet_member import FleetMember
@@ -104,3 +106,16 @@ def test_presence_follows_the_file(signers: str, takes: str) -> None:
     effects = [*member.step(SignersChanged(at=START + 60, signers=signers)), *member.step(replace(own, at=START + 61))]
     (presence,) = [one.document for one in effects if hasattr(one, "document")]
     assert (presence.signers, presence.takes.value) == (signers, takes)
+
+
+def test_a_reader_that_starts_again_counts_what_it_skips_once() -> None:
+    reader = BoardReader(Board.ORDERS, NamespaceClock())
+    foreign = Posted(number=1, enqueued_at=START, ends_at=START + 60, document=None)
+    counts = []
+    for page in ((foreign,), (foreign, replace(foreign, number=2))):
+        asked = reader.look(START)
+        counts.append(
+            reader.read(BoardRead(at=START, board=asked.board, since=asked.since, posts=page, is_end=True)).skipped
+        )
+        reader.restart()
+    assert counts == [1, 1]
