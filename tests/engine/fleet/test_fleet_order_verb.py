@@ -103,8 +103,8 @@ async def test_a_refusal_and_a_silent_engine_are_exit_status_1(hosts: Hosts, ope
         (("failover", "payments", "--fleet", "--for", "long"), "--for is 'long'; it is a time such as 30s"),
         (("failover", "payments", "--partial"), "--partial is for an order over the fleet: add --fleet"),
         (
-            ("failover", "payments", "--fleet", *(f"--on=shop-payments-{number:030}" for number in range(500))),
-            "1 target and 500 engines, and",
+            ("failover", "payments", "--fleet", *(f"--on=shop-payments-{number:030}" for number in range(1000))),
+            "1 target and 1,000 engines, and",
         ),
         (("redrive", "0", "--fleet"), "re-drive is for exactly one engine of the fleet: name it"),
     ],

@@ -110,7 +110,7 @@ def changed_byte(text: OrderText) -> tuple[bytes, str, float, Signers]:
 
 
 def over_long(_text: OrderText) -> tuple[bytes, str, float, Signers]:
-    signed = b'{"v":1,"why":"' + b"x" * 16384 + b'"}'
+    signed = b'{"v":1,"why":"' + b"x" * 40 * 1024 + b'"}'
     return signed, PEN.sign(signed), T0, SIGNERS
 
 
@@ -120,7 +120,7 @@ FORGERIES: dict[str, tuple[Forge, Rule, str]] = {
     "changed byte": (changed_byte, Rule.SIGNATURE, "its signature does not fit its bytes"),
     "old copy": (lambda text: (*honest(text)[:2], T0 + 61, SIGNERS), Rule.FRESH, "after it was issued"),
     "other pairing": (lambda text: honest(replace(text, primary="q")), Rule.FORM, "it is for another pairing"),
-    "over long": (over_long, Rule.FORM, "bytes; 16,384 are allowed"),
+    "over long": (over_long, Rule.FORM, "bytes; 40,960 are allowed"),
     "wrong namespace": (lambda text: honest(text, namespace="git"), Rule.SIGNATURE, "its signature is for 'git'"),
     "expired signer": (
         lambda text: (*honest(text)[:3], signers(f'operator-a valid-before="20200101Z" {PEN.line}')),

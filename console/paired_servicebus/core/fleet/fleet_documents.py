@@ -19,6 +19,9 @@ from paired_servicebus.core.text.untrusted_text import repeated
 VERSION: Final = 1
 """The version of the documents that this program writes, and the newest one that it reads."""
 MAX_BYTES: Final = 16 * 1024
+"""Bytes of a message's body, deflated where that is shorter."""
+MAX_SIGNED_BYTES: Final = 40 * 1024
+"""Bytes that are signed: an order to 500 engines names each with its state, and deflates to a tenth."""
 MAX_REPORT_BYTES: Final = 192 * 1024
 PRESENCE_SECONDS: Final = 3 * 3600.0
 PRESENCE_INTERVAL: Final = 3600.0

@@ -9,11 +9,14 @@ import pytest
 from tests.fleet_views import AT, engine
 
 from paired_servicebus.core.errors import ConfigurationError
-from paired_servicebus.core.fleet.fleet_documents import MAX_BYTES
+from paired_servicebus.core.fleet.fleet_documents import MAX_BYTES, MAX_SIGNED_BYTES, Order
 from paired_servicebus.core.fleet.orders.order_draft import OrderDraft, draft_order
 from paired_servicebus.core.fleet.orders.order_text import decode_order_text, encode_order_text
+from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetEngine, FleetView, Takes
 from paired_servicebus.core.operator.actions import FLEET_VERBS
+from paired_servicebus.engine.control.protocol import MAX_CLIENT_LINE_BYTES, PostOrder, encode
+from paired_servicebus.engine.fleet.board_codec import write_body
 
 
 def draft(fleet: list[FleetEngine], /, **changes: Any) -> OrderDraft:
@@ -51,8 +54,16 @@ NAMES = tuple(f"payments/service-{number:03}" for number in range(500))
 @pytest.mark.parametrize(
     ("engines", "changes", "counts"),
     [
-        ([engine(1)], {"targets": NAMES + tuple(f"{name}-x" for name in NAMES)}, "1,000 targets and 1 engine,"),
-        ([engine(1)], {"engines": NAMES + tuple(f"{name}-x" for name in NAMES)}, "1 target and 1,000 engines,"),
+        (
+            [engine(1)],
+            {"targets": tuple(f"{name}-{copy}" for name in NAMES for copy in "abcd")},
+            "2,000 targets and 1 engine,",
+        ),
+        (
+            [engine(1)],
+            {"engines": tuple(f"{name}-{copy}" for name in NAMES for copy in "abcd")},
+            "1 target and 2,000 engines,",
+        ),
         (
             [engine(number, engine="orders@shop-web-7d9f8b6c5-" + f"{number}" * 8) for number in range(1000, 1500)],
             {"targets": NAMES},
@@ -71,12 +82,26 @@ def test_an_order_that_no_engine_would_read_is_refused_before_it_is_signed(
 
 def test_the_confirmation_is_part_of_the_size() -> None:
     """What passes here is read by every engine."""
-    found = draft([engine(1)], targets=("p" * (MAX_BYTES // 3),))
-    assert decode_order_text(encode_order_text(found.confirm(found.to_type))).typed == "p" * (MAX_BYTES // 3)
+    found = draft([engine(1)], targets=("p" * (MAX_SIGNED_BYTES // 3),))
+    assert decode_order_text(encode_order_text(found.confirm(found.to_type))).typed == "p" * (MAX_SIGNED_BYTES // 3)
     with pytest.raises(ConfigurationError, match="bytes with 1 target and 1 engine,"):
-        draft([engine(1)], targets=("p" * (MAX_BYTES // 2),))
+        draft([engine(1)], targets=("p" * (MAX_SIGNED_BYTES // 2),))
 
 
 def test_a_part_of_the_targets_passes() -> None:
     found = draft([replace(engine(number), boot=f"b{number}") for number in range(1, 21)], targets=NAMES[:250])
     assert len(encode_order_text(found.confirm(found.to_type))) > 6000
+
+
+def test_an_order_to_all_of_500_engines_in_an_outage_fits_its_message_and_a_line_of_the_socket() -> None:
+    """To be reached: 500 engines, here with names of pods."""
+    names = (f"orders@shop-web-7d9f8b6c5-{number:05x}" for number in range(70_000, 70_500))
+    fleet = [engine(1), *(engine(number, State.FAILED_OVER, engine=name) for number, name in enumerate(names, 2))]
+    found = draft(fleet)
+    text = found.confirm(found.to_type)
+    signed = encode_order_text(text)
+    order = Order(text=text, signed=signed, signature="s" * 300)
+    assert len(signed) > 16 * 1024
+    assert len(write_body(order)[0]) < MAX_BYTES / 3
+    line = encode(PostOrder(id=1, action_id="force", by="ada", signed=signed.decode(), signature="s" * 300))
+    assert len(line) < MAX_CLIENT_LINE_BYTES * 2 / 3

@@ -12,7 +12,7 @@ from math import isfinite
 from typing import Any, Final
 
 from paired_servicebus.core.errors import UnreadableError
-from paired_servicebus.core.fleet.fleet_documents import MAX_BYTES, VERSION, OrderText
+from paired_servicebus.core.fleet.fleet_documents import MAX_SIGNED_BYTES, VERSION, OrderText
 from paired_servicebus.core.text.number_format import plural
 
 OLDER: Final = "refused: this engine is older"
@@ -34,12 +34,12 @@ def encode_order_text(text: OrderText) -> bytes:
 def too_long(text: OrderText) -> str:
     """Return why an order has too many bytes, and the remedy; empty: it has not."""
     size = len(_canonical(text))
-    if size <= MAX_BYTES:
+    if size <= MAX_SIGNED_BYTES:
         return ""
     engines = len(text.seen if text.engines is None else text.engines)
     return (
         f"the order has {size:,} bytes with {plural(len(text.targets), 'target')} and {plural(engines, 'engine')}, and "
-        f"{MAX_BYTES:,} are allowed: give it in parts, with fewer targets or fewer named engines each"
+        f"{MAX_SIGNED_BYTES:,} are allowed: give it in parts, with fewer targets or fewer named engines each"
     )
 
 
@@ -54,8 +54,8 @@ def decode_order_text(signed: bytes) -> OrderText:
     Raises:
         UnreadableError: they contain no order of a version that this program knows; the text has the reason.
     """
-    if len(signed) > MAX_BYTES:
-        raise UnreadableError(f"the order has {len(signed):,} bytes; {MAX_BYTES:,} are allowed")
+    if len(signed) > MAX_SIGNED_BYTES:
+        raise UnreadableError(f"the order has {len(signed):,} bytes; {MAX_SIGNED_BYTES:,} are allowed")
     found = _read(signed)
     version = found.get("v")
     if type(version) is not int or version < 1:
