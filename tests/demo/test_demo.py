@@ -49,12 +49,26 @@ def test_datacenter_outage_fails_over_every_entity_and_back_and_loses_nothing() 
     assert result["pings"]["sent"] >= result["pings"]["accepted"] >= len(ENTITIES)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_an_order_over_the_fleet_is_done_by_six_refused_by_one_and_taken_up_by_one_that_comes_back() -> None:
+    result = result_of(play("fleet", duration=15))
+    figures = result["fleet"]
+    assert figures["done"] == [f"web-{number}" for number in range(1, 7)]
+    assert list(figures["refused"]) == ["web-8"]
+    assert "read-only" in figures["refused"]["web-8"]
+    assert figures["silent"] == list(figures["taken_up"]) == ["web-7"]
+    assert figures["taken_up"]["web-7"] >= figures["back_at"]
+    assert (result["verdict"], result["messages"]["lost"], result["messages"]["parked"]) == ("balanced", 0, 0)
+    assert result["syphon"]["moved"] > 0
+
+
 def test_the_scenarios_are_listed() -> None:
-    from paired_servicebus.demo.scenarios import SCENARIOS
+    from paired_servicebus.demo.scenarios import LISTED
 
     command = [sys.executable, "-m", "paired_servicebus", "demo", "--list"]
     listed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()
-    assert [line.split()[0] for line in listed] == [scenario.name for scenario in SCENARIOS]
+    assert [line.split()[0] for line in listed] == [scenario.name for scenario in LISTED]
     assert max(map(len, listed)) <= 110
 
 

@@ -145,7 +145,7 @@ class Player:
 
     async def _result(self) -> DemoResult:
         lists = self._application.lists
-        parked, dead = await self._left_behind()
+        parked, dead = await left_behind(self._sandbox, self._paired)
         ledger = balance(answers=lists.answers, arrivals=lists.arrivals, parked=parked, dead_lettered=dead)
         views = {view.path: view for view in self._paired.entity_views() if view.path in ENTITIES}
         messages = MessageCounts.of(ledger)
@@ -174,16 +174,17 @@ class Player:
             broken=what_broke(self._scenario, entities, messages),
         )
 
-    async def _left_behind(self) -> tuple[set[str], set[str]]:
-        """Return the messages in the backlog queues and in their dead-letter queues, read without the pairing."""
-        queues = [queue_path(self._paired.primary_name, index) for index in self._paired.backlog_queue_indices]
-        dead_letters = ServiceBusSubQueue.DEAD_LETTER
-        async with self._sandbox.client(SECONDARY) as client:
-            found = await asyncio.gather(
-                *(_peeked(client.get_queue_receiver(path)) for path in queues),
-                *(_peeked(client.get_queue_receiver(path, sub_queue=dead_letters)) for path in queues),
-            )
-        return set().union(*found[: len(queues)]), set().union(*found[len(queues) :])
+
+async def left_behind(sandbox: SandboxProcess, paired: PairedServiceBusClient) -> tuple[set[str], set[str]]:
+    """Return the messages in the backlog queues and in their dead-letter queues, read without the pairing."""
+    queues = [queue_path(paired.primary_name, index) for index in paired.backlog_queue_indices]
+    dead_letters = ServiceBusSubQueue.DEAD_LETTER
+    async with sandbox.client(SECONDARY) as client:
+        found = await asyncio.gather(
+            *(_peeked(client.get_queue_receiver(path)) for path in queues),
+            *(_peeked(client.get_queue_receiver(path, sub_queue=dead_letters)) for path in queues),
+        )
+    return set().union(*found[: len(queues)]), set().union(*found[len(queues) :])
 
 
 async def _peeked(receiver: ServiceBusReceiver) -> set[str]:

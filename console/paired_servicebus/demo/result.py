@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from paired_servicebus.core.accounting.ledger import Ledger
+from paired_servicebus.demo.fleet_result import FleetResult, fleet_lines
 from paired_servicebus.demo.scenario_model import Scenario
 
 
@@ -83,11 +84,18 @@ class DemoResult(msgspec.Struct, frozen=True, kw_only=True):
     """None: not yet."""
     report: str | None = None
     """Path of the incident report."""
+    fleet: FleetResult | None = None
+    """What became of the order over the fleet, in that scenario."""
 
     @property
     def balanced(self) -> bool:
         """Return whether no message was lost or unexpected, and the audit agrees."""
         return self.verdict == "balanced" and (self.audit is None or not differs(self.audit, self.messages))
+
+    @property
+    def holds(self) -> bool:
+        """Return whether it is balanced, and the order over the fleet did all that it had to."""
+        return self.balanced and (self.fleet is None or not self.broken)
 
 
 def what_broke(scenario: Scenario, entities: Mapping[str, EntityResult], messages: MessageCounts) -> list[str]:
@@ -134,6 +142,8 @@ def as_lines(result: DemoResult) -> str:
             f"  {name}: {entity.failovers} failovers, {entity.failbacks} failbacks, "
             f"{entity.seconds_failed_over:.1f} s failed over"
         )
+    if result.fleet is not None:
+        lines += fleet_lines(result.fleet)
     lines.append(f"  the syphon moved {result.syphon.moved}; {result.billed_operations} billed operations")
     if result.audit is not None:
         lines.append(f"  the journal's audit by Spark: {result.audit.skipped or _said(result.audit)}")

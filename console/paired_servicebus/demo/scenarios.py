@@ -272,16 +272,26 @@ SCENARIOS: Final = (
 )
 
 
+FLEET: Final = Scenario(
+    name="fleet",
+    about="eight engines, one cut off, one read-only: an order over all of them, and its release",
+    mode="",
+    captions=(),
+)
+"""Has a player of its own (paired_servicebus.demo.fleet), which waits for answers and not only for times."""
+LISTED: Final = (*SCENARIOS, FLEET)
+
+
 def scenario_named(name: str) -> Scenario:
     """Return the scenario called `name`. Raises ConfigurationError: there is none."""
-    for scenario in SCENARIOS:
+    for scenario in LISTED:
         if scenario.name == name:
             return scenario
-    known = ", ".join(scenario.name for scenario in SCENARIOS)
+    known = ", ".join(scenario.name for scenario in LISTED)
     raise ConfigurationError(f"there is no scenario {name!r}; there are: {known}")
 
 
 def scenario_list() -> str:
     """Every scenario in a line, for a person."""
-    width = max(len(scenario.name) for scenario in SCENARIOS)
-    return "\n".join(f"{scenario.name:{width}}  {scenario.about}" for scenario in SCENARIOS)
+    width = max(len(scenario.name) for scenario in LISTED)
+    return "\n".join(f"{scenario.name:{width}}  {scenario.about}" for scenario in LISTED)

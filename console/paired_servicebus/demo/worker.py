@@ -12,7 +12,7 @@ import os
 import shutil
 import sys
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,10 +22,11 @@ import msgspec
 
 from paired_servicebus.core.errors import PairedError
 from paired_servicebus.demo.demo_sandbox import leave_unused_queues, pair_on
+from paired_servicebus.demo.fleet.fleet_player import fleet_stage, play_fleet
 from paired_servicebus.demo.player import Player
 from paired_servicebus.demo.result import DemoResult
 from paired_servicebus.demo.scenario_model import ENTITIES, Scenario
-from paired_servicebus.demo.scenarios import scenario_named
+from paired_servicebus.demo.scenarios import FLEET, scenario_named
 from paired_servicebus.demo.worker_protocol import CaptionShown, PlayDone, PlayFailed, PlayRequest, WorkerLine
 from paired_servicebus.engine.instance.identity import EngineIdentity
 from paired_servicebus.engine.instance.logs import log_to
@@ -84,23 +85,37 @@ async def _play(order: PlayRequest) -> None:
     scenario = scenario_named(order.scenario)
     async with AsyncExitStack() as stack:
         sandbox = await stack.enter_async_context(sandbox_process(Path(order.folder) / "sandbox.log"))
-        await _perform(stack, order, scenario, sandbox)
+        captions = _Captions()
+        if scenario.name == FLEET.name:
+            stage = await stack.enter_async_context(fleet_stage(order, sandbox, captions.say, captions.latest))
+            await _until_left(stage.mine.engine, play_fleet(stage, order, captions.say), captions)
+        else:
+            await _perform(stack, order, scenario, sandbox, captions)
 
 
-async def _perform(stack: AsyncExitStack, order: PlayRequest, scenario: Scenario, sandbox: SandboxProcess) -> None:
-    caption = ""
+class _Captions:
+    """The captions: each goes to the parent, and the latest is on the engine's screen."""
 
-    def say(text: str) -> None:
-        nonlocal caption
-        caption = text
+    def __init__(self) -> None:
+        self._latest = ""
+
+    def say(self, text: str) -> None:
+        self._latest = text
         tell(CaptionShown(text))
 
+    def latest(self) -> str:
+        return self._latest
+
+
+async def _perform(
+    stack: AsyncExitStack, order: PlayRequest, scenario: Scenario, sandbox: SandboxProcess, captions: _Captions
+) -> None:
     host = EngineHost(
         EngineIdentity(engine=PAIRING, boot=uuid.uuid4().hex[:12], pairing=PAIRING, environment="demo"),
         spool=order.journal,
         socket=Path(order.socket),
         policy=scenario.policy,
-        caption=lambda: caption,
+        caption=captions.latest,
     )
     await stack.enter_async_context(host)
     await leave_unused_queues(sandbox)
@@ -108,18 +123,22 @@ async def _perform(stack: AsyncExitStack, order: PlayRequest, scenario: Scenario
     for entity in ENTITIES:
         paired.watch(entity)
     await host.adopt(paired)
-    player = Player(scenario, sandbox, paired, seed=order.seed, say=say, record=host.record)
+    player = Player(scenario, sandbox, paired, seed=order.seed, say=captions.say, record=host.record)
     if order.with_tables and find_spec("pyspark") is not None:
         await stack.enter_async_context(_followed(order))
+    await _until_left(host, player.play(order.duration), captions)
+
+
+async def _until_left(host: EngineHost, play: Coroutine[object, object, DemoResult], captions: _Captions) -> None:
+    """Play, and stay until the engine is ordered to end: the dashboard may be looked at until then."""
 
     async def played() -> None:
-        result = await player.play(order.duration)
-        say(_closing_words(result))
+        result = await play
+        captions.say(_closing_words(result))
         tell(PlayDone(result))
 
     playing = asyncio.create_task(played(), name="the performance")
     try:
-        # The dashboard may be looked at until the person has seen enough, or orders the engine to end.
         ending = asyncio.create_task(host.ended(), name="an order to end")
         done, _ = await asyncio.wait([playing, ending], return_when=asyncio.FIRST_COMPLETED)
         if playing in done:

@@ -81,6 +81,7 @@ class Workload:
         seed: makes sizes and pauses; the order of events is the world's.
         pace: how many times as long every pause is; for many applications in one process.
         record: takes a receipt for each delivery, so that the journal can be audited to the end.
+        streams: what it sends; it receives from their entities.
     """
 
     def __init__(
@@ -90,20 +91,26 @@ class Workload:
         seed: int,
         pace: float = 1.0,
         record: Callable[[Event], object] = lambda _: None,
+        streams: tuple[MessageStream, ...] = STREAMS,
     ) -> None:
         self.lists = WorkloadLists()
         self._paired = paired
         self._seed = seed
         self._pace = pace
         self._record = record
+        self._streams = streams
         self._sending = True
         self._receiving = True
 
     async def send_until_stopped(self) -> None:
         """Run every stream; ends some time after `stop_sending`, when each has an answer for its last message."""
         async with asyncio.TaskGroup() as group:
-            for entity in dict.fromkeys(stream.entity for stream in STREAMS):
+            for entity in self._entities:
                 group.create_task(self._send_to(entity), name=f"the senders of {entity}")
+
+    @property
+    def _entities(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(stream.entity for stream in self._streams))
 
     def stop_sending(self) -> None:
         """No new messages."""
@@ -113,9 +120,11 @@ class Workload:
         """Receive everything until `stop_receiving`."""
         paired = self._paired
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._receive(lambda: paired.get_queue_receiver(ORDERS)))
-            group.create_task(self._receive(lambda: paired.get_subscription_receiver(AUDIT, SUBSCRIPTION)))
-            for session in SESSIONS:
+            if ORDERS in self._entities:
+                group.create_task(self._receive(lambda: paired.get_queue_receiver(ORDERS)))
+            if AUDIT in self._entities:
+                group.create_task(self._receive(lambda: paired.get_subscription_receiver(AUDIT, SUBSCRIPTION)))
+            for session in SESSIONS if PAYMENTS in self._entities else ():
                 group.create_task(self._receive(partial(paired.get_queue_receiver, PAYMENTS, session_id=session)))
 
     def stop_receiving(self) -> None:
@@ -127,7 +136,7 @@ class Workload:
     async def _send_to(self, entity: str) -> None:
         sender = self._paired.get_topic_sender(entity) if entity == AUDIT else self._paired.get_queue_sender(entity)
         async with sender, asyncio.TaskGroup() as group:
-            for stream in STREAMS:
+            for stream in self._streams:
                 if stream.entity == entity:
                     group.create_task(self._run(stream, sender), name=stream.name)
 
