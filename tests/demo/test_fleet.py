@@ -6,15 +6,15 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-import msgspec
 import pytest
 
 from paired_servicebus.core.model.fleet_view import FleetOrder
+from paired_servicebus.demo.fleet.fleet_player import answers_caption, taken_up_caption
 from paired_servicebus.demo.fleet.fleet_tally import FleetTally
 from paired_servicebus.demo.fleet.network_link import LOOPBACK, NetworkLink
-from paired_servicebus.demo.fleet_result import CUT_OFF, HOSTS, READ_ONLY, FleetResult, HostAccount, HostResult
-from paired_servicebus.demo.fleet_result import what_fleet_broke as what_broke
+from paired_servicebus.demo.fleet_result import CUT_OFF, HOSTS, READ_ONLY, FleetResult, HostAccount
 from paired_servicebus.demo.result import DemoResult, MessageCounts, PingCounts, SyphonResult, as_lines
+from paired_servicebus.demo.scenario_model import LONGEST_CAPTION
 
 MEANT = HOSTS[:6]
 CUT_AT, BACK_AT = 100.0, 200.0
@@ -85,12 +85,6 @@ def test_an_account_that_differs_from_the_answers_is_said(name: str, changes: di
     assert fleet(hosts={name: account(name, **changes)}).broken == [sentence]
 
 
-def test_a_host_without_an_account_is_said() -> None:
-    result = fleet()
-    hosts: dict[str, HostResult] = {name: one for name, one in result.hosts.items() if name != "web-2"}
-    assert what_broke(msgspec.structs.replace(result, hosts=hosts)) == ["web-2 gave no account"]
-
-
 def outcome(result: FleetResult) -> DemoResult:
     return DemoResult(
         scenario="fleet", seed=1, messages=MessageCounts(**dict.fromkeys(MessageCounts.__struct_fields__, 0)),
@@ -110,6 +104,15 @@ def test_only_a_play_in_which_everything_held_ends_with_status_0() -> None:
     broken = outcome(fleet(forced=order(refused=())))
     assert broken.balanced
     assert not broken.holds
+
+
+def test_captions_have_the_figures_and_fit() -> None:
+    answers = answers_caption(order())
+    taken_up = taken_up_caption(order(), order(done=(*MEANT, CUT_OFF)), 203.0)
+    assert answers == "6 done · 1 refused (web-8) · 1 silent (web-7)"
+    assert taken_up == "web-7 took the order up, by itself: 00:03:23"
+    assert taken_up_caption(order(), order(), 203.0).startswith("no engine took the order up")
+    assert max(len(answers), len(taken_up)) <= LONGEST_CAPTION
 
 
 # -- the network -----------------------------------------------------------------------------------------------------

@@ -180,14 +180,14 @@ async def _script(stage: Stage, order: PlayRequest, say: Callable[[str], None]) 
     force = await console.order("force", "drill: the primary is to be left")
     say("the operator forces failover of orders, on all 8 engines")
     tally.forced = await console.answered(force, lambda one: len(one.done) + len(one.refused) >= others, ANSWER_WITHIN)
-    say(f"{len(tally.forced.done)} done, {len(tally.forced.refused)} refused (web-8 is read-only), web-7 silent")
+    say(answers_caption(tally.forced))
     await until(BACK)
     tally.forced = await console.answered(force, lambda _: True, 0.0)
     tally.back_at = time.time()
     stage.link.mend()
     say("web-7 has its network again, and reads what stands")
     tally.taken_up = await console.answered(force, lambda one: CUT_OFF in one.done, ANSWER_WITHIN)
-    say(_taken_up(tally.taken_up))
+    say(taken_up_caption(tally.forced, tally.taken_up, time.time()))
     await until(RELEASE)
     release = await console.order("release", "drill over")
     say("the operator releases orders, on all 8 engines")
@@ -198,7 +198,18 @@ async def _script(stage: Stage, order: PlayRequest, say: Callable[[str], None]) 
     return tally
 
 
-def _taken_up(order: FleetOrder) -> str:
-    if CUT_OFF not in order.done:
-        return f"{CUT_OFF} did not take the order up"
-    return f"{CUT_OFF} took the order up by itself: {clock(time.time())}"
+def answers_caption(order: FleetOrder) -> str:
+    """Return how many engines did it, refused it and are silent, with the names of the few."""
+    refused, silent = ([name for name, _ in some] for some in (order.refused, order.silent))
+    return f"{len(order.done)} done · {_few('refused', refused)} · {_few('silent', silent)}"
+
+
+def _few(word: str, names: list[str]) -> str:
+    shown = f" ({', '.join(names)})" if 0 < len(names) < 3 else ""
+    return f"{len(names)} {word}{shown}"
+
+
+def taken_up_caption(before: FleetOrder, order: FleetOrder, at: float) -> str:
+    """Return which engines have done it since, at a time."""
+    names = [name for name in order.done if name not in before.done]
+    return f"{', '.join(names) or 'no engine'} took the order up, by itself: {clock(at)}"

@@ -25,7 +25,7 @@ class NetworkLink:
         self._whole = asyncio.Event()
         self._whole.set()
         self._stack = AsyncExitStack()
-        self._tasks: set[asyncio.Task[object]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
         return self
@@ -42,7 +42,7 @@ class NetworkLink:
 
     async def forward(self, port: int) -> int:
         """Return a new port that leads to `port`. Raises OSError."""
-        server = await asyncio.start_server(partial(self._serve, port), LOOPBACK, 0)
+        server = await asyncio.start_server(partial(self._accept, port), LOOPBACK, 0)
         self._stack.callback(server.close)
         return int(server.sockets[0].getsockname()[1])
 
@@ -54,14 +54,15 @@ class NetworkLink:
         """Let the bytes pass again."""
         self._whole.set()
 
-    async def _serve(self, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None, "the server runs this in a task"
+    def _accept(self, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._serve(port, reader, writer), name=f"a connection to port {port}")
         self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await self._connect(port, reader, writer)
         finally:
-            self._tasks.discard(task)
             writer.transport.abort()
 
     async def _connect(self, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
