@@ -79,13 +79,55 @@ def test_silent_engines_and_since_when() -> None:
          "payments released by operator-a at 14:00: 0 done · 1 silent (a): it takes it up when it comes back"),
         ({"until": AT - 1, "silent": (("a", None),)},
          "payments forced by operator-a until 14:02: 0 done · 1 silent (a)"),
+        ({"verb": "read-only", "targets": ()}, "engines made read-only by operator-a until 18:02: 0 done"),
         ({"done": ("a",), "unnamed": 2},
-         "payments forced by operator-a until 18:02: 1 done · 2 silent (2 without a name): "
+         "payments forced by operator-a until 18:02: 1 done · 2 silent (2 unknown): "
          "they take it up when they come back"),
+        ({"silent": (("pay-3", at("13:58:00")),), "unnamed": 1},
+         "payments forced by operator-a until 18:02: 0 done · 2 silent since 13:58 (pay-3, 1 unknown): "
+         "they take it up when they come back"),
+        ({"silent": (("pay-3", at("13:58:00")),)},
+         "payments forced by operator-a until 18:02: 0 done · 1 silent since 13:58 (pay-3): "
+         "it takes it up when it comes back"),
+        ({"ended": "released by operator-b's order 419 at 14:01"},
+         "payments forced by operator-a until 18:02: released by operator-b's order 419 at 14:01"),
+        ({"by": "", "is_unverified": True}, "payments forced by a signer not verified here until 18:02: 0 done"),
     ],
 )  # fmt: skip
 def test_who_ordered_what_until_when(changes: dict[str, object], text: str) -> None:
     assert words.order_part(replace(ORDER, **changes), AT)[0] == text  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("until", "text"),
+    [
+        ("14:33:00", ""),
+        ("14:32:11", "payments forced by operator-a ends in 30 min, and is released then: order it again to extend it"),
+        ("14:07:11", "payments forced by operator-a ends in 5m00s, and is released then: order it again to extend it"),
+        ("14:02:11", ""),
+    ],
+)
+def test_from_30_minutes_before_its_end_an_order_is_an_alarm(until: str, text: str) -> None:
+    view = replace(calm(), orders=(replace(ORDER, until=at(until)), replace(ORDER, id="p", verb="pin", ended="over")))
+    assert "".join(words.ending_part(view, AT)[:1]) == text
+    assert [one for one in words.fleet_complaints(view, AT) if " ends in " in one] == ([text] if text else [])
+
+
+def test_of_two_orders_that_end_the_first_is_named_and_stands_first() -> None:
+    later, sooner = replace(ORDER, number=2), replace(ORDER, id="p", targets=("audit",), until=at("14:05:11"))
+    view = replace(calm(), orders=(later, sooner, replace(ORDER, id="q", until=at("14:30:11"))))
+    assert words.ending_part(view, AT)[0].startswith("audit forced by operator-a ends in 3m00s (and 1 more), ")
+    assert words.standing_orders(view, AT)[0] is sooner
+
+
+def test_an_engine_that_differs_is_named_with_the_local_operator() -> None:
+    how = "released here by operator-b: force failover payments, ordered by operator-a until 18:02"
+    first, *others = calm().engines
+    view = replace(calm(), engines=(replace(first, differs=(how,)), *others))
+    assert words.differing_part(view)[0] == f"web-1 differs: {how}"
+    assert words.fleet_complaints(view, AT) == (f"web-1 differs: {how}",)
+    assert f"  ! web-1 differs: {how}" in fleet_lines(view, AT)
+    assert words.differing_part(calm()) == ()
 
 
 def test_old_figures_are_said_to_be_old() -> None:

@@ -239,23 +239,6 @@ def test_it_is_extended_by_a_new_order_and_released_at_the_end() -> None:
     assert "by a newer order" in standing_rules.standing_changes(before, (), at=T0 + 60).ended[0].text
 
 
-@pytest.mark.parametrize(
-    ("later", "end"),
-    [
-        ({}, T0 + 60),
-        ({"engines": None, "typed": "2"}, T0 + 60),
-        ({"engines": ("web-1",), "typed": "orders"}, T0 + 3600),
-        ({"targets": ("payments",)}, T0 + 3600),
-        ({"on_top_of": 0}, T0 + 3600),
-    ],
-)
-def test_an_order_stands_until_newer_ones_replaced_all_of_it(later: dict[str, Any], end: float) -> None:
-    release = replace(RELEASE, **{"id": "o2", "on_top_of": 10, "issued_at": T0 + 60, **later})
-    log = judge_log([read(FORCE, 10), read(release, 11, at=T0 + 60)], engine=ME, verbs=FLEET_VERBS)
-    assert standing_rules.standing_end(log[0], log) == end
-    assert standing_rules.standing_end(log[1], log) is None, "a release does not stand"
-
-
 def test_alarms_30_and_5_minutes_before_the_end() -> None:
     standing = stands(read(FORCE), at=T0)
     at, seen = T0, []
@@ -268,12 +251,19 @@ def test_alarms_30_and_5_minutes_before_the_end() -> None:
 
 def test_a_local_release_differs_until_a_newer_order() -> None:
     standing = stands(read(FORCE, 10), at=T0)
-    held, differences = standing_rules.in_force(standing, {standing[0].subject: standing[0].order_id})
-    assert held == ()
-    assert differences == (
-        "differs: released here by a local operator: force failover orders, ordered by operator-a until 09:00",
-    )
-    assert standing_rules.in_force(standing, {standing[0].subject: "an older one"}) == (standing, ())
+    subject, order_id = standing[0].subject, standing[0].order_id
+    how = {subject: "released here by operator-b"}
+    order = "force failover orders, ordered by operator-a until 09:00"
+    held, differences = standing_rules.in_force(standing, {subject: order_id}, how)
+    assert (held, differences) == ((), (f"released here by operator-b: {order}",))
+    unknown = standing_rules.in_force(standing, {subject: order_id}, {subject: ""})
+    assert unknown == ((), (f"released here by a local operator: {order}",))
+    assert standing_rules.in_force(standing, {subject: "an older one"}, how) == (standing, ())
+
+
+def test_what_was_refused_here_is_no_difference_because_its_answer_says_so() -> None:
+    standing = stands(read(FORCE, 10), at=T0)
+    assert standing_rules.in_force(standing, {standing[0].subject: standing[0].order_id}, {}) == ((), ())
 
 
 def _log(data: list[tuple[Any, ...]]) -> list[ReadOrder]:

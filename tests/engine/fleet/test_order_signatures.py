@@ -227,7 +227,9 @@ def test_bad_lines_are_skipped_and_reported_and_the_hash_is_the_files(tmp_path: 
     assert [one.principals for one in found.lines] == ["ann,ben"]
     assert found.skipped == (f"line 3 of {path} is not used: ssh-rsa is not supported; use ed25519 or sk-ed25519",)
     assert found.hash == hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-    assert verify(SIGNED, VECTOR, None, at=T0) == Unverified(why="look only: no file of operators is configured")
+    assert verify(SIGNED, VECTOR, None, at=T0) == Unverified(
+        why="look only: no file of operators is configured", looks_only=True
+    )
 
 
 # -- the real ssh-keygen ----------------------------------------------------------------------------------------------

@@ -110,6 +110,8 @@ class Presence:
     clock_offset: float | None
     next_within: float = PRESENCE_INTERVAL
     """Seconds within which it posts again, while all is well."""
+    differs: tuple[str, ...] = ()
+    """How the engine differs from what stands on the board."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,9 +240,14 @@ class Signer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unverified:
-    """Why no principal verified, as a sentence. is_unknown: the file of operators is unusable, so nothing is proven."""
+    """Why no principal verified, as a sentence.
+
+    looks_only: the engine verifies no order at all.
+    is_unknown: its file of operators is unusable, so nothing is proven.
+    """
 
     why: str
+    looks_only: bool = False
     is_unknown: bool = False
 
 

@@ -95,6 +95,8 @@ class LocallyOrdered:
 
     at: float
     subjects: tuple[Subject, ...]
+    how: str = ""
+    """What he did, such as "released here by operator-b"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

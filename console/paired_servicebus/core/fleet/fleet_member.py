@@ -233,7 +233,7 @@ class FleetMember:
 
     def _on_ordered(self, event: fleet_events.OrderEnded | fleet_events.LocallyOrdered) -> None:
         if isinstance(event, fleet_events.LocallyOrdered):
-            self.orders.note_local(event.subjects)
+            self.orders.note_local(event.subjects, event.how)
             return
         self.orders.note_outcome(event.order_id, event.outcome, event.not_held)
         found = self.orders.find(event.order_id)

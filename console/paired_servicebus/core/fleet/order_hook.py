@@ -37,8 +37,8 @@ class OrderHook(Protocol):
     def note_outcome(self, order_id: str, outcome: Outcome, not_held: tuple[str, ...]) -> None:
         """Note the result of a CarryOut; targets that are not held are not released at the order's end."""
 
-    def note_local(self, subjects: tuple[Subject, ...]) -> None:
-        """Note that a local operator gave an order about these subjects."""
+    def note_local(self, subjects: tuple[Subject, ...], how: str = "") -> None:
+        """Note that a local operator gave an order about these subjects. how: "released here by operator-b"."""
 
     def orders(self, engines: tuple[FleetEngine, ...], at: float) -> tuple[FleetOrder, ...]:
         """Return the orders for screens."""
@@ -46,6 +46,10 @@ class OrderHook(Protocol):
     @property
     def standing(self) -> tuple[str, ...]:
         """Return the ids of the orders that stand in this engine."""
+
+    @property
+    def differences(self) -> tuple[str, ...]:
+        """Return how this engine differs from what stands."""
 
     @property
     def newest(self) -> int:
@@ -95,7 +99,7 @@ class CountedOrders:
     def note_outcome(self, order_id: str, outcome: Outcome, not_held: tuple[str, ...]) -> None:
         """Do nothing."""
 
-    def note_local(self, subjects: tuple[Subject, ...]) -> None:
+    def note_local(self, subjects: tuple[Subject, ...], how: str = "") -> None:
         """Do nothing."""
 
     def orders(self, engines: tuple[FleetEngine, ...], at: float) -> tuple[FleetOrder, ...]:
@@ -105,6 +109,10 @@ class CountedOrders:
 
     @property
     def standing(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def differences(self) -> tuple[str, ...]:
         return ()
 
     @property

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Final
 
+from paired_servicebus.core.fleet.board.document_bounds import MAX_DIFFERENCES
 from paired_servicebus.core.fleet.fleet_documents import (
     MAX_NOT_WELL,
     Author,
@@ -64,6 +65,7 @@ class OwnDocuments:
             snapshot.syphon.paused_queues,
             tuple(queue.index for queue in snapshot.queues),
             self._orders.standing,
+            self._orders.differences,
             self.takes(snapshot),
             self._identity.signers,
         )
@@ -93,6 +95,7 @@ class OwnDocuments:
             standing=self._orders.standing,
             newest_order=self._orders.newest,
             clock_offset=clock_offset,
+            differs=self._orders.differences[:MAX_DIFFERENCES],
         )
 
     def report(self, snapshot: Snapshot, clock_offset: float | None, pace: float) -> Report:

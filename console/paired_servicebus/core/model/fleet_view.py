@@ -105,6 +105,8 @@ class FleetEngine:
     """Other running engines of the same name: each needs its own."""
     figures: FleetFigures | None = None
     """None: it has not reported since this engine watches."""
+    differs: tuple[str, ...] = ()
+    """How it differs from what stands, such as "released here by operator-b"."""
 
     @property
     def state(self) -> str:
@@ -178,6 +180,15 @@ class FleetOrder:
     why: str = ""
     void: str = ""
     """Why this engine does not count it; empty: it counts."""
+    ended: str = ""
+    """Which newer order ended a standing one; empty: none."""
+    is_unverified: bool = False
+    """Whether this engine looks only, so that it cannot tell whether the order counts."""
+
+    @property
+    def silent_count(self) -> int:
+        """Return the number of addressed engines without an answer."""
+        return len(self.silent) + self.unnamed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,10 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
+from math import inf
 from typing import Final
 
+from paired_servicebus.core.fleet.orders.standing_rules import ALARM_SECONDS
 from paired_servicebus.core.model.entity_state import WELL, State
 from paired_servicebus.core.model.fleet_view import (
     WORST_FIRST,
@@ -25,13 +27,13 @@ from paired_servicebus.core.model.fleet_view import (
 from paired_servicebus.core.operator.actions import BY_ID
 from paired_servicebus.core.operator.targets import Scope
 from paired_servicebus.core.text.number_format import plural, rate
-from paired_servicebus.core.text.time_format import DAY, written
+from paired_servicebus.core.text.time_format import DAY, until, written
 from paired_servicebus.core.text.untrusted_text import one_line
 
 Part = tuple[str, ...]
 BETWEEN: Final = " · "
 MAX_NAME: Final = 40
-MAX_REASON: Final = 80
+MAX_REASON: Final = 120
 OLD_AFTER: Final = 4000.0
 """Seconds after which an unwatched reading is old: presences come hourly."""
 STATES: Final = (*(state.value for state in WORST_FIRST), FleetStatus.SILENT.value)
@@ -265,8 +267,34 @@ def _listed(texts: Sequence[str], most: int) -> str:
 
 
 def standing_orders(view: FleetView, now: float) -> tuple[FleetOrder, ...]:
-    """Return the orders that stand now, the newest first."""
-    return tuple(one for one in newest_orders(view) if not one.void and one.until is not None and one.until > now)
+    """Return the orders that stand now: those that end soon first, then the newest."""
+    found = (one for one in newest_orders(view) if _stands(one, now))
+    return tuple(sorted(found, key=lambda one: ending_stage(one, now)))
+
+
+def _stands(order: FleetOrder, now: float) -> bool:
+    return not order.void and not order.ended and order.until is not None and order.until > now
+
+
+def ending_stage(order: FleetOrder, now: float) -> float:
+    """Return the seconds of the alarm that a standing order is under: 300, 1800, or infinity before the first."""
+    left = inf if order.until is None else order.until - now
+    return min((seconds for seconds in ALARM_SECONDS if left <= seconds), default=inf)
+
+
+def ending_part(view: FleetView, now: float) -> Part:
+    """Return the alarm of the standing order that ends first: "payments forced by operator-a ENDS IN 4m12s"."""
+    ending = [one for one in standing_orders(view, now) if ending_stage(one, now) < inf]
+    if not ending:
+        return ()
+    first = min(ending, key=lambda one: one.until or inf)
+    more = f" (and {len(ending) - 1} more)" if ending[1:] else ""
+    left = f"ends {until(first.until or now, now)}{more}"
+    return (
+        f"{order_subject(first)} {left}, and is released then: order it again to extend it",
+        f"{order_subject(first)} {left}: order it again to extend it",
+        f"{order_subject(first)} {left}",
+    )
 
 
 def newest_orders(view: FleetView) -> tuple[FleetOrder, ...]:
@@ -274,20 +302,23 @@ def newest_orders(view: FleetView) -> tuple[FleetOrder, ...]:
     return tuple(sorted(view.orders, key=lambda one: -one.number))
 
 
+def order_subject(order: FleetOrder) -> str:
+    """Return who ordered what: "payments forced by operator-a"."""
+    where = f" at {names(order.engines, 3)}" if order.engines is not None else ""
+    unknown = "a signer not verified here" if order.is_unverified else "a signer unknown here"
+    return f"{_what(order)} {_ordered(order.verb)}{where} by {name(order.by) if order.by else unknown}"
+
+
 def order_head(order: FleetOrder, now: float) -> str:
     """Return who ordered what until when: "payments forced by operator-a until 18:02"."""
-    what = _what(order)
-    by = name(order.by) if order.by else "a signer unknown here"
     when = f"until {minute(order.until, now)}" if order.until is not None else f"at {minute(order.at, now)}"
-    where = f" at {names(order.engines, 3)}" if order.engines is not None else ""
-    return f"{what} {_ordered(order.verb)}{where} by {by} {when}"
+    return f"{order_subject(order)} {when}"
 
 
 def _what(order: FleetOrder) -> str:
     action = BY_ID.get(order.verb)
-    whole = action.whole if action is not None else "all"
     if not order.targets:
-        return whole
+        return action.whole if action is not None else "all"
     prefix = "backlog/" if order.scope == Scope.QUEUE else ""
     return names([f"{prefix}{one}" for one in order.targets], 3)
 
@@ -300,18 +331,13 @@ def _ordered(action_id: str) -> str:
 
 def answers_part(order: FleetOrder, now: float) -> Part:
     """Return "17 done · 1 refused (read-only: web-9) · 2 silent since 13:58 (pay-3, pay-4)", then shorter."""
-    silent = _silent_count(order)
     counts = [f"{len(order.done):,} done"]
     counts += [f"{len(order.refused):,} refused"] if order.refused else []
-    counts += [f"{silent:,} silent"] if silent else []
+    counts += [f"{order.silent_count:,} silent"] if order.silent_count else []
     every = max(len(order.refused), len(order.silent))
     full = [_answers(order, now, most) for most in (every, 3, 1) if most <= max(every, 1)]
     wordings = [full[0] + _when_they_return(order, now), *full, BETWEEN.join(counts)]
     return tuple(dict.fromkeys(wordings))
-
-
-def _silent_count(order: FleetOrder) -> int:
-    return len(order.silent) + order.unnamed
 
 
 def _answers(order: FleetOrder, now: float, most: int) -> str:
@@ -323,18 +349,18 @@ def _answers(order: FleetOrder, now: float, most: int) -> str:
         parts.append(
             f"{len(order.refused):,} refused ({'; '.join(f'{text}: {names(who, most)}' for text, who in why.items())})"
         )
-    if _silent_count(order):
+    if order.silent_count:
         heard = [at for _, at in order.silent if at is not None]
         since = f" since {minute(min(heard), now)}" if heard else ""
-        known = [names([one for one, _ in order.silent], most)] if order.silent else []
-        unnamed = [f"{order.unnamed:,} without a name"] if order.unnamed else []
-        parts.append(f"{_silent_count(order):,} silent{since} ({', '.join([*known, *unnamed])})")
+        who = [names([one for one, _ in order.silent], most)] if order.silent else []
+        who += [f"{order.unnamed:,} unknown"] if order.unnamed else []
+        parts.append(f"{order.silent_count:,} silent{since} ({', '.join(who)})")
     return BETWEEN.join(parts)
 
 
 def _when_they_return(order: FleetOrder, now: float) -> str:
     """Return what a silent engine does when it is back; empty if none is silent or the order has ended."""
-    count, action = _silent_count(order), BY_ID.get(order.verb)
+    count, action = order.silent_count, BY_ID.get(order.verb)
     if not count:
         return ""
     they, s = ("it", "s") if count == 1 else ("they", "")
@@ -350,7 +376,25 @@ def order_part(order: FleetOrder, now: float) -> Part:
     head = order_head(order, now)
     if order.void:
         return (f"{head}: void, {reason(order.void)}", f"{head}: void")
+    if order.ended:
+        return (f"{head}: {reason(order.ended)}", f"{head}: ended")
     return (*(f"{head}: {text}" for text in answers_part(order, now)), head)
+
+
+def differences(view: FleetView) -> tuple[tuple[str, str], ...]:
+    """Return each present engine that differs from what stands, with how: by its local operator's order."""
+    return tuple((name(one.engine), reason(text)) for one in present(view) for text in one.differs)
+
+
+def differing_part(view: FleetView) -> Part:
+    """Return "web-3 differs: released here by operator-b: force failover payments, …", then the engines alone."""
+    found = differences(view)
+    if not found:
+        return ()
+    engines = list(dict.fromkeys(engine for engine, _ in found))
+    verb = "differs" if len(engines) == 1 else "differ"
+    each = BETWEEN.join(f"{engine} differs: {text}" for engine, text in found)
+    return (each, f"{names(engines, 3)} {verb} from what stands (7)", f"{len(engines):,} {verb} (7)")
 
 
 # -- trouble ---------------------------------------------------------------------------------------------------------
@@ -398,5 +442,7 @@ def fleet_complaints(view: FleetView, now: float) -> tuple[str, ...]:
     if any(one.figures is not None and one.figures.refused_per_second > 0 for one in _reporting(view)):
         found.append(callers_part(view)[0])
     found += silent_part(view, now)[:1]
+    found += [f"{engine} differs: {text}" for engine, text in differences(view)]
+    found += ending_part(view, now)[:1]
     found += [part[0] for part in odd_parts(view) if "skipped" not in part[0]]
     return tuple(found)

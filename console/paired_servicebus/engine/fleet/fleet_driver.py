@@ -219,9 +219,9 @@ class FleetDriver:
                 self._warn("fleet", f"the order {order_id} is not on the board: {error}")
             self._tell(LookWanted(at=self._clock()))
 
-    def note_local(self, subjects: tuple[Subject, ...]) -> None:
+    def note_local(self, subjects: tuple[Subject, ...], how: str) -> None:
         """Note a local operator's order about these subjects."""
-        self._tell(LocallyOrdered(at=self._clock(), subjects=subjects))
+        self._tell(LocallyOrdered(at=self._clock(), subjects=subjects, how=how))
 
     def note_signers(self, signers: str) -> None:
         """Note that the file of operators changed. signers: its hash; empty: it is unusable."""

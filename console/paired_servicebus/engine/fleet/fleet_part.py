@@ -25,6 +25,7 @@ from paired_servicebus.core.operator.action_row import Action
 from paired_servicebus.core.operator.actions import FLEET_VERBS
 from paired_servicebus.core.operator.failover_readiness import Evidence
 from paired_servicebus.core.operator.targets import Scope
+from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.engine.fleet.board_codec import PostedBy
 from paired_servicebus.engine.fleet.current_signers import CurrentSigners
 from paired_servicebus.engine.fleet.fleet_driver import CarryOutOrder, FleetDriver
@@ -86,9 +87,10 @@ class FleetPart:
         """Take the engine's own state."""
         self._driver.note(snapshot)
 
-    def note_order(self, action: Action, scope: Scope, targets: tuple[str, ...]) -> None:
+    def note_order(self, action: Action, scope: Scope, targets: tuple[str, ...], by: str) -> None:
         """Note a local operator's order: what the fleet ordered about the same does not hold here."""
-        self._driver.note_local(tuple((action.stands_for, scope, one.casefold()) for one in targets or ("",)))
+        subjects = tuple((action.stands_for, scope, one.casefold()) for one in targets or ("",))
+        self._driver.note_local(subjects, f"{action.participle or action.label} here by {repeated(by)}")
 
     async def check(self, order: Order) -> str:
         """Return why an order would be void if it were posted; empty if it would count, as far as is known here."""
@@ -161,7 +163,7 @@ class NoFleet:
     async def take_up(self) -> None:
         """Do nothing."""
 
-    def note_order(self, action: Action, scope: Scope, targets: tuple[str, ...]) -> None:
+    def note_order(self, action: Action, scope: Scope, targets: tuple[str, ...], by: str) -> None:
         """Do nothing."""
 
     async def check(self, order: Order) -> str:

@@ -39,7 +39,7 @@ def verify(signed: bytes, signature: str, signers: Signers | None, *, at: float)
         at: the time that validity is compared with: the order's enqueued time.
     """
     if signers is None:
-        return Unverified(why=LOOK_ONLY)
+        return Unverified(why=LOOK_ONLY, looks_only=True)
     if not signature:
         return Unverified(why="it is not signed")
     try:
@@ -47,7 +47,9 @@ def verify(signed: bytes, signature: str, signers: Signers | None, *, at: float)
     except UnreadableError as error:
         return Unverified(why=f"its signature cannot be read: {error}")
     except ModuleNotFoundError as error:
-        return Unverified(why=f"look only: {error.name} is not installed: pip install '{DISTRIBUTION}[fleet]'")
+        return Unverified(
+            why=f"look only: {error.name} is not installed: pip install '{DISTRIBUTION}[fleet]'", looks_only=True
+        )
 
 
 def _verify(signed: bytes, signature: str, signers: Signers, at: float) -> Signer | Unverified:

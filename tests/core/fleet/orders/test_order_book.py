@@ -170,10 +170,48 @@ def test_a_local_release_differs_and_its_end_undoes_nothing() -> None:
     """A local operator may release one engine by its socket; its reports then say that it differs."""
     one = book()
     feed(one, post(FORCE, 10), at=T0 + 1)
-    one.note_local((PAYMENTS,))
+    one.note_local((PAYMENTS,), "released here by operator-b")
     assert one.standing == ()
-    assert one.differences[0].startswith("differs: released here by a local operator")
+    assert one.differences[0].startswith("released here by operator-b: force failover payments, ordered by operator-a")
+    later = book(read=False, kept=one.kept)
+    feed(later, post(FORCE, 10), at=T0 + 2)
+    assert later.differences == one.differences, "the next engine knows it, too"
     assert one.step(T0 + 3600) == ()
+
+
+LOOKS_ONLY = Unverified(why="look only: no file of operators is configured", looks_only=True)
+AGAIN = replace(FORCE, id="o2", on_top_of=10)
+
+
+def test_an_engine_that_looks_only_takes_no_order_for_void() -> None:
+    one = book()
+    feed(one, post(FORCE, 10, signer=LOOKS_ONLY), at=T0 + 1)
+    (view,) = one.orders((), T0 + 1)
+    assert (view.is_unverified, view.void, view.by, one.standing) == (True, "", "", ())
+
+
+@pytest.mark.parametrize(
+    ("later", "ended"),
+    [
+        (RELEASE, "ended by operator-a's order 11"),
+        (AGAIN, "replaced by operator-a's order 11"),
+        (replace(RELEASE, targets=("orders",)), ""),
+        (replace(RELEASE, engines=("web-1",), typed="payments"), ""),
+        (replace(RELEASE, engines=None), "ended by operator-a's order 11"),
+        (replace(RELEASE, verb="read-write", scope="all", targets=()), ""),
+    ],
+)
+def test_an_order_that_a_newer_one_ended_is_not_shown_as_standing(later: OrderText, ended: str) -> None:
+    one = book()
+    feed(one, post(FORCE, 10), post(later, 11), at=T0 + 61)
+    assert [view.ended for view in one.orders((), T0 + 61)] == [ended, ""]
+
+
+def test_expected_engines_without_a_name_are_a_number_of_their_own() -> None:
+    one = book(expect=3)
+    feed(one, post(replace(FORCE, engines=None), 10), at=T0 + 1)
+    (view,) = one.orders((), T0 + 1)
+    assert (view.silent, view.unnamed, view.silent_count) == ((), 3, 3)
 
 
 def test_an_order_that_was_refused_here_is_not_undone() -> None:

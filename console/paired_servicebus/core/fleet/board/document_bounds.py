@@ -20,6 +20,7 @@ MAX_NAME: Final = 80
 MAX_PATH: Final = 260
 MAX_QUEUES: Final = 100
 MAX_STANDING: Final = 50
+MAX_DIFFERENCES: Final = 10
 MAX_ALARMS: Final = 5
 MAX_ENTITIES: Final = 1000
 """Entities kept of one report."""
@@ -66,6 +67,7 @@ def bound_presence(presence: Presence) -> Presence:
         standing=tuple(bound_text(one) for one in presence.standing[:MAX_STANDING]),
         newest_order=bound_count(presence.newest_order),
         clock_offset=offset if offset is not None and isfinite(offset) else None,
+        differs=tuple(bound_text(one, MAX_REASON) for one in presence.differs[:MAX_DIFFERENCES]),
         next_within=min(max(bound_number(presence.next_within), 60.0), PRESENCE_INTERVAL),
     )
 

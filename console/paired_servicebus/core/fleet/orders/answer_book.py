@@ -8,8 +8,8 @@ from typing import Final
 from paired_servicebus.core.fleet.board.document_bounds import MAX_REASON, bound_author, bound_text
 from paired_servicebus.core.fleet.fleet_documents import OrderAnswer, OrderText, Posted
 from paired_servicebus.core.fleet.orders.order_answers import Tally, expected_engines, tally
-from paired_servicebus.core.fleet.orders.order_rules import BoardOrder, act_end
-from paired_servicebus.core.fleet.orders.standing_rules import standing_end
+from paired_servicebus.core.fleet.orders.order_rules import BoardOrder, Rule, act_end, order_end
+from paired_servicebus.core.fleet.orders.standing_rules import replaced_by
 from paired_servicebus.core.model.fleet_view import FleetEngine, FleetOrder
 from paired_servicebus.core.text.untrusted_text import repeated
 
@@ -56,16 +56,21 @@ class AnswerBook:
         key = (self._changes, tuple(one.number for one in orders), engines)
         if self._shown[:2] != key[:2] or self._shown[2] is not engines:
             self._shown = key
-            self._views = tuple(view for one in orders if (view := self._view(one, orders, engines)) is not None)
+            counting = tuple(one for one in orders if one.void is None or is_unjudged(one))
+            self._views = tuple(view for one in orders if (view := self._view(one, counting, engines)) is not None)
         return self._views
 
     def _view(
-        self, order: BoardOrder, all_orders: tuple[BoardOrder, ...], engines: tuple[FleetEngine, ...]
+        self, order: BoardOrder, counting: tuple[BoardOrder, ...], engines: tuple[FleetEngine, ...]
     ) -> FleetOrder | None:
         text, verb = order.text, order.verb
         if text is None or verb is None:
             return None
-        until = standing_end(order, all_orders)
+        void, is_unverified = order.void, is_unjudged(order)
+        newer = replaced_by(order, counting) if verb.stands else None
+        until = order_end(text, verb, order.enqueued_at) if verb.stands else None
+        if newer is not None and until is not None:
+            until = min(until, newer.enqueued_at)
         counted = self._tally(text, order, until, engines)
         return FleetOrder(
             id=bound_text(text.id),
@@ -83,7 +88,9 @@ class AnswerBook:
             silent=counted.silent,
             unnamed=counted.unnamed,
             why=repeated(text.why),
-            void=repeated(order.void.text) if order.void is not None else "",
+            void=repeated(void.text) if void is not None and not is_unverified else "",
+            ended="" if newer is None else _how_ended(newer),
+            is_unverified=is_unverified,
         )
 
     def _tally(
@@ -92,6 +99,16 @@ class AnswerBook:
         """Count the answers. An engine that started after an order, or after the end of what stood, is not asked."""
         asked = [one for one in engines if _began(one) <= (order.enqueued_at if until is None else until)]
         return tally(text, order.number, expected_engines(asked, self._expect), self._answers.get(text.id, {}).values())
+
+
+def is_unjudged(order: BoardOrder) -> bool:
+    """Return whether an order is void only because this engine verifies none."""
+    return order.void is not None and order.void.rule is Rule.SIGNATURE and getattr(order.signer, "looks_only", False)
+
+
+def _how_ended(newer: BoardOrder) -> str:
+    how = "ended" if newer.verb is not None and newer.verb.revokes else "replaced"
+    return f"{how} by {repeated(newer.by)}'s order {newer.number}" if newer.by else f"{how} by order {newer.number}"
 
 
 def _began(engine: FleetEngine) -> float:

@@ -63,10 +63,14 @@ Standing = dict[Subject, StandingFleetOrder]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptOrders:
-    """What an engine stores for the next one. released: subject and order id that a local operator released here."""
+    """What an engine stores for the next one.
+
+    released: subject and order id of what is not in force here; how: how a local operator ended it.
+    """
 
     standing: tuple[StandingFleetOrder, ...] = ()
     released: tuple[tuple[Subject, str], ...] = ()
+    how: tuple[tuple[Subject, str], ...] = ()
 
 
 class OrderBook:
@@ -95,10 +99,10 @@ class OrderBook:
         """Standing orders that are not on the board: stored by the engine before, or of a deleted board."""
         self._applied: Standing = {}
         """What stands here by the board; its `_released` are not in force."""
-        self._released = dict(kept.released)
+        self._released, self._how = dict(kept.released), dict(kept.how)
         self._taken_up: set[tuple[Subject, str]] = set()
         self._stuck: Standing = {}
-        """Orders in force that a newer one replaces or revokes. Unless it is carried out, they are undone at their end."""
+        """Orders in force that a newer one replaces or revokes: undone at their end, unless that one is carried out."""
         self._awaited: dict[Subject, str] = {}
         """The orders that replace a stuck one and have no result yet."""
         self._pending: list[tuple[Posted, BoardOrder]] = []
@@ -382,12 +386,12 @@ class OrderBook:
 
     @property
     def _in_force(self) -> tuple[StandingFleetOrder, ...]:
-        return standing_rules.in_force(self._applied.values(), self._released)[0]
+        return standing_rules.in_force(self._applied.values(), self._released, self._how)[0]
 
     @property
     def differences(self) -> tuple[str, ...]:
         """Return how this engine differs from what stands on the board."""
-        return standing_rules.in_force(self._applied.values(), self._released)[1]
+        return standing_rules.in_force(self._applied.values(), self._released, self._how)[1]
 
     # -- results --------------------------------------------------------------------------------------------------
 
@@ -400,6 +404,7 @@ class OrderBook:
                 continue
             if one.target.casefold() in targets:
                 self._released[subject] = order_id
+                self._how.pop(subject, None)
             else:
                 self._stuck.pop(subject, None)
         found = self._found.get(order_id)
@@ -408,12 +413,12 @@ class OrderBook:
             for subject in revoked.subjects if revoked is not None else ():
                 self._stuck.pop(subject, None)
 
-    def note_local(self, subjects: tuple[Subject, ...]) -> None:
+    def note_local(self, subjects: tuple[Subject, ...], how: str = "") -> None:
         """Note that a local operator gave an order about these subjects: the fleet's is not in force here."""
         for subject in subjects:
             self._stuck.pop(subject, None)
             if subject in self._applied:
-                self._released[subject] = self._applied[subject].order_id
+                self._released[subject], self._how[subject] = self._applied[subject].order_id, how
 
     def _note(self, order_id: str, number: int, ends_at: float) -> None:
         self._found[order_id] = (number, ends_at)
@@ -437,7 +442,12 @@ class OrderBook:
     def kept(self) -> KeptOrders:
         """Return what the next engine needs."""
         released = {key: one for key, one in self._released.items() if key in self._applied}
-        return KeptOrders(standing=tuple(self._applied.values()), released=tuple(sorted(released.items())))
+        how = {key: one for key, one in self._how.items() if key in released}
+        return KeptOrders(
+            standing=tuple(self._applied.values()),
+            released=tuple(sorted(released.items())),
+            how=tuple(sorted(how.items())),
+        )
 
     @property
     def is_read(self) -> bool:

@@ -17,6 +17,7 @@ from paired_servicebus.core.text.time_format import age
 
 ALARM_SECONDS: Final = (1800.0, 300.0)
 """Seconds before the end of a standing order at which an alarm is due."""
+RELEASED_HERE: Final = "released here by a local operator"
 LATE_SECONDS: Final = 60.0
 """Seconds after which an order that takes effect is late: an engine looks at the board once a minute."""
 
@@ -73,21 +74,19 @@ def newest_orders(log: Iterable[BoardOrder], *, engine: ThisEngine) -> dict[Subj
     return newest
 
 
-def standing_end(order: BoardOrder, log: Iterable[BoardOrder]) -> float | None:
-    """Return when an order ends that stands: at its end, or when newer orders had replaced all of it.
+def replaced_by(order: BoardOrder, counting: Iterable[BoardOrder]) -> BoardOrder | None:
+    """Return the newer order with which all of a standing one was replaced; None: some of it stands to its end.
 
-    None: it does not stand. log: `judge_log`'s, in any sequence.
+    counting: the orders that count, in any sequence.
     """
-    if order.text is None or order.verb is None or not order.verb.stands:
-        return None
-    left, end = set(order.subjects), order_end(order.text, order.verb, order.enqueued_at)
-    for later in sorted(log, key=lambda one: one.number):
-        is_newer = later.number > order.number and later.void is None and later.text is not None
-        if is_newer and later.text is not None and _means_all_of(later.text, order.text):
-            left -= later.subjects
+    left = set(order.subjects)
+    for newer in sorted(counting, key=lambda one: one.number):
+        is_newer = newer.number > order.number and newer.text is not None and order.text is not None
+        if is_newer and newer.text is not None and order.text is not None and _means_all_of(newer.text, order.text):
+            left -= newer.subjects
             if not left:
-                return min(end, later.enqueued_at)
-    return end
+                return newer
+    return None
 
 
 def _means_all_of(later: OrderText, earlier: OrderText) -> bool:
@@ -164,18 +163,19 @@ def late(order: StandingFleetOrder, *, at: float) -> str:
 
 
 def in_force(
-    standing: Iterable[StandingFleetOrder], released: Mapping[Subject, str]
+    standing: Iterable[StandingFleetOrder], released: Mapping[Subject, str], how: Mapping[Subject, str]
 ) -> tuple[tuple[StandingFleetOrder, ...], tuple[str, ...]]:
     """Split the set by what a local operator released: the orders in force, and how this engine differs.
 
     Args:
         standing: the set of the board.
-        released: the id of the order that a local order ended, by subject. A newer order is in force again.
+        released: the id of the order that is not in force here, by subject. A newer order is in force again.
+        how: how a local operator ended it. An order that was refused here has no entry: its answer says so.
     """
     held, differences = [], []
     for order in standing:
-        if released.get(order.subject) == order.order_id:
-            differences.append(f"differs: released here by a local operator: {order}")
-        else:
+        if released.get(order.subject) != order.order_id:
             held.append(order)
+        elif order.subject in how:
+            differences.append(f"{how[order.subject] or RELEASED_HERE}: {order}")
     return tuple(held), tuple(differences)

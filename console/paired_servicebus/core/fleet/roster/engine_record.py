@@ -153,6 +153,7 @@ class EngineRecord:
             reason=self._reason if status is FleetStatus.ENDED else "",
             namesakes=namesakes,
             figures=self.figures,
+            differs=presence.differs,
         )
 
     def _ended_view(self, author: Author) -> FleetEngine:
