@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -20,14 +20,15 @@ from cyclopts import Parameter
 from paired_servicebus.core.errors import ConfigurationError, ControlError, PairedError
 from paired_servicebus.core.fleet.fleet_documents import OrderText
 from paired_servicebus.core.fleet.orders.order_answers import NO_ANSWER, SOME_MISSING, Tally, exit_status
-from paired_servicebus.core.fleet.orders.order_draft import OrderDraft, draft_order
+from paired_servicebus.core.fleet.orders.order_draft import OrderDraft
 from paired_servicebus.core.fleet.orders.order_text import encode_order_text
 from paired_servicebus.core.model.fleet_view import FleetOrder, FleetStatus, FleetView
 from paired_servicebus.core.model.snapshot import Snapshot
-from paired_servicebus.core.operator.actions import FLEET_VERBS
+from paired_servicebus.core.operator.fleet_question import fleet_facts
+from paired_servicebus.core.operator.fleet_request import FleetRequest, draft_request, fleet_entities, known_fleet
 from paired_servicebus.core.operator.fleet_sentences import order_part
 from paired_servicebus.core.operator.order_checks import typed_right
-from paired_servicebus.core.operator.targets import Scope
+from paired_servicebus.core.operator.targets import ActionTarget, Scope
 from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.engine.control.control_client import ControlClient, user_name
@@ -62,7 +63,7 @@ class FleetReach:
 class _Posted:
     id: str
     silent: frozenset[str]
-    """Engines that were silent before; the verb does not wait for them."""
+    """Named engines that were silent before; the verb does not wait for them, nor for those without a name."""
 
 
 def order_over_fleet(wish: CommandRequest, reach: FleetReach, engines: EngineSelection) -> int:
@@ -86,13 +87,15 @@ async def _order(socket: Path, wish: CommandRequest, reach: FleetReach, stands_f
     try:
         client.check_posts_orders()
         snapshot = await wait_for_depths(client, fleet=True)
-        view = _known(snapshot)
-        assert snapshot is not None, "_known refuses it"
-        draft = _draft(snapshot, view, wish, reach, stands_for)
+        if snapshot is None:
+            raise ControlError("the engine ended before it reported the fleet")
+        view = known_fleet(snapshot)
+        asked = _asked(snapshot, wish, reach, stands_for)
+        draft = draft_request(snapshot, asked, order_id=secrets.token_hex(16), now=time.time())
         if draft.needs_partial and not reach.partial:
             return report_error(f"nothing was ordered: {draft.needs_partial}")
         if draft.to_type and not typed_right(wish.typed, draft.to_type):
-            return _preview(wish, view, draft)
+            return _preview(wish, snapshot, asked, draft)
         print_lines([f"note: {text}" for text in draft.takes])
         posted = await _post(client, wish, view, draft.confirm(wish.typed if draft.to_type else ""), reach)
         return await _follow(client, posted, wait)
@@ -102,66 +105,28 @@ async def _order(socket: Path, wish: CommandRequest, reach: FleetReach, stands_f
         await client.close()
 
 
-def _known(snapshot: Snapshot | None) -> FleetView:
-    """Return the fleet. Raises ControlError: it is off or unknown."""
-    if snapshot is None:
-        raise ControlError("the engine ended before it reported the fleet")
-    view = snapshot.fleet
-    if view is None:
-        raise ControlError(f"the fleet is off in the engine {snapshot.engine}: add [fleet] to its pairing.toml")
-    if view.trouble or view.read_at is None:
-        raise ControlError(f"nothing was ordered: the fleet is unknown ({view.trouble or 'its boards are not read'})")
-    return view
-
-
-def _draft(
-    snapshot: Snapshot, view: FleetView, wish: CommandRequest, reach: FleetReach, stands_for: float | None
-) -> OrderDraft:
-    return draft_order(
-        view,
-        FLEET_VERBS[wish.action.id],
-        order_id=secrets.token_hex(16),
-        primary=snapshot.primary,
-        secondary=snapshot.secondary,
-        scope=wish.scope,
-        targets=_aim(snapshot, view, wish),
+def _asked(snapshot: Snapshot, wish: CommandRequest, reach: FleetReach, stands_for: float | None) -> FleetRequest:
+    is_entity = wish.scope is Scope.ENTITY
+    targets = fleet_entities(snapshot, wish.targets, wish.matching) if is_entity else wish.aimed(snapshot)
+    return FleetRequest(
+        action=wish.action,
+        aim=ActionTarget(wish.scope, targets),
         engines=reach.on or None,
         why=wish.consent.why,
         stands_for=stands_for,
-        now=time.time(),
-        expect=view.missing or view.expected or (),
     )
 
 
-def _aim(snapshot: Snapshot, view: FleetView, wish: CommandRequest) -> tuple[str, ...]:
-    """Return the targets by the fleet's names. Raises ConfigurationError: no engine knows an entity."""
-    if wish.scope is not Scope.ENTITY:
-        return wish.aimed(snapshot)
-    known = (*(one.path for one in snapshot.entities), *(one.path for one in view.entities))
-    paths = {path.casefold(): path for path in known}
-    if wish.matching is not None:
-        found = tuple(path for key, path in sorted(paths.items()) if wish.matching.casefold() in key)
-        if not found:
-            raise ConfigurationError(f"none of the fleet's {len(paths)} entities has {wish.matching!r} in its path")
-        return found
-    unknown = next((one for one in wish.targets if one.casefold() not in paths), None)
-    if unknown is not None:
-        names = ", ".join(paths.values()) or "none yet"
-        raise ConfigurationError(f"no engine of the fleet has an entity {unknown!r}; the fleet has {repeated(names)}")
-    return tuple(paths[one.casefold()] for one in wish.targets)
-
-
-def _preview(wish: CommandRequest, view: FleetView, draft: OrderDraft) -> int:
+def _preview(wish: CommandRequest, snapshot: Snapshot, asked: FleetRequest, draft: OrderDraft) -> int:
     """Print whom the order would reach; return the exit status."""
     what = ", ".join(draft.text.targets) or wish.action.whole
     names = ", ".join(f"{name} ({state})" for name, state in draft.text.seen)
-    silent = ", ".join(one.engine for one in view.engines if one.status is FleetStatus.SILENT) or "none"
+    facts = fleet_facts(snapshot, asked, draft, now=time.time())
     print_lines(
         [
             f"{wish.action.label.capitalize()} over the fleet: {what}",
-            f"Engines      {repeated(names) or 'none'}",
-            f"Silent       {repeated(silent)}",
-            *(f"Takes        {text}" for text in draft.takes),
+            f"{'Engines':<13}{repeated(names) or 'none'}",
+            *(f"{label:<13}{text}" for label, text in facts),
         ]
     )
     needed = draft.to_type.removesuffix(wish.action.confirms).strip()
@@ -213,8 +178,7 @@ class _Answers:
 
     def read(self, view: FleetView) -> None:
         """Take the fleet as it is now."""
-        found = next((one for one in view.orders if one.id == self._posted.id), self.latest)
-        self.latest = found if found is None or _judges(view) else replace(found, void="")
+        self.latest = next((one for one in view.orders if one.id == self._posted.id), self.latest)
         self._note_fast(view)
         if self.latest is not None and not self.latest.void:
             self._note_answers(self.latest)
@@ -254,11 +218,6 @@ async def _follow(client: ControlClient, posted: _Posted, wait: float) -> int:
     except TimeoutError:
         pass
     return _print(answers.latest)
-
-
-def _judges(view: FleetView) -> bool:
-    """Return whether the posting engine verifies orders; one that looks only takes none for valid."""
-    return any(one.takes.acts for one in view.engines if (one.engine, one.boot) == (view.me, view.my_boot))
 
 
 def _print(order: FleetOrder | None) -> int:

@@ -180,6 +180,11 @@ def _reaches_queue(snapshot: Snapshot, _aim: ActionTarget) -> str:
     return f"the queue in {snapshot.secondary}, for all its users; only engines on this machine are asked before"
 
 
+def backlog_room(snapshot: Snapshot) -> str:
+    """Return the room of the backlog for all engines, as this one knows it, at the present rates."""
+    return _room(snapshot, ActionTarget())
+
+
 def _room(snapshot: Snapshot, aim: ActionTarget) -> str:
     usable = sum(queue.in_rotation for queue in snapshot.queues)
     full = _filling(snapshot, aim)

@@ -1,0 +1,198 @@
+"""The question before an order over the fleet: whom it reaches, who refuses, who is silent, and how long it stands.
+
+The verb's preview and the screen's dialog show these sentences. Every figure is of the engine that posts the order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from paired_servicebus.core.fleet.orders.order_answers import Expected, addressed_engines, expected_engines
+from paired_servicebus.core.fleet.orders.order_draft import ACT_SECONDS, OrderDraft
+from paired_servicebus.core.fleet.orders.order_rules import addressed_count
+from paired_servicebus.core.model.entity_state import GLYPHS, WELL, State
+from paired_servicebus.core.model.fleet_view import WORST_FIRST, FleetEngine, FleetEntityState, FleetStatus, FleetView
+from paired_servicebus.core.model.snapshot import Snapshot
+from paired_servicebus.core.operator import consequences, fleet_sentences
+from paired_servicebus.core.operator.action_row import Action
+from paired_servicebus.core.operator.fleet_request import FleetRequest, known_fleet, standing_about
+from paired_servicebus.core.operator.fleet_sentences import BETWEEN, minute, name, names
+from paired_servicebus.core.operator.targets import Scope
+from paired_servicebus.core.text.number_format import NOT_KNOWN, plural, rate
+from paired_servicebus.core.text.time_format import age
+
+SILENT_GLYPH: Final = "✗"
+MAX_NAMED_TARGETS: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineEvidence:
+    """One addressed engine: its glyph and state as columns, and whether it would carry the order out.
+
+    remark: why it will not; empty: it will.
+    """
+
+    glyph: str
+    engine: str
+    state: str
+    sends: str
+    remark: str
+
+
+def reach_text(view: FleetView, engines: tuple[str, ...] | None) -> str:
+    """Return the reach: "the fleet (20 engines)", or "1 engine: web-3"."""
+    if engines is not None:
+        return f"{plural(len(engines), 'engine')} ({names(engines, 3)})"
+    return f"the fleet ({plural(len(fleet_sentences.present(view)), 'engine')})"
+
+
+def fleet_title(wanted: FleetRequest, view: FleetView) -> str:
+    """Return the first line: the reach, then the order and its targets."""
+    return f"{reach_text(view, wanted.engines).capitalize()}: {wanted.action.label} {target_names(wanted)}".rstrip()
+
+
+def target_names(wanted: FleetRequest) -> str:
+    """Return the names of the targets; of a queue as everywhere else."""
+    shown = [f"backlog/{one}" if wanted.aim.scope is Scope.QUEUE else one for one in wanted.aim.targets]
+    return names(shown, MAX_NAMED_TARGETS)
+
+
+def fleet_facts(
+    snapshot: Snapshot, wanted: FleetRequest, draft: OrderDraft, *, now: float
+) -> tuple[tuple[str, str], ...]:
+    """Return the facts, each with its label, in the order of their weight."""
+    view = known_fleet(snapshot)
+    expected = _addressed(view, draft)
+    facts = [("Reaches", _reaches(view, wanted, draft, expected))]
+    facts += [("Refuses", text.removeprefix("will refuse ")) for text in draft.takes]
+    if silent := _silent(view, wanted, expected, now):
+        facts.append(("Not reached", silent))
+    if standing := standing_about(wanted.action, view, wanted.aim, now):
+        heads = [fleet_sentences.order_head(one, now) for one in standing[:3]]
+        facts.append(("Stands now", BETWEEN.join(heads)))
+    facts.append(("Stands", _stands(wanted.action, draft, now)))
+    if wanted.action.id == "force":
+        facts.append(("Backlog", consequences.backlog_room(snapshot)))
+    return tuple(facts)
+
+
+def silent_names(view: FleetView, draft: OrderDraft) -> frozenset[str]:
+    """Return the addressed engines that are silent, and the number of unknown ones as one more entry."""
+    expected = _addressed(view, draft)
+    unnamed = {f"{expected.unnamed} unknown"} if expected.unnamed else set()
+    return frozenset({one.name for one in expected.engines if one.is_silent} | unnamed)
+
+
+def engine_evidence(view: FleetView, wanted: FleetRequest, draft: OrderDraft, now: float) -> tuple[EngineEvidence, ...]:
+    """Return a row for each addressed engine: those that need an operator first, silent ones, then the others."""
+    addressed = {(one.name, one.boot) for one in _addressed(view, draft).engines}
+    found = [one for one in fleet_sentences.present(view) if (one.engine, one.boot) in addressed]
+    known = {one.engine for one in found}
+    never = sorted(engine for engine, boot in addressed if not boot and engine not in known)
+    rows = [_evidence(one, view, wanted, now) for one in found]
+    return (*rows, *(_never_heard(one) for one in never))
+
+
+def _never_heard(engine: str) -> EngineEvidence:
+    return EngineEvidence(
+        glyph=SILENT_GLYPH, engine=name(engine), state="never heard", sends=NOT_KNOWN, remark="not reached now"
+    )
+
+
+def _evidence(engine: FleetEngine, view: FleetView, wanted: FleetRequest, now: float) -> EngineEvidence:
+    sends = NOT_KNOWN if engine.figures is None else rate(engine.figures.sends_per_second)
+    if engine.status is FleetStatus.SILENT:
+        state, remark = f"silent since {minute(engine.heard_at, now)}", "not reached now"
+        return EngineEvidence(glyph=SILENT_GLYPH, engine=name(engine.engine), state=state, sends=sends, remark=remark)
+    remark = "" if engine.takes.acts else f"will refuse: {engine.takes}"
+    worst = next((state for state in State if state == engine.state), State.UNKNOWN)
+    glyph, text = GLYPHS[worst], engine.state
+    if wanted.aim.scope is Scope.ENTITY:
+        glyph, text = _of_targets(engine, view, wanted, now)
+    elif wanted.action.needs_syphon:
+        text = f"syphon {name(engine.syphon)}"
+    return EngineEvidence(glyph=glyph, engine=name(engine.engine), state=text, sends=sends, remark=remark)
+
+
+def _of_targets(engine: FleetEngine, view: FleetView, wanted: FleetRequest, now: float) -> tuple[str, str]:
+    """Return the worst state of the targets in an engine; unknown if it may not have them."""
+    targets = {one.casefold() for one in wanted.aim.targets}
+    found = [one for one in engine.not_well if one.path.casefold() in targets]
+    if found:
+        worst = min(found, key=_weight)
+        more = f" +{len(found) - 1}" if found[1:] else ""
+        return GLYPHS[worst.state], f"{worst.state} since {minute(worst.since, now)}{more}"
+    entities = [one for one in view.entities if one.path.casefold() in targets]
+    reporting = sum(one.status is FleetStatus.REPORTING for one in view.engines)
+    is_known = any(sum(count for _, count in one.states) >= reporting for one in entities)
+    return (GLYPHS[State.HEALTHY], "healthy") if is_known else (GLYPHS[State.UNKNOWN], "no trouble reported")
+
+
+def _weight(one: FleetEntityState) -> int:
+    return WORST_FIRST.index(one.state)
+
+
+def _addressed(view: FleetView, draft: OrderDraft) -> Expected:
+    expect = view.missing or view.expected or ()
+    return addressed_engines(draft.text, expected_engines(view.engines, expect))
+
+
+def _reaches(view: FleetView, wanted: FleetRequest, draft: OrderDraft, expected: Expected) -> str:
+    addressed = {(one.name, one.boot) for one in expected.engines}
+    now = [one for one in view.engines if one.status is FleetStatus.REPORTING and (one.engine, one.boot) in addressed]
+    total = max(addressed_count(draft.text), len(addressed) + expected.unnamed)
+    figures = [one.figures for one in now if one.figures is not None]
+    sends = f"{rate(sum(one.sends_per_second for one in figures))} sends/s" if figures else "sends unknown"
+    if len(figures) < len(now) and figures:
+        sends += f" at {len(figures)} of them"
+    heads = f"{len(now)} of {plural(total, 'engine')} now, {sends}"
+    bad = _unwell(now, wanted)
+    return f"{heads}{BETWEEN}{bad}" if bad else heads
+
+
+def _unwell(engines: Iterable[FleetEngine], wanted: FleetRequest) -> str:
+    """Return who is not well about the targets, or at all: "failed over: web-1, web-2"."""
+    targets = {one.casefold() for one in wanted.aim.targets} if wanted.aim.scope is Scope.ENTITY else None
+    by_state: dict[State, list[str]] = {}
+    for engine in engines:
+        found = [one for one in engine.not_well if targets is None or one.path.casefold() in targets]
+        bad = [one.state for one in found if one.state not in WELL]
+        if bad:
+            by_state.setdefault(min(bad, key=WORST_FIRST.index), []).append(engine.engine)
+    ordered = sorted(by_state.items(), key=lambda pair: WORST_FIRST.index(pair[0]))
+    return BETWEEN.join(
+        f"{len(who)} {state} ({names(sorted(who, key=fleet_sentences.natural), 20)})" for state, who in ordered
+    )
+
+
+def _silent(view: FleetView, wanted: FleetRequest, expected: Expected, now: float) -> str:
+    silent = [one for one in expected.engines if one.is_silent]
+    count = len(silent) + expected.unnamed
+    if not count:
+        return ""
+    each = [
+        f"{name(one.name)} {'never heard' if one.heard_at is None else f'since {minute(one.heard_at, now)}'}"
+        for one in sorted(silent, key=lambda one: fleet_sentences.natural(one.name))
+    ]
+    each += [f"{expected.unnamed} unknown"] if expected.unnamed else []
+    return f"{count} silent: {', '.join(each)}; {_later(wanted.action)}"
+
+
+def _later(action: Action) -> str:
+    if action.revokes:
+        return "they end what stands when they come back"
+    if action.stands_for:
+        return "they take it up when they come back"
+    return f"for them it is over in {age(ACT_SECONDS)}"
+
+
+def _stands(action: Action, draft: OrderDraft, now: float) -> str:
+    seconds = draft.text.stands_for
+    if seconds is not None:
+        until = minute(now + seconds, now)
+        return f"until {until} ({age(seconds)}), then it is released; alarms 30 and 5 minutes before"
+    if action.revokes:
+        return "ends what stands, also in engines that come back later"
+    return f"is done once, within {age(ACT_SECONDS)}, or not at all"
