@@ -15,7 +15,7 @@ from paired_servicebus.core.fleet.orders.order_rules import addressed_count
 from paired_servicebus.core.model.entity_state import GLYPHS, WELL, State
 from paired_servicebus.core.model.fleet_view import WORST_FIRST, FleetEngine, FleetEntityState, FleetStatus, FleetView
 from paired_servicebus.core.model.snapshot import Snapshot
-from paired_servicebus.core.operator import consequences, fleet_sentences
+from paired_servicebus.core.operator import consequences, fleet_sentences, order_sentences
 from paired_servicebus.core.operator.action_row import Action
 from paired_servicebus.core.operator.fleet_request import FleetRequest, known_fleet, standing_about
 from paired_servicebus.core.operator.fleet_sentences import BETWEEN, minute, name, names
@@ -66,13 +66,13 @@ def fleet_facts(
     view = known_fleet(snapshot)
     expected = _addressed(view, draft)
     facts = [("Reaches", _reaches(view, wanted, draft, expected))]
-    facts += [("Refuses", text.removeprefix("will refuse ")) for text in draft.takes]
+    facts += [("Refuses", text) for text in _refusals(view, expected)]
     if silent := _silent(view, wanted, expected, now):
         facts.append(("Not reached", silent))
     if standing := standing_about(wanted.action, view, wanted.aim, now):
-        heads = [fleet_sentences.order_head(one, now) for one in standing[:3]]
+        heads = [order_sentences.order_head(one, now) for one in standing[:3]]
         facts.append(("Stands now", BETWEEN.join(heads)))
-    facts.append(("Stands", _stands(wanted.action, draft, now)))
+    facts.append(_end(wanted.action, draft, now))
     if wanted.action.id == "force":
         facts.append(("Backlog", consequences.backlog_room(snapshot)))
     return tuple(facts)
@@ -86,13 +86,19 @@ def silent_names(view: FleetView, draft: OrderDraft) -> frozenset[str]:
 
 
 def engine_evidence(view: FleetView, wanted: FleetRequest, draft: OrderDraft, now: float) -> tuple[EngineEvidence, ...]:
-    """Return a row for each addressed engine: those that need an operator first, silent ones, then the others."""
+    """Return a row for each addressed engine: those that will not do it first, then by the targets' state."""
     addressed = {(one.name, one.boot) for one in _addressed(view, draft).engines}
     found = [one for one in fleet_sentences.present(view) if (one.engine, one.boot) in addressed]
     known = {one.engine for one in found}
     never = sorted(engine for engine, boot in addressed if not boot and engine not in known)
-    rows = [_evidence(one, view, wanted, now) for one in found]
-    return (*rows, *(_never_heard(one) for one in never))
+    rows = [*(_never_heard(one) for one in never), *(_evidence(one, view, wanted, now) for one in found)]
+    return tuple(sorted(rows, key=lambda row: (not row.remark, _place(row.glyph))))
+
+
+def _place(glyph: str) -> int:
+    """Return the place of a state's glyph: the worst first."""
+    glyphs = [GLYPHS[state] for state in WORST_FIRST]
+    return glyphs.index(glyph) if glyph in glyphs else -1
 
 
 def _never_heard(engine: str) -> EngineEvidence:
@@ -102,8 +108,9 @@ def _never_heard(engine: str) -> EngineEvidence:
 
 
 def _evidence(engine: FleetEngine, view: FleetView, wanted: FleetRequest, now: float) -> EngineEvidence:
-    sends = NOT_KNOWN if engine.figures is None else rate(engine.figures.sends_per_second)
+    sends = NOT_KNOWN if engine.figures is None else f"{rate(engine.figures.sends_per_second)}/s"
     if engine.status is FleetStatus.SILENT:
+        sends = f"was {sends}" if engine.figures is not None else sends
         state, remark = f"silent since {minute(engine.heard_at, now)}", "not reached now"
         return EngineEvidence(glyph=SILENT_GLYPH, engine=name(engine.engine), state=state, sends=sends, remark=remark)
     remark = "" if engine.takes.acts else f"will refuse: {engine.takes}"
@@ -188,11 +195,22 @@ def _later(action: Action) -> str:
     return f"for them it is over in {age(ACT_SECONDS)}"
 
 
-def _stands(action: Action, draft: OrderDraft, now: float) -> str:
+def _end(action: Action, draft: OrderDraft, now: float) -> tuple[str, str]:
+    """Return until when it stands, or that it does not."""
     seconds = draft.text.stands_for
     if seconds is not None:
         until = minute(now + seconds, now)
-        return f"until {until} ({age(seconds)}), then it is released; alarms 30 and 5 minutes before"
+        return "Until", f"{until} (in {age(seconds)}), then it is released; alarms 30 and 5 minutes before"
     if action.revokes:
-        return "ends what stands, also in engines that come back later"
-    return f"is done once, within {age(ACT_SECONDS)}, or not at all"
+        return "Ends", "what stands, also in engines that come back later"
+    return "Once", f"within {age(ACT_SECONDS)}, or not at all"
+
+
+def _refusals(view: FleetView, expected: Expected) -> list[str]:
+    """Return the engines that say that they take no signed order, by reason."""
+    addressed = {(one.name, one.boot) for one in expected.engines}
+    reasons: dict[str, list[str]] = {}
+    for one in fleet_sentences.present(view):
+        if (one.engine, one.boot) in addressed and not one.takes.acts:
+            reasons.setdefault(str(one.takes), []).append(one.engine)
+    return [f"{len(who)} {why}: {names(who)}" for why, who in reasons.items()]

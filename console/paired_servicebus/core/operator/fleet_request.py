@@ -100,7 +100,7 @@ def fleet_entities(snapshot: Snapshot, names: Sequence[str], matching: str | Non
 
 def why_not_over_fleet(action: Action, snapshot: Snapshot, aim: ActionTarget) -> str:
     """Return why an action is impossible over the fleet now; empty if it is possible."""
-    if action.over_fleet.engines is EnginesPerOrder.NONE:
+    if action.over_fleet is EnginesPerOrder.NONE:
         return f"{action.label} is not allowed over the fleet"
     try:
         view = known_fleet(snapshot)

@@ -6,34 +6,36 @@ come from documents that anybody with a key may have posted: each becomes one ha
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
-from math import inf
 from typing import Final
 
-from paired_servicebus.core.fleet.orders.standing_rules import ALARM_SECONDS
 from paired_servicebus.core.model.entity_state import WELL, State
 from paired_servicebus.core.model.fleet_view import (
     WORST_FIRST,
     FleetEngine,
     FleetEntity,
-    FleetOrder,
     FleetStatus,
     FleetView,
     with_other_signers,
 )
-from paired_servicebus.core.operator.actions import BY_ID
-from paired_servicebus.core.operator.targets import Scope
+from paired_servicebus.core.operator.foreign_words import MAX_NAME as MAX_NAME
+from paired_servicebus.core.operator.foreign_words import minute as minute
+from paired_servicebus.core.operator.foreign_words import name as name
+from paired_servicebus.core.operator.foreign_words import names as names
+from paired_servicebus.core.operator.foreign_words import natural as natural
+from paired_servicebus.core.operator.foreign_words import reason as reason
+from paired_servicebus.core.operator.order_sentences import BETWEEN as BETWEEN
+from paired_servicebus.core.operator.order_sentences import Part as Part
+from paired_servicebus.core.operator.order_sentences import answers_part as answers_part
+from paired_servicebus.core.operator.order_sentences import ending_part as ending_part
+from paired_servicebus.core.operator.order_sentences import newest_orders as newest_orders
+from paired_servicebus.core.operator.order_sentences import order_head as order_head
+from paired_servicebus.core.operator.order_sentences import order_part as order_part
+from paired_servicebus.core.operator.order_sentences import standing_orders as standing_orders
 from paired_servicebus.core.text.number_format import plural, rate
-from paired_servicebus.core.text.time_format import DAY, until, written
-from paired_servicebus.core.text.untrusted_text import one_line
 
-Part = tuple[str, ...]
-BETWEEN: Final = " · "
-MAX_NAME: Final = 40
-MAX_REASON: Final = 120
 OLD_AFTER: Final = 4000.0
 """Seconds after which an unwatched reading is old: presences come hourly."""
 STATES: Final = (*(state.value for state in WORST_FIRST), FleetStatus.SILENT.value)
@@ -66,31 +68,6 @@ def fleet_word(view: FleetView, now: float) -> str:
     return str(found) if found is not FleetHealth.HEALTHY or healthy else State.UNKNOWN.value
 
 
-# -- foreign text ----------------------------------------------------------------------------------------------------
-
-
-def name(text: str) -> str:
-    """Return a foreign name as one short, harmless line."""
-    return one_line(text, most=MAX_NAME) or "(no name)"
-
-
-def reason(text: str) -> str:
-    """Return a foreign reason as one short, harmless line."""
-    return one_line(text, most=MAX_REASON)
-
-
-def names(found: Sequence[str], most: int | None = None) -> str:
-    """Return the names, or the first ones and the number of the others."""
-    shown = [name(one) for one in (found if most is None else found[:most])]
-    left = len(found) - len(shown)
-    return ", ".join(shown) + (f" and {left:,} more" if left else "")
-
-
-def minute(at: float, now: float) -> str:
-    """Format a time as HH:MM, with its day if it is over a day away."""
-    return written(at, "%H:%M") if abs(at - now) < DAY else written(at, "%d %b %H:%M")
-
-
 # -- engines ---------------------------------------------------------------------------------------------------------
 
 
@@ -98,13 +75,6 @@ def present(view: FleetView) -> tuple[FleetEngine, ...]:
     """Return the engines that have not said goodbye, the worst first, then by name."""
     found = [one for one in view.engines if one.status is not FleetStatus.ENDED]
     return tuple(sorted(found, key=lambda one: (_place(one.state), natural(one.engine), one.boot)))
-
-
-def natural(text: str) -> tuple[tuple[int, str], ...]:
-    """Return a key that sorts web-2 before web-10; digits beyond ASCII are text."""
-    return tuple(
-        (int(part[:18]) if part.isascii() and part.isdigit() else -1, part) for part in re.split(r"([0-9]+)", text)
-    )
 
 
 def _place(state: str) -> int:
@@ -263,122 +233,7 @@ def _listed(texts: Sequence[str], most: int) -> str:
     return ", ".join(texts[:most]) + (f" and {left:,} more" if left else "")
 
 
-# -- orders ----------------------------------------------------------------------------------------------------------
-
-
-def standing_orders(view: FleetView, now: float) -> tuple[FleetOrder, ...]:
-    """Return the orders that stand now: those that end soon first, then the newest."""
-    found = (one for one in newest_orders(view) if _stands(one, now))
-    return tuple(sorted(found, key=lambda one: ending_stage(one, now)))
-
-
-def _stands(order: FleetOrder, now: float) -> bool:
-    return not order.void and not order.ended and order.until is not None and order.until > now
-
-
-def ending_stage(order: FleetOrder, now: float) -> float:
-    """Return the seconds of the alarm that a standing order is under: 300, 1800, or infinity before the first."""
-    left = inf if order.until is None else order.until - now
-    return min((seconds for seconds in ALARM_SECONDS if left <= seconds), default=inf)
-
-
-def ending_part(view: FleetView, now: float) -> Part:
-    """Return the alarm of the standing order that ends first: "payments forced by operator-a ENDS IN 4m12s"."""
-    ending = [one for one in standing_orders(view, now) if ending_stage(one, now) < inf]
-    if not ending:
-        return ()
-    first = min(ending, key=lambda one: one.until or inf)
-    more = f" (and {len(ending) - 1} more)" if ending[1:] else ""
-    left = f"ends {until(first.until or now, now)}{more}"
-    return (
-        f"{order_subject(first)} {left}, and is released then: order it again to extend it",
-        f"{order_subject(first)} {left}: order it again to extend it",
-        f"{order_subject(first)} {left}",
-    )
-
-
-def newest_orders(view: FleetView) -> tuple[FleetOrder, ...]:
-    """Return all orders, the newest first."""
-    return tuple(sorted(view.orders, key=lambda one: -one.number))
-
-
-def order_subject(order: FleetOrder) -> str:
-    """Return who ordered what: "payments forced by operator-a"."""
-    where = f" at {names(order.engines, 3)}" if order.engines is not None else ""
-    unknown = "a signer not verified here" if order.is_unverified else "a signer unknown here"
-    return f"{_what(order)} {_ordered(order.verb)}{where} by {name(order.by) if order.by else unknown}"
-
-
-def order_head(order: FleetOrder, now: float) -> str:
-    """Return who ordered what until when: "payments forced by operator-a until 18:02"."""
-    when = f"until {minute(order.until, now)}" if order.until is not None else f"at {minute(order.at, now)}"
-    return f"{order_subject(order)} {when}"
-
-
-def _what(order: FleetOrder) -> str:
-    action = BY_ID.get(order.verb)
-    if not order.targets:
-        return action.whole if action is not None else "all"
-    prefix = "backlog/" if order.scope == Scope.QUEUE else ""
-    return names([f"{prefix}{one}" for one in order.targets], 3)
-
-
-def _ordered(action_id: str) -> str:
-    """Return an order in the passive; one that this version does not know by its foreign name."""
-    action = BY_ID.get(action_id)
-    return action.participle or action.label if action is not None else name(action_id)
-
-
-def answers_part(order: FleetOrder, now: float) -> Part:
-    """Return "17 done · 1 refused (read-only: web-9) · 2 silent since 13:58 (pay-3, pay-4)", then shorter."""
-    counts = [f"{len(order.done):,} done"]
-    counts += [f"{len(order.refused):,} refused"] if order.refused else []
-    counts += [f"{order.silent_count:,} silent"] if order.silent_count else []
-    every = max(len(order.refused), len(order.silent))
-    full = [_answers(order, now, most) for most in (every, 3, 1) if most <= max(every, 1)]
-    wordings = [full[0] + _when_they_return(order, now), *full, BETWEEN.join(counts)]
-    return tuple(dict.fromkeys(wordings))
-
-
-def _answers(order: FleetOrder, now: float, most: int) -> str:
-    parts = [f"{len(order.done):,} done"]
-    if order.refused:
-        why: dict[str, list[str]] = {}
-        for engine, text in order.refused:
-            why.setdefault(reason(text) or "no reason given", []).append(engine)
-        parts.append(
-            f"{len(order.refused):,} refused ({'; '.join(f'{text}: {names(who, most)}' for text, who in why.items())})"
-        )
-    if order.silent_count:
-        heard = [at for _, at in order.silent if at is not None]
-        since = f" since {minute(min(heard), now)}" if heard else ""
-        who = [names([one for one, _ in order.silent], most)] if order.silent else []
-        who += [f"{order.unnamed:,} unknown"] if order.unnamed else []
-        parts.append(f"{order.silent_count:,} silent{since} ({', '.join(who)})")
-    return BETWEEN.join(parts)
-
-
-def _when_they_return(order: FleetOrder, now: float) -> str:
-    """Return what a silent engine does when it is back; empty if none is silent or the order has ended."""
-    count, action = order.silent_count, BY_ID.get(order.verb)
-    if not count:
-        return ""
-    they, s = ("it", "s") if count == 1 else ("they", "")
-    if (order.until is not None and order.until > now) or (action is not None and action.revokes):
-        return f": {they} take{s} it up when {they} come{s} back"
-    if order.acts_until is not None and order.acts_until > now:
-        return f": {they} can do it until {minute(order.acts_until, now)}"
-    return ""
-
-
-def order_part(order: FleetOrder, now: float) -> Part:
-    """Return the order and its answers; of a void one, why it does not count."""
-    head = order_head(order, now)
-    if order.void:
-        return (f"{head}: void, {reason(order.void)}", f"{head}: void")
-    if order.ended:
-        return (f"{head}: {reason(order.ended)}", f"{head}: ended")
-    return (*(f"{head}: {text}" for text in answers_part(order, now)), head)
+# -- differences ----------------------------------------------------------------------------------------------------
 
 
 def differences(view: FleetView) -> tuple[tuple[str, str], ...]:

@@ -27,7 +27,7 @@ def fleet_lines(view: FleetView, now: float) -> list[str]:
     lines += [f"  ? {part[0]}" for part in words.odd_parts(view) if "skipped" in part[0]]
     lines += ["", *_engine_rows(view, now)] if view.engines else []
     lines += ["", *_entity_rows(view)] if view.entities else []
-    orders = [f"  {words.order_part(one, now)[0]}" for one in words.newest_orders(view)]
+    orders = [f"  {words.order_part(one, now, view)[0]}" for one in words.newest_orders(view)]
     return [*lines, "", "orders", *(orders or ["  none on the board"])]
 
 

@@ -8,9 +8,10 @@ from typing import Final
 from rich.cells import cell_len
 
 from paired_servicebus.core.model.entity_state import WELL, State
-from paired_servicebus.core.model.fleet_view import FleetEngine, FleetStatus, FleetView
+from paired_servicebus.core.model.fleet_view import FleetEngine, FleetOrder, FleetStatus, FleetView
 from paired_servicebus.core.operator import fleet_sentences as words
 from paired_servicebus.core.operator.fleet_table import engine_cells, engine_status, not_well
+from paired_servicebus.core.operator.order_sentences import ending_stage, order_head
 from paired_servicebus.core.text.number_format import rate
 from paired_servicebus.core.text.time_format import age
 from paired_servicebus.ui.render.spans import BETWEEN, BLANK, Line, Part, Role, Span, cut, fit, pack, rule, wrap
@@ -22,6 +23,8 @@ WIDE: Final = 110
 INDENT: Final = "     "
 MAX_FOLDED: Final = 3
 """Lines of names of one group."""
+MAX_OTHERS: Final = 3
+"""Orders that do not stand."""
 COLUMNS: Final = (("engine", 20, 0), ("host", 16, WIDE), ("state", 13, 0), ("heard", 12, 0), ("syphon", 8, WIDE),
                   ("takes", 13, WIDE), ("send/s", 7, 0), ("not healthy", 0, 0))  # fmt: skip
 """Title, cells (0: the rest), and the narrowest terminal that has it."""
@@ -36,7 +39,7 @@ class FleetStrip(Lines):
         if fleet is None:
             return [BLANK] * height
         rows = urgent_rows(fleet, view.now, brief=True)[: height - 1]
-        lines = [Line(cut([Span(f" {pack(part, width - 1)}", role)], width)) for part, role in rows]
+        lines = [_text(part, width, role, indent=" ") for part, role in rows]
         return [fleet_rule(fleet, view.now, width), *lines, *[BLANK] * (height - 1 - len(lines))]
 
 
@@ -51,9 +54,10 @@ def fleet_rule(fleet: FleetView, now: float, width: int) -> Line:
 
 
 def urgent_rows(fleet: FleetView, now: float, *, brief: bool = False) -> list[tuple[list[Part], Role]]:
-    """Return one line each for trouble, entities, silence, and each standing order; oddities last.
+    """Return one line each for trouble, entities, silence; differences and oddities last.
 
-    `brief`: trouble and silence share a line, so that the first order stays in sight.
+    `brief`: for the strip; with the standing orders, and trouble and silence share a line, so that the first order
+    stays in sight.
     """
     rows: list[tuple[list[Part], Role]] = []
     trouble, silent = words.trouble_part(fleet, now), words.silent_part(fleet, now)
@@ -63,13 +67,29 @@ def urgent_rows(fleet: FleetView, now: float, *, brief: bool = False) -> list[tu
         rows.append(([entities], Role.FAILED_OVER))
     if silent and not (trouble and brief):
         rows.append(([silent], Role.SUSPECT))
-    standing = words.standing_orders(fleet, now)
-    if standing:
-        more = (f"{len(standing) - 1} more orders stand (7)", f"+{len(standing) - 1}") if standing[1:] else ()
-        rows.append(([words.order_part(standing[0], now), *([more] if more else [])], Role.FORCED))
-        rows += [([words.order_part(one, now)], Role.FORCED) for one in standing[1:]]
+    rows += _standing_rows(fleet, now) if brief else []
+    if differing := words.differing_part(fleet):
+        rows.append(([differing], Role.SUSPECT))
     rows += [([part], Role.SUSPECT) for part in words.odd_parts(fleet)]
-    return rows or [([("all engines agree, no order stands",)], Role.MUTED)]
+    stands = "" if brief or not words.standing_orders(fleet, now) else " about what is not ordered"
+    return rows or [([(f"all engines agree{stands or ', no order stands'}",)], Role.MUTED)]
+
+
+def _standing_rows(fleet: FleetView, now: float) -> list[tuple[list[Part], Role]]:
+    """Return a line for each standing order, the first to end first."""
+    standing = words.standing_orders(fleet, now)
+    more = (f"{len(standing) - 1} more orders stand (7)", f"+{len(standing) - 1}") if standing[1:] else ()
+    return [
+        ([words.order_part(one, now, fleet), *([more] if more and not place else [])], order_role(one, now))
+        for place, one in enumerate(standing)
+    ]
+
+
+def order_role(order: FleetOrder, now: float) -> Role:
+    """Return the look of an order: louder once it ends soon, muted if nothing of it stands."""
+    if order.void or order.ended or order.until is None or order.until <= now:
+        return Role.MUTED
+    return {300.0: Role.STATEMENT, 1800.0: Role.SUSPECT}.get(ending_stage(order, now), Role.FORCED)
 
 
 def fleet_page(fleet: FleetView, now: float, width: int, height: int) -> list[Line]:
@@ -78,27 +98,65 @@ def fleet_page(fleet: FleetView, now: float, width: int, height: int) -> list[Li
     If the rows do not fit into `height` lines, engines in the same state share one.
     """
     lines = [fleet_rule(fleet, now, width)]
-    standing = {one.id for one in words.standing_orders(fleet, now)}
     lines += [_text(part, width, role) for part, role in urgent_rows(fleet, now)]
-    others = [one for one in words.newest_orders(fleet) if one.id not in standing]
-    lines += [_text([words.order_part(one, now)], width, Role.MUTED) for one in others[:3]]
     ended = [one for one in fleet.engines if one.status is FleetStatus.ENDED]
     engines = (*words.present(fleet), *ended)
-    if len(lines) + 1 + len(engines) > height:
-        return lines + _folded(engines, now, width, height - len(lines))
+    orders = _orders(fleet, now, width)
+    if len(lines) + len(orders) + 1 + len(engines) > height:
+        groups = _groups(engines)
+        if len(lines) + len(orders) + len(_folded(groups, now, width, height)) > height:
+            orders = [_text(part, width, role) for part, role in _standing_rows(fleet, now)]
+        lines += orders
+        return lines + _folded(groups, now, width, height - len(lines))
     columns = [(title, cells) for title, cells, least in COLUMNS if width >= least]
     titles = [Span("  " + "".join(fit(title, cells or len(title)) + " " for title, cells in columns), Role.MUTED)]
-    lines.append(Line(cut(titles, width)))
+    lines += [*orders, rule("engines", width), Line(cut(titles, width))]
     return lines + [_row(one, now, width, fleet.me) for one in engines]
 
 
-def _folded(engines: Sequence[FleetEngine], now: float, width: int, room: int) -> list[Line]:
-    """Return a group of engines in the same state as one line of figures, and their names in the lines under it."""
-    groups: dict[tuple[str, str], list[FleetEngine]] = {}
+def _orders(fleet: FleetView, now: float, width: int) -> list[Line]:
+    """Return the orders: those that stand with all their answers, then the newest others."""
+    standing = words.standing_orders(fleet, now)
+    known = {one.id for one in standing}
+    others = [one for one in words.newest_orders(fleet) if one.id not in known]
+    if not standing and not others:
+        return [rule("orders: none on the board", width)]
+    text = f"{len(standing) or 'none'} {'stands' if len(standing) == 1 else 'stand'}"
+    lines = [rule(f"orders: {text}", width, note=Span(f"{len(others)} older", Role.MUTED) if others else None)]
+    for one in (*standing, *others[:MAX_OTHERS]):
+        lines += _order(one, fleet, now, width)
+    return lines
+
+
+def _order(order: FleetOrder, fleet: FleetView, now: float, width: int) -> list[Line]:
+    """Return one order: in one line if that has everything, else its answers below it."""
+    role = order_role(order, now)
+    why = f" “{words.reason(order.why)}”" if order.why else ""
+    whole = words.order_part(order, now, fleet)[0]
+    if role is Role.MUTED or cell_len(whole + why) <= width - 2:
+        return [_text([(whole + why, *words.order_part(order, now, fleet))], width, role)]
+    answers = words.answers_part(order, now, fleet)[0]
+    room = width - len(INDENT)
+    rows = min(MAX_FOLDED, -(-cell_len(answers) // max(1, room - words.MAX_NAME // 2)))
+    head = _text([(f"{order_head(order, now)}{why}", order_head(order, now))], width, role)
+    return [head, *(Line((Span(INDENT + part),)) for part in wrap(answers, room, lines=rows) if part)]
+
+
+Groups = dict[tuple[str, str], list[FleetEngine]]
+
+
+def _groups(engines: Sequence[FleetEngine]) -> Groups:
+    """Return the engines by their state and their entities that are not well."""
+    groups: Groups = {}
     for one in engines:
         bad = not_well(one) if one.status is not FleetStatus.ENDED else ""
         groups.setdefault((engine_status(one), bad), []).append(one)
-    each = max(1, min(MAX_FOLDED, (room - len(groups)) // max(1, len(groups))))
+    return groups
+
+
+def _folded(groups: Groups, now: float, width: int, room: int) -> list[Line]:
+    """Return a group as one line of figures, and its names in the lines under it, the first groups with more lines."""
+    spare = max(0, room - 2 * len(groups))
     lines: list[Line] = []
     for (status, bad), found in groups.items():
         role, sends = _role(found[0]), sum(one.figures.sends_per_second for one in found if one.figures is not None)
@@ -108,7 +166,9 @@ def _folded(engines: Sequence[FleetEngine], now: float, width: int, room: int) -
         )
         about = "" if bad == "none" else f"{BETWEEN}{bad}"
         lines.append(Line(cut([Span(f"  {status} ", role), Span(f"{len(found):,}{BETWEEN}{figures}{about}")], width)))
-        lines += _names([one.engine for one in found], width - len(INDENT), each)
+        named = _names([one.engine for one in found], width - len(INDENT), min(MAX_FOLDED, 1 + spare))
+        spare -= len(named) - 1
+        lines += named
     return lines
 
 
@@ -122,8 +182,11 @@ def _names(engines: list[str], width: int, rows: int) -> list[Line]:
     return [Line((Span(INDENT + part, Role.MUTED),)) for part in wrapped if part]
 
 
-def _text(parts: list[Part], width: int, role: Role) -> Line:
-    return Line(cut([Span(f"  {pack(parts, width - 2)}", role)], width))
+def _text(parts: list[Part], width: int, role: Role, *, indent: str = "  ") -> Line:
+    text = indent + pack(parts, width - len(indent))
+    if role is Role.STATEMENT:
+        return Line((Span(fit(text, width)),), role)
+    return Line(cut([Span(text, role)], width))
 
 
 def _row(engine: FleetEngine, now: float, width: int, me: str) -> Line:
