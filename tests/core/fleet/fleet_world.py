@@ -11,6 +11,7 @@ from paired_servicebus.core.fleet.fleet_documents import BOARD_OF, Author, Board
 from paired_servicebus.core.fleet.fleet_events import (
     BoardRead,
     Clean,
+    CleaningEnded,
     FleetEffect,
     FleetEvent,
     OwnState,
@@ -144,6 +145,7 @@ class FleetWorld:
                 return member.step(Written(at=self.own_time(place), document=document))
             case Clean():
                 self.operations["clean"] += self.boards[effect.board].clean(effect)
+                return member.step(CleaningEnded(at=self.own_time(place), board=effect.board, behind=effect.behind))
         return []
 
     def run(self, seconds: float) -> int:

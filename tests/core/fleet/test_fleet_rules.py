@@ -187,6 +187,39 @@ def test_messages_behind_one_that_counts_are_received_when_that_is_worth_it() ->
     assert many.behind(START + 1, START + 900) == Behind()
 
 
+@pytest.mark.parametrize(
+    ("ended", "counts"),
+    [
+        ([120], [120, 0]),
+        ([60], [120, 120, 0]),
+        ([0], [120, 120, 0]),
+        ([None, None], [120, 120, 120]),
+        ([None, 120], [120, 120, 0]),
+    ],
+    ids=["all", "some were held by another", "another deleted them", "failed", "failed once"],
+)
+def test_posts_behind_one_that_counts_are_named_until_they_are_deleted_at_most_twice(
+    ended: list[int | None], counts: list[int]
+) -> None:
+    """An engine that is killed while it cleans holds messages, which the others' cleaning does not receive."""
+    reader = BoardReader(Board.REPORTS, NamespaceClock())
+    posts = [posted(1, presence("killed"), START)]
+    posts += [posted(number, report("a"), START + 1, ttl=120) for number in range(2, 122)]
+    read_page(reader, reader.look(START + 2), START + 3, *posts)
+    read_page(reader, reader.look(START + 5000), START + 5001, posted(122, presence("a"), START + 5000))
+    for _ in range(20):
+        asked = reader.look(START + 5000)
+        further = read_page(reader, asked, START + 5001).more
+        if further is not None:
+            read_page(reader, further, START + 5002, posts[0])
+    found = []
+    for outcome in (*ended, *[None] * len(counts))[: len(counts)]:
+        found.append(reader.cleaning(START + 6000).behind)
+        if len(found) <= len(ended):
+            reader.cleaned(outcome, START + 6000)
+    assert found == counts
+
+
 BOOTS = st.sampled_from([author("a"), author("a", "boot-2"), author("A"), author("b"), author("b", primary="other")])
 TTLS = st.sampled_from([5.0, 120.0, 900.0, 10_800.0, 200_000.0])
 

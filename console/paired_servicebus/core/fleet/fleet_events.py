@@ -136,6 +136,15 @@ class Ending:
     reason: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleaningEnded:
+    """A Clean was performed. behind: the deleted messages behind one that counts; None: it failed."""
+
+    at: float
+    board: Board
+    behind: int | None
+
+
 FleetEvent = (
     BoardRead
     | ReadFailed
@@ -149,6 +158,7 @@ FleetEvent = (
     | LookWanted
     | Ticked
     | RosterWanted
+    | CleaningEnded
     | Ending
 )
 

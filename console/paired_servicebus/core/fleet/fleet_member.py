@@ -129,6 +129,8 @@ class FleetMember:
             case fleet_events.Ending():
                 self._has_ended = True
                 return [Write(document=self._documents.goodbye(event.reason), ttl=PRESENCE_SECONDS)]
+            case fleet_events.CleaningEnded():
+                self._readers[event.board].cleaned(event.behind, event.at)
             case fleet_events.Ticked():
                 pass
             case _:

@@ -98,7 +98,7 @@ class BoardCleaner:
             await receiving.finish()
         finally:
             await receiving.close()
-        return Cleaned(deleted=receiving.completed, operations=2 * receiving.received)
+        return Cleaned(deleted=receiving.completed, behind=receiving.behind, operations=2 * receiving.received)
 
 
 def is_over(post: Posted, wanted: Clean) -> bool:
@@ -117,7 +117,7 @@ class _Receiver:
     """
 
     def __init__(self, wanted: Clean, *, is_alone: bool) -> None:
-        self.completed = self.received = 0
+        self.completed = self.received = self.behind = 0
         self._wanted, self._is_alone = wanted, is_alone
         self._granted = self._newest = 0
         self._is_closing = False
@@ -177,11 +177,12 @@ class _Receiver:
             if self._counting.counts(post, self._wanted.now):
                 self._others.append((delivery_id, post))
             else:
-                self._complete(delivery_id)
+                self._complete(delivery_id, post)
 
-    def _complete(self, delivery_id: int) -> None:
+    def _complete(self, delivery_id: int, post: Posted) -> None:
         if self._link is not None:
             self._completing += 1
+            self.behind += post.number <= self._wanted.last and post.enqueued_at >= self._wanted.before
             self._link.settle(delivery_id, ACCEPTED, settled=False)
 
     async def close(self) -> None:
@@ -209,7 +210,7 @@ class _Receiver:
         self._newest = max(self._newest, post.number)
         self._counting.add(post)
         if is_over(post, self._wanted):
-            self._complete(event.delivery_id)
+            self._complete(event.delivery_id, post)
         else:
             self._others.append((event.delivery_id, post))
 

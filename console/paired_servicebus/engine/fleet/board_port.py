@@ -12,13 +12,18 @@ from paired_servicebus.core.fleet.fleet_events import Clean
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleaned:
-    """The result of a cleaning: messages deleted, and billed operations."""
+    """The result of a cleaning: messages deleted, those of them behind one that counts, and billed operations."""
 
     deleted: int = 0
+    behind: int = 0
     operations: int = 0
 
     def __add__(self, other: Cleaned) -> Cleaned:
-        return Cleaned(deleted=self.deleted + other.deleted, operations=self.operations + other.operations)
+        return Cleaned(
+            deleted=self.deleted + other.deleted,
+            behind=self.behind + other.behind,
+            operations=self.operations + other.operations,
+        )
 
 
 class FleetBoard(Protocol):

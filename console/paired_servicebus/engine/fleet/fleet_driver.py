@@ -21,6 +21,7 @@ from paired_servicebus.core.fleet.fleet_events import (
     BoardRead,
     CarryOut,
     Clean,
+    CleaningEnded,
     Ending,
     FleetEffect,
     FleetEvent,
@@ -369,11 +370,15 @@ class FleetDriver:
         self._changed()
 
     async def _clean(self, effect: Clean) -> None:
+        behind = None
         try:
-            self.operations += (await self._board.clean(effect)).operations
+            done = await self._board.clean(effect)
         except FleetBoardError as error:
             self.operations += 1
             log.info("the board %s was not cleaned: %s", effect.board, error)
+        else:
+            self.operations, behind = self.operations + done.operations, done.behind
+        self._tell(CleaningEnded(at=self._clock(), board=effect.board, behind=behind))
 
     # -- missing boards -----------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from paired_servicebus.core.fleet.board.counting_posts import LONGEST_LIFE, CountingPosts
+from paired_servicebus.core.fleet.board.counting_posts import LONGEST_LIFE, Behind, CountingPosts
 from paired_servicebus.core.fleet.board.namespace_clock import NamespaceClock
 from paired_servicebus.core.fleet.fleet_documents import BOARD_OF, Board, DocumentKind, Posted, kind_of
 from paired_servicebus.core.fleet.fleet_events import BoardRead, Clean, ReadBoard
@@ -63,6 +63,8 @@ class BoardReader:
         self._counting = CountingPosts(board)
         self._counted = 0
         """The highest number whose message was counted as known or skipped."""
+        self._cleaned = Behind()
+        """The posts behind one that counts which the latest cleaning was asked to delete."""
 
     @property
     def next_number(self) -> int:
@@ -98,6 +100,7 @@ class BoardReader:
         self._next, self._asked, self._last_whole, self._sure = 1, None, None, None
         self._marks.clear()
         self._counting.clear()
+        self._cleaned = Behind()
 
     def _ask(self, reading: ReadBoard, at: float) -> ReadBoard:
         self._asked, self._asked_at = reading, at
@@ -168,7 +171,10 @@ class BoardReader:
         return BOARD_OF[kind_of(post.document)] is self._board
 
     def cleaning(self, at: float) -> Clean:
-        """Return what may be deleted, as far as this reader knows; a second call counts no post behind another."""
+        """Return what may be deleted, as far as this reader knows.
+
+        Posts behind one that counts are named again until `cleaned` reports them, at most twice: others may clean too.
+        """
         now = self._clock.earliest(at)
         if self._last_whole is None or self._sure is None:
             # without a dated message our clock must do: the longest life has hours to spare
@@ -176,7 +182,8 @@ class BoardReader:
         known = self._clock.earliest(min(self._last_whole, self._sure)) - CLEAN_MARGIN
         behind = self._counting.behind(now, known - STUCK_SECONDS)
         if behind.count:
-            self._counting.forget(behind.last, now)
+            self._counting.forget(self._cleaned.last, now)
+            self._cleaned = behind
         return Clean(
             board=self._board,
             before=max(min(self._counting.oldest(now), known), (now if now > -inf else at) - LONGEST_LIFE),
@@ -184,3 +191,10 @@ class BoardReader:
             behind=behind.count,
             last=behind.last,
         )
+
+    def cleaned(self, behind: int | None, at: float) -> None:
+        """Take in how many posts behind one that counts the latest cleaning deleted; None: it failed."""
+        if behind is not None and behind >= self._cleaned.count:
+            self._counting.forget(self._cleaned.last, self._clock.earliest(at))
+        if behind is None:
+            self._cleaned = Behind()
