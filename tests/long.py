@@ -16,6 +16,7 @@ from typing import Final
 PROOFS: Final[dict[str, str]] = {
     "chaos": "-m tests.chaos --minutes 20",
     "conformance": "-m tests.conformance",
+    "fleet": "-m tests.fleet_processes",
     "fuzz": "-m pytest -q -n 0 tests/sandbox/test_fuzz.py",
     "installed-size": "-m tests.installed_size",
     "poison": "-m tests.poison --fuzz 600",
