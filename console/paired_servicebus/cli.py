@@ -15,6 +15,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -34,7 +35,7 @@ from paired_servicebus.ui.display.profile import ScreenOptions
 from paired_servicebus.verbs import engine_commands, order_verbs, spark_commands
 from paired_servicebus.verbs.bench_commands import bench
 from paired_servicebus.verbs.fleet_verb import fleet as fleet_verbs
-from paired_servicebus.verbs.parameters import Config, EngineSelection, JsonLine
+from paired_servicebus.verbs.parameters import DEFAULT_KEY, Config, EngineSelection, JsonLine, OrderKey
 from paired_servicebus.verbs.verify_verb import verify
 
 BROKEN_PIPE_STATUS: Final = 128 + signal.SIGPIPE
@@ -86,9 +87,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 @app.default
-def default(*, config: Config = None, read_only: ReadOnly = False, screen: ScreenWishes = None) -> int:
+def default(
+    *, config: Config = None, read_only: ReadOnly = False, screen: ScreenWishes = None, key: OrderKey = DEFAULT_KEY
+) -> int:
     """Start or find the engine and open the dashboard: the same as paired up."""
-    return up(config=config, read_only=read_only, screen=screen)
+    return up(config=config, read_only=read_only, screen=screen, key=key)
 
 
 @app.command
@@ -101,6 +104,7 @@ def up(
     ] = False,
     read_only: ReadOnly = False,
     screen: ScreenWishes = None,
+    key: OrderKey = DEFAULT_KEY,
 ) -> int:
     """Start the engine for a pairing.toml, or find the running one, and open the dashboard on it."""
     settings = load_config(find_config(config))
@@ -117,7 +121,7 @@ def up(
         return 0
     _needs_terminal("paired up --headless runs the engine without one")
     socket = _find_or_start(settings, places, read_only=read_only)
-    return _dashboard(socket, places, screen, read_only=read_only)
+    return _dashboard(socket, places, screen, key, read_only=read_only)
 
 
 @app.command
@@ -126,11 +130,12 @@ def attach(
     engines: EngineSelection = EngineSelection(),  # noqa: B008 - frozen
     read_only: Annotated[bool, Parameter(help="Look, and command nothing.")] = False,
     screen: ScreenWishes = None,
+    key: OrderKey = DEFAULT_KEY,
 ) -> int:
     """Open the dashboard on a running engine."""
     places = engine_commands.select_engines(engines)[0]
     _needs_terminal("a dashboard is nothing without one")
-    return _dashboard(engine_commands.require_socket(places), places, screen, read_only=read_only)
+    return _dashboard(engine_commands.require_socket(places), places, screen, key, read_only=read_only)
 
 
 @app.command
@@ -295,10 +300,17 @@ def _running(settings: PairingConfig, places: EnginePaths) -> LockHolder:
     return holder
 
 
-def _dashboard(socket: Path, places: EnginePaths, screen: ScreenOptions | None, *, read_only: bool = False) -> int:
+def _dashboard(
+    socket: Path, places: EnginePaths, screen: ScreenOptions | None, key: Path, *, read_only: bool = False
+) -> int:
+    from paired_servicebus.engine.fleet.order_signatures import sign
     from paired_servicebus.ui import run_dashboard  # with Textual behind it
+    from paired_servicebus.ui.engines.order_signer import OrderSigner
 
-    return run_dashboard(socket, config_name=places.name, read_only=read_only, wishes=screen, tables=places.tables)
+    signer = OrderSigner(key=str(key), sign=partial(sign, key=key.expanduser()))
+    return run_dashboard(
+        socket, config_name=places.name, read_only=read_only, wishes=screen, tables=places.tables, signer=signer
+    )
 
 
 def _needs_terminal(instead: str) -> None:

@@ -12,6 +12,7 @@ import pytest
 from textual.pilot import Pilot
 
 from paired_servicebus.core.errors import CommandRefusedError
+from paired_servicebus.core.fleet.fleet_documents import OrderText
 from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.policy import Policy
@@ -248,6 +249,8 @@ class FakeFeed:
         """Verb, targets, by whom."""
         self.armed: list[tuple[str, tuple[str, ...]]] = []
         self.fired: list[FireRequest] = []
+        self.posted: list[tuple[OrderText, bytes, str, str]] = []
+        """Orders over the fleet: the text, the signed bytes, the signature, by whom."""
         self.seconds = 30.0
         self.refusal = ""
         self.hold: asyncio.Event | None = None
@@ -276,6 +279,12 @@ class FakeFeed:
         if self.refusal:
             raise CommandRefusedError(self.refusal)
         return f"{target or 'syphon'} is told"
+
+    async def post_order(self, order: OrderText, *, signed: bytes, signature: str, by: str) -> str:
+        self.posted.append((order, signed, signature, by))
+        if self.refusal:
+            raise CommandRefusedError(self.refusal)
+        return f"order {order.id} is posted"
 
     def tell(self, *news: News) -> None:
         assert self._tell is not None, "the app has not started"

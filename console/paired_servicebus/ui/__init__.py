@@ -12,6 +12,7 @@ from typing import Final
 
 from paired_servicebus.printing import report_error
 from paired_servicebus.ui.display.profile import ScreenOptions
+from paired_servicebus.ui.engines.order_signer import OrderSigner
 from paired_servicebus.ui.shell.preferences import config_folder, load_preferences
 
 ENVIRONMENT: Final = {"TEXTUAL_ANIMATIONS": "none", "TEXTUAL_FPS": "30", "TEXTUAL_SMOOTH_SCROLL": "0"}
@@ -29,6 +30,7 @@ def run_dashboard(
     on_ready: Callable[[], None] = lambda: None,
     wishes: ScreenOptions | None = None,
     tables: Path | None = None,
+    signer: OrderSigner | None = None,
 ) -> int:
     """Show the engine behind `socket` until the operator leaves.
 
@@ -40,6 +42,7 @@ def run_dashboard(
         on_ready: called once, after the first paint.
         wishes: options of the command line; console.toml and the terminal decide the rest.
         tables: the folder of the pipeline's tables, for the history page; None: no tables.
+        signer: the operator's key, for orders over the fleet; None: they are not possible from this screen.
 
     Returns:
         The exit status: 0, or 1 after an unexpected error, which is logged to a file and reported on stderr.
@@ -63,6 +66,7 @@ def run_dashboard(
         tables=tables,
         settings=settings,
         preferences=preferences,
+        signer=signer,
         on_ready=on_ready,
         report=crash.report,
     )

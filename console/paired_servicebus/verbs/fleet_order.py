@@ -13,7 +13,7 @@ import secrets
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 from cyclopts import Parameter
 
@@ -37,9 +37,7 @@ from paired_servicebus.engine.fleet.order_signatures import sign
 from paired_servicebus.printing import print_lines, report_error
 from paired_servicebus.settings import seconds_of
 from paired_servicebus.verbs.engine_commands import CommandRequest, require_socket, select_engines
-from paired_servicebus.verbs.parameters import EngineSelection
-
-DEFAULT_KEY: Final = "~/.ssh/id_ed25519"
+from paired_servicebus.verbs.parameters import DEFAULT_KEY, EngineSelection
 
 
 @Parameter(name="*")
@@ -56,7 +54,7 @@ class FleetReach:
     wait: Annotated[str, Parameter(help="With --fleet: how long to wait for the answers.")] = "60s"
     key: Annotated[
         Path, Parameter(env_var="PAIRED_KEY", help="With --fleet: the SSH key that signs; a .pub asks the agent.")
-    ] = Path(DEFAULT_KEY)
+    ] = DEFAULT_KEY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

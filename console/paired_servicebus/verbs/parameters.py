@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 from cyclopts import Parameter
 
@@ -12,6 +12,11 @@ Config = Annotated[
     Path | None, Parameter(help="A pairing.toml; else ./pairing.toml, else ~/.config/paired/pairing.toml.")
 ]
 JsonLine = Annotated[bool, Parameter(name="--json", help="The last line of standard output is one JSON object.")]
+DEFAULT_KEY: Final = Path("~/.ssh/id_ed25519")
+OrderKey = Annotated[
+    Path,
+    Parameter(name="--key", env_var="PAIRED_KEY", help="The SSH key that signs the fleet's orders; .pub: the agent."),
+]
 Why = Annotated[str, Parameter(help="The reason, for the audit.")]
 
 

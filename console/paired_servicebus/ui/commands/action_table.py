@@ -10,10 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from paired_servicebus.core.fleet.orders.fleet_verbs import NOT_OVER_FLEET
 from paired_servicebus.core.model.snapshot import SyphonStatus
 from paired_servicebus.core.operator import order_checks
 from paired_servicebus.core.operator.action_row import Action
 from paired_servicebus.core.operator.actions import ACTIONS
+from paired_servicebus.core.operator.fleet_request import has_fleet_order, why_not_over_fleet
 from paired_servicebus.core.operator.targets import ActionTarget, Scope
 from paired_servicebus.ui.commands.clipboard import copy_items
 from paired_servicebus.ui.state.view import ROWLESS, EngineLink, Page, View
@@ -63,11 +65,35 @@ class ConsoleAction:
     def why_not(self, view: View, aim: ActionTarget | None = None) -> str:
         """Return why it is not possible now, as a clause after "not possible: "; empty if it is.
 
-        `aim`: its targets, if they are not the selection.
+        What is possible over the fleet alone is possible. `aim`: its targets, if they are not the selection.
         """
+        here = self.why_not_here(view, aim)
+        return here if here and self.why_not_over_fleet(view, aim) else ""
+
+    def why_not_here(self, view: View, aim: ActionTarget | None = None) -> str:
+        """Return why the engine on screen cannot do it now."""
         if self.order is None:
             return self.special(view)
         return _no_command(view, self.order) or _no_aim(view, self.order, aim or self.aim(view))
+
+    def why_not_over_fleet(self, view: View, aim: ActionTarget | None = None) -> str:
+        """Return why it cannot be ordered over the fleet now."""
+        if self.order is None:
+            return "it is no order"
+        aim = aim or self.aim(view)
+        if text := _no_console(view) or _nothing_selected(aim):
+            return text
+        assert view.snapshot is not None, "without one no command is possible"
+        return why_not_over_fleet(self.order, view.snapshot, aim)
+
+    def asks_reach(self, view: View) -> bool:
+        """Whether it asks first who does it: the engine on screen, or the fleet."""
+        has_fleet = view.snapshot is not None and view.snapshot.fleet is not None
+        return has_fleet and self.order is not None and self.order.over_fleet is not NOT_OVER_FLEET
+
+    def ends_fleet_order(self, view: View) -> bool:
+        """Whether it revokes an order of the fleet that stands."""
+        return self.order is not None and has_fleet_order(self.order, view.snapshot, self.aim(view))
 
     def fits(self, view: View) -> bool:
         """Return whether its target allows it, regardless of permission."""
@@ -90,22 +116,31 @@ _SELECTED: Final[dict[Scope, Callable[[View], tuple[str, ...]]]] = {
 
 
 def _no_command(view: View, order: Action) -> str:
+    if view.snapshot is None or not view.snapshot.read_only or view.viewer or view.link is EngineLink.UNREACHABLE:
+        return _no_console(view)
+    return order_checks.read_only(order) or _no_console(view)
+
+
+def _no_console(view: View) -> str:
+    """Return why this console can order nothing now, from any engine."""
     if view.viewer:
         return "this dashboard is read-only"
     if view.link is EngineLink.UNREACHABLE:
         return "the engine is unreachable"
     if view.snapshot is None:
         return "the engine's state is unknown yet"
-    if view.snapshot.read_only and (text := order_checks.read_only(order)):
-        return text
     if not view.legible:
         return "this terminal is too small to show the consequences"
     return f"waiting for the engine's answer to {view.waiting_for}" if view.waiting_for else ""
 
 
+def _nothing_selected(aim: ActionTarget) -> str:
+    return f"no {aim.scope} is selected" if aim.scope is not Scope.ALL and not aim.targets else ""
+
+
 def _no_aim(view: View, order: Action, aim: ActionTarget) -> str:
-    if aim.scope is not Scope.ALL and not aim.targets:
-        return f"no {aim.scope} is selected"
+    if text := _nothing_selected(aim):
+        return text
     assert view.snapshot is not None, "without one no command is possible"
     return order_checks.fault(order, view.snapshot, *aim) or order_checks.why_not(order, view.snapshot, *aim)
 
@@ -220,15 +255,19 @@ def actions_of_key(key: str, view: View) -> tuple[ConsoleAction, ...]:
 def for_key(key: str, view: View) -> ConsoleAction:
     """Return the action of a key: of several the possible one, else the one that fits the state, else the first.
 
+    One that ends an order of the fleet comes first, then one that is possible in the engine on screen.
+
     Raises:
         KeyError: no action has that key.
     """
     sharing = actions_of_key(key, view)
     if not sharing:
         raise KeyError(key)
-    possible = (action for action in sharing if not action.why_not(view))
+    possible = [action for action in sharing if not action.why_not(view)]
+    ending = (action for action in possible if action.ends_fleet_order(view))
+    here = (action for action in possible if not action.why_not_here(view))
     fitting = (action for action in sharing if action.fits(view))
-    return next(possible, None) or next(fitting, None) or sharing[0]
+    return next(ending, None) or next(here, None) or next(iter(possible), None) or next(fitting, None) or sharing[0]
 
 
 _OWN_KEY_LINE: Final[dict[Page, tuple[str, ...]]] = {

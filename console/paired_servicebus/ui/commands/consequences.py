@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from paired_servicebus.core.fleet.orders.fleet_verbs import NOT_OVER_FLEET
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator.action_row import Action, Question
 from paired_servicebus.core.operator.actions import ACTIONS, BY_ID
 from paired_servicebus.core.operator.command_reach import not_reached
 from paired_servicebus.core.operator.consequences import REACHES, UNKNOWN, preview
+from paired_servicebus.core.operator.fleet_sentences import name
 from paired_servicebus.core.operator.targets import ActionTarget, Scope, all_there, entities_of
 from paired_servicebus.core.text.number_format import rate
 from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID, ConsoleAction
@@ -68,10 +70,17 @@ def _undo_key(action: Action, keys: Keymap) -> str:
 
 def title(action_id: str, label: str, snapshot: Snapshot | None, aim: ActionTarget, pairing: str) -> str:
     """Return the dialog's first line: the command, its targets, and the senders that it does not reach."""
-    asked = f"{label}: {str(aim) or pairing}"
+    asked = f"{only_here(BY_ID[action_id], snapshot)}{label}: {str(aim) or pairing}"
     not_done = BY_ID[action_id].not_done
     missed = not_reached(not_done, entities_of(snapshot, aim)) if snapshot is not None else ""
     return f"{asked} — {missed}" if missed else asked
+
+
+def only_here(action: Action | None, snapshot: Snapshot | None) -> str:
+    """Return the reach of an order to the engine on screen, where the fleet could have it too: "Only web-1: "."""
+    if action is None or snapshot is None or snapshot.fleet is None or action.over_fleet is NOT_OVER_FLEET:
+        return ""
+    return f"Only {name(snapshot.fleet.me)}: "
 
 
 def _reaches_all(snapshot: Snapshot, others: Sequence[Neighbour], aim: ActionTarget) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from paired_servicebus.core.errors import ControlError, EngineNotRunningError
+from paired_servicebus.core.fleet.fleet_documents import OrderText
 from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.engine.control.control_client import ControlClient
@@ -56,6 +57,9 @@ class Feed(Protocol):
         Raises ControlError: the guard refused, or the engine is unreachable; the text is a sentence.
         """
 
+    async def post_order(self, order: OrderText, *, signed: bytes, signature: str, by: str) -> str:
+        """Have the engine post a signed order over the fleet; return its answer. Raises ControlError: as `command`."""
+
 
 class EngineFeed:
     """The news of the engine behind a control socket. `read_only`: the engine then refuses commands, too."""
@@ -96,6 +100,18 @@ class EngineFeed:
     ) -> str:
         done = await self._reached(action_id).command(
             action_id, scope=scope, targets=targets, by=by, why=fired.why, token=fired.token, typed=fired.typed
+        )
+        return done.text
+
+    async def post_order(self, order: OrderText, *, signed: bytes, signature: str, by: str) -> str:
+        done = await self._reached(order.verb).post_order(
+            order.verb,
+            targets=order.targets,
+            scope=order.scope,
+            by=by,
+            why=order.why,
+            signed=signed.decode(),
+            signature=signature,
         )
         return done.text
 

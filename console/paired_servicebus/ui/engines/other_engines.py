@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from paired_servicebus.core.errors import ControlError, EngineNotRunningError
+from paired_servicebus.core.fleet.fleet_documents import OrderText
 from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.control.discovery import EngineStatus, find_socket, local_engines, query_engines
 from paired_servicebus.engine.control.protocol import Armed
@@ -89,6 +90,9 @@ class MultiEngineFeed:
         self, action_id: str, *, targets: tuple[str, ...], scope: str = "", by: str, fired: FireRequest = NOT_ARMED
     ) -> str:
         return await self._feed.command(action_id, targets=targets, scope=scope, by=by, fired=fired)
+
+    async def post_order(self, order: OrderText, *, signed: bytes, signature: str, by: str) -> str:
+        return await self._feed.post_order(order, signed=signed, signature=signature, by=by)
 
     async def attend(self, name: str) -> None:
         self._socket = _socket_of(name)

@@ -128,7 +128,7 @@ class ArmDialog(ModalScreen[FireRequest | None]):
         """Return why it cannot be fired, apart from the typed text."""
         if self._over:
             return f"its {self.armed.seconds:g} s are over; cancel and arm it again"
-        return self.act.why_not(self._view, self.aim)
+        return self.act.why_not_here(self._view, self.aim)
 
     def _not_typed(self) -> str:
         if not typed_right(self.query_one("#typed", Input).value, self.to_type):

@@ -20,7 +20,7 @@ from paired_servicebus.core.operator.action_row import Choice, Question
 from paired_servicebus.core.operator.targets import ActionTarget
 from paired_servicebus.core.text.untrusted_text import harmless
 from paired_servicebus.ui.commands.action_table import ConsoleAction
-from paired_servicebus.ui.commands.consequences import question
+from paired_servicebus.ui.commands.consequences import only_here, question
 from paired_servicebus.ui.render.spans import Line, Role, Span, line, wrap
 from paired_servicebus.ui.state.view import Newest, View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
@@ -103,7 +103,7 @@ class ConfirmDialog(ModalScreen[ConfirmResult | None]):
     def why_not(self, choice: Choice) -> str:
         """Return why that cannot be chosen now; empty if it can."""
         missing = self._view.snapshot is not None and self._view.snapshot.require_reason and not self._why()
-        return self.act.why_not(self._view, choice.aim) or ("a reason is required here" if missing else "")
+        return self.act.why_not_here(self._view, choice.aim) or ("a reason is required here" if missing else "")
 
     def _why(self) -> str:
         return self.query_one("#why", Input).value.strip()
@@ -149,8 +149,8 @@ class ConfirmText(Lines):
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
         """Return the same number of lines for all sentences."""
         asked = self.dialog.question()
-        impossible = self.dialog.act.why_not(view, self.dialog.aim)
-        shown = [line(Span(f" {asked.title}?", Role.SUSPECT))]
+        impossible = self.dialog.act.why_not_here(view, self.dialog.aim)
+        shown = [line(Span(f" {only_here(self.dialog.act.order, view.snapshot)}{asked.title}?", Role.SUSPECT))]
         for text in asked.sentences:
             shown += [line(Span(f" {part}")) for part in wrap(text, width - 2, lines=ROWS_EACH)]
         shown.append(line(Span(f" Not possible now: {impossible}." if impossible else "", Role.FAILED_OVER)))

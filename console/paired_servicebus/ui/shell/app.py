@@ -25,6 +25,7 @@ from paired_servicebus.ui.display.profile import PROFILES, Profile, ProfileName
 from paired_servicebus.ui.display.terminal_app import Report, TerminalApp
 from paired_servicebus.ui.display.theme import ROLES, Themes, load_all
 from paired_servicebus.ui.engines.feed import Feed
+from paired_servicebus.ui.engines.order_signer import OrderSigner
 from paired_servicebus.ui.engines.other_engines import OtherEngines
 from paired_servicebus.ui.screens.arm_dialog import ARM_CSS
 from paired_servicebus.ui.screens.help_screen import HelpScreen
@@ -67,6 +68,7 @@ class PairedApp(TerminalApp):
         themes: the themes to choose from; default: the shipped ones.
         notices: errors in the operator's own files; the first is shown.
         past: reads the pipeline's tables, for the history page.
+        signer: the operator's key, for orders over the fleet; None: they are not possible here.
         now, monotonic: seconds since the epoch, and seconds for ages.
         report: called with an unexpected exception, which then ends the app.
     """
@@ -95,6 +97,7 @@ class PairedApp(TerminalApp):
         keys: Keymap = DEFAULT_KEYMAP,
         price: Price | None = None,
         past: ReadPast = no_tables,
+        signer: OrderSigner | None = None,
         now: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         report: Report | None = None,
@@ -105,7 +108,7 @@ class PairedApp(TerminalApp):
         self._others = others
         self.now = now
         self.monotonic = monotonic
-        self._dispatch = CommandDispatch(self, feed, others, by=by)
+        self._dispatch = CommandDispatch(self, feed, others, by=by, signer=signer)
         self._on_ready = on_ready
         self._bell = bell
         self._past = past
@@ -222,18 +225,14 @@ class PairedApp(TerminalApp):
     def do(self, action: ConsoleAction, aim: ActionTarget | None = None) -> None:
         """Run an action, or show why it is not possible. `aim`: its targets; default: the selection.
 
-        Keys, palette and mouse all end here. A dangerous action is armed first, one that stops something asks first.
+        Keys, palette and mouse all end here.
         """
         aim = aim or action.aim(self.view)
         reason = action.why_not(self.view, aim)
         if reason:
             self.answer(f"{action.label} is not possible: {reason}", good=False)
-        elif action.dangerous:
-            self._dispatch.arm(action, aim)
-        elif action.asks:
-            self._dispatch.ask(action, aim)
         elif action.order:
-            self._dispatch.order(action, aim)
+            self._dispatch.start(action, aim)
         else:
             _LOCAL[action.id](self)
 

@@ -15,11 +15,14 @@ from paired_servicebus.core.errors import ControlError
 from paired_servicebus.core.operator.targets import ActionTarget
 from paired_servicebus.ui.commands.action_table import ConsoleAction
 from paired_servicebus.ui.engines.feed import NOT_ARMED, Feed, FireRequest
+from paired_servicebus.ui.engines.order_signer import OrderSigner
 from paired_servicebus.ui.engines.other_engines import EngineReply, OtherEngines
 from paired_servicebus.ui.screens.arm_dialog import ArmDialog
 from paired_servicebus.ui.screens.page_frame import PageScreen
 from paired_servicebus.ui.screens.question_dialogs import ConfirmDialog, ConfirmResult
+from paired_servicebus.ui.screens.reach_dialog import Reach, ReachDialog
 from paired_servicebus.ui.shell.console_protocol import Console
+from paired_servicebus.ui.shell.fleet_dispatch import FleetDispatch
 from paired_servicebus.ui.state import selection
 from paired_servicebus.ui.state.view import CommandAnswer, View
 
@@ -40,12 +43,38 @@ def _place(view: View) -> tuple[object, ...]:
 class CommandDispatch:
     """The dashboard's commands. `others` None: they are for the engine on screen only."""
 
-    def __init__(self, app: Console, feed: Feed, others: OtherEngines | None, *, by: str) -> None:
+    def __init__(
+        self, app: Console, feed: Feed, others: OtherEngines | None, *, by: str, signer: OrderSigner | None
+    ) -> None:
         self._app = app
         self._feed = feed
         self._others = others
         self._by = by
         self._waiting: PendingQuestion | None = None
+        self._fleet = FleetDispatch(app, feed, signer, by=by)
+
+    def start(self, action: ConsoleAction, aim: ActionTarget) -> None:
+        """Ask what is to be asked, then order it: first who does it, if the fleet could."""
+        if not action.asks_reach(self._app.view):
+            self._start_here(action, aim)
+            return
+        dialog = ReachDialog(action, aim, self._app.newest, cannot_sign=self._fleet.cannot_sign)
+        self._app.push_screen(dialog, partial(self._reach_chosen, action, aim))
+
+    def _reach_chosen(self, action: ConsoleAction, aim: ActionTarget, reach: Reach | None) -> None:
+        if reach is Reach.FLEET:
+            self._fleet.ask(action, aim)
+        elif reach is Reach.HERE:
+            self._start_here(action, aim)
+
+    def _start_here(self, action: ConsoleAction, aim: ActionTarget) -> None:
+        """Arm a dangerous action, ask about one that stops something, order any other."""
+        if action.dangerous:
+            self.arm(action, aim)
+        elif action.asks:
+            self.ask(action, aim)
+        else:
+            self.order(action, aim)
 
     def ask(self, action: ConsoleAction, aim: ActionTarget) -> None:
         """Ask yes or no, then order it."""

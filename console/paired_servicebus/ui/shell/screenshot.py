@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from paired_servicebus.core.errors import EngineNotRunningError
+from paired_servicebus.core.fleet.fleet_documents import OrderText
 from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator.actions import BY_ID
@@ -45,6 +46,10 @@ class SnapshotFeed:
     ) -> str:
         """Raise: there is no engine."""
         raise NotImplementedError(f"a picture has no engine for {action_id}")
+
+    async def post_order(self, order: OrderText, *, signed: bytes, signature: str, by: str) -> str:
+        """Raise: there is no engine."""
+        raise NotImplementedError(f"a picture has no engine for {order.verb}")
 
 
 _SPACES_FIRST: Final = re.compile(r'x="([0-9.]+)"( y="[0-9.]+") textLength="([0-9.]+)"([^>]*)>((?:&#160;)+)')

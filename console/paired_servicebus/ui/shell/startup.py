@@ -17,6 +17,7 @@ from paired_servicebus.ui.display.profile import PROFILES, Profile, ScreenOption
 from paired_servicebus.ui.display.terminal_app import Report
 from paired_servicebus.ui.display.theme import folder, load_all, theme_for
 from paired_servicebus.ui.engines.feed import EngineFeed
+from paired_servicebus.ui.engines.order_signer import OrderSigner
 from paired_servicebus.ui.engines.other_engines import MultiEngineFeed
 from paired_servicebus.ui.shell.app import PairedApp, no_tables
 from paired_servicebus.ui.shell.preferences import Preferences, config_folder
@@ -62,6 +63,7 @@ def build_app(
     tables: Path | None,
     settings: ScreenSettings,
     preferences: Preferences,
+    signer: OrderSigner | None,
     on_ready: Callable[[], None],
     report: Report,
 ) -> PairedApp:
@@ -85,4 +87,5 @@ def build_app(
         price=preferences.price,
         past=partial(_past, pairing, tables) if tables is not None else no_tables,
         keys=preferences.keys,
+        signer=signer,
     )

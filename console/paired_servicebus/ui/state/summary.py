@@ -101,7 +101,27 @@ def _blind(view: View, lost: str) -> Summary:
 def _of_snapshot(snapshot: Snapshot, now: float) -> Summary:
     """Return this engine's summary, with the fleet's trouble if there is some."""
     here = _of_engine(snapshot, now)
-    return here if snapshot.fleet is None else _with_fleet(here, snapshot.fleet, now)
+    if snapshot.fleet is None:
+        return here
+    return _with_orders(_with_fleet(here, snapshot.fleet, now), snapshot.fleet, now)
+
+
+def _with_orders(found: Summary, fleet: FleetView, now: float) -> Summary:
+    """Add the standing orders of the fleet: in the second row once one ends soon, and while all else is quiet."""
+    standing = fleet_sentences.standing_orders(fleet, now)
+    if not standing:
+        return found
+    first, *others = found.rows
+    if ending := fleet_sentences.ending_part(fleet, now):
+        alarm = SummaryRow((tuple(f"! {text}" for text in ending),), Role.FAILED_OVER)
+        level = max(found.level, Level.NOTABLE)
+        return Summary(level, "!" if found.level <= Level.NOTABLE else found.glyph, (first, alarm, *others))
+    if found.level >= Level.WRONG:
+        return found
+    more = f" and {len(standing) - 1} more" if standing[1:] else ""
+    text = f"{fleet_sentences.order_head(standing[0], now)}{more}"
+    ordered = SummaryRow(((f"over the fleet: {text}", text),), Role.FORCED)
+    return Summary(max(found.level, Level.NOTABLE), found.glyph, (first, ordered, *others))
 
 
 def _with_fleet(here: Summary, fleet: FleetView, now: float) -> Summary:

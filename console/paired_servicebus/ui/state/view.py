@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from math import inf
 from typing import Final, Protocol, runtime_checkable
 
 from paired_servicebus.core.accounting.billing import Price
 from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.core.model.snapshot import EntityView, Snapshot
 from paired_servicebus.core.operator.notifications import begun, turned
+from paired_servicebus.core.operator.order_sentences import ending_stage, not_answered, order_part, standing_orders
 from paired_servicebus.ui.state import log_entries as event_log
 from paired_servicebus.ui.state.incident_history import HistoryNews
 from paired_servicebus.ui.state.keymap import DEFAULT_KEYMAP, Keymap
@@ -113,6 +115,12 @@ class CommandAnswer:
     good: bool
     at: float
     """Seconds since the epoch."""
+    shorter: tuple[str, ...] = ()
+    """Shorter wordings, for narrow screens."""
+    order: str = ""
+    """Id of the order over the fleet whose answers it shows as they come; empty: it does not change."""
+    pending: bool = False
+    """Whether engines that report have not answered yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -315,7 +323,27 @@ def _with_snapshot(view: View, snapshot: Snapshot) -> View:
         marks=marks,
         link=EngineLink.LIVE,
         link_reason="",
+        answer=_answer_now(view.answer, snapshot),
     )
+
+
+def follow_order(view: View, order_id: str, text: str) -> View:
+    """Return the view that shows the engines' answers to an order over the fleet, until another answer."""
+    answer = CommandAnswer(text, good=True, at=view.clock, order=order_id, pending=True)
+    return replace(view, waiting_for="", answer=answer)
+
+
+def _answer_now(answer: CommandAnswer | None, snapshot: Snapshot) -> CommandAnswer | None:
+    """Return the answers of now, if they are those to an order over the fleet."""
+    if answer is None or not answer.order or snapshot.fleet is None:
+        return answer
+    order = next((one for one in snapshot.fleet.orders if one.id == answer.order), None)
+    if order is None:
+        return answer
+    text, *shorter = order_part(order, snapshot.at, snapshot.fleet)
+    pending = not order.void and bool(not_answered(order, snapshot.fleet))
+    good = not order.void and not order.refused
+    return replace(answer, text=text, shorter=tuple(shorter), good=good, pending=pending)
 
 
 def should_ring(before: View, after: View) -> bool:
@@ -326,10 +354,19 @@ def should_ring(before: View, after: View) -> bool:
     return was is not None and now is not None and was is not now and _calls(was, now)
 
 
+def _ending(snapshot: Snapshot) -> set[tuple[str, float]]:
+    """Return the standing orders of the fleet under an alarm, 30 and 5 minutes before their end."""
+    if snapshot.fleet is None:
+        return set()
+    stages = ((one.id, ending_stage(one, snapshot.at)) for one in standing_orders(snapshot.fleet, snapshot.at))
+    return {(order, stage) for order, stage in stages if stage < inf}
+
+
 def _calls(was: Snapshot, now: Snapshot) -> bool:
     states = {entity.path: entity.state for entity in was.entities}
     return (
         any(turned(states.get(entity.path, entity.state), entity.state) for entity in now.entities)
         or bool(begun(was.alarms, now.alarms))
+        or bool(_ending(now) - _ending(was))
         or bool(begun(now.alarms, was.alarms))
     )

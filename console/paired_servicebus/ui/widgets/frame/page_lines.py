@@ -10,7 +10,7 @@ from textual.containers import Horizontal
 
 from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID, for_key, in_key_line, label_width
-from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, spread, wrap
+from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, pack, spread, wrap
 from paired_servicebus.ui.state.summary import Level, summary
 from paired_servicebus.ui.state.view import EngineLink, Page, View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
@@ -145,9 +145,15 @@ class AnswerLine(Lines):
         if view.answer is None:
             trouble = f" retrying: {view.link_reason}" if view.link is EngineLink.UNREACHABLE else ""
             return (Line(cut([Span(trouble)], width)),)
-        mark, role = ("✓", Role.HEALTHY) if view.answer.good else ("✗", Role.FAILED_OVER)
-        at = Span(f"{clock(view.answer.at)} ", Role.MUTED)
-        return (Line(cut([Span(f" {mark} ", role), at, Span(view.answer.text)], width)),)
+        answer = view.answer
+        mark, role = ("✓", Role.HEALTHY) if answer.good else ("✗", Role.FAILED_OVER)
+        if answer.pending:
+            mark, role = "…", Role.SUSPECT
+        head = [Span(f" {mark} ", role), Span(f"{clock(answer.at)} ", Role.MUTED)]
+        if answer.shorter:
+            room = width - sum(span.width for span in head)
+            return (Line((*head, Span(pack(((answer.text, *answer.shorter),), room)))),)
+        return (Line(cut([*head, Span(answer.text)], width)),)
 
 
 class TooSmall(Lines):

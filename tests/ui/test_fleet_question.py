@@ -1,0 +1,334 @@
+"""An order over the fleet from the dashboard: who does it, whom it reaches, and what keeps it from being ordered."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from textual.widgets import Button, Input
+
+from paired_servicebus.core.errors import PairedError
+from paired_servicebus.core.fleet.orders.order_text import decode_order_text
+from paired_servicebus.core.model.fleet_view import FleetOrder, Takes
+from paired_servicebus.core.model.snapshot import SyphonStatus
+from paired_servicebus.ui.engines.order_signer import OrderSigner
+from tests.fleet_views import AT, at, calm, engine, outage
+
+Sign = Callable[[bytes], Awaitable[str]]
+
+
+async def sign(signed: bytes) -> str:
+    return f"signature of {len(signed)} bytes"
+
+
+def signer(by: Sign = sign) -> OrderSigner:
+    return OrderSigner(key="~/.ssh/id_ed25519", sign=by)
+
+
+def focused(console: Any) -> str | None:
+    return console.app.focused.id if console.app.focused is not None else None
+
+
+async def ask(console: Any, *keys: str) -> str:
+    """Press the keys that lead to the question over the fleet."""
+    await console.press(*keys, "enter")
+    return str(console.screen())
+
+
+async def fill(console: Any, **values: str) -> None:
+    for name, value in values.items():
+        console.app.screen.query_one(f"#{name}", Input).value = value
+        await console.pilot.pause()
+
+
+async def tick(console: Any) -> None:
+    console.app.screen.query_one("#partial", Button).focus()
+    await console.press("space")
+
+
+def order_button(console: Any) -> Button:
+    button: Button = console.app.screen.query_one("#order", Button)
+    return button
+
+
+async def test_the_first_question_names_both_reaches_and_does_nothing(open_console: Any, made: Any) -> None:
+    async with open_console(made.snapshot(fleet=outage()), signer=signer()) as console:
+        await console.press("f")
+        text = console.screen()
+        assert "who does it?" in text
+        assert "web-16 alone" in text
+        assert "20 engines: 15 failed over" in text
+        assert focused(console) == "fleet"
+        await console.press("escape")
+    assert (console.feed.armed, console.feed.posted, console.feed.orders) == ([], [], [])
+
+
+NO_FLEET = (
+    (outage(trouble="timeout"), "the fleet is unknown (timeout)"),
+    (outage(read_at=None), "its boards are not read"),
+    (replace(calm(), engines=tuple(engine(n, takes=Takes.LOOK_ONLY) for n in (1, 2))), "every engine looks only"),
+)
+
+
+async def test_without_a_fleet_to_order_the_engine_on_screen_is_in_focus(open_console: Any, made: Any) -> None:
+    async with open_console(made.snapshot(fleet=calm()), signer=signer()) as console:
+        for fleet, reason in NO_FLEET:
+            await console.told(made.snapshot(fleet=fleet))
+            await console.press("f")
+            assert reason in console.screen().replace("\n", "")
+            assert focused(console) == "here"
+            await console.press("escape")
+        await console.press("f", "enter")
+        assert "Only web-1: Force failover: orders" in console.screen()
+    assert console.feed.armed == [("force", ("orders",))]
+
+
+async def test_a_dashboard_without_a_key_says_so_and_posts_nothing(open_console: Any, made: Any) -> None:
+    async with open_console(made.snapshot(fleet=outage()), size=(140, 40)) as console:
+        await console.press("f")
+        assert "not possible: this dashboard has no key to sign with: open it with" in console.screen()
+        assert focused(console) == "here"
+
+
+@pytest.mark.parametrize("size", [(60, 20), (80, 24)])
+async def test_the_question_says_whom_it_reaches_and_whom_not(
+    open_console: Any, made: Any, size: tuple[int, int]
+) -> None:
+    async with open_console(made.snapshot(fleet=outage()), size=size, signer=signer()) as console:
+        text = await ask(console, "f")
+        first = next(row for row in text.split("\n") if row.lstrip(" │").strip() and "The fleet" in row)
+        assert "The fleet (20 engines): force failover" in first
+        for part in ("18 of 20 engines now", "1 read-only: web-17", "2 silent: pay-3 since 13:58", "type 20", "4h"):
+            assert part in text, part
+        assert focused(console) == "cancel"
+        await console.press("pagedown", "pagedown", "pagedown", "pagedown", "pagedown")
+        assert "web-18" in console.screen()
+
+
+async def test_the_evidence_of_each_engine_those_that_will_not_do_it_first(open_console: Any, made: Any) -> None:
+    failed = made.snapshot(made.entity("payments"), fleet=outage())
+    async with open_console(failed, size=(140, 50), signer=signer()) as console:
+        text = await ask(console, "f")
+    rows = [row.strip(" │") for row in text.split("\n") if "/s " in row or "reached now" in row]
+    assert "15 failed over (web-1, web-2," in text
+    evidence = [" ".join(row.split()) for row in rows if " web-" in f" {row}" or "pay-" in row]
+    assert "✗ pay-3 silent since 13:58 was 38/s not reached now" in " | ".join(evidence)
+    assert "● web-17 healthy 38/s will refuse: read-only" in " | ".join(evidence)
+    assert "▲ web-1 failed over since 14:01 38/s" in " | ".join(evidence)
+    places = [text.index(part) for part in ("✗ pay-3 ", "● web-17 ", "▲ web-1 ", "▲ web-10 ")]
+    assert places == sorted(places)
+
+
+async def test_it_is_ordered_after_the_tick_and_the_number(open_console: Any, made: Any) -> None:
+    async with open_console(made.snapshot(fleet=outage()), signer=signer()) as console:
+        await ask(console, "f")
+        await fill(console, typed="20")
+        assert order_button(console).disabled, "the silent engines are not ticked"
+        await tick(console)
+        assert not order_button(console).disabled
+        await fill(console, typed="19")
+        assert order_button(console).disabled
+        await fill(console, why="vendor incident", **{"for": "90m"}, typed="20")
+        console.app.screen.query_one("#typed").focus()
+        await console.press("enter")
+    ((text, signed, signature, by),) = console.feed.posted
+    assert decode_order_text(signed) == text
+    assert (text.verb, text.targets, text.engines, text.typed) == ("force", ("orders",), None, "20")
+    assert (text.why, text.stands_for, by) == ("vendor incident", 5400.0, "kim")
+    assert signature == f"signature of {len(signed)} bytes"
+    assert console.feed.armed == []
+
+
+async def test_one_more_silent_engine_takes_the_tick_away(open_console: Any, made: Any) -> None:
+    async with open_console(made.snapshot(fleet=outage()), signer=signer()) as console:
+        await ask(console, "f")
+        await fill(console, typed="20")
+        await tick(console)
+        fleet = outage()
+        gone = replace(fleet.engines[0], status=fleet.engines[-1].status)
+        await console.told(made.snapshot(fleet=replace(fleet, engines=(gone, *fleet.engines[1:]))))
+        assert "[ ] order the others, although 3 engines are silent" in console.screen()
+        assert order_button(console).disabled
+
+
+async def test_engines_that_were_never_heard_need_the_tick_too(open_console: Any, made: Any) -> None:
+    async with open_console(made.snapshot(fleet=replace(calm(), expected=5)), signer=signer()) as console:
+        assert "2 silent: 2 unknown; they take it up" in await ask(console, "f")
+        assert "tick the silent engines" in console.screen()
+        await console.told(made.snapshot(fleet=replace(calm(), expected=4, missing=("db-1",))))
+        assert "1 silent: db-1 never heard; they" in console.screen()
+        assert "tick the silent engines" in console.screen()
+
+
+FAULTS = (
+    ({"for": "73h"}, "stands for 3 days at most"),
+    ({"for": "long"}, "'long' is no time such as 30m, 4h or 72h"),
+    ({"for": "4h", "engines": ""}, "no engine is named"),
+    ({"engines": "web-1, WEB-1"}, "an engine was named twice"),
+    ({"engines": "web-99"}, "1 silent: web-99 never heard"),
+)
+
+
+async def test_a_field_that_cannot_be_is_one_sentence(open_console: Any, made: Any) -> None:
+    async with open_console(made.snapshot(fleet=calm()), signer=signer()) as console:
+        await ask(console, "f")
+        await fill(console, typed="3")
+        assert not order_button(console).disabled
+        for values, sentence in FAULTS:
+            await fill(console, **values)
+            assert sentence in console.screen()
+            assert order_button(console).disabled
+
+
+async def test_one_named_engine_is_typed_by_the_target(open_console: Any, made: Any) -> None:
+    async with open_console(made.snapshot(fleet=calm()), signer=signer()) as console:
+        await ask(console, "f")
+        await fill(console, engines="web-2", typed="orders")
+        assert "1 engine (web-2): force failover orders" in console.screen()
+        console.app.screen.query_one("#typed").focus()
+        await console.press("enter")
+    assert console.feed.posted[0][0].engines == ("web-2",)
+
+
+async def test_where_a_reason_is_required_it_is_asked_for(open_console: Any, made: Any) -> None:
+    async with open_console(made.snapshot(fleet=calm(), require_reason=True), signer=signer()) as console:
+        await ask(console, "f")
+        for reason in ("", "planned"):
+            await fill(console, typed="3", why=reason)
+            assert order_button(console).disabled == (not reason)
+            assert ("give a reason" in console.screen()) == (not reason)
+
+
+async def test_a_key_that_cannot_sign_says_what_to_do_and_nothing_is_posted(open_console: Any, made: Any) -> None:
+    async def fail(_signed: bytes) -> str:
+        raise PairedError("k needs a passphrase: add it to the agent (ssh-add k)")
+
+    async with open_console(made.snapshot(fleet=calm()), size=(140, 40), signer=signer(fail)) as console:
+        await ask(console, "f")
+        await fill(console, typed="3")
+        console.app.screen.query_one("#typed").focus()
+        await console.press("enter")
+        text = console.screen()
+        assert "over the fleet: nothing was ordered: k needs a passphrase: add it to the agent (ssh-add k)" in text
+        assert "no answer yet" not in text
+    assert console.feed.posted == []
+
+
+async def test_the_answers_are_shown_as_they_come_until_another_answer(open_console: Any, made: Any) -> None:
+    async with open_console(made.snapshot(fleet=calm()), size=(140, 40), signer=signer()) as console:
+        await ask(console, "f")
+        await fill(console, typed="3")
+        console.app.screen.query_one("#typed").focus()
+        await console.press("enter")
+        assert "posted, no engine has answered yet" in console.screen()
+        order = FleetOrder(
+            id=console.feed.posted[0][0].id, number=9, verb="force", targets=("orders",), by="operator-a", at=AT,
+            until=at("18:02:00"), done=("web-1",), silent=(("web-2", AT), ("web-3", AT)),
+        )  # fmt: skip
+
+        async def answers(**changes: Any) -> str:
+            await console.told(made.snapshot(fleet=replace(calm(), orders=(replace(order, **changes),))))
+            return str(console.rows()[-2])
+
+        row = await answers()
+        assert row.startswith(" … ")
+        assert "orders forced by operator-a until 18:02: 1 done · 2 not answered yet (web-2, web-3)" in row
+        row = await answers(done=("web-1", "web-2"), silent=(), refused=(("web-3", "read-only"),))
+        assert row.startswith(" ✗ ")
+        assert "2 done · 1 refused (read-only: web-3)" in row
+        assert (await answers(done=("web-1", "web-2", "web-3"), silent=())).startswith(" ✓ ")
+        await console.press("ctrl+c")
+        assert "quits the dashboard" in await answers()
+        console.feed.refusal = "refused: its key is not in the file of operators"
+        await ask(console, "f")
+        await fill(console, typed="3")
+        console.app.screen.query_one("#typed").focus()
+        await console.press("enter")
+        assert "force failover orders over the fleet: refused: its key is not in the file" in console.screen()
+
+
+async def test_a_read_only_dashboard_refuses_over_the_fleet_in_the_same_way(open_console: Any, made: Any) -> None:
+    async with open_console(made.snapshot(fleet=calm()), read_only=True, signer=signer()) as console:
+        await console.press("f")
+        assert "force failover is not possible: this dashboard is read-only" in console.screen()
+
+
+async def test_a_read_only_engine_may_still_post_for_the_others(open_console: Any, made: Any) -> None:
+    async with open_console(made.snapshot(fleet=calm(), read_only=True), size=(140, 40), signer=signer()) as console:
+        await console.press("f")
+        assert "not possible: this engine is read-only, and force failover changes" in console.screen()
+        assert focused(console) == "fleet"
+
+
+async def test_an_engine_without_a_syphon_can_pause_those_of_the_fleet(open_console: Any, made: Any) -> None:
+    snapshot = made.snapshot(syphon=made.syphon(SyphonStatus.OFF), fleet=calm())
+    async with open_console(snapshot, signer=signer()) as console:
+        text = await ask(console, "p")
+        assert "The fleet (3 engines): pause syphon" in text
+        paused = FleetOrder(
+            id="o", number=1, verb="pause-syphon", targets=(), by="operator-a", at=AT, until=at("18:02:00")
+        )
+        await console.press("escape")
+        await console.told(replace(snapshot, fleet=replace(calm(), orders=(paused,))))
+        text = await ask(console, "p")
+        assert "The fleet (3 engines): resume syphon" in text
+        assert "syphon paused by operator-a until 18:02" in text
+
+
+async def test_what_stands_cannot_be_released_where_nothing_stands(open_console: Any, made: Any) -> None:
+    async with open_console(made.snapshot(fleet=calm()), signer=signer()) as console:
+        await console.press("b")
+        assert "release is not possible: orders is healthy: nothing to release" in console.screen()
+
+
+async def test_an_act_for_one_engine_asks_for_its_name(open_console: Any, made: Any) -> None:
+    async with open_console(replace(made.backlog(), fleet=calm()), signer=signer()) as console:
+        console.app.view = replace(console.app.view, queue="8", on_unused=False)
+        text = await ask(console, "r")
+        assert "Cannot be ordered now: no engine is named" in text
+        await fill(console, engines="web-2", typed="8")
+        assert not order_button(console).disabled
+        assert "1 engine (web-2): re-drive backlog/8" in console.screen()
+
+
+LOUD = (
+    ("18:02:00", "over the fleet: orders forced by operator-a until 18:02", "orders forced by operator-a until"),
+    ("14:30:00", "! orders forced by operator-a ends in 27 min", "until 14:30, ends in 27 min"),
+    ("14:06:15", "! orders forced by operator-a ends in 4m00s", "until 14:06, ends in 4m00s"),
+)
+
+
+async def test_what_stands_is_loud_on_every_page(open_console: Any, made: Any) -> None:
+    order = FleetOrder(id="o", number=1, verb="force", targets=("orders",), by="operator-a", at=AT, until=AT)
+    async with open_console(made.snapshot()) as console:
+        for until, row, part in LOUD:
+            standing = replace(calm(), orders=(replace(order, until=at(until), done=("web-1",)),))
+            await console.told(made.snapshot(at=AT + 4, fleet=standing))
+            for page in "1257":
+                await console.press(page)
+                assert row in "\n".join(console.rows()[:4]), page
+                assert page not in "17" or part in "\n".join(console.rows()[4:])
+
+
+async def test_the_bell_rings_30_and_5_minutes_before_the_end(
+    open_console: Any, made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = FleetOrder(id="o", number=1, verb="force", targets=("x",), by="a", at=AT, until=at("18:00:00"))
+    fleet, rung = replace(calm(), orders=(order,)), []
+    async with open_console(made.snapshot(fleet=fleet, at=at("17:29:00"))) as console:
+        monkeypatch.setattr(console.app, "bell", lambda: rung.append(now))
+        for now in ("17:29:59", "17:30:01", "17:31:00", "17:54:59", "17:55:01", "17:56:00"):
+            await console.told(made.snapshot(fleet=fleet, at=at(now)))
+    assert rung == ["17:30:01", "17:55:01"]
+
+
+async def test_an_engine_that_differs_is_named_on_the_dashboard_and_its_page(open_console: Any, made: Any) -> None:
+    how = "released here by operator-b: force failover payments, ordered by operator-a until 18:02"
+    first, *others = calm().engines
+    fleet = replace(calm(), engines=(replace(first, differs=(how,)), *others))
+    async with open_console(made.snapshot(fleet=fleet), size=(140, 40)) as console:
+        for key in ("1", "7"):
+            await console.press(key)
+            assert f"web-1 differs: {how}" in console.screen()
