@@ -267,7 +267,7 @@ async def test_a_passphrase_does_not_hang(tmp_path: Path) -> None:
 
 @SSH_KEYGEN
 async def test_a_key_that_is_missing_has_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(SigningError, match="cannot sign"):
+    with pytest.raises(SigningError, match="none cannot sign: there is no such file; name your key by --key or PAIRED"):
         await sign(SIGNED, tmp_path / "none")
 
 
@@ -286,7 +286,10 @@ async def test_signing_without_ssh_keygen_and_a_signer_that_hangs(
 
 @SSH_KEYGEN
 @pytest.mark.skipif(shutil.which("ssh-agent") is None, reason="ssh-agent is not installed")
-async def test_an_agent_signs_for_a_public_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("named", "passphrase"), [("key.pub", ""), ("key", "secret")])
+async def test_an_agent_signs_for_a_public_key_and_for_one_with_a_passphrase(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str, passphrase: str
+) -> None:
     public = make_key(tmp_path / "key")
     agent = subprocess.Popen(["ssh-agent", "-D", "-a", tmp_path / "agent"], stdout=subprocess.DEVNULL)
     monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
@@ -294,8 +297,11 @@ async def test_an_agent_signs_for_a_public_key(tmp_path: Path, monkeypatch: pyte
         while not (tmp_path / "agent").exists():
             await asyncio.sleep(0.01)
         subprocess.run(["ssh-add", "-q", tmp_path / "key"], check=True)
-        (tmp_path / "key").unlink()
-        signature = await sign(SIGNED, tmp_path / "key.pub")
+        if passphrase:  # the agent has the key already
+            subprocess.run(["ssh-keygen", "-q", "-p", "-P", "", "-N", passphrase, "-f", tmp_path / "key"], check=True)
+        else:
+            (tmp_path / "key").unlink()
+        signature = await sign(SIGNED, tmp_path / named)
     finally:
         agent.terminate()
         agent.wait()

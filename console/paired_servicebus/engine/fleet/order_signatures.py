@@ -80,9 +80,25 @@ def _fault(line: AllowedSigner, at: float) -> str:
 async def sign(signed: bytes, key: Path, *, within: float = SIGN_SECONDS) -> str:
     """Return the armored signature by a private key file, or by the agent if `key` is a public key.
 
+    A private key with a passphrase is asked of the agent, if its public key is beside it.
+
     Raises:
         SigningError: the key cannot sign, needs a passphrase, or did not answer in time.
     """
+    status, text, trouble = await _ask_keygen(signed, key, within)
+    if status and "passphrase" in trouble.lower() and "SSH_AUTH_SOCK" in os.environ:
+        status, text, _ = await _ask_keygen(signed, key.with_name(f"{key.name}.pub"), within)
+    if status:
+        raise SigningError(_remedy(key, trouble))
+    try:
+        parse_signature(text)
+    except UnreadableError as error:
+        raise SigningError(f"the signature by {key} cannot be read: {error}") from error
+    return text
+
+
+async def _ask_keygen(signed: bytes, key: Path, within: float) -> tuple[int | None, str, str]:
+    """Return the exit status, the signature and the trouble. Raises SigningError: it cannot run, or is too slow."""
     quiet = {**os.environ, "SSH_ASKPASS_REQUIRE": "never", "LC_ALL": "C"}
     for name in ("SSH_ASKPASS", "DISPLAY"):
         quiet.pop(name, None)
@@ -103,14 +119,7 @@ async def sign(signed: bytes, key: Path, *, within: float = SIGN_SECONDS) -> str
         except (OSError, ValueError) as error:
             raise SigningError(f"ssh-keygen cannot be started: {repeated(str(error))}") from error
         out, trouble = await _finish(process, key, within)
-    text = out.decode("ascii", "replace")
-    if process.returncode:
-        raise SigningError(_remedy(key, trouble.decode("utf-8", "replace")))
-    try:
-        parse_signature(text)
-    except UnreadableError as error:
-        raise SigningError(f"the signature by {key} cannot be read: {error}") from error
-    return text
+    return process.returncode, out.decode("ascii", "replace"), trouble.decode("utf-8", "replace")
 
 
 async def _finish(process: asyncio.subprocess.Process, key: Path, within: float) -> tuple[bytes, bytes]:
@@ -126,8 +135,13 @@ async def _finish(process: asyncio.subprocess.Process, key: Path, within: float)
 
 
 def _remedy(key: Path, trouble: str) -> str:
+    if not key.exists():
+        return (
+            f"{key} cannot sign: there is no such file; name your key by --key or PAIRED_KEY, and have its public key "
+            "in the file of operators"
+        )
     if "passphrase" in trouble.lower():
-        return f"{key} needs a passphrase: add it to the agent (ssh-add {key}) and name {key}.pub"
+        return f"{key} needs a passphrase: add it to the agent (ssh-add {key}), with {key}.pub beside it"
     if "agent" in trouble.lower():
         return f"the agent does not sign with {key}: {repeated(trouble)}"
     return f"{key} cannot sign: {repeated(trouble) or 'ssh-keygen gave no reason'}"
