@@ -43,6 +43,7 @@ OF_THE_ENGINE = {"drain", "end-drain", "read-only", "read-write", "stop"}
 
 ALIKE = {
     "core/model/fleet_view.py": {"read-only"},
+    "demo/fleet_result.py": {"read-only"},
     "engine/commands/drain_process.py": {"drain"},
     "engine/service/launcher.py": {"read-only"},
     "engine/service/main.py": {"drain"},

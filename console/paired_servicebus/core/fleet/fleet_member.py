@@ -120,10 +120,8 @@ class FleetMember:
                 self._on_own_state(event.snapshot, event.at)
             case fleet_events.Watched():
                 self._on_watched(event.is_watched, event.at)
-            case fleet_events.OrderEnded() | fleet_events.LocallyOrdered():
+            case fleet_events.OrderEnded() | fleet_events.LocallyOrdered() | fleet_events.SignersChanged():
                 self._on_ordered(event)
-            case fleet_events.SignersChanged():
-                self._on_signers_changed(event)
             case fleet_events.RosterWanted() | fleet_events.LookWanted():
                 self._on_wanted(event)
             case fleet_events.Ending():
@@ -233,17 +231,25 @@ class FleetMember:
         self._due.watch = self._due.reports = at if is_watched else inf
         self._due.clean = at + pace.CLEAN_WATCHED if is_watched else inf
 
-    def _on_ordered(self, event: fleet_events.OrderEnded | fleet_events.LocallyOrdered) -> None:
-        if isinstance(event, fleet_events.LocallyOrdered):
-            self.orders.note_local(event.subjects, event.how)
-            return
+    def _on_ordered(
+        self, event: fleet_events.OrderEnded | fleet_events.LocallyOrdered | fleet_events.SignersChanged
+    ) -> None:
+        match event:
+            case fleet_events.LocallyOrdered():
+                self.orders.note_local(event.subjects, event.how)
+            case fleet_events.SignersChanged():
+                self._judge_again(event)
+            case fleet_events.OrderEnded():
+                self._on_order_ended(event)
+
+    def _on_order_ended(self, event: fleet_events.OrderEnded) -> None:
         self.orders.note_outcome(event.order_id, event.outcome, event.not_held)
         found = self.orders.find(event.order_id)
         if found is not None:
             now = self.clock.namespace_time(event.at)
             self._answers.add(event.order_id, found[0], event.outcome, event.text, now)
 
-    def _on_signers_changed(self, event: fleet_events.SignersChanged) -> None:
+    def _judge_again(self, event: fleet_events.SignersChanged) -> None:
         if self._documents.take_signers(event.signers):
             self._readers[Board.ORDERS].restart()
             self.orders.judge_again()

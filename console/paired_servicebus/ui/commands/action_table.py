@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from paired_servicebus.core.fleet.orders.fleet_verbs import NOT_OVER_FLEET
+from paired_servicebus.core.fleet.orders.fleet_verbs import EnginesPerOrder
 from paired_servicebus.core.model.snapshot import SyphonStatus
 from paired_servicebus.core.operator import order_checks
 from paired_servicebus.core.operator.action_row import Action
@@ -89,7 +89,7 @@ class ConsoleAction:
     def asks_reach(self, view: View) -> bool:
         """Whether it asks first who does it: the engine on screen, or the fleet."""
         has_fleet = view.snapshot is not None and view.snapshot.fleet is not None
-        return has_fleet and self.order is not None and self.order.over_fleet is not NOT_OVER_FLEET
+        return has_fleet and self.order is not None and self.order.over_fleet is not EnginesPerOrder.NONE
 
     def ends_fleet_order(self, view: View) -> bool:
         """Whether it revokes an order of the fleet that stands."""

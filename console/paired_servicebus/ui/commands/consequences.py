@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from paired_servicebus.core.fleet.orders.fleet_verbs import NOT_OVER_FLEET
+from paired_servicebus.core.fleet.orders.fleet_verbs import EnginesPerOrder
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator.action_row import Action, Question
 from paired_servicebus.core.operator.actions import ACTIONS, BY_ID
@@ -78,7 +78,7 @@ def title(action_id: str, label: str, snapshot: Snapshot | None, aim: ActionTarg
 
 def only_here(action: Action | None, snapshot: Snapshot | None) -> str:
     """Return the reach of an order to the engine on screen, where the fleet could have it too: "Only web-1: "."""
-    if action is None or snapshot is None or snapshot.fleet is None or action.over_fleet is NOT_OVER_FLEET:
+    if action is None or snapshot is None or snapshot.fleet is None or action.over_fleet is EnginesPerOrder.NONE:
         return ""
     return f"Only {name(snapshot.fleet.me)}: "
 

@@ -103,7 +103,7 @@ class FleetDialog(ModalScreen[OrderText | None]):
         """Why there is no draft."""
 
     def compose(self) -> ComposeResult:
-        is_one = self.verb.over.engines is EnginesPerOrder.ONE
+        is_one = self.verb.over is EnginesPerOrder.ONE
         with Vertical(id="box"):
             yield FleetTitle(self)
             yield FleetFacts(self)
@@ -165,7 +165,7 @@ class FleetDialog(ModalScreen[OrderText | None]):
             stands_for = seconds_of(self._text("#for"))
             if stands_for is None:
                 raise ConfigurationError(f"{repeated(self._text('#for'))!r} is no time such as 30m, 4h or 72h")
-        everybody = self.verb.over.engines is EnginesPerOrder.ANY and named == (ALL,)
+        everybody = self.verb.over is EnginesPerOrder.ANY and named == (ALL,)
         if not named:
             raise ConfigurationError("no engine is named" + ("" if everybody else "; all is all of them"))
         return FleetRequest(
