@@ -47,7 +47,7 @@ def read_only(action: Action) -> str:
 
 
 def changes_something(action: Action, snapshot: Snapshot, scope: Scope, targets: Sequence[str]) -> bool:
-    """Return whether an order changes more than the end of what holds already, so a read-only engine refuses it."""
+    """Return whether an order does more than prolong what holds already: a read-only engine refuses that."""
     if fault(action, snapshot, scope, targets):
         return True
     return any(not why_not(action, snapshot, scope, (target,)) for target in targets or ("",))

@@ -166,6 +166,33 @@ def test_a_board_that_was_deleted_releases_nothing() -> None:
     assert one.standing == ()
 
 
+def test_an_order_with_the_number_of_another_on_the_board_before_is_carried_out() -> None:
+    one = book()
+    feed(one, post(FORCE, 10), at=T0 + 1)
+    one.reset()
+    assert kinds(feed(one, post(replace(FORCE, id="o2", issued_at=T0 + 500), 10), at=T0 + 501)) == [CarryOut]
+
+
+def test_a_release_that_is_read_after_a_newer_order_does_not_end_it() -> None:
+    """A board was created again and is read from its beginning only now."""
+    one = book()
+    force = replace(FORCE, on_top_of=11)
+    feed(one, post(force, 12), at=T0 + 1)
+    one.reset()
+    (answer,) = feed(one, post(replace(RELEASE, issued_at=T0 - 20), 11), post(force, 12), at=T0 + 2)
+    assert isinstance(answer, AnswerOrder)
+    assert answer.text == "overtaken by operator-a's order 12 before it was read here"
+
+
+def test_a_late_release_with_the_number_of_what_it_revokes_is_answered() -> None:
+    one = book()
+    feed(one, post(FORCE, 10), at=T0 + 1)
+    one.reset()
+    (undo,) = feed(one, post(replace(RELEASE, on_top_of=0), 10), at=T0 + 3000)
+    assert isinstance(undo, Undo)
+    assert undo.answers == "r1"
+
+
 def test_a_local_release_differs_and_its_end_undoes_nothing() -> None:
     """A local operator may release one engine by its socket; its reports then say that it differs."""
     one = book()
@@ -356,6 +383,15 @@ def test_what_it_stored_ends_at_its_end_and_when_the_board_revoked_it_meanwhile(
     (undo,) = feed(one, post(FORCE, 10), post(RELEASE, 11), at=T0 + 102)
     assert isinstance(undo, Undo)
     assert undo.answers == "r1"
+
+
+def test_an_order_does_not_come_back_when_a_later_one_was_taken_from_the_board() -> None:
+    """The engine stored the later one, which has ended; the board shows only the older one, which would stand."""
+    later = replace(KEPT, order_id="o2", number=11, verb="pin", since=T0 + 10, until=T0 + 70)
+    one = book(read=False, kept=KeptOrders(standing=(later,)))
+    one.step(T0 + 100)
+    assert feed(one, post(FORCE, 10), at=T0 + 102) == []
+    assert one.standing == ()
 
 
 def test_a_stored_order_whose_signer_lost_the_right_ends() -> None:

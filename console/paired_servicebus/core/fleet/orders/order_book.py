@@ -43,13 +43,11 @@ from paired_servicebus.core.fleet.orders.order_rules import (
     ThisEngine,
     is_meant,
     order_end,
-    subjects_of,
     verdict,
 )
 from paired_servicebus.core.fleet.orders.order_text import MAX_NUMBER, OLDER
 from paired_servicebus.core.fleet.orders.standing_rules import NewestOrder
 from paired_servicebus.core.model.fleet_view import FleetEngine, FleetOrder
-from paired_servicebus.core.text.time_format import written
 
 ALARM: Final = "alarm"
 """The subject of a remark that calls the operator."""
@@ -102,7 +100,7 @@ class OrderBook:
         self._released, self._how = dict(kept.released), dict(kept.how)
         self._taken_up: set[tuple[Subject, str]] = set()
         self._stuck: Standing = {}
-        """Orders in force that a newer one replaces or revokes: undone at their end, unless that one is carried out."""
+        """Orders in force that a newer one replaces or revokes: if it is refused, they are undone at their end."""
         self._awaited: dict[Subject, str] = {}
         """The orders that replace a stuck one and have no result yet."""
         self._pending: list[tuple[Posted, BoardOrder]] = []
@@ -140,7 +138,7 @@ class OrderBook:
         newest = standing_rules.newest_orders(self._log.orders, engine=self._me)
         self._carried = {one.subject: one for one in self._desired(newest, self._at)}
         self._old = inf if self._old == inf else 0
-        self._pending.clear()
+        self._pending = []
         self._log.clear()
 
     def judge_again(self) -> None:
@@ -152,7 +150,7 @@ class OrderBook:
             newest = self._log.newest
             self.reset()
             self._was_whole, self._old = False, newest
-        self._pending.clear()
+        self._pending = []
         self._log.clear()
 
     def step(self, at: float) -> tuple[FleetEffect, ...]:
@@ -209,21 +207,35 @@ class OrderBook:
         if not found.acts:
             stands = any(self._holds(one) for one in order.subjects)
             return [] if stands else [self._refuse(order, "it came too late, and nothing of it stands here")]
+        subjects = {one for one in order.subjects if not self._is_replaced(one, order, newest)}
+        if not subjects:
+            return [self._superseded(order, newest)]
         if text.id in self._acted:
             return []
         self._acted[text.id] = None
         while len(self._acted) > MAX_ACTED:
             self._acted.pop(next(iter(self._acted)))
-        revoked |= subjects_of(text, verb) if verb.revokes else set()
+        revoked |= subjects if verb.revokes else set()
+        about = verb.stands_for or verb.id
         return [
             CarryOut(
                 order=self._log.document(order.number),
                 number=order.number,
                 by=found.by,
                 fingerprint=found.fingerprint,
-                targets=text.targets,
+                targets=tuple(one for one in text.targets if (about, text.scope, one.casefold()) in subjects),
             )
         ]
+
+    def _is_replaced(self, subject: Subject, order: BoardOrder, newest: dict[Subject, NewestOrder]) -> bool:
+        """Return whether a newer order is in force already: this one was read late, on a board created again."""
+        later, one = newest.get(subject), self._applied.get(subject)
+        return (
+            one is not None
+            and later is not None
+            and order.number < later.order.number
+            and one.order_id == later.text.id
+        )
 
     def _before_start(self, order: BoardOrder, found: Counts) -> list[FleetEffect]:
         """Answer an order from before this engine started; it may have been carried out by the engine before."""
@@ -284,20 +296,19 @@ class OrderBook:
     # -- what stands ----------------------------------------------------------------------------------------------
 
     def _desired(self, newest: dict[Subject, NewestOrder], at: float) -> tuple[StandingFleetOrder, ...]:
-        """Return what stands: by the board, and stored orders that the board has no newer word about."""
-        on_board = {one.subject: one for one in standing_rules.standing_of(newest, at=at)}
+        """Return what stands: by the board, and stored orders that are newer. An older one never comes back."""
+        found = {one.subject: one for one in standing_rules.standing_of(newest, at=at)}
         for subject, one in self._carried.items():
-            newer = subject in newest and newest[subject].order.enqueued_at >= one.since
-            if not newer and one.until > at:
-                on_board[subject] = one
-        return tuple(on_board[subject] for subject in sorted(on_board))
+            if subject not in newest or newest[subject].order.enqueued_at < one.since:
+                found[subject] = one
+        return tuple(one for _, one in sorted(found.items()) if one.until > at)
 
     def _sync(
         self, newest: dict[Subject, NewestOrder], revoked: set[Subject], at: float, *, is_first: bool = False
     ) -> list[FleetEffect]:
         """Return the acts that lead from what stands here to what stands by the board.
 
-        is_first: the first whole reading; stored orders that are on the board are carried out again, and answered.
+        is_first: stored orders that are on the board are carried out again, and answered.
         """
         after = self._desired(newest, at)
         changes = standing_rules.standing_changes(self._applied.values(), after, at=at)
@@ -327,7 +338,7 @@ class OrderBook:
         self, ended: standing_rules.Ended, newest: dict[Subject, NewestOrder], revoked: set[Subject], at: float
     ) -> list[FleetEffect]:
         order, later = ended.order, newest.get(ended.order.subject)
-        revokes = later is not None and later.order.number != order.number and not later.verb.stands
+        revokes = later is not None and later.text.id != order.order_id and not later.verb.stands
         if self._released.pop(order.subject, None) == order.order_id:
             if not revokes or order.subject in revoked or order.subject not in self._stuck:
                 return []
@@ -470,12 +481,3 @@ class OrderBook:
         times = [one.until for one in (*self._applied.values(), *self._stuck_here)]
         alarm = standing_rules.next_deadline(self._in_force, at=self._at)
         return min((*times, *(() if alarm is None else (alarm,))), default=None)
-
-
-def describe_kept(kept: KeptOrders, at: float) -> tuple[str, ...]:
-    """Return a sentence for each stored order that still stands."""
-    return tuple(
-        f"still stands until {written(one.until, '%H:%M')}: {one}; the board of orders is not read yet"
-        for one in kept.standing
-        if one.until > at
-    )

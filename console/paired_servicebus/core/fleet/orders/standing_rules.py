@@ -128,10 +128,15 @@ def standing_changes(
     old, new = {one.subject: one for one in before}, {one.subject: one for one in after}
     begun = tuple(one for key, one in new.items() if key not in old or old[key].verb != one.verb)
     extended = tuple(
-        one for key, one in new.items() if key in old and old[key].verb == one.verb and old[key].number != one.number
+        one for key, one in new.items() if key in old and old[key].verb == one.verb and not _is_same(old[key], one)
     )
     ended = tuple(Ended(order=one, text=_why_ended(one, at)) for key, one in old.items() if key not in new)
     return StandingChanges(begun=begun, extended=extended, ended=ended)
+
+
+def _is_same(one: StandingFleetOrder, other: StandingFleetOrder) -> bool:
+    """Return whether two are one order; a board that was created again gives the same numbers to others."""
+    return (one.number, one.order_id) == (other.number, other.order_id)
 
 
 def _why_ended(order: StandingFleetOrder, at: float) -> str:
