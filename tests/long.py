@@ -17,6 +17,7 @@ PROOFS: Final[dict[str, str]] = {
     "chaos": "-m tests.chaos --minutes 20",
     "conformance": "-m tests.conformance",
     "fleet": "-m tests.fleet_processes",
+    "fleet-simulation": "-m paired_servicebus simulate --fleet --seeds 1000",
     "fuzz": "-m pytest -q -n 0 tests/sandbox/test_fuzz.py",
     "installed-size": "-m tests.installed_size",
     "poison": "-m tests.poison --fuzz 600",

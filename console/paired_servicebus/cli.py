@@ -240,9 +240,14 @@ def simulate(
     *,
     seeds: Annotated[int, Parameter(help="Runs the seeds 1 to this number, and every planted bug.")] = 200,
     seed: Annotated[int | None, Parameter(help="Only this seed, with its trace if it breaks a rule.")] = None,
+    fleet: Annotated[bool, Parameter(negative=(), help="The rules of the fleet: engines, boards, orders.")] = False,
     json: JsonLine = False,
 ) -> int:
     """Run the shipped rules in a simulated world, under faults drawn from seeds; contacts nothing."""
+    if fleet:
+        from paired_servicebus.simulation.fleet.fleet_simulation import run_fleet_simulation
+
+        return run_fleet_simulation(seeds=seeds, seed=seed, json_line=json)
     from paired_servicebus.simulation.simulate_command import run_simulation
 
     return run_simulation(seeds=seeds, seed=seed, json_line=json)

@@ -78,7 +78,7 @@ def run_many(seeds: int, *, processes: int) -> Totals:
     every = range(1, seeds + 1)
     chunks = [every[start : start + SEEDS_PER_CHUNK] for start in range(0, seeds, SEEDS_PER_CHUNK)]
     totals = Totals()
-    with _open_map(processes if seeds > SEEDS_PER_CHUNK else 1) as run:
+    with open_map(processes if seeds > SEEDS_PER_CHUNK else 1) as run:
         for part in run(run_seeds, chunks):
             totals.add(part)
     totals.failing.sort()
@@ -97,7 +97,7 @@ def catch(bug: Bug, *, within: int = WITHIN) -> RunResult | None:
 
 def catch_all(*, processes: int) -> list[bool]:
     """Return for each of BUGS whether it is caught."""
-    with _open_map(processes) as run:
+    with open_map(processes) as run:
         return list(run(_is_caught, range(len(BUGS))))
 
 
@@ -106,7 +106,7 @@ def _is_caught(index: int) -> bool:
 
 
 @contextmanager
-def _open_map(processes: int) -> Iterator[Map]:
+def open_map(processes: int) -> Iterator[Map]:
     """Yield `map` for this process or for several."""
     if processes < 2:
         yield map

@@ -1,0 +1,145 @@
+"""What the parts of one run share: the clock, the boards, the network, the orders that were given, and the story."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any, Final, Protocol
+
+from paired_servicebus.core.fleet.fleet_documents import (
+    BOARD_OF,
+    Board,
+    Document,
+    Order,
+    OrderAnswer,
+    OrderText,
+    Subject,
+    Watch,
+    kind_of,
+)
+from paired_servicebus.core.fleet.fleet_events import CarryOut, TakeUp, Undo
+from paired_servicebus.simulation.fleet.fleet_plan import FleetCondition, FleetPlan
+from paired_servicebus.simulation.fleet.sim_board import STALE_SECONDS, Network, SimBoard, SimPost
+from paired_servicebus.simulation.fleet.sim_guard import Done, Held
+from paired_servicebus.simulation.virtual_clock import VirtualClock
+
+BEGAN: Final = 1_800_000_000.0
+WATCH_SECONDS: Final = 120.0
+COPY_SECONDS: Final = 3600.0
+"""Time to live of the enemy's copies."""
+Act = CarryOut | TakeUp | Undo
+
+
+class EngineObserver(Protocol):
+    """The checks that an engine of the World calls; FleetChecker is the implementation."""
+
+    def decided(self, engine: Any, effect: Act) -> None:
+        """Check an effect of the order rules."""
+
+    def acted(self, engine: Any, effect: Act, done: Done, before: dict[Subject, Held], decided: float) -> None:
+        """Check an act of the guard."""
+
+    def taken_up(self, engine: Any) -> None:
+        """Check what a boot took up."""
+
+    def acted_locally(self, engine: Any, subject: Subject) -> None:
+        """Note a local operator's order."""
+
+    def answered(self, engine: Any, answer: OrderAnswer) -> None:
+        """Check an answer."""
+
+    def cleaned(self, engine: Any, gone: list[SimPost]) -> None:
+        """Check a cleaning."""
+
+
+class EngineOfRun(Protocol):
+    """The state of an engine that decides whether a call of its boot still counts."""
+
+    @property
+    def is_alive(self) -> bool:
+        """Return whether a boot runs."""
+
+    @property
+    def boots(self) -> int:
+        """Return the number of boots."""
+
+
+class FleetRun:
+    """The shared parts of one run."""
+
+    checks: EngineObserver
+
+    def __init__(self, plan: FleetPlan, seed: int, *, traced: bool = False) -> None:
+        self.plan, self.seed = plan, seed
+        self.random = Random(f"fleet world {seed}")
+        self.clock = VirtualClock(BEGAN)
+        self.began = BEGAN
+        self.trace: list[str] | None = [] if traced else None
+        is_prompt = plan.expiry == "prompt"
+        self.boards = {board: SimBoard(board, is_prompt=is_prompt) for board in Board}
+        self.network = Network(plan.faults, BEGAN, Random(f"fleet network {seed}"))
+        self.texts: dict[str, OrderText] = {}
+        self.genuine: list[Order] = []
+        self.last_ids: list[str] = []
+        """Orders of the sound fleet."""
+        self.copies: list[float] = []
+        """Seconds after which the enemy posts the next orders again."""
+        self.watched_seconds = 0.0
+        self._watched_until = BEGAN
+        self._ids = 0
+        stale = any(fault.condition is FleetCondition.STALE for fault in plan.faults)
+        self.clock_margin = 3.0 + (STALE_SECONDS if stale else 0.0)
+        self.forged: set[tuple[str, str]] = set()
+        """Order ids and names for which the enemy posted an answer."""
+
+    @property
+    def orders(self) -> SimBoard:
+        return self.boards[Board.ORDERS]
+
+    @property
+    def is_sound(self) -> bool:
+        """Return whether everything has healed."""
+        return self.clock.now >= BEGAN + self.plan.heals_at
+
+    @property
+    def is_last(self) -> bool:
+        """Return whether the engines stand equal, and the last orders are given."""
+        return self.clock.now >= BEGAN + self.plan.healed_at
+
+    # -- for the parts ------------------------------------------------------------------------------------------------
+
+    def log(self, text: str) -> None:
+        """Note a line of the story."""
+        if self.trace is not None:
+            self.trace.append(f"{self.clock.now - BEGAN:9.3f}  {text}")
+
+    def later(self, seconds: float, engine: EngineOfRun, action: Callable[..., object], *arguments: Any) -> None:
+        """Call an action of an engine's boot later, unless that boot has ended."""
+        self.clock.at(self.clock.now + seconds, self._if_alive, engine, engine.boots, action, arguments)
+
+    @staticmethod
+    def _if_alive(engine: EngineOfRun, boot: int, action: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+        if engine.is_alive and engine.boots == boot:
+            action(*arguments)
+
+    def next_id(self, kind: str) -> str:
+        """Return a new id."""
+        self._ids += 1
+        return f"{kind}-{self._ids}"
+
+    def land(self, document: Document, ttl: float) -> SimPost:
+        """Put a document on its board."""
+        now = self.clock.now
+        post = self.boards[BOARD_OF[kind_of(document)]].write(document, ttl, now)
+        if isinstance(document, Watch):
+            self.watched_seconds += now + WATCH_SECONDS - max(now, self._watched_until)
+            self._watched_until = now + WATCH_SECONDS
+        if isinstance(document, Order):
+            self.log(f"{document.id} is order {post.number}")
+            while self.copies:
+                self.clock.at(now + self.copies.pop(), self._copy, document)
+        return post
+
+    def _copy(self, order: Order) -> None:
+        self.log(f"the enemy posts {order.id} again")
+        self.orders.write(order, COPY_SECONDS, self.clock.now)

@@ -1,0 +1,201 @@
+"""A board in memory: numbers and times by the namespace, lazy expiry, deletion; and the faults on the way to it.
+
+A reading sees a beginning of the board: what it does not see yet is newer than all that it sees.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import replace
+from hashlib import sha256
+from random import Random
+from typing import Final, NamedTuple
+
+from paired_servicebus.core.fleet.board.counting_posts import CountingPosts
+from paired_servicebus.core.fleet.fleet_documents import (
+    Board,
+    Document,
+    Order,
+    OrderText,
+    Posted,
+    Signer,
+    Unverified,
+)
+from paired_servicebus.core.fleet.fleet_events import Clean
+from paired_servicebus.core.fleet.orders.order_text import encode_order_text
+from paired_servicebus.simulation.fleet.fleet_plan import FleetCondition, FleetFault
+
+STALE_SECONDS: Final = 20.0
+"""Seconds of posts that a stale reading misses."""
+MISSING_SECONDS: Final = 4.0
+"""Seconds between the deletion of a board and its creation."""
+MAX_LATE: Final = 90.0
+Signers = frozenset[str] | None
+"""The keys of a signers file; None: there is no file."""
+
+
+def sign(text: OrderText, key: str) -> Order:
+    """Return an order signed by a key: the signature names the key and the exact bytes."""
+    signed = encode_order_text(text)
+    return Order(text=text, signed=signed, signature=f"{key} {sha256(signed).hexdigest()}")
+
+
+def signing_key(order: Order) -> str:
+    """Return the key that signed exactly these bytes; empty: none did."""
+    key, _, digest = order.signature.partition(" ")
+    return key if digest == sha256(order.signed).hexdigest() else ""
+
+
+def verify(order: Order, signers: Signers) -> Signer | Unverified:
+    """Return the signer, as the board of an engine with this signers file gives it."""
+    if signers is None:
+        return Unverified(why="look only: this engine has no file of signers")
+    key = signing_key(order)
+    if key in signers:
+        return Signer(by=key.replace("key", "operator"), fingerprint=f"SHA256:{key}")
+    return Unverified(why="its signature does not verify" if not key else f"no operator has the key {key}")
+
+
+class SimPost:
+    """A message on a board, with the facts about it that no engine sees.
+
+    text: what the signed bytes of an order contain; None: it is no order of this version. is_genuine: a console made
+    the order as it is, so its form is right.
+    """
+
+    __slots__ = ("_read", "base", "board", "generation", "is_genuine", "key", "text")
+
+    def __init__(self, base: Posted, board: SimBoard, *, is_genuine: bool) -> None:
+        self.base, self.board, self.generation, self.is_genuine = base, board, board.generation, is_genuine
+        order = base.document if isinstance(base.document, Order) else None
+        self.text = None if order is None else order.text
+        self.key = "" if order is None else signing_key(order)
+        self._read: dict[Signers, Posted] = {}
+
+    @property
+    def number(self) -> int:
+        return self.base.number
+
+    @property
+    def enqueued_at(self) -> float:
+        return self.base.enqueued_at
+
+    def read(self, signers: Signers) -> Posted:
+        """Return it as an engine with this signers file reads it."""
+        order = self.base.document
+        if not isinstance(order, Order):
+            return self.base
+        found = self._read.get(signers)
+        if found is None:
+            found = self._read[signers] = replace(self.base, signer=verify(order, signers))
+        return found
+
+
+class Reading(NamedTuple):
+    """The messages of one reading."""
+
+    posts: tuple[SimPost, ...]
+    is_end: bool
+
+
+class SimBoard:
+    """One board."""
+
+    def __init__(self, board: Board, *, is_prompt: bool) -> None:
+        self.board = board
+        self.generation = 0
+        self.missing_until = 0.0
+        self.all: list[SimPost] = []
+        """Every post that was ever on it, for the checks."""
+        self.removed = 0
+        """Orders that the enemy took away."""
+        self._is_prompt = is_prompt
+        self._posts: list[SimPost] = []
+        self._number = 0
+
+    @property
+    def posts(self) -> list[SimPost]:
+        return self._posts
+
+    def write(self, document: Document | Posted, ttl: float, now: float, *, is_genuine: bool = True) -> SimPost:
+        """Add a message: the namespace numbers and dates it. A Posted has a body that is no document."""
+        self._number += 1
+        ends_at = now + ttl
+        if isinstance(document, Posted):
+            base = replace(document, number=self._number, enqueued_at=now, ends_at=ends_at)
+        else:
+            base = Posted(number=self._number, enqueued_at=now, ends_at=ends_at, document=document)
+        post = SimPost(base, self, is_genuine=is_genuine)
+        self._posts.append(post)
+        self.all.append(post)
+        return post
+
+    def read(self, since: int, most: int, now: float, *, is_stale: bool = False) -> Reading:
+        """Return messages from a number on."""
+        if self._is_prompt:
+            self._posts = [post for post in self._posts if post.base.ends_at > now]
+        posts = self._posts[bisect_left(self._posts, since, key=_number) :]
+        if is_stale:
+            posts = [post for post in posts if post.enqueued_at <= now - STALE_SECONDS]
+        return Reading(tuple(posts[:most]), len(posts) <= most)
+
+    def remake(self, now: float) -> None:
+        """Delete it with all messages, and create it again."""
+        self.generation += 1
+        self._posts, self._number = [], 0
+        self.missing_until = now + MISSING_SECONDS
+
+    def take(self, post: SimPost) -> None:
+        """Receive a message: it is gone."""
+        self._posts.remove(post)
+        self.removed += post.text is not None
+
+    def clean(self, wanted: Clean) -> list[SimPost]:
+        """Delete what an engine's cleaning deletes; return it."""
+        gone = [post for post in self._posts if post.enqueued_at < wanted.before]
+        if wanted.behind:
+            counting = CountingPosts(self.board)
+            head = [post for post in self._posts if post.number <= wanted.last and post.enqueued_at >= wanted.before]
+            for post in head:
+                counting.add(post.base)
+            gone += [post for post in head if not counting.counts(post.base, wanted.now)]
+        lost = {id(post) for post in gone}
+        self._posts = [post for post in self._posts if id(post) not in lost]
+        return gone
+
+
+def _number(post: SimPost) -> int:
+    return post.base.number
+
+
+class Network:
+    """The way from the engines to the boards."""
+
+    def __init__(self, faults: tuple[FleetFault, ...], began: float, random: Random) -> None:
+        self._faults = faults
+        self._began = began
+        self._random = random
+
+    def condition(self, engine: int, now: float, *, is_write: bool) -> FleetCondition | None:
+        """Draw the condition of a request that begins now."""
+        at = now - self._began
+        for fault in self._faults:
+            if fault.at <= at < fault.ends and (fault.engines is None or engine in fault.engines):
+                is_apt = fault.condition not in (_WRITES if not is_write else _READS)
+                if is_apt and self._random.random() < fault.share:
+                    return fault.condition
+        return None
+
+    def seconds(self, condition: FleetCondition | None) -> float:
+        """Draw the duration of a request."""
+        if condition in (FleetCondition.SLOW, FleetCondition.UNREACHABLE, FleetCondition.ACK_LOST):
+            return self._random.uniform(1.0, 12.0)
+        return self._random.uniform(0.01, 0.2)
+
+    def lateness(self) -> float:
+        """Draw the seconds until a late post is on the board."""
+        return self._random.uniform(1.0, MAX_LATE)
+
+
+_WRITES: Final = frozenset({FleetCondition.ACK_LOST, FleetCondition.LANDS_LATE})
+_READS: Final = frozenset({FleetCondition.STALE})

@@ -1,0 +1,159 @@
+"""The guard of one engine: what it carries out of the fleet's orders and of local ones, and what holds in the engine.
+
+It decides by core's checks of orders, as the engine's guard does. The state is of one process: it is gone with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from paired_servicebus.core.fleet.fleet_documents import Outcome, Subject
+from paired_servicebus.core.fleet.fleet_events import CarryOut, OrderEnded, TakeUp, Undo
+from paired_servicebus.core.fleet.orders.order_text import decode_order_text
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.snapshot import BilledView, EntityView, QueueView, Snapshot, SyphonStatus, SyphonView
+from paired_servicebus.core.operator import order_checks
+from paired_servicebus.core.operator.action_row import Action
+from paired_servicebus.core.operator.actions import BY_ID
+from paired_servicebus.core.operator.targets import Scope
+from paired_servicebus.simulation.fleet.fleet_plan import ENTITIES, PRIMARY, SECONDARY
+
+LOCAL: Final = ""
+"""The owner of a local operator's order."""
+_STATES: Final = {"force": State.FORCED, "pin": State.PINNED}
+_SYPHON: Final[Subject] = ("syphon", Scope.ALL, "")
+_READ_ONLY: Final[Subject] = ("orders", Scope.ALL, "")
+
+
+class Held(NamedTuple):
+    """What holds about a subject. owner: the id of an order of the fleet, or LOCAL."""
+
+    verb: str
+    owner: str
+
+
+class Done(NamedTuple):
+    """The result of an effect: the event for the member, and the subjects that it changed."""
+
+    ended: OrderEnded
+    changed: tuple[Subject, ...]
+    not_held: tuple[Subject, ...]
+
+
+class SimGuard:
+    """What holds in one boot of an engine."""
+
+    def __init__(self, name: str, boot: str, *, syphon: bool, queues: int, began: float) -> None:
+        self.held: dict[Subject, Held] = {}
+        self.failed_over: set[str] = set()
+        self._has_syphon = syphon
+        entities = tuple(
+            EntityView(path=path, state=State.HEALTHY, since=began, why="", route="primary", sends_per_second=1.0,
+                       accepted=1, diverted=0, failed=0)
+            for path in ENTITIES
+        )  # fmt: skip
+        views = tuple(QueueView(index=index, path=f"x/{index}", in_rotation=True) for index in range(queues))
+        self._base = Snapshot(
+            engine=name, boot=boot, pid=1, seq=0, at=began, pairing="shop", environment="test", primary=PRIMARY,
+            secondary=SECONDARY, read_only=False, entities=entities, queues=views, billed=BilledView(), times="",
+            syphon=SyphonView(status=SyphonStatus.IDLE if syphon else SyphonStatus.OFF, text=""), started_at=began,
+        )  # fmt: skip
+
+    def snapshot(self, at: float) -> Snapshot:
+        """Return the engine's state."""
+        paused = tuple(int(key[2]) for key in sorted(self.held) if key[:2] == ("syphon", Scope.QUEUE))
+        status = self._base.syphon.status
+        if self._has_syphon and _SYPHON in self.held:
+            status = SyphonStatus.PAUSED
+        entities = tuple(replace(one, state=self._state(one.path)) for one in self._base.entities)
+        syphon = replace(self._base.syphon, status=status, paused_queues=paused)
+        return replace(self._base, at=at, read_only=_READ_ONLY in self.held, entities=entities, syphon=syphon)
+
+    def _state(self, path: str) -> State:
+        held = self.held.get(("entity", Scope.ENTITY, path))
+        if held is not None:
+            return _STATES[held.verb]
+        return State.FAILED_OVER if path in self.failed_over else State.HEALTHY
+
+    # -- orders of the fleet ----------------------------------------------------------------------------------------
+
+    def carry_out(self, effect: CarryOut | TakeUp | Undo, at: float, *, fails: bool) -> Done:
+        """Carry an effect out, or refuse it. fails: what it does fails."""
+        match effect:
+            case CarryOut():
+                text = decode_order_text(effect.order.signed)
+                action = BY_ID[text.verb]
+                changes = order_checks.changes_something(action, self.snapshot(at), Scope(text.scope), effect.targets)
+                refusal = order_checks.read_only(action) if _READ_ONLY in self.held and changes else ""
+                if refusal:
+                    return self._refused(action, Scope(text.scope), effect.targets, text.id, refusal, at)
+                return self._act(action, Scope(text.scope), effect.targets, text.id, text.id, at, fails=fails)
+            case TakeUp(order=order):
+                action, targets = BY_ID[order.verb], (order.target,) if order.target else ()
+                return self._act(action, Scope(order.scope), targets, order.order_id, order.order_id, at, fails=fails)
+            case Undo(order=order):
+                action, targets = BY_ID[BY_ID[order.verb].undo], (order.target,) if order.target else ()
+                return self._act(action, Scope(order.scope), targets, effect.answers, effect.answers, at, fails=False)
+
+    def _act(
+        self,
+        action: Action,
+        scope: Scope,
+        targets: tuple[str, ...],
+        owner: str,
+        answers: str,
+        at: float,
+        *,
+        fails: bool,
+    ) -> Done:
+        snapshot = self.snapshot(at)
+        fault = order_checks.fault(action, snapshot, scope, targets)
+        if fault and not (action.revokes and scope is Scope.ENTITY):
+            return self._refused(action, scope, targets, answers, fault, at)
+        reasons = {one: fault or self._why_not(action, snapshot, scope, one) for one in targets or ("",)}
+        reason = next(filter(None, reasons.values()), "")
+        if reason and not action.stands_for:
+            return self._refused(action, scope, targets, answers, reason, at)
+        failed = tuple(one for one, why in reasons.items() if fails and not why and not action.revokes)
+        changed = tuple(_subject(action, scope, one) for one in reasons if one not in failed)
+        for subject in changed if action.stands_for else ():
+            self._apply(action, subject, owner)
+        outcome = Outcome.FAILED if failed else Outcome.DONE
+        ended = OrderEnded(at=at, order_id=answers, outcome=outcome, text=outcome.value, not_held=failed)
+        return Done(ended, changed, tuple(_subject(action, scope, one) for one in failed))
+
+    def _apply(self, action: Action, subject: Subject, owner: str) -> None:
+        if action.revokes:
+            self.held.pop(subject, None)
+            self.failed_over.discard(subject[2])
+        elif self._has_syphon or not action.needs_syphon:
+            self.held[subject] = Held(action.id, owner)
+
+    def _why_not(self, action: Action, snapshot: Snapshot, scope: Scope, target: str) -> str:
+        if action.needs_syphon and snapshot.syphon.status is SyphonStatus.OFF and action.stands_for:
+            return "this engine runs no syphon"
+        return order_checks.why_not(action, snapshot, scope, (target,) if scope is not Scope.ALL else ())
+
+    def _refused(
+        self, action: Action, scope: Scope, targets: tuple[str, ...], answers: str, text: str, at: float
+    ) -> Done:
+        named = targets or ("",)
+        ended = OrderEnded(at=at, order_id=answers, outcome=Outcome.REFUSED, text=text, not_held=named)
+        return Done(ended, (), tuple(_subject(action, scope, one) for one in named))
+
+    # -- local orders -----------------------------------------------------------------------------------------------
+
+    def act_locally(self, verb: str, target: str, at: float) -> Subject | None:
+        """Carry a local operator's order out; None: it was refused."""
+        action, targets = BY_ID[verb], (target,) if target else ()
+        refusal = order_checks.read_only(action) if _READ_ONLY in self.held else ""
+        if refusal or order_checks.why_not(action, self.snapshot(at), action.scope, targets):
+            return None
+        subject = _subject(action, action.scope, target)
+        self._apply(action, subject, LOCAL)
+        return subject
+
+
+def _subject(action: Action, scope: Scope, target: str) -> Subject:
+    return (action.stands_for or action.id, str(scope), target.casefold())
