@@ -201,19 +201,25 @@ async def test_where_a_reason_is_required_it_is_asked_for(open_console: Any, mad
             assert ("give a reason" in console.screen()) == (not reason)
 
 
-async def test_a_key_that_cannot_sign_says_what_to_do_and_nothing_is_posted(open_console: Any, made: Any) -> None:
-    async def fail(_signed: bytes) -> str:
-        raise PairedError("k needs a passphrase: add it to the agent (ssh-add k)")
+async def test_a_key_that_cannot_sign_says_what_to_do_and_may_try_again(open_console: Any, made: Any) -> None:
+    trouble = ["/home/operator-a/.ssh/id_ed25519 needs a passphrase: add it to the agent (ssh-add ~/.ssh/id_ed25519)"]
 
-    async with open_console(made.snapshot(fleet=calm()), size=(140, 40), signer=signer(fail)) as console:
+    async def fail_once(_signed: bytes) -> str:
+        if trouble:
+            raise PairedError(trouble.pop())
+        return "signature"
+
+    async with open_console(made.snapshot(fleet=calm()), signer=signer(fail_once)) as console:
         await ask(console, "f")
         await fill(console, typed="3")
         console.app.screen.query_one("#typed").focus()
         await console.press("enter")
-        text = console.screen()
-        assert "over the fleet: nothing was ordered: k needs a passphrase: add it to the agent (ssh-add k)" in text
-        assert "no answer yet" not in text
-    assert console.feed.posted == []
+        text = " ".join(" ".join(row.strip("│ ") for row in console.rows()).split())
+        assert "Nothing was ordered: /home/operator-a/.ssh/id_ed25519 needs a passphrase: add it to the agent" in text
+        assert "(ssh-add ~/.ssh/id_ed25519)." in text
+        assert console.feed.posted == []
+        await console.press("enter")
+    assert len(console.feed.posted) == 1
 
 
 async def test_the_answers_are_shown_as_they_come_until_another_answer(open_console: Any, made: Any) -> None:

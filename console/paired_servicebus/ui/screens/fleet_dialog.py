@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Final
+from typing import ClassVar, Final, NamedTuple
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -17,7 +17,7 @@ from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
-from paired_servicebus.core.errors import ConfigurationError, UnreadableError
+from paired_servicebus.core.errors import ConfigurationError, PairedError, UnreadableError
 from paired_servicebus.core.fleet.fleet_documents import OrderText
 from paired_servicebus.core.fleet.orders.fleet_verbs import EnginesPerOrder
 from paired_servicebus.core.fleet.orders.order_draft import OrderDraft
@@ -34,6 +34,7 @@ from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.core.text.untrusted_text import harmless, repeated
 from paired_servicebus.settings import seconds_of
 from paired_servicebus.ui.commands.action_table import ConsoleAction
+from paired_servicebus.ui.engines.order_signer import OrderSigner
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, rule, spread, wrap
 from paired_servicebus.ui.state.view import EngineLink, Newest, View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
@@ -45,11 +46,19 @@ MAX_ROWS: Final = 12
 """Lines of a fact: a hundred names."""
 
 
-class FleetDialog(ModalScreen[OrderText | None]):
-    """Returns the order, to be signed and posted, or None.
+class SignedOrder(NamedTuple):
+    """An order over the fleet, to be posted."""
+
+    text: OrderText
+    signed: bytes
+    signature: str
+
+
+class FleetDialog(ModalScreen[SignedOrder | None]):
+    """Returns the signed order, or None. An order that cannot be signed stays here, with the reason.
 
     Args:
-        key: the name of the key that signs.
+        signer: the operator's key.
         clock: seconds since the epoch.
     """
 
@@ -66,8 +75,8 @@ class FleetDialog(ModalScreen[OrderText | None]):
     FleetDialog { align: center middle; background: transparent; }
     FleetDialog #box { width: 100%; max-width: 120; height: auto; border: round $state-suspect;
                        background: $background; }
-    FleetDialog FleetFacts { height: 12; overflow-y: auto; scrollbar-size-vertical: 1; }
-    FleetDialog.-tiny FleetFacts { height: 8; }
+    FleetDialog FleetFacts { height: 11; overflow-y: auto; scrollbar-size-vertical: 1; }
+    FleetDialog.-tiny FleetFacts { height: 7; }
     FleetDialog.-tall FleetFacts { height: 24; }
     FleetDialog .row { height: 1; width: 100%; background: $background; }
     FleetDialog .label { width: 13; height: 1; padding: 0 1; color: $role-muted; background: $background; }
@@ -76,7 +85,7 @@ class FleetDialog(ModalScreen[OrderText | None]):
     FleetDialog #for { width: 10; }
     FleetDialog #partial { width: auto; margin: 0 1; }
     FleetDialog .hidden { display: none; }
-    FleetDialog Needed { height: 2; }
+    FleetDialog Needed { height: 3; }
     FleetDialog #buttons { height: 1; width: 100%; align-horizontal: right; background: $background; }
     FleetDialog Button { margin: 0 2 0 0; background: $panel; color: $foreground; text-style: none; }
     FleetDialog Button:focus { background: $foreground; color: $background; text-style: bold; }
@@ -86,11 +95,17 @@ class FleetDialog(ModalScreen[OrderText | None]):
     AUTO_FOCUS = "#cancel"
 
     def __init__(
-        self, action: ConsoleAction, aim: ActionTarget, newest: Newest, *, key: str, clock: Callable[[], float]
+        self,
+        action: ConsoleAction,
+        aim: ActionTarget,
+        newest: Newest,
+        *,
+        signer: OrderSigner,
+        clock: Callable[[], float],
     ) -> None:
         super().__init__()
         assert action.order is not None, "local actions are no orders"
-        self.act, self.order, self.aim, self.key = action, action.order, aim, key
+        self.act, self.order, self.aim, self.signer = action, action.order, aim, signer
         self.verb = FLEET_VERBS[action.order.id]
         self._newest = newest
         self._clock = clock
@@ -101,6 +116,9 @@ class FleetDialog(ModalScreen[OrderText | None]):
         self.draft: OrderDraft | None = None
         self.fault = ""
         """Why there is no draft."""
+        self.trouble = ""
+        """Why the last one could not be signed."""
+        self.is_signing = False
 
     def compose(self) -> ComposeResult:
         is_one = self.verb.over is EnginesPerOrder.ONE
@@ -262,6 +280,7 @@ class FleetDialog(ModalScreen[OrderText | None]):
     @on(Input.Changed)
     def changed(self) -> None:
         """Draw the order up again."""
+        self.trouble = ""
         self.show(self._view)
 
     @on(Button.Pressed)
@@ -285,8 +304,20 @@ class FleetDialog(ModalScreen[OrderText | None]):
     def fire(self) -> None:
         """Return the order, unless something is needed."""
         self.show(self._newest())
-        if self.draft is not None and not self.needed():
-            self.dismiss(self.draft.confirm(self._text("#typed")))
+        if self.draft is not None and not self.needed() and not self.is_signing:
+            self.trouble, self.is_signing = "", True
+            self.run_worker(self._sign(self.draft.confirm(self._text("#typed"))), group="signing", exclusive=True)
+            self.show(self._view)
+
+    async def _sign(self, text: OrderText) -> None:
+        signed = encode_order_text(text)
+        try:
+            signature = await self.signer.sign(signed)
+        except PairedError as error:
+            self.trouble, self.is_signing = str(error), False
+            self.show(self._view)
+        else:
+            self.dismiss(SignedOrder(text, signed, signature))
 
 
 class FleetPart(Lines):
@@ -325,7 +356,7 @@ class FleetFacts(FleetPart):
         if draft is None or snapshot is None or snapshot.fleet is None:
             return (BLANK,)
         wanted = self.dialog.wanted()
-        facts = (*fleet_facts(snapshot, wanted, draft, now=view.now), ("Signed by", self.dialog.key))
+        facts = (*fleet_facts(snapshot, wanted, draft, now=view.now), ("Signed by", self.dialog.signer.key))
         lines: list[Line] = []
         for label, text in facts:
             role = Role.SUSPECT if label in ("Refuses", "Not reached") else Role.TEXT
@@ -335,7 +366,7 @@ class FleetFacts(FleetPart):
                     lines.append(line(head, Span(part, role)))
         lines.append(rule("engine by engine: state, all its sends/s", width - 1))
         for one in engine_evidence(snapshot.fleet, wanted, draft, view.now):
-            spans = [Span(f" {one.glyph} {fit(one.engine, 18)} {fit(one.state, 24)} {fit(one.sends, 10, 'right')}  ")]
+            spans = [Span(f" {one.glyph} {fit(one.engine, 16)} {fit(one.state, 23)} {fit(one.sends, 9, 'right')}  ")]
             lines.append(Line(cut([*spans, Span(one.remark, Role.SUSPECT)], width - 1)))
         return lines
 
@@ -352,6 +383,10 @@ class Needed(FleetPart):
             return f"Cannot be ordered now: {self.dialog.fault or 'the fleet is unknown'}.", Role.FAILED_OVER
         if view.link is EngineLink.SILENT and view.snapshot:
             return f"The engine is silent: all this is of {clock(view.snapshot.at)}.", Role.FAILED_OVER
+        if self.dialog.is_signing:
+            return f"Signing with {self.dialog.signer.key}: a token may wait for a touch. Escape cancels.", Role.SUSPECT
+        if self.dialog.trouble:
+            return f"Nothing was ordered: {self.dialog.trouble}.", Role.FAILED_OVER
         engines = plural(len(self.dialog.draft.text.seen), "engine")
         if needed := self.dialog.needed():
             return f"To order {engines}: {', '.join(needed)}, then enter. Escape cancels.", Role.MUTED

@@ -23,6 +23,7 @@ WIDE: Final = 110
 INDENT: Final = "     "
 MAX_FOLDED: Final = 3
 """Lines of names of one group."""
+MAX_DIFFERENT: Final = 5
 MAX_OTHERS: Final = 3
 """Orders that do not stand."""
 COLUMNS: Final = (("engine", 20, 0), ("host", 16, WIDE), ("state", 13, 0), ("heard", 12, 0), ("syphon", 8, WIDE),
@@ -68,11 +69,11 @@ def urgent_rows(fleet: FleetView, now: float, *, brief: bool = False) -> list[tu
     if silent and not (trouble and brief):
         rows.append(([silent], Role.SUSPECT))
     rows += _standing_rows(fleet, now) if brief else []
-    if differing := words.differing_part(fleet):
+    if brief and (differing := words.differing_part(fleet)):
         rows.append(([differing], Role.SUSPECT))
     rows += [([part], Role.SUSPECT) for part in words.odd_parts(fleet)]
-    stands = "" if brief or not words.standing_orders(fleet, now) else " about what is not ordered"
-    return rows or [([(f"all engines agree{stands or ', no order stands'}",)], Role.MUTED)]
+    quiet = "all engines agree" if words.standing_orders(fleet, now) else "all engines agree, no order stands"
+    return rows or [([(quiet,)], Role.MUTED)]
 
 
 def _standing_rows(fleet: FleetView, now: float) -> list[tuple[list[Part], Role]]:
@@ -101,11 +102,13 @@ def fleet_page(fleet: FleetView, now: float, width: int, height: int) -> list[Li
     lines += [_text(part, width, role) for part, role in urgent_rows(fleet, now)]
     ended = [one for one in fleet.engines if one.status is FleetStatus.ENDED]
     engines = (*words.present(fleet), *ended)
-    orders = _orders(fleet, now, width)
+    orders = [*_orders(fleet, now, width), *_differences(fleet, width)]
     if len(lines) + len(orders) + 1 + len(engines) > height:
         groups = _groups(engines)
         if len(lines) + len(orders) + len(_folded(groups, now, width, height)) > height:
             orders = [_text(part, width, role) for part, role in _standing_rows(fleet, now)]
+            if differing := words.differing_part(fleet):
+                orders.append(_text([differing], width, Role.SUSPECT))
         lines += orders
         return lines + _folded(groups, now, width, height - len(lines))
     columns = [(title, cells) for title, cells, least in COLUMNS if width >= least]
@@ -125,6 +128,15 @@ def _orders(fleet: FleetView, now: float, width: int) -> list[Line]:
     lines = [rule(f"orders: {text}", width, note=Span(f"{len(others)} older", Role.MUTED) if others else None)]
     for one in (*standing, *others[:MAX_OTHERS]):
         lines += _order(one, fleet, now, width)
+    return lines
+
+
+def _differences(fleet: FleetView, width: int) -> list[Line]:
+    """Return what local operators changed about the fleet's orders, in full."""
+    lines: list[Line] = []
+    for engine, text in words.differences(fleet)[:MAX_DIFFERENT]:
+        rows = wrap(f"{engine} differs: {text}", width - 4, lines=2)
+        lines += [Line((Span(f"  {part}", Role.SUSPECT),)) for part in rows if part]
     return lines
 
 
