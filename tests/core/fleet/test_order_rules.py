@@ -254,16 +254,20 @@ def test_a_local_release_differs_until_a_newer_order() -> None:
     subject, order_id = standing[0].subject, standing[0].order_id
     how = {subject: "released here by operator-b"}
     order = "force failover orders, ordered by operator-a until 09:00"
-    held, differences = standing_rules.in_force(standing, {subject: order_id}, how)
-    assert (held, differences) == ((), (f"released here by operator-b: {order}",))
-    unknown = standing_rules.in_force(standing, {subject: order_id}, {subject: ""})
-    assert unknown == ((), (f"released here by a local operator: {order}",))
-    assert standing_rules.in_force(standing, {subject: "an older one"}, how) == (standing, ())
+    released = {subject: order_id}
+    assert standing_rules.in_force(standing, released) == ()
+    assert standing_rules.differing(standing, released, how) == (f"released here by operator-b: {order}",)
+    unknown = standing_rules.differing(standing, released, {subject: ""})
+    assert unknown == (f"released here by a local operator: {order}",)
+    older = {subject: "an older one"}
+    assert (standing_rules.in_force(standing, older), standing_rules.differing(standing, older, how)) == (standing, ())
 
 
 def test_what_was_refused_here_is_no_difference_because_its_answer_says_so() -> None:
     standing = stands(read(FORCE, 10), at=T0)
-    assert standing_rules.in_force(standing, {standing[0].subject: standing[0].order_id}, {}) == ((), ())
+    released = {standing[0].subject: standing[0].order_id}
+    assert standing_rules.in_force(standing, released) == ()
+    assert standing_rules.differing(standing, released, {}) == ()
 
 
 def _log(data: list[tuple[Any, ...]]) -> list[ReadOrder]:

@@ -196,7 +196,7 @@ class EngineHost:
         before, self._before = self._before, ()
         for order in before:
             self.warn("standing", await self._orders.take_up(order, self._command_context(paired)))
-        for kept in in_force(self._kept.standing, dict(self._kept.released), {})[0]:
+        for kept in in_force(self._kept.standing, dict(self._kept.released)):
             if kept.until > self._clock():
                 self.warn("standing", await take_up_stored(kept, self._command_context(paired)))
 

@@ -81,8 +81,8 @@ def forgets_local_releases(self: OrderBook) -> KeptOrders:
     return KeptOrders(standing=tuple(self._applied.values()))
 
 
-def ignores_local_operators(self: OrderBook, subjects: tuple[Subject, ...]) -> None:
-    del self, subjects
+def ignores_local_operators(self: OrderBook, subjects: tuple[Subject, ...], how: str = "") -> None:
+    del self, subjects, how
 
 
 def reset_forgets(self: OrderBook) -> None:

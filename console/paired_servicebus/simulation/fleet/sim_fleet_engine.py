@@ -92,7 +92,7 @@ class SimFleetEngine:
         self.acted: set[str] = set()
         """Ids of the orders that are done once, over all boots."""
         self.reads = self.writes = self.pages = 0
-        self.unwell_seconds = self.watching_seconds = 0.0
+        self.unwell_seconds = self.watching_seconds = self._watched_at = 0.0
         self.has_joined = False
         self.read_generation = 0
         self.guard: SimGuard
@@ -143,7 +143,7 @@ class SimFleetEngine:
         if not self.acts:
             return
         at = self.own_time()
-        for one in in_force(self.disk.standing, dict(self.disk.released))[0]:
+        for one in in_force(self.disk.standing, dict(self.disk.released)):
             if one.until > at:
                 self.guard.carry_out(TakeUp(order=one), at, fails=False)
 

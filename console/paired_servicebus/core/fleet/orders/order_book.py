@@ -14,7 +14,6 @@ A board that was deleted and created again ends nothing. What stands stays until
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
@@ -39,22 +38,16 @@ from paired_servicebus.core.fleet.orders.order_rules import (
     BoardOrder,
     Counts,
     ReadOrder,
-    Rule,
     ThisEngine,
-    is_meant,
-    order_end,
     verdict,
 )
-from paired_servicebus.core.fleet.orders.order_text import MAX_NUMBER, OLDER
+from paired_servicebus.core.fleet.orders.order_text import MAX_NUMBER
 from paired_servicebus.core.fleet.orders.standing_rules import NewestOrder
+from paired_servicebus.core.fleet.orders.void_answers import VoidAnswers
 from paired_servicebus.core.model.fleet_view import FleetEngine, FleetOrder
 
 ALARM: Final = "alarm"
 """The subject of a remark that calls the operator."""
-MAX_REFUSALS: Final = 30
-REFUSALS_SECONDS: Final = 3600.0
-"""An engine answers at most MAX_REFUSALS void orders in this time: anyone with Send can post them."""
-MAX_ID: Final = 128
 MAX_ACTED: Final = 4096
 Standing = dict[Subject, StandingFleetOrder]
 
@@ -106,7 +99,7 @@ class OrderBook:
         self._pending: list[tuple[Posted, BoardOrder]] = []
         self._found: dict[str, tuple[int, float]] = {}
         self._acted: dict[str, None] = {}
-        self._refusals: deque[float] = deque()
+        self._void_answers = VoidAnswers(engine)
         self._was_whole = False
         self._old: float = inf
         """The highest number of an order from before this engine's start, or from before the signers changed."""
@@ -196,7 +189,7 @@ class OrderBook:
         """Carry out or answer a new order; orders that stand follow from the set. revoked: gets the subjects ended."""
         found = verdict(order, engine=self._me, at=at)
         if not isinstance(found, Counts) or order.text is None or order.verb is None:
-            return self._refuse_void(post, order, at)
+            return [*self._void_answers.answer(post, order, at, is_new=self._is_new(order))]
         text, verb = order.text, order.verb
         self._note(text.id, order.number, found.ends_at)
         if verb.stands:
@@ -254,37 +247,6 @@ class OrderBook:
     def _superseded(self, order: BoardOrder, newest: dict[Subject, NewestOrder]) -> AnswerOrder:
         later = max((newest[one].order for one in order.subjects if one in newest), key=lambda one: one.number)
         return self._refuse(order, f"overtaken by {later.by}'s order {later.number} before it was read here")
-
-    def _refuse_void(self, post: Posted, order: BoardOrder, at: float) -> list[FleetEffect]:
-        if post.is_newer:
-            is_new = self._is_new(order) and at < post.enqueued_at + ONE_SHOT_SECONDS and 0 < len(post.copies) <= MAX_ID
-            text = OLDER.removeprefix("refused: ")
-            answer = AnswerOrder(order_id=post.copies, number=post.number, outcome=Outcome.REFUSED, text=text)
-            return [answer] if is_new and self._may_refuse(at) else []
-        if order.text is None or not is_meant(order.text, self._me.name) or len(order.text.id) > MAX_ID:
-            return []
-        void = verdict(order, engine=self._me, at=at)
-        if isinstance(void, Counts) or void.rule is Rule.MEANT or not self._is_answered(order, void.rule, at):
-            return []
-        if void.rule in (Rule.OVERTAKEN, Rule.OVER) or self._may_refuse(at):
-            return [self._refuse(order, void.text)]
-        return []
-
-    def _is_answered(self, order: BoardOrder, rule: Rule, at: float) -> bool:
-        """Return whether a void order is answered. A starting engine only tells that it takes no standing orders."""
-        if self._is_new(order):
-            return True
-        if rule is not Rule.SIGNATURE or order.text is None or order.verb is None or not order.verb.stands:
-            return False
-        return order_end(order.text, order.verb, order.enqueued_at) > at
-
-    def _may_refuse(self, at: float) -> bool:
-        while self._refusals and self._refusals[0] + REFUSALS_SECONDS <= at:
-            self._refusals.popleft()
-        if len(self._refusals) >= MAX_REFUSALS:
-            return False
-        self._refusals.append(at)
-        return True
 
     def _refuse(self, order: BoardOrder, text: str) -> AnswerOrder:
         return self._answer(order, Outcome.REFUSED, text)
@@ -397,12 +359,12 @@ class OrderBook:
 
     @property
     def _in_force(self) -> tuple[StandingFleetOrder, ...]:
-        return standing_rules.in_force(self._applied.values(), self._released, self._how)[0]
+        return standing_rules.in_force(self._applied.values(), self._released)
 
     @property
     def differences(self) -> tuple[str, ...]:
         """Return how this engine differs from what stands on the board."""
-        return standing_rules.in_force(self._applied.values(), self._released, self._how)[1]
+        return standing_rules.differing(self._applied.values(), self._released, self._how)
 
     # -- results --------------------------------------------------------------------------------------------------
 

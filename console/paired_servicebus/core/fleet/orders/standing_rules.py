@@ -167,20 +167,25 @@ def late(order: StandingFleetOrder, *, at: float) -> str:
     return f"takes effect {age(seconds)} late" if seconds > LATE_SECONDS else ""
 
 
-def in_force(
+def in_force(standing: Iterable[StandingFleetOrder], released: Mapping[Subject, str]) -> tuple[StandingFleetOrder, ...]:
+    """Return the orders of the board's set that are in force in this engine.
+
+    released: the id of the order that is not in force here, by subject. A newer order is in force again.
+    """
+    return tuple(one for one in standing if released.get(one.subject) != one.order_id)
+
+
+def differing(
     standing: Iterable[StandingFleetOrder], released: Mapping[Subject, str], how: Mapping[Subject, str]
-) -> tuple[tuple[StandingFleetOrder, ...], tuple[str, ...]]:
-    """Split the set by what a local operator released: the orders in force, and how this engine differs.
+) -> tuple[str, ...]:
+    """Return how this engine differs from the board's set.
 
     Args:
-        standing: the set of the board.
-        released: the id of the order that is not in force here, by subject. A newer order is in force again.
-        how: how a local operator ended it. An order that was refused here has no entry: its answer says so.
+        standing, released: as `in_force`.
+        how: how a local operator ended it. An order that was refused here has no entry: its answer has the reason.
     """
-    held, differences = [], []
-    for order in standing:
-        if released.get(order.subject) != order.order_id:
-            held.append(order)
-        elif order.subject in how:
-            differences.append(f"{how[order.subject] or RELEASED_HERE}: {order}")
-    return tuple(held), tuple(differences)
+    return tuple(
+        f"{how[one.subject] or RELEASED_HERE}: {one}"
+        for one in standing
+        if released.get(one.subject) == one.order_id and one.subject in how
+    )
