@@ -153,6 +153,9 @@ class OrderBook:
         due = not self._was_whole and self._carried.keys() != self._applied.keys()
         is_over = any(one.until <= at for one in (*self._applied.values(), *self._stuck_here))
         effects: list[FleetEffect] = [Say(about=ALARM, text=one.text) for one in alarms]
+        if before == -inf:
+            ended = standing_rules.just_ended(self._carried.values(), self._released, at=at)
+            effects += [Undo(order=one, text=f"released at its end: {one}") for one in ended]
         if due or is_over:
             newest = standing_rules.newest_orders(self._log.orders if self._was_whole else (), engine=self._me)
             effects += self._sync(newest, set(), at)

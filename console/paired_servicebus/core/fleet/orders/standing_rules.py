@@ -18,6 +18,8 @@ from paired_servicebus.core.text.time_format import age
 ALARM_SECONDS: Final = (1800.0, 300.0)
 """Seconds before the end of a standing order at which an alarm is due."""
 RELEASED_HERE: Final = "released here by a local operator"
+START_SECONDS: Final = 60.0
+"""Most seconds from an engine's application of what it stored to its first step."""
 LATE_SECONDS: Final = 60.0
 """Seconds after which an order that takes effect is late: an engine looks at the board once a minute."""
 
@@ -189,3 +191,10 @@ def differing(
         for one in standing
         if released.get(one.subject) == one.order_id and one.subject in how
     )
+
+
+def just_ended(
+    stored: Iterable[StandingFleetOrder], released: Mapping[Subject, str], *, at: float
+) -> tuple[StandingFleetOrder, ...]:
+    """Return the stored orders in force that ended while this engine started: it has applied them already."""
+    return tuple(one for one in in_force(stored, released) if at - START_SECONDS < one.until <= at)
