@@ -30,7 +30,8 @@ from paired_servicebus.simulation.fleet.sim_fleet_engine import SimFleetEngine
 from paired_servicebus.simulation.fleet.sim_guard import LOCAL, Done, Held
 from paired_servicebus.simulation.invariants import MAX_BROKEN, BrokenInvariant
 
-SLACK: Final = 1.4
+SLACK: Final = 1.25
+"""The margin of the allowed operations."""
 LAG: Final = 15.0
 """Seconds that decided acts may wait for each other."""
 
@@ -177,9 +178,11 @@ class FleetChecker:
 
     # -- states -------------------------------------------------------------------------------------------------------
 
-    def look(self) -> None:
-        """Check what holds in each engine that rests."""
+    def look(self, seconds: float) -> None:
+        """Check what holds in each engine that rests. seconds: since the check before."""
         for engine in self.engines:
+            if engine.is_alive and engine.guard.is_unwell:
+                engine.unwell_seconds += seconds
             if engine.is_alive and engine.has_joined and not engine.is_busy and engine.acts:
                 self._check_ends(engine)
                 if not engine.is_misled:

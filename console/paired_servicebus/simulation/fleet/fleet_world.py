@@ -64,7 +64,7 @@ class FleetWorld(FleetRun):
         """Run the plan."""
         self._lay_out()
         self.clock.run(BEGAN + self.plan.ends_at)
-        self.checks.look()
+        self.checks.look(LOOK_SECONDS)
         self.checks.operations()
         return FleetRunResult(
             seed=self.seed,
@@ -135,7 +135,7 @@ class FleetWorld(FleetRun):
         self.boards[board].remake(self.clock.now)
 
     def _look(self) -> None:
-        self.checks.look()
+        self.checks.look(LOOK_SECONDS)
         self.clock.at(self.clock.now + LOOK_SECONDS, self._look)
 
     def _heal(self) -> None:

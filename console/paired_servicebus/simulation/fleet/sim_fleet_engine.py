@@ -91,10 +91,9 @@ class SimFleetEngine:
         self.local_disk: dict[Subject, Held] = {}
         self.acted: set[str] = set()
         """Ids of the orders that are done once, over all boots."""
-        self.reads = self.writes = self.pages = 0
+        self.reads = self.writes = self.pages = self.read_generation = 0
         self.unwell_seconds = self.watching_seconds = self._watched_at = 0.0
         self.has_joined = False
-        self.read_generation = 0
         self.guard: SimGuard
         self.member: FleetMember
         self.book: OrderBook | None = None
@@ -133,7 +132,7 @@ class SimFleetEngine:
         self.width = inf
         """Seconds within which the best evidence of this boot knows the namespace's clock."""
         self._whole_at: dict[Board, float] = {}
-        self._stored_version = self.truth.version
+        self._stored_version, self._stored_at = self.truth.version, 0.0
         self._tick_at = inf
         world.log(f"{self.boot} starts{'' if not self.disk.standing else f' with {len(self.disk.standing)} stored'}")
         world.later(world.random.uniform(0.1, START_SECONDS), self, self._join)
@@ -185,9 +184,8 @@ class SimFleetEngine:
 
     def crash(self) -> None:
         """Kill the engine."""
-        if self.is_alive:
-            self.is_alive = False
-            self.world.log(f"{self.boot} is killed")
+        self.is_alive = False
+        self.world.log(f"{self.boot} is killed")
 
     def end(self) -> None:
         """End the engine cleanly."""
@@ -218,8 +216,9 @@ class SimFleetEngine:
         """Store what stands now, a moment later."""
         world = self.world
         self._stored_version = self.truth.version
-        truth = self.truth.snapshot(world.clock.now)
-        world.later(world.random.uniform(0.0, STORE_SECONDS), self, self._store, self._kept, truth)
+        self._stored_at = max(world.clock.now + world.random.uniform(0.0, STORE_SECONDS), self._stored_at)
+        kept, truth = self._kept, self.truth.snapshot(world.clock.now)
+        world.later(self._stored_at - world.clock.now, self, self._store, kept, truth)
 
     def _store(self, kept: KeptOrders, truth: StoredTruth) -> None:
         self.disk, self.truth.stored = kept, truth

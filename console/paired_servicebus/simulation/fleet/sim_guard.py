@@ -70,6 +70,11 @@ class SimGuard:
         syphon = replace(self._base.syphon, status=status, paused_queues=paused)
         return replace(self._base, at=at, read_only=_READ_ONLY in self.held, entities=entities, syphon=syphon)
 
+    @property
+    def is_unwell(self) -> bool:
+        """Return whether an entity makes the engine look faster."""
+        return bool(self.failed_over) or any(held.verb == "force" for held in self.held.values())
+
     def _state(self, path: str) -> State:
         held = self.held.get(("entity", Scope.ENTITY, path))
         if held is not None:
