@@ -11,7 +11,8 @@ from textual.widgets import Button, Input
 
 from paired_servicebus.core.errors import PairedError
 from paired_servicebus.core.fleet.orders.order_text import decode_order_text
-from paired_servicebus.core.model.fleet_view import FleetOrder, Takes
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.fleet_view import FleetEntity, FleetOrder, Takes
 from paired_servicebus.core.model.snapshot import SyphonStatus
 from paired_servicebus.ui.engines.order_signer import OrderSigner
 from tests.fleet_views import AT, at, calm, engine, outage
@@ -121,6 +122,16 @@ async def test_the_evidence_of_each_engine_those_that_will_not_do_it_first(open_
     assert places == sorted(places)
 
 
+async def test_a_state_that_no_engine_knows_is_unknown_never_healthy(open_console: Any, made: Any) -> None:
+    engines = tuple(replace(one, states=((State.UNKNOWN, 1),)) for one in calm().engines)
+    unknown = FleetEntity(path="orders", states=((State.UNKNOWN, 3),))
+    fleet = replace(calm(), engines=engines, entities=(unknown,))
+    async with open_console(made.snapshot(fleet=fleet), size=(140, 40), signer=signer()) as console:
+        rows = [row for row in (await ask(console, "f")).split("\n") if " web-" in row and "/s" in row]
+    assert len(rows) >= 3
+    assert all("○ web-" in row and " unknown " in row for row in rows[-3:])
+
+
 async def test_it_is_ordered_after_the_tick_and_the_number(open_console: Any, made: Any) -> None:
     async with open_console(made.snapshot(fleet=outage()), signer=signer()) as console:
         await ask(console, "f")
@@ -155,10 +166,10 @@ async def test_one_more_silent_engine_takes_the_tick_away(open_console: Any, mad
 
 async def test_engines_that_were_never_heard_need_the_tick_too(open_console: Any, made: Any) -> None:
     async with open_console(made.snapshot(fleet=replace(calm(), expected=5)), signer=signer()) as console:
-        assert "2 silent: 2 unknown; they take it up" in await ask(console, "f")
+        assert "2 silent: 2 unknown; they take it up on" in await ask(console, "f")
         assert "tick the silent engines" in console.screen()
         await console.told(made.snapshot(fleet=replace(calm(), expected=4, missing=("db-1",))))
-        assert "1 silent: db-1 never heard; they" in console.screen()
+        assert "1 silent: db-1 never heard; it takes it up" in console.screen()
         assert "tick the silent engines" in console.screen()
 
 

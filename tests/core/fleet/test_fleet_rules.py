@@ -338,6 +338,15 @@ def test_any_order_duplication_and_enemy_gives_the_same_roster(log: list[Posted]
     assert found.skipped == 2 * len(ENEMY)
 
 
+def test_how_an_engine_differs_is_harmless_and_bounded() -> None:
+    how = "released here by operator-b: force failover payments"
+    evil = "\x1b[2J" + "x" * 10_000
+    seen = roster(posted(1, replace(presence("a"), differs=(how, *[evil] * 20)))).engines(START + 20)
+    assert seen.engines[0].differs[0] == how
+    assert len(seen.engines[0].differs) == 10
+    assert all(len(text) <= 160 and "\x1b" not in text for text in seen.engines[0].differs)
+
+
 def test_roster_of_the_log() -> None:
     seen = roster(*LOG).engines(START + 20)
     assert [(one.engine, one.boot, one.namesakes) for one in seen.engines] == [

@@ -133,8 +133,11 @@ def _of_targets(engine: FleetEngine, view: FleetView, wanted: FleetRequest, now:
         return GLYPHS[worst.state], f"{worst.state} since {minute(worst.since, now)}{more}"
     entities = [one for one in view.entities if one.path.casefold() in targets]
     reporting = sum(one.status is FleetStatus.REPORTING for one in view.engines)
-    is_known = any(sum(count for _, count in one.states) >= reporting for one in entities)
-    return (GLYPHS[State.HEALTHY], "healthy") if is_known else (GLYPHS[State.UNKNOWN], "no trouble reported")
+    is_everywhere = any(sum(count for _, count in one.states) >= reporting for one in entities)
+    has_unknown = any(count for state, count in engine.states if state is State.UNKNOWN)
+    if has_unknown and any(count for one in entities for state, count in one.states if state is State.UNKNOWN):
+        return GLYPHS[State.UNKNOWN], State.UNKNOWN.value
+    return (GLYPHS[State.HEALTHY], "healthy") if is_everywhere else (GLYPHS[State.UNKNOWN], "no trouble reported")
 
 
 def _weight(one: FleetEntityState) -> int:
@@ -184,15 +187,16 @@ def _silent(view: FleetView, wanted: FleetRequest, expected: Expected, now: floa
         for one in sorted(silent, key=lambda one: fleet_sentences.natural(one.name))
     ]
     each += [f"{expected.unnamed} unknown"] if expected.unnamed else []
-    return f"{count} silent: {', '.join(each)}; {_later(wanted.action)}"
+    return f"{count} silent: {', '.join(each)}; {_later(wanted.action, count)}"
 
 
-def _later(action: Action) -> str:
+def _later(action: Action, count: int) -> str:
+    they, s = ("it", "s") if count == 1 else ("they", "")
     if action.revokes:
-        return "they end what stands when they come back"
+        return f"{they} end{s} what stands on coming back"
     if action.stands_for:
-        return "they take it up when they come back"
-    return f"for them it is over in {age(ACT_SECONDS)}"
+        return f"{they} take{s} it up on coming back"
+    return f"over for {'it' if count == 1 else 'them'} in {age(ACT_SECONDS)}"
 
 
 def _end(action: Action, draft: OrderDraft, now: float) -> tuple[str, str]:
@@ -200,7 +204,7 @@ def _end(action: Action, draft: OrderDraft, now: float) -> tuple[str, str]:
     seconds = draft.text.stands_for
     if seconds is not None:
         until = minute(now + seconds, now)
-        return "Until", f"{until} (in {age(seconds)}), then it is released; alarms 30 and 5 minutes before"
+        return "Until", f"{until}, in {age(seconds)}; then released, with alarms 30 and 5 min before"
     if action.revokes:
         return "Ends", "what stands, also in engines that come back later"
     return "Once", f"within {age(ACT_SECONDS)}, or not at all"

@@ -232,7 +232,7 @@ class FleetDialog(ModalScreen[SignedOrder | None]):
         )
 
     def _show_partial(self) -> None:
-        button, count = self.query_one("#partial", Button), self._silent_count()
+        button, count = self.query_one("#partial", Button), self.silent_count
         button.set_class(not count, "hidden")
         verb = "engine is" if count == 1 else "engines are"
         mark = "x" if self.is_ticked else " "
@@ -240,7 +240,9 @@ class FleetDialog(ModalScreen[SignedOrder | None]):
         if str(button.label) != label.replace("\\", ""):
             button.label = label
 
-    def _silent_count(self) -> int:
+    @property
+    def silent_count(self) -> int:
+        """The number of silent engines, those without a name included."""
         return sum(int(one.split()[0]) if one.endswith(" unknown") else 1 for one in self.silent)
 
     # -- keys --------------------------------------------------------------------------------------------------------
@@ -390,4 +392,5 @@ class Needed(FleetPart):
         engines = plural(len(self.dialog.draft.text.seen), "engine")
         if needed := self.dialog.needed():
             return f"To order {engines}: {', '.join(needed)}, then enter. Escape cancels.", Role.MUTED
-        return f"Enter orders {engines}. Escape cancels.", Role.SUSPECT
+        later = f", {self.dialog.silent_count} of them later" if self.dialog.silent else ""
+        return f"Enter orders {engines}{later}. Escape cancels.", Role.SUSPECT
