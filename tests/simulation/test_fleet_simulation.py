@@ -15,7 +15,9 @@ from paired_servicebus.simulation.fleet.fleet_bugs import FLEET_BUGS, WITHIN, Fl
 from paired_servicebus.simulation.fleet.fleet_campaign import catch_fleet_bug, run_fleet_seeds
 from paired_servicebus.simulation.fleet.fleet_world import run_fleet_seed
 
-CHUNKS = [range(start, start + 10) for start in range(1, 201, 10)]
+CHUNKS = [range(start, start + 10) for start in range(1, 31, 10)]
+"""`.ci/run` plays 200 seeds and all planted bugs, `tests.long` 1,000."""
+SOON = [bug for bug in FLEET_BUGS if bug.rare == 1]
 
 
 @pytest.mark.parametrize("seeds", CHUNKS, ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
@@ -33,7 +35,7 @@ def test_there_are_bugs_enough_and_each_is_another() -> None:
     assert all(patch.is_shipped for bug in FLEET_BUGS for patch in bug.patches)
 
 
-@pytest.mark.parametrize("bug", FLEET_BUGS, ids=lambda bug: bug.what)
+@pytest.mark.parametrize("bug", SOON, ids=lambda bug: bug.what)
 def test_a_planted_bug_is_caught(bug: FleetBug) -> None:
     assert catch_fleet_bug(bug) is not None, f"not caught within {WITHIN} seeds"
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from paired_servicebus.core.fleet import pace
 from paired_servicebus.core.fleet.board.board_reader import BoardReader, LookResult
-from paired_servicebus.core.fleet.fleet_documents import Outcome, Posted, Signer, Subject
+from paired_servicebus.core.fleet.fleet_documents import Outcome, Signer, Subject
 from paired_servicebus.core.fleet.fleet_events import BoardRead, FleetEffect
 from paired_servicebus.core.fleet.orders import order_answers, order_log, order_rules
 from paired_servicebus.core.fleet.orders.order_answers import Tally
@@ -91,12 +91,9 @@ def reset_forgets(self: OrderBook) -> None:
     self._log.clear()
 
 
-def acts_before_start(self: OrderBook, post: Posted, order: BoardOrder, *others: Any) -> list[FleetEffect]:
-    was, self._was_whole = self._was_whole, True
-    try:
-        return shipped_decide(self, post, order, *others)
-    finally:
-        self._was_whole = was
+def acts_before_start(self: OrderBook, order: BoardOrder) -> bool:
+    del self, order
+    return True
 
 
 def never_finds_another_queue(self: BoardReader, event: BoardRead, asked_at: float) -> LookResult:
@@ -140,7 +137,7 @@ FLEET_BUGS: Final = (
     _bug("an order of another pairing counts", order_rules, "BOARD_RULES", _without(Rule.FORM)),
     _bug("an order that is late is done", order_rules, "verdict", one_shots_never_end, rare=13),
     _bug("an order is for every engine", order_rules, "is_meant", lambda *_: True),
-    _bug("what was ordered before a boot is done again", OrderBook, "_decide", acts_before_start),
+    _bug("what was ordered before a boot is done again", OrderBook, "_is_new", acts_before_start),
     _bug("what stands is not stored", OrderBook, "kept", property(stores_nothing), rare=14),
     _bug("a boot takes up what was released before it", OrderBook, "kept", property(forgets_local_releases), rare=11),
     _bug("a local order does not end an order of the fleet", OrderBook, "note_local", ignores_local_operators, rare=54),

@@ -259,14 +259,15 @@ class FleetChecker:
             for name in (*order.done, *(name for name, _ in order.refused), *(name for name, _ in order.silent))
         )
         asked = Counter(
-            one.engine.casefold() for one in view.engines if is_for(text, one.engine) and _is_asked(one, order, text)
+            one.engine.casefold() for one in view.engines if is_for(text, one.engine) and _is_asked(one, order)
         )
         wrong = [name for name, count in asked.items() if rows[name] != count]
-        wrong += [name for name in rows if name != "unknown" and not is_for(text, name)]
+        wrong += [name for name in rows if not is_for(text, name)]
         wrong += [name for name in text.engines or () if not rows[name.casefold()]]
         least = sum(asked.values()) if text.engines is not None else max(sum(asked.values()), view.expected or 0)
-        if wrong or sum(rows.values()) < least:
-            shown = f"{console.boot} shows {dict(rows)} for {order.id}, asked {dict(asked)} (of {least})"
+        if wrong or sum(rows.values()) + order.unnamed < least:
+            seen = f"{dict(rows)} and {order.unnamed} unknown"
+            shown = f"{console.boot} shows {seen} for {order.id}, asked {dict(asked)} (of {least})"
             self.fail("done + refused + silent = addressed", shown, console.boot, order.id)
 
     def _check_done(self, console: SimFleetEngine, view: FleetView, order: FleetOrder, text: OrderText) -> None:
@@ -274,9 +275,7 @@ class FleetChecker:
             if (order.id, name) in self.world.forged:
                 continue
             boots = {boot for who, boot, order_id in self._did if (who, order_id) == (name, order.id)}
-            present = {
-                one.boot for one in view.engines if one.engine.casefold() == name and _is_asked(one, order, text)
-            }
+            present = {one.boot for one in view.engines if one.engine.casefold() == name and _is_asked(one, order)}
             if count > len(boots & present if present else boots):
                 shown = f"{console.boot} shows {order.id} as done by {name}, of which {boots} did it"
                 self.fail('"done" means done', shown, console.boot, order.id, name)
@@ -321,8 +320,8 @@ def _keys(targets: tuple[str, ...]) -> set[str]:
     return {one.casefold() for one in targets or ("",)}
 
 
-def _is_asked(engine: FleetEngine, order: FleetOrder, text: OrderText) -> bool:
-    """Return whether a shown engine has to answer: one that began later is not asked for what is done once."""
+def _is_asked(engine: FleetEngine, order: FleetOrder) -> bool:
+    """Return whether a shown engine has to answer: one that began later is not asked for what was over."""
     if engine.status is FleetStatus.ENDED:
         return False
-    return FLEET_VERBS[text.verb].stands or engine.started_at - (engine.clock_offset or 0.0) <= order.at
+    return engine.started_at - (engine.clock_offset or 0.0) <= (order.at if order.until is None else order.until)
