@@ -48,6 +48,12 @@ FLEET = expected_engines(
 )
 
 
+def test_an_engine_of_which_two_boots_answered_and_none_has_to_counts_once() -> None:
+    answers = [answer("web-1", boot="b2", at=9), answer("web-1", Outcome.REFUSED, "read-only", boot="b1", at=1)]
+    found = tally(FORCE, 5, expected_engines([]), answers)
+    assert (found.done, found.refused, found.silent) == (("web-1",), (), ())
+
+
 def test_17_done_1_refused_and_2_silent() -> None:
     answers = [answer(f"web-{n}") for n in range(1, 19) if n != 9]
     answers.append(answer("web-9", Outcome.REFUSED, "read-only"))

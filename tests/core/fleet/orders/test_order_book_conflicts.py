@@ -98,3 +98,14 @@ def test_a_late_release_with_the_number_of_what_it_revokes_is_answered() -> None
     (undo,) = feed(one, post(replace(RELEASE, on_top_of=0), 10), at=T0 + 3000)
     assert isinstance(undo, Undo)
     assert undo.answers == "r1"
+
+
+def test_a_deleted_board_ends_nothing_after_the_clock_was_ahead_for_a_while() -> None:
+    """A host's clock was set: until the next evidence its engine took a later time for the namespace's."""
+    one = book()
+    feed(one, post(FORCE, 10), at=T0 + 1)
+    one.step(T0 + 4000)
+    assert kinds(feed(one, at=T0 + 10)) == [CarryOut]
+    one.reset()
+    assert feed(one, at=T0 + 20) == []
+    assert one.standing == ("o1",)

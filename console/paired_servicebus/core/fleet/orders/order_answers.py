@@ -99,6 +99,7 @@ def tally(text: OrderText, number: int, expected: Expected, answers: Iterable[Or
     """Return who answered: the latest answer of each addressed engine and boot to the order of this number.
 
     An engine that ended after its answer counts, unless another boot has its name now: that one has to answer itself.
+    If none of a name has to answer, the latest answer of its boots counts: each engine counts once.
     """
     addressed = addressed_engines(text, expected)
     newest: dict[tuple[str, str], OrderAnswer] = {}
@@ -110,8 +111,9 @@ def tally(text: OrderText, number: int, expected: Expected, answers: Iterable[Or
     for engine in addressed.engines:
         if engine.boot:
             rows.append((engine, newest.pop((engine.name.casefold(), engine.boot), None)))
-    for key in [key for key in newest if key[0] not in names]:
-        rows.append((ExpectedEngine(name=newest[key].author.engine), newest[key]))
+    others = [one for (name, _), one in newest.items() if name not in names]
+    latest = {one.author.engine.casefold(): one for one in sorted(others, key=lambda each: (each.at, each.id))}
+    rows += [(ExpectedEngine(name=one.author.engine), one) for one in latest.values()]
     answered = {engine.name.casefold() for engine, _ in rows}
     rows += [(one, None) for one in addressed.engines if not one.boot and one.name.casefold() not in answered]
     extra = len(rows) - len(addressed.engines)

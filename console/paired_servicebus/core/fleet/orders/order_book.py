@@ -128,8 +128,7 @@ class OrderBook:
 
     def reset(self) -> None:
         """Forget the board. What stands stays, as an order that is not on the board."""
-        newest = standing_rules.newest_orders(self._log.orders, engine=self._me)
-        self._carried = {one.subject: one for one in self._desired(newest, self._at)}
+        self._carried = dict(self._applied)
         self._old = inf if self._old == inf else 0
         self._pending = []
         self._log.clear()
