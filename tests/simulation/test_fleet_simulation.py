@@ -15,12 +15,16 @@ from paired_servicebus.simulation.fleet.fleet_bugs import FLEET_BUGS, WITHIN, Fl
 from paired_servicebus.simulation.fleet.fleet_campaign import catch_fleet_bug, run_fleet_seeds
 from paired_servicebus.simulation.fleet.fleet_world import run_fleet_seed
 
-CHUNKS = [range(start, start + 10) for start in range(1, 31, 10)]
-"""`.ci/run` plays 200 seeds and all planted bugs, `tests.long` 1,000."""
-SOON = [bug for bug in FLEET_BUGS if bug.rare == 1]
+FEW = 30
+"""Seeds that every change runs; .ci/run adds the others."""
+CHEAP = (FLEET_BUGS[0], FLEET_BUGS[2])
+CHUNKS = [
+    pytest.param(range(start, start + 10), marks=[pytest.mark.slow] if start > FEW else [], id=f"{start}-{start + 9}")
+    for start in range(1, 201, 10)
+]
 
 
-@pytest.mark.parametrize("seeds", CHUNKS, ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
+@pytest.mark.parametrize("seeds", CHUNKS)
 def test_no_seed_breaks_a_rule(seeds: range) -> None:
     totals = run_fleet_seeds(seeds)
     assert totals.failing == []
@@ -35,7 +39,7 @@ def test_there_are_bugs_enough_and_each_is_another() -> None:
     assert all(patch.is_shipped for bug in FLEET_BUGS for patch in bug.patches)
 
 
-@pytest.mark.parametrize("bug", SOON, ids=lambda bug: bug.what)
+@pytest.mark.parametrize("bug", FLEET_BUGS, ids=lambda bug: bug.what)
 def test_a_planted_bug_is_caught(bug: FleetBug) -> None:
     assert catch_fleet_bug(bug) is not None, f"not caught within {WITHIN} seeds"
 
@@ -69,8 +73,8 @@ def test_a_seed_is_the_same_in_another_process_whatever_its_hashes() -> None:
 @pytest.fixture(autouse=True)
 def one_process_and_few_bugs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleet_simulation, "PROCESSES", 1)
-    monkeypatch.setattr(fleet_simulation, "FLEET_BUGS", FLEET_BUGS[:2])
-    monkeypatch.setattr(fleet_campaign, "FLEET_BUGS", FLEET_BUGS[:2])
+    monkeypatch.setattr(fleet_simulation, "FLEET_BUGS", CHEAP)
+    monkeypatch.setattr(fleet_campaign, "FLEET_BUGS", CHEAP)
 
 
 def test_the_object_says_what_was_run_and_found(capsys: pytest.CaptureFixture[str]) -> None:

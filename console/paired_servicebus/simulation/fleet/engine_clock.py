@@ -11,7 +11,7 @@ class EngineClock:
     def __init__(self, planned: PlannedEngine, began: float) -> None:
         self.drift = planned.drift
         self._skew, self._since = planned.skew, began
-        self.was_set = False
+        self.set_at = 0.0
         self.worst = abs(planned.skew)
         """The largest offset that evidence from before may still suggest."""
 
@@ -25,4 +25,10 @@ class EngineClock:
 
     def set_right(self, now: float) -> None:
         """Set it."""
-        self._skew, self._since, self.was_set = 0.0, now, True
+        self.worst = max(self.worst, abs(self.offset(now)))
+        self._skew, self._since, self.set_at = 0.0, now, now
+
+    @property
+    def is_steady(self) -> bool:
+        """Return whether evidence stays true. Else it is contradicted later, and the latest alone counts."""
+        return not self.drift and not self.set_at

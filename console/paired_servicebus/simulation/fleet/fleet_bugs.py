@@ -131,13 +131,13 @@ def _bug(what: str, owner: Any, name: str, value: Any, *, rare: int = 1) -> Flee
 
 FLEET_BUGS: Final = (
     _bug("an order of any key counts", order_log.OrderLog, "judge", anyone_signs),
-    _bug("a copy that was posted later counts", order_rules, "BOARD_RULES", _without(Rule.FRESH)),
+    _bug("a copy that was posted later counts", order_rules, "BOARD_RULES", _without(Rule.FRESH), rare=9),
     _bug("an id that is on the board already counts", order_rules, "BOARD_RULES", _without(Rule.FIRST)),
-    _bug("an order on top of an older state counts", order_rules, "BOARD_RULES", _without(Rule.OVERTAKEN)),
+    _bug("an order on top of an older state counts", order_rules, "BOARD_RULES", _without(Rule.OVERTAKEN), rare=5),
     _bug("an order of another pairing counts", order_rules, "BOARD_RULES", _without(Rule.FORM)),
     _bug("an order that is late is done", order_rules, "verdict", one_shots_never_end, rare=13),
     _bug("an order is for every engine", order_rules, "is_meant", lambda *_: True),
-    _bug("what was ordered before a boot is done again", OrderBook, "_is_new", acts_before_start),
+    _bug("what was ordered before a boot is done again", OrderBook, "_is_new", acts_before_start, rare=4),
     _bug("what stands is not stored", OrderBook, "kept", property(stores_nothing), rare=14),
     _bug("a boot takes up what was released before it", OrderBook, "kept", property(forgets_local_releases), rare=11),
     _bug("a local order does not end an order of the fleet", OrderBook, "note_local", ignores_local_operators, rare=54),
@@ -147,6 +147,6 @@ FLEET_BUGS: Final = (
     _bug("a refused order counts as held", OrderBook, "note_outcome", refused_holds, rare=11),
     _bug("an order ends early", order_rules, "order_end", ends_early),
     _bug("a silent engine has done it", order_answers, "tally", silent_is_done),
-    _bug("an answer counts for every boot", order_answers, "tally", any_boot_answers),
-    _bug("a watch has hardly any bounds", pace, "_bounded", few_bounds),
+    _bug("an answer counts for every boot", order_answers, "tally", any_boot_answers, rare=6),
+    _bug("a watch has hardly any bounds", pace, "_bounded", few_bounds, rare=6),
 )

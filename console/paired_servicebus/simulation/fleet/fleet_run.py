@@ -87,8 +87,8 @@ class FleetRun:
         self.watched_seconds = 0.0
         self._watched_until = BEGAN
         self._ids = 0
-        stale = any(fault.condition is FleetCondition.STALE for fault in plan.faults)
-        self.clock_margin = 3.0 + (STALE_SECONDS if stale else 0.0)
+        self.has_stale = any(fault.condition is FleetCondition.STALE for fault in plan.faults)
+        self.clock_margin = 3.0 + (STALE_SECONDS if self.has_stale else 0.0)
         self.forged: set[tuple[str, str]] = set()
         """Order ids and names for which the enemy posted an answer."""
 

@@ -169,7 +169,6 @@ class SimFleetEngine:
 
     def set_clock(self) -> None:
         """Set its clock right: what it knows of the namespace's clock is wrong for a while."""
-        self.clock.worst = max(self.clock.worst, abs(self.clock.offset(self.world.clock.now)))
         self.clock.set_right(self.world.clock.now)
         if self.is_alive:
             self.width = self._tick_at = inf
@@ -194,6 +193,7 @@ class SimFleetEngine:
         self.tell(Ending(at=self.own_time(), reason="a deployment"))
         while self._unsent:
             effect = self._unsent.popleft()
+            self._note_answer(effect)
             if self.world.network.condition(self.index, self.world.clock.now, is_write=True) is None:
                 self.world.land(effect.document, effect.ttl)
         self._store(self._kept, self.truth.snapshot(self.world.clock.now))
@@ -245,9 +245,8 @@ class SimFleetEngine:
     def watch(self, *, is_watched: bool) -> None:
         """Note that a console shows the fleet, or none does any more."""
         now = self.world.clock.now
-        if not is_watched:
-            self.watching_seconds += now - self._watched_at
-        else:
+        self.watching_seconds += 0.0 if is_watched else now - self._watched_at
+        if is_watched:
             self._watched_at = now
             self.tell(RosterWanted(at=self.own_time()))
         self.tell(Watched(at=self.own_time(), is_watched=is_watched))
@@ -280,8 +279,7 @@ class SimFleetEngine:
         world, board = self.world, self.world.boards[effect.board]
         is_missing = world.clock.now < board.missing_until
         if is_missing or condition in (FleetCondition.UNREACHABLE, FleetCondition.BUSY):
-            reason = "missing" if is_missing else str(condition)
-            is_busy = condition is FleetCondition.BUSY
+            reason, is_busy = "missing" if is_missing else str(condition), condition is FleetCondition.BUSY
             self.tell(ReadFailed(at=self.own_time(), board=effect.board, reason=reason, is_busy=is_busy))
             return
         reading = board.read(effect.since, effect.most, world.clock.now, is_stale=condition is FleetCondition.STALE)
@@ -301,17 +299,17 @@ class SimFleetEngine:
             return
         before = self._whole_at.get(effect.board)
         if reading.posts and before is not None:
+            steady = self.clock.is_steady and not self.world.has_stale
             width = self.world.clock.now - before
-            # what a drifting clock once showed is contradicted later: then the latest evidence alone counts
-            is_steady = not self.clock.drift and not self.clock.was_set
-            self.width = min(self.width, width) if is_steady or self.width == inf else max(self.width, width)
+            self.width = min(self.width, width) if steady or self.width == inf else max(self.width, width)
         if effect.since == 1:
             self.truth.read_again()
             self.read_generation = self.world.orders.generation
         self.truth.serve(reading.posts)
         self.pages += not reading.is_end
         if reading.is_end:
-            self._whole_at[effect.board] = asked_at
+            if asked_at >= self.clock.set_at:
+                self._whole_at[effect.board] = asked_at
             self.truth.judge()
 
     def _after_orders(self, reading: Reading, asked_at: float) -> None:
@@ -333,9 +331,12 @@ class SimFleetEngine:
         self.writes += 1
         effect = self._unsent.popleft()
         condition = world.network.condition(self.index, world.clock.now, is_write=True)
-        if isinstance(effect.document, OrderAnswer):
-            world.checks.answered(self, effect.document)
+        self._note_answer(effect)
         world.later(world.network.seconds(condition), self, self._sent, effect, condition)
+
+    def _note_answer(self, effect: Write) -> None:
+        if isinstance(effect.document, OrderAnswer):
+            self.world.checks.answered(self, effect.document)
 
     def _sent(self, effect: Write, condition: FleetCondition | None) -> None:
         self._is_sending = False
@@ -404,8 +405,7 @@ class SimFleetEngine:
         before = dict(self.guard.held)
         done = self.guard.carry_out(effect, self.own_time(), fails=fails)
         world.checks.acted(self, effect, done, before, decided_at)
-        if self.guard.held != before:
-            self.local_disk = {key: one for key, one in self.guard.held.items() if one.owner == LOCAL}
+        self.local_disk = {key: one for key, one in self.guard.held.items() if one.owner == LOCAL}
         is_slow = isinstance(effect, CarryOut) and BY_ID[effect.order.text.verb].slow
         world.later(world.random.uniform(1.0, 30.0) if is_slow else 0.0, self, self._acted, done.ended)
         self.is_acting = False
