@@ -100,9 +100,9 @@ async def test_the_demos_sandbox_imports_nothing_of_it(trap: Callable[[], str], 
 
 def test_the_processes_of_a_simulation_import_nothing_of_it(trap: Callable[[], str]) -> None:
     program = (
-        "from paired_servicebus.simulation.campaign import _open_map\n"
+        "from paired_servicebus.simulation.campaign import open_map\n"
         "if __name__ == '__main__':\n"
-        "    with _open_map(2) as run:\n"
+        "    with open_map(2) as run:\n"
         "        print(sum(run(abs, [1, -2])))\n"
     )
     script = Path("../program.py")

@@ -43,6 +43,7 @@ OF_THE_ENGINE = {"drain", "end-drain", "read-only", "read-write", "stop"}
 
 ALIKE = {
     "core/model/fleet_view.py": {"read-only"},
+    "demo/fleet/fleet_player.py": {"force", "release"},
     "demo/fleet_result.py": {"read-only"},
     "engine/commands/drain_process.py": {"drain"},
     "engine/service/launcher.py": {"read-only"},
@@ -52,6 +53,19 @@ ALIKE = {
     "pipeline/drain/drain_main.py": {"drain", "stop"},
     "pipeline/rehearsal/histories/journal_history.py": {"force", "pin", "release"},
     "pipeline/spark/java.py": {"release"},
+    "simulation/fleet/fleet_plan.py": {
+        "force",
+        "pause-syphon",
+        "pin",
+        "read-only",
+        "read-write",
+        "redrive",
+        "release",
+        "resume-syphon",
+    },
+    "simulation/fleet/sim_enemy.py": {"force"},
+    "simulation/fleet/sim_fleet_engine.py": {"pause-syphon", "resume-syphon"},
+    "simulation/fleet/sim_guard.py": {"force", "pin"},
     "simulation/plan_generator.py": {"force", "pin", "release"},
     "simulation/run_plan.py": {"force", "pin", "release"},
     "simulation/sim_engine.py": {"force", "pin", "release"},

@@ -102,6 +102,8 @@ class Action:
     """The same for the help of the command line's option."""
     facts: tuple[Fact, ...] = ()
     """The preview of a dangerous action."""
+    fleet_facts: tuple[Fact, ...] = ()
+    """What the question over the fleet adds to its own facts."""
     not_done: str = ""
     """What does not happen at an entity without senders here; empty: it does not depend on senders."""
     undo: str = ""

@@ -139,6 +139,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
             ("Room", consequences.force_room),
             ("Cost", consequences.force_cost),
         ),
+        fleet_facts=(("Backlog", consequences.backlog_room),),
         not_done=NONE_DIVERTED,
         undo="release",
         undo_note=consequences.and_parked,

@@ -42,20 +42,21 @@ def preview(action: Action, snapshot: Snapshot | None, aim: ActionTarget, *, und
     if snapshot is None or not all_there(snapshot, aim):
         return tuple((label, UNKNOWN) for label in (*(label for label, _ in action.facts), UNDO))
     found = ((label, _fact(action, label, text, snapshot, aim)) for label, text in action.facts)
-    return (*found, (UNDO, undo + _sentence(action.undo_note, snapshot, aim)))
+    return (*found, (UNDO, undo + sentence(action.undo_note, snapshot, aim)))
 
 
 def _fact(action: Action, label: str, text: Text, snapshot: Snapshot, aim: ActionTarget) -> str:
     """Return one sentence; the first one is limited to the entities with senders here, and names the others."""
     missed = not_reached(action.not_done, entities_of(snapshot, aim)) if label == FROM_NOW_ON else ""
     if not missed:
-        return _sentence(text, snapshot, aim)
+        return sentence(text, snapshot, aim)
     carried = tuple(one.path for one in _carried(entities_of(snapshot, aim)))
-    parts = [_sentence(text, snapshot, ActionTarget(aim.scope, carried))] if carried else []
+    parts = [sentence(text, snapshot, ActionTarget(aim.scope, carried))] if carried else []
     return "; ".join([*parts, missed])
 
 
-def _sentence(text: Text, snapshot: Snapshot, aim: ActionTarget) -> str:
+def sentence(text: Text, snapshot: Snapshot, aim: ActionTarget) -> str:
+    """Return a fact's sentence, for the newest snapshot and the targets."""
     return text if isinstance(text, str) else text(snapshot, aim)
 
 
@@ -180,7 +181,7 @@ def _reaches_queue(snapshot: Snapshot, _aim: ActionTarget) -> str:
     return f"the queue in {snapshot.secondary}, for all its users; only engines on this machine are asked before"
 
 
-def backlog_room(snapshot: Snapshot) -> str:
+def backlog_room(snapshot: Snapshot, _aim: ActionTarget) -> str:
     """Return the room of the backlog for all engines, as this one knows it, at the present rates."""
     return _room(snapshot, ActionTarget())
 

@@ -73,8 +73,7 @@ def fleet_facts(
         heads = [order_sentences.order_head(one, now) for one in standing[:3]]
         facts.append(("Stands now", BETWEEN.join(heads)))
     facts.append(_end(wanted.action, draft, now))
-    if wanted.action.id == "force":
-        facts.append(("Backlog", consequences.backlog_room(snapshot)))
+    facts += [(label, consequences.sentence(text, snapshot, wanted.aim)) for label, text in wanted.action.fleet_facts]
     return tuple(facts)
 
 
