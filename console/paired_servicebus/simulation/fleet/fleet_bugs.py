@@ -147,6 +147,6 @@ FLEET_BUGS: Final = (
     _bug("a refused order counts as held", OrderBook, "note_outcome", refused_holds, rare=11),
     _bug("an order ends early", order_rules, "order_end", ends_early),
     _bug("a silent engine has done it", order_answers, "tally", silent_is_done),
-    _bug("an answer counts for every boot", order_answers, "tally", any_boot_answers, rare=6),
+    _bug("an answer counts for every boot", order_answers, "tally", any_boot_answers, rare=20),
     _bug("a watch has hardly any bounds", pace, "_bounded", few_bounds, rare=6),
 )
