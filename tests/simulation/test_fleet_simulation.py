@@ -15,7 +15,7 @@ from paired_servicebus.simulation.fleet.fleet_bugs import FLEET_BUGS, WITHIN, Fl
 from paired_servicebus.simulation.fleet.fleet_campaign import catch_fleet_bug, run_fleet_seeds
 from paired_servicebus.simulation.fleet.fleet_world import run_fleet_seed
 
-FEW = 30
+FEW = 10
 """Seeds that every change runs; .ci/run adds the others."""
 CHEAP = (FLEET_BUGS[0], FLEET_BUGS[2])
 CHUNKS = [
@@ -51,6 +51,7 @@ def test_a_seed_replays_exactly_with_its_story() -> None:
     assert "starts" in first.trace[0]
 
 
+@pytest.mark.slow
 def test_a_seed_is_the_same_in_another_process_whatever_its_hashes() -> None:
     program = (
         "from paired_servicebus.simulation.fleet.fleet_world import run_fleet_seed as run; print(run(3, traced=True))"
@@ -78,6 +79,7 @@ def one_process_and_few_bugs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleet_campaign, "FLEET_BUGS", CHEAP)
 
 
+@pytest.mark.slow
 def test_the_object_says_what_was_run_and_found(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", "--fleet", "--seeds", "2", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
@@ -86,6 +88,7 @@ def test_the_object_says_what_was_run_and_found(capsys: pytest.CaptureFixture[st
     assert said["most_engines"] >= 3
 
 
+@pytest.mark.slow
 def test_sentences_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", "--fleet", "--seeds", "1"]) == 0
     assert "rules broken by 0 seeds" in capsys.readouterr().out

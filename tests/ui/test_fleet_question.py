@@ -73,6 +73,7 @@ NO_FLEET = (
 )
 
 
+@pytest.mark.slow
 async def test_without_a_fleet_to_order_the_engine_on_screen_is_in_focus(open_console: Any, made: Any) -> None:
     async with open_console(made.snapshot(fleet=calm()), signer=signer()) as console:
         for fleet, reason in NO_FLEET:
@@ -122,6 +123,7 @@ async def test_the_evidence_of_each_engine_those_that_will_not_do_it_first(open_
     assert places == sorted(places)
 
 
+@pytest.mark.slow
 async def test_a_state_that_no_engine_knows_is_unknown_never_healthy(open_console: Any, made: Any) -> None:
     engines = tuple(replace(one, states=((State.UNKNOWN, 1),)) for one in calm().engines)
     unknown = FleetEntity(path="orders", states=((State.UNKNOWN, 3),))
@@ -152,6 +154,7 @@ async def test_it_is_ordered_after_the_tick_and_the_number(open_console: Any, ma
     assert console.feed.armed == []
 
 
+@pytest.mark.slow
 async def test_one_more_silent_engine_takes_the_tick_away(open_console: Any, made: Any) -> None:
     async with open_console(made.snapshot(fleet=outage()), signer=signer()) as console:
         await ask(console, "f")
@@ -164,6 +167,7 @@ async def test_one_more_silent_engine_takes_the_tick_away(open_console: Any, mad
         assert order_button(console).disabled
 
 
+@pytest.mark.slow
 async def test_engines_that_were_never_heard_need_the_tick_too(open_console: Any, made: Any) -> None:
     async with open_console(made.snapshot(fleet=replace(calm(), expected=5)), signer=signer()) as console:
         assert "2 silent: 2 unknown; they take it up on" in await ask(console, "f")
@@ -182,6 +186,7 @@ FAULTS = (
 )
 
 
+@pytest.mark.slow
 async def test_a_field_that_cannot_be_is_one_sentence(open_console: Any, made: Any) -> None:
     async with open_console(made.snapshot(fleet=calm()), signer=signer()) as console:
         await ask(console, "f")
@@ -233,6 +238,7 @@ async def test_a_key_that_cannot_sign_says_what_to_do_and_may_try_again(open_con
     assert len(console.feed.posted) == 1
 
 
+@pytest.mark.slow
 async def test_the_answers_are_shown_as_they_come_until_another_answer(open_console: Any, made: Any) -> None:
     async with open_console(made.snapshot(fleet=calm()), size=(140, 40), signer=signer()) as console:
         await ask(console, "f")
@@ -272,6 +278,7 @@ async def test_a_read_only_dashboard_refuses_over_the_fleet_in_the_same_way(open
         assert "force failover is not possible: this dashboard is read-only" in console.screen()
 
 
+@pytest.mark.slow
 async def test_a_read_only_engine_may_still_post_for_the_others(open_console: Any, made: Any) -> None:
     async with open_console(made.snapshot(fleet=calm(), read_only=True), size=(140, 40), signer=signer()) as console:
         await console.press("f")
@@ -279,6 +286,7 @@ async def test_a_read_only_engine_may_still_post_for_the_others(open_console: An
         assert focused(console) == "fleet"
 
 
+@pytest.mark.slow
 async def test_an_engine_without_a_syphon_can_pause_those_of_the_fleet(open_console: Any, made: Any) -> None:
     snapshot = made.snapshot(syphon=made.syphon(SyphonStatus.OFF), fleet=calm())
     async with open_console(snapshot, signer=signer()) as console:
@@ -300,6 +308,7 @@ async def test_what_stands_cannot_be_released_where_nothing_stands(open_console:
         assert "release is not possible: orders is healthy: nothing to release" in console.screen()
 
 
+@pytest.mark.slow
 async def test_an_act_for_one_engine_asks_for_its_name(open_console: Any, made: Any) -> None:
     async with open_console(replace(made.backlog(), fleet=calm()), signer=signer()) as console:
         console.app.view = replace(console.app.view, queue="8", on_unused=False)
@@ -317,6 +326,7 @@ LOUD = (
 )
 
 
+@pytest.mark.slow
 async def test_what_stands_is_loud_on_every_page(open_console: Any, made: Any) -> None:
     order = FleetOrder(id="o", number=1, verb="force", targets=("orders",), by="operator-a", at=AT, until=AT)
     async with open_console(made.snapshot()) as console:
