@@ -87,8 +87,8 @@ def _answers(result: FleetResult) -> Iterator[str]:
         yield f"no answer came from {_list(result.silent)} and had to be missing from {CUT_OFF}"
     if list(result.taken_up) != [CUT_OFF]:
         yield f"the order was taken up by {_list(list(result.taken_up))} and had to be by {CUT_OFF}"
-    if sorted(result.released) != sorted([*meant, CUT_OFF]):
-        yield f"the release was done by {_list(result.released)} and had to be by {_list([*meant, CUT_OFF])}"
+    if sorted(result.released) != sorted(HOSTS):  # a read-only engine has nothing to release, so it is done there too
+        yield f"the release was done by {_list(result.released)} and had to be by {_list(list(HOSTS))}"
 
 
 def _accounts(result: FleetResult) -> Iterator[str]:
