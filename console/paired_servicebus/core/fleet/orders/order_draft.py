@@ -88,23 +88,27 @@ def draft_order(
         on_top_of=max([me.newest_order if me is not None else 0, *(one.number for one in view.orders)]),
         seen=tuple((one.engine, one.state) for one in known if named is None or one.engine.casefold() in named),
     )
-    if verb.over is EnginesPerOrder.ONE and len(text.seen) > 1:
-        raise ConfigurationError(
-            f"{len(text.seen)} engines are named {repeated(text.seen[0][0])}, and each would do it: "
-            "give each its own name ([fleet] name in pairing.toml)"
-        )
     expected = addressed_engines(text, expected_engines(view.engines, expect))
-    if not expected.engines:
-        raise ConfigurationError("no engine of the fleet is known: none would carry the order out")
     typed = _to_type(text, verb) if verb.dangerous else ""
-    if trouble := too_long(replace(text, typed=typed)):
-        raise ConfigurationError(trouble)
+    _check_text(replace(text, typed=typed), verb, expected)
     return OrderDraft(
         text=text,
         to_type=typed,
         needs_partial=_needs_partial(text, expected),
         takes=_takes(known, expected, me.signers if me is not None else ""),
     )
+
+
+def _check_text(text: OrderText, verb: FleetVerb, expected: Expected) -> None:
+    if verb.over is EnginesPerOrder.ONE and len(text.seen) > 1:
+        raise ConfigurationError(
+            f"{len(text.seen)} engines are named {repeated(text.seen[0][0])}, and each would do it: "
+            "give each its own name ([fleet] name in pairing.toml)"
+        )
+    if not expected.engines:
+        raise ConfigurationError("no engine of the fleet is known: none would carry the order out")
+    if trouble := too_long(text):
+        raise ConfigurationError(trouble)
 
 
 def _check(verb: FleetVerb, engines: tuple[str, ...] | None, stands_for: float | None) -> None:
