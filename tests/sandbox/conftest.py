@@ -19,10 +19,12 @@ from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 from servicebus_sandbox.faults import FaultBoard
 from servicebus_sandbox.serving.certificates import Certificates, make_certificates
 from servicebus_sandbox.serving.listener import Listener
-from servicebus_sandbox.serving.lobby import Lobby
+from servicebus_sandbox.serving.lobby import FIRST_REQUEST_SECONDS, Lobby
 from servicebus_sandbox.serving.refusal_log import RefusalLog
 
 KEYS = {"Root": "top+secret/="}
+IMPATIENT = pytest.mark.parametrize("patience", [0.4])
+"""For tests about silence alone: on a busy machine a client may take as long for its first byte."""
 
 
 class Echo(asyncio.Protocol):
@@ -63,7 +65,13 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 
 @pytest.fixture
-async def port(certificates: Certificates) -> AsyncIterator[Port]:
+def patience() -> float:
+    """Seconds for the first bytes of a connection."""
+    return FIRST_REQUEST_SECONDS
+
+
+@pytest.fixture
+async def port(certificates: Certificates, patience: float) -> AsyncIterator[Port]:
     namespace, changes = BrokerNamespace("contoso", clock=time.time), []
     board = FaultBoard("contoso", lambda: [queue.path for queue in namespace.queues()])
     management = ManagementApi(
@@ -74,7 +82,7 @@ async def port(certificates: Certificates) -> AsyncIterator[Port]:
         complaints=RefusalLog("contoso"),
     )
     lobby = Lobby("contoso")
-    https = HttpsServer(management, board, lobby=lobby, patience=0.4)
+    https = HttpsServer(management, board, lobby=lobby, patience=patience)
     listener = Listener(
         namespace="contoso",
         amqp=Echo,
@@ -82,7 +90,7 @@ async def port(certificates: Certificates) -> AsyncIterator[Port]:
         tls=certificates.server_context(),
         faults=board,
         lobby=lobby,
-        patience=0.4,
+        patience=patience,
     )
     board.watch(https.faults_changed)
     board.watch(listener.faults_changed)

@@ -41,6 +41,7 @@ from azure.mgmt.servicebus.models import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.sandbox.conftest import IMPATIENT
 
 from servicebus_sandbox.access.authorization import root_rule
 from servicebus_sandbox.access.token_issuer import AccessToken, AzureRole, Issuer
@@ -101,7 +102,7 @@ class Arm:
 
 
 @pytest.fixture
-async def arm(certificates: Certificates) -> AsyncIterator[Arm]:
+async def arm(certificates: Certificates, patience: float) -> AsyncIterator[Arm]:
     issuer = Issuer(time.time)
     node = NamespaceServer("primary", rules=[root_rule("Root", "one", "two")], issuer=issuer, region="westeurope")
     other = NamespaceServer("premium", rules=[], issuer=issuer, tier=Tier.PREMIUM, region="northeurope")
@@ -117,7 +118,7 @@ async def arm(certificates: Certificates) -> AsyncIterator[Arm]:
 
     places = [ArmNamespace(node=node, authority="127.0.0.1:5671"), ArmNamespace(node=other, authority="127.0.0.1:5672")]
     manager = ResourceManager(places, issuer=issuer, clock=time.time, owner=Owner())
-    server = ArmServer(manager, tls=certificates.server_context(), patience=0.5)
+    server = ArmServer(manager, tls=certificates.server_context(), patience=patience)
     url = f"https://127.0.0.1:{await server.open('127.0.0.1')}"
     try:
         async with asyncio.timeout(20):
@@ -546,6 +547,7 @@ def test_whatever_is_sent_gets_an_answer(path: str, body: bytes) -> None:
     assert asyncio.run(manager.answer(request)).status == 401
 
 
+@IMPATIENT
 async def test_silence_garbage_and_half_a_request_concern_nobody_else(arm: Arm) -> None:
     port = int(arm.url.rpartition(":")[2])
     for data in (b"", b"\x16garbage", b"\x16\x03\x01\xff\xff", b"GET / HTT", b"\x00\x01\x02\r\n\r\n"):

@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.sandbox.conftest import IMPATIENT
 
 from servicebus_sandbox.access.authorization import Authorization, root_rule, sign
 from servicebus_sandbox.atom.management_api import AtomRequest, AtomResponse, ManagementApi
@@ -308,6 +309,7 @@ async def exchange(port: Port, data: bytes) -> bytes:
             writer.close()
 
 
+@IMPATIENT
 @pytest.mark.parametrize(
     ("data", "status"),
     [

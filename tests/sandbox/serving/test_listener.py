@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.sandbox.conftest import Echo
+from tests.sandbox.conftest import IMPATIENT, Echo
 
 from servicebus_sandbox.faults import FaultBoard
 from servicebus_sandbox.serving.listener import Listener, ListenError
@@ -124,6 +124,7 @@ async def test_garbage_is_cut_and_counted(port: Port, garbage: bytes, encrypted:
     writer.close()
 
 
+@IMPATIENT
 @pytest.mark.parametrize("start", [b"", b"AM", b"G", b"\x16\x03\x01"])
 async def test_silence_ends_by_a_time_out(port: Port, start: bytes) -> None:
     reader, writer = await connect(port)
@@ -133,6 +134,7 @@ async def test_silence_ends_by_a_time_out(port: Port, start: bytes) -> None:
     writer.close()
 
 
+@IMPATIENT
 async def test_silence_inside_tls_ends_by_a_time_out(port: Port) -> None:
     reader, writer = await connect(port, port.client_tls())
     assert await ended(reader) == b""
@@ -196,6 +198,7 @@ async def test_connections_are_reset(port: Port) -> None:
     writer.close()
 
 
+@IMPATIENT
 @pytest.mark.parametrize("opening", [HEADER, b"\x16\x03\x01\x02\x00", b"GET / HTTP/1.1\r\n\r\n", b""])
 async def test_black_holed_connections_hang_until_it_ends(port: Port, opening: bytes) -> None:
     fault = port.board.add("black-holed")
