@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from urllib.parse import unquote
 
 CBS = "$cbs"
 MANAGEMENT = "/$management"
@@ -38,6 +39,11 @@ def path_of(uri: str) -> str:
     if separator and "/" not in scheme:
         return rest.partition("/")[2].strip("/")
     return uri.strip("/")
+
+
+def audience_path(uri: str) -> str:
+    """Return the path that a token's audience names, decoded and without outer slashes."""
+    return unquote(path_of(uri)).strip("/")
 
 
 def parse_address(text: str) -> NodeAddress:

@@ -283,3 +283,29 @@ def test_a_begin_tells_our_windows_and_counters() -> None:
     remote = pair.begin().remote
     assert isinstance(remote, Begin)
     assert (remote.incoming_window, remote.handle_max, remote.next_outgoing_id) == (77, 9, 2**32 - 3)
+
+
+def test_an_attach_and_its_answer_may_be_those_of_another_connection() -> None:
+    passed_on: dict[str, Any] = {
+        "unsettled": {b"tag": None},
+        "incomplete_unsettled": True,
+        "offered_capabilities": ("a",),
+        "desired_capabilities": ("b", "c"),
+        "settle_modes": (1, 0),
+    }
+
+    def answer(event: protocol_events.Event) -> None:
+        if isinstance(event, protocol_events.AttachRequested):
+            event.link.accept_attach(properties={Symbol("k"): "v"}, **passed_on)
+
+    pair = Pair(on_server=answer)
+    pair.begin().attach_receiver("relayed", Source(address="orders", filter={Symbol("f"): "s"}), None, **passed_on)
+    pair.run()
+    (requested,) = of_kind(protocol_events.AttachRequested, pair.at_server)
+    (answered,) = of_kind(protocol_events.Attached, pair.at_client)
+    for seen in (requested.attach, answered.attach):
+        assert (seen.name, seen.unsettled, seen.incomplete_unsettled) == ("relayed", {b"tag": None}, True)
+        assert (seen.offered_capabilities, seen.desired_capabilities) == (("a",), ("b", "c"))
+        assert (seen.snd_settle_mode, seen.rcv_settle_mode) == (1, 0)
+        assert seen.source == Source(address="orders", filter={Symbol("f"): "s"})
+    assert answered.attach.properties == {"k": "v"}

@@ -230,6 +230,22 @@ def test_a_drain_gives_back_what_the_owner_does_not_use() -> None:
     assert server.data_to_send() == b""
 
 
+def test_a_drain_may_be_left_to_the_owner() -> None:
+    server, link = sending_server(credit=0)
+    link.answers_drains = False
+    (drained,) = server.receive_data(frame(flow(handle=0, delivery_count=0, link_credit=5, drain=True), channel=7))
+    assert isinstance(drained, protocol_events.FlowReceived)
+    assert (drained.credit, drained.drain) == (5, True)
+    link.send(b"relayed", tag=b"1")
+    assert [type(found) for found in performatives_in(server.data_to_send())] == [Transfer]
+    link.finish_drain()
+    (told,) = performatives_in(server.data_to_send())
+    assert isinstance(told, Flow)
+    assert (told.delivery_count, told.link_credit, told.drain) == (5, 0, True)
+    link.finish_drain()
+    assert server.data_to_send() == b""
+
+
 def test_a_drain_without_credit_is_answered_too() -> None:
     server, _ = sending_server(credit=0)
     server.receive_data(frame(flow(handle=0, delivery_count=0, link_credit=0, drain=True), channel=7))

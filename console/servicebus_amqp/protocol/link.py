@@ -87,10 +87,12 @@ class Link:
         properties: dict[Any, Any] | None = None,
         max_message_size: int | None = None,
         initial_delivery_count: int = 0,
+        **passed_on: Any,
     ) -> None:
         """Answer an AttachRequested; omitted termini are echoed. Does nothing if the link has ended.
 
-        max_message_size: bytes; default: that of the settings. initial_delivery_count: senders only.
+        max_message_size: bytes; default: that of the settings. initial_delivery_count: senders only. passed_on: as of
+        `Session.attach_sender`, with settle_modes: those that were negotiated; default: the peer's.
 
         Raises:
             StateError: the link was answered before, or is our own.
@@ -103,10 +105,10 @@ class Link:
         self._announce(
             source or self.remote.source,
             target or self.remote.target,
-            settle_modes=(self.remote.snd_settle_mode, self.remote.rcv_settle_mode),
             properties=properties,
             max_message_size=max_message_size,
             initial_delivery_count=initial_delivery_count,
+            **{"settle_modes": (self.remote.snd_settle_mode, self.remote.rcv_settle_mode)} | passed_on,
         )
 
     def refuse(self, error: Error) -> None:
@@ -182,6 +184,10 @@ class Link:
         properties: dict[Any, Any] | None = None,
         max_message_size: int | None = None,
         initial_delivery_count: int = 0,
+        unsettled: dict[Any, Any] | None = None,
+        incomplete_unsettled: bool = False,
+        offered_capabilities: tuple[str, ...] = (),
+        desired_capabilities: tuple[str, ...] = (),
     ) -> None:
         if max_message_size is None:
             max_message_size = self.session.settings.max_message_size
@@ -197,8 +203,12 @@ class Link:
                 rcv_settle_mode=settle_modes[1],
                 source=source,
                 target=target,
+                unsettled=unsettled,
+                incomplete_unsettled=incomplete_unsettled,
                 initial_delivery_count=initial_delivery_count if is_sender else None,
                 max_message_size=max_message_size,
+                offered_capabilities=offered_capabilities,
+                desired_capabilities=desired_capabilities,
                 properties=properties,
             )
         )

@@ -2,7 +2,7 @@
 
 Rules: a message gets its delivery-id with its first frame, since ids must rise on the wire. Messages without credit or
 window wait here in order and leave as soon as both allow. A drain is answered in `Connection.data_to_send`, after the
-owner's last messages.
+owner's last messages; an owner that relays another's messages answers it itself, with `finish_drain`.
 """
 
 from __future__ import annotations
@@ -72,7 +72,10 @@ class SenderOwner(LinkOwner, Protocol):
 
 
 class SenderLink(Link):
-    """A link made by `Session.attach_sender`, or by the peer's attach of a receiver."""
+    """A link made by `Session.attach_sender`, or by the peer's attach of a receiver.
+
+    answers_drains: whether a drain is answered without the owner.
+    """
 
     __slots__ = (
         "_credit",
@@ -81,6 +84,7 @@ class SenderLink(Link):
         "_handle",
         "_initial_delivery_count",
         "_waiting",
+        "answers_drains",
     )
     role: ClassVar[LinkRole] = LinkRole.SENDER
     session: SenderOwner
@@ -93,6 +97,7 @@ class SenderLink(Link):
         self._initial_delivery_count = 0
         self._waiting: deque[_Outgoing] = deque()
         self._drain = False
+        self.answers_drains = True
 
     @property
     def credit(self) -> int:
@@ -168,6 +173,11 @@ class SenderLink(Link):
         """
         self.session.settle(self, delivery_id, state, settled=settled)
 
+    def finish_drain(self) -> None:
+        """Answer the peer's drain, after the messages passed to `send` so far. Does nothing without a drain."""
+        if self._drain:
+            self.session.drains(self)
+
     def pump(self) -> None:
         """Send waiting messages within credit and window."""
         waiting, session = self._waiting, self.session
@@ -208,7 +218,7 @@ class SenderLink(Link):
             self._credit = max(0, flow.link_credit + distance(self._delivery_count, count))
         self._drain = flow.drain
         self.pump()
-        if flow.drain:
+        if flow.drain and self.answers_drains:
             self.session.drains(self)
         if flow.echo:
             self._write_flow()

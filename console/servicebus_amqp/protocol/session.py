@@ -113,7 +113,8 @@ class Session:
     ) -> SenderLink:
         """Request a link that we send on; Attached or Detached follows.
 
-        attach: settle_modes (numbers of AMQP, default (2, 0)), properties, max_message_size, initial_delivery_count.
+        attach: settle_modes (numbers of AMQP, default (2, 0)), properties, max_message_size, initial_delivery_count,
+        unsettled, incomplete_unsettled, offered_capabilities, desired_capabilities.
 
         Raises:
             StateError: the session accepts no more links.

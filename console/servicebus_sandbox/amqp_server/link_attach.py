@@ -12,13 +12,14 @@ from typing import Any, Final
 from servicebus_amqp.encoding.amqp_types import Described, Symbol, ULong
 from servicebus_amqp.encoding.messaging_types import Source
 from servicebus_amqp.node_address import NodeAddress, NodeKind, parse_address
+from servicebus_amqp.nodes.refusals import error_of
 from servicebus_amqp.protocol.link_receiver import ReceiverLink
 from servicebus_amqp.protocol.link_sender import SenderLink
 from servicebus_amqp.protocol.protocol_events import AttachRequested, LinkEnd
 from servicebus_sandbox.amqp_server.message_links import MAX_BATCH_BYTES, IncomingLink, OutgoingLink
 from servicebus_sandbox.amqp_server.property_codec import TICKS_AT_EPOCH, TICKS_PER_SECOND
 from servicebus_sandbox.amqp_server.request_links import ReplyLink, request_link
-from servicebus_sandbox.amqp_server.served_link import ServedLinkOwner, error_of
+from servicebus_sandbox.amqp_server.served_link import ServedLinkOwner
 from servicebus_sandbox.broker.broker_errors import BrokerError
 from servicebus_sandbox.broker.entity_settings import Right
 from servicebus_sandbox.broker.queues.session_queue import MessageSession, SessionQueue

@@ -18,12 +18,14 @@ from servicebus_amqp.encoding.messaging_types import (
     Rejected,
     Released,
 )
+from servicebus_amqp.nodes.refusals import error_of, rejected
+from servicebus_amqp.nodes.request_ends import SETTLED_BY_SENDER
 from servicebus_amqp.protocol.link_receiver import ReceiverLink
 from servicebus_amqp.protocol.link_sender import SenderLink
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived, FlowReceived
 from servicebus_amqp.protocol_errors import DecodeError
 from servicebus_sandbox.amqp_server.message_codec import read_batch, read_message, write_message
-from servicebus_sandbox.amqp_server.served_link import SETTLING, ServedLink, ServedLinkOwner, error_of, rejected
+from servicebus_sandbox.amqp_server.served_link import SETTLING, ServedLink, ServedLinkOwner
 from servicebus_sandbox.broker.broker_errors import BrokerError, EntityDisabled, MessageTooLarge
 from servicebus_sandbox.broker.entity_settings import Right
 from servicebus_sandbox.broker.message import StoredMessage
@@ -36,7 +38,6 @@ from servicebus_sandbox.serving.amqp_conditions import bad_argument, refusal_by,
 INCOMING_CREDIT: Final = 1000
 MAX_BATCH_BYTES: Final = 1024 * 1024
 """The limit of a batch, even where single messages may be larger."""
-SETTLED_BY_SENDER: Final = 1
 DEAD_LETTER: Final = "com.microsoft:dead-letter"
 
 

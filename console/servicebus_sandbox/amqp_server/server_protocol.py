@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, Final, cast
 
 from servicebus_amqp.node_address import covers
+from servicebus_amqp.nodes.refusals import error_of
 from servicebus_amqp.protocol import protocol_events as e
 from servicebus_amqp.protocol.connection import Connection
 from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings
@@ -23,7 +24,7 @@ from servicebus_sandbox.access.grants import Grants, ProvenAccess
 from servicebus_sandbox.amqp_server.link_attach import MAX_LINKS, attach, attach_latency
 from servicebus_sandbox.amqp_server.message_links import IncomingLink
 from servicebus_sandbox.amqp_server.probation import OPENING_SECONDS, TOKEN_SECONDS, Probation, no_token_in_time
-from servicebus_sandbox.amqp_server.served_link import SETTLING, DelayLine, ServedLink, ServedNamespace, error_of
+from servicebus_sandbox.amqp_server.served_link import SETTLING, DelayLine, ServedLink, ServedNamespace
 from servicebus_sandbox.broker.broker_errors import EntityNotFound
 from servicebus_sandbox.broker.entity_settings import Right
 from servicebus_sandbox.faults import UNKNOWN_CALLER, Caller, CaseKey, ConnectionVerdict, Direction

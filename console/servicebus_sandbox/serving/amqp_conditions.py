@@ -1,24 +1,23 @@
-"""AMQP conditions and status codes of refusals, by table."""
+"""AMQP conditions and status codes of refusals, by table: the broker's errors and the faults' verdicts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from servicebus_amqp.nodes.refusals import AmqpRefusal, bad_argument, too_many_links, too_many_tokens, unauthorized
 from servicebus_sandbox.broker import broker_errors as errors
-from servicebus_sandbox.broker.entity_settings import Right
 from servicebus_sandbox.faults import FaultVerdict
 
-
-class AmqpRefusal(Exception):
-    """A refusal for a client: condition and description for AMQP, `status` for a management reply."""
-
-    def __init__(self, condition: str, description: str, status: int) -> None:
-        super().__init__(description)
-        self.condition = condition
-        self.description = description
-        self.status = status
-
+__all__ = [
+    "AmqpRefusal",
+    "bad_argument",
+    "refusal_by",
+    "refusal_of",
+    "too_many_links",
+    "too_many_tokens",
+    "unauthorized",
+]
 
 _BY_ERROR: Final[tuple[tuple[type[errors.BrokerError], str, int], ...]] = (
     (errors.EntityNotFound, "amqp:not-found", 404),
@@ -43,22 +42,6 @@ def refusal_of(error: errors.BrokerError) -> AmqpRefusal:
         if isinstance(error, kind):
             return AmqpRefusal(condition, str(error), status)
     return AmqpRefusal("amqp:internal-error", str(error), 500)
-
-
-def unauthorized(path: str, right: Right | None) -> AmqpRefusal:
-    """Return the refusal for a missing `right` on the path; None if no token covers the path."""
-    lacking = "token is good" if right is None else f"good token gives '{right}'"
-    return AmqpRefusal(
-        "amqp:unauthorized-access", f"no {lacking} for '{path}' on this connection; put one on $cbs first", 401
-    )
-
-
-def too_many_tokens() -> AmqpRefusal:
-    return AmqpRefusal("amqp:resource-limit-exceeded", "this connection holds tokens for too many audiences", 403)
-
-
-def too_many_links() -> AmqpRefusal:
-    return AmqpRefusal("amqp:resource-limit-exceeded", "this connection has too many links; detach some first", 403)
 
 
 def busy(path: str) -> AmqpRefusal:
@@ -87,10 +70,6 @@ def idle(path: str, seconds: float) -> AmqpRefusal:
 
 def no_session_in_time(path: str) -> AmqpRefusal:
     return AmqpRefusal("com.microsoft:timeout", f"no session of '{path}' became available in time; try again", 408)
-
-
-def bad_argument(description: str) -> AmqpRefusal:
-    return AmqpRefusal("com.microsoft:argument-error", description, 400)
 
 
 def disabled(path: str) -> AmqpRefusal:

@@ -1,0 +1,85 @@
+"""The access that one connection has proven: rights and their end.
+
+A token for an entity also opens its sub-queues, subscriptions and management node. The owner judges tokens and chooses
+the right for a link.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class ProvenAccess:
+    """The access of a good token to `path` and everything below it. `expires_at` is in epoch seconds.
+
+    `rights` are names such as Send. `key` is the name of the rule whose key signed the token; None for a bearer token.
+    """
+
+    path: str
+    rights: frozenset[str]
+    expires_at: float
+    key: str | None = None
+
+
+MAX_GRANTS: Final = 5000
+"""The audiences of one connection; the path of an entity has at most MAX_PATH characters."""
+MAX_PATH: Final = 1024
+
+
+class Grants:
+    """Accesses by path, without regard to case. Times are epoch seconds."""
+
+    __slots__ = ("_accesses", "next_end")
+
+    def __init__(self) -> None:
+        self._accesses: dict[str, ProvenAccess] = {}
+        self.next_end: float | None = None
+        """A lower bound of the first end; the token that ends first may have been replaced."""
+
+    def put(self, access: ProvenAccess) -> bool:
+        """Store an access in place of the earlier one for its path; return False if there are too many."""
+        key = access.path.lower()
+        if key not in self._accesses and len(self._accesses) >= MAX_GRANTS:
+            return False
+        self._accesses[key] = access
+        if self.next_end is None or access.expires_at < self.next_end:
+            self.next_end = access.expires_at
+        return True
+
+    def allow(self, path: str, right: str | None, now: float) -> bool:
+        """Return whether a valid token covers the path with this right; None means any right."""
+        return any(right is None or right in access.rights for access in self._above(path, now))
+
+    def keys(self, path: str, right: str | None, now: float) -> frozenset[str]:
+        """Return the names of the rules whose keys give this right on the path; None means any right."""
+        found = (access for access in self._above(path, now) if right is None or right in access.rights)
+        return frozenset(access.key for access in found if access.key is not None)
+
+    def drop_expired(self, now: float) -> bool:
+        """Remove expired accesses; return whether there were any."""
+        expired = [path for path, access in self._accesses.items() if access.expires_at <= now]
+        for path in expired:
+            del self._accesses[path]
+        self.next_end = min((access.expires_at for access in self._accesses.values()), default=None)
+        return bool(expired)
+
+    def drop_keys(self, names: frozenset[str]) -> bool:
+        """Remove the accesses that the keys of these names have proven; return whether there were any."""
+        dropped = [path for path, access in self._accesses.items() if access.key in names]
+        for path in dropped:
+            del self._accesses[path]
+        return bool(dropped)
+
+    def _above(self, path: str, now: float) -> Iterator[ProvenAccess]:
+        """Yield the valid accesses to the path or above it."""
+        at = path.lower() if len(path) <= MAX_PATH else ""
+        while True:
+            access = self._accesses.get(at)
+            if access is not None and access.expires_at > now:
+                yield access
+            if not at:
+                return
+            at = at.rpartition("/")[0]
