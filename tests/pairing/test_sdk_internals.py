@@ -17,11 +17,12 @@ from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch, ServiceBusReceiveMode, __version__
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
-from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusServerBusyError
+from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusConnectionError, ServiceBusServerBusyError
 from azure.servicebus.management import QueueRuntimeProperties
 
 from paired_servicebus.core.model.verdict import KIND_BY_CLASS
 from paired_servicebus.pairing import sdk_internals
+from servicebus_amqp.encoding.message_sections import unbatch
 
 HOST = "contoso.servicebus.windows.net"
 KEY = f"Endpoint=sb://{HOST}/;SharedAccessKeyName=k;SharedAccessKey=djE="
@@ -223,6 +224,23 @@ def test_encode_batch_and_single() -> None:
     assert whole == encode(bytearray(), message.BatchMessage(*batch._message)), f"{CHANGED} a batch's bytes differ"
     alone = transport.to_outgoing_amqp_message(single.raw_amqp_message)
     assert sdk_internals.encode_single(batch) == encode(bytearray(), alone), f"{CHANGED} a message's bytes differ"
+
+
+def test_add_bytes() -> None:
+    ours, theirs = ServiceBusMessageBatch(), ServiceBusMessageBatch()
+    for name in ("1", "2"):
+        single = ServiceBusMessage(b"x", message_id=name)
+        theirs.add_message(single)
+        transport: Any = theirs._amqp_transport
+        alone = transport.to_outgoing_amqp_message(single.raw_amqp_message)
+        encode = importlib.import_module("azure.servicebus._pyamqp._encode").encode_payload
+        sdk_internals.add_bytes(ours, bytes(encode(bytearray(), alone)), ours.add_message)
+    assert ours.size_in_bytes == theirs.size_in_bytes, f"{CHANGED} a batch counts bytes differently"
+    inner = [list(unbatch(sdk_internals.encode_batch(batch))) for batch in (ours, theirs)]
+    assert inner[0] == inner[1], f"{CHANGED} a batch's messages differ"
+    with pytest.raises(MessageSizeExceededError):
+        sdk_internals.add_bytes(ours, bytes(2**20), ours.add_message)
+    assert type(ours._amqp_transport) is type(theirs._amqp_transport)
 
 
 @pytest.mark.parametrize(

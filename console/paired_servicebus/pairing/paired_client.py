@@ -35,6 +35,7 @@ from paired_servicebus.core.model.snapshot import (
 from paired_servicebus.core.operator import failover_readiness
 from paired_servicebus.core.operator.failover_readiness import Evidence, backlog_alarms
 from paired_servicebus.core.text.entity_paths import entity_path
+from paired_servicebus.pairing.amqp_client import Endpoint
 from paired_servicebus.pairing.degraded import DegradedStart
 from paired_servicebus.pairing.management import backlog_queues
 from paired_servicebus.pairing.management.backlog_queues import QueueRecreator
@@ -52,6 +53,8 @@ from paired_servicebus.pairing.runtime.client_watch import ClientWatch, WatchedC
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, bounded, end_all
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime, Together
 from paired_servicebus.pairing.sending.backlog_links import Standby
+from paired_servicebus.pairing.sending.encoded_messages import GivenIds
+from paired_servicebus.pairing.sending.encoded_sender import EncodedSender
 from paired_servicebus.pairing.sending.link_gates import OpenLimiter
 from paired_servicebus.pairing.sending.paired_sender import PairedSender
 from paired_servicebus.pairing.sending.pinger import Pinger
@@ -108,6 +111,7 @@ class PairedServiceBusClient(OperatorOrders):
         )
         self._unused = UnusedQueues(steering, admin, options.secondary_client, queues, looks)
         self._unmoved = UnmovedMessages(steering, poller, self._unused, has_syphon=steering.policy.enable_syphon)
+        self._given_ids = GivenIds()
         self._carried: set[str] = set()
         """Paths without case of the entities that this process has made a sender for."""
         first = next(iter(queues.values()))
@@ -174,6 +178,25 @@ class PairedServiceBusClient(OperatorOrders):
     ) -> PairedSender:
         """Return a sender to a topic of the primary namespace, as `get_queue_sender`."""
         return self._sender(topic_name, client_identifier, socket_timeout)
+
+    def get_encoded_sender(self, path: str) -> EncodedSender:
+        """Return a sender of encoded messages, for a gateway. Raises PairingClosedError, WireUnavailableError."""
+        name = self._carry(path)
+        return EncodedSender(self._steering, self._primaries, name, self._standby.queues, self._given_ids)
+
+    async def find_entity(self, path: str, timeout: float) -> tuple[int, int]:
+        """Return the bytes of an entity's largest message and batch, asked of the primary. Raises WireError."""
+        self._steering.refuse_when_ended()
+        return await self._primaries.find_entity(entity_path(path), timeout)
+
+    def primary_endpoint(self) -> Endpoint:
+        """Return the primary's address and our credential, for a gateway. Raises WireUnavailableError."""
+        return Endpoint.of(self._primary)
+
+    def is_diverting(self, path: str) -> bool | None:
+        """Return whether an entity's sends go to the backlog now; None: it is unknown here."""
+        entities = self._steering.machine.entities()
+        return next((each.diverting for each in entities if each.path.casefold() == path.casefold()), None)
 
     def list_queue_sessions(
         self, queue_name: str, *, state_updated_after: datetime | None = None, timeout: float | None = None
@@ -381,12 +404,17 @@ class PairedServiceBusClient(OperatorOrders):
 
     # -- inside -----------------------------------------------------------------------------------------------
 
-    def _sender(self, path: str, client_identifier: str | None, socket_timeout: float | None) -> PairedSender:
+    def _carry(self, path: str) -> str:
+        """Note an entity that this process sends to, and return its path. Raises PairingClosedError."""
         self._steering.refuse_when_ended()
         path = entity_path(path)
         self.watch(path)
         self._carried.add(path.casefold())
         self._client_watch.primary.use(path)
+        return path
+
+    def _sender(self, path: str, client_identifier: str | None, socket_timeout: float | None) -> PairedSender:
+        path = self._carry(path)
         given = {"client_identifier": client_identifier, "socket_timeout": socket_timeout}
         options = {name: value for name, value in given.items() if value is not None}
         return PairedSender(self._steering, self._primaries, path, self._standby.queues, **options)

@@ -208,6 +208,21 @@ def add_encoded_once(batch: ServiceBusMessageBatch, add: Callable[[], None]) -> 
         batch._amqp_transport = transport
 
 
+def add_bytes(batch: ServiceBusMessageBatch, encoded: bytes, add: Callable[[ServiceBusMessage], None]) -> None:
+    """Call `add` with an empty message in whose place the batch gets `encoded`, counted as the SDK counts.
+
+    Replaces the batch's `_amqp_transport` during the call. Raises AttributeError without ENCODER_HOOKS.
+    """
+    transport = batch._amqp_transport
+    for name in ENCODER_HOOKS:
+        getattr(transport, name)
+    batch._amqp_transport = _EncodedBefore(transport, encoded)
+    try:
+        add(ServiceBusMessage(b""))
+    finally:
+        batch._amqp_transport = transport
+
+
 class _Encodable:
     """The part of a message that the SDK's encoder reads."""
 
@@ -237,6 +252,23 @@ class _EncodeOnce:
             batch._message[_DATA_SECTION].append(self._encoded)
         else:
             self._transport.add_batch(batch, message)
+
+
+class _EncodedBefore:
+    """The SDK's transport for one message that is encoded already."""
+
+    def __init__(self, transport: Any, encoded: bytes) -> None:
+        self._transport = transport
+        self._encoded = encoded
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def get_message_encoded_size(self, _: Any) -> int:
+        return len(self._encoded)
+
+    def add_batch(self, batch: Any, _: Any) -> None:
+        batch._message[_DATA_SECTION].append(self._encoded)
 
 
 def encode_batch(batch: ServiceBusMessageBatch) -> bytes:

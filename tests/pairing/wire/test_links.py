@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from servicebus_amqp import ACCEPTED, RELEASED, Error, Modified, Rejected
-from servicebus_amqp.protocol.protocol_events import DeliveryReceived
+import asyncio
+
+import pytest
+
+from paired_servicebus.core.errors import WireLinkError
+from paired_servicebus.pairing.amqp_client.client_links import AttachFields
+from servicebus_amqp import ACCEPTED, RELEASED, Error, Modified, Rejected, Source
+from servicebus_amqp.encoding.amqp_types import Symbol
+from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived, FlowReceived
 from servicebus_sandbox.amqp_server.message_codec import read_message
+from servicebus_sandbox.broker.entity_settings import QueueSettings
 from tests.pairing.wire.conftest import Told, World, id_of, message, until
+
+OF_SESSION = AttachFields(source=Source(address="orders", filter={Symbol("com.microsoft:session-filter"): "s"}))
+"""Of a queue without sessions."""
 
 
 async def test_messages_that_are_sent_are_accepted_received_and_completed(world: World, told: Told) -> None:
@@ -141,3 +152,62 @@ async def test_a_handler_that_fails_loses_its_own_link_and_no_other(world: World
     await until(lambda: other.deliveries)
     assert healthy.is_up
     assert wire.connections == 1
+
+
+async def test_the_attach_of_another_client_is_passed_on_and_its_answer_kept(world: World, told: Told) -> None:
+    world.node.namespace.create_queue("carts", QueueSettings(requires_session=True))
+    session = Source(address="carts", filter={Symbol("com.microsoft:session-filter"): "cart-7"})
+    fields = AttachFields(name="its-own-name", source=session, passed_on={"properties": {Symbol("k"): 1}})
+    receiver = await told.receiver(world.wire(), "carts", fields=fields)
+    remote = receiver.link.remote
+    assert receiver.link_name == "its-own-name"
+    assert remote is not None
+    assert remote.source == session
+    assert "com.microsoft:locked-until-utc" in (remote.properties or {})
+
+
+async def test_a_drain_is_passed_on_and_its_answer_comes_back(world: World, told: Told) -> None:
+    wire, flows = world.wire(), list[FlowReceived]()
+    sender, receiver = await told.sender(wire), await told.receiver(wire)
+    receiver.passes_flow = flows.append
+    sender.send(message(), b"1")
+    await until(lambda: told.outcomes)
+    receiver.grant(5, drain=True)
+    await until(lambda: any(flow.drain for flow in flows))
+    assert len(told.deliveries) == 1
+    assert receiver.credit == 0
+
+
+async def test_a_connection_that_is_held_reads_nothing_and_is_not_silent(world: World, told: Told) -> None:
+    """A slow reader's flow is not forwarded rather than buffered."""
+    wire = world.wire(idle_timeout=0.2)
+    (await told.sender(wire)).send(message(), b"1")
+    await until(lambda: told.outcomes)
+    receiver = await told.receiver(wire)
+    line = wire._line
+    assert line is not None
+    line.hold_reading(True)
+    receiver.grant(1)
+    await asyncio.sleep(0.5)
+    assert (told.deliveries, wire.is_up) == ([], True)
+    line.hold_reading(False)
+    await until(lambda: told.deliveries)
+
+
+async def test_a_link_of_a_relay_gets_the_peers_states_and_its_own_error(world: World, told: Told) -> None:
+    wire = world.wire()
+    with pytest.raises(WireLinkError) as refused:
+        await wire.receiver("orders", on_delivery=told.deliveries.append, on_lost=told.lost.append, fields=OF_SESSION)
+    assert isinstance(refused.value.peers_error, Error)
+    assert refused.value.peers_error.condition == refused.value.condition
+    line_link = await told.receiver(wire)
+    settled: list[object] = []
+    line_link.link.session.settle = lambda *given, **_: settled.append(given)  # type: ignore[method-assign]
+    assert wire._line is not None
+    event = DispositionReceived(line_link.link, 0, b"1", ACCEPTED, False)
+    assert wire._line._echo(event)
+    assert settled
+    settled.clear()
+    line_link.passes_flow = lambda _: None
+    assert wire._line._echo(event)
+    assert settled == []

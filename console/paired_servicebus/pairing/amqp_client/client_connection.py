@@ -20,6 +20,8 @@ from uuid import uuid4
 from paired_servicebus.core.errors import WireConnectionError, WireError, WireTimeoutError, WireUnavailableError
 from paired_servicebus.pairing.amqp_client.cbs_tokens import CbsAuthorizer
 from paired_servicebus.pairing.amqp_client.client_links import (
+    OURS,
+    AttachFields,
     OnDelivery,
     OnLost,
     OnOutcome,
@@ -28,6 +30,7 @@ from paired_servicebus.pairing.amqp_client.client_links import (
     WireSender,
 )
 from paired_servicebus.pairing.amqp_client.endpoint import Endpoint
+from paired_servicebus.pairing.amqp_client.piecewise import Pieces
 from paired_servicebus.pairing.amqp_client.request_channel import RequestChannel
 from paired_servicebus.pairing.amqp_client.transports import HIGH_WATER, LOW_WATER, connect
 from paired_servicebus.pairing.amqp_client.wire_errors import (
@@ -50,7 +53,8 @@ IDLE_TIMEOUT: Final = 60.0
 LINKS_PER_SESSION: Final = 200
 """Links of a session. The service allows 256 handles; a broken session ends all of its links."""
 MANAGEMENT: Final = "/$management"
-_UNSETTLED, _SECOND = 0, 1
+_MODES: Final[dict[str, Any]] = {"settle_modes": (0, 1)}
+"""Unsettled, and settled by the receiver second."""
 
 log = logging.getLogger(__name__)
 
@@ -77,12 +81,10 @@ class ClientConnection(asyncio.Protocol):
         self.endpoint = endpoint
         self.loop = asyncio.get_running_loop()
         self.lost: asyncio.Future[WireError] = self.loop.create_future()
-        self.asks = 0
-        self.reads = 0
+        self.asks = self.reads = self._collected = 0
         self.will_write = False
         self.is_writable = True
-        self._is_held_back = False
-        self._collected = 0
+        self._is_held_back = self._is_unread = False
         self.authorizer = CbsAuthorizer(self, clock)
         self._after_read = after_read
         self._amqp = Connection(
@@ -138,14 +140,15 @@ class ClientConnection(asyncio.Protocol):
         on_lost: OnLost,
         on_room: OnRoom | None = None,
         reply_address: str | None = None,
+        fields: AttachFields = OURS,
     ) -> WireSender:
         """Attach a link to an entity or node, without a token. Raises WireError."""
         sender = WireSender(self, path, on_lost, on_room)
         sender.link = self._session().attach_sender(
-            self._name_for("to"),
-            Source(address=reply_address or "console"),
-            Target(address=path),
-            settle_modes=(_UNSETTLED, _SECOND),
+            fields.name or self._name_for("to"),
+            fields.source or Source(address=reply_address or "console"),
+            fields.target or Target(address=path),
+            **_MODES | fields.passed_on,
         )
         self._outcomes[sender.link] = on_outcome
         await self._attached(sender)
@@ -159,14 +162,15 @@ class ClientConnection(asyncio.Protocol):
         on_lost: OnLost,
         on_settled: OnOutcome | None = None,
         reply_address: str | None = None,
+        fields: AttachFields = OURS,
     ) -> WireReceiver:
         """Attach a peek-lock link from an entity or node, without token or credit. Raises WireError."""
         receiver = WireReceiver(self, path, on_lost)
         receiver.link = self._session().attach_receiver(
-            self._name_for("from"),
-            Source(address=path),
-            Target(address=reply_address or "console"),
-            settle_modes=(_UNSETTLED, _SECOND),
+            fields.name or self._name_for("from"),
+            fields.source or Source(address=path),
+            fields.target or Target(address=reply_address or "console"),
+            **_MODES | fields.passed_on,
         )
         self._deliveries[receiver.link] = on_delivery
         if on_settled is not None:
@@ -208,7 +212,7 @@ class ClientConnection(asyncio.Protocol):
         if not self.lost.done():
             self._is_closing = True
             self._amqp.close()
-            self._flush()
+            self.flush()
             await asyncio.wait((self.lost,), timeout=CLOSING)
             self._lose(WireConnectionError(f"the connection to {self.endpoint} was closed by us"))
             self._end_transport()
@@ -224,7 +228,7 @@ class ClientConnection(asyncio.Protocol):
         """Schedule a write: with the present read, or in the loop's next turn."""
         if not self.will_write:
             self.will_write = True
-            self.loop.call_soon(self._flush)
+            self.loop.call_soon(self.flush)
 
     def collect(self, size: int) -> None:
         """Count bytes of messages; more than a socket accepts would be copied between buffers."""
@@ -244,22 +248,30 @@ class ClientConnection(asyncio.Protocol):
         if self._requests.get(requests.node) is requests:
             del self._requests[requests.node]
 
+    def hold_reading(self, held: bool) -> None:
+        """Stop reading, or continue: what is read is passed on to somebody who has no room for it."""
+        self._is_unread = held
+        if self._transport is not None:
+            self._pieces.hold(held)
+
     # ------------------------------------------------------------------ called by the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
+        self._transport = wire = cast(asyncio.Transport, transport)
+        self._pieces = Pieces(self._work, pause=wire.pause_reading, resume=wire.resume_reading)
         self._transport.set_write_buffer_limits(high=HIGH_WATER, low=LOW_WATER)
         if self.lost.done():
             self._transport.abort()
             return
         self._amqp.open()
-        self._flush()
+        self.flush()
 
     def data_received(self, data: bytes) -> None:
         self.reads += 1
-        self._work(data)
+        self._pieces.feed(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._pieces.finish()
         why = f"the connection to {self.endpoint} was lost: {exc or 'the other side ended it'}"
         self._lose(WireConnectionError(why, SOCKET_ERROR))
         if not self._gone.done():
@@ -273,7 +285,6 @@ class ClientConnection(asyncio.Protocol):
         self._resume()
 
     def _resume(self) -> None:
-        """Accept messages again."""
         if not self._is_held_back and not self.lost.done():
             self.is_writable = True
             self._work(b"")
@@ -289,7 +300,7 @@ class ClientConnection(asyncio.Protocol):
         except Exception as error:
             log.exception("bytes from %s could not be processed", self.endpoint)
             self.drop(WireConnectionError(f"a callback failed on bytes from {self.endpoint}: {error!r}"))
-        self._flush()
+        self.flush()
 
     def _handle(self, events: list[e.Event]) -> None:
         outcomes, deliveries, handlers = self._outcomes, self._deliveries, self._handlers
@@ -321,12 +332,16 @@ class ClientConnection(asyncio.Protocol):
 
     def _echo(self, event: e.DispositionReceived) -> bool:
         """Settle an outcome that the peer left unsettled; return False for a state without an outcome."""
+        found = self._links.get(event.link)
+        if found is not None and found.passes_flow is not None:
+            return True  # its owner passes states on as well
         if event.state is None or isinstance(event.state, Received):
             return False
         event.link.settle(event.delivery_id, event.state)
         return True
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Write what is ready."""
         self.will_write = False
         data, collected, self._collected = self._amqp.data_to_send(), self._collected, 0
         if data and self._transport is not None and not self._transport.is_closing():
@@ -384,10 +399,8 @@ class ClientConnection(asyncio.Protocol):
 
     def _on_flow(self, event: e.FlowReceived) -> None:
         found = self._links.get(event.link)
-        if isinstance(found, WireSender) and found.on_room is not None and event.credit:
-            found.on_room()
-        elif isinstance(found, WireReceiver) and event.drain:
-            found.on_drained()
+        if found is not None:
+            found.on_flow(event)
 
     def _on_closed(self, event: e.Closed) -> None:
         failure: WireError = connection_failure(str(self.endpoint), event.error)
@@ -405,14 +418,15 @@ class ClientConnection(asyncio.Protocol):
         self._end_transport()
 
     def _end_transport(self) -> None:
-        """Send the remaining bytes, then close the socket."""
-        self._flush()
+        self.flush()  # the remaining bytes
         if self._transport is not None:
             self._transport.close()
 
     def _tick(self) -> None:
+        if self._is_unread:
+            self._amqp.receive_data(b"")  # the silence is ours
         deadline = self._amqp.tick(self.loop.time())
-        self._flush()
+        self.flush()
         if self._amqp.failure is not None:
             self.drop(WireConnectionError(f"{self.endpoint}: {self._amqp.failure.description}", SOCKET_ERROR))
         elif deadline is not None:

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
 
 from paired_servicebus.core.errors import WireError
 from paired_servicebus.pairing.runtime.deadlines import CLOSING
 from servicebus_amqp.encoding.message_sections import BATCH_FORMAT
-from servicebus_amqp.encoding.messaging_types import DeliveryState
+from servicebus_amqp.encoding.messaging_types import DeliveryState, Source, Target
 from servicebus_amqp.protocol.link_receiver import ReceiverLink
 from servicebus_amqp.protocol.link_sender import Payload, SenderLink
-from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived, LinkEnd
+from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived, FlowReceived, LinkEnd
 
 __all__ = ["BATCH_FORMAT", "WireReceiver", "WireSender"]
 
@@ -29,6 +30,23 @@ OnOutcome = Callable[[DispositionReceived], None]
 OnDelivery = Callable[[DeliveryReceived], None]
 OnLost = Callable[[WireError], None]
 OnRoom = Callable[[], None]
+OnFlow = Callable[[FlowReceived], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttachFields:
+    """An attach that is passed on from another connection; a field left out is ours.
+
+    passed_on: as of `Session.attach_sender`, such as settle_modes, properties and desired_capabilities.
+    """
+
+    name: str | None = None
+    source: Source | None = None
+    target: Target | None = None
+    passed_on: dict[str, Any] = field(default_factory=dict)
+
+
+OURS: Final = AttachFields()
 
 
 def _ignore(error: WireError) -> None:
@@ -49,13 +67,15 @@ class LinkConnection(Protocol):
 class _WireLink:
     """The common part of both ends, made only by a connection."""
 
-    __slots__ = ("_answered", "_ended", "_on_lost", "failure", "is_established", "line", "link", "path")
+    __slots__ = ("_answered", "_ended", "_on_lost", "failure", "is_established", "line", "link", "passes_flow", "path")
     link: SenderLink | ReceiverLink
 
     def __init__(self, line: LinkConnection, path: str, on_lost: OnLost) -> None:
         self.line = line
         self.path = path
         self.failure: WireError | None = None
+        self.passes_flow: OnFlow | None = None
+        """Gets the peer's flows, for an owner that passes them on."""
         self._on_lost = on_lost
         self._answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.is_established = False
@@ -105,6 +125,11 @@ class _WireLink:
         if not self._answered.done():
             self._answered.set_result(None)
 
+    def on_flow(self, event: FlowReceived) -> None:
+        """Handle a flow of the peer."""
+        if self.passes_flow is not None:
+            self.passes_flow(event)
+
     def end(self, error: WireError) -> None:
         """Handle the end of the link; call `on_lost`, once."""
         if self._ended is not None:
@@ -126,6 +151,11 @@ class WireSender(_WireLink):
     def __init__(self, line: LinkConnection, path: str, on_lost: OnLost, on_room: OnRoom | None) -> None:
         super().__init__(line, path, on_lost)
         self.on_room = on_room
+
+    def on_flow(self, event: FlowReceived) -> None:
+        super().on_flow(event)
+        if self.on_room is not None and event.credit:
+            self.on_room()
 
     @property
     def max_message_size(self) -> int:
@@ -179,10 +209,13 @@ class WireReceiver(_WireLink):
         """Messages that the namespace may still send."""
         return self.link.credit
 
-    def grant(self, credit: int) -> None:
-        """Let the namespace send `credit` more messages; messages in flight arrive as well."""
+    def grant(self, credit: int, *, drain: bool = False, properties: dict[Any, Any] | None = None) -> None:
+        """Let the namespace send `credit` more messages; messages in flight arrive as well.
+
+        drain: it sends what it has and returns the rest of the credit; the flow with its answer has `drain` too.
+        """
         self._granted = True
-        self.link.flow(credit)
+        self.link.flow(credit, drain=drain, properties=properties)
         self.line.touch()
 
     async def detach(self, timeout: float = CLOSING) -> None:
@@ -214,11 +247,15 @@ class WireReceiver(_WireLink):
 
     # called by the connection
 
-    def on_drained(self) -> None:
-        """Handle the answer to a drain."""
+    def on_flow(self, event: FlowReceived) -> None:
+        super().on_flow(event)
+        if event.drain:
+            self._end_drain()
+
+    def _end_drain(self) -> None:
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
 
     def end(self, error: WireError) -> None:
         super().end(error)
-        self.on_drained()
+        self._end_drain()

@@ -22,6 +22,8 @@ from paired_servicebus.pairing.amqp_client.client_connection import (
     ClientConnection,
 )
 from paired_servicebus.pairing.amqp_client.client_links import (
+    OURS,
+    AttachFields,
     OnDelivery,
     OnLost,
     OnOutcome,
@@ -142,6 +144,14 @@ class ReconnectingConnection:
         if self._line is not None and self.is_up and self.received == since:
             self._line.drop(failure)
 
+    def hold(self) -> ClientConnection | None:
+        """Collect writes until the returned connection's `flush`; None if there is nothing to hold back."""
+        line = self._line
+        if line is None or line.will_write or not self.is_up:
+            return None
+        line.will_write = True
+        return line
+
     async def sender(
         self,
         path: str,
@@ -149,13 +159,15 @@ class ReconnectingConnection:
         on_outcome: OnOutcome,
         on_lost: OnLost,
         on_room: OnRoom | None = None,
+        fields: AttachFields = OURS,
         timeout: float = ATTACHING,
     ) -> WireSender:
         """Attach a link to a queue or topic. Raises WireError."""
 
         async def attach(line: ClientConnection) -> WireSender:
             await line.authorizer.authorize(path)
-            return await line.attach_sender(path, on_outcome=on_outcome, on_lost=on_lost, on_room=on_room)
+            callbacks: Any = {"on_outcome": on_outcome, "on_lost": on_lost, "on_room": on_room}
+            return await line.attach_sender(path, **callbacks, fields=fields)
 
         return await self._do(attach, timeout, f"attaching to {path}")
 
@@ -166,13 +178,15 @@ class ReconnectingConnection:
         on_delivery: OnDelivery,
         on_lost: OnLost,
         on_settled: OnOutcome | None = None,
+        fields: AttachFields = OURS,
         timeout: float = ATTACHING,
     ) -> WireReceiver:
         """Attach a peek-lock link from a queue or subscription, without credit. Raises WireError."""
 
         async def attach(line: ClientConnection) -> WireReceiver:
             await line.authorizer.authorize(path)
-            return await line.attach_receiver(path, on_delivery=on_delivery, on_lost=on_lost, on_settled=on_settled)
+            callbacks: Any = {"on_delivery": on_delivery, "on_lost": on_lost, "on_settled": on_settled}
+            return await line.attach_receiver(path, **callbacks, fields=fields)
 
         return await self._do(attach, timeout, f"attaching to {path}")
 

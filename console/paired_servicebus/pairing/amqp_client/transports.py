@@ -105,6 +105,8 @@ class WebSocketTransport(asyncio.Transport):
         self._protocol = protocol
         self._pending = bytearray()
         self._wake = asyncio.Event()
+        self._may_read = asyncio.Event()
+        self._may_read.set()
         self._is_closing = False
         self._has_paused = False
         self._task: asyncio.Task[None] | None = None
@@ -138,6 +140,12 @@ class WebSocketTransport(asyncio.Transport):
     def is_closing(self) -> bool:
         return self._is_closing
 
+    def pause_reading(self) -> None:
+        self._may_read.clear()
+
+    def resume_reading(self) -> None:
+        self._may_read.set()
+
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """Ignore the limits: this module has its own."""
 
@@ -160,6 +168,7 @@ class WebSocketTransport(asyncio.Transport):
 
     async def _read_all(self) -> None:
         while True:
+            await self._may_read.wait()
             message = await self._socket.receive()
             if message.type is not aiohttp.WSMsgType.BINARY:
                 return  # closed, broken, or text, which AMQP never uses

@@ -61,7 +61,7 @@ def failure_of(state: DeliveryState | None, path: str) -> WireError | None:
 def link_failure(path: str, error: Error | None, *, refused: bool = False) -> WireLinkError:
     """Return the error of a refused or detached link."""
     event = "refused a link" if refused else "detached a link"
-    return WireLinkError(f"{path} {event}: {format_error(error)}", condition_of(error))
+    return WireLinkError(f"{path} {event}: {format_error(error)}", condition_of(error), peers_error=error)
 
 
 def connection_failure(where: str, error: Error | None) -> WireConnectionError:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.exceptions import MessageSizeExceededError
@@ -23,8 +23,7 @@ from paired_servicebus.core.errors import PairingClosedError
 from paired_servicebus.core.model.verdict import FailureKind, kind_of
 from paired_servicebus.pairing.runtime.deadlines import GRACE
 from paired_servicebus.pairing.runtime.task_owner import TaskOwner
-from paired_servicebus.pairing.sending.sdk_messages import Sendable
-from paired_servicebus.pairing.sending.sender_link import EncodedBatch, SdkSenderLink
+from paired_servicebus.pairing.sending.sender_link import Carried, EncodedBatch, SdkSenderLink
 
 _MESSAGES_FAULT: Final = frozenset({FailureKind.TOO_LARGE, FailureKind.ARGUMENT})
 """Failures of a batch that one message, or the mix of messages, may cause."""
@@ -42,7 +41,7 @@ class PendingSend:
 
     __slots__ = ("accepted", "ends", "messages", "on_accepted", "outcome")
 
-    def __init__(self, messages: Sequence[Sendable], on_accepted: Callable[[Sequence[Sendable]], object]) -> None:
+    def __init__(self, messages: Sequence[Carried], on_accepted: Callable[[Sequence[Carried]], object]) -> None:
         self.messages = messages
         self.on_accepted = on_accepted
         self.accepted = 0
@@ -51,8 +50,8 @@ class PendingSend:
         self.outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
 
-Load = list[tuple[PendingSend, Sendable]]
-BatchKey = Callable[[Sendable], object]
+Load = list[tuple[PendingSend, Carried]]
+BatchKey = Callable[[Any], object]
 
 
 class Coalescer:
@@ -81,7 +80,7 @@ class Coalescer:
         self._tasks = tasks
         self._say = say
         self._batch_key = batch_key
-        self._waiting: dict[object, deque[tuple[PendingSend, Sendable]]] = {}
+        self._waiting: dict[object, deque[tuple[PendingSend, Carried]]] = {}
         """By batch_key, in the order of their turns."""
         self._underway: Load = []
         self._sending: asyncio.Task[None] | None = None
@@ -137,7 +136,7 @@ class Coalescer:
                 return batch
         return None
 
-    def _take_batch(self, queue: deque[tuple[PendingSend, Sendable]]) -> EncodedBatch | None:
+    def _take_batch(self, queue: deque[tuple[PendingSend, Carried]]) -> EncodedBatch | None:
         if _first(queue) is None:
             return None
         if len(queue) > 1 and not self.one_by_one:
@@ -150,7 +149,7 @@ class Coalescer:
             self._underway.append(queue.popleft())
         return None
 
-    def _add_first(self, batch: EncodedBatch, queue: deque[tuple[PendingSend, Sendable]]) -> bool:
+    def _add_first(self, batch: EncodedBatch, queue: deque[tuple[PendingSend, Carried]]) -> bool:
         """Add the first message to the batch; return False if it does not fit."""
         pending, message = queue[0]
         try:
@@ -206,7 +205,7 @@ class Coalescer:
         self._waiting.clear()
 
 
-def _first(queue: deque[tuple[PendingSend, Sendable]]) -> tuple[PendingSend, Sendable] | None:
+def _first(queue: deque[tuple[PendingSend, Carried]]) -> tuple[PendingSend, Carried] | None:
     """Return the first message whose caller still waits."""
     while queue and queue[0][0].outcome.done():
         queue.popleft()

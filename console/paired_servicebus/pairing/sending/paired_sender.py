@@ -1,30 +1,21 @@
 """The sender under a pairing, with the names of the SDK's `ServiceBusSender`.
 
-paired_servicebus.core.failover.send_router decides where each attempt goes. This module makes the attempts, reports
-their outcomes and writes the receipts. The healthy path hands the caller's own object to the SDK.
+send_driver.py makes its attempts. The healthy path hands the caller's own object to the SDK.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
-from math import inf
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from azure.servicebus import ServiceBusMessageBatch
-from azure.servicebus.exceptions import MessageSizeExceededError
 
-from paired_servicebus.core.errors import (
-    BacklogMessageSizeError,
-    PairedClientError,
-    PairingClosedError,
-    ScheduledInBacklogError,
-)
-from paired_servicebus.core.failover.send_router import PRIMARY, Route, SenderMemory, SendRouter, Try, Wait
-from paired_servicebus.core.model import pairing_events as e
-from paired_servicebus.core.model.verdict import DOUBTFUL, Judgement, Verdict, at_backlog
+from paired_servicebus.core.errors import PairingClosedError
+from paired_servicebus.core.failover.send_router import PRIMARY
+from paired_servicebus.core.model.verdict import Verdict
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.sdk_internals import batch_messages
 from paired_servicebus.pairing.sending.backlog_fit import SMALL_BODY_BYTES, refuse_too_large, too_large
@@ -41,14 +32,16 @@ from paired_servicebus.pairing.sending.sdk_messages import (
     park,
     scheduled,
 )
-from paired_servicebus.pairing.sending.send_call import Schedule, SendCall, count_refusal
+from paired_servicebus.pairing.sending.send_call import SendCall
+from paired_servicebus.pairing.sending.send_driver import Backlog, MessageForm, SendDriver, check_timeout
 from paired_servicebus.pairing.sending.sender_link import LinkUse, SdkSenderLink, size_of
-from paired_servicebus.pairing.sending.shared_link import ConnectionCutError
 
-Backlog = Mapping[int, Coalescer]
+SDK_FORM: Final[MessageForm[Sendable]] = MessageForm(
+    id_of=id_of, body_bytes=body_bytes, size_of=size_of, park=park, refuse_too_large=refuse_too_large
+)
 
 
-class PairedSender:
+class PairedSender(SendDriver[Sendable]):
     """A sender to one entity of the primary namespace, or to the backlog while that entity is failed over.
 
     Made by the paired client, with the SDK's options for its link. Several callers may share it. Times are seconds.
@@ -57,22 +50,14 @@ class PairedSender:
     def __init__(
         self, steering: PairingRuntime, primaries: PrimaryLinks, entity_name: str, backlog: Backlog, **options: Any
     ) -> None:
-        self._steering = steering
+        super().__init__(steering, entity_name, backlog, SDK_FORM)
         self._primaries = primaries
         self._primary = primaries.link(entity_name, **options)
-        self.entity_name = entity_name
         self.fully_qualified_namespace = primaries.fully_qualified_namespace
         self._together = Coalescer(
             self._primary, steering.tasks, partial(steering.warn, entity_name), batch_key=batch_key
         )
         """The callers of this sender share one link: an SDK sender takes one send at a time."""
-        self._backlog = backlog
-        self._memory = SenderMemory()
-        self._key = entity_name.casefold()
-        self._tally = steering.tally(entity_name)
-        self._limit = steering.policy.send_timeout
-        self._numbers: dict[int, str] = {}
-        """message_ids of messages scheduled into the backlog, by the number given to the caller."""
         self._is_closed = False
 
     @property
@@ -133,7 +118,7 @@ class PairedSender:
         """
         if self._is_closed or timeout is not None:
             self._refuse_when_closed()
-            _check(timeout)
+            check_timeout(timeout)
         messages = outgoing(message)
         if not messages:
             return
@@ -155,7 +140,7 @@ class PairedSender:
         Raises: as `send_messages`.
         """
         self._refuse_when_closed()
-        _check(timeout)
+        check_timeout(timeout)
         singles = outgoing(messages)
         if not singles:
             return []
@@ -174,14 +159,8 @@ class PairedSender:
         """
         self._refuse_when_closed()
         numbers = [sequence_numbers] if isinstance(sequence_numbers, int) else list(sequence_numbers)
-        for number in numbers:
-            if number < 0:
-                name = self._numbers.get(number, "one that another sender scheduled")
-                raise ScheduledInBacklogError(
-                    f"message {name!r} was scheduled while {self.entity_name} was failed over; it goes through the "
-                    f"backlog and cannot be cancelled by number: let its receiver drop it by its message_id"
-                )
-        _check(timeout)
+        self._refuse_parked(numbers)
+        check_timeout(timeout)
         limit = timeout or self._steering.policy.send_timeout
         with self._steering.enter_call():
             await self._primary.call(lambda sender: sender.cancel_scheduled_messages(numbers, timeout=limit), limit)
@@ -190,13 +169,7 @@ class PairedSender:
 
     def _straight(self) -> LinkUse | None:
         """Return the link to the primary if a send may use it directly, without a SendRouter; else None."""
-        steering = self._steering
-        if (
-            self._key not in steering.settled
-            or self._memory.busy
-            or self._together.under_way
-            or steering.in_flight.closing
-        ):
+        if self._together.under_way or not self._may_go_straight():
             return None
         return self._primary.claim_idle()
 
@@ -230,96 +203,16 @@ class PairedSender:
             else:
                 in_flight.count -= 1
 
-    def _call(
-        self,
-        messages: Sequence[Sendable],
-        whole: ServiceBusMessageBatch | None,
-        timeout: float | None,
-        schedule: Schedule | None = None,
-        *,
-        began: float | None = None,
-    ) -> SendCall:
-        at = self._steering.clock() if began is None else began
-        router = SendRouter(self._memory, self._steering.policy, at=at, timeout=timeout)
-        return SendCall(self.entity_name, messages, list(messages), whole, router, schedule)
-
-    async def _deliver(self, call: SendCall, failure: Exception | None = None) -> None:
-        """Complete a call; count one that ends in an error, and add the pairing's knowledge to the error.
-
-        failure: of the first attempt at the primary; None: it was not made.
-        """
-        try:
-            if failure is not None:
-                self._meet(call, PRIMARY, failure)
-            await self._travel(call)
-        except Exception as error:
-            count_refusal(error, call, self._steering)
-            raise
-
-    async def _travel(self, call: SendCall) -> None:
-        """Try, wait and divert as the router decides until the messages are accepted or it gives up."""
-        steering = self._steering
-        machine = steering.machine
-        while True:
-            steering.refuse_when_ended(in_doubt=call.in_doubt)
-            now = steering.clock()
-            entity = machine.entity(self.entity_name, at=now)
-            step = call.router.next(entity, machine.rotation, at=now, draw=steering.draw())
-            if isinstance(step, Wait):
-                await steering.change(step.until)
-            elif isinstance(step, Try):
-                try:
-                    await self._attempt(step, call.left, call.whole, call.schedule)
-                except Exception as error:  # noqa: BLE001 - it is judged, and raised if it is the caller's
-                    self._meet(call, step.route, error)
-                except asyncio.CancelledError:
-                    self._in_doubt(step.route, call.left, "cancelled by its caller")
-                    raise
-                else:
-                    return
-            else:
-                call.gave_up = step
-                given_up = call.give_up_error(step, steering.judge, steering.policy.throttle_wait)
-                self._refused(call.left, call.doubt, str(given_up))
-                raise call.final_error(given_up, steering.judge) from call.failure
-
-    def _meet(self, call: SendCall, route: Route, error: Exception) -> None:
-        """Handle a failed attempt on `route`. Raises the caller's error where the call ends."""
-        steering, left = self._steering, call.left
-        if isinstance(error, ConnectionCutError) and not call.was_cut:  # no failure of this queue, which gets it again
-            call.was_cut, call.doubt, call.failure = True, error, error
-            self._in_doubt(route, left, steering.judge(error).reason)
-            return
-        judgement = self._failed(route, error, messages=len(left), ids=left)
-        if isinstance(steering.ended, PairedClientError):
-            steering.refuse_when_ended()
-        call.doubt = error if _is_doubtful(judgement, error) else call.doubt
-        verdict = judgement.verdict if route.queue is None else at_backlog(judgement)
-        if verdict is Verdict.CALLERS:
-            call.failure = error
-            self._refused(left, call.doubt, judgement.reason)
-            ended = call.final_error(error, steering.judge)
-            if ended is error:
-                raise error
-            raise ended from error
-        call.router.ended(route, verdict, at=steering.clock())
-        call.failure = error
-        call.whole = call.whole if call.is_whole else None
-
-    async def _attempt(
-        self, step: Try, left: list[Sendable], whole: ServiceBusMessageBatch | None, schedule: Schedule | None
-    ) -> None:
-        if step.route.queue is not None:
-            await self._divert(step.route, left, step.timeout)
-            return
+    async def _send_to_primary(self, call: SendCall[Sendable], timeout: float) -> None:
+        left, whole = call.left, call.whole
         link = self._primaries.nearest(self._primary)
-        if schedule is not None:
-            await schedule(link, left, step.timeout)
+        if call.schedule is not None:
+            await call.schedule(link, left, timeout)
             self._accepted(PRIMARY, left)
         elif link is self._primary and (link.is_busy or self._together.is_busy) and whole is None and len(left) == 1:
-            await self._together.send(PendingSend(left, partial(self._accepted, PRIMARY)), step.timeout)
+            await self._together.send(PendingSend(left, partial(self._accepted, PRIMARY)), timeout)
         else:
-            await link.send(whole if whole is not None else left, step.timeout)
+            await link.send(whole if whole is not None else left, timeout)
             self._accepted(PRIMARY, left)
         self._count_too_large(left, whole)
 
@@ -329,27 +222,6 @@ class PairedSender:
         lost = too_large(accepted, whole, self.entity_name, self._room, bodies=bodies)
         if lost:
             self._steering.tally(self.entity_name).too_large += lost
-
-    def _room(self) -> int:
-        """Return the bytes of the largest message that every backlog queue accepts."""
-        return min(queue.link.limit() for queue in self._backlog.values())
-
-    async def _divert(self, route: Route, left: list[Sendable], timeout: float) -> None:
-        """Park the remaining messages, in as many batches as they need; accepted ones leave `left`."""
-        assert route.queue is not None
-        queue = self._backlog[route.queue]
-        limit = queue.link.limit()
-        parked: list[Sendable] = [park(message, self.entity_name) for message in left]
-        for message in parked:
-            refuse_too_large(message, limit)
-        pending = PendingSend(parked, on_accepted=lambda accepted: self._accepted(route, accepted))
-        try:
-            await queue.send(pending, timeout)
-        except MessageSizeExceededError as error:
-            culprit = parked[pending.accepted]
-            raise BacklogMessageSizeError(size=size_of(culprit), limit=limit, message_id=id_of(culprit)) from error
-        finally:
-            del left[: pending.accepted]
 
     async def _schedule(self, singles: list[Sendable], when: datetime, timeout: float | None) -> list[int]:
         numbers: list[int] = []
@@ -361,80 +233,13 @@ class PairedSender:
 
         await self._deliver(self._call([scheduled(single, when) for single in singles], None, timeout, schedule))
         parked = singles[: len(singles) - len(numbers)]
-        first = -len(self._numbers) - 1
-        negative = [first - index for index in range(len(parked))]
-        self._numbers.update(zip(negative, map(id_of, parked), strict=True))
-        return negative + numbers
-
-    # -- what came of it --------------------------------------------------------------------------------------
-
-    def _accepted(self, route: Route, messages: Sequence[Sendable]) -> None:
-        steering, name = self._steering, self.entity_name
-        now = steering.clock()
-        steering.meter.carried(route.queue, sum(map(body_bytes, messages)))
-        if route.queue is not None:
-            for message in messages:
-                steering.announce(e.Diverted(at=now, entity=name, message_id=id_of(message), queue=route.queue))
-        elif steering.policy.journal == "all":
-            for message in messages:
-                steering.announce(e.Delivered(at=now, entity=name, message_id=id_of(message)))
-        steering.tell(e.SendAccepted(at=now, entity=name, queue=route.queue, messages=len(messages)))
+        return self._number_parked(parked) + numbers
 
     def _accepted_straight(
         self, messages: Sequence[Sendable], whole: ServiceBusMessageBatch | None, bodies: int
     ) -> None:
-        """Count accepted messages whose acceptance needs no event and no receipt."""
-        steering, tally, count = self._steering, self._tally, len(messages)
-        sends = tally.sent
-        if sends is None or self._key not in steering.settled or tally.last_route.queue is not None:
-            self._accepted(PRIMARY, messages)  # it changed in the meantime, or has not changed yet
-        else:
-            meter = steering.meter
-            meter.sends += count
-            meter.sent_bytes += bodies
-            sends.accepted += count
-            sends.new_accepted += count
+        count = len(messages)
+        if not self._count_straight(count, bodies):
+            self._accepted(PRIMARY, messages)
         if count > 1 or not 0 < bodies <= SMALL_BODY_BYTES:
             self._count_too_large(messages, whole, bodies)
-
-    def _failed(self, route: Route, error: BaseException, *, messages: int, ids: Sequence[Sendable] = ()) -> Judgement:
-        steering, name = self._steering, self.entity_name
-        judgement = steering.judge(error)
-        now = steering.clock()
-        if _is_doubtful(judgement, error):
-            self._in_doubt(route, ids, judgement.reason)
-        steering.tell(
-            e.SendFailed(
-                at=now,
-                entity=name,
-                queue=route.queue,
-                failure=judgement.kind,
-                reason=judgement.reason,
-                messages=messages,
-            )
-        )
-        return judgement
-
-    def _in_doubt(self, route: Route, messages: Sequence[Sendable], reason: str) -> None:
-        steering, name, where = self._steering, self.entity_name, str(route)
-        now = steering.clock()
-        for message in messages:
-            steering.announce(e.InDoubt(at=now, entity=name, message_id=id_of(message), route=where, reason=reason))
-
-    def _refused(self, messages: Sequence[Sendable], doubt: BaseException | None, reason: str) -> None:
-        """Write receipts for messages that certainly did not arrive."""
-        if doubt is not None or self._steering.policy.journal != "all":
-            return
-        name, now = self.entity_name, self._steering.clock()
-        for message in messages:
-            self._steering.announce(e.Refused(at=now, entity=name, message_id=id_of(message), reason=reason))
-
-
-def _check(timeout: float | None) -> None:
-    if timeout is not None and not 0 < timeout < inf:
-        raise ValueError(f"timeout is {timeout}; it must be a finite number greater than 0, in seconds")
-
-
-def _is_doubtful(judgement: Judgement, error: BaseException) -> bool:
-    """Return whether sent messages may have arrived despite the failure."""
-    return judgement.kind in DOUBTFUL or (isinstance(error, PairingClosedError) and error.in_doubt)

@@ -13,9 +13,13 @@ from weakref import WeakSet
 
 from azure.servicebus.aio import ServiceBusClient
 
+from paired_servicebus.core.errors import WireError
+from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
+from paired_servicebus.pairing.sending.encoded_link import EncodedLink
 from paired_servicebus.pairing.sending.link_gates import OpenLimiter
 from paired_servicebus.pairing.sending.sender_link import SdkSenderLink
+from paired_servicebus.pairing.sending.shared_link import connection_for
 
 REOPEN_DELAY_SECONDS: Final = 0.1
 """Seconds that sends waiting for the failback have before other links open: opening takes the CPU that they need."""
@@ -37,12 +41,47 @@ class PrimaryLinks:
         self._client = client
         self._gate = gate
         self._links: dict[str, WeakSet[SdkSenderLink]] = {}
+        self._encoded: dict[str, EncodedLink] = {}
+        self._wire: ReconnectingConnection | None = None
 
     def link(self, path: str, **options: Any) -> SdkSenderLink:
         """Return a new link for one sender, with the SDK's options; not open yet."""
         link = SdkSenderLink(self._client, path, self._steering.tasks, self._gate, options=options)
         self._links.setdefault(path.casefold(), WeakSet()).add(link)
         return link
+
+    @property
+    def wire(self) -> ReconnectingConnection:
+        """The connection of our own AMQP that all encoded links share. Raises WireUnavailableError."""
+        if self._wire is None:
+            endpoint = Endpoint.of(self._client)
+            seconds = self._steering.policy.send_timeout
+            self._wire = connection_for(endpoint, self._steering.draw, seconds=seconds, name="gateway")
+        return self._wire
+
+    def encoded_link(self, path: str) -> EncodedLink:
+        """Return the entity's link for encoded messages, which its senders share. Raises WireUnavailableError."""
+        found = self._encoded.get(path.casefold())
+        if found is None:
+            found = self._encoded[path.casefold()] = EncodedLink(self.wire, path)
+        return found
+
+    async def find_entity(self, path: str, timeout: float) -> tuple[int, int]:
+        """Attach to an entity; return the bytes of its largest message and batch. It moves no state. Raises WireError.
+
+        A path that the namespace refuses is forgotten: it is a client's, and may be anything.
+        """
+        is_new = path.casefold() not in self._encoded
+        link = self.encoded_link(path)
+        try:
+            await link.open(timeout)
+        except WireError:
+            if is_new:
+                self._encoded.pop(path.casefold(), None)
+            raise
+        found = link.limits
+        assert found is not None, "it is attached"
+        return found
 
     def ping_link(self, path: str) -> SdkSenderLink:
         """Return a link for pings, outside of the limiter, which the pinger itself passes."""
@@ -59,6 +98,9 @@ class PrimaryLinks:
         for link in self._of(path):
             if not link.is_busy:
                 link.discard()
+        encoded = self._encoded.get(path.casefold())
+        if encoded is not None:
+            encoded.retire()
 
     def failed_back(self, path: str, proven: SdkSenderLink | None) -> None:
         """Hand the accepted ping's link to one sender, and reopen the others' links."""
@@ -75,9 +117,13 @@ class PrimaryLinks:
         """End the sends under way; they raise."""
         for link in self._all():
             link.cut()
+        for encoded in self._encoded.values():
+            encoded.cut()
 
     async def close(self) -> None:
         await asyncio.gather(*(link.close() for link in self._all()))
+        if self._wire is not None:
+            await self._wire.close()
 
     async def _reopen(self, link: SdkSenderLink) -> None:
         try:

@@ -1,16 +1,15 @@
 """One call of a paired sender: its messages, its attempts so far, and its final error.
 
-`PairedSender` and the SendRouter decide on the attempts.
+`SendDriver` and the SendRouter decide on the attempts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, Generic, TypeVar
 
 from azure.core.exceptions import AzureError
-from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.exceptions import ServiceBusServerBusyError
 
 from paired_servicebus.core.accounting.refused_calls import closed_reason
@@ -27,19 +26,18 @@ from paired_servicebus.core.operator.why_line import why
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.untrusted_text import one_line
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
-from paired_servicebus.pairing.sending.sdk_messages import Sendable
-from paired_servicebus.pairing.sending.sender_link import SdkSenderLink
 
 NOTE: Final = "paired namespaces: "
 """The prefix of notes on errors."""
 NOTE_LENGTH: Final = 400
 
-Schedule = Callable[[SdkSenderLink, list[Sendable], float], Awaitable[None]]
+M = TypeVar("M")
+Schedule = Callable[[Any, list[Any], float], Awaitable[None]]
 """One attempt to schedule at the primary: the link, the remaining messages, seconds."""
 
 
 @dataclass(slots=True)
-class SendCall:
+class SendCall(Generic[M]):
     """A call under way.
 
     left: messages that no namespace has accepted yet. whole: the caller's batch of all messages, if any. schedule:
@@ -48,9 +46,9 @@ class SendCall:
     """
 
     entity: str
-    messages: Sequence[Sendable]
-    left: list[Sendable]
-    whole: ServiceBusMessageBatch | None
+    messages: Sequence[M]
+    left: list[M]
+    whole: Any
     router: SendRouter
     schedule: Schedule | None = None
     failure: BaseException | None = None
@@ -97,7 +95,7 @@ class SendCall:
         return f"{all_of - left} of {all_of} messages for {self.entity} were parked, {left} were not"
 
 
-def count_refusal(error: Exception, call: SendCall, steering: PairingRuntime) -> None:
+def count_refusal(error: Exception, call: SendCall[Any], steering: PairingRuntime) -> None:
     """Count a call that ends in an error, and add the pairing's knowledge to the error.
 
     An argument that the SDK refused before anything was sent is the application's mistake, and is not counted.
@@ -109,7 +107,7 @@ def count_refusal(error: Exception, call: SendCall, steering: PairingRuntime) ->
     call.failure = call.doubt = None  # break the reference cycle of an error and its call
 
 
-def _refusal(error: Exception, call: SendCall, judge: Judge) -> str:
+def _refusal(error: Exception, call: SendCall[Any], judge: Judge) -> str:
     """Return a short reason why the call ends; empty for an application's mistake."""
     if isinstance(error, PairingClosedError | PairedClientError):
         return closed_reason(error)
@@ -123,7 +121,7 @@ def _refusal(error: Exception, call: SendCall, judge: Judge) -> str:
     return str(judge(cause).kind)
 
 
-def _add_note(error: Exception, call: SendCall, steering: PairingRuntime) -> None:
+def _add_note(error: Exception, call: SendCall[Any], steering: PairingRuntime) -> None:
     """Add a note once: callers that sent together get the same error."""
     if any(note.startswith(NOTE) for note in getattr(error, "__notes__", ())):
         return

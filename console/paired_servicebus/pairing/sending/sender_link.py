@@ -28,8 +28,12 @@ from paired_servicebus.pairing import sdk_internals
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, GRACE, Deadline, Watch, bounded
 from paired_servicebus.pairing.runtime.sdk_log import register_link
 from paired_servicebus.pairing.runtime.task_owner import TaskOwner
+from paired_servicebus.pairing.sending.encoded_messages import EncodedMessage
 from paired_servicebus.pairing.sending.link_gates import FairLock, OpenLimiter
 from paired_servicebus.pairing.sending.sdk_messages import Sendable
+
+Carried = Sendable | EncodedMessage
+"""A message that a link to the backlog may carry."""
 
 
 class EncodedBatch(ServiceBusMessageBatch):
@@ -38,9 +42,12 @@ class EncodedBatch(ServiceBusMessageBatch):
     def __init__(self, max_size_in_bytes: int | None = None, *, sender: ServiceBusSender | None = None) -> None:
         super().__init__(max_size_in_bytes, **sdk_internals.batch_options(sender))
 
-    def add_message(self, message: Sendable) -> None:  # type: ignore[override] # no mappings come here
+    def add_message(self, message: Carried) -> None:  # type: ignore[override] # no mappings come here
         """Add a message. Raises MessageSizeExceededError if it does not fit."""
         add = super().add_message
+        if isinstance(message, EncodedMessage):
+            sdk_internals.add_bytes(self, message.data, add)
+            return
         sdk_internals.add_encoded_once(self, lambda: add(message))
 
 
@@ -157,7 +164,7 @@ class SdkSenderLink:
         self._use.sender = self._sender
         return self._use
 
-    async def send(self, messages: Sequence[Sendable] | ServiceBusMessageBatch, timeout: float) -> None:
+    async def send(self, messages: Sequence[Carried] | ServiceBusMessageBatch, timeout: float) -> None:
         """Send one message, several as one batch, or a batch, within `timeout` seconds; on return all are accepted.
 
         Raises:
@@ -169,7 +176,16 @@ class SdkSenderLink:
         payload: Any = messages
         if not isinstance(messages, ServiceBusMessageBatch):
             payload = messages[0] if len(messages) == 1 else list(messages)
+            if any(isinstance(message, EncodedMessage) for message in messages):
+                payload = self._payload_of_bytes(messages)
         await self._run_exclusively(lambda sender: sender.send_messages(payload, timeout=timeout), timeout, "a send")
+
+    def _payload_of_bytes(self, messages: Sequence[Carried]) -> Any:
+        """Return the payload of encoded messages: the SDK takes their bytes in a batch only."""
+        batch = self.batch(self.limit() if len(messages) == 1 else None)
+        for message in messages:
+            batch.add_message(message)
+        return batch
 
     async def call(self, act: Callable[[ServiceBusSender], Awaitable[Any]], timeout: float) -> Any:
         """Run another operation of the SDK's sender, under the same rules."""

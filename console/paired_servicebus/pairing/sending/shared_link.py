@@ -33,8 +33,8 @@ from paired_servicebus.pairing import sdk_internals
 from paired_servicebus.pairing.amqp_client import Backoff, Endpoint, ReconnectingConnection, WireSender, failure_of
 from paired_servicebus.pairing.amqp_client.client_links import BATCH_FORMAT
 from paired_servicebus.pairing.runtime.deadlines import GRACE
-from paired_servicebus.pairing.sending.sdk_messages import Sendable
-from paired_servicebus.pairing.sending.sender_link import EncodedBatch, SdkSenderLink
+from paired_servicebus.pairing.sending.encoded_messages import EncodedMessage
+from paired_servicebus.pairing.sending.sender_link import Carried, EncodedBatch, SdkSenderLink
 from servicebus_amqp.protocol.protocol_events import DispositionReceived
 from servicebus_amqp.protocol_errors import StateError
 
@@ -68,11 +68,13 @@ class ConnectionCutError(ServiceBusConnectionError):
     """The shared connection ended during a send: the messages are in doubt, and their queue is not the cause."""
 
 
-def connection_for(endpoint: Endpoint, draw: Callable[[], float], *, seconds: float) -> ReconnectingConnection:
-    """Return the connection of all links to one namespace. seconds: for one try to connect."""
+def connection_for(
+    endpoint: Endpoint, draw: Callable[[], float], *, seconds: float, name: str = "standby"
+) -> ReconnectingConnection:
+    """Return the connection of all links to one namespace. seconds: for one try to connect. name: for the namespace."""
     backoff = Backoff(draw, first=FIRST_PAUSE, most=MAX_PAUSE)
     return ReconnectingConnection(
-        endpoint, name="standby", draw=draw, backoff=backoff, connecting=seconds + GRACE, patient=True
+        endpoint, name=name, draw=draw, backoff=backoff, connecting=seconds + GRACE, patient=True
     )
 
 
@@ -129,7 +131,7 @@ class SharedSender:
         await self._retry(self._attach, timeout, self._pauses if retry else ())
 
     async def send_messages(
-        self, payload: Sendable | Sequence[Sendable] | ServiceBusMessageBatch, *, timeout: float
+        self, payload: Carried | Sequence[Carried] | ServiceBusMessageBatch, *, timeout: float
     ) -> None:
         """Send a message or a batch; on return it is accepted.
 
@@ -174,7 +176,7 @@ class SharedSender:
         except WireError as error:
             raise sdk_error(error) from error
 
-    async def _send(self, payload: Sendable | Sequence[Sendable] | ServiceBusMessageBatch, timeout: float) -> None:
+    async def _send(self, payload: Carried | Sequence[Carried] | ServiceBusMessageBatch, timeout: float) -> None:
         loop = asyncio.get_running_loop()
         ends = loop.time() + timeout
         await self._attach(timeout)
@@ -206,10 +208,12 @@ class SharedSender:
             is_cut = not isinstance(failure, WireLinkError) and not link.is_up and kind_of(failure) in _CONNECTIONS
             raise (ConnectionCutError(message=str(failure)) if is_cut else sdk_error(failure)) from failure
 
-    def _encode(self, payload: Sendable | Sequence[Sendable] | ServiceBusMessageBatch) -> tuple[bytes, int]:
+    def _encode(self, payload: Carried | Sequence[Carried] | ServiceBusMessageBatch) -> tuple[bytes, int]:
         """Return the payload's bytes and format. An encoder's error is the SDK's, as from its sender."""
         if isinstance(payload, ServiceBusMessageBatch):
             return sdk_internals.encode_batch(payload), BATCH_FORMAT
+        if isinstance(payload, EncodedMessage):
+            return payload.data, 0
         try:
             if isinstance(payload, Sequence):
                 assert self._link is not None, "attached before"
@@ -259,6 +263,9 @@ class SharedSenderLink(SdkSenderLink):
 
     def batch(self, limit: int | None = None) -> EncodedBatch:
         return EncodedBatch(limit or self._batch_limit)
+
+    def _payload_of_bytes(self, messages: Sequence[Carried]) -> Any:
+        return messages[0] if len(messages) == 1 else list(messages)
 
     @property
     def _shared(self) -> SharedSender | None:

@@ -1,0 +1,263 @@
+"""The sender under a pairing for encoded messages: the bytes of clients of any language, as a gateway has them.
+
+send_driver.py makes its attempts, by the same rules as those of `PairedSender`. An attempt at the primary goes over our
+own AMQP and carries the client's bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+from paired_servicebus.core.errors import UnreadableError, WireError
+from paired_servicebus.core.failover.send_router import PRIMARY
+from paired_servicebus.pairing.amqp_client import ReconnectingConnection
+from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
+from paired_servicebus.pairing.sending import encoded_messages
+from paired_servicebus.pairing.sending.encoded_messages import (
+    EncodedMessage,
+    EncodedPayload,
+    GivenIds,
+    exceeds,
+    is_small,
+    read_payload,
+)
+from paired_servicebus.pairing.sending.primary_links import PrimaryLinks
+from paired_servicebus.pairing.sending.send_call import SendCall
+from paired_servicebus.pairing.sending.send_driver import Backlog, MessageForm, SendDriver, check_timeout
+from servicebus_amqp.encoding.amqp_types import Array
+
+SCHEDULE: Final = "com.microsoft:schedule-message"
+CANCEL: Final = "com.microsoft:cancel-scheduled-message"
+Rest = Coroutine[Any, Any, None]
+"""The rest of a call, to be awaited once; raises as `EncodedSender.send`."""
+OnStraightEnd = Callable[[Rest | None], None]
+"""Gets the end of a straight send, inside a socket's read: None when it is accepted. Must not raise."""
+ENCODED_FORM: Final[MessageForm[EncodedMessage]] = MessageForm(
+    id_of=encoded_messages.id_of,
+    body_bytes=encoded_messages.body_bytes,
+    size_of=encoded_messages.size_of,
+    park=encoded_messages.park,
+    refuse_too_large=encoded_messages.refuse_too_large,
+)
+
+
+class EncodedSender(SendDriver[EncodedMessage]):
+    """A sender of bytes to one entity of the primary namespace, or to the backlog while that entity is failed over.
+
+    Made by the paired client; several calls may be under way. Times are seconds.
+
+    Args:
+        ids: of messages without one; shared by all senders of a gateway.
+    """
+
+    def __init__(
+        self,
+        steering: PairingRuntime,
+        primaries: PrimaryLinks,
+        entity_name: str,
+        backlog: Backlog,
+        ids: GivenIds,
+    ) -> None:
+        super().__init__(steering, entity_name, backlog, ENCODED_FORM)
+        self._primaries = primaries
+        self._link = primaries.encoded_link(entity_name)
+        self._ids = ids
+
+    @property
+    def wire(self) -> ReconnectingConnection:
+        """The primary's connection, which all senders of a pairing share. Raises WireUnavailableError."""
+        return self._primaries.wire
+
+    @property
+    def limits(self) -> tuple[int, int] | None:
+        """Bytes of the largest message and batch that the primary accepts; None while it was never reached."""
+        return self._link.limits
+
+    async def send(self, data: bytes, message_format: int = 0, *, timeout: float | None = None) -> None:
+        """Send one transfer, a message or a batch; on return, a namespace has accepted it.
+
+        Args:
+            data: the encoded message, or a batch in BATCH_FORMAT.
+            timeout: for the whole call; None: `send_timeout` at the primary, and then twice that at the backlog.
+
+        Raises:
+            UnreadableError, ReservedPropertyError: before anything is sent.
+            BacklogMessageSizeError, BacklogUnavailableError: while failed over.
+            PairingClosedError: the pairing was closed.
+            WireError, ServiceBusError, TimeoutError: the failure of an attempt.
+        """
+        check_timeout(timeout)
+        payload = read_payload(data, message_format, self._ids)
+        with self._ids_of(payload.given_ids), self._steering.enter_call(self.entity_name, len(payload.messages)):
+            await self._deliver(self._call(payload.messages, payload, timeout))
+
+    def go_straight(
+        self, data: bytes, message_format: int, on_end: OnStraightEnd, *, timeout: float | None = None
+    ) -> bool:
+        """Send as `send`, without a task; return False, with nothing done, if the entity or its link is not ready.
+
+        on_end: called once, later. A failed attempt has a rest: the call goes on by the rules of all calls.
+
+        Raises:
+            UnreadableError, ReservedPropertyError: nothing is sent.
+        """
+        link = self._link
+        if not (self._may_go_straight() and link.is_open):
+            return False
+        payload = read_payload(data, message_format, self._ids)
+        began = asyncio.get_running_loop().time()
+        send = _StraightSend(self, payload, timeout, on_end, began)
+        limit = self._limit if timeout is None else min(timeout, self._limit)
+        if not link.put(payload.data, message_format, limit, send.end, began=began):
+            self._release(payload.given_ids, accepted=False)
+            return False
+        self._steering.in_flight.count += 1
+        return True
+
+    async def schedule(self, entries: Sequence[Mapping[str, Any]], *, timeout: float | None = None) -> list[int]:
+        """Schedule messages; return the numbers for cancelling, negative for those in the backlog.
+
+        entries: as in the request `schedule-message`: maps of message-id, message, and possibly session-id,
+        partition-key and via-partition-key. The time is in the message's annotations.
+
+        Raises: as `send`.
+        """
+        check_timeout(timeout)
+        payloads = [read_payload(_message_in(entry), 0, self._ids) for entry in entries]
+        singles = [payload.messages[0] for payload in payloads]
+        if not singles:
+            return []
+        given = [name for payload in payloads for name in payload.given_ids]
+        numbers: list[int] = []
+
+        async def schedule(_: object, left: list[EncodedMessage], limit: float) -> None:
+            rest = zip(entries[-len(left) :], left, strict=True)
+            body = {"messages": [{**entry, "message-id": one.message_id, "message": one.data} for entry, one in rest]}
+            numbers.extend(await self._ask_for_numbers(body, limit))
+
+        with self._ids_of(given), self._steering.enter_call(self.entity_name, len(singles)):
+            await self._deliver(self._call(singles, None, timeout, schedule))
+        return self._number_parked(singles[: len(singles) - len(numbers)]) + numbers
+
+    async def cancel(self, numbers: Sequence[int], *, timeout: float | None = None) -> None:
+        """Cancel scheduled messages by the numbers the primary gave.
+
+        Raises:
+            ScheduledInBacklogError: a number is negative: its message is, or was, in the backlog.
+            WireError: the primary refused, or did not answer.
+        """
+        self._refuse_parked(numbers)
+        check_timeout(timeout)
+        limit = timeout or self._steering.policy.send_timeout
+        with self._steering.enter_call():
+            body = {"sequence-numbers": Array.of(int, numbers)}
+            await self._primaries.wire.request(self.entity_name, CANCEL, body, timeout=limit)
+
+    # -- inside -----------------------------------------------------------------------------------------------
+
+    def _end_straight(self, payload: EncodedPayload) -> None:
+        """Count an accepted straight send."""
+        messages = payload.messages
+        if not self._count_straight(len(messages), sum(map(encoded_messages.body_bytes, messages))):
+            self._report(messages)
+        elif not is_small(payload.data):
+            self._count_too_large(messages)
+        if payload.given_ids:
+            self._release(payload.given_ids, accepted=True)
+        self._steering.in_flight.leave()
+
+    async def _go_on(self, call: SendCall[EncodedMessage], failure: WireError, given: Sequence[str]) -> None:
+        """Complete a call whose straight send failed, as if its first attempt had."""
+        try:
+            with self._ids_of(given):
+                await self._deliver(call, self._link.error_of(failure))
+        finally:
+            self._steering.in_flight.leave()
+
+    async def _send_to_primary(self, call: SendCall[EncodedMessage], timeout: float) -> None:
+        left, whole = call.left, call.whole
+        if call.schedule is not None:
+            await call.schedule(None, left, timeout)
+            self._report(left)
+        elif isinstance(whole, EncodedPayload):
+            limits = self._link.limits
+            fits = limits is None or len(whole.data) <= limits[0]
+            await self._link.send(whole.data if fits else whole.as_sent, whole.message_format, timeout)
+            self._report(left)
+        else:  # the backlog has taken some of its messages
+            while left:
+                await self._link.send(left[0].data, 0, timeout)
+                self._report(left[:1])
+                del left[0]
+
+    def _report(self, accepted: Sequence[EncodedMessage]) -> None:
+        self._accepted(PRIMARY, accepted)
+        self._count_too_large(accepted)
+
+    def _count_too_large(self, accepted: Sequence[EncodedMessage]) -> None:
+        room = self._room()
+        lost = sum(exceeds(message, self.entity_name, room) for message in accepted)
+        if lost:
+            self._steering.tally(self.entity_name).too_large += lost
+
+    async def _ask_for_numbers(self, body: dict[str, Any], timeout: float) -> Sequence[int]:
+        reply = await self._primaries.wire.request(self.entity_name, SCHEDULE, body, timeout=timeout)
+        found = reply.body.get("sequence-numbers") if isinstance(reply.body, dict) else None
+        numbers = found.values if isinstance(found, Array) else found
+        if not isinstance(numbers, list | tuple) or len(numbers) != len(body["messages"]):
+            raise WireError(f"{self.entity_name} answered {SCHEDULE} without the messages' numbers")
+        return [int(number) for number in numbers]
+
+    @contextmanager
+    def _ids_of(self, given: Sequence[str]) -> Iterator[None]:
+        """Keep ids from other calls until this one has ended."""
+        accepted = False
+        try:
+            yield
+            accepted = True
+        finally:
+            self._release(given, accepted=accepted)
+
+    def _release(self, given: Sequence[str], *, accepted: bool) -> None:
+        for name in given:
+            self._ids.release(name, accepted=accepted)
+
+
+class _StraightSend:
+    """A send on its straight way to the primary."""
+
+    __slots__ = ("_began", "_on_end", "_payload", "_sender", "_timeout")
+
+    def __init__(
+        self,
+        sender: EncodedSender,
+        payload: EncodedPayload,
+        timeout: float | None,
+        on_end: OnStraightEnd,
+        began: float,
+    ) -> None:
+        self._sender = sender
+        self._payload = payload
+        self._timeout = timeout
+        self._on_end = on_end
+        self._began = began
+
+    def end(self, failure: WireError | None) -> None:
+        sender, payload = self._sender, self._payload
+        if failure is None:
+            sender._end_straight(payload)
+            self._on_end(None)
+            return
+        age = asyncio.get_running_loop().time() - self._began
+        call = sender._call(payload.messages, payload, self._timeout, began=sender._steering.clock() - age)
+        self._on_end(sender._go_on(call, failure, payload.given_ids))
+
+
+def _message_in(entry: Mapping[str, Any]) -> bytes:
+    found = entry.get("message") if isinstance(entry, Mapping) else None
+    if not isinstance(found, bytes):
+        raise UnreadableError("an entry of schedule-message has no binary 'message'")
+    return found

@@ -1,0 +1,279 @@
+"""The calls of a paired sender, whatever the form of its messages.
+
+paired_servicebus.core.failover.send_router decides where each attempt goes. This module makes the attempts, reports
+their outcomes and writes the receipts. Subclasses have the application's side and the attempt at the primary:
+`PairedSender` for the SDK's messages, `EncodedSender` for bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Any, Generic, TypeVar
+
+from azure.servicebus.exceptions import MessageSizeExceededError
+
+from paired_servicebus.core.errors import (
+    BacklogMessageSizeError,
+    PairedClientError,
+    PairingClosedError,
+    ScheduledInBacklogError,
+)
+from paired_servicebus.core.failover.send_router import PRIMARY, Route, SenderMemory, SendRouter, Try, Wait
+from paired_servicebus.core.model import pairing_events as e
+from paired_servicebus.core.model.verdict import DOUBTFUL, Judgement, Verdict, at_backlog
+from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
+from paired_servicebus.pairing.sending.coalescer import Coalescer, PendingSend
+from paired_servicebus.pairing.sending.send_call import Schedule, SendCall, count_refusal
+from paired_servicebus.pairing.sending.shared_link import ConnectionCutError
+
+M = TypeVar("M")
+Backlog = Mapping[int, Coalescer]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageForm(Generic[M]):
+    """What a call needs to know of messages of one form.
+
+    park: returns the message in its envelope, for a path. refuse_too_large: raises BacklogMessageSizeError for a parked
+    message and a limit in bytes.
+    """
+
+    id_of: Callable[[M], str]
+    body_bytes: Callable[[M], int]
+    size_of: Callable[[Any], int]
+    park: Callable[[M, str], Any]
+    refuse_too_large: Callable[[Any, int], None]
+
+
+class SendDriver(Generic[M]):
+    """The calls to one entity of the primary namespace, or to the backlog while that entity is failed over."""
+
+    def __init__(self, steering: PairingRuntime, entity_name: str, backlog: Backlog, form: MessageForm[M]) -> None:
+        self._steering = steering
+        self.entity_name = entity_name
+        self._form = form
+        self._backlog = backlog
+        self._memory = SenderMemory()
+        self._folded_name = entity_name.casefold()
+        self._tally = steering.tally(entity_name)
+        self._limit = steering.policy.send_timeout
+        self.key: str | None = None
+        """The name of the key that a gateway's client signed with, for receipts."""
+        self._numbers: dict[int, str] = {}
+        """message_ids of messages scheduled into the backlog, by the number given to the caller."""
+
+    # -- the straight path ------------------------------------------------------------------------------------
+
+    def _may_go_straight(self) -> bool:
+        """Return whether a send may use the primary's link directly, without a SendRouter."""
+        steering = self._steering
+        return self._folded_name in steering.settled and not self._memory.busy and not steering.in_flight.closing
+
+    def _count_straight(self, messages: int, bodies: int) -> bool:
+        """Count accepted messages whose acceptance needs no event and no receipt; return False if it does."""
+        steering, tally = self._steering, self._tally
+        sends = tally.sent
+        if sends is None or self._folded_name not in steering.settled or tally.last_route.queue is not None:
+            return False  # it changed in the meantime, or has not changed yet
+        meter = steering.meter
+        meter.sends += messages
+        meter.sent_bytes += bodies
+        sends.accepted += messages
+        sends.new_accepted += messages
+        return True
+
+    # -- one call's way ---------------------------------------------------------------------------------------
+
+    def _call(
+        self,
+        messages: Sequence[M],
+        whole: Any,
+        timeout: float | None,
+        schedule: Schedule | None = None,
+        *,
+        began: float | None = None,
+    ) -> SendCall[M]:
+        at = self._steering.clock() if began is None else began
+        router = SendRouter(self._memory, self._steering.policy, at=at, timeout=timeout)
+        return SendCall(self.entity_name, messages, list(messages), whole, router, schedule)
+
+    async def _deliver(self, call: SendCall[M], failure: Exception | None = None) -> None:
+        """Complete a call; count one that ends in an error, and add the pairing's knowledge to the error.
+
+        failure: of the first attempt at the primary; None: it was not made.
+        """
+        try:
+            if failure is not None:
+                self._meet(call, PRIMARY, failure)
+            await self._travel(call)
+        except Exception as error:
+            count_refusal(error, call, self._steering)
+            raise
+
+    async def _travel(self, call: SendCall[M]) -> None:
+        """Try, wait and divert as the router decides until the messages are accepted or it gives up."""
+        steering = self._steering
+        machine = steering.machine
+        while True:
+            steering.refuse_when_ended(in_doubt=call.in_doubt)
+            now = steering.clock()
+            entity = machine.entity(self.entity_name, at=now)
+            step = call.router.next(entity, machine.rotation, at=now, draw=steering.draw())
+            if isinstance(step, Wait):
+                await steering.change(step.until)
+            elif isinstance(step, Try):
+                try:
+                    await self._attempt(step, call)
+                except Exception as error:  # noqa: BLE001 - it is judged, and raised if it is the caller's
+                    self._meet(call, step.route, error)
+                except asyncio.CancelledError:
+                    self._in_doubt(step.route, call.left, "cancelled by its caller")
+                    raise
+                else:
+                    return
+            else:
+                call.gave_up = step
+                given_up = call.give_up_error(step, steering.judge, steering.policy.throttle_wait)
+                self._refused(call.left, call.doubt, str(given_up))
+                raise call.final_error(given_up, steering.judge) from call.failure
+
+    def _meet(self, call: SendCall[M], route: Route, error: Exception) -> None:
+        """Handle a failed attempt on `route`. Raises the caller's error where the call ends."""
+        steering, left = self._steering, call.left
+        if isinstance(error, ConnectionCutError) and not call.was_cut:  # no failure of this queue, which gets it again
+            call.was_cut, call.doubt, call.failure = True, error, error
+            self._in_doubt(route, left, steering.judge(error).reason)
+            return
+        judgement = self._failed(route, error, messages=len(left), ids=left)
+        if isinstance(steering.ended, PairedClientError):
+            steering.refuse_when_ended()
+        call.doubt = error if _is_doubtful(judgement, error) else call.doubt
+        verdict = judgement.verdict if route.queue is None else at_backlog(judgement)
+        if verdict is Verdict.CALLERS:
+            call.failure = error
+            self._refused(left, call.doubt, judgement.reason)
+            ended = call.final_error(error, steering.judge)
+            if ended is error:
+                raise error
+            raise ended from error
+        call.router.ended(route, verdict, at=steering.clock())
+        call.failure = error
+        call.whole = call.whole if call.is_whole else None
+
+    async def _attempt(self, step: Try, call: SendCall[M]) -> None:
+        if step.route.queue is not None:
+            await self._divert(step.route, call.left, step.timeout)
+        else:
+            await self._send_to_primary(call, step.timeout)
+
+    async def _send_to_primary(self, call: SendCall[M], timeout: float) -> None:
+        """Make one attempt at the primary, and report what it accepted."""
+        raise NotImplementedError
+
+    def _room(self) -> int:
+        """Return the bytes of the largest message that every backlog queue accepts."""
+        return min(queue.link.limit() for queue in self._backlog.values())
+
+    async def _divert(self, route: Route, left: list[M], timeout: float) -> None:
+        """Park the remaining messages, in as many batches as they need; accepted ones leave `left`."""
+        assert route.queue is not None
+        queue = self._backlog[route.queue]
+        limit = queue.link.limit()
+        form = self._form
+        parked = [form.park(message, self.entity_name) for message in left]
+        for message in parked:
+            form.refuse_too_large(message, limit)
+        pending = PendingSend(parked, on_accepted=lambda accepted: self._accepted(route, accepted))
+        try:
+            await queue.send(pending, timeout)
+        except MessageSizeExceededError as error:
+            culprit = parked[pending.accepted]
+            raise BacklogMessageSizeError(
+                size=form.size_of(culprit), limit=limit, message_id=form.id_of(culprit)
+            ) from error
+        finally:
+            del left[: pending.accepted]
+
+    # -- messages scheduled into the backlog ------------------------------------------------------------------
+
+    def _number_parked(self, parked: Sequence[M]) -> list[int]:
+        """Return the numbers of messages that were scheduled into the backlog: negative, as no queue gives them."""
+        first = -len(self._numbers) - 1
+        negative = [first - index for index in range(len(parked))]
+        self._numbers.update(zip(negative, map(self._form.id_of, parked), strict=True))
+        return negative
+
+    def _refuse_parked(self, numbers: Sequence[int]) -> None:
+        """Raise ScheduledInBacklogError for the number of a message that went into the backlog."""
+        for number in numbers:
+            if number < 0:
+                name = self._numbers.get(number, "one that another sender scheduled")
+                raise ScheduledInBacklogError(
+                    f"message {name!r} was scheduled while {self.entity_name} was failed over; it goes through the "
+                    f"backlog and cannot be cancelled by number: let its receiver drop it by its message_id"
+                )
+
+    # -- what came of it --------------------------------------------------------------------------------------
+
+    def _accepted(self, route: Route, messages: Sequence[Any]) -> None:
+        steering, name, key = self._steering, self.entity_name, self.key
+        now = steering.clock()
+        steering.meter.carried(route.queue, sum(map(self._form.body_bytes, messages)))
+        if route.queue is not None:
+            for message in messages:
+                named = self._form.id_of(message)
+                steering.announce(e.Diverted(at=now, entity=name, message_id=named, queue=route.queue, key=key))
+        elif steering.policy.journal == "all":
+            for message in messages:
+                steering.announce(e.Delivered(at=now, entity=name, message_id=self._form.id_of(message), key=key))
+        steering.tell(e.SendAccepted(at=now, entity=name, queue=route.queue, messages=len(messages)))
+
+    def _failed(self, route: Route, error: BaseException, *, messages: int, ids: Sequence[Any] = ()) -> Judgement:
+        steering, name = self._steering, self.entity_name
+        judgement = steering.judge(error)
+        now = steering.clock()
+        if _is_doubtful(judgement, error):
+            self._in_doubt(route, ids, judgement.reason)
+        steering.tell(
+            e.SendFailed(
+                at=now,
+                entity=name,
+                queue=route.queue,
+                failure=judgement.kind,
+                reason=judgement.reason,
+                messages=messages,
+            )
+        )
+        return judgement
+
+    def _in_doubt(self, route: Route, messages: Sequence[Any], reason: str) -> None:
+        steering, name, where = self._steering, self.entity_name, str(route)
+        now = steering.clock()
+        for message in messages:
+            named = self._form.id_of(message)
+            steering.announce(
+                e.InDoubt(at=now, entity=name, message_id=named, route=where, reason=reason, key=self.key)
+            )
+
+    def _refused(self, messages: Sequence[Any], doubt: BaseException | None, reason: str) -> None:
+        """Write receipts for messages that certainly did not arrive."""
+        if doubt is not None or self._steering.policy.journal != "all":
+            return
+        name, now = self.entity_name, self._steering.clock()
+        for message in messages:
+            named = self._form.id_of(message)
+            self._steering.announce(e.Refused(at=now, entity=name, message_id=named, reason=reason, key=self.key))
+
+
+def check_timeout(timeout: float | None) -> None:
+    """Raise ValueError for a caller's limit that is no number of seconds."""
+    if timeout is not None and not 0 < timeout < inf:
+        raise ValueError(f"timeout is {timeout}; it must be a finite number greater than 0, in seconds")
+
+
+def _is_doubtful(judgement: Judgement, error: BaseException) -> bool:
+    """Return whether sent messages may have arrived despite the failure."""
+    return judgement.kind in DOUBTFUL or (isinstance(error, PairingClosedError) and error.in_doubt)

@@ -1,0 +1,202 @@
+"""A healthy send of a client's bytes goes straight to the primary; when it fails, it goes on as every other call."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from paired_servicebus.core.errors import PairingClosedError, ReservedPropertyError, WireError, WireTimeoutError
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.envelope import PATH
+from paired_servicebus.core.model.pairing_events import InDoubt, SendFailed
+from paired_servicebus.pairing import PairedServiceBusClient
+from paired_servicebus.pairing.sending.encoded_sender import EncodedSender, Rest
+from servicebus_amqp.encoding.message_sections import BATCH_FORMAT, batch, write_application_properties
+
+from .conftest import World, until
+from .test_encoded_sender import BACKLOG, PATIENT, gateways, message, state
+
+
+async def straight(sender: EncodedSender, data: bytes, form: int = 0, timeout: float = 20.0) -> Rest | None:
+    """Send; return the rest of the call, None if it was accepted."""
+    end: asyncio.Future[Rest | None] = asyncio.get_running_loop().create_future()
+    assert sender.go_straight(data, form, end.set_result, timeout=timeout)
+    return await asyncio.wait_for(end, 10)
+
+
+async def ready(world: World, **options: Any) -> tuple[PairedServiceBusClient, EncodedSender]:
+    """A pairing whose entity has accepted one send, so that the next may go straight."""
+    paired = await world.pair(**PATIENT | options)
+    sender = paired.get_encoded_sender("orders")
+    await sender.send(message("before"))
+    return paired, sender
+
+
+def in_flight(paired: PairedServiceBusClient) -> int:
+    return paired._steering.in_flight.count
+
+
+async def test_accepted_sends_are_counted_as_those_of_all_calls(world: World) -> None:
+    paired, sender = await ready(world)
+    meter, tally = paired._steering.meter, paired._steering.tally("orders")
+    sends, size = meter.sends, meter.sent_bytes
+    assert await straight(sender, message("1", b"12345")) is None
+    assert await straight(sender, batch([message("2", b""), message("3", b"")]), BATCH_FORMAT) is None
+    assert world.ids_in("orders") == ["before", "1", "2", "3"]
+    assert (meter.sends - sends, tally.accepted, in_flight(paired)) == (3, 4, 0)
+    empty = len(message("2", b"")) - len(message("2", b"").removesuffix(b"\x00S\x75\xa0\x00"))
+    assert meter.sent_bytes - size == 5 + 3 * empty
+
+
+async def test_many_are_in_flight_together_and_arrive_in_order(world: World) -> None:
+    paired, sender = await ready(world)
+    ends: list[Rest | None] = []
+    names = [str(number) for number in range(300)]
+    for name in names:
+        assert sender.go_straight(message(name), 0, ends.append)
+    assert in_flight(paired) == 300
+    await until(lambda: len(ends) == 300)
+    assert not any(ends)
+    assert world.ids_in("orders") == ["before", *names]
+
+
+@pytest.mark.parametrize("case", ["never sent", "journal", "failed over", "suspect", "no link", "too large"])
+async def test_it_is_left_to_the_calls_rules_when_they_have_something_to_decide(world: World, case: str) -> None:
+    """Nothing is done then, and `send` takes the same bytes."""
+    paired = await world.pair(**PATIENT, journal="all" if case == "journal" else "diverted")
+    sender, data = paired.get_encoded_sender("orders"), message("1")
+    if case != "never sent":
+        await sender.send(message("before"))
+    if case == "failed over":
+        paired.force("orders", by="kim")
+    elif case == "suspect":
+        heal = world.fault("refused")
+        with pytest.raises(WireError):
+            await sender.send(message("during"))
+        heal()
+        assert state(paired) is State.SUSPECT
+    elif case == "no link":
+        sender._link.discard()
+    elif case == "too large":
+        data = message("1", bytes(300_000))
+    assert not sender.go_straight(data, 0, pytest.fail)
+    assert in_flight(paired) == 0
+
+
+async def test_a_bad_message_is_refused_before_anything_is_sent(world: World) -> None:
+    paired, sender = await ready(world)
+    reserved = message(application_properties=write_application_properties({PATH: "x"}))
+    with pytest.raises(ReservedPropertyError):
+        sender.go_straight(reserved, 0, pytest.fail)
+    assert (world.ids_in("orders"), in_flight(paired)) == (["before"], 0)
+
+
+async def test_with_interval_0_a_failed_one_goes_on_to_the_backlog(world: World) -> None:
+    """With interval 0 the same call goes on to the backlog and the caller sees no error."""
+    paired, sender = await ready(world, failover_interval=0)
+    world.fault("refused")
+    rest = await straight(sender, message("during"))
+    assert rest is not None
+    assert in_flight(paired) == 1
+    await rest
+    assert world.ids_in(BACKLOG, namespace="secondary") == ["during"]
+    assert (state(paired), in_flight(paired)) == (State.FAILED_OVER, 0)
+
+
+async def test_a_connection_cut_during_it_is_no_failure_of_the_entity(world: World) -> None:
+    paired, sender = await ready(world, failover_interval=0)
+    heal = world.fault("unanswered", entity="orders")
+    ends: list[Rest | None] = []
+    for name in "abc":
+        assert sender.go_straight(message(name), 0, ends.append)
+    await until(lambda: world.depth("orders") == 4)
+    heal()
+    for connection in gateways(world):
+        connection.abort()
+    await until(lambda: len(ends) == 3)
+    await asyncio.gather(*(rest for rest in ends if rest is not None))
+    assert world.ids_in("orders") == ["before", *"abcabc"]
+    assert {event.message_id for event in world.told(InDoubt)} == set("abc")
+    assert not world.told(SendFailed)
+    assert (state(paired), world.parked(1)) == (State.HEALTHY, 0)
+
+
+async def test_a_silent_entity_fails_over_and_a_held_send_sees_no_error(world: World) -> None:
+    _, sender = await ready(world, send_timeout=1.0, hold_until_failover=True)
+    world.fault("unanswered", entity="orders")
+    rest = await straight(sender, message("during"))
+    assert rest is not None
+    await rest
+    assert world.ids_in(BACKLOG, namespace="secondary") == ["during"]
+
+
+async def test_each_ends_at_its_own_time_though_all_share_one_timer(world: World) -> None:
+    _, sender = await ready(world)
+    world.fault("unanswered", entity="orders")
+    loop, ended = asyncio.get_running_loop(), dict[float, tuple[float, object]]()
+    began, link = loop.time(), sender._link
+    for seconds in (0.3, 0.1, 0.2):  # the second is due before the timer that the first has set
+
+        def end(failure: object, seconds: float = seconds) -> None:
+            ended[seconds] = loop.time() - began, failure
+
+        assert link.put(message(str(seconds)), 0, seconds, end, began=began)
+        await asyncio.sleep(0)
+        await until(lambda: world.depth("orders") > 0)
+        link._wire._line.reads += 1  # type: ignore[union-attr] # the connection is not silent
+    await until(lambda: len(ended) == 3)
+    assert all(seconds <= took < seconds + 2 for seconds, (took, _) in ended.items())
+    assert [took for took, _ in ended.values()] == sorted(took for took, _ in ended.values())
+    assert list(ended) == [0.1, 0.2, 0.3]
+    assert all(isinstance(failure, WireTimeoutError) for _, failure in ended.values())
+
+
+async def test_a_message_without_an_id_that_arrived_unheard_keeps_its_id_when_it_comes_again(world: World) -> None:
+    """Section 7.3: "so that duplicate detection recognises a send that timed out but arrived"."""
+    paired, sender = await ready(world, send_timeout=1.0, failover_interval=60)
+    heal = world.fault("unanswered", entity="orders")
+    rest = await straight(sender, message(None))
+    assert rest is not None
+    with pytest.raises(TimeoutError):
+        await rest
+    heal()
+    paired.force("orders", by="kim")
+    await sender.send(message(None))
+    first = world.ids_in("orders")[1:]
+    assert len(first) == 1
+    assert world.ids_in(BACKLOG, namespace="secondary") == first
+
+
+async def test_an_accepted_message_without_an_id_is_a_new_one_when_it_is_sent_again(world: World) -> None:
+    _, sender = await ready(world)
+    assert await straight(sender, message(None)) is None
+    assert await straight(sender, message(None)) is None
+    _, first, second = world.ids_in("orders")
+    assert first
+    assert first != second
+
+
+async def test_one_that_would_not_survive_a_failover_is_counted(world: World) -> None:
+    """Section 7.4: such messages are counted."""
+    paired, sender = await ready(world)
+    assert await straight(sender, message("small", bytes(100_000))) is None
+    largest = 262_144 - len(message("large", bytes(100_000))) + 100_000
+    assert await straight(sender, message("large", bytes(largest))) is None
+    assert paired._steering.tally("orders").too_large == 1
+
+
+async def test_a_closed_pairing_ends_those_under_way_in_doubt(world: World) -> None:
+    paired, sender = await ready(world, close_grace=0.1)
+    world.fault("unanswered", entity="orders")
+    end: asyncio.Future[Rest | None] = asyncio.get_running_loop().create_future()
+    assert sender.go_straight(message("during"), 0, end.set_result)
+    await until(lambda: world.depth("orders") == 2)
+    await paired.close()
+    rest = await end
+    assert rest is not None
+    with pytest.raises(PairingClosedError) as refusal:
+        await rest
+    assert refusal.value.in_doubt
+    assert not sender.go_straight(message("after"), 0, pytest.fail)
