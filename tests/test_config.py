@@ -11,7 +11,8 @@ from paired_servicebus import config
 from paired_servicebus.config import find_config, load_config
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.model.policy import Policy
-from paired_servicebus.fleet_options import Fleet
+from paired_servicebus.sections.fleet_options import Fleet
+from paired_servicebus.sections.gateway_options import GatewayOptions
 
 KEY = "SharedAccessKeyName=Root;SharedAccessKey=c4n4ry="
 ENVIRON = {
@@ -71,6 +72,52 @@ def test_metrics_are_for_this_machine_unless_told_otherwise(
 ) -> None:
     found = read(tmp_path, with_pairing(f"metrics = {given}")).metrics
     assert (str(found), found and found.loopback) == (address, loopback)
+
+
+def with_gateway(settings: str) -> str:
+    return f"{with_pairing('')}[gateway]\n{settings}\n"
+
+
+def test_a_gateway_listens_on_loopback_and_holds_sends_until_the_failover(tmp_path: Path) -> None:
+    # "Engine with a gateway: hold_until_failover = true, send_timeout = 10 s by default"
+    assert read(tmp_path, with_pairing("")).gateway is None
+    found = read(tmp_path, with_gateway(""))
+    assert found.gateway == GatewayOptions(port=5672, address="127.0.0.1", keys=None)
+    assert (found.policy.hold_until_failover, found.policy.send_timeout) == (True, 10.0)
+    assert found.remarks == (), "its clients send again: no warning about the short send_timeout"
+
+
+def test_a_gateway_leaves_the_pairings_own_settings(tmp_path: Path) -> None:
+    text = with_gateway("port = 5680").replace(
+        "[primary]", 'send_timeout = "20s"\nhold_until_failover = false\n[primary]'
+    )
+    found = read(tmp_path, text)
+    assert found.gateway is not None
+    assert found.gateway.port == 5680
+    assert (found.policy.hold_until_failover, found.policy.send_timeout) == (False, 20.0)
+
+
+def test_other_hosts_reach_a_gateway_only_if_the_file_says_so_twice(tmp_path: Path) -> None:
+    found = read(tmp_path, with_gateway('address = "0.0.0.0"\nallow_other_hosts = true\nkeys = "k"')).gateway
+    assert found == GatewayOptions(address="0.0.0.0", keys=tmp_path / "k")
+    assert read(tmp_path, with_gateway('address = "::1"')).gateway == GatewayOptions(address="::1")
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ('address = "0.0.0.0"', "which other hosts reach: .*allow_other_hosts = true"),
+        ("allow_other_hosts = true", "which only this machine reaches"),
+        ('address = "localhost"', "an IP address of this machine"),
+        ("port = 0", "a port from 1 to 65535"),
+        ("port = true", "a port from 1 to 65535"),
+        ("keys = 7", "a text that is not empty"),
+        ("prot = 5680", "no setting; did you mean port"),
+    ],
+)
+def test_a_mistake_in_the_gateways_section_gets_a_sentence(tmp_path: Path, settings: str, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"pairing.toml: \[gateway\] .*{words}"):
+        read(tmp_path, with_gateway(settings))
 
 
 def test_a_command_is_split_as_a_shell_would(tmp_path: Path) -> None:

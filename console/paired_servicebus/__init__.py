@@ -32,7 +32,6 @@ if TYPE_CHECKING:
         SendError,
     )
     from paired_servicebus.core.model.verdict import FailureKind, Judgement, Verdict, judge
-    from paired_servicebus.fleet_options import Fleet
     from paired_servicebus.namespaces import Namespace
     from paired_servicebus.pairing import (
         ArmAdmin,
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
         SendAvailabilityPairedNamespaceOptions,
         tls_context,
     )
+    from paired_servicebus.sections.fleet_options import Fleet
 
 _ERRORS = "paired_servicebus.core.errors"
 _VERDICT = "paired_servicebus.core.model.verdict"
@@ -56,7 +56,7 @@ _HOMES = {
     "ConfigurationError": _ERRORS,
     "EngineStartError": _ERRORS,
     "FailureKind": _VERDICT,
-    "Fleet": "paired_servicebus.fleet_options",
+    "Fleet": "paired_servicebus.sections.fleet_options",
     "ForeignLoopError": _ERRORS,
     "IllegalEventError": _ERRORS,
     "Judgement": _VERDICT,

@@ -33,7 +33,6 @@ from paired_servicebus.engine.readiness.local_evidence import local_syphons
 from paired_servicebus.engine.service.engine_host import EngineHost, nobody
 from paired_servicebus.engine.service.hook import Hook
 from paired_servicebus.engine.service.metrics import SnapshotCollector, serve
-from paired_servicebus.fleet_options import Fleet
 from paired_servicebus.namespaces import Namespace
 from paired_servicebus.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions
 from paired_servicebus.pairing import pair_namespaces as pair
@@ -41,6 +40,7 @@ from paired_servicebus.pairing.management.management_port import SecondaryAdmin
 from paired_servicebus.pairing.management.primary_name import host_of
 from paired_servicebus.pairing.opening import check_arguments
 from paired_servicebus.pairing.options import PairingOptions
+from paired_servicebus.sections.fleet_options import Fleet
 from paired_servicebus.settings import ListenAddress, SettingLocation, read_address, read_command
 
 MAX_ENGINES_PER_NAME: Final = 100

@@ -21,9 +21,10 @@ from paired_servicebus.connection_string import host_of, is_emulated, is_loopbac
 from paired_servicebus.core.errors import ConfigurationError, ConfigurationMissingError, UnreadableError
 from paired_servicebus.core.model.policy import PLAIN, RANGES, WHOLE, WORDS, Policy
 from paired_servicebus.core.text.untrusted_text import parse_toml
-from paired_servicebus.fleet_options import FLEET_KEYS, Fleet
 from paired_servicebus.ownership import foreign_access
 from paired_servicebus.secret import Secret
+from paired_servicebus.sections.fleet_options import FLEET_KEYS, Fleet
+from paired_servicebus.sections.gateway_options import GATEWAY_KEYS, GATEWAY_POLICY, GatewayOptions, gateway_options
 from paired_servicebus.settings import (
     ListenAddress,
     Reader,
@@ -115,6 +116,8 @@ class PairingConfig:
     """Those of the entities that are probed while nothing is sent to them; none by default, since it is billed."""
     fleet: Fleet | None = None
     """The engine's part in the fleet; None: it takes none."""
+    gateway: GatewayOptions | None = None
+    """Where clients of any language connect; None: nowhere."""
     remarks: tuple[str, ...] = field(default=(), compare=False)
     """Warnings about the file, which is used nevertheless."""
 
@@ -184,16 +187,19 @@ def load_config(path: Path, *, environ: Mapping[str, str] = os.environ) -> Pairi
         ConfigurationError: with problem, place and remedy.
     """
     document = _parse(path)
-    unknown = [key for key in document if key not in (*_TABLES, _FLEET)]
+    known = (*_TABLES, _FLEET, _GATEWAY)
+    unknown = [key for key in document if key not in known]
     if unknown:
-        raise ConfigurationError(f"{path}: [{unknown[0]}] is no section{_nearest(unknown[0], (*_TABLES, _FLEET))}")
+        raise ConfigurationError(f"{path}: [{unknown[0]}] is no section{_nearest(unknown[0], known)}")
     remarks: list[str] = []
     pairing = _read_table(SettingLocation(path, "pairing", "", environ, remarks), document, PAIRING_KEYS)
     if "name" not in pairing:
         raise ConfigurationError(
             f'{path}: [pairing] name is missing; it calls the engine something, as in name = "orders"'
         )
-    chosen = {"enable_syphon": True} | {key: pairing[key] for key in _POLICY if key in pairing}
+    gateway = _gateway(SettingLocation(path, _GATEWAY, "", environ, remarks), document)
+    defaults = {"enable_syphon": True, **(GATEWAY_POLICY if gateway is not None else {})}
+    chosen = defaults | {key: pairing[key] for key in _POLICY if key in pairing}
     chosen["destinations"] = _destinations(path, pairing)
     try:
         policy = Policy(**cast("dict[str, Any]", chosen))
@@ -215,7 +221,8 @@ def load_config(path: Path, *, environ: Mapping[str, str] = os.environ) -> Pairi
         primary=_namespace(SettingLocation(path, "primary", "", environ, remarks), document),
         secondary=_namespace(SettingLocation(path, "secondary", "", environ, remarks), document),
         fleet=_fleet(SettingLocation(path, _FLEET, "", environ, remarks), document),
-        remarks=(*remarks, *(f"{path}: [pairing] {text}" for text in policy.remarks)),
+        gateway=gateway,
+        remarks=(*remarks, *(f"{path}: [pairing] {text}" for text in policy.remarks if gateway is None)),
     )
 
 
@@ -294,7 +301,8 @@ NAMESPACE_KEYS: Final[dict[str, Reader]] = {
 }
 _TABLES: Final = ("pairing", "primary", "secondary")
 _FLEET: Final = "fleet"
-"""The table that a pairing may have besides."""
+_GATEWAY: Final = "gateway"
+"""The tables that a pairing may have besides."""
 
 
 # -- tables --------------------------------------------------------------------------------------------------------
@@ -335,6 +343,16 @@ def _namespace(place: SettingLocation, document: dict[str, Any]) -> NamespaceCon
 
 def _fleet(place: SettingLocation, document: dict[str, Any]) -> Fleet | None:
     return Fleet(**_read_table(place, document, FLEET_KEYS)) if _FLEET in document else None
+
+
+def _gateway(place: SettingLocation, document: dict[str, Any]) -> GatewayOptions | None:
+    if _GATEWAY not in document:
+        return None
+    values = _read_table(place, document, GATEWAY_KEYS)
+    try:
+        return gateway_options(values)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{place.path}: [{_GATEWAY}] {error}") from error
 
 
 _IDENTITY: Final = ("credential", "tenant", "client_id", "client_secret", "authority")

@@ -10,6 +10,7 @@ from tests.fleet_views import AT, at, calm, engine, outage
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetEntity, FleetOrder, FleetStatus, FleetView
 from paired_servicebus.core.operator import fleet_sentences as words
+from paired_servicebus.core.operator import foreign_words, order_sentences
 from paired_servicebus.core.operator.fleet_table import fleet_lines
 
 ORDER = FleetOrder(
@@ -95,7 +96,7 @@ def test_silent_engines_and_since_when() -> None:
     ],
 )  # fmt: skip
 def test_who_ordered_what_until_when(changes: dict[str, object], text: str) -> None:
-    assert words.order_part(replace(ORDER, **changes), AT)[0] == text  # type: ignore[arg-type]
+    assert order_sentences.order_part(replace(ORDER, **changes), AT)[0] == text  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -109,15 +110,17 @@ def test_who_ordered_what_until_when(changes: dict[str, object], text: str) -> N
 )
 def test_from_30_minutes_before_its_end_an_order_is_an_alarm(until: str, text: str) -> None:
     view = replace(calm(), orders=(replace(ORDER, until=at(until)), replace(ORDER, id="p", verb="pin", ended="over")))
-    assert "".join(words.ending_part(view, AT)[:1]) == text
+    assert "".join(order_sentences.ending_part(view, AT)[:1]) == text
     assert [one for one in words.fleet_complaints(view, AT) if " ends in " in one] == ([text] if text else [])
 
 
 def test_of_two_orders_that_end_the_first_is_named_and_stands_first() -> None:
     later, sooner = replace(ORDER, number=2), replace(ORDER, id="p", targets=("audit",), until=at("14:05:11"))
     view = replace(calm(), orders=(later, sooner, replace(ORDER, id="q", until=at("14:30:11"))))
-    assert words.ending_part(view, AT)[0].startswith("audit forced by operator-a ends in 3m00s (and 1 more), ")
-    assert words.standing_orders(view, AT)[0] is sooner
+    assert order_sentences.ending_part(view, AT)[0].startswith(
+        "audit forced by operator-a ends in 3m00s (and 1 more), "
+    )
+    assert order_sentences.standing_orders(view, AT)[0] is sooner
 
 
 def test_an_engine_that_differs_is_named_with_the_local_operator() -> None:
@@ -170,7 +173,7 @@ def test_a_strangers_text_is_one_harmless_short_line() -> None:
     lines = fleet_lines(view, AT)
     assert not any(bad in line for line in lines for bad in ("\x1b", "\n", "\u202e"))
     assert max(map(len, lines)) < 500
-    assert words.name("") == "(no name)"
+    assert foreign_words.name("") == "(no name)"
 
 
 def test_the_table_has_engines_entities_and_orders() -> None:

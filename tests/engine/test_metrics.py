@@ -39,7 +39,7 @@ from paired_servicebus.engine.control import acceptor
 from paired_servicebus.engine.service import metrics
 from paired_servicebus.engine.service.metrics import SnapshotCollector, families, serve
 from paired_servicebus.settings import ListenAddress
-from tests import fleet_views
+from tests import fleet_views, gateway_views
 
 from .conftest import WAIT, entity
 
@@ -318,3 +318,17 @@ def test_refused_messages_are_counted_by_reason_and_one_reason_is_there_before_t
         ("payments", "timeout"): 4,
         ("payments", "no backlog queue took it"): 3,
     }
+
+
+def test_the_gateways_clients_are_sums_and_no_label() -> None:
+    """Labels are bounded: a thousand clients have the samples of one."""
+    read = samples(snapshot(gateway=gateway_views.many(1000)))
+    assert read["paired_gateway_clients",] == 1000
+    assert read["paired_gateway_sends_total", "accepted"] == 361_348
+    assert read["paired_gateway_sends_total", "refused"] == 14
+    assert read["paired_gateway_bytes_in_hand",] == 49_200
+    assert read["paired_gateway_turned_away_total", "wrong key"] == 0
+    turned = samples(snapshot(gateway=gateway_views.outage(turned_away=(gateway_views.wrong_key(),))))
+    assert turned["paired_gateway_turned_away_total", "wrong key"] == 3
+    assert read.keys() == turned.keys()
+    assert not [name for name, *_ in samples(snapshot()) if "gateway" in name]

@@ -172,7 +172,14 @@ class WireAuthenticationError(WireError):
 
 
 class WireLinkError(WireError):
-    """A link was refused or detached."""
+    """A link was refused or detached.
+
+    peers_error: the peer's own error, AMQP's composite type, for an owner that passes it on.
+    """
+
+    def __init__(self, description: str, condition: str | None = None, *, peers_error: object = None) -> None:
+        super().__init__(description, condition)
+        self.peers_error = peers_error
 
 
 class WireOutcomeError(WireError):

@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, Protocol, Self, TypeVar
 
 from paired_servicebus.interpreter import SAFE_PATH
 from paired_servicebus.simulation.planted_bugs import BUGS, WITHIN
@@ -26,6 +27,8 @@ MAX_SHOWN: Final = 10
 NUMBERS: Final = ("seeds", "events", "seconds", "accepted", "delivered", "duplicates", "lost", "unexpected", "stuck")
 
 Map = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
+T = TypeVar("T", bound="Summed")
+B = TypeVar("B", bound="Result")
 
 
 @dataclass(slots=True)
@@ -66,33 +69,64 @@ class Totals:
         self.reached |= other.reached
 
 
-def run_seeds(seeds: Sequence[int]) -> Totals:
-    totals, began = Totals(), time.process_time()
+class Summed(Protocol):
+    """Totals as a campaign uses them."""
+
+    seconds: float
+    failing: list[tuple[int, str]]
+
+    def count(self, result: Any) -> None: ...
+    def add(self, other: Self) -> None: ...
+
+
+class Result(Protocol):
+    """A run as a campaign uses it."""
+
+    @property
+    def broken(self) -> Sequence[object]: ...
+
+
+def count_seeds(totals: T, run: Callable[[int], object], seeds: Sequence[int]) -> T:
+    """Run seeds in this process, and return the totals."""
+    began = time.process_time()
     for seed in seeds:
-        totals.count(run_seed(seed))
+        totals.count(run(seed))
     totals.seconds = time.process_time() - began
     return totals
 
 
-def run_many(seeds: int, *, processes: int) -> Totals:
+def sum_seeds(totals: T, run: Callable[[Sequence[int]], T], seeds: int, *, per_chunk: int, processes: int) -> T:
+    """Run the seeds 1 to `seeds` in chunks, and return the totals; the failing seeds are sorted."""
     every = range(1, seeds + 1)
-    chunks = [every[start : start + SEEDS_PER_CHUNK] for start in range(0, seeds, SEEDS_PER_CHUNK)]
-    totals = Totals()
-    with open_map(processes if seeds > SEEDS_PER_CHUNK else 1) as run:
-        for part in run(run_seeds, chunks):
+    chunks = [every[start : start + per_chunk] for start in range(0, seeds, per_chunk)]
+    with open_map(processes if seeds > per_chunk else 1) as run_all:
+        for part in run_all(run, chunks):
             totals.add(part)
     totals.failing.sort()
     return totals
 
 
+def first_broken(run: Callable[[int], B], *, rare: int, within: int) -> B | None:
+    """Return the first run that breaks a rule, the seed `rare` tried first; None: no seed does."""
+    for seed in sorted(range(1, within + 1), key=rare.__ne__):
+        result = run(seed)
+        if result.broken:
+            return result
+    return None
+
+
+def run_seeds(seeds: Sequence[int]) -> Totals:
+    return count_seeds(Totals(), run_seed, seeds)
+
+
+def run_many(seeds: int, *, processes: int) -> Totals:
+    return sum_seeds(Totals(), run_seeds, seeds, per_chunk=SEEDS_PER_CHUNK, processes=processes)
+
+
 def catch(bug: Bug, *, within: int = WITHIN) -> RunResult | None:
     """Return the first run that catches a bug; None: no seed does."""
     with bug.planted() as parts:
-        for seed in sorted(range(1, within + 1), key=bug.rare.__ne__):
-            result = run_seed(seed, parts=parts)
-            if result.broken:
-                return result
-    return None
+        return first_broken(partial(run_seed, parts=parts), rare=bug.rare, within=within)
 
 
 def catch_all(*, processes: int) -> list[bool]:

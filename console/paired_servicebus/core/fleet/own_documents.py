@@ -19,6 +19,7 @@ from paired_servicebus.core.fleet.fleet_documents import (
 from paired_servicebus.core.fleet.order_hook import OrderHook
 from paired_servicebus.core.model.entity_state import WELL
 from paired_servicebus.core.model.fleet_view import WORST_FIRST, FleetEntityState, Takes
+from paired_servicebus.core.model.gateway_view import without_clients
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
 
 _MOVING: Final = frozenset({SyphonStatus.IDLE, SyphonStatus.WAITING, SyphonStatus.RUNNING})
@@ -99,8 +100,9 @@ class OwnDocuments:
         )
 
     def report(self, snapshot: Snapshot, clock_offset: float | None, pace: float) -> Report:
-        """Return a report of now. It leaves the fleet out, which every reader knows by itself."""
-        bare = replace(snapshot, fleet=None)
+        """Return a report of now, without the fleet, which every reader knows, and the gateway's clients."""
+        gateway = without_clients(snapshot.gateway) if snapshot.gateway is not None else None
+        bare = replace(snapshot, fleet=None, gateway=gateway)
         return Report(id=self.next_id(), presence=self.presence(bare, clock_offset), pace=pace, snapshot=bare)
 
     def goodbye(self, reason: str) -> Goodbye:

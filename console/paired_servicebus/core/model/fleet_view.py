@@ -65,6 +65,8 @@ class FleetFigures:
     parked: int | None
     """Parked messages as this engine knows them; None: unknown. The same messages count in every engine."""
     alarms: tuple[str, ...] = ()
+    gateway_clients: int | None = None
+    """Clients of its gateway, whose sends it steers; None: it has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

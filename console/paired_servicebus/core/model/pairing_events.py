@@ -227,19 +227,29 @@ class _Receipt(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Diverted(_Receipt, kind="diverted"):
+class _SendReceipt(_Receipt):
+    """The fate of a message that an application sent.
+
+    `key` is the name of the gateway's key that its client signed with; None for a sender of this process.
+    """
+
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diverted(_SendReceipt, kind="diverted"):
     """A message was accepted by a backlog queue."""
 
     queue: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Delivered(_Receipt, kind="delivered"):
+class Delivered(_SendReceipt, kind="delivered"):
     """The primary accepted a message directly (journal = "all")."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InDoubt(_Receipt, kind="in-doubt"):
+class InDoubt(_SendReceipt, kind="in-doubt"):
     """An attempt ended without an answer; the message may have arrived."""
 
     route: str
@@ -247,7 +257,7 @@ class InDoubt(_Receipt, kind="in-doubt"):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused(_Receipt, kind="refused"):
+class Refused(_SendReceipt, kind="refused"):
     """A message was certainly not accepted, and the caller was informed (journal = "all")."""
 
     reason: str

@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetView
+from paired_servicebus.core.model.gateway_view import GatewayView
 from paired_servicebus.core.model.policy import Policy
 
 
@@ -79,6 +80,8 @@ class EntityView:
     carried: bool | None = None
     """Whether this engine's process has a sender for the entity; without one an order diverts no sender. None:
     unknown."""
+    gateway_senders: int = 0
+    """Senders of the gateway's clients."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -376,3 +379,5 @@ class Snapshot:
     """Remarks for the operator that no engine can judge; unlike alarms they do not degrade the status."""
     fleet: FleetView | None = None
     """The pairing's engines on every host; None: the fleet is off. A report on a board has none."""
+    gateway: GatewayView | None = None
+    """The gateway and its clients; None: this engine has none. A report on a board has no clients."""

@@ -15,10 +15,11 @@ from paired_servicebus.core.fleet.orders.order_rules import addressed_count
 from paired_servicebus.core.model.entity_state import GLYPHS, WELL, State
 from paired_servicebus.core.model.fleet_view import WORST_FIRST, FleetEngine, FleetEntityState, FleetStatus, FleetView
 from paired_servicebus.core.model.snapshot import Snapshot
-from paired_servicebus.core.operator import consequences, fleet_sentences, order_sentences
+from paired_servicebus.core.operator import consequences, fleet_sentences, foreign_words, order_sentences
 from paired_servicebus.core.operator.action_row import Action
 from paired_servicebus.core.operator.fleet_request import FleetRequest, known_fleet, standing_about
-from paired_servicebus.core.operator.fleet_sentences import BETWEEN, minute, name, names
+from paired_servicebus.core.operator.foreign_words import minute, name, names
+from paired_servicebus.core.operator.order_sentences import BETWEEN
 from paired_servicebus.core.operator.targets import Scope
 from paired_servicebus.core.text.number_format import NOT_KNOWN, plural, rate
 from paired_servicebus.core.text.time_format import age
@@ -172,7 +173,7 @@ def _unwell(engines: Iterable[FleetEngine], wanted: FleetRequest) -> str:
             by_state.setdefault(min(bad, key=WORST_FIRST.index), []).append(engine.engine)
     ordered = sorted(by_state.items(), key=lambda pair: WORST_FIRST.index(pair[0]))
     return BETWEEN.join(
-        f"{len(who)} {state} ({names(sorted(who, key=fleet_sentences.natural), 20)})" for state, who in ordered
+        f"{len(who)} {state} ({names(sorted(who, key=foreign_words.natural), 20)})" for state, who in ordered
     )
 
 
@@ -183,7 +184,7 @@ def _silent(view: FleetView, wanted: FleetRequest, expected: Expected, now: floa
         return ""
     each = [
         f"{name(one.name)} {'never heard' if one.heard_at is None else f'since {minute(one.heard_at, now)}'}"
-        for one in sorted(silent, key=lambda one: fleet_sentences.natural(one.name))
+        for one in sorted(silent, key=lambda one: foreign_words.natural(one.name))
     ]
     each += [f"{expected.unnamed} unknown"] if expected.unnamed else []
     return f"{count} silent: {', '.join(each)}; {_later(wanted.action, count)}"

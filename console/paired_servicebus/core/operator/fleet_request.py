@@ -16,7 +16,7 @@ from paired_servicebus.core.model.fleet_view import FleetEngine, FleetOrder, Fle
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
 from paired_servicebus.core.operator.action_row import Action
 from paired_servicebus.core.operator.actions import BY_ID, FLEET_VERBS
-from paired_servicebus.core.operator.fleet_sentences import standing_orders
+from paired_servicebus.core.operator.order_sentences import standing_orders
 from paired_servicebus.core.operator.targets import ActionTarget, Scope
 from paired_servicebus.core.text.untrusted_text import repeated
 

@@ -20,20 +20,8 @@ from paired_servicebus.core.model.fleet_view import (
     FleetView,
     with_other_signers,
 )
-from paired_servicebus.core.operator.foreign_words import MAX_NAME as MAX_NAME
-from paired_servicebus.core.operator.foreign_words import minute as minute
-from paired_servicebus.core.operator.foreign_words import name as name
-from paired_servicebus.core.operator.foreign_words import names as names
-from paired_servicebus.core.operator.foreign_words import natural as natural
-from paired_servicebus.core.operator.foreign_words import reason as reason
-from paired_servicebus.core.operator.order_sentences import BETWEEN as BETWEEN
-from paired_servicebus.core.operator.order_sentences import Part as Part
-from paired_servicebus.core.operator.order_sentences import answers_part as answers_part
-from paired_servicebus.core.operator.order_sentences import ending_part as ending_part
-from paired_servicebus.core.operator.order_sentences import newest_orders as newest_orders
-from paired_servicebus.core.operator.order_sentences import order_head as order_head
-from paired_servicebus.core.operator.order_sentences import order_part as order_part
-from paired_servicebus.core.operator.order_sentences import standing_orders as standing_orders
+from paired_servicebus.core.operator.foreign_words import minute, name, names, natural, reason
+from paired_servicebus.core.operator.order_sentences import BETWEEN, Part, ending_part
 from paired_servicebus.core.text.number_format import plural, rate
 
 OLD_AFTER: Final = 4000.0
@@ -283,6 +271,18 @@ def odd_parts(view: FleetView) -> tuple[Part, ...]:
     if view.skipped:
         found.append((f"{plural(view.skipped, 'foreign or broken message')} skipped on the boards",))
     return tuple(found)
+
+
+def gateways_part(view: FleetView) -> Part:
+    """Return the engines whose gateway has clients, so that other languages' sends are steered there; empty: none."""
+    found = [(one, one.figures.gateway_clients) for one in _reporting(view) if one.figures is not None]
+    busy = sorted(((number, one.engine) for one, number in found if number), reverse=True)
+    if not busy:
+        return ()
+    total = plural(sum(number for number, _ in busy), "client")
+    listed = [f"{number:,} at {name(engine)}" for number, engine in busy[:4]]
+    more = f" and {len(busy) - 4:,} more engines" if busy[4:] else ""
+    return (f"gateways: {total}: {', '.join(listed)}{more}", f"gateways: {total} of {plural(len(busy), 'engine')}")
 
 
 def fleet_complaints(view: FleetView, now: float) -> tuple[str, ...]:

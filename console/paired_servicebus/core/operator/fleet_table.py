@@ -8,6 +8,7 @@ from typing import Final
 from paired_servicebus.core.model.entity_state import GLYPHS, WELL, State
 from paired_servicebus.core.model.fleet_view import FleetEngine, FleetEntity, FleetStatus, FleetView
 from paired_servicebus.core.operator import fleet_sentences as words
+from paired_servicebus.core.operator import foreign_words, order_sentences
 from paired_servicebus.core.text.number_format import NOT_KNOWN, rate
 from paired_servicebus.core.text.time_format import age, clock
 
@@ -25,9 +26,10 @@ def fleet_lines(view: FleetView, now: float) -> list[str]:
     lines = [f"fleet: {words.fleet_word(view, now)}, {words.engines_part(view)[0]}{read}"]
     lines += [f"  ! {text}" for text in words.fleet_complaints(view, now)]
     lines += [f"  ? {part[0]}" for part in words.odd_parts(view) if "skipped" in part[0]]
+    lines += [f"  {text}" for text in words.gateways_part(view)[:1]]
     lines += ["", *_engine_rows(view, now)] if view.engines else []
     lines += ["", *_entity_rows(view)] if view.entities else []
-    orders = [f"  {words.order_part(one, now, view)[0]}" for one in words.newest_orders(view)]
+    orders = [f"  {order_sentences.order_part(one, now, view)[0]}" for one in order_sentences.newest_orders(view)]
     return [*lines, "", "orders", *(orders or ["  none on the board"])]
 
 
@@ -42,8 +44,8 @@ def engine_cells(engine: FleetEngine, now: float) -> tuple[str, ...]:
     sends = rate(figures.sends_per_second) if figures is not None else NOT_KNOWN
     if figures is not None and engine.status is not FleetStatus.REPORTING:
         sends = f"was {sends}"
-    host, status = words.name(engine.host), engine_status(engine)
-    return (words.name(engine.engine), host, status, heard(engine, now), engine.syphon, engine.takes, sends,
+    host, status = foreign_words.name(engine.host), engine_status(engine)
+    return (foreign_words.name(engine.engine), host, status, heard(engine, now), engine.syphon, engine.takes, sends,
             not_well(engine))  # fmt: skip
 
 
@@ -57,19 +59,19 @@ def heard(engine: FleetEngine, now: float) -> str:
     """Return when it was heard: an age while it reports, a time of day once it is silent or has ended."""
     if engine.status is FleetStatus.REPORTING:
         return f"{age(now - engine.heard_at)} ago"
-    return f"since {words.minute(engine.heard_at, now)}"
+    return f"since {foreign_words.minute(engine.heard_at, now)}"
 
 
 def not_well(engine: FleetEngine, most: int = MAX_PATHS) -> str:
     """Return its entities that are not healthy, or why it ended."""
     if engine.status is FleetStatus.ENDED:
-        return words.reason(engine.reason)
+        return foreign_words.reason(engine.reason)
     bad = sum(count for state, count in engine.states if state not in WELL)
     known = [one.path for one in engine.not_well if one.state not in WELL]
     before = "was " if engine.status is FleetStatus.SILENT else ""
     if not bad:
         return "was healthy" if before else "none"
-    shown = ", ".join(words.name(path) for path in known[:most])
+    shown = ", ".join(foreign_words.name(path) for path in known[:most])
     more = bad - len(known[:most])
     return f"{before}{shown}" + (f" and {more:,} more" if shown and more else f"{more:,}" if more else "")
 
@@ -85,7 +87,7 @@ def _entity_cells(entity: FleetEntity, view: FleetView) -> tuple[str, ...]:
     who = words.dissenters(entity, view)
     figures = (entity.sends_per_second, entity.refused_per_second)
     sends, refused = (NOT_KNOWN if one is None else rate(one) for one in figures)
-    return (words.name(entity.path), words.entity_part(entity)[0], sends, refused, who[0] if who else "")
+    return (foreign_words.name(entity.path), words.entity_part(entity)[0], sends, refused, who[0] if who else "")
 
 
 def _table(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Final
 
 import msgspec
 
 from paired_servicebus.core.errors import UnreadableError
+from paired_servicebus.core.model.snapshot import SyphonView
 from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.foreign_json import read_json
 
@@ -66,3 +68,9 @@ def latest(spool: Path, *, now: float) -> DrainProgress | None:
     if abs(now - found.at) > MAX_AGE_SECONDS:
         return None
     return DrainProgress(at=found.at, text=repeated(found.text), pid=found.pid, host=found.host)
+
+
+def add_to(syphon: SyphonView, spool: Path, *, now: float) -> SyphonView:
+    """Return the syphon's view, including a drain that moves the same messages."""
+    said = latest(spool, now=now)
+    return replace(syphon, text=f"{syphon.text}; {said.text}") if said is not None else syphon

@@ -33,8 +33,8 @@ from paired_servicebus.engine.fleet.kept_orders import write_kept
 from paired_servicebus.engine.fleet.service_bus_board import open_board
 from paired_servicebus.engine.fleet.verified_board import VerifiedBoard
 from paired_servicebus.engine.instance.identity import EngineIdentity, program_version
-from paired_servicebus.fleet_options import Fleet
 from paired_servicebus.pairing.paired_client import PairedServiceBusClient
+from paired_servicebus.sections.fleet_options import Fleet
 
 MAX_ROSTER_AGE: Final = 120.0
 """Seconds since the last reading of the reports within which a queue may be deleted."""

@@ -69,6 +69,16 @@ class EnginePaths:
         """The file with the primary's name and the host that reported it."""
         return self.state / "named"
 
+    @property
+    def gateway_keys(self) -> Path:
+        """The file of the gateway's own keys, unless pairing.toml names another."""
+        return self.state / "gateway.keys"
+
+    @property
+    def gateway_entities(self) -> Path:
+        """The file of the entities that the gateway's clients sent to."""
+        return self.state / "gateway.entities"
+
     def prepare(self) -> None:
         """Make the folders. Raises ConfigurationError: a folder cannot be made or belongs to another user."""
         for folder in (self.state, self.logs, self.socket.parent):

@@ -19,6 +19,7 @@ import msgspec
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.model.pairing_events import DeadLettered, Delivered, Diverted, InDoubt, Moved, Record
 from paired_servicebus.core.text.time_format import day_and_clock
+from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.engine.journal import records
 from paired_servicebus.engine.journal.records import UnreadableLines
 from paired_servicebus.engine.journal.spool import CLOSED, OPEN, SUFFIX
@@ -223,12 +224,18 @@ def _decode_or_none(line: bytes) -> Record | None:
 
 
 _TEXTS: Final[dict[type, Any]] = {
-    Diverted: lambda it: f"diverted: backlog/{it.queue} accepted it, for {it.entity}",
-    InDoubt: lambda it: f"in doubt: {it.entity} by {it.route}: {it.reason}; it may have arrived all the same",
+    Diverted: lambda it: f"diverted: backlog/{it.queue} accepted it, for {it.entity}{_client(it)}",
+    InDoubt: lambda it: (
+        f"in doubt: {it.entity} by {it.route}: {it.reason}; it may have arrived all the same{_client(it)}"
+    ),
     Moved: lambda it: f"moved: {it.entity} accepted it from backlog/{it.queue}",
     DeadLettered: lambda it: f"dead-lettered in backlog/{it.queue}: {it.reason}",
-    Delivered: lambda it: f"delivered: {it.entity} accepted it directly",
+    Delivered: lambda it: f"delivered: {it.entity} accepted it directly{_client(it)}",
 }
+
+
+def _client(receipt: Diverted | InDoubt | Delivered) -> str:
+    return "" if receipt.key is None else f" (from a client of the gateway, key {repeated(receipt.key)})"
 
 
 def _outcome(receipts: list[Receipt], *, unread: int) -> str:

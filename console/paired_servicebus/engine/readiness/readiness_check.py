@@ -7,7 +7,7 @@ sends no message and writes no file.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ from azure.core.exceptions import AzureError
 from paired_servicebus.config import PairingConfig
 from paired_servicebus.core.errors import EngineNotRunningError
 from paired_servicebus.core.model.namespace_info import first_label
-from paired_servicebus.core.model.snapshot import FindingVerdict, Readiness, Snapshot
+from paired_servicebus.core.model.snapshot import Finding, FindingVerdict, Readiness, Snapshot
 from paired_servicebus.core.operator.failover_readiness import Evidence, judge, unreachable
 from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.engine.clients.client_factory import NamespaceClients, open_clients
@@ -50,6 +50,11 @@ class CheckResult:
         if unreachable(self.readiness):
             return UNREACHABLE
         return READY if self.readiness.ready else NOT_READY
+
+    def with_finding(self, finding: Finding) -> CheckResult:
+        """Return the result with one more finding."""
+        findings = (*self.readiness.findings, finding)
+        return replace(self, readiness=replace(self.readiness, findings=findings))
 
 
 async def check(config: PairingConfig, places: EnginePaths) -> CheckResult:

@@ -20,7 +20,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -31,7 +30,7 @@ from paired_servicebus.core.fleet.orders.order_book import KeptOrders
 from paired_servicebus.core.fleet.orders.standing_rules import in_force
 from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.model.policy import Policy, times_line
-from paired_servicebus.core.model.snapshot import Snapshot, SyphonView
+from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator.failover_readiness import Evidence
 from paired_servicebus.engine.commands import drain_progress
 from paired_servicebus.engine.commands.drain_process import DrainProcess
@@ -53,8 +52,8 @@ from paired_servicebus.engine.readiness.local_evidence import queues_in_use, rea
 from paired_servicebus.engine.readiness.readiness_watch import EvidenceSource, ReadinessWatch, no_local_evidence
 from paired_servicebus.engine.service.alarm_changes import AlarmChanges
 from paired_servicebus.engine.service.disk_watch import DiskWatch
-from paired_servicebus.fleet_options import Fleet
 from paired_servicebus.pairing.paired_client import PairedServiceBusClient
+from paired_servicebus.sections.fleet_options import Fleet
 
 SNAPSHOT_INTERVAL: Final = 1.0
 USAGE_INTERVAL: Final = 60.0
@@ -85,6 +84,7 @@ class EngineHost:
         keep: bytes of the journal to keep.
         group: the id of a group whose members may use the socket; None: only this user.
         fleet: the engine's part in the fleet; None: it takes none.
+        complete: adds to a snapshot what only this process has, such as a gateway.
         note: receives each event; must not block.
         clock: seconds since the epoch.
     """
@@ -102,6 +102,7 @@ class EngineHost:
         keep: int = DEFAULT_KEPT_BYTES,
         group: int | None = None,
         fleet: Fleet | None = None,
+        complete: Callable[[Snapshot], Snapshot] = lambda snapshot: snapshot,
         note: RecordListener = nobody,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -138,6 +139,7 @@ class EngineHost:
         self._woken = asyncio.Event()
         self._ending = asyncio.Event()
         self._reason = ""
+        self._complete = complete
         self._note = note
         self._alarms = AlarmChanges(self.warn)
         self._kept = KeptOrders()
@@ -404,13 +406,8 @@ class EngineHost:
                 log.exception("other engines' queues could not be read")
             await asyncio.sleep(USAGE_INTERVAL)
 
-    def _with_drain(self, syphon: SyphonView) -> SyphonView:
-        """Return the syphon's view, including a drain that moves the same messages."""
-        said = drain_progress.latest(self._spool, now=self._clock())
-        return replace(syphon, text=f"{syphon.text}; {said.text}") if said is not None else syphon
-
     def _snapshot(self, paired: PairedServiceBusClient) -> Snapshot:
-        return self._fleet.add_to(self._own_snapshot(paired))
+        return self._fleet.add_to(self._complete(self._own_snapshot(paired)))
 
     def _own_snapshot(self, paired: PairedServiceBusClient) -> Snapshot:
         identity = self._identity
@@ -427,7 +424,7 @@ class EngineHost:
             read_only=self._reach.read_only if self._reach is not None else identity.read_only,
             entities=paired.entity_views(),
             queues=paired.queue_views(looking=False),
-            syphon=self._with_drain(paired.syphon_view()),
+            syphon=drain_progress.add_to(paired.syphon_view(), self._spool, now=self._clock()),
             billed=paired.billed(),
             times=times_line(self._policy),
             alarms=tuple(filter(None, (self._readiness.alarm, self._disk.alarm, *paired.alarms()))),

@@ -28,6 +28,7 @@ from paired_servicebus.engine.clients.client_factory import NamespaceClients, op
 from paired_servicebus.engine.clients.namespace_credentials import CredentialReloader
 from paired_servicebus.engine.clients.preflight import check_entities, check_ports, read_primary_info
 from paired_servicebus.engine.commands.drain_process import DrainProcess
+from paired_servicebus.engine.gateway.gateway_part import GatewayPairingOptions, open_gateway
 from paired_servicebus.engine.instance.engine_paths import EnginePaths, engine_paths
 from paired_servicebus.engine.instance.group_access import open_to_group
 from paired_servicebus.engine.instance.identity import EngineIdentity
@@ -190,6 +191,9 @@ async def _serve(
         config.path.absolute(), pairing=config.name, spool=places.spool, say=lambda text: host.warn("drain", text)
     )
     hook = Hook(config.on_change, folder=config.path.parent, identity=identity) if config.on_change else None
+    gateway = open_gateway(
+        config.gateway, places, primary=config.primary.host, warn=lambda text: host.warn("gateway", text)
+    )
     host = EngineHost(
         identity,
         spool=places.spool,
@@ -200,9 +204,10 @@ async def _serve(
         keep=config.journal_mb * 1024**2,
         group=group,
         fleet=config.fleet,
+        complete=gateway.add_to,
         note=hook.note if hook is not None else nobody,
     )
-    async with host, open_clients(config) as clients:
+    async with host, gateway, open_clients(config) as clients:
         renewal = CredentialReloader(
             config,
             clients.primary_credentials,
@@ -216,6 +221,7 @@ async def _serve(
         crew = _start_tasks(config, host, renewal, hook)
         try:
             await host.adopt(paired)
+            await gateway.serve(paired)
             _on_end(lambda: host.stop("ended by a signal"))
             socket, count = str(places.socket), paired.backlog_queue_count
             starting.ready(Ready(pid=os.getpid(), socket=socket, log=log_path, backlog_queues=count))
@@ -223,7 +229,9 @@ async def _serve(
             log.info("ending: %s", await host.ended())
             notify_systemd("STOPPING=1")
         finally:
-            faulthandler.dump_traceback_later(CLOSE_TIMEOUT + LAST_RESORT, exit=True)
+            grace = config.policy.close_grace if config.gateway is not None else 0.0
+            faulthandler.dump_traceback_later(grace + CLOSE_TIMEOUT + LAST_RESORT, exit=True)
+            await gateway.close(grace)
             await crew.close()
             await draining.close()
             await _close(paired)
@@ -258,7 +266,8 @@ async def _pair(
     outage = await check_ports(config, places)
     primary = await read_primary_info(config.primary, places, reachable=not outage)
     chosen: dict[str, Any] = {field.name: getattr(config.policy, field.name) for field in fields(Policy)}
-    options = SendAvailabilityPairedNamespaceOptions(
+    kind = SendAvailabilityPairedNamespaceOptions if config.gateway is None else GatewayPairingOptions
+    options = kind(
         secondary_admin=clients.secondary_admin,
         secondary_client=clients.secondary,
         primary_name=primary.name or None,

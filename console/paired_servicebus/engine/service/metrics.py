@@ -26,6 +26,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from paired_servicebus.core.failover.send_router import GiveUp
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetView
+from paired_servicebus.core.model.gateway_view import GatewayView, TurnedAway
 from paired_servicebus.core.model.snapshot import EntityView, FindingVerdict, Snapshot, SyphonStatus
 from paired_servicebus.core.operator.fleet_sentences import STATES, engine_counts, entity_counts
 from paired_servicebus.core.text.untrusted_text import harmless
@@ -219,6 +220,8 @@ def families(of: Snapshot) -> Iterator[Metric]:
     yield from _backlog(of)
     yield from _syphon(of)
     yield from _trouble(of)
+    if of.gateway is not None:
+        yield from _gateway(of, of.gateway)
     if of.fleet is not None:
         yield from _fleet(of, of.fleet)
 
@@ -369,6 +372,24 @@ def _fleet(of: Snapshot, view: FleetView) -> Iterator[Metric]:
     yield _gauge(of, "paired_fleet_read_timestamp_seconds", text, (), [((), view.read_at)])
     text = "1 while the boards can be read and written."
     yield _gauge(of, "paired_fleet_reached", text, (), [((), float(read and not view.trouble))])
+
+
+def _gateway(of: Snapshot, view: GatewayView) -> Iterator[Metric]:
+    """Yield sums over all clients: a client is no label, since their number has no bound."""
+    yield _gauge(of, "paired_gateway_listens", "1 while clients can connect.", (), [((), float(view.listens))])
+    yield _gauge(of, "paired_gateway_clients", "Connections of clients.", (), [((), float(view.count))])
+    text = "Clients whose latest send was refused."
+    yield _gauge(of, "paired_gateway_failing_clients", text, (), [((), float(view.failing))])
+    sends = [(("accepted",), float(view.accepted)), (("refused",), float(view.refused))]
+    yield _counter(of, "paired_gateway_sends", "Messages of clients, by what they were told.", ("outcome",), sends)
+    text = "Bytes of clients' sends under way."
+    yield _gauge(of, "paired_gateway_bytes_in_hand", text, (), [((), float(view.bytes_in_hand))])
+    limit = [((), float(view.bytes_limit))]
+    yield _gauge(of, "paired_gateway_bytes_limit", "From this many on, clients are not read.", (), limit)
+    yield _gauge(of, "paired_gateway_paused_clients", "Clients not read now.", (), [((), float(view.paused))])
+    counts = {one.why: one.count for one in view.turned_away}
+    turned = [((why.value,), float(counts.get(why, 0))) for why in TurnedAway]
+    yield _counter(of, "paired_gateway_turned_away", "Clients not let in, by reason.", ("reason",), turned)
 
 
 def _gauge(of: Snapshot, name: str, text: str, labels: tuple[str, ...], rows: Rows) -> Metric:

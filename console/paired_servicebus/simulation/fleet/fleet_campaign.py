@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from paired_servicebus.simulation.campaign import open_map
+from paired_servicebus.simulation.campaign import count_seeds, first_broken, open_map, sum_seeds
 from paired_servicebus.simulation.fleet.fleet_bugs import FLEET_BUGS, WITHIN, FleetBug
 from paired_servicebus.simulation.fleet.fleet_world import FleetRunResult, run_fleet_seed
 
@@ -51,33 +50,18 @@ class FleetTotals:
 
 def run_fleet_seeds(seeds: Sequence[int]) -> FleetTotals:
     """Run seeds in this process."""
-    totals, began = FleetTotals(), time.process_time()
-    for seed in seeds:
-        totals.count(run_fleet_seed(seed))
-    totals.seconds = time.process_time() - began
-    return totals
+    return count_seeds(FleetTotals(), run_fleet_seed, seeds)
 
 
 def run_many_fleets(seeds: int, *, processes: int) -> FleetTotals:
     """Run the seeds 1 to `seeds`."""
-    every = range(1, seeds + 1)
-    chunks = [every[start : start + SEEDS_PER_CHUNK] for start in range(0, seeds, SEEDS_PER_CHUNK)]
-    totals = FleetTotals()
-    with open_map(processes if seeds > SEEDS_PER_CHUNK else 1) as run:
-        for part in run(run_fleet_seeds, chunks):
-            totals.add(part)
-    totals.failing.sort()
-    return totals
+    return sum_seeds(FleetTotals(), run_fleet_seeds, seeds, per_chunk=SEEDS_PER_CHUNK, processes=processes)
 
 
 def catch_fleet_bug(bug: FleetBug, *, within: int = WITHIN) -> FleetRunResult | None:
     """Return the first run that catches a bug; None: no seed does."""
     with bug.planted():
-        for seed in sorted(range(1, within + 1), key=bug.rare.__ne__):
-            result = run_fleet_seed(seed)
-            if result.broken:
-                return result
-    return None
+        return first_broken(run_fleet_seed, rare=bug.rare, within=within)
 
 
 def catch_all_fleet_bugs(*, processes: int) -> list[bool]:

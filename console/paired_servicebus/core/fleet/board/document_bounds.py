@@ -96,6 +96,7 @@ def sum_figures(snapshot: Snapshot, at: float) -> FleetFigures:
         moved=bound_count(snapshot.syphon.moved),
         parked=None if parked is None else bound_count(parked.messages),
         alarms=tuple(one_line(alarm[: 2 * MAX_REASON], most=MAX_REASON) for alarm in snapshot.alarms[:MAX_ALARMS]),
+        gateway_clients=None if snapshot.gateway is None else bound_count(snapshot.gateway.count),
     )
 
 

@@ -1,0 +1,175 @@
+"""The words about the gateway and its clients: where sends go, alarms, verdicts and remedies. Pure tables and rules."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from paired_servicebus.core.model.entity_state import DIVERTING, State
+from paired_servicebus.core.model.gateway_view import GatewayClient, GatewayView, LinkDirection, SendsGo, TurnedAway
+from paired_servicebus.core.model.snapshot import EntityView, Snapshot
+from paired_servicebus.core.text.number_format import plural, rate, size
+from paired_servicebus.core.text.time_format import age, clock
+
+RECENT_SECONDS: Final = 300.0
+"""Seconds for which a client that was turned away is an alarm."""
+NO_GATEWAY: Final = (
+    "no gateway: this engine carries no sends of other languages",
+    "",
+    "to get one: add a section [gateway] to pairing.toml and restart the engine",
+    "then: paired gateway prints the string for Java, JavaScript, Go, .NET, Python",
+)
+NO_CLIENTS: Final = (
+    "no client is connected",
+    "",
+    "paired gateway prints the connection string for applications",
+)
+
+
+def where_sends_go(entity: EntityView | None) -> SendsGo:
+    """Return where a client's sends to an entity go now."""
+    if entity is None:
+        return SendsGo.UNKNOWN
+    if entity.route == "nowhere" or (entity.state in DIVERTING and entity.refused_since is not None):
+        return SendsGo.REFUSED
+    if entity.state in DIVERTING:
+        return SendsGo.BACKLOG
+    return SendsGo.HELD if entity.state is State.SUSPECT else SendsGo.PRIMARY
+
+
+def with_gateway(snapshot: Snapshot, view: GatewayView) -> Snapshot:
+    """Return an engine's snapshot with its gateway: each entity's senders, and the alarms."""
+    senders = {path.casefold(): number for path, number in view.senders}
+    entities = tuple(
+        replace(one, gateway_senders=number) if (number := senders.get(one.path.casefold(), 0)) else one
+        for one in snapshot.entities
+    )
+    alarms = (*snapshot.alarms, *gateway_alarms(view, snapshot.at))
+    return replace(snapshot, gateway=view, entities=entities, alarms=alarms)
+
+
+def senders_text(entity: EntityView) -> str:
+    """Return how many senders an entity has through the gateway; empty: none."""
+    return plural(entity.gateway_senders, "gateway sender") if entity.gateway_senders else ""
+
+
+def gateway_alarms(view: GatewayView | None, now: float) -> tuple[str, ...]:
+    """Return the alarms of a gateway that is configured."""
+    if view is None:
+        return ()
+    found = []
+    if view.trouble:
+        found.append(f"the gateway does not listen: {view.trouble}")
+    if view.paused:
+        since = f" since {clock(view.paused_since)}" if view.paused_since is not None else ""
+        found.append(
+            f"the gateway holds {size(view.bytes_in_hand)} of sends, its limit{since}: "
+            f"{plural(view.paused, 'client')} must wait until a namespace takes them"
+        )
+    for one in view.turned_away:
+        if one.why in _ALARMING and now - one.last_at < RECENT_SECONDS:
+            times = plural(one.count, "client")
+            found.append(
+                f"the gateway turned {times} away, the latest at {clock(one.last_at)}: {one.last_text}; "
+                f"{_ALARMING[one.why]}"
+            )
+    return tuple(found)
+
+
+_ALARMING: Final = {
+    TurnedAway.WRONG_KEY: "give it the string that paired gateway prints",
+    TurnedAway.BAD_TOKEN: "check the clock of its machine",
+    TurnedAway.MISSING_RIGHT: "give it a key with that right",
+    TurnedAway.WRONG_PROTOCOL: "check its connection string",
+}
+
+
+def client_title(client: GatewayClient) -> str:
+    """Return its SDK and version."""
+    return f"{client.sdk or 'unnamed client'} {client.version}".rstrip()
+
+
+def gateway_figures(view: GatewayView) -> tuple[str, ...]:
+    """Return the gateway in one line of figures, longest wording first."""
+    sends = f"{rate(view.accepted_per_second)} sends/s"
+    refused = f"{rate(view.refused_per_second)} refused/s"
+    hand = f"{size(view.bytes_in_hand)} of {size(view.bytes_limit)} in hand"
+    total = f"{view.accepted:,} accepted, {view.refused:,} refused"
+    return (f"{sends}, {refused} · {hand} · {total} in all", f"{sends}, {refused} · {hand}", f"{sends}, {refused}")
+
+
+def status_lines(view: GatewayView | None) -> list[str]:
+    """Return the gateway for `paired status`; empty without one."""
+    if view is None:
+        return []
+    if not view.listens:
+        return [f"gateway   does not listen: {view.trouble or 'not started'}"]
+    failing = f", {view.failing:,} failing" if view.failing else ""
+    return [
+        f"gateway   {view.address}:{view.port}, {plural(view.count, 'client')}{failing}, {gateway_figures(view)[-1]}"
+    ]
+
+
+def where_text(client: GatewayClient) -> str:
+    """Return where its sends go, in a word or two: "primary", "2 backlog, 1 primary"."""
+    counts: dict[SendsGo, int] = {}
+    for link in client.links:
+        if link.direction is LinkDirection.SENDS:
+            counts[link.goes] = counts.get(link.goes, 0) + 1
+    if not counts:
+        return "sends nothing"
+    if len(counts) == 1:
+        return next(iter(counts)).value
+    return ", ".join(f"{counts[way]} {way}" for way in _WORST_FIRST if way in counts)
+
+
+_WORST_FIRST: Final = (SendsGo.REFUSED, SendsGo.HELD, SendsGo.BACKLOG, SendsGo.UNKNOWN, SendsGo.PRIMARY)
+
+
+def is_troubled(client: GatewayClient) -> bool:
+    """Return whether an operator should look at it."""
+    return client.failing or client.paused or bool(client.goes & {SendsGo.REFUSED, SendsGo.HELD})
+
+
+def verdict(client: GatewayClient, now: float) -> str:
+    """Return whether its sends fail, and since when."""
+    if client.refused_since is not None:
+        return f"sends fail since {clock(client.refused_since)} ({age(now - client.refused_since)})"
+    if SendsGo.HELD in client.goes:
+        return "sends wait, none fails: the primary does not answer for an entity"
+    if client.last_refused_at is not None:
+        return f"sends are accepted; the latest refusal was at {clock(client.last_refused_at)}"
+    if not client.accepted:
+        return "nothing sent yet, nothing refused"
+    return "sends are accepted, none refused"
+
+
+def todo(client: GatewayClient) -> str:
+    """Return what the operator should do about a client."""
+    is_out = not any(link.links for link in client.links if link.direction is LinkDirection.SENDS)
+    if (client.failing or is_out) and client.last_condition in _TODO:
+        return _TODO[client.last_condition]
+    if client.paused:
+        return "it is not read until a namespace takes what is in hand; see page 1"
+    for way in _WORST_FIRST:
+        if way in client.goes and way in _TODO_OF_WAY:
+            return _TODO_OF_WAY[way]
+    if not client.key:
+        return "it has not proven a key yet; it is closed 60 s after it connected"
+    return "nothing to do"
+
+
+_TODO: Final = {
+    "com.microsoft:timeout": "nothing here: its SDK sends again; see page 1 for why no namespace answers",
+    "com.microsoft:server-busy": "nothing here: its SDK sends again; the namespace throttles",
+    "com.microsoft:argument-error": "change the application: the message itself is not possible",
+    "amqp:link:message-size-exceeded": "send smaller messages: while failed over the backlog's limit counts",
+    "amqp:unauthorized-access": "check the engine's own credential: paired check",
+    "amqp:not-found": "check the entity's name: the primary has none of that name",
+    "amqp:not-implemented": "give this application the namespace's own connection string",
+}
+_TODO_OF_WAY: Final = {
+    SendsGo.REFUSED: "both namespaces refuse; see page 1",
+    SendsGo.HELD: "wait for the primary's answer or the failover, or force it on page 1",
+    SendsGo.BACKLOG: "nothing: they are parked and return by themselves",
+}

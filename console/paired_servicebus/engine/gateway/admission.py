@@ -1,0 +1,107 @@
+"""The limits for connections, and above all for strangers: those that have not shown a good token yet.
+
+Clients on this host share the port with everything else on it. A stranger gets nowhere, and what it costs is bounded:
+in number, bytes, sessions, links and time. A full lobby never costs a client that is served.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+from paired_servicebus.engine.gateway.operator_lines import OperatorLines
+from servicebus_amqp.nodes.refusals import AmqpRefusal
+from servicebus_amqp.protocol.protocol_events import AttachRequested, Event, SessionBegun
+
+MAX_STRANGERS: Final = 500
+"""All clients of a gateway connect in the same moment after its start; further ones are closed and try again."""
+PROMPT_SECONDS: Final = 5.0
+"""The time in which a client shows its token. An older stranger leaves a full lobby for a newcomer."""
+MAX_CONNECTIONS: Final = 4000
+"""Four times the clients that a gateway is made for, at 150 KB each."""
+RESERVED_DESCRIPTORS: Final = 100
+"""Descriptors for the rest of the engine: its links upstream, journal and control socket."""
+STRANGER_BYTES: Final = 64 * 1024
+"""Headers, open, a session, two links and a few tokens, the longest of them of some kilobytes."""
+STRANGER_SESSIONS: Final = 100
+STRANGER_LINKS: Final = 100
+"""Some SDKs attach their other links before the token is answered. Ended ones count too."""
+
+
+class Guest(Protocol):
+    """A connection, as the lobby uses it."""
+
+    def abort(self) -> None: ...
+
+
+class Admission:
+    """The strangers among the connections of a gateway. now: seconds of a monotonic clock."""
+
+    def __init__(self, lines: OperatorLines, now: Callable[[], float] = time.monotonic) -> None:
+        self._lines = lines
+        self._now = now
+        self._entered: dict[Guest, float] = {}
+
+    @property
+    def strangers(self) -> int:
+        return len(self._entered)
+
+    def enter(self, guest: Guest, others: int, descriptor: int) -> bool:
+        """Admit a connection beside `others`; False: close it. An old stranger may be closed for it."""
+        if others >= MAX_CONNECTIONS:
+            self._lines.warn("clients", f"turned one away: {MAX_CONNECTIONS} connections are open")
+            return False
+        if is_scarce(descriptor) and not self._make_room():
+            self._lines.warn("clients", "turned one away: few file descriptors are left (ulimit -n)")
+            return False
+        if len(self._entered) >= MAX_STRANGERS and not self._make_room():
+            self._lines.warn("clients", f"turned one away: {MAX_STRANGERS} others have not shown a good token yet")
+            return False
+        self._entered[guest] = self._now()
+        return True
+
+    def leave(self, guest: Guest) -> None:
+        """Forget a connection: it has shown a good token, or ended."""
+        self._entered.pop(guest, None)
+
+    def _make_room(self) -> bool:
+        """Close the oldest stranger if its time is over; return whether it was."""
+        oldest = next(iter(self._entered), None)
+        if oldest is None or self._now() - self._entered[oldest] < PROMPT_SECONDS:
+            return False
+        del self._entered[oldest]
+        oldest.abort()
+        return True
+
+
+class Probation:
+    """The use of one connection before its first good token."""
+
+    __slots__ = ("_bytes", "_links", "_sessions")
+
+    def __init__(self) -> None:
+        self._bytes = self._sessions = self._links = 0
+
+    def count(self, size: int, events: Iterable[Event]) -> AmqpRefusal | None:
+        """Count `size` bytes and their events; return a refusal if a limit is exceeded."""
+        self._bytes += size
+        for event in events:
+            self._sessions += isinstance(event, SessionBegun)
+            self._links += isinstance(event, AttachRequested)
+        for counted, most, unit in (
+            (self._bytes, STRANGER_BYTES, "bytes"),
+            (self._sessions, STRANGER_SESSIONS, "sessions"),
+            (self._links, STRANGER_LINKS, "links"),
+        ):
+            if counted > most:
+                text = f"more than {most} {unit} came without a good token; put one on $cbs first"
+                return AmqpRefusal("amqp:resource-limit-exceeded", text, 403)
+        return None
+
+
+def is_scarce(descriptor: int) -> bool:
+    """Return whether few descriptors are left: a new one is always the lowest free number."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return soft != resource.RLIM_INFINITY and descriptor >= soft - RESERVED_DESCRIPTORS

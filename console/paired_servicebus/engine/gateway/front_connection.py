@@ -1,0 +1,448 @@
+"""One client of the gateway: bytes in, events to links, one write for each turn of the loop.
+
+Its sends may outlive it: a message that a client handed over before it vanished is still sent. Everything else of a
+connection ends with it. A connection has a time for its open and for its first good token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Final, Protocol
+
+from paired_servicebus.core.errors import PairedError, WireError
+from paired_servicebus.core.gateway.client_names import client_name
+from paired_servicebus.core.model.gateway_view import LinkDirection, TurnedAway
+from paired_servicebus.core.model.verdict import FailureKind, kind_of
+from paired_servicebus.core.text.entity_paths import path_fault
+from paired_servicebus.engine.gateway.admission import Probation
+from paired_servicebus.engine.gateway.bytes_in_hand import BytesInHand
+from paired_servicebus.engine.gateway.client_socket import ClientSocket, Door
+from paired_servicebus.engine.gateway.front_links import (
+    FrontLink,
+    FrontReplies,
+    FrontSender,
+    FrontTokens,
+)
+from paired_servicebus.engine.gateway.gateway_census import GatewayCensus
+from paired_servicebus.engine.gateway.keys.gateway_keys import GatewayRight, KeyRing
+from paired_servicebus.engine.gateway.known_entities import KnownEntities
+from paired_servicebus.engine.gateway.relay_connection import PrimaryReach, RelayConnection, RelayingPairing
+from paired_servicebus.engine.gateway.relayed.management_relay import RelayedManagement, RelayedReplies
+from paired_servicebus.engine.gateway.relayed.relayed_links import RelayedReceiver
+from paired_servicebus.engine.gateway.send_refusals import TIMEOUT, refusal_of_send
+from paired_servicebus.engine.gateway.write_turns import WriteTurns
+from paired_servicebus.engine.gateway.wrong_protocols import WrongProtocol
+from paired_servicebus.pairing.sending.encoded_sender import EncodedSender
+from servicebus_amqp.access.grants import Grants, ProvenAccess
+from servicebus_amqp.encoding.amqp_types import Symbol, ULong
+from servicebus_amqp.encoding.messaging_types import Coordinator, Error
+from servicebus_amqp.node_address import NodeAddress, NodeKind, parse_address
+from servicebus_amqp.nodes.refusals import (
+    AmqpRefusal,
+    bad_argument,
+    error_of,
+    too_many_links,
+    too_many_tokens,
+    unauthorized,
+)
+from servicebus_amqp.nodes.request_ends import ReplyEnd
+from servicebus_amqp.protocol import protocol_events as e
+from servicebus_amqp.protocol.connection import Connection
+from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings
+from servicebus_amqp.protocol.link_receiver import ReceiverLink
+from servicebus_amqp.protocol.link_sender import SenderLink
+
+MAX_FRAME_SIZE: Final = 65536
+"""The service's own; a half frame costs no more than this."""
+IDLE_TIMEOUT_MS: Final = 240_000
+"""The service's own: clients send empty frames within it."""
+MAX_LINKS: Final = 5000
+"""Of a connection, those that wait for the primary included; the service's limit of links to one entity."""
+ASKING_SECONDS: Final = 5.0
+"""The limit for asking the primary about an entity that was not seen before."""
+BATCH_SIZE: Final = "com.microsoft:max-message-batch-size"
+UNKNOWN_LIMITS: Final = (262_144, 262_144)
+"""The Standard tier's limits, until the primary has told its own."""
+_SUB_QUEUE: Final = re.compile(r"(/\$transfer)?/\$deadletterqueue$", re.IGNORECASE)
+_NO_TRANSACTIONS: Final = (
+    "transactions do not pass through the gateway: send without one (NServiceBus: "
+    "TransportTransactionMode.ReceiveOnly), or use the namespace's own connection string"
+)
+
+
+class SendingPairing(RelayingPairing, Protocol):
+    """The pairing, as the gateway uses it."""
+
+    async def find_entity(self, path: str, timeout: float) -> tuple[int, int]: ...
+    def is_diverting(self, path: str) -> bool | None: ...
+    def get_encoded_sender(self, path: str) -> EncodedSender: ...
+
+
+class Front(Door, Protocol):
+    """The gateway, as its connections use it."""
+
+    keys: KeyRing
+    in_hand: BytesInHand
+    known: KnownEntities
+    turns: WriteTurns
+    connections: set[FrontConnection]
+    clock: Callable[[], float]
+    census: GatewayCensus
+    reach: PrimaryReach
+
+    @property
+    def pairing(self) -> SendingPairing: ...
+    def start(self, work: Coroutine[Any, Any, None]) -> None: ...
+
+
+class FrontConnection(ClientSocket):
+    """The protocol of one accepted socket."""
+
+    def __init__(self, front: Front) -> None:
+        super().__init__(front)
+        self._front = front
+        self.in_hand = front.in_hand
+        self.tally = front.census.enter()
+        self.grants = Grants()
+        settings = ConnectionSettings(
+            container_id="paired-gateway",
+            max_frame_size=MAX_FRAME_SIZE,
+            idle_timeout_ms=IDLE_TIMEOUT_MS,
+            channel_max=MAX_LINKS - 1,
+            handle_max=MAX_LINKS - 1,
+        )
+        self._amqp = Connection(role=ConnectionRole.SERVER, settings=settings)
+        self._links: dict[e.LinkEnd, FrontLink] = {}
+        self._pending_links = 0
+        self._probation: Probation | None = Probation()
+        self._relay: RelayConnection | None = None
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            e.DeliveryReceived: self._on_delivery,
+            e.DeliveryTooLarge: self._on_too_large,
+            e.DispositionReceived: self._on_disposition,
+            e.FlowReceived: self._on_flow,
+            e.AttachRequested: self._on_attach,
+            e.Detached: self._on_detached,
+            e.Opened: self._on_opened,
+            e.Closed: lambda _: self._end(),
+            e.ConnectionFailed: self._on_failed,
+        }
+
+    # -- socket -----------------------------------------------------------------------------------------------
+
+    def on_made(self) -> None:
+        self._front.connections.add(self)
+        assert self._transport is not None, "made"
+        peer = self._transport.get_extra_info("peername") or ("unknown", 0)
+        self.tally.address = f"{peer[0]}:{peer[1]}"
+
+    def on_turned_away(self, wrong: WrongProtocol) -> None:
+        self.turn_away(TurnedAway.WRONG_PROTOCOL, wrong.remark)
+
+    def receive(self, data: bytes) -> None:
+        held = self._front.turns.hold()
+        try:
+            self._handle(data)
+        finally:
+            if held is not None:
+                self._front.turns.release(held, now=self.in_hand.sends <= 1)
+        self.write()
+        if self._relay is not None:
+            self._relay.relieve()
+
+    def unwritten(self) -> bytes:
+        return self._amqp.data_to_send()
+
+    def on_lost(self) -> None:
+        self._front.connections.discard(self)
+        self._front.census.leave(self.tally)
+        self.in_hand.forget(self)
+        for link in self._links.values():
+            link.on_end()
+        self._links.clear()
+        if self._relay is not None:
+            self._front.start(self.end_relay())
+
+    def drain(self) -> None:
+        """Grant its senders no more credit; messages under way are still sent."""
+        for link in self._links.values():
+            link.drain()
+        self.touch()
+
+    def pause_writing(self) -> None:
+        """Read nothing from a client that does not read, and nothing for it."""
+        super().pause_writing()
+        if self._relay is not None:
+            self._relay.hold_back(self.is_full)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._relay is not None:
+            self._relay.relieve()
+
+    def close(self) -> None:
+        """Close it without a condition: every SDK connects again."""
+        self._amqp.close()
+        self._end()
+
+    # -- calls of links ---------------------------------------------------------------------------------------
+
+    @property
+    def keys(self) -> KeyRing:
+        return self._front.keys
+
+    def today(self) -> float:
+        return self._front.clock()
+
+    def touch_after_read(self) -> None:
+        """Write at the end of the present read of the primary."""
+        if not self._will_write:
+            self._will_write = True
+            self._front.turns.write_after_read(self)
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        self._front.start(work)
+
+    def grant(self, access: ProvenAccess) -> None:
+        """Store proven access, and end links when it expires. Raises AmqpRefusal."""
+        if not self.grants.put(access):
+            raise too_many_tokens()
+        self.tally.key = access.key or ""
+        self._probation = None
+        self.prove()
+        self._watch_tokens()
+
+    def drop_keys(self, names: frozenset[str]) -> None:
+        """Forget what the keys of these names have proven, and detach the links that no token covers any more."""
+        if self.grants.drop_keys(names):
+            self._end_uncovered()
+
+    def turn_away(self, why: TurnedAway, text: str) -> None:
+        """Count a refusal of what the client may not do, for the operator."""
+        self._front.census.turn_away(why, text)
+
+    def served_links(self) -> list[tuple[str, LinkDirection]]:
+        """Return the entity and the use of each link, without those to $cbs."""
+        links = ((link.resource, link.direction) for link in self._links.values())
+        return [(parse_address(path).path, direction) for path, direction in links if direction is not None]
+
+    @property
+    def relay(self) -> RelayConnection:
+        if self._relay is None:
+            self._relay = RelayConnection(self._front.pairing.primary_endpoint(), self._front.reach)
+        return self._relay
+
+    async def end_relay(self) -> None:
+        """Close the connection to the primary."""
+        if self._relay is not None:
+            await self._relay.close()
+
+    def refused(self, link: e.LinkEnd, error: Error) -> None:
+        self._refuse(link, AmqpRefusal(error.condition, error.description, 0), error)
+
+    def replies_of(self, end: ReplyEnd | None) -> FrontReplies | None:
+        found = None if end is None else self._links.get(end.link)
+        return found if isinstance(found, FrontReplies) else None
+
+    def reply_ends(self) -> list[ReplyEnd]:
+        return [link.end for link in self._links.values() if isinstance(link, FrontReplies)]
+
+    # -- attaches ---------------------------------------------------------------------------------------------
+
+    def _on_attach(self, event: e.AttachRequested) -> None:
+        try:
+            address = _address_of(event)
+            if len(self._links) + self._pending_links >= MAX_LINKS:
+                raise too_many_links()
+            self._check_access(event.link, address)
+            if address.kind is not NodeKind.ENTITY:
+                self._attach_node(event.link, address)
+            elif isinstance(event.link, ReceiverLink):
+                self._pending_links += 1
+                self.start(self._attach_sender(event.link, address))
+            elif isinstance(event.link, SenderLink):
+                self._links[event.link] = RelayedReceiver(self, event.link, address)
+        except (AmqpRefusal, WireError) as error:
+            self._refuse(event.link, error if isinstance(error, AmqpRefusal) else refusal_of_send(error))
+
+    def _check_access(self, link: e.LinkEnd, address: NodeAddress) -> None:
+        if address.kind is NodeKind.CBS:
+            return
+        is_sender = address.kind is NodeKind.ENTITY and isinstance(link, ReceiverLink)
+        fault = path_fault(address.path if is_sender else _SUB_QUEUE.sub("", address.path))
+        if fault:
+            raise bad_argument(f"the address of the link {fault}")
+        right = None
+        if address.kind is NodeKind.ENTITY:
+            right = GatewayRight.SEND if is_sender else GatewayRight.LISTEN
+        if not self.grants.allow(address.resource, right, self.today()):
+            raise unauthorized(address.resource, right)
+
+    def _attach_node(self, link: e.LinkEnd, address: NodeAddress) -> None:
+        is_cbs = address.kind is NodeKind.CBS
+        link.accept_attach()
+        if isinstance(link, SenderLink):
+            self._links[link] = (FrontReplies if is_cbs else RelayedReplies)(self, link, address)
+        elif isinstance(link, ReceiverLink) and is_cbs:
+            self._links[link] = FrontTokens(self, link, address)
+        elif isinstance(link, ReceiverLink):
+            self._links[link] = RelayedManagement(self, link, address, partial(self._find_sender, address))
+
+    async def _find_sender(self, address: NodeAddress) -> EncodedSender:
+        await self._limits(address.path)
+        return self._sender_to(address)
+
+    def _sender_to(self, address: NodeAddress) -> EncodedSender:
+        sender = self._front.pairing.get_encoded_sender(address.path)
+        sender.key = self._key_names(address)
+        return sender
+
+    async def _attach_sender(self, link: ReceiverLink, address: NodeAddress) -> None:
+        """Attach a sender once the entity is known to exist."""
+        try:
+            limits = await self._limits(address.path)
+            sender = self._sender_to(address)
+        except (AmqpRefusal, PairedError, TimeoutError) as error:
+            self._refuse(link, error if isinstance(error, AmqpRefusal) else refusal_of_send(error))
+        else:
+            if link.is_requested:  # else the client has left meanwhile
+                self._serve(link, address, sender, limits)
+        finally:
+            self._pending_links -= 1
+        self.touch()
+
+    def _serve(self, link: ReceiverLink, address: NodeAddress, sender: EncodedSender, limits: tuple[int, int]) -> None:
+        largest, batch = limits
+        link.accept_attach(properties={Symbol(BATCH_SIZE): ULong(batch)}, max_message_size=largest)
+        self._front.turns.join(sender.wire)
+        self._links[link] = FrontSender(self, link, address, sender)
+
+    def _key_names(self, address: NodeAddress) -> str:
+        """Return the key that opened the address, for the journal; several if the client signed with more than one."""
+        return ", ".join(sorted(self.grants.keys(address.resource, GatewayRight.SEND, self.today())))
+
+    async def _limits(self, path: str) -> tuple[int, int]:
+        """Return an entity's limits; ask the primary unless its sends go to the backlog. Raises AmqpRefusal."""
+        pairing, known = self._front.pairing, self._front.known
+        diverting = pairing.is_diverting(path)
+        assumed = known.limits(path) or UNKNOWN_LIMITS
+        if diverting:
+            return pairing.get_encoded_sender(path).limits or assumed
+        try:
+            limits = await pairing.find_entity(path, ASKING_SECONDS)
+        except WireError as error:
+            kind = kind_of(error)
+            if kind is FailureKind.NOT_FOUND:
+                known.forget(path)
+                text = f"The messaging entity '{path}' could not be found."  # JavaScript's client knows it by this
+                raise AmqpRefusal("amqp:not-found", text, 404) from error
+            is_known = diverting is not None or known.limits(path) is not None
+            if not is_known or kind in (FailureKind.UNAUTHENTICATED, FailureKind.UNAUTHORIZED):
+                raise
+            return assumed
+        known.note(path, limits)
+        return limits
+
+    def _refuse(self, link: e.LinkEnd, refusal: AmqpRefusal, error: Error | None = None) -> None:
+        self.warn(f"refused a client's link, {refusal.condition}", refusal.description)
+        if refusal.condition != TIMEOUT:
+            denied = refusal.condition == "amqp:unauthorized-access"
+            self.turn_away(TurnedAway.MISSING_RIGHT if denied else TurnedAway.REFUSED_LINK, refusal.description)
+        self.tally.note_refusal("", self.today(), refusal.condition, refusal.description)
+        self._links.pop(link, None)
+        link.refuse(error or error_of(refusal))
+        self.touch()
+
+    # -- events -----------------------------------------------------------------------------------------------
+
+    def _on_delivery(self, event: e.DeliveryReceived) -> None:
+        link = self._links.get(event.link)
+        if link is not None:
+            link.on_delivery(event)
+
+    def _on_disposition(self, event: e.DispositionReceived) -> None:
+        link = self._links.get(event.link)
+        if link is not None:
+            link.on_disposition(event)
+
+    def _on_too_large(self, event: e.DeliveryTooLarge) -> None:
+        link = self._links.get(event.link)
+        if link is not None:
+            link.on_too_large(event)
+
+    def _on_flow(self, event: e.FlowReceived) -> None:
+        link = self._links.get(event.link)
+        if link is not None:
+            link.on_flow(event)
+
+    def _on_detached(self, event: e.Detached) -> None:
+        link = self._links.pop(event.link, None)
+        if link is not None:
+            link.on_end()
+
+    def _on_opened(self, event: e.Opened) -> None:
+        self.tally.name = client_name(event.container_id, event.properties)
+        self._tick()
+
+    def _on_failed(self, event: e.ConnectionFailed) -> None:
+        self.warn(f"ended a client's connection, {event.error.condition}", event.error.description)
+        self._end()
+
+    # -- inside -----------------------------------------------------------------------------------------------
+
+    def _handle(self, data: bytes) -> None:
+        events = self._amqp.receive_data(data)
+        excess = None if self._probation is None else self._probation.count(len(data), events)
+        if excess is not None:
+            self.warn("closed the connection of a client without a token", excess.description)
+            self._amqp.close(error_of(excess))
+            self._end()
+            return
+        for event in events:
+            handler = self._handlers.get(type(event))
+            if handler is not None:
+                handler(event)
+
+    def _tick(self) -> None:
+        now = asyncio.get_running_loop().time()
+        deadline = self._amqp.tick(now)
+        if self._amqp.is_finished:
+            self._end()
+        elif deadline is not None:
+            self._call_later("tick", deadline - now, self._tick)
+            self.touch()
+
+    def _watch_tokens(self) -> None:
+        if self.grants.next_end is not None:
+            self._call_later("tokens", max(0.0, self.grants.next_end - self.today()), self._end_expired)
+
+    def _end_expired(self) -> None:
+        self.grants.drop_expired(self.today())
+        self._end_uncovered()
+
+    def _end_uncovered(self) -> None:
+        """Detach the links that no token covers any more."""
+        now = self.today()
+        for end, link in list(self._links.items()):
+            if link.resource and not self.grants.allow(link.resource, link.right, now):
+                end.detach(error=error_of(unauthorized(link.resource, link.right)))
+                del self._links[end]
+                link.on_end()
+        self._watch_tokens()
+        self.touch()
+
+
+def _address_of(event: e.AttachRequested) -> NodeAddress:
+    """Return the node that a client requests. Raises AmqpRefusal."""
+    terminus = event.target if isinstance(event.link, ReceiverLink) else event.source
+    if isinstance(terminus, Coordinator):
+        raise AmqpRefusal("amqp:not-implemented", _NO_TRANSACTIONS, 501)
+    address = getattr(terminus, "address", None)
+    if not isinstance(address, str):
+        raise AmqpRefusal("amqp:not-implemented", "a link needs an address; dynamic nodes are not served", 501)
+    if event.properties.get("com.microsoft:transfer-destination-address") is not None:
+        raise AmqpRefusal("amqp:not-implemented", f"send-via is not served: {_NO_TRANSACTIONS}", 501)
+    return parse_address(address)

@@ -1,0 +1,333 @@
+"""The links of one client of the gateway: senders to entities, `$cbs`, and `$management` for schedules.
+
+Accepted means that a namespace has it: a message is settled with the outcome of its paired send, not before. Not here:
+what is relayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from typing import Any, Final, Protocol
+
+from paired_servicebus.core.errors import PairedError, ScheduledInBacklogError, WireRequestError
+from paired_servicebus.core.model.gateway_view import LinkDirection, TurnedAway
+from paired_servicebus.engine.gateway.bytes_in_hand import BytesInHand
+from paired_servicebus.engine.gateway.client_tally import ClientTally
+from paired_servicebus.engine.gateway.keys.gateway_keys import GatewayRight, KeyRing
+from paired_servicebus.engine.gateway.relay_connection import RelayConnection
+from paired_servicebus.engine.gateway.send_refusals import refusal_of_send, rejection_of
+from paired_servicebus.pairing.sending.encoded_sender import SCHEDULE, EncodedSender
+from servicebus_amqp.access.grants import Grants, ProvenAccess
+from servicebus_amqp.access.sas_tokens import Flaw, TokenError
+from servicebus_amqp.encoding.amqp_types import Array
+from servicebus_amqp.encoding.messaging_types import ACCEPTED, DeliveryState, Error, Rejected
+from servicebus_amqp.node_address import NodeAddress
+from servicebus_amqp.nodes.cbs_node import bad_token, read_put_token
+from servicebus_amqp.nodes.node_messages import NodeReply, NodeRequest, ReplyVocabulary, refused, write_reply
+from servicebus_amqp.nodes.refusals import AmqpRefusal, bad_argument, error_of, too_many_replies, unauthorized
+from servicebus_amqp.nodes.request_ends import ReplyEnd, RequestEnd
+from servicebus_amqp.protocol.link_receiver import ReceiverLink
+from servicebus_amqp.protocol.link_sender import SenderLink
+from servicebus_amqp.protocol.protocol_events import (
+    DeliveryReceived,
+    DeliveryTooLarge,
+    DispositionReceived,
+    FlowReceived,
+    LinkEnd,
+)
+from servicebus_amqp.protocol_errors import Condition
+
+SEND_SECONDS: Final = 25.0
+"""The whole time of a send: less than the time-out of every SDK for one try."""
+SENDER_CREDIT: Final = 500
+"""The most unsettled messages of one link: more than a client has in flight at any round trip to a region."""
+MAX_WAITING_REPLIES: Final = 100
+"""The most replies that wait for a client's credit: it has as many requests under way, and no more."""
+
+SenderFinder = Callable[[], Awaitable[EncodedSender]]
+"""Returns an entity's sender once the entity is known to exist. Raises AmqpRefusal, PairedError."""
+
+
+class FrontOwner(Protocol):
+    """A link's view of its connection."""
+
+    grants: Grants
+    in_hand: BytesInHand
+    tally: ClientTally
+
+    @property
+    def keys(self) -> KeyRing: ...
+
+    def today(self) -> float:
+        """Return the time of day, in epoch seconds."""
+
+    def warn(self, kind: str, text: str) -> None:
+        """Log a line for the operator, at most one of its kind a minute."""
+
+    def touch(self) -> None:
+        """Schedule a write."""
+
+    def touch_after_read(self) -> None:
+        """Write at the end of the present read of the primary."""
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a task that ends with the connection at the latest, unless it is a send."""
+
+    def grant(self, access: ProvenAccess) -> None:
+        """Store proven access. Raises AmqpRefusal."""
+
+    def turn_away(self, why: TurnedAway, text: str) -> None:
+        """Count a refusal of what the client may not do, for the operator."""
+
+    @property
+    def relay(self) -> RelayConnection:
+        """The connection to the primary for what is relayed."""
+
+    def refused(self, link: LinkEnd, error: Error) -> None:
+        """Refuse a link."""
+
+    def reply_ends(self) -> list[ReplyEnd]: ...
+    def replies_of(self, end: ReplyEnd | None) -> FrontReplies | None: ...
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+
+
+class FrontLink:
+    """A link in service. `resource`: the path that a token has to cover; empty for $cbs."""
+
+    direction: LinkDirection | None = None
+    """Its use, for the operator; None: it is not counted."""
+
+    def __init__(self, owner: FrontOwner, resource: str, right: GatewayRight | None) -> None:
+        self.owner = owner
+        self.resource = resource
+        self.right = right
+
+    def on_delivery(self, event: DeliveryReceived) -> None:
+        """Handle a message of the client."""
+
+    def on_disposition(self, event: DispositionReceived) -> None:
+        """Handle an outcome of the client."""
+
+    def drain(self) -> None:
+        """Grant no more credit: the gateway ends."""
+
+    def on_too_large(self, event: DeliveryTooLarge) -> None:
+        """Handle a message above the link's limit, which is rejected already."""
+
+    def on_flow(self, event: FlowReceived) -> None:
+        """Handle a flow of the client."""
+
+    def on_end(self) -> None:
+        """Handle the end of the link, or of the connection."""
+
+
+class FrontSender(FrontLink):
+    """A client's sender: each transfer becomes a paired send, without a task of its own while all is well."""
+
+    direction = LinkDirection.SENDS
+
+    def __init__(self, owner: FrontOwner, link: ReceiverLink, address: NodeAddress, sender: EncodedSender) -> None:
+        super().__init__(owner, address.resource, GatewayRight.SEND)
+        self.tally = owner.tally.sends_to(address.path)
+        self.link = link
+        self._sender = sender
+        self._taken = 0
+        self._is_draining = False
+        link.flow(SENDER_CREDIT)
+
+    def drain(self) -> None:
+        self._is_draining = True
+        self.link.flow(0)
+
+    def on_delivery(self, event: DeliveryReceived) -> None:
+        owner, sender, data, form = self.owner, self._sender, event.payload, event.message_format
+        owner.in_hand.add(len(data), owner)
+        self.tally.bytes_in_hand += len(data)
+        try:
+            goes = sender.go_straight(data, form, partial(self._on_straight_end, event), timeout=SEND_SECONDS)
+        except Exception as error:  # noqa: BLE001 - any error is the outcome of this message alone
+            self._refuse(event, error)
+        else:
+            if not goes:
+                owner.start(self._finish(event, sender.send(data, form, timeout=SEND_SECONDS)))
+
+    def _on_straight_end(self, event: DeliveryReceived, rest: Coroutine[Any, Any, None] | None) -> None:
+        if rest is None:  # in a read of the primary
+            self._settle(event, ACCEPTED)
+            self.owner.touch_after_read()
+        else:
+            self.owner.start(self._finish(event, rest))
+
+    async def _finish(self, event: DeliveryReceived, work: Coroutine[Any, Any, None]) -> None:
+        """Complete a send, and settle its message with the outcome."""
+        try:
+            await work
+        except Exception as error:  # noqa: BLE001 - as above
+            self._refuse(event, error)
+        except BaseException:
+            self._remove(event)
+            raise
+        else:
+            self._end(event, ACCEPTED)
+
+    def _refuse(self, event: DeliveryReceived, error: Exception) -> None:
+        refusal = refusal_of_send(error)
+        self.owner.warn(f"refused a client's message, {refusal.condition}", refusal.description)
+        self._end(event, rejection_of(error))
+
+    def _end(self, event: DeliveryReceived, outcome: DeliveryState) -> None:
+        """Settle a message whose send has ended, outside a read of the primary."""
+        self._settle(event, outcome)
+        self.owner.touch()
+
+    def _settle(self, event: DeliveryReceived, outcome: DeliveryState) -> None:
+        self._remove(event)
+        if outcome is ACCEPTED:
+            self.tally.accepted += 1
+        else:
+            self.tally.refuse(outcome, self.owner.today())
+        if not event.settled:
+            self.link.settle(event.delivery_id, outcome)
+        self._renew()
+
+    def on_too_large(self, event: DeliveryTooLarge) -> None:
+        text = f"a message for {self.resource} has {event.size} bytes, the link takes {self.link.max_message_size}"
+        self.owner.warn(f"refused a client's message, {Condition.MESSAGE_SIZE_EXCEEDED}", text)
+        error = Error(condition=Condition.MESSAGE_SIZE_EXCEEDED, description=text)
+        self.tally.refuse(Rejected(error=error), self.owner.today())
+        self._renew()
+
+    def _renew(self) -> None:
+        self._taken += 1
+        if 2 * self._taken >= SENDER_CREDIT and not self._is_draining:
+            # credit for settled messages only: a slow primary slows its clients
+            self.link.flow(self.link.credit + self._taken)
+            self._taken = 0
+
+    def _remove(self, event: DeliveryReceived) -> None:
+        size = len(event.payload)
+        self.owner.in_hand.remove(size)
+        self.tally.bytes_in_hand -= size
+
+
+class FrontReplies(FrontLink):
+    """The replies of one node."""
+
+    def __init__(self, owner: FrontOwner, link: SenderLink, address: NodeAddress) -> None:
+        super().__init__(owner, address.resource, None)
+        self.end = ReplyEnd(link, address)
+
+    def on_disposition(self, event: DispositionReceived) -> None:
+        self.end.on_disposition(event)
+
+
+class FrontRequests(FrontLink):
+    """The requests to one node."""
+
+    vocabulary: ReplyVocabulary
+
+    def __init__(self, owner: FrontOwner, link: ReceiverLink, address: NodeAddress) -> None:
+        super().__init__(owner, address.resource, None)
+        self.link = link
+        self._requests = RequestEnd(link, address)
+
+    def on_delivery(self, event: DeliveryReceived) -> None:
+        request = self._requests.read(event)
+        if request is not None:
+            self._requests.accept(event)
+            self.handle(request)
+
+    def handle(self, request: NodeRequest) -> None:
+        """Perform a request, now or in a task, and reply."""
+        raise NotImplementedError
+
+    def reply(self, request: NodeRequest, reply: NodeReply) -> None:
+        """Reply on the link that the request names; without one the reply is dropped."""
+        end = self._requests.partner(request.reply_to, self.owner.reply_ends())
+        if end is None:
+            return
+        if end.link.waiting >= MAX_WAITING_REPLIES:
+            refusal = too_many_replies()
+            self.owner.warn(f"ended a client's link, {refusal.condition}", refusal.description)
+            self.link.detach(error=error_of(refusal))
+        else:
+            end.send(write_reply(request, reply, self.vocabulary))
+        self.owner.touch()
+
+
+class FrontTokens(FrontRequests):
+    """The client's tokens, by the gateway's own keys."""
+
+    vocabulary = ReplyVocabulary.CBS
+
+    def handle(self, request: NodeRequest) -> None:
+        try:
+            audience, token = read_put_token(request.properties, request.body)
+            self.owner.grant(self.owner.keys.judge(token, audience, self.owner.today()))
+        except TokenError as error:
+            self.owner.warn("refused a client's token", error.reason)
+            wrong = error.flaw in (Flaw.SIGNATURE, Flaw.MALFORMED)
+            self.owner.turn_away(TurnedAway.WRONG_KEY if wrong else TurnedAway.BAD_TOKEN, error.reason)
+            self.reply(request, refused(bad_token(error)))
+        except AmqpRefusal as refusal:
+            self.reply(request, refused(refusal))
+        else:
+            self.reply(request, NodeReply(status=202, description="Accepted"))
+
+
+class FrontManagement(FrontRequests):
+    """`$management` of an entity: schedule and cancel go through the pairing; they ask for the entity first."""
+
+    vocabulary = ReplyVocabulary.MANAGEMENT
+    direction = LinkDirection.MANAGES
+
+    def __init__(self, owner: FrontOwner, link: ReceiverLink, address: NodeAddress, find_sender: SenderFinder) -> None:
+        super().__init__(owner, link, address)
+        self._find_sender = find_sender
+        self._sender: EncodedSender | None = None
+
+    def handle(self, request: NodeRequest) -> None:
+        self.owner.start(self._answer(request))
+
+    async def _answer(self, request: NodeRequest) -> None:
+        try:
+            reply = NodeReply(status=200, description="OK", body=await self._perform(request))
+        except AmqpRefusal as refusal:
+            reply = refused(refusal)
+        except ScheduledInBacklogError as error:
+            reply = refused(bad_argument(str(error)))
+        except (PairedError, ValueError, TimeoutError) as error:
+            reply = refused(refusal_of_send(error))
+        self.reply(request, reply)
+
+    async def _perform(self, request: NodeRequest) -> Any:
+        owner, body = self.owner, request.body if isinstance(request.body, dict) else {}
+        if not owner.grants.allow(self.resource, GatewayRight.SEND, owner.today()):
+            raise unauthorized(self.resource, GatewayRight.SEND)
+        sender = self._sender = self._sender or await self._find_sender()
+        if request.operation == SCHEDULE:
+            entries = _listed(body, "messages")
+            return {"sequence-numbers": Array.of(int, await sender.schedule(entries, timeout=SEND_SECONDS))}
+        await _cancel(sender, _listed(body, "sequence-numbers"))
+        return None
+
+
+async def _cancel(sender: EncodedSender, numbers: list[Any]) -> None:
+    """Cancel scheduled messages. Raises AmqpRefusal: a number is none, is unknown, or its message was sent."""
+    if not all(isinstance(number, int) for number in numbers):
+        raise bad_argument("'sequence-numbers' holds something else than numbers")
+    try:
+        await sender.cancel(numbers, timeout=SEND_SECONDS)
+    except WireRequestError as error:  # the primary's own answer
+        raise AmqpRefusal(error.condition or "", str(error), error.status) from error
+
+
+def _listed(body: dict[Any, Any], name: str) -> list[Any]:
+    found = body.get(name)
+    if isinstance(found, Array):
+        return list(found.values)
+    if not isinstance(found, list):
+        raise bad_argument(f"the request has no list '{name}'")
+    return found

@@ -1,0 +1,193 @@
+"""The view of a gateway for its operator, made from the tallies of its connections once a second.
+
+Totals hold the connections that have ended; a send may end after its connection, so those with bytes in hand wait.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from heapq import nsmallest
+from typing import Final, NamedTuple, Protocol
+
+from paired_servicebus.core.gateway.client_names import MAX_SENTENCE, foreign
+from paired_servicebus.core.gateway.gateway_sentences import is_troubled, where_sends_go
+from paired_servicebus.core.model.gateway_view import (
+    MAX_CLIENTS,
+    MAX_ENTITIES,
+    MAX_LINKS,
+    GatewayClient,
+    GatewayLink,
+    GatewayView,
+    LinkDirection,
+    SendsGo,
+    TurnedAway,
+    TurnedAwayView,
+)
+from paired_servicebus.core.model.snapshot import EntityView
+from paired_servicebus.engine.gateway.client_tally import ClientTally, RefusalBook
+
+LEAST_SECONDS: Final = 0.9
+"""Between two views; one that is asked for earlier is the same."""
+Links = Iterable[tuple[str, LinkDirection]]
+Ways = dict[str, SendsGo]
+
+
+class CountedConnection(Protocol):
+    """A connection, as the census uses it."""
+
+    tally: ClientTally
+
+    def served_links(self) -> Links: ...
+
+
+class GatewayPlace(NamedTuple):
+    """Where a gateway listens. since: None: it does not, and why."""
+
+    address: str
+    port: int
+    since: float | None
+    trouble: str = ""
+
+
+class GatewayCensus:
+    """Counts clients and those turned away. clock: seconds since the epoch."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._number = 0
+        self._turned: dict[TurnedAway, TurnedAwayView] = {}
+        self._leaving: list[ClientTally] = []
+        self._past = (0, 0)
+        self._book = RefusalBook()
+        self._paused_since: float | None = None
+        self._view: tuple[float, GatewayView] | None = None
+
+    def enter(self) -> ClientTally:
+        """Return the tally of a new connection."""
+        self._number += 1
+        return ClientTally(self._number, self._clock(), self._book)
+
+    def leave(self, tally: ClientTally) -> None:
+        """Note the end of a connection."""
+        self._leaving.append(tally)
+
+    def turn_away(self, why: TurnedAway, text: str) -> None:
+        """Count a client that is not let in; `text` is what it got for an answer."""
+        known = self._turned.get(why)
+        number = 1 + (known.count if known is not None else 0)
+        text = foreign(text, MAX_SENTENCE)
+        self._turned[why] = TurnedAwayView(why=why, count=number, last_at=self._clock(), last_text=text)
+
+    def view(
+        self,
+        connections: Iterable[CountedConnection],
+        entities: Iterable[EntityView],
+        place: GatewayPlace,
+        *,
+        in_hand: tuple[int, int],
+        paused: frozenset[ClientTally],
+    ) -> GatewayView:
+        """Return the gateway now. in_hand: bytes, and their limit."""
+        now = self._clock()
+        if self._view is not None and 0 <= now - self._view[0] < LEAST_SECONDS and self._view[1].port == place.port:
+            return self._view[1]
+        ways = {one.path.casefold(): where_sends_go(one) for one in entities}
+        senders: Counter[str] = Counter()
+        clients = [_client(one, now, ways, senders, one.tally in paused) for one in connections]
+        past_accepted, past_refused = self._fold()
+        self._paused_since = (self._paused_since or now) if paused else None
+        view = GatewayView(
+            address=place.address,
+            port=place.port,
+            since=place.since,
+            trouble=place.trouble,
+            count=len(clients),
+            clients=tuple(nsmallest(MAX_CLIENTS, clients, key=_urgency)),
+            failing=sum(one.failing for one in clients),
+            senders=tuple(senders.most_common(MAX_ENTITIES)),
+            accepted=past_accepted + sum(one.accepted for one in clients),
+            refused=past_refused + sum(one.refused for one in clients),
+            accepted_per_second=sum(one.accepted_per_second for one in clients),
+            refused_per_second=sum(one.refused_per_second for one in clients),
+            bytes_in_hand=in_hand[0],
+            bytes_limit=in_hand[1],
+            paused=len(paused),
+            paused_since=self._paused_since,
+            turned_away=tuple(self._turned.values()),
+            refusals=self._book.newest,
+        )
+        self._view = (now, view)
+        return view
+
+    def _fold(self) -> tuple[int, int]:
+        """Return the totals of the connections that have ended."""
+        ended = [one for one in self._leaving if not one.bytes_in_hand]
+        self._leaving = [one for one in self._leaving if one.bytes_in_hand]
+        accepted, refused = self._past
+        self._past = (accepted + sum(one.accepted for one in ended), refused + sum(one.refused for one in ended))
+        left = self._leaving
+        return self._past[0] + sum(one.accepted for one in left), self._past[1] + sum(one.refused for one in left)
+
+
+def _urgency(client: GatewayClient) -> tuple[bool, float, float, int]:
+    """Sort those with trouble first, then the busiest."""
+    return (not is_troubled(client), -client.refused_per_second, -client.accepted_per_second, client.id)
+
+
+def _client(
+    connection: CountedConnection, now: float, ways: Ways, senders: Counter[str], paused: bool
+) -> GatewayClient:
+    tally = connection.tally
+    links = _links(connection, ways, senders)
+    accepted_per_second, refused_per_second = tally.sample(now)
+    refusal = tally.refusal
+    return GatewayClient(
+        id=tally.id,
+        sdk=tally.name.sdk,
+        version=tally.name.version,
+        container=tally.name.container,
+        key=tally.key,
+        address=tally.address,
+        since=tally.since,
+        links=links[:MAX_LINKS],
+        link_count=sum(link.links for link in links),
+        accepted=tally.accepted,
+        refused=tally.refused,
+        accepted_per_second=accepted_per_second,
+        refused_per_second=refused_per_second,
+        refused_since=tally.refused_since,
+        last_refused_at=refusal.last_at if refusal is not None else None,
+        last_condition=refusal.condition if refusal is not None else "",
+        last_refusal=refusal.sentence if refusal is not None else "",
+        bytes_in_hand=tally.bytes_in_hand,
+        paused=paused,
+    )
+
+
+def _links(connection: CountedConnection, ways: Ways, senders: Counter[str]) -> tuple[GatewayLink, ...]:
+    """Return its links by entity and direction, those that send first."""
+    sent = {one.entity.casefold(): one for one in connection.tally.sends}
+    attached = Counter((entity.casefold(), direction) for entity, direction in connection.served_links())
+    names = {entity.casefold(): entity for entity, _ in connection.served_links()}
+    found = []
+    for path in dict.fromkeys((*sent, *(path for path, _ in attached))):
+        tally, entity = sent.get(path), sent[path].entity if path in sent else names[path]
+        for direction in LinkDirection:
+            links = attached[path, direction]
+            sends = direction is LinkDirection.SENDS
+            if sends and links:
+                senders[entity] += links
+            if links or (sends and tally is not None):
+                found.append(
+                    GatewayLink(
+                        entity=entity,
+                        direction=direction,
+                        goes=ways.get(path, SendsGo.UNKNOWN) if sends else SendsGo.UNKNOWN,
+                        links=links,
+                        accepted=tally.accepted if sends and tally is not None else 0,
+                        refused=tally.refused if sends and tally is not None else 0,
+                    )
+                )
+    return tuple(sorted(found, key=lambda one: (one.direction is not LinkDirection.SENDS, one.refused == 0)))

@@ -1,0 +1,1 @@
+"""The gateway's own keys: their file, and those in force while an engine runs."""

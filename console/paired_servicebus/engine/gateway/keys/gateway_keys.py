@@ -1,0 +1,224 @@
+"""The gateway's own keys: a file of mode 0600, and the judge of the tokens that clients sign with them.
+
+Upstream everybody is the gateway, so rights are enforced here. A key opens the whole namespace or nothing; there is no
+default key. Keys are compared in constant time, and no text here quotes one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import ipaddress
+import json
+import os
+import re
+import secrets
+import socket
+import stat
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+from paired_servicebus.core.errors import ConfigurationError, UnreadableError
+from paired_servicebus.core.text.untrusted_text import repeated
+from servicebus_amqp.access.grants import ProvenAccess
+from servicebus_amqp.access.sas_tokens import PREFIX, Flaw, TokenError, read_token
+from servicebus_amqp.node_address import audience_path
+
+KEY_BYTES: Final = 32
+MAX_AUDIENCE: Final = 1024
+OWNER_ONLY: Final = 0o600
+IPV6: Final = 6
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_KEY: Final = re.compile(rf"[A-Za-z0-9+/=]{{{KEY_BYTES},256}}")
+FIRST_KEY: Final = "gateway"
+MAX_KEYS: Final = 1000
+MAX_FILE: Final = 1024 * 1024
+
+
+class GatewayRight(StrEnum):
+    """A right of a local key, by its name in connection strings' policies."""
+
+    SEND = "Send"
+    LISTEN = "Listen"
+    MANAGE = "Manage"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalKey:
+    """One key of the gateway. The name goes into the journal, the key nowhere."""
+
+    name: str
+    rights: frozenset[GatewayRight]
+    key: str = field(repr=False)
+
+
+def new_key(name: str, rights: Iterable[GatewayRight]) -> LocalKey:
+    """Return a key of fresh randomness."""
+    return LocalKey(name, frozenset(rights), b64encode(secrets.token_bytes(KEY_BYTES)).decode("ascii"))
+
+
+def connection_string(key: LocalKey, port: int, *, address: str = "127.0.0.1") -> str:
+    """Return the whole connection string for applications with this key: a secret."""
+    found = ipaddress.ip_address(address)
+    host = socket.getfqdn() if found.is_unspecified else f"[{found}]" if found.version == IPV6 else str(found)
+    return (
+        f"Endpoint=sb://{host}:{port};SharedAccessKeyName={key.name};SharedAccessKey={key.key};"
+        f"UseDevelopmentEmulator=true"
+    )
+
+
+class KeyRing:
+    """The keys in use; `judge` proves tokens by them."""
+
+    def __init__(self, keys: Iterable[LocalKey]) -> None:
+        self._keys = {key.name: key for key in keys}
+
+    @property
+    def keys(self) -> tuple[LocalKey, ...]:
+        return tuple(self._keys.values())
+
+    def judge(self, token: str, audience: str, now: float) -> ProvenAccess:
+        """Return the access of `token` to `audience`, a URI, at `now` in epoch seconds. Raises TokenError."""
+        if len(audience) > MAX_AUDIENCE:
+            raise TokenError(Flaw.AUDIENCE, f"The audience has more than {MAX_AUDIENCE} characters.")
+        if not token.startswith(PREFIX):
+            raise TokenError(
+                Flaw.MALFORMED,
+                "The gateway takes shared access signatures of its own keys only, and no token of Azure: use the "
+                "connection string that 'paired gateway' prints.",
+            )
+        signature = read_token(token)
+        key = next((self._keys[name] for name in signature.key_names if name in self._keys), None)
+        if key is None:
+            raise TokenError(Flaw.SIGNATURE, f"The gateway has no key named '{signature.key_name}'.")
+        if not signature.is_signed_with(key.key):
+            raise TokenError(Flaw.SIGNATURE, f"The signature was not made with the gateway's key '{key.name}'.")
+        signature.check(audience, now)
+        return ProvenAccess(audience_path(audience), key.rights, signature.expires_at, key.name)
+
+
+def write_keys(path: Path, keys: Iterable[LocalKey]) -> None:
+    """Replace the file; nobody but its owner can read it at any moment. Its folder must exist. Raises OSError."""
+    entries = [{"name": key.name, "rights": sorted(key.rights), "key": key.key} for key in keys]
+    new = path.with_name(f".{path.name}.new")
+    new.unlink(missing_ok=True)
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY), "w") as file:
+        json.dump({"keys": entries}, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+
+
+def read_keys(path: Path) -> KeyRing:
+    """Read the file.
+
+    Raises:
+        ConfigurationError: others may read it, or it is another user's.
+        UnreadableError: it is not a file of keys.
+        OSError: it cannot be read, FileNotFoundError among others.
+    """
+    with path.open("rb") as file:
+        found = os.fstat(file.fileno())
+        mode = stat.S_IMODE(found.st_mode)
+        if mode & ~OWNER_ONLY:
+            raise ConfigurationError(
+                f"{path} has mode {mode:04o}: others may read its keys; chmod 600, then rotate them"
+            )
+        if found.st_uid not in (0, os.geteuid()):
+            raise ConfigurationError(
+                f"{path} belongs to another user, who knows its keys: run as that user, or remove the file"
+            )
+        data = file.read(MAX_FILE + 1)
+    if len(data) > MAX_FILE:
+        raise UnreadableError(f"{path} is not a file of gateway keys (more than {MAX_FILE} bytes): remove it")
+    try:
+        return _key_ring(json.loads(data))
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise UnreadableError(f"{path} is not a file of gateway keys ({type(error).__name__}): remove it") from None
+
+
+def keys_of(path: Path) -> KeyRing:
+    """Return the file's keys; make it with one key if there is none. Raises as `read_keys`.
+
+    That key sends and receives: an application needs nothing but its connection string, and no more.
+    """
+    if not path.exists():
+        with _exclusive(path):
+            if not path.exists():
+                write_keys(path, [new_key(FIRST_KEY, [GatewayRight.SEND, GatewayRight.LISTEN])])
+    return read_keys(path)
+
+
+def change_keys(path: Path, change: Callable[[tuple[LocalKey, ...]], Iterable[LocalKey]]) -> KeyRing:
+    """Replace the file's keys by those that `change` returns. Raises as `read_keys`, and what `change` raises."""
+    with _exclusive(path):
+        changed = KeyRing(change(read_keys(path).keys))
+        write_keys(path, changed.keys)
+    return changed
+
+
+def rotate_keys(path: Path) -> KeyRing:
+    """Replace each key by a fresh one of the same name and rights. Raises as `read_keys`."""
+    return change_keys(path, lambda keys: [new_key(key.name, key.rights) for key in keys])
+
+
+def add_key(path: Path, name: str, rights: Iterable[GatewayRight]) -> KeyRing:
+    """Add a key. Raises ConfigurationError, a name that is taken or unusable among others, and as `read_keys`."""
+    if not NAME.fullmatch(name):
+        raise ConfigurationError(
+            f"the name of a key has 1 to 64 letters, digits, dots, dashes or underscores; {repeated(name)} has not"
+        )
+
+    def add(keys: tuple[LocalKey, ...]) -> list[LocalKey]:
+        if any(key.name.casefold() == name.casefold() for key in keys):
+            raise ConfigurationError(f"there is a key named {name} already: remove it first, or choose another name")
+        if len(keys) >= MAX_KEYS:
+            raise ConfigurationError(f"there are {len(keys)} keys, and a gateway has at most {MAX_KEYS}: remove some")
+        return [*keys, new_key(name, rights)]
+
+    return change_keys(path, add)
+
+
+def remove_key(path: Path, name: str) -> KeyRing:
+    """Remove a key. Raises ConfigurationError: there is none of this name, or no other; and as `read_keys`."""
+
+    def remove(keys: tuple[LocalKey, ...]) -> list[LocalKey]:
+        left = [key for key in keys if key.name != name]
+        if len(left) == len(keys):
+            names = ", ".join(key.name for key in keys)
+            raise ConfigurationError(f"there is no key named {repeated(name)}; there are {names}")
+        if not left:
+            raise ConfigurationError(f"{name} is the only key: add another one first, or replace it with --rotate")
+        return left
+
+    return change_keys(path, remove)
+
+
+@contextmanager
+def _exclusive(path: Path) -> Iterator[None]:
+    """Exclude other processes that change a file of this folder: an engine and a command may make it together."""
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
+
+
+def _key_ring(document: Any) -> KeyRing:
+    entries = document["keys"]
+    keys = [_key(entry) for entry in entries]
+    if not 1 <= len({key.name for key in keys}) == len(keys) <= MAX_KEYS:
+        raise ValueError("no key, too many, or a name twice")
+    return KeyRing(keys)
+
+
+def _key(entry: Any) -> LocalKey:
+    name, key = entry["name"], entry["key"]
+    if not (isinstance(name, str) and NAME.fullmatch(name) and isinstance(key, str) and _KEY.fullmatch(key)):
+        raise ValueError("no name, or no key")
+    return LocalKey(name, frozenset(GatewayRight(right) for right in entry["rights"]), key)

@@ -1,0 +1,210 @@
+"""The primary's side of one client's connection: opened with its first relayed link, and again after a loss.
+
+Everything relayed goes to the primary, whether an entity has failed over or not. While the primary is away, an attach
+is tried again for a second, later for up to five, before it is refused: older clients loop tightly on fast refusals.
+Nothing is read from the primary while the client has no room for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Protocol, TypeVar
+
+from paired_servicebus.core.errors import WireConnectionError, WireError, WireLinkError
+from paired_servicebus.core.model.verdict import FailureKind, kind_of
+from paired_servicebus.engine.gateway.send_refusals import refusal_of_send
+from paired_servicebus.pairing.amqp_client.client_connection import ClientConnection
+from paired_servicebus.pairing.amqp_client.client_links import (
+    AttachFields,
+    OnDelivery,
+    OnLost,
+    OnOutcome,
+    WireReceiver,
+    WireSender,
+)
+from paired_servicebus.pairing.amqp_client.endpoint import Endpoint
+from paired_servicebus.pairing.amqp_client.reconnecting import Backoff, ReconnectingConnection
+from paired_servicebus.pairing.runtime.deadlines import CLOSING, end_all
+from servicebus_amqp.encoding.messaging_types import Error
+from servicebus_amqp.node_address import NodeAddress
+from servicebus_amqp.nodes.refusals import AmqpRefusal, error_of
+from servicebus_amqp.protocol_errors import Condition
+
+IDLE_SECONDS: Final = 20.0
+"""Seconds within which the primary must send something; a silent one holds receivers no longer."""
+CONNECTING_SECONDS: Final = 5.0
+ATTACHING_SECONDS: Final = 10.0
+FIRST_DELAY: Final = 1.0
+LAST_DELAY: Final = 5.0
+_RETRY_SECONDS: Final = 0.25
+"""Seconds between tries of one attach; the connection's own pauses are longer after a while."""
+_MAX_PAUSE: Final = 2.0
+
+T = TypeVar("T", WireReceiver, WireSender)
+
+
+class RelayingPairing(Protocol):
+    """The pairing, as the relay uses it."""
+
+    def primary_endpoint(self) -> Endpoint: ...
+
+
+class PrimaryReach:
+    """The delay of refusals while the primary is away, for all clients: many connect anew for each try."""
+
+    def __init__(self, first: float = FIRST_DELAY, last: float = LAST_DELAY) -> None:
+        self._first = first
+        self._last = last
+        self._away_since: float | None = None
+
+    def delay(self, now: float) -> float:
+        """Return the seconds that a refusal takes at least."""
+        away = 0.0 if self._away_since is None else now - self._away_since
+        return min(self._last, max(self._first, away))
+
+    def failed(self, now: float) -> None:
+        if self._away_since is None:
+            self._away_since = now
+
+    def answered(self) -> None:
+        self._away_since = None
+
+
+class RelayConnection(ReconnectingConnection):
+    """One client's connection to the primary, with the engine's own credential. Its tasks end with it."""
+
+    def __init__(self, endpoint: Endpoint, reach: PrimaryReach) -> None:
+        super().__init__(
+            endpoint,
+            name="paired-gateway",
+            idle_timeout=IDLE_SECONDS,
+            backoff=Backoff(random.random, first=_RETRY_SECONDS, most=_MAX_PAUSE),
+            connecting=CONNECTING_SECONDS,
+        )
+        self._reach = reach
+        self._work: set[asyncio.Task[None]] = set()
+        self._full: set[Callable[[], bool]] = set()
+
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a task of a link."""
+        task = asyncio.get_running_loop().create_task(work, name=f"relay to {self.endpoint.hostname}")
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
+        return task
+
+    async def close(self) -> None:
+        await end_all(tuple(self._work), CLOSING)
+        await super().close()
+
+    async def relayed_receiver(
+        self,
+        address: NodeAddress,
+        fields: AttachFields,
+        *,
+        on_delivery: OnDelivery,
+        on_settled: OnOutcome,
+        on_lost: OnLost,
+        timeout: float = ATTACHING_SECONDS,
+    ) -> WireReceiver:
+        """Attach to a node for the messages of a client's link. Raises WireError."""
+
+        async def attach(line: ClientConnection) -> WireReceiver:
+            await line.authorizer.authorize(address.path)
+            return await line.attach_receiver(
+                address.resource, on_delivery=on_delivery, on_settled=on_settled, on_lost=on_lost, fields=fields
+            )
+
+        return await self._attach(attach, timeout, address)
+
+    async def relayed_sender(
+        self, address: NodeAddress, fields: AttachFields, *, on_outcome: OnOutcome, on_lost: OnLost
+    ) -> WireSender:
+        """Attach to a node for the requests of a client's link. Raises WireError."""
+
+        async def attach(line: ClientConnection) -> WireSender:
+            await line.authorizer.authorize(address.path)
+            return await line.attach_sender(address.resource, on_outcome=on_outcome, on_lost=on_lost, fields=fields)
+
+        return await self._attach(attach, ATTACHING_SECONDS, address)
+
+    # -- room of the client -----------------------------------------------------------------------------------
+
+    def hold_back(self, is_full: Callable[[], bool]) -> None:
+        """Read nothing more until `is_full` is no longer so, as `relieve` finds."""
+        self._full.add(is_full)
+        self._hold_reading(True)
+
+    def relieve(self) -> None:
+        """Read again if there is room for it."""
+        if self._full:
+            self._full = {is_full for is_full in self._full if is_full()}
+            self._hold_reading(bool(self._full))
+
+    @property
+    def is_held(self) -> bool:
+        return bool(self._full)
+
+    def _hold_reading(self, held: bool) -> None:
+        if self._line is not None:
+            self._line.hold_reading(held)
+
+    # -- inside -----------------------------------------------------------------------------------------------
+
+    async def _attach(
+        self, attach: Callable[[ClientConnection], Coroutine[Any, Any, T]], timeout: float, address: NodeAddress
+    ) -> T:
+        """Attach; a primary that is away is tried until the refusal's delay is over. Raises WireError."""
+        loop = asyncio.get_running_loop()
+        last = loop.time() + self._reach.delay(loop.time())
+        while True:
+            try:
+                found = await self._do(attach, timeout, f"attaching to {address.resource}")
+            except WireError as error:
+                if isinstance(error, WireLinkError) or kind_of(error) is FailureKind.NOT_FOUND:
+                    self._reach.answered()  # by the primary
+                    raise
+                self._reach.failed(loop.time())
+                left = last - loop.time()
+                if left <= 0:
+                    raise
+                await asyncio.sleep(min(left, _RETRY_SECONDS))
+            else:
+                self._reach.answered()
+                return found
+
+
+def refusal_of_relay(error: WireError) -> AmqpRefusal:
+    """Return the refusal of a link or a request that the primary did not serve."""
+    refusal = refusal_of_send(error)
+    if kind_of(error) is FailureKind.NOT_FOUND:
+        return AmqpRefusal(Condition.NOT_FOUND, refusal.description, 404)
+    return refusal
+
+
+def error_of_refusal(error: WireError) -> Error:
+    """Return the error of a refused attach: the primary's own, or one that every client retries."""
+    return _peers_error(error) or error_of(refusal_of_relay(error))
+
+
+def error_of_end(error: WireError) -> Error | None:
+    """Return the error of a detach: the primary's own; `detach-forced` if its connection was lost."""
+    if isinstance(error, WireLinkError):
+        return _peers_error(error)
+    return Error(condition=Condition.DETACH_FORCED, description=refusal_of_send(error).description)
+
+
+def _peers_error(error: WireError) -> Error | None:
+    """Return the primary's error; a forced close of the connection would end the client's own."""
+    found = error.peers_error if isinstance(error, WireLinkError) else None
+    if not isinstance(found, Error):
+        return None
+    if found.condition == Condition.CONNECTION_FORCED:
+        return Error(condition=Condition.DETACH_FORCED, description=found.description, info=found.info)
+    return found
+
+
+def closed_by_client(path: str) -> WireError:
+    """Return the reason of a link that ends because the client's has."""
+    return WireConnectionError(f"the client's link to {path} ended")

@@ -1,0 +1,1 @@
+"""What is relayed to the primary one to one: receivers, and `$management` but for schedules."""

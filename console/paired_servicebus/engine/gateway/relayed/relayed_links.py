@@ -1,0 +1,256 @@
+"""A client's receiver, relayed one to one: its attach, flows and outcomes to the primary, messages and answers back.
+
+Rules: the same name, tag, bytes, filters and modes on both sides; no credit but the client's; the attach is answered
+when the primary's answer is in, since that carries the session and its lock. A drain is answered when the primary has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+from paired_servicebus.core.errors import WireError
+from paired_servicebus.core.model.gateway_view import LinkDirection
+from paired_servicebus.engine.gateway.front_links import FrontLink, FrontOwner
+from paired_servicebus.engine.gateway.keys.gateway_keys import GatewayRight
+from paired_servicebus.engine.gateway.relay_connection import (
+    ATTACHING_SECONDS,
+    RelayConnection,
+    closed_by_client,
+    error_of_end,
+    error_of_refusal,
+)
+from paired_servicebus.pairing.amqp_client.client_links import AttachFields, WireReceiver
+from servicebus_amqp.encoding.messaging_types import ACCEPTED, Target
+from servicebus_amqp.encoding.performatives import Attach
+from servicebus_amqp.node_address import NodeAddress
+from servicebus_amqp.protocol.link_sender import SenderLink
+from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived, FlowReceived
+
+MAX_WAITING_BYTES: Final = 1024 * 1024
+"""Bytes that wait for the window of a client's session before nothing more is read from the primary."""
+SESSION_FILTER: Final = "com.microsoft:session-filter"
+_TIMEOUT: Final = "com.microsoft:timeout"
+_SESSION_SECONDS: Final = 65.0
+"""The service waits this long for a session with messages, unless the client asks for less."""
+_GRACE_SECONDS: Final = 5.0
+
+
+class DeliveryPassage:
+    """Messages from the primary to one link of a client, and their outcomes both ways.
+
+    admits: whether a message is passed on; the others are accepted here. on_lost: gets the end of the primary's link.
+    """
+
+    def __init__(
+        self,
+        owner: FrontOwner,
+        link: SenderLink,
+        on_lost: Callable[[WireError], None],
+        admits: Callable[[bytes], bool] | None = None,
+    ) -> None:
+        self.upstream: WireReceiver | None = None
+        self._owner = owner
+        self._link = link
+        self._on_lost = on_lost
+        self._admits = admits
+        self._held: dict[bytes, tuple[int, int | None]] = {}
+        """Unsettled deliveries by tag: the primary's id, and ours once the first frame has left."""
+        self._waiting_bytes = 0
+        self._last_flow: FlowReceived | None = None
+
+    async def open(
+        self, relay: RelayConnection, address: NodeAddress, fields: AttachFields, timeout: float = ATTACHING_SECONDS
+    ) -> WireReceiver:
+        """Attach to the primary. Raises WireError."""
+        upstream = await relay.relayed_receiver(
+            address,
+            fields,
+            on_delivery=self._on_delivery,
+            on_settled=self._on_settled,
+            on_lost=self._lost,
+            timeout=timeout,
+        )
+        upstream.passes_flow = self._on_primary_flow
+        upstream.link.max_message_size = None  # the primary keeps the client's limit, and nothing is dropped here
+        self.upstream = upstream
+        return upstream
+
+    def begin(self) -> None:
+        """Pass on the flow that came before the primary's answer."""
+        if self._last_flow is not None or self._link.credit:
+            self._grant(self._last_flow)
+
+    def end(self) -> None:
+        """Detach from the primary because the client's link has ended."""
+        upstream, self.upstream = self.upstream, None
+        self._held.clear()
+        if upstream is not None:
+            upstream.drop(closed_by_client(upstream.path))
+
+    def holds(self, tag: bytes) -> bool:
+        return tag in self._held
+
+    # -- from the client --------------------------------------------------------------------------------------
+
+    def on_flow(self, event: FlowReceived) -> None:
+        self._last_flow = event
+        if self.upstream is not None:
+            self._grant(event)
+
+    def on_disposition(self, event: DispositionReceived) -> None:
+        held = self._held.get(event.tag)
+        if held is None or self.upstream is None:
+            return
+        if event.settled:
+            del self._held[event.tag]
+        elif held[1] is None:
+            self._held[event.tag] = (held[0], event.delivery_id)
+        self.upstream.settle(held[0], event.state, settled=event.settled)  # type: ignore[arg-type] # None is passed on
+
+    def _grant(self, event: FlowReceived | None) -> None:
+        upstream = self.upstream
+        if upstream is not None and upstream.is_up:
+            drain, properties = (False, None) if event is None else (event.drain, event.properties)
+            upstream.grant(self._link.credit, drain=drain, properties=properties)
+
+    # -- from the primary -------------------------------------------------------------------------------------
+
+    def _on_delivery(self, event: DeliveryReceived) -> None:
+        link, upstream = self._link, self.upstream
+        if self._admits is not None and not self._admits(event.payload):
+            if upstream is not None and not event.settled:
+                upstream.settle(event.delivery_id, ACCEPTED)
+            return
+        if not link.is_attached:
+            return
+        number = link.send(event.payload, tag=event.tag, message_format=event.message_format, settled=event.settled)
+        if not event.settled:
+            self._held[event.tag] = (event.delivery_id, number)
+        if link.waiting:
+            self._count_waiting(len(event.payload))
+        self._owner.touch()
+
+    def _on_settled(self, event: DispositionReceived) -> None:
+        """Pass on the primary's state of a delivery: the answer to the client's, mostly."""
+        held = self._held.pop(event.tag, None) if event.settled else self._held.get(event.tag)
+        if held is not None and held[1] is not None:
+            self._link.settle(held[1], event.state, settled=event.settled)
+            self._owner.touch()
+
+    def _on_primary_flow(self, event: FlowReceived) -> None:
+        if event.drain:
+            self._link.finish_drain()
+            self._owner.touch()
+
+    def _lost(self, error: WireError) -> None:
+        self._held.clear()
+        if self.upstream is not None:
+            self.upstream = None
+            self._on_lost(error)
+
+    # -- room -------------------------------------------------------------------------------------------------
+
+    def _count_waiting(self, size: int) -> None:
+        self._waiting_bytes = size if self._link.waiting == 1 else self._waiting_bytes + size
+        if self._waiting_bytes > MAX_WAITING_BYTES:
+            self._owner.relay.hold_back(self.is_full)
+
+    def is_full(self) -> bool:
+        """Return whether messages still wait for the client's window."""
+        return self._link.is_attached and self._link.waiting > 0
+
+
+class RelayedReceiver(FrontLink):
+    """A client's receiver; it is refused, or detached, with the primary's own error."""
+
+    direction = LinkDirection.RECEIVES
+
+    def __init__(self, owner: FrontOwner, link: SenderLink, address: NodeAddress) -> None:
+        super().__init__(owner, address.resource, GatewayRight.LISTEN)
+        self.link = link
+        self._address = address
+        self._passage = DeliveryPassage(owner, link, self._on_lost)
+        link.answers_drains = False
+        self._attaching = owner.relay.start(self._attach())
+
+    async def _attach(self) -> None:
+        """Attach to the primary, and answer the client."""
+        asked, link = self.link.remote, self.link
+        assert asked is not None, "the client has asked"
+        try:
+            upstream = await self._passage.open(
+                self.owner.relay, self._address, fields_of(asked, self._address), _seconds(asked)
+            )
+        except WireError as error:
+            self.owner.refused(link, error_of_refusal(error))
+            return
+        if link.is_requested:
+            answer(link, upstream, asked)
+            self._passage.begin()
+        else:  # the client has left meanwhile
+            self._passage.end()
+        self.owner.touch()
+
+    def on_flow(self, event: FlowReceived) -> None:
+        self._passage.on_flow(event)
+
+    def on_disposition(self, event: DispositionReceived) -> None:
+        self._passage.on_disposition(event)
+
+    def on_end(self) -> None:
+        self._attaching.cancel()
+        self._passage.end()
+
+    def _on_lost(self, error: WireError) -> None:
+        self.link.detach(error=error_of_end(error))
+        self.owner.touch()
+
+
+def fields_of(asked: Attach, address: NodeAddress) -> AttachFields:
+    """Return a client's attach for the primary: all of it, with the address of the primary's node."""
+    source, target = asked.source, asked.target
+    if asked.role and source is not None:
+        source = replace(source, address=address.resource, raw=None)
+    elif not asked.role and isinstance(target, Target):
+        target = replace(target, address=address.resource, raw=None)
+    passed_on: dict[str, Any] = {
+        "settle_modes": (asked.snd_settle_mode, asked.rcv_settle_mode),
+        "properties": asked.properties,
+        "max_message_size": asked.max_message_size,
+        "unsettled": asked.unsettled,
+        "incomplete_unsettled": asked.incomplete_unsettled,
+        "offered_capabilities": asked.offered_capabilities,
+        "desired_capabilities": asked.desired_capabilities,
+    }
+    return AttachFields(name=asked.name, source=source, target=target, passed_on=passed_on)  # type: ignore[arg-type]
+
+
+def answer(link: SenderLink, upstream: WireReceiver, asked: Attach) -> None:
+    """Answer a client's attach as the primary has; addresses stay the client's."""
+    got = upstream.link.remote
+    assert got is not None, "the primary has attached"
+    assert got.source is not None, "it has not refused"
+    assert asked.source is not None, "the client has named the entity"
+    link.accept_attach(
+        replace(got.source, address=asked.source.address, raw=None),
+        asked.target,
+        settle_modes=(got.snd_settle_mode, got.rcv_settle_mode),
+        properties=got.properties,
+        max_message_size=got.max_message_size,
+        initial_delivery_count=got.initial_delivery_count or 0,
+        unsettled=got.unsettled,
+        incomplete_unsettled=got.incomplete_unsettled,
+        offered_capabilities=got.offered_capabilities,
+        desired_capabilities=got.desired_capabilities,
+    )
+
+
+def _seconds(asked: Attach) -> float:
+    """Return the seconds that an attach may take: the next session with messages may be a minute away."""
+    filters = getattr(asked.source, "filter", None) or {}
+    if filters.get(SESSION_FILTER, "") is not None:
+        return ATTACHING_SECONDS
+    given = (asked.properties or {}).get(_TIMEOUT)
+    return _GRACE_SECONDS + (given / 1000 if isinstance(given, int) and given >= 0 else _SESSION_SECONDS)

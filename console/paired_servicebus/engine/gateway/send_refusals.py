@@ -1,0 +1,56 @@
+"""The answers to sends that fail: conditions that every SDK understands, by table.
+
+A sender gets accepted or rejected and nothing else. Every SDK retries `com.microsoft:timeout`; Go drops its whole
+connection on `amqp:internal-error` or a forced close. A rejection carries info: Python 7.14 hangs without it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from paired_servicebus.core.errors import (
+    BacklogMessageSizeError,
+    PairingClosedError,
+    ReservedPropertyError,
+    UnreadableError,
+)
+from paired_servicebus.core.model.verdict import FailureKind, kind_of
+from paired_servicebus.core.text.masking import masked
+from paired_servicebus.core.text.untrusted_text import one_line
+from servicebus_amqp.encoding.amqp_types import Symbol
+from servicebus_amqp.encoding.messaging_types import Error, Rejected
+from servicebus_amqp.nodes.refusals import AmqpRefusal
+from servicebus_amqp.protocol_errors import Condition
+
+TIMEOUT: Final = "com.microsoft:timeout"
+ARGUMENT: Final = "com.microsoft:argument-error"
+MAX_TEXT: Final = 400
+_INFO: Final = {Symbol("com.microsoft:tracking-id"): "paired-gateway"}
+
+_BY_KIND: Final[dict[FailureKind, tuple[str, int]]] = {
+    FailureKind.ARGUMENT: (ARGUMENT, 400),
+    FailureKind.TOO_LARGE: (Condition.MESSAGE_SIZE_EXCEEDED, 403),
+    FailureKind.BUSY: ("com.microsoft:server-busy", 503),
+    FailureKind.UNAUTHENTICATED: ("amqp:unauthorized-access", 401),
+    FailureKind.UNAUTHORIZED: ("amqp:unauthorized-access", 401),
+}
+"""The namespace's refusals that a client can do something about; all others are worth another try."""
+
+
+def refusal_of_send(error: BaseException) -> AmqpRefusal:
+    """Return the refusal of a send, or of a request, that ended with `error`."""
+    text = one_line(masked(str(error) or type(error).__name__), most=MAX_TEXT)
+    if isinstance(error, ReservedPropertyError | UnreadableError):
+        return AmqpRefusal(ARGUMENT, text, 400)
+    if isinstance(error, BacklogMessageSizeError):
+        return AmqpRefusal(Condition.MESSAGE_SIZE_EXCEEDED, text, 403)
+    if isinstance(error, PairingClosedError):  # a ValueError to its caller; a client finds the next engine
+        return AmqpRefusal(TIMEOUT, text, 408)
+    condition, status = _BY_KIND.get(kind_of(error), (TIMEOUT, 408))
+    return AmqpRefusal(condition, text, status)
+
+
+def rejection_of(error: BaseException) -> Rejected:
+    """Return the outcome of a message whose send ended with `error`."""
+    refusal = refusal_of_send(error)
+    return Rejected(error=Error(condition=refusal.condition, description=refusal.description, info=dict(_INFO)))

@@ -1,0 +1,1 @@
+"""Sections of pairing.toml that have rules of their own."""

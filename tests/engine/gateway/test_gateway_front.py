@@ -1,0 +1,249 @@
+"""A client of Microsoft's SDK that knows nothing but a connection string sends through the gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.exceptions import (
+    MessageSizeExceededError,
+    MessagingEntityNotFoundError,
+    OperationTimeoutError,
+    ServiceBusAuthenticationError,
+    ServiceBusAuthorizationError,
+    ServiceBusError,
+)
+
+from paired_servicebus.bench.sample_messages import SampleMessages
+from paired_servicebus.core.errors import ConfigurationError
+from paired_servicebus.core.model.envelope import PATH
+from paired_servicebus.engine.gateway.gateway_listener import Gateway
+from paired_servicebus.engine.gateway.keys.gateway_keys import GatewayRight, KeyRing, new_key
+from paired_servicebus.pairing import PairedServiceBusClient
+from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection, piecewise
+from servicebus_amqp.encoding.messaging_types import ACCEPTED
+from servicebus_sandbox import Sandbox
+from servicebus_sandbox.faults import Direction, FaultTerms
+from servicebus_sandbox.fixtures.sdk_sleeps import shorten_sleeps
+from tests.pairing.backlogs import queue_path
+from tests.pairing.conftest import TRUST, World, until
+
+SEND, LISTEN = new_key("web", [GatewayRight.SEND]), new_key("reader", [GatewayRight.LISTEN])
+BACKLOG = queue_path(0)
+ONE_READ = 256 * 1024
+"""Bytes that asyncio hands over together; a flood of ten times as much has to wait in the client."""
+
+
+class Setting:
+    """A gateway over a pairing of two sandboxed namespaces."""
+
+    def __init__(self, world: World, paired: PairedServiceBusClient, gateway: Gateway) -> None:
+        self.world = world
+        self.paired = paired
+        self.gateway = gateway
+
+    async def client(self, connection_string: str = "") -> ServiceBusClient:
+        given = connection_string or self.gateway.connection_string(SEND)
+        client = ServiceBusClient.from_connection_string(given, retry_total=0, ssl_context=TRUST)
+        return await self.world.stack.enter_async_context(client)
+
+
+@pytest.fixture
+async def setting() -> AsyncIterator[Setting]:
+    with shorten_sleeps():
+        async with Sandbox.start() as sandbox, AsyncExitStack() as stack:
+            world = World(sandbox, stack)
+            paired = await world.pair(
+                backlog_queue_count=1, send_timeout=1.0, failover_interval=0.5, hold_until_failover=True
+            )
+            gateway = Gateway(paired, KeyRing([SEND, LISTEN]))
+            await gateway.listen(0)
+            stack.push_async_callback(gateway.close, 0.1)
+            yield Setting(world, paired, gateway)
+
+
+async def test_a_connection_string_is_all_that_a_client_needs(setting: Setting) -> None:
+    client = await setting.client()
+    async with client.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage(b"x", message_id="single", subject="s"))
+        await sender.send_messages([ServiceBusMessage(b"y", message_id=name) for name in ("a", "b")])
+    assert setting.world.ids_in("orders") == ["single", "a", "b"]
+    assert setting.gateway.in_hand.size == 0
+
+
+async def test_a_healthy_send_starts_no_task(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = await setting.client()
+    async with client.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage(b"x", message_id="first"))
+        started: list[object] = []
+        monkeypatch.setattr(setting.gateway, "start", started.append)
+        await sender.send_messages(ServiceBusMessage(b"x", message_id="second"))
+    assert setting.world.ids_in("orders") == ["first", "second"]
+    assert (started, setting.gateway.in_hand.size) == ([], 0)
+
+
+async def test_memory_is_bounded_by_bytes_and_all_arrive_when_there_is_room(setting: Setting) -> None:
+    """Memory is bounded by bytes (64 MB of sends in hand an engine)."""
+    in_hand, letters, count = setting.gateway.in_hand, SampleMessages(9_000), 300
+    in_hand._most = 20_000
+    wire = ReconnectingConnection(Endpoint.of(await setting.client()))
+    answers, lost = list[object](), list[object]()
+    link = await wire.sender("orders", on_outcome=lambda event: answers.append(event.state), on_lost=lost.append)
+    fault = setting.world.sandbox["primary"].node.faults.add(
+        "latency", terms=FaultTerms(direction=Direction.OUT, delay_s=0.2)
+    )
+    for number in range(count):
+        link.send(letters.next(), number.to_bytes(4, "big"))
+    await until(lambda: in_hand.size >= 20_000)
+    await asyncio.sleep(0.1)  # more would come now
+    assert in_hand.size < 20_000 + ONE_READ
+    setting.world.sandbox["primary"].node.faults.remove(fault.id)
+    await until(lambda: len(answers) == count)
+    assert (answers, in_hand.size, lost) == ([ACCEPTED] * count, 0, [])
+    assert len(setting.world.ids_in("orders")) == count
+    await wire.close()
+
+
+async def test_a_failover_steers_a_client_that_knows_nothing_of_it(setting: Setting) -> None:
+    client = await setting.client()
+    async with client.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage(b"x", message_id="before"))
+        setting.paired.force("orders", by="kim")
+        await sender.send_messages(ServiceBusMessage(b"x", message_id="parked"))
+        setting.paired.pin("orders", by="kim")
+        await sender.send_messages(ServiceBusMessage(b"x", message_id="after"))
+    assert setting.world.ids_in("orders") == ["before", "after"]
+    assert setting.world.ids_in(BACKLOG, namespace="secondary") == ["parked"]
+
+
+async def test_an_outage_shows_as_slowness_and_not_as_one_error(setting: Setting) -> None:
+    client = await setting.client()
+    async with client.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage(b"x", message_id="before"))
+        connections = len(setting.gateway.connections)
+        setting.world.fault("refused")
+        for number in range(5):
+            await sender.send_messages(ServiceBusMessage(b"x", message_id=str(number)))
+        assert len(setting.gateway.connections) == connections
+    assert setting.world.ids_in(BACKLOG, namespace="secondary") == ["0", "1", "2", "3", "4"]
+
+
+async def test_a_client_that_connects_during_the_outage_sends_and_the_primary_is_not_asked(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    async def find_entity(path: str, _: float) -> tuple[int, int]:
+        asked.append(path)
+        return 1, 1
+
+    monkeypatch.setattr(setting.paired, "find_entity", find_entity)
+    setting.paired.watch("orders")
+    setting.paired.force("orders", by="kim")
+    setting.world.fault("refused")
+    client = await setting.client()
+    async with client.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage(b"x", message_id="parked"))
+    assert setting.world.ids_in(BACKLOG, namespace="secondary") == ["parked"]
+    assert asked == []
+
+
+async def test_an_unknown_entity_during_an_outage_is_answered_with_what_every_sdk_retries(setting: Setting) -> None:
+    setting.world.fault("refused")
+    client = await setting.client()
+    with pytest.raises(OperationTimeoutError):
+        await client.get_queue_sender("orders").__aenter__()
+
+
+async def test_scheduling_and_cancelling_go_through_it(setting: Setting) -> None:
+    client, when = await setting.client(), datetime.now(UTC) + timedelta(hours=1)
+    async with client.get_queue_sender("orders") as sender:
+        numbers = await sender.schedule_messages([ServiceBusMessage(b"x", message_id=name) for name in "ab"], when)
+        await sender.cancel_scheduled_messages(numbers[:1])
+        assert setting.world.ids_in("orders") == ["b"]
+        setting.paired.force("orders", by="kim")
+        (number,) = await sender.schedule_messages(ServiceBusMessage(b"x", message_id="c"), when)
+        assert number < 0
+        with pytest.raises(ServiceBusError, match="'c'"):
+            await sender.cancel_scheduled_messages(number)
+    assert setting.world.ids_in(BACKLOG, namespace="secondary") == ["c"]
+
+
+async def test_a_wrong_key_and_a_missing_right_are_refused(setting: Setting) -> None:
+    wrong = re.sub("SharedAccessKey=[^;]*", "SharedAccessKey=d3Jvbmc=", setting.gateway.connection_string(SEND))
+    with pytest.raises(ServiceBusAuthenticationError):
+        await (await setting.client(wrong)).get_queue_sender("orders").__aenter__()
+    reader = await setting.client(setting.gateway.connection_string(LISTEN))
+    with pytest.raises(ServiceBusAuthorizationError, match="Send"):
+        await reader.get_queue_sender("orders").__aenter__()
+    assert setting.paired.is_diverting("orders") is None
+
+
+async def test_an_entity_that_does_not_exist_is_refused_and_never_fails_over(setting: Setting) -> None:
+    client = await setting.client()
+    with pytest.raises(MessagingEntityNotFoundError):
+        await client.get_queue_sender("nowhere").__aenter__()
+    assert setting.paired.is_diverting("nowhere") is None
+
+
+async def test_messages_that_no_namespace_may_get_are_refused_alone(setting: Setting) -> None:
+    client = await setting.client()
+    async with client.get_queue_sender("orders") as sender:
+        with pytest.raises(ServiceBusError, match=PATH):
+            await sender.send_messages(ServiceBusMessage(b"x", application_properties={PATH: "x"}))
+        with pytest.raises(MessageSizeExceededError):
+            await sender.send_messages(ServiceBusMessage(bytes(300_000)))
+        await sender.send_messages(ServiceBusMessage(b"x", message_id="good"))
+    assert setting.world.ids_in("orders") == ["good"]
+
+
+async def test_a_drain_lets_clients_have_their_turn_as_long_as_there_are_any(setting: Setting) -> None:
+    loop = asyncio.get_running_loop()
+    client = await setting.client()
+    async with client.get_queue_sender("orders"):
+        assert piecewise._clients[loop] == len(setting.gateway.connections) == 1
+    await until(lambda: not setting.gateway.connections)
+    assert piecewise._clients[loop] == 0
+
+
+@pytest.mark.parametrize(
+    ("first", "answer", "words"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01", b"", "UseDevelopmentEmulator=true"),
+        (b"GET /orders HTTP/1.1\r\n\r\n", b"HTTP/1.1 501 ", "speaks HTTP"),
+        (b"\x00" * 16, b"AMQP\x03", "not a protocol header"),
+    ],
+    ids=["TLS", "HTTP", "garbage"],
+)
+async def test_what_is_not_amqp_is_turned_away_with_a_line_for_the_operator(
+    setting: Setting, caplog: pytest.LogCaptureFixture, first: bytes, answer: bytes, words: str
+) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", setting.gateway.port)
+    writer.write(first)
+    got = await asyncio.wait_for(reader.read(), 5)
+    writer.close()
+    assert got.startswith(answer)
+    assert bool(got) == bool(answer)
+    assert words in caplog.text
+
+
+async def test_only_loopback_and_a_free_port_are_bound(setting: Setting) -> None:
+    other = Gateway(setting.paired, KeyRing([SEND]))
+    with pytest.raises(ConfigurationError, match="not on loopback"):
+        await other.listen(0, host="0.0.0.0")
+    with pytest.raises(ConfigurationError, match="choose another port"):
+        await other.listen(setting.gateway.port)
+
+
+async def test_closing_waits_for_sends_and_ends_the_connections(setting: Setting) -> None:
+    client = await setting.client()
+    async with client.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage(b"x"))
+        await setting.gateway.close(1.0)
+        await until(lambda: not setting.gateway.connections)
