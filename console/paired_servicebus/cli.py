@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
@@ -35,8 +35,12 @@ from paired_servicebus.ui.display.profile import ScreenOptions
 from paired_servicebus.verbs import engine_commands, order_verbs, spark_commands
 from paired_servicebus.verbs.bench_commands import bench
 from paired_servicebus.verbs.fleet_verb import fleet as fleet_verbs
+from paired_servicebus.verbs.gateway_verb import gateway
 from paired_servicebus.verbs.parameters import DEFAULT_KEY, Config, EngineSelection, JsonLine, OrderKey
 from paired_servicebus.verbs.verify_verb import verify
+
+if TYPE_CHECKING:
+    from paired_servicebus.engine.readiness.readiness_check import CheckResult
 
 BROKEN_PIPE_STATUS: Final = 128 + signal.SIGPIPE
 """The status that a shell expects of a command ended by SIGPIPE."""
@@ -57,6 +61,7 @@ app = App(
 app.command(bench)
 app.command(verify)
 app.command(fleet_verbs)
+app.command(gateway)
 for _verb in (engine_commands.down, *order_verbs.VERBS, *spark_commands.VERBS):
     app.command(_verb)
 for _group in order_verbs.GROUPS:
@@ -141,17 +146,26 @@ def attach(
 @app.command
 def check(*, config: Config = None, json: JsonLine = False) -> int:
     """Would a failover work now? Exit status 0 ready, 1 not ready, 2 bad input, 3 unreachable."""
-    from paired_servicebus.engine.readiness.readiness_check import UNREACHABLE, as_json, as_lines
-    from paired_servicebus.engine.readiness.readiness_check import check as look  # with the SDK behind it
+    from paired_servicebus.engine.readiness.readiness_check import UNREACHABLE, as_json, as_lines  # with the SDK
 
     settings = load_config(find_config(config))
     try:
-        checked = asyncio.run(look(settings, engine_paths(settings.name)))
+        checked = asyncio.run(_check(settings, engine_paths(settings.name)))
     except ControlError as error:
         report_error(str(error))
         return UNREACHABLE
     _print_result(as_json(checked, settings.name) if json else as_lines(checked, settings.name))
     return checked.status
+
+
+async def _check(settings: PairingConfig, places: EnginePaths) -> CheckResult:
+    from paired_servicebus.engine.gateway.gateway_check import check_gateway
+    from paired_servicebus.engine.readiness.readiness_check import check as look
+
+    checked = await look(settings, places)
+    if settings.gateway is None:
+        return checked
+    return checked.with_finding(await check_gateway(settings, settings.gateway, places))
 
 
 @app.command

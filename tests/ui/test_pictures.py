@@ -13,7 +13,7 @@ from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
 from paired_servicebus.ui.display.profile import PROFILES, ProfileName
 from paired_servicebus.ui.state.view import Neighbour, Neighbours, Records
-from tests import fleet_views
+from tests import fleet_views, gateway_views
 
 PLAIN: dict[str, Any] = {"profile": PROFILES[ProfileName.PLAIN], "theme": "mono"}
 SCREENS: dict[str, tuple[tuple[int, int], dict[str, Any], tuple[str, ...]]] = {
@@ -42,6 +42,10 @@ SCREENS: dict[str, tuple[tuple[int, int], dict[str, Any], tuple[str, ...]]] = {
     "cost-140x40": ((140, 40), {}, ("5",)),
     "engines-80x24": ((80, 24), {}, ("7", "down", "space")),
     "engines-140x40": ((140, 40), {}, ("7", "a")),
+    "clients-80x24": ((80, 24), {}, ("8",)),
+    "clients-140x40": ((140, 40), {}, ("8", "down", "down")),
+    "clients-plain": ((80, 24), PLAIN, ("8", "down")),
+    "no-gateway": ((80, 24), {}, ("8",)),
     "states-140x40": ((140, 40), {}, ()),
     "states-colour-blind": ((80, 24), {"theme": "colour-blind"}, ()),
     "states-sixteen": ((80, 24), {"theme": "sixteen"}, ()),
@@ -95,6 +99,7 @@ def every_state(made: Any) -> Snapshot:
 SITUATIONS: dict[str, Callable[[Any], Snapshot]] = {
     "states": every_state,
     "fleet": lambda made: made.snapshot(fleet=fleet_views.outage()),
+    "clients": lambda made: made.outage(gateway=gateway_views.outage()),
     "release": lambda made: replace(made.outage(), entities=(made.entity("orders"), made.forced("payments"))),
     "all-healthy": lambda made: made.snapshot(),
     "read-only": lambda made: made.outage(read_only=True),

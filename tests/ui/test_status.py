@@ -20,7 +20,7 @@ from paired_servicebus.core.model.snapshot import (
 )
 from paired_servicebus.engine.control.discovery import EngineStatus
 from paired_servicebus.ui.engines.health import Health, as_json, as_lines, complaints, health
-from tests import fleet_views
+from tests import fleet_views, gateway_views
 
 
 def standing(snapshot: Any) -> EngineStatus:
@@ -177,3 +177,15 @@ def test_the_fleet_is_added_where_it_is_wanted(made: Any) -> None:
     off = [standing(made.snapshot())]
     assert as_lines(off, made.AT, fleet=True)[-1].startswith("  fleet: off")
     assert json.loads(as_json(off, made.AT, fleet=True))["engines"][0]["fleet"] is None
+
+
+def test_the_gateway_is_a_line_of_the_status_and_whole_in_its_json(made: Any) -> None:
+    found = [standing(made.snapshot(gateway=gateway_views.outage()))]
+    line = "  gateway   127.0.0.1:5673, 6 clients, 1 failing, 80 sends/s, 0.4 refused/s"
+    assert line in as_lines(found, made.AT)
+    said = json.loads(as_json(found, made.AT))["engines"][0]["snapshot"]["gateway"]
+    assert (said["count"], said["port"], said["clients"][0]["sdk"]) == (6, 5673, ".NET")
+    assert said["clients"][0]["links"] == [
+        {"entity": "payments", "direction": "sends", "goes": "backlog", "links": 1, "accepted": 0, "refused": 0}
+    ]
+    assert not [line for line in as_lines([standing(made.snapshot())], made.AT) if "gateway" in line]

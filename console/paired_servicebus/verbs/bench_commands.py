@@ -10,7 +10,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from paired_servicebus.bench.bench_plans import FailoverPlan, SandboxPlan, SendPlan, SyphonPlan
+from paired_servicebus.bench.bench_plans import FailoverPlan, GatewayPlan, SandboxPlan, SendPlan, SyphonPlan
 from paired_servicebus.config import PairingConfig, find_config, load_config
 from paired_servicebus.verbs.parameters import JsonLine
 
@@ -52,6 +52,14 @@ def bench_failover(*, plan: FailoverPlan = FailoverPlan(), json: JsonLine = Fals
     from paired_servicebus.bench.bench_command import run_bench_failover  # with the SDK and the sandbox behind it
 
     return run_bench_failover(plan, json_line=json)
+
+
+@bench.command(name="gateway")
+def bench_gateway(*, plan: GatewayPlan = GatewayPlan(), json: JsonLine = False) -> int:
+    """Measure what a gateway adds to its clients' sends, its CPU and memory, and sends during a drain."""
+    from paired_servicebus.bench.bench_command import run_bench_gateway  # with the SDK and the sandbox behind it
+
+    return run_bench_gateway(plan, json_line=json)
 
 
 def pairing_of(config: Path | None) -> PairingConfig | None:

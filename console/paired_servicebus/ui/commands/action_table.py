@@ -278,6 +278,7 @@ _OWN_KEY_LINE: Final[dict[Page, tuple[str, ...]]] = {
     Page.COST: ("help", "quit", "back", "palette"),
     Page.HISTORY: ("help", "quit", "select-previous", "select-next", "back", "palette"),
     Page.ENGINES: ("help", "quit", "mark", "details", "back", "mark-all", "unmark", "palette"),
+    Page.CLIENTS: ("help", "quit", "select-previous", "select-next", "back", "palette"),
 }
 
 

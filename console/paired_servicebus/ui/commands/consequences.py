@@ -15,7 +15,7 @@ from paired_servicebus.core.operator.action_row import Action, Question
 from paired_servicebus.core.operator.actions import ACTIONS, BY_ID
 from paired_servicebus.core.operator.command_reach import not_reached
 from paired_servicebus.core.operator.consequences import REACHES, UNKNOWN, preview
-from paired_servicebus.core.operator.fleet_sentences import name
+from paired_servicebus.core.operator.foreign_words import name
 from paired_servicebus.core.operator.targets import ActionTarget, Scope, all_there, entities_of
 from paired_servicebus.core.text.number_format import rate
 from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID, ConsoleAction

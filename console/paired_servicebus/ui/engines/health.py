@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from paired_servicebus.core.backlog.backlog_totals import empty_at, sum_backlog
+from paired_servicebus.core.gateway.gateway_sentences import status_lines
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import EntityView, FindingVerdict, Readiness, Snapshot, SyphonStatus
 from paired_servicebus.core.operator.fleet_sentences import fleet_complaints, fleet_health, fleet_word
@@ -121,7 +122,14 @@ def _block(engine: EngineStatus, now: float) -> list[str]:
         lines += _indented(f"! {complaint}")
     for warning in found.warnings:
         lines += _indented(f"? {warning}")
-    rows = (_backlog(found), *_oldest(found, now), *_dead(found), _syphon(found), _ready(found))
+    rows = (
+        _backlog(found),
+        *_oldest(found, now),
+        *_dead(found),
+        _syphon(found),
+        *status_lines(found.gateway),
+        _ready(found),
+    )
     return [*lines, *_entities(found, now), *(f"  {line}" for line in rows)]
 
 

@@ -1,4 +1,4 @@
-"""The seven pages: the widgets of each between header and keys, and their heights."""
+"""The eight pages: the widgets of each between header and keys, and their heights."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Final
 
 from paired_servicebus.ui.screens.page_frame import PageScreen
 from paired_servicebus.ui.state.view import Page
+from paired_servicebus.ui.widgets.client_table import ClientDetail, ClientHead, ClientTable
 from paired_servicebus.ui.widgets.cost_table import CostTable
 from paired_servicebus.ui.widgets.dashboard_parts import BacklogStrip, PairingLine, RecentEvents, SyphonLine
 from paired_servicebus.ui.widgets.engine_table import EngineHead, EngineTable
@@ -109,6 +110,19 @@ class EnginesScreen(PageScreen):
     DEFAULT_CSS = "EnginesScreen EngineTable { height: 1fr; }"
 
 
+class ClientsScreen(PageScreen):
+    """The gateway's clients: who is connected with what, whether their sends fail, where these go, what to do."""
+
+    PARTS = (ClientHead, ClientTable, ClientDetail)
+    DEFAULT_CSS = """
+    ClientsScreen ClientHead { height: 3; }
+    ClientsScreen ClientTable { height: 1fr; min-height: 4; }
+    ClientsScreen ClientDetail { height: 8; }
+    ClientsScreen.-tiny ClientDetail { height: 5; }
+    ClientsScreen.-tall ClientDetail { height: 14; }
+    """
+
+
 PAGES: Final[dict[Page, type[PageScreen]]] = {
     Page.ENTITY: EntityScreen,
     Page.BACKLOG: BacklogScreen,
@@ -116,5 +130,6 @@ PAGES: Final[dict[Page, type[PageScreen]]] = {
     Page.COST: CostScreen,
     Page.HISTORY: HistoryScreen,
     Page.ENGINES: EnginesScreen,
+    Page.CLIENTS: ClientsScreen,
 }
 """The pages over the dashboard, which is the default screen."""

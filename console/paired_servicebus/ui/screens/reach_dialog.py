@@ -18,6 +18,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Button
 
 from paired_servicebus.core.operator import fleet_sentences as words
+from paired_servicebus.core.operator import foreign_words
 from paired_servicebus.core.operator.targets import ActionTarget
 from paired_servicebus.core.text.number_format import plural, rate
 from paired_servicebus.ui.commands.action_table import ConsoleAction
@@ -153,7 +154,7 @@ def _here(view: View) -> str:
     others = len(words.present(snapshot.fleet)) - 1
     marked = f" and {plural(len(view.chosen), 'marked engine')} of this machine" if view.chosen else ""
     rest = f"; {plural(others, 'other engine')} of the fleet go on as they are" if others > 0 else ""
-    return f"{words.name(snapshot.fleet.me)}{marked} alone, {sends} sends/s{rest}"
+    return f"{foreign_words.name(snapshot.fleet.me)}{marked} alone, {sends} sends/s{rest}"
 
 
 def _fleet(view: View) -> str:

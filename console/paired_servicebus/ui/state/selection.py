@@ -27,6 +27,8 @@ def move_selection(view: View, steps: int) -> View:
         case Page.ENGINES:
             names = engine_rows(view)
             return replace(view, engine=names[_within(names.index(view.engine) + steps, len(names))])
+        case Page.CLIENTS:
+            return _moved_client(view, steps)
         case _:
             return _moved_entity(view, steps)
 
@@ -37,6 +39,14 @@ def _moved_entity(view: View, steps: int) -> View:
         return view
     place = paths.index(view.selected) if view.selected in paths else 0
     return replace(view, selected=paths[_within(place + steps, len(paths))])
+
+
+def _moved_client(view: View, steps: int) -> View:
+    ids = [client.id for client in view.clients]
+    if not ids:
+        return view
+    place = ids.index(view.client) if view.client in ids else 0
+    return replace(view, client=ids[_within(place + steps, len(ids))])
 
 
 def queue_rows(view: View) -> list[tuple[bool, str]]:

@@ -14,7 +14,7 @@ from paired_servicebus.core.backlog.backlog_totals import stranded_messages
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetView
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
-from paired_servicebus.core.operator import fleet_sentences
+from paired_servicebus.core.operator import fleet_sentences, order_sentences
 from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.time_format import age, clock
 from paired_servicebus.ui.render.spans import BETWEEN, Part, Role, pack, shortenable
@@ -108,18 +108,18 @@ def _of_snapshot(snapshot: Snapshot, now: float) -> Summary:
 
 def _with_orders(found: Summary, fleet: FleetView, now: float) -> Summary:
     """Add the standing orders of the fleet: in the second row once one ends soon, and while all else is quiet."""
-    standing = fleet_sentences.standing_orders(fleet, now)
+    standing = order_sentences.standing_orders(fleet, now)
     if not standing:
         return found
     first, *others = found.rows
-    if ending := fleet_sentences.ending_part(fleet, now):
+    if ending := order_sentences.ending_part(fleet, now):
         alarm = SummaryRow((tuple(f"! {text}" for text in ending),), Role.FAILED_OVER)
         level = max(found.level, Level.NOTABLE)
         return Summary(level, "!" if found.level <= Level.NOTABLE else found.glyph, (first, alarm, *others))
     if found.level >= Level.WRONG:
         return found
     more = f" and {len(standing) - 1} more" if standing[1:] else ""
-    text = f"{fleet_sentences.order_head(standing[0], now)}{more}"
+    text = f"{order_sentences.order_head(standing[0], now)}{more}"
     ordered = SummaryRow(((f"over the fleet: {text}", text),), Role.FORCED)
     return Summary(max(found.level, Level.NOTABLE), found.glyph, (first, ordered, *others))
 

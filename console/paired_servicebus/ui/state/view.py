@@ -13,6 +13,7 @@ from math import inf
 from typing import Final, Protocol, runtime_checkable
 
 from paired_servicebus.core.accounting.billing import Price
+from paired_servicebus.core.model.gateway_view import GatewayClient
 from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.core.model.snapshot import EntityView, Snapshot
 from paired_servicebus.core.operator.notifications import begun, turned
@@ -34,6 +35,7 @@ class Page(StrEnum):
     COST = "cost"
     HISTORY = "history"
     ENGINES = "engines"
+    CLIENTS = "clients"
 
 
 ROWLESS: Final = frozenset({Page.COST})
@@ -184,6 +186,8 @@ class View:
     """The content of the pipeline's tables; None: not read yet."""
     engine: str = ""
     """The neighbour selected on the engines page; empty: the engine on screen."""
+    client: int = 0
+    """Id of the selected client of the gateway."""
     chosen: frozenset[str] = frozenset()
     """Neighbours that also receive commands."""
     outcomes: tuple[tuple[str, CommandAnswer], ...] = ()
@@ -217,6 +221,12 @@ class View:
         if found is None:
             return ()
         return list_entities(found.entities, self.filter, self.sort, self.order, found.fleet)
+
+    @property
+    def clients(self) -> tuple[GatewayClient, ...]:
+        """The listed clients of the gateway."""
+        gateway = self.snapshot.gateway if self.snapshot is not None else None
+        return gateway.clients if gateway is not None else ()
 
     @property
     def marked(self) -> tuple[str, ...]:
@@ -312,6 +322,7 @@ def _with_snapshot(view: View, snapshot: Snapshot) -> View:
     paths = [entity.path for entity in list_entities(snapshot.entities, view.filter, view.sort, view.order)]
     selected = view.selected if view.selected in paths else next(iter(paths), "")
     unused = [queue.path for queue in unused_queues(snapshot)]
+    clients = [one.id for one in snapshot.gateway.clients] if snapshot.gateway is not None else []
     marks = view.marks and view.marks.intersection(entity.path for entity in snapshot.entities)
     return replace(
         view,
@@ -320,6 +331,7 @@ def _with_snapshot(view: View, snapshot: Snapshot) -> View:
         selected=selected,
         unused=view.unused if view.unused in unused else next(iter(unused), ""),
         on_unused=view.on_unused and bool(unused),
+        client=view.client if view.client in clients else next(iter(clients), 0),
         marks=marks,
         link=EngineLink.LIVE,
         link_reason="",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Final
 
+from paired_servicebus.core.gateway.gateway_sentences import senders_text
 from paired_servicebus.core.model.pairing_events import StateChanged
 from paired_servicebus.core.model.snapshot import EntityView, RouteView, Snapshot
 from paired_servicebus.core.operator.state_outlook import StateOutlook, outlook, pings
@@ -72,9 +73,11 @@ def _standing(entity: EntityView, width: int, now: float) -> list[Line]:
         Span(entity.route),
         Span("  sends ", Role.MUTED),
         Span(f"{rate(entity.sends_per_second)}/s"),
+        Span(f"  {clients}" if (clients := senders_text(entity)) else ""),
         Span(f"  {_episodes(entity)}", Role.MUTED),
     )
-    return [state, *[line(f"   {text}") for text in wrap(why_now(entity, now), width - 4, lines=WHY_LINES)]]
+    why = wrap(why_now(entity, now), width - 4, lines=WHY_LINES)
+    return [Line(cut(state.spans, width)), *[line(f"   {text}") for text in why]]
 
 
 def _episodes(entity: EntityView) -> str:

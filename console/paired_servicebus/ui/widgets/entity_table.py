@@ -13,6 +13,7 @@ from typing import Final, Literal
 from rich.cells import cell_len
 from textual import events
 
+from paired_servicebus.core.gateway.gateway_sentences import senders_text
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetEntity, FleetView
 from paired_servicebus.core.model.snapshot import EntityView
@@ -403,7 +404,10 @@ def _why(entity: EntityView, now: float, width: int, selected: bool, *, fleet: F
     quiet = entity.state in QUIET and not differing
     room = width - len(INDENT)
     before = f"{pack((differing,), room // 2)} · here: " if differing else ""
-    text = before + shorten(why_now(entity, now), room - cell_len(before))
+    clients, why = senders_text(entity), why_now(entity, now)
+    if clients and (quiet or cell_len(f"{before}{clients} · {why}") <= room):  # an outage's reason comes first
+        before += f"{clients} · "
+    text = before + shorten(why, room - cell_len(before))
     return Line((Span(INDENT + text, Role.MUTED if quiet else Role.TEXT),), Role.SELECTED if selected else None)
 
 
