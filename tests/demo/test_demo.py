@@ -21,7 +21,7 @@ ENTITIES = ["orders", "payments", "audit"]
 def play(scenario: str, *, seed: int = 1, duration: float = DURATION) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "paired_servicebus", "demo", "--headless", "--json", "--no-spark"]
     options = ["--scenario", scenario, "--duration", str(duration), "--seed", str(seed)]
-    return subprocess.run([*command, *options], capture_output=True, text=True, timeout=150, check=False)
+    return subprocess.run([*command, *options], capture_output=True, text=True, timeout=390, check=False)
 
 
 def result_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
@@ -60,6 +60,20 @@ def test_an_order_over_the_fleet_is_done_by_six_refused_by_one_and_taken_up_by_o
     assert figures["silent"] == list(figures["taken_up"]) == ["web-7"]
     assert figures["taken_up"]["web-7"] >= figures["back_at"]
     assert (result["verdict"], result["messages"]["lost"], result["messages"]["parked"]) == ("balanced", 0, 0)
+    assert result["syphon"]["moved"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_senders_of_any_language_notice_no_outage_and_their_lists_agree_with_what_arrived() -> None:
+    result = result_of(play("any-language", duration=15))
+    assert balanced(result), result
+    senders, missing = result["languages"]["senders"], result["languages"]["missing"]
+    assert {one["language"] for one in senders.values()} | set(missing) == {"JavaScript", "Java", "Go", "Python"}
+    assert len(senders) == 3 + (not missing)
+    assert {one["errors"] for one in senders.values()} == {0}
+    assert sum(one["accepted"] for one in senders.values()) == result["messages"]["accepted"]
+    assert result["languages"]["connections_lost"] == 0
     assert result["syphon"]["moved"] > 0
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 from paired_servicebus.core.accounting.ledger import Ledger
 from paired_servicebus.demo.fleet_result import FleetResult, fleet_lines
+from paired_servicebus.demo.languages_result import LanguagesResult, languages_lines
 from paired_servicebus.demo.scenario_model import Scenario
 
 
@@ -86,6 +87,8 @@ class DemoResult(msgspec.Struct, frozen=True, kw_only=True):
     """Path of the incident report."""
     fleet: FleetResult | None = None
     """What became of the order over the fleet, in that scenario."""
+    languages: LanguagesResult | None = None
+    """What the senders of other languages saw, in that scenario."""
 
     @property
     def balanced(self) -> bool:
@@ -94,8 +97,8 @@ class DemoResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def holds(self) -> bool:
-        """Return whether it is balanced, and the order over the fleet did all that it had to."""
-        return self.balanced and (self.fleet is None or not self.broken)
+        """Return whether it is balanced; of a fleet, and of senders of any language, everything has to hold."""
+        return self.balanced and not ((self.fleet or self.languages) and self.broken)
 
 
 def what_broke(scenario: Scenario, entities: Mapping[str, EntityResult], messages: MessageCounts) -> list[str]:
@@ -144,6 +147,8 @@ def as_lines(result: DemoResult) -> str:
         )
     if result.fleet is not None:
         lines += fleet_lines(result.fleet)
+    if result.languages is not None:
+        lines += languages_lines(result.languages)
     lines.append(f"  the syphon moved {result.syphon.moved}; {result.billed_operations} billed operations")
     if result.audit is not None:
         lines.append(f"  the journal's audit by Spark: {result.audit.skipped or _said(result.audit)}")

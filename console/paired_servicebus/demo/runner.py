@@ -16,7 +16,7 @@ import msgspec
 from paired_servicebus.core.errors import ConfigurationError, PairedError
 from paired_servicebus.demo.result import DemoResult, as_lines
 from paired_servicebus.demo.scenario_model import LEAST_DURATION
-from paired_servicebus.demo.scenarios import FLEET, scenario_named
+from paired_servicebus.demo.scenarios import UNAUDITED, scenario_named
 from paired_servicebus.demo.worker_protocol import PlayDone, PlayFailed, PlayRequest, WorkerLine
 from paired_servicebus.interpreter import python_command, python_environment
 from paired_servicebus.pipeline.spark_processes import exit_on_signal
@@ -56,7 +56,7 @@ def run_demo(*, scenario: str, duration: float, seed: int, headless: bool, json_
         say = print_nothing if json_line else print
         with worker_process(order, folder) as worker:
             result = relay_lines(worker, say) if headless else _watch(worker, order)
-        if result is not None and spark and scenario != FLEET.name:  # whose eight journals the audit cannot read
+        if result is not None and spark and scenario not in UNAUDITED:
             result = _judged(result, order, say)
     if result is None:
         print("the demo was left before its end: nothing to compare", file=sys.stderr)

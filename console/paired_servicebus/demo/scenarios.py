@@ -279,7 +279,22 @@ FLEET: Final = Scenario(
     captions=(),
 )
 """Has a player of its own (paired_servicebus.demo.fleet), which waits for answers and not only for times."""
-LISTED: Final = (*SCENARIOS, FLEET)
+ANY_LANGUAGE: Final = Scenario(
+    name="any-language",
+    about="senders in JavaScript, Java, Go and Python go through a gateway, and notice no outage",
+    mode="",
+    captions=(
+        Caption(0, "each sender has a connection string, and knows no more"),
+        Caption(0.2, "the primary is gone: sends wait, then go to the backlog"),
+        Caption(0.6, "it serves again: sends return, the backlog drains"),
+    ),
+    fails_over=(ORDERS,),
+    policy=replace(POLICY, hold_until_failover=True),
+)
+"""Has a player of its own too (paired_servicebus.demo.languages): its senders are programs."""
+LISTED: Final = (*SCENARIOS, FLEET, ANY_LANGUAGE)
+UNAUDITED: Final = frozenset((FLEET.name, ANY_LANGUAGE.name))
+"""The scenarios whose journals the audit cannot judge: eight of them, and messages without numbers."""
 
 
 def scenario_named(name: str) -> Scenario:

@@ -23,10 +23,11 @@ import msgspec
 from paired_servicebus.core.errors import PairedError
 from paired_servicebus.demo.demo_sandbox import leave_unused_queues, pair_on
 from paired_servicebus.demo.fleet.fleet_player import fleet_stage, play_fleet
+from paired_servicebus.demo.languages.languages_player import languages_stage, play_languages
 from paired_servicebus.demo.player import Player
 from paired_servicebus.demo.result import DemoResult
 from paired_servicebus.demo.scenario_model import ENTITIES, Scenario
-from paired_servicebus.demo.scenarios import FLEET, scenario_named
+from paired_servicebus.demo.scenarios import ANY_LANGUAGE, FLEET, scenario_named
 from paired_servicebus.demo.worker_protocol import CaptionShown, PlayDone, PlayFailed, PlayRequest, WorkerLine
 from paired_servicebus.engine.instance.identity import EngineIdentity
 from paired_servicebus.engine.instance.logs import log_to
@@ -120,9 +121,15 @@ async def _perform(
     await stack.enter_async_context(host)
     await leave_unused_queues(sandbox)
     paired = await stack.enter_async_context(await pair_on(sandbox, scenario.policy, on_event=host.record))
-    for entity in ENTITIES:
+    for entity in scenario.fails_over if scenario.name == ANY_LANGUAGE.name else ENTITIES:
         paired.watch(entity)
     await host.adopt(paired)
+    if scenario.name == ANY_LANGUAGE.name:
+        cast = languages_stage(sandbox, paired, Path(order.folder), seed=order.seed, say=captions.say)
+        stage = await stack.enter_async_context(cast)
+        play = play_languages(stage, scenario, duration=order.duration, seed=order.seed, say=captions.say)
+        await _until_left(host, play, captions)
+        return
     player = Player(scenario, sandbox, paired, seed=order.seed, say=captions.say, record=host.record)
     if order.with_tables and find_spec("pyspark") is not None:
         await stack.enter_async_context(_followed(order))

@@ -18,9 +18,9 @@ from paired_servicebus.demo.scenario_model import ORDERS, POLICY
 from paired_servicebus.demo.workload import MessageStream, Workload
 from paired_servicebus.engine.instance.identity import EngineIdentity
 from paired_servicebus.engine.service.engine_host import EngineHost
-from paired_servicebus.fleet_options import Fleet
 from paired_servicebus.pairing import PairedServiceBusClient
 from paired_servicebus.sandbox_process import SandboxProcess
+from paired_servicebus.sections.fleet_options import Fleet
 
 PAIRING: Final = "demo"
 FLEET_POLICY: Final = replace(POLICY, send_timeout=3.0, failover_interval=8.0)

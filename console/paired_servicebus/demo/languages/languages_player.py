@@ -1,0 +1,232 @@
+"""Plays the scenario any-language: senders that know nothing but the gateway's connection string, and an outage.
+
+The steps are those of the scenario's captions: the senders run, each with its SDK's defaults; the primary refuses
+connections, so that sends wait and then go to the backlog; it serves again, and the syphon moves the backlog home. The
+receivers are the demo's own: what is judged is whether the senders' own lists agree with what arrived.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from paired_servicebus.core.accounting.ledger import SendOutcome, balance
+from paired_servicebus.core.errors import PairedError
+from paired_servicebus.demo.languages.sender_process import SenderProcess
+from paired_servicebus.demo.languages.sender_programs import SenderProgram, find_programs, python_program
+from paired_servicebus.demo.languages_result import LanguagesResult, SenderResult, what_languages_broke
+from paired_servicebus.demo.player import left_behind
+from paired_servicebus.demo.result import (
+    DemoResult,
+    EntityResult,
+    JournalAudit,
+    MessageCounts,
+    PingCounts,
+    SyphonResult,
+    what_broke,
+)
+from paired_servicebus.demo.scenario_model import DRAIN_WITHIN, ORDERS, PRIMARY, Scenario
+from paired_servicebus.demo.workload import MessageStream, Workload
+from paired_servicebus.engine.gateway.gateway_listener import Gateway
+from paired_servicebus.engine.gateway.keys.gateway_keys import GatewayRight, KeyRing, new_key
+from paired_servicebus.pairing import PairedServiceBusClient
+from paired_servicebus.pairing.runtime.deadlines import end_all
+from paired_servicebus.sandbox_process import SandboxProcess
+
+NO_AUDIT: Final = "the audit needs senders that number their messages, and these know nothing of it"
+LANES: Final = 2
+PAUSE: Final = 0.2
+START_WITHIN: Final = 60.0
+STOP_WITHIN: Final = 110.0
+"""Seconds in which every call has to return: four tries of an SDK at the gateway's longest."""
+QUIET_SECONDS: Final = 1.0
+END_WITHIN: Final = 10.0
+POLL_SECONDS: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """What the play needs: a gateway of the pairing, and the senders, which do not run yet."""
+
+    sandbox: SandboxProcess
+    paired: PairedServiceBusClient
+    gateway: Gateway
+    connection_string: str
+    senders: Sequence[SenderProcess]
+    missing: dict[str, str]
+    receivers: Workload
+
+
+@asynccontextmanager
+async def languages_stage(
+    sandbox: SandboxProcess, paired: PairedServiceBusClient, folder: Path, *, seed: int, say: Callable[[str], None]
+) -> AsyncIterator[Stage]:
+    """Yield a gateway with a sender in each language that is here. Raises PairedError."""
+    say("looking for node, java and go, and their SDKs")
+    built = folder / "senders"
+    built.mkdir()
+    found, missing = await asyncio.to_thread(find_programs, built)
+    say(cast_caption(found, missing))
+    stands_in = [python_program() for _ in missing] or [python_program()]
+    key = new_key("demo", [GatewayRight.SEND])
+    async with AsyncExitStack() as stack:
+        gateway = Gateway(paired, KeyRing([key]))
+        await gateway.listen(0)
+        stack.push_async_callback(gateway.close, 0.0)
+        senders = named_senders([*found, *stands_in], folder)
+        for sender in senders:
+            stack.push_async_callback(sender.kill)
+        streams = tuple(MessageStream(ORDERS, sender.name, PAUSE) for sender in senders)
+        yield Stage(
+            sandbox=sandbox,
+            paired=paired,
+            gateway=gateway,
+            connection_string=gateway.connection_string(key),
+            senders=senders,
+            missing=missing,
+            receivers=Workload(paired, seed=seed, streams=streams),
+        )
+
+
+def cast_caption(found: Sequence[SenderProgram], missing: dict[str, str]) -> str:
+    """Return which languages will send."""
+    if not found:
+        return "neither JavaScript nor Java nor Go is here: Python sends"
+    absent = f"; not here: {', '.join(missing)}" if missing else ""
+    return f"senders in {', '.join(one.language for one in found)} and Python{absent}"
+
+
+def named_senders(programs: Sequence[SenderProgram], folder: Path) -> list[SenderProcess]:
+    """Return a sender for each program, named after its language; further ones in the same language get a number."""
+    senders: list[SenderProcess] = []
+    for program in programs:
+        name = program.language.lower()
+        same = sum(one.program.language == program.language for one in senders)
+        senders.append(SenderProcess(program, f"{name}{same + 1}" if same else name, folder / f"{name}.log"))
+    return senders
+
+
+async def play_languages(
+    stage: Stage, scenario: Scenario, *, duration: float, seed: int, say: Callable[[str], None]
+) -> DemoResult:
+    """Play the scenario and return its result. Raises PairedError."""
+    receiving = asyncio.create_task(stage.receivers.receive_until_stopped(), name="the receivers")
+    try:
+        for sender in stage.senders:
+            await sender.start(stage.connection_string, ORDERS, lanes=LANES, pause=PAUSE)
+        await _met(lambda: all(one.accepted for one in stage.senders), stage, START_WITHIN)
+        connections = set(stage.gateway.connections)
+        away = await _script(stage, scenario, duration, say)
+        lost = len(connections - stage.gateway.connections)
+        await asyncio.gather(*(one.stop(STOP_WITHIN) for one in stage.senders))
+        stage.receivers.lists.answers.update(_answers(stage))
+        if await _arrived(stage):
+            await asyncio.sleep(QUIET_SECONDS)  # for duplicates
+        stage.receivers.stop_receiving()
+        await receiving
+        return await _result(stage, scenario, seed, languages_result(stage, away, lost))
+    finally:
+        await end_all([receiving], END_WITHIN)
+
+
+async def _script(stage: Stage, scenario: Scenario, duration: float, say: Callable[[str], None]) -> tuple[float, float]:
+    """Perform the steps; return when the primary went and when it came back, by the loop."""
+    clock = asyncio.get_running_loop().time
+    begun, (quiet, gone, home) = clock(), scenario.captions
+    say(quiet.text)
+    await asyncio.sleep(gone.at * duration)
+    fault = await stage.sandbox.add_fault("refused", namespace=PRIMARY)
+    away = clock()
+    say(gone.text)
+    await asyncio.sleep((home.at - gone.at) * duration)
+    back = clock()
+    await stage.sandbox.remove_fault(fault)
+    say(home.text)
+    await asyncio.sleep(max(0.0, begun + duration - clock()))
+    return away, back
+
+
+async def _met(condition: Callable[[], bool], stage: Stage, seconds: float) -> None:
+    """Wait until every sender sends. Raises PairedError."""
+    end = asyncio.get_running_loop().time() + seconds
+    while not condition():
+        ended = [one.name for one in stage.senders if not one.is_running]
+        if ended or asyncio.get_running_loop().time() > end:
+            silent = ended or [one.name for one in stage.senders if not one.accepted]
+            raise PairedError(f"the senders {', '.join(silent)} sent nothing within {seconds:.0f} s")
+        await asyncio.sleep(POLL_SECONDS)
+
+
+async def _arrived(stage: Stage) -> bool:
+    """Wait until every accepted message has arrived and sends have returned; return whether that came about."""
+    clock = asyncio.get_running_loop().time
+    end = clock() + DRAIN_WITHIN
+    while clock() < end:
+        is_diverting = any(view.failovers != view.failbacks for view in stage.paired.entity_views())
+        if not stage.receivers.lists.missing and not is_diverting:
+            return True
+        await asyncio.sleep(POLL_SECONDS)
+    return False
+
+
+def _answers(stage: Stage) -> dict[str, SendOutcome]:
+    return {name: told for sender in stage.senders for name, told in sender.answers.items()}
+
+
+def languages_result(stage: Stage, away: tuple[float, float], lost: int) -> LanguagesResult:
+    """Return what each sender saw. away: when the primary went and came back."""
+    gone, back = away
+    senders = {
+        one.name: SenderResult(
+            language=one.program.language,
+            sdk=one.program.sdk,
+            attempted=len(one.answers),
+            accepted=one.accepted,
+            during_outage=sum(
+                gone < answered < back for name, (_, answered) in one.calls.items() if name not in one.errors
+            ),
+            slowest_seconds=round(one.slowest_ms / 1000, 3),
+            errors=len(one.errors),
+            first_error=next(iter(one.errors.values()), None),
+            has_ended=one.has_ended,
+        )
+        for one in stage.senders
+    }
+    result = LanguagesResult(senders=senders, missing=stage.missing, connections_lost=lost)
+    return msgspec.structs.replace(result, broken=what_languages_broke(result))
+
+
+async def _result(stage: Stage, scenario: Scenario, seed: int, languages: LanguagesResult) -> DemoResult:
+    paired, lists = stage.paired, stage.receivers.lists
+    parked, dead = await left_behind(stage.sandbox, paired)
+    ledger = balance(answers=_answers(stage), arrivals=lists.arrivals, parked=parked, dead_lettered=dead)
+    (view,) = (view for view in paired.entity_views() if view.path == ORDERS)
+    messages = MessageCounts.of(ledger)
+    entities = {
+        ORDERS: EntityResult(
+            failovers=view.failovers,
+            failbacks=view.failbacks,
+            seconds_failed_over=round(view.seconds_failed_over, 3),
+        )
+    }
+    return DemoResult(
+        scenario=scenario.name,
+        seed=seed,
+        messages=messages,
+        entities=entities,
+        pings=PingCounts(sent=view.pings_sent, accepted=view.pings_accepted),
+        syphon=SyphonResult(moved=paired.syphon_view().moved),
+        billed_operations=paired.billed().total,
+        verdict=ledger.verdict,
+        lost_ids=list(ledger.lost_ids),
+        unexpected_ids=list(ledger.unexpected_ids),
+        audit=JournalAudit(skipped=NO_AUDIT),
+        languages=languages,
+        broken=[*what_broke(scenario, entities, messages), *languages.broken],
+    )
