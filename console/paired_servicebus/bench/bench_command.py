@@ -12,11 +12,14 @@ from paired_servicebus.bench import result_tables
 from paired_servicebus.bench.bench_plans import (
     BenchError,
     FailoverPlan,
+    GatewayPlan,
     SandboxPlan,
     SendPlan,
     SyphonPlan,
 )
 from paired_servicebus.bench.failover_bench import measure_failover
+from paired_servicebus.bench.gateway.gateway_bench import measure_gateway
+from paired_servicebus.bench.gateway.gateway_figures import gateway_table
 from paired_servicebus.bench.sandbox.sandbox_bench import measure_sandbox
 from paired_servicebus.bench.send_bench import measure_send
 from paired_servicebus.bench.syphon.syphon_bench import Peer, measure_syphon
@@ -30,6 +33,7 @@ MAX_BODY_BYTES: Final = 250_000
 MAX_LATENCY_MS: Final = 1000.0
 MAX_DESTINATIONS: Final = 5000
 MIN_MEMORY_MESSAGES: Final = 1000
+MAX_CONNECTIONS: Final = 10_000
 
 
 def run_bench_sandbox(plan: SandboxPlan, *, json_line: bool) -> int:
@@ -68,6 +72,16 @@ def run_bench_failover(plan: FailoverPlan, *, json_line: bool) -> int:
     check_plan(plan.messages, plan.size, plan.latency_ms)
     figures = run_measurement(measure_failover(rounds=plan.messages, size=plan.size, latency_ms=plan.latency_ms))
     return write_figures("failover", figures, result_tables.failover_table, json_line)
+
+
+def run_bench_gateway(plan: GatewayPlan, *, json_line: bool) -> int:
+    """Measure the gateway; exit status as above. Raises BenchError."""
+    check_plan(plan.messages, plan.size, rounds=plan.rounds)
+    if not 1 <= plan.connections <= MAX_CONNECTIONS:
+        raise BenchError(f"--connections is {plan.connections}; it must be between 1 and {MAX_CONNECTIONS:,}")
+    if plan.backlog < 1:
+        raise BenchError(f"--backlog is {plan.backlog}; it must be 1 at least")
+    return write_figures("gateway", run_measurement(measure_gateway(plan)), gateway_table, json_line)
 
 
 def run_measurement(work: Coroutine[Any, Any, Found]) -> Found:

@@ -53,6 +53,25 @@ class SandboxPlan:
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayPlan:
+    """Number and size of the messages, and the number of idle clients."""
+
+    messages: int = 1000
+    """Messages that each way sends one by one in a round."""
+    size: Size = 1024
+    rounds: Rounds = 5
+    connections: int = 1000
+    """Idle clients."""
+    backlog: int = 60_000
+    """Messages that are drained beside sends."""
+    flood_seconds: Annotated[float, UNASKED] = 2.0
+    idle_timeout: Annotated[float, UNASKED] = 10.0
+    """Seconds; shorter than any SDK's, so that keeping connections alive is in the figure."""
+    idle_seconds: Annotated[float, UNASKED] = 6.0
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SyphonPlan:
     """Size of the backlog, and the number of rounds."""
 
