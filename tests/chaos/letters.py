@@ -12,6 +12,9 @@ from tests.chaos.plan import SESSIONS
 SESSION_IDS: Final = ("amsterdam", "bergen", "cork")
 LIFE: Final = timedelta(days=1)
 REPEATED: Final = 20
+LARGE: Final = "large-"
+"""The beginning of the ids of large messages."""
+LARGE_BYTES: Final = 200_000
 
 
 def letter(entity: str, name: str, number: int) -> ServiceBusMessage:
@@ -59,4 +62,5 @@ def changes(entity: str, message: ServiceBusReceivedMessage) -> str:
 
 
 def _body(name: str) -> bytes:
-    return name.encode() * REPEATED
+    text = name.encode()
+    return text * (LARGE_BYTES // len(text) if name.startswith(LARGE) else REPEATED)

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tests.conformance.archive import ArchiveError, fetch
-from tests.conformance.expected import Expectation, ExpectationError, Outcome, Result, differences, load
+from tests.conformance.expected import GATEWAY_FILE, Expectation, ExpectationError, Outcome, Result, differences, load
 from tests.conformance.running import LONGEST_TEST_SECONDS, RunningError, collect, run
 
 
@@ -21,6 +21,7 @@ def main() -> int:
     """0: all as in the list; 1: differences; 2: it could not be run, or not to the end."""
     parser = argparse.ArgumentParser(prog="python -m tests.conformance", description=__doc__)
     parser.add_argument("--fast", action="store_true", help="only the part of the list that takes few minutes")
+    parser.add_argument("--gateway", action="store_true", help="with a gateway of a pairing before the sandbox")
     parser.add_argument("--only", metavar="TEXT", default="", help="only tests with this text in their ids")
     parser.add_argument("--workers", type=int, default=2, help="batches at once (default 2)")
     parser.add_argument("--limit", type=int, default=LONGEST_TEST_SECONDS, help="seconds for one test (default 600)")
@@ -41,13 +42,17 @@ async def _check(asked: argparse.Namespace) -> int:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)
     text, only_fast, file = asked.only, asked.fast, asked.results
     expected, began = load(), time.monotonic()
+    if asked.gateway:
+        expected |= load(GATEWAY_FILE)
     archive = fetch()
     tests = [test for test in await collect(archive) if text in test and not (only_fast and _is_slow(expected, test))]
-    results = await run(archive, tests, workers=asked.workers, limit=asked.limit, told=_tell)
+    if asked.gateway:
+        tests = [test for test in tests if not test.startswith("mgmt_tests/")]
+    results = await run(archive, tests, workers=asked.workers, limit=asked.limit, told=_tell, gateway=asked.gateway)
     if file is not None:
         lines = {test: asdict(result) for test, result in sorted(results.items())}
         file.write_text(json.dumps(lines, indent=1) + "\n", encoding="utf-8")
-    gone = [test for test in expected if not text and not only_fast and test not in tests]
+    gone = [test for test in expected if not (text or only_fast or asked.gateway) and test not in tests]
     found = differences(expected, results, [*tests, *gone])
     print(*found, sep="\n")
     print(f"azure-servicebus {archive.version}: {_summary(expected, results)}, in {time.monotonic() - began:.0f} s")

@@ -14,6 +14,8 @@ from enum import StrEnum
 from pathlib import Path
 
 FILE = Path(__file__).with_name("expected.toml")
+GATEWAY_FILE = Path(__file__).with_name("gateway.toml")
+"""What is expected otherwise through a gateway."""
 
 
 class Outcome(StrEnum):

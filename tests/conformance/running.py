@@ -12,7 +12,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -116,7 +116,8 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         async with asyncio.timeout(_ENDING_SECONDS):
             await process.wait()
     except TimeoutError:
-        os.killpg(process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it has ended just now
+            os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
 
 
@@ -138,15 +139,28 @@ async def fresh_sandbox(folder: Path) -> AsyncIterator[dict[str, str]]:
             "SANDBOX_CA": said["ca_file"],
             "SANDBOX_CONTROL": said["control_url"],
             "SANDBOX_ARM": said["arm_url"],
+            "SANDBOX_BESIDE": next(each for each in said["namespaces"] if each is not namespace)["connection_string"],
         }
 
 
+@asynccontextmanager
+async def fresh_endpoint(folder: Path, *, gateway: bool) -> AsyncIterator[dict[str, str]]:
+    """A sandbox as above, and a gateway before its messaging if asked for. Raises RunningError."""
+    async with fresh_sandbox(folder) as sandbox, AsyncExitStack() as stack:
+        if gateway:
+            said_file = folder / "gateway"
+            command = [sys.executable, "-m", "tests.conformance.gateway_process"]
+            process = await stack.enter_async_context(own_process(command, ROOT, said_file, **sandbox))
+            sandbox["SANDBOX_GATEWAY"] = json.loads(await _first_line(process, said_file))["address"]
+        yield sandbox
+
+
 async def _first_line(process: asyncio.subprocess.Process, said: Path) -> str:
-    """The line with which a sandbox tells that it can be used."""
+    """The line with which a sandbox, or a gateway, tells that it can be used."""
     deadline = asyncio.get_running_loop().time() + _STARTING_SECONDS
     while "\n" not in (text := said.read_text(encoding="utf-8")) or not text.startswith("{"):
         if process.returncode is not None or asyncio.get_running_loop().time() > deadline:
-            raise RunningError(f"the sandbox did not start:\n{text}")
+            raise RunningError(f"the {said.name} did not start:\n{text}")
         await asyncio.sleep(0.05)
     return text.partition("\n")[0]
 
@@ -185,8 +199,10 @@ def _end_of(said: Path) -> str:
     return said.read_text(encoding="utf-8", errors="replace")[-_LONGEST_SAYING:]
 
 
-async def run(archive: Archive, tests: Sequence[str], *, workers: int, limit: int, told: Told) -> dict[str, Result]:
-    """Run `tests` with so many batches at once, each test for at most `limit` seconds.
+async def run(
+    archive: Archive, tests: Sequence[str], *, workers: int, limit: int, told: Told, gateway: bool = False
+) -> dict[str, Result]:
+    """Run `tests` with so many batches at once, each test for at most `limit` seconds, through a gateway if asked.
 
     `told` hears of each result as its batch ends. Raises RunningError.
     """
@@ -195,7 +211,7 @@ async def run(archive: Archive, tests: Sequence[str], *, workers: int, limit: in
 
     async def work() -> None:
         while waiting:
-            for test, result in (await _run_batch(archive, waiting.pop(0), limit)).items():
+            for test, result in (await _run_batch(archive, waiting.pop(0), limit, gateway)).items():
                 results[test] = result
                 told(test, result)
 
@@ -205,11 +221,11 @@ async def run(archive: Archive, tests: Sequence[str], *, workers: int, limit: in
     return results
 
 
-async def _run_batch(archive: Archive, batch: Sequence[str], limit: int) -> dict[str, Result]:
+async def _run_batch(archive: Archive, batch: Sequence[str], limit: int, gateway: bool) -> dict[str, Result]:
     results: dict[str, Result] = {}
     left = list(batch)
     while left:
-        report, output = await _run_once(archive, left, limit)
+        report, output = await _run_once(archive, left, limit, gateway)
         if report.running is not None:
             report.results[report.running] = Result(Outcome.FAIL, limit, f"its process did not end\n{output}")
         elif not report.results:
@@ -219,12 +235,12 @@ async def _run_batch(archive: Archive, batch: Sequence[str], limit: int) -> dict
     return results
 
 
-async def _run_once(archive: Archive, tests: Sequence[str], limit: int) -> tuple[Report, str]:
+async def _run_once(archive: Archive, tests: Sequence[str], limit: int, gateway: bool) -> tuple[Report, str]:
     """Run tests in one process until it has ended, or has nothing more to do and does not end."""
     with tempfile.TemporaryDirectory(prefix="conformance-") as name:
         folder = Path(name)
         results, said = folder / "results", folder / "said"
-        async with fresh_sandbox(folder) as sandbox:
+        async with fresh_endpoint(folder, gateway=gateway) as sandbox:
             environment = sandbox | _environment(archive, results)
             async with own_process(_command(archive, tests, limit), folder, said, **environment) as process:
                 await until_done(process, results, len(tests), limit)

@@ -22,7 +22,7 @@ from paired_servicebus import Fleet, Namespace, PairedServiceBusClient, pair_nam
 from paired_servicebus.engine.fleet.fleet_part import FleetPart
 from tests.fleet_processes.setting import ENTITY
 
-BATCH: Final = 20
+BATCH: Final = 50
 """Messages that are sent together while it parks: many credits, and little work for this machine."""
 POLL: Final = 0.03
 """Seconds between two looks at the own states."""

@@ -34,6 +34,8 @@ var quick = sb.RetryOptions{MaxRetries: 8, RetryDelay: 20 * time.Millisecond, Ma
 
 var (
 	connectionString = os.Getenv("SANDBOX_CONNECTION_STRING")
+	sendersString    = instead("SANDBOX_SENDERS")
+	clientsString    = instead("SANDBOX_CLIENTS")
 	namespace        = os.Getenv("SANDBOX_NAMESPACE")
 	control          = os.Getenv("SANDBOX_CONTROL")
 	numbered         atomic.Int64
@@ -43,8 +45,17 @@ var (
 type bench struct {
 	context.Context
 	client  *sb.Client
+	sending *sb.Client // the same, unless senders alone go through a gateway
 	admin   *admin.Client
 	cleanup []func()
+}
+
+// instead returns the connection string of a gateway where one is given, else the namespace's own.
+func instead(variable string) string {
+	if text := os.Getenv(variable); text != "" {
+		return text
+	}
+	return os.Getenv("SANDBOX_CONNECTION_STRING")
 }
 
 // expectation is the panic of a check that fails.
@@ -53,7 +64,7 @@ type expectation string
 func newBench(check string) *bench {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	b := &bench{Context: ctx, cleanup: []func(){cancel}}
-	b.client = b.connect(connectionString, &sb.ClientOptions{RetryOptions: quick})
+	b.connectBoth()
 	b.admin = must(admin.NewClientFromConnectionString(connectionString, adminOptions()))
 	return b
 }
@@ -61,6 +72,15 @@ func newBench(check string) *bench {
 func (b *bench) close() {
 	for index := len(b.cleanup) - 1; index >= 0; index-- {
 		b.cleanup[index]()
+	}
+}
+
+// connectBoth opens the clients that checks use when they say nothing else.
+func (b *bench) connectBoth() {
+	b.client = b.connect(clientsString, &sb.ClientOptions{RetryOptions: quick})
+	b.sending = b.client
+	if sendersString != clientsString {
+		b.sending = b.connect(sendersString, &sb.ClientOptions{RetryOptions: quick})
 	}
 }
 
@@ -119,7 +139,7 @@ func (b *bench) topic(subscriptions ...string) string {
 
 func text(body string) *sb.Message { return &sb.Message{Body: []byte(body), MessageID: pointer(body)} }
 
-func (b *bench) sender(entity string) *sb.Sender { return must(b.client.NewSender(entity, nil)) }
+func (b *bench) sender(entity string) *sb.Sender { return must(b.sending.NewSender(entity, nil)) }
 
 func (b *bench) receiver(queue string) *sb.Receiver {
 	return must(b.client.NewReceiverForQueue(queue, nil))

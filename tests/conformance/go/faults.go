@@ -81,7 +81,7 @@ func replaceHalfOpenClient(b *bench) {
 	check0(sender.SendMessage(b, text("before"), nil))
 	b.fault("half-open", nil)
 	b.late(func(ctx context.Context) error { return sender.SendMessage(ctx, text("lost"), nil) })
-	b.client = b.connect(connectionString, &sb.ClientOptions{RetryOptions: quick})
+	b.connectBoth()
 	b.send(queue, text("after"))
 	equal(b.take(b.receiver(queue), 2), []string{"before", "after"})
 }

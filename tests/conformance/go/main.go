@@ -2,6 +2,9 @@
 //
 // It reads SANDBOX_CONNECTION_STRING, SANDBOX_NAMESPACE, SANDBOX_CA and SANDBOX_CONTROL, and prints one line of JSON for
 // each check: {"check", "passed", "error"}. Arguments choose checks by a part of their names.
+//
+// SANDBOX_SENDERS and SANDBOX_CLIENTS are connection strings of a
+// gateway, if given, for senders and for all other clients.
 package main
 
 import (

@@ -122,7 +122,7 @@ func settleByToken(b *bench) {
 	queue := b.queue(nil)
 	b.send(queue, text("elsewhere"))
 	token := b.receiveOne(b.receiver(queue)).LockToken
-	other := b.connect(connectionString, &sb.ClientOptions{RetryOptions: quick})
+	other := b.connect(clientsString, &sb.ClientOptions{RetryOptions: quick})
 	receiver := must(other.NewReceiverForQueue(queue, nil))
 	check0(receiver.RenewMessageLock(b, &sb.ReceivedMessage{LockToken: token}, nil))
 	check0(receiver.CompleteMessage(b, &sb.ReceivedMessage{LockToken: token}, nil))

@@ -27,6 +27,11 @@ def test_the_list_is_the_table_of_the_source() -> None:
     assert sorted(run for _, run in table) == sorted(functions)
 
 
+def test_what_is_left_out_or_differs_through_a_gateway_is_a_check() -> None:
+    assert set(go.UNFIT) < set(go.CHECKS)
+    assert set(go.DIFFERENT) < set(go.CHECKS) - set(go.UNFIT)
+
+
 @pytest.mark.parametrize("kind", FaultKind)
 def test_each_fault_of_the_sandbox_has_a_check(kind: FaultKind) -> None:
     assert any(check.startswith(f"fault {kind}: ") for check in go.CHECKS)

@@ -140,14 +140,17 @@ func refuseMissingEntity(b *bench) {
 
 func refuseWrongKey(b *bench) {
 	queue := b.queue(nil)
-	before, _, _ := strings.Cut(connectionString, "SharedAccessKey=")
-	wrong := before + "SharedAccessKey=d3Jvbmc=;UseDevelopmentEmulator=true"
-	client := b.connect(wrong, &sb.ClientOptions{RetryOptions: quick})
+	client := b.connect(withWrongKey(sendersString), &sb.ClientOptions{RetryOptions: quick})
 	sender := must(client.NewSender(queue, nil))
 	fails(sender.SendMessage(b, text("forged"), nil), sb.CodeUnauthorizedAccess)
-	_, err := must(admin.NewClientFromConnectionString(wrong, adminOptions())).GetQueue(b, queue, nil)
+	_, err := must(admin.NewClientFromConnectionString(withWrongKey(connectionString), adminOptions())).GetQueue(b, queue, nil)
 	expect(statusOf(err) == 401, "%v", err)
 	b.holds(queue, 0, 0)
+}
+
+func withWrongKey(connectionString string) string {
+	before, _, _ := strings.Cut(connectionString, "SharedAccessKey=")
+	return before + "SharedAccessKey=d3Jvbmc=;UseDevelopmentEmulator=true"
 }
 
 func describeNamespace(b *bench) {

@@ -22,7 +22,7 @@ func azureName() (string, string) {
 
 // exchanges expects that a client sends, receives and renews a lock.
 func (b *bench) exchanges(client *sb.Client, queue string) {
-	b.client = client
+	b.client, b.sending = client, client
 	b.send(queue, text("hello"))
 	receiver := b.receiver(queue)
 	message := b.receiveOne(receiver)

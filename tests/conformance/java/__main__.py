@@ -1,4 +1,4 @@
-"""The command `python -m tests.conformance.java [--required] [TEXT ...]`: the Java SDK's checks on a sandbox.
+"""The command `python -m tests.conformance.java [--required] [--gateway senders|all] [TEXT ...]`: the Java checks.
 
 Maven fetches azure-messaging-servicebus in the version of pom.xml, and compiles the checks in a temporary folder, which
 the next run uses again. Each check is a method of a class in src. It has a namespace of its own, so several run at the
@@ -15,11 +15,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final
 
 from tests.conformance import listed
 from tests.conformance.checking import ENDING, Skipped, Unfetched, Verdict, run, sandbox_facts
+from tests.conformance.gateways import SECONDARY, gateways
 
 PROJECT: Final = Path(__file__).parent
 CLIENT: Final = "azure-messaging-servicebus"
@@ -138,8 +140,22 @@ class BuildError(Exception):
     """The checks do not compile; the text is the compiler's."""
 
 
+UNFIT: Final = (
+    *(check for check in CHECKS if check.startswith("survives") or "Survives" in check or check.endswith("IsReported")),
+    "settlesOverANewConnection",
+    "speaksAmqpOverTls",
+    "speaksAmqpOverWebSockets",
+    "administratesQueues",
+    "administratesTopics",
+    "countsMessages",
+    "refusesAnAdministratorWithAWrongKey",
+)
+"""Checks that do not go through a gateway, or break what is behind it."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    return listed.main("java", cross_check, CHECKS, clients=f"{CLIENT} {version()}", arguments=arguments)
+    clients = f"{CLIENT} {version()}"
+    return listed.main("java", cross_check, CHECKS, clients=clients, unfit=UNFIT, arguments=arguments)
 
 
 def version() -> str:
@@ -150,7 +166,7 @@ def version() -> str:
     return found[1]
 
 
-def cross_check(parts: Sequence[str]) -> list[Verdict]:
+def cross_check(parts: Sequence[str], gateway: str = "") -> list[Verdict]:
     """Build the program and run it on a sandbox of its own. Raises Skipped."""
     checks = [check for check in CHECKS if not parts or any(part in check for part in parts)]
     tools = {name: _tool(name) for name in ("java", "mvn", "keytool")}
@@ -162,11 +178,14 @@ def cross_check(parts: Sequence[str]) -> list[Verdict]:
     with tempfile.TemporaryDirectory(prefix="sandbox-java-") as name:
         folder = Path(name)
         config = folder / "namespaces.toml"
-        config.write_text(namespaces(checks), encoding="utf-8")
-        with sandbox_facts("--config", str(config)) as facts:
+        config.write_text(namespaces([*checks, SECONDARY] if gateway else checks), encoding="utf-8")
+        with (
+            sandbox_facts("--config", str(config)) as facts,
+            gateways(facts, SECONDARY) if gateway else nullcontext({}) as strings,
+        ):
             trusted = _truststore(tools["keytool"], facts["ca_file"], folder)
             command = [tools["java"], "-cp", class_path, *trusted, "conformance.Main"]
-            return run(command, folder, environment=_environment(facts))
+            return run(command, folder, environment=_environment(facts, strings, gateway))
 
 
 def build(mvn: str) -> str:
@@ -234,9 +253,12 @@ def _truststore(keytool: str, ca_file: str, folder: Path) -> list[str]:
     return [f"-Djavax.net.ssl.trustStore={store}", f"-Djavax.net.ssl.trustStorePassword={password}"]
 
 
-def _environment(facts: Mapping[str, Any]) -> dict[str, str]:
-    lines = [f"{each['name']}={each['connection_string']}" for each in facts["namespaces"]]
-    return {"SANDBOX_NAMESPACES": "\n".join(lines), "SANDBOX_CONTROL": facts["control_url"]}
+def _environment(facts: Mapping[str, Any], gateways_of: Mapping[str, str], gateway: str) -> dict[str, str]:
+    own = {each["name"]: each["connection_string"] for each in facts["namespaces"]}
+    own = {name: string for name, string in own.items() if not gateway or name in gateways_of}
+    strings = {"SANDBOX_NAMESPACES": own} | dict.fromkeys(listed.GATEWAY_SERVES[gateway], gateways_of)
+    given = {variable: "\n".join(map("=".join, those.items())) for variable, those in strings.items()}
+    return given | {"SANDBOX_CONTROL": facts["control_url"]}
 
 
 if __name__ == "__main__":

@@ -30,6 +30,10 @@ def test_each_class_of_checks_is_run() -> None:
     assert sorted(re.findall(r"(\w+Checks)\.class", main)) == [path.stem for path in _sources()]
 
 
+def test_what_is_left_out_through_a_gateway_is_a_check() -> None:
+    assert set(java.UNFIT) < set(java.CHECKS)
+
+
 @pytest.mark.parametrize("kind", FaultKind)
 def test_each_fault_of_the_sandbox_has_a_check(kind: FaultKind) -> None:
     assert f'"{kind}"' in _text()

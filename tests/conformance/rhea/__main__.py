@@ -1,4 +1,4 @@
-"""The command `python -m tests.conformance.rhea`: fetch the JavaScript clients with npm, run our programs on sandboxes.
+"""The command `python -m tests.conformance.rhea [--gateway]`: fetch JavaScript clients, run our programs on sandboxes.
 
 `checks.mjs` looks at what the clients see, `quickstart.mjs` follows the steps of @azure/service-bus's README.
 
@@ -8,14 +8,18 @@ when every check passed, 1 when one did not, 2 with the reason when they were sk
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Final
 
-from tests.conformance.checking import ENDING, Skipped, Verdict, fetch, run, sandbox, tell
+from tests.conformance.checking import ENDING, Skipped, Verdict, fetch, run, sandbox_facts, tell
+from tests.conformance.gateways import gateways
 
 PACKAGES: Final = ("rhea@3.0.5", "@azure/service-bus@7.9.5")
 PROGRAMS: Final = tuple(Path(__file__).with_name(name) for name in ("checks.mjs", "quickstart.mjs"))
@@ -23,11 +27,14 @@ OLDEST_NODE: Final = 20
 FETCHING_SECONDS: Final = 180.0
 
 
-def main() -> int:
-    return tell("rhea", cross_check, clients=" and ".join(PACKAGES))
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.conformance.rhea")
+    parser.add_argument("--gateway", action="store_true", help="all clients go through a gateway")
+    through = parser.parse_args(arguments).gateway
+    return tell("rhea", lambda: cross_check(gateway=through), clients=" and ".join(PACKAGES))
 
 
-def cross_check() -> list[Verdict]:
+def cross_check(*, gateway: bool = False) -> list[Verdict]:
     """Run every program on a sandbox of its own. Raises Skipped."""
     node, npm = _node_and_npm()
     with tempfile.TemporaryDirectory(prefix="sandbox-rhea-") as folder:
@@ -36,7 +43,9 @@ def cross_check() -> list[Verdict]:
         verdicts = []
         for program in PROGRAMS:
             shutil.copy(program, folder)
-            with sandbox() as connection_string:
+            with sandbox_facts() as facts, gateways(facts) if gateway else nullcontext({}) as strings:
+                primary = facts["namespaces"][0]
+                connection_string = strings.get(primary["name"], primary["connection_string"])
                 verdicts += run([node, program.name, connection_string], Path(folder))
         return verdicts
 

@@ -36,7 +36,7 @@ def test_what_is_missing_is_the_reason_for_skipping(
 ) -> None:
     for name, script in programs.items():
         _program(path, name, script)
-    assert rhea.main() == 2
+    assert rhea.main([]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith(f"rhea: skipped: {reason}")

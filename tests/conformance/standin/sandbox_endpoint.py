@@ -1,9 +1,10 @@
 """Where the sandbox is, for tests that were written for Azure, and what SDK clients are told so that they find it.
 
 The environment names it: SANDBOX_NAMESPACE, SANDBOX_HOST_PORT, SANDBOX_KEY_NAME, SANDBOX_KEY, SANDBOX_CA,
-SANDBOX_CONTROL and SANDBOX_ARM. Only public constructor arguments are added, and only where a test gives none of its
-own: `use_tls=False` to messaging clients; to those that are about TLS or WebSocket the address and the authority
-instead; `connection_verify` to administration clients.
+SANDBOX_CONTROL and SANDBOX_ARM; SANDBOX_GATEWAY if messaging over plain TCP goes through a gateway. Only public
+constructor arguments are added, and only where a test gives none of its own: `use_tls=False` to messaging clients; to
+those that are about TLS or WebSocket the address and the authority instead; `connection_verify` to administration
+clients.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import certifi
+from azure.core.credentials import AzureNamedKeyCredential
 from azure.mgmt.servicebus import ServiceBusManagementClient
 from azure.servicebus import ServiceBusClient, TransportType
 from azure.servicebus.aio import ServiceBusClient as AsyncServiceBusClient
@@ -29,11 +31,14 @@ KEY = os.environ["SANDBOX_KEY"]
 CA_FILE = os.environ["SANDBOX_CA"]
 CONTROL_URL = os.environ["SANDBOX_CONTROL"]
 ARM_URL = os.environ["SANDBOX_ARM"]
+GATEWAY = os.environ.get("SANDBOX_GATEWAY")
 
 ENDPOINT_SUFFIX = f":{PORT}"
 """Tests write a namespace's name and this behind it."""
 
 HOST_PORT = HOST + ENDPOINT_SUFFIX
+_MOVED = ("fully_qualified_namespace", "credential")
+"""Defaults that replace what is given."""
 _TLS_ARGUMENTS = ("ssl_context", "connection_verify", "use_tls")
 
 
@@ -76,13 +81,23 @@ def point_the_sdk_here() -> None:
 
 def _messaging_defaults(given: dict[str, Any]) -> dict[str, Any]:
     """Plain TCP, and TLS where a test or a connection string without the emulator's flag asks for it."""
-    if "custom_endpoint_address" in given or given.get("use_tls") is False:
+    is_plain = given.get("use_tls") is False
+    if "custom_endpoint_address" in given or (is_plain and GATEWAY is None):
         return {}
     is_websocket = given.get("transport_type") is TransportType.AmqpOverWebsocket
-    if not is_websocket and not any(name in given for name in _TLS_ARGUMENTS):
-        return {"use_tls": False}
+    if is_plain or (not is_websocket and not any(name in given for name in _TLS_ARGUMENTS)):
+        return {"use_tls": False} | _address(given)
     trust = {} if "ssl_context" in given else {"connection_verify": CA_FILE}
     return {"custom_endpoint_address": f"sb://{HOST_PORT}", "transport_type": TransportType.Amqp, **trust}
+
+
+def _address(given: dict[str, Any]) -> dict[str, Any]:
+    """The gateway in place of the sandbox, where a test names that, and its key in place of a bearer token."""
+    if GATEWAY is None or given["fully_qualified_namespace"] != HOST_PORT:
+        return {}
+    is_bearer = isinstance(given["credential"], SandboxCredential | AsyncSandboxCredential)
+    key = {"credential": AzureNamedKeyCredential(KEY_NAME, KEY)} if is_bearer else {}
+    return {"fully_qualified_namespace": GATEWAY} | key
 
 
 def _add_defaults(client: type, defaults: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
@@ -90,6 +105,8 @@ def _add_defaults(client: type, defaults: Callable[[dict[str, Any]], dict[str, A
 
     @functools.wraps(original)
     def initialize(self: object, *args: Any, **given: Any) -> None:
-        original(self, *args, **{**defaults(given), **given})
+        named = dict(zip(("fully_qualified_namespace", "credential"), args, strict=False)) | given
+        chosen = defaults(named)
+        original(self, **{**chosen, **named, **{name: chosen[name] for name in _MOVED if name in chosen}})
 
     client.__init__ = initialize

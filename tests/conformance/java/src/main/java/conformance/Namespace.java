@@ -30,6 +30,9 @@ final class Namespace implements AutoCloseable {
     private static final HttpClient HTTP = HttpClient.newHttpClient();
     private static final URI CONTROL = URI.create(System.getenv("SANDBOX_CONTROL"));
 
+    private static final Map<String, String> SENDERS = lines("SANDBOX_SENDERS");
+    private static final Map<String, String> CLIENTS = lines("SANDBOX_CLIENTS");
+
     final String name;
     final String connectionString;
     private final Deque<AutoCloseable> open = new ArrayDeque<>();
@@ -39,15 +42,29 @@ final class Namespace implements AutoCloseable {
         this.connectionString = connectionString;
     }
 
+    /** Connection strings of gateways by the names of their namespaces; without gateways there are none. */
+    private static Map<String, String> lines(String variable) {
+        Map<String, String> found = new HashMap<>();
+        String text = System.getenv().getOrDefault(variable, "");
+        text.lines().forEach(each -> found.put(each.split("=", 2)[0], each.split("=", 2)[1]));
+        return found;
+    }
+
     /** Returns a builder whose clients retry soon, up to {@code retries} times. */
     ServiceBusClientBuilder builder(int retries) {
         AmqpRetryOptions options = new AmqpRetryOptions().setMode(AmqpRetryMode.FIXED).setMaxRetries(retries)
             .setDelay(Duration.ofMillis(100)).setTryTimeout(retries == 0 ? PATIENCE : PATIENCE.dividedBy(2));
-        return new ServiceBusClientBuilder().connectionString(connectionString).retryOptions(options);
+        String given = CLIENTS.getOrDefault(name, connectionString);
+        return new ServiceBusClientBuilder().connectionString(given).retryOptions(options);
     }
 
     ServiceBusClientBuilder builder() {
         return builder(0);
+    }
+
+    /** Lets a builder's senders alone go through the gateway, if there is one. */
+    private ServiceBusClientBuilder sending(ServiceBusClientBuilder builder) {
+        return builder.connectionString(SENDERS.getOrDefault(name, CLIENTS.getOrDefault(name, connectionString)));
     }
 
     <T extends AutoCloseable> T closing(T client) {
@@ -56,11 +73,11 @@ final class Namespace implements AutoCloseable {
     }
 
     ServiceBusSenderClient sender(String queue) {
-        return closing(builder().sender().queueName(queue).buildClient());
+        return closing(sending(builder()).sender().queueName(queue).buildClient());
     }
 
     ServiceBusSenderClient topicSender() {
-        return closing(builder().sender().topicName("audit").buildClient());
+        return closing(sending(builder()).sender().topicName("audit").buildClient());
     }
 
     ServiceBusReceiverClient receiver() {

@@ -1,0 +1,83 @@
+"""Gateways before the namespaces of a sandbox, in a process of their own: `python -m tests.conformance.gateways`.
+
+The first line of its input names the namespaces; it answers with a connection string for each, with every right. The
+input's end ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
+from typing import Any, Final
+
+from paired_servicebus import Namespace, pair_namespaces
+from paired_servicebus.engine.gateway.gateway_listener import Gateway
+from paired_servicebus.engine.gateway.keys.gateway_keys import GatewayRight, KeyRing, new_key
+from tests.conformance.checking import ENDING
+
+SECONDARY: Final = "secondary"
+TOGETHER: Final = 4
+"""Pairings that are made at the same time."""
+KEY: Final = new_key("checks", GatewayRight)
+
+
+@contextmanager
+def gateways(facts: Mapping[str, Any], secondary: str = SECONDARY) -> Iterator[dict[str, str]]:
+    """Yield the connection string of a gateway for each namespace of a sandbox but the secondary, by its name."""
+    strings = {one["name"]: one["connection_string"] for one in facts["namespaces"]}
+    asked = {"secondary": strings.pop(secondary), "primaries": strings, "ca_file": facts["ca_file"]}
+    command = [sys.executable, "-m", "tests.conformance.gateways"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(json.dumps(asked).encode() + b"\n")
+            process.stdin.flush()
+            yield json.loads(process.stdout.readline())
+        finally:
+            process.stdin.close()
+            try:
+                process.wait(ENDING)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+async def main() -> None:
+    reader = asyncio.StreamReader(limit=1 << 20)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    asked = json.loads(await reader.readline())
+    turns = asyncio.Semaphore(TOGETHER)
+    async with AsyncExitStack() as stack:
+
+        async def serve(name: str, primary: str) -> str:
+            sides = [
+                Namespace.from_connection_string(one, options={"connection_verify": asked["ca_file"]})
+                for one in (primary, asked["secondary"])
+            ]
+            opening = pair_namespaces(
+                sides[0],
+                sides[1],
+                primary_name=name,
+                backlog_queue_count=1,
+                hold_until_failover=True,
+                send_timeout=10.0,
+            )
+            async with turns:
+                paired = await stack.enter_async_context(opening)
+            gateway = Gateway(paired, KeyRing([KEY]))
+            await gateway.listen(0)
+            stack.push_async_callback(gateway.close, 0.0)
+            return gateway.connection_string(KEY)
+
+        primaries: dict[str, str] = asked["primaries"]
+        made = await asyncio.gather(*(serve(name, primary) for name, primary in primaries.items()))
+        print(json.dumps(dict(zip(primaries, made, strict=True))), flush=True)
+        await reader.read()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
