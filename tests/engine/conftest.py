@@ -161,6 +161,9 @@ class FakePairing:
     def recounted(self, evidence: Evidence) -> Evidence:
         return evidence
 
+    def take_send_times(self) -> dict[str, dict[int, int]]:
+        return {}
+
     def write_together(self, how: Any) -> None:
         """Announces nothing."""
 

@@ -53,6 +53,18 @@ async def test_every_sender_old_or_new_uses_the_backlog(world: World) -> None:
     assert (world.depth("orders"), world.parked(1)) == (1, 2)
 
 
+async def test_the_time_of_each_call_is_counted_once_on_every_route(world: World) -> None:
+    paired = await world.pair(**PATIENT)
+    async with paired.get_queue_sender("orders") as sender:
+        for number in range(3):
+            await sender.send_messages([ServiceBusMessage(b"%d" % number), ServiceBusMessage(b"two")])
+        paired.force("orders", by="kim")
+        await sender.send_messages(ServiceBusMessage(b"parked"))
+    times = paired.take_send_times()
+    assert {path: sum(counts.values()) for path, counts in times.items()} == {"orders": 4}
+    assert not paired.take_send_times()
+
+
 async def test_a_send_over_a_healthy_primary_is_counted_like_the_first_one(world: World) -> None:
     """Section 6: while healthy, "no behavior changes occur": later sends take the short way, and no count shows it."""
     paired = await world.pair(**PATIENT)

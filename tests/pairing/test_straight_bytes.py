@@ -45,6 +45,7 @@ async def test_accepted_sends_are_counted_as_those_of_all_calls(world: World) ->
     assert await straight(sender, message("1", b"12345")) is None
     assert await straight(sender, batch([message("2", b""), message("3", b"")]), BATCH_FORMAT) is None
     assert world.ids_in("orders") == ["before", "1", "2", "3"]
+    assert sum(paired.take_send_times()["orders"].values()) == 3, "calls, the first one included"
     assert (meter.sends - sends, tally.accepted, in_flight(paired)) == (3, 4, 0)
     empty = len(message("2", b"")) - len(message("2", b"").removesuffix(b"\x00S\x75\xa0\x00"))
     assert meter.sent_bytes - size == 5 + 3 * empty

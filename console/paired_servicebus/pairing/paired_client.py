@@ -126,6 +126,7 @@ class PairedServiceBusClient(OperatorOrders):
         self._closing: asyncio.Task[None] | None = None
         self.figures: Collector | None = None
         """The result of `collector`, set by the engine around the pairing."""
+        self.take_send_times = steering.take_send_times
         self._afterwards: list[Callable[[], Awaitable[None]]] = []
         steering.effect_handler = Pinger(steering, self._primaries, standby, gate)
         self._start()

@@ -20,6 +20,7 @@ from paired_servicebus.core.errors import CommandRefusedError, ControlError, Eng
 from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator.actions import BY_ID
+from paired_servicebus.core.series.graphs import Graphs
 from paired_servicebus.engine.control import protocol
 from paired_servicebus.engine.control.peer_credentials import is_ours, name_of, peer_uid
 from paired_servicebus.engine.control.protocol import Welcome as Welcome
@@ -36,7 +37,7 @@ _BACKLOG_IS_FULL: Final = (errno.EAGAIN, errno.ENOTCONN)
 """A Unix socket with too many connections to accept refuses so; asyncio takes the first for a connection under way."""
 BUFFERED_EVENTS: Final = 4096
 
-Update = Snapshot | Record | protocol.Skipped | protocol.Goodbye
+Update = Snapshot | Graphs | Record | protocol.Skipped | protocol.Goodbye
 
 
 def user_name() -> str:
@@ -56,7 +57,7 @@ class ControlClient:
         self._reader = reader
         self._writer = writer
         self._path = path
-        self._mailbox: protocol.Mailbox[Snapshot, Record | protocol.Goodbye] = protocol.Mailbox(
+        self._mailbox: protocol.Mailbox[Snapshot, Graphs | Record | protocol.Goodbye] = protocol.Mailbox(
             capacity=BUFFERED_EVENTS
         )
         self._answers: dict[int, asyncio.Future[protocol.Answer]] = {}
@@ -74,6 +75,7 @@ class ControlClient:
         read_only: bool = False,
         watches: bool = True,
         fleet: bool = False,
+        graphs: bool = False,
     ) -> ControlClient:
         """Connect to the engine behind `socket` and receive the events after `after`; None: the newest that it has.
 
@@ -81,16 +83,18 @@ class ControlClient:
             read_only: the engine refuses every command of this connection.
             watches: this client shows backlog depths, which costs readings of the secondary namespace.
             fleet: this client shows the fleet, which costs readings of its boards; if it stays, all engines look fast.
+            graphs: this client shows curves over time, and gets them.
 
         Raises:
             EngineNotRunningError: no engine answers.
             ControlError: the engine belongs to another user, or its version is incompatible.
         """
+        wishes = {"read_only": read_only, "watches": watches, "fleet": fleet, "graphs": graphs}
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
                 while True:
                     try:
-                        return await cls._connect_once(socket, after, read_only=read_only, watches=watches, fleet=fleet)
+                        return await cls._connect_once(socket, after, **wishes)
                     except OSError as error:
                         if error.errno not in _BACKLOG_IS_FULL:
                             raise
@@ -321,6 +325,8 @@ class ControlClient:
         match message:
             case protocol.SnapshotSent(snapshot):
                 self._mailbox.put_state(snapshot)
+            case protocol.GraphsSent(graphs):
+                self._mailbox.put_event(graphs)
             case protocol.EventSent(raw):
                 self._receive_record(bytes(raw))
             case protocol.Skipped():

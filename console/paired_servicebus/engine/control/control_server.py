@@ -23,6 +23,7 @@ import msgspec
 
 from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.core.model.snapshot import Snapshot
+from paired_servicebus.core.series.graphs import Graphs
 from paired_servicebus.engine.control import protocol
 from paired_servicebus.engine.control.acceptor import (
     BACKLOG,
@@ -74,6 +75,7 @@ class _Console:
         self.watches = False
         """Whether it shows depths."""
         self.shows_fleet = False
+        self.shows_graphs = False
         self.user: str | None = None
         """Its user by the kernel; None: the kernel has none."""
         self.orders: set[asyncio.Task[None]] = set()
@@ -162,6 +164,8 @@ class ControlServer:
         self._before: tuple[tuple[Record, bytes], ...] = ()
         self._forgotten = 0
         self._forgotten_seq = 0
+        self.all_graphs: Callable[[], Graphs | None] = lambda: None
+        """Returns all curves over time, for a console that comes; None: there are none yet."""
         self.snapshot: Snapshot | None = None
         """The newest snapshot published."""
         self._encoded: tuple[Snapshot, bytes] | None = None
@@ -216,6 +220,13 @@ class ControlServer:
         for console in self._consoles:
             console.mailbox.put_state(snapshot)
 
+    def publish_graphs(self, step: Graphs) -> None:
+        """Send the newest values of the curves to every console that shows them."""
+        shown = [console for console in self._consoles if console.shows_graphs]
+        line = protocol.encode(protocol.GraphsSent(step)) if shown else b""
+        for console in shown:
+            console.mailbox.put_event(line)
+
     async def _serve(self, caller: AcceptedConnection) -> None:
         console = _Console(caller)
         self._connected.add(console)
@@ -262,6 +273,7 @@ class ControlServer:
             raise protocol.ControlProtocolError(f"{MAX_CONSOLES} consoles are connected already: close one")
         console.caller.known()
         console.viewer, console.watches, console.shows_fleet = hello.read_only, hello.watches, hello.fleet
+        console.shows_graphs = hello.graphs
         console.writer.write(protocol.encode(self._welcome))
         self._tell_watched(console, console)  # before its first snapshot, which reports that depths are being read
         self._catch_up(console, hello)
@@ -278,6 +290,9 @@ class ControlServer:
     def _catch_up(self, console: _Console, hello: protocol.Hello) -> None:
         """Fill the mailbox with the missed events. No await from here to the registration, so there is no gap."""
         was_here = hello.boot == self._welcome.boot
+        graphs = self.all_graphs() if hello.graphs else None
+        if graphs is not None:
+            console.mailbox.put_event(protocol.encode(protocol.GraphsSent(graphs)))
         before = [] if was_here else self._missed_before(hello)
         missed = [line for seq, line in self._history if not was_here or seq > hello.seq]
         forgotten = self._forgotten

@@ -1,7 +1,8 @@
 """The protocol of an engine's control socket: one JSON object a line; "t" is its type.
 
 A client opens with Hello and its position. The engine answers Welcome, sends the missed events, and then events as they
-happen and snapshots about once a second. The client sends commands; each is answered by one CommandDone with its
+happen and snapshots about once a second. A client that shows graphs gets all their values once, and then each new one
+every five seconds. The client sends commands; each is answered by one CommandDone with its
 number, in any sequence. A dangerous command is armed first: an Arm is answered by Armed, whose token goes with the
 command, or by a CommandDone with the refusal. Goodbye is the engine's last line, with the reason.
 
@@ -23,6 +24,7 @@ import msgspec
 
 from paired_servicebus.core.errors import ControlError, UnreadableError
 from paired_servicebus.core.model.snapshot import Snapshot
+from paired_servicebus.core.series.graphs import Graphs
 from paired_servicebus.foreign_json import read_json
 
 VERSION: Final = 2
@@ -52,6 +54,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="hello
     """Whether the client shows depths; the engine reads them while it is connected."""
     fleet: bool = False
     """Whether the client shows the fleet; the engine reads its boards, and watches while the client stays."""
+    graphs: bool = False
+    """Whether the client shows curves over time; an older client would not understand GraphsSent."""
 
 
 class _OperatorsOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,12 +110,20 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="wel
     read_only: bool
     posts_orders: bool = False
     """Whether it knows PostOrder; an older engine ends the connection on it."""
+    keeps_graphs: bool = False
+    """Whether it keeps curves over time, and sends them to a client that shows them."""
 
 
 class SnapshotSent(msgspec.Struct, frozen=True, tag_field="t", tag="snapshot"):
     """The engine's status; a newer one replaces an unsent one."""
 
     snapshot: Snapshot
+
+
+class GraphsSent(msgspec.Struct, frozen=True, tag_field="t", tag="graphs"):
+    """Curves over time: all of them after the welcome, then each newest value."""
+
+    graphs: Graphs
 
 
 class EventSent(msgspec.Struct, frozen=True, tag_field="t", tag="event"):
@@ -152,7 +164,7 @@ class Goodbye(msgspec.Struct, frozen=True, tag_field="t", tag="goodbye"):
 
 
 FromClient = Hello | Arm | Command | PostOrder
-FromEngine = Welcome | SnapshotSent | EventSent | Skipped | Armed | CommandDone | Goodbye
+FromEngine = Welcome | SnapshotSent | GraphsSent | EventSent | Skipped | Armed | CommandDone | Goodbye
 Order = Arm | Command | PostOrder
 Answer = Armed | CommandDone
 

@@ -52,6 +52,7 @@ from paired_servicebus.engine.readiness.local_evidence import queues_in_use, rea
 from paired_servicebus.engine.readiness.readiness_watch import EvidenceSource, ReadinessWatch, no_local_evidence
 from paired_servicebus.engine.service.alarm_changes import AlarmChanges
 from paired_servicebus.engine.service.disk_watch import DiskWatch
+from paired_servicebus.engine.service.series_sampler import SeriesSampler
 from paired_servicebus.pairing.paired_client import PairedServiceBusClient
 from paired_servicebus.sections.fleet_options import Fleet
 
@@ -110,9 +111,7 @@ class EngineHost:
         self._policy = policy
         self._caption = caption
         self._clock = clock
-        self._socket = socket
-        self._spool = spool
-        self._draining = draining
+        self._socket, self._spool, self._draining = socket, spool, draining
         self._journal = Journal(spool, engine=identity.engine, keep=keep, clock=clock, on_change=self._wake)
         self._disk = DiskWatch(self._journal, keep=keep, warn=partial(self.warn, "journal"))
         self._control = ControlServer(
@@ -123,6 +122,7 @@ class EngineHost:
             fleet_watched=lambda watchers: self._fleet.watch(watchers),
             group=group,
         )
+        self._series = SeriesSampler(self._control)
         self._stack = AsyncExitStack()
         self._surroundings = surroundings
         self._readiness = ReadinessWatch(self._add_evidence, self.record)
@@ -139,8 +139,7 @@ class EngineHost:
         self._woken = asyncio.Event()
         self._ending = asyncio.Event()
         self._reason = ""
-        self._complete = complete
-        self._note = note
+        self._complete, self._note = complete, note
         self._alarms = AlarmChanges(self.warn)
         self._kept = KeptOrders()
         self._fleet_guard: FleetGuard | None = None
@@ -255,6 +254,7 @@ class EngineHost:
         await self._stack.enter_async_context(self._control)
         self._crew.start(self._show(paired), name="the snapshots")
         self._crew.start(self._readiness.run(paired), name="whether a failover would work")
+        self._crew.start(self._series.run(paired.take_send_times), name="the curves over time")
         self._crew.start(self._follow_usage(paired), name="other engines' queues")
 
     def _command_context(self, paired: PairedServiceBusClient) -> CommandContext:
@@ -287,6 +287,7 @@ class EngineHost:
         if isinstance(event, e.StateChanged):
             self._wake()
         self._readiness.note(event)
+        self._series.note(event)
         self._note(record, line)
         return self._seq
 
@@ -352,6 +353,7 @@ class EngineHost:
             environment=identity.environment,
             read_only=identity.read_only,
             posts_orders=True,
+            keeps_graphs=True,
         )
 
     async def _execute(self, order: Order, viewer: bool) -> Answer:

@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 
 from paired_servicebus.core.accounting.billing import Meter
 from paired_servicebus.core.accounting.refused_calls import Refusals, closed_reason, refusal_alarm
+from paired_servicebus.core.accounting.send_times import Buckets, SendTimes
 from paired_servicebus.core.errors import PairingClosedError, PairingError
 from paired_servicebus.core.failover.effects import Announce, Effect, ProbeEntity, ProbeQueue, SendPing
 from paired_servicebus.core.failover.pairing_machine import PairingMachine
@@ -68,6 +69,8 @@ class Tally:
     too_large: int = 0
     """Messages the primary accepted that would not survive a failover (SPEC.md section 7.4)."""
     refusals: Refusals = field(default_factory=Refusals)
+    times: SendTimes = field(default_factory=SendTimes)
+    """How long calls took."""
 
     @property
     def accepted(self) -> int:
@@ -176,6 +179,11 @@ class PairingRuntime:
         if found is None:
             found = self.tallies[key] = Tally()
         return found
+
+    def take_send_times(self) -> dict[str, Buckets]:
+        """Return how long calls took since this was asked last, by entity; those without calls are missing."""
+        taken = {entity.path: self.tally(entity.path).times.take() for entity in self.machine.entities()}
+        return {path: counts for path, counts in taken.items() if counts}
 
     # -- events -------------------------------------------------------------------------------------------------
 

@@ -247,11 +247,12 @@ class _StraightSend:
 
     def end(self, failure: WireError | None) -> None:
         sender, payload = self._sender, self._payload
+        age = asyncio.get_running_loop().time() - self._began
         if failure is None:
+            sender._tally.times.add(age)
             sender._end_straight(payload)
             self._on_end(None)
             return
-        age = asyncio.get_running_loop().time() - self._began
         call = sender._call(payload.messages, payload, self._timeout, began=sender._steering.clock() - age)
         self._on_end(sender._go_on(call, failure, payload.given_ids))
 

@@ -194,6 +194,7 @@ class PairedSender(SendDriver[Sendable]):
                 self._in_doubt(PRIMARY, messages, "cancelled by its caller")
                 raise
             else:
+                self._tally.times.add(use.age)
                 self._accepted_straight(messages, whole, bodies)
                 return
             await self._deliver(call, failure)

@@ -41,8 +41,9 @@ class SendCall(Generic[M]):
     """A call under way.
 
     left: messages that no namespace has accepted yet. whole: the caller's batch of all messages, if any. schedule:
-    replaces the send at the primary. failure: the latest. gave_up: why the router gave up. doubt: the latest failure
-    after which messages may have arrived. was_cut: whether the shared connection to the backlog ended during it.
+    replaces the send at the primary. began: seconds since the epoch. failure: the latest. gave_up: why the router gave
+    up. doubt: the latest failure after which messages may have arrived. was_cut: whether the shared connection to the
+    backlog ended during it.
     """
 
     entity: str
@@ -51,6 +52,7 @@ class SendCall(Generic[M]):
     whole: Any
     router: SendRouter
     schedule: Schedule | None = None
+    began: float = 0.0
     failure: BaseException | None = None
     gave_up: GiveUp | None = None
     doubt: BaseException | None = None
@@ -103,6 +105,7 @@ def count_refusal(error: Exception, call: SendCall[Any], steering: PairingRuntim
     reason = _refusal(error, call, steering.judge)
     if reason:
         steering.refuse(call.entity, len(call.left), reason)
+        steering.tally(call.entity).times.add(steering.clock() - call.began)
         _add_note(error, call, steering)
     call.failure = call.doubt = None  # break the reference cycle of an error and its call
 

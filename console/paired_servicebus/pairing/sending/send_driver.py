@@ -98,7 +98,7 @@ class SendDriver(Generic[M]):
     ) -> SendCall[M]:
         at = self._steering.clock() if began is None else began
         router = SendRouter(self._memory, self._steering.policy, at=at, timeout=timeout)
-        return SendCall(self.entity_name, messages, list(messages), whole, router, schedule)
+        return SendCall(self.entity_name, messages, list(messages), whole, router, schedule, at)
 
     async def _deliver(self, call: SendCall[M], failure: Exception | None = None) -> None:
         """Complete a call; count one that ends in an error, and add the pairing's knowledge to the error.
@@ -112,6 +112,7 @@ class SendDriver(Generic[M]):
         except Exception as error:
             count_refusal(error, call, self._steering)
             raise
+        self._tally.times.add(self._steering.clock() - call.began)
 
     async def _travel(self, call: SendCall[M]) -> None:
         """Try, wait and divert as the router decides until the messages are accepted or it gives up."""

@@ -17,6 +17,7 @@ from paired_servicebus.core.errors import ControlError, EngineNotRunningError
 from paired_servicebus.core.fleet.fleet_documents import OrderText
 from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.core.model.snapshot import Snapshot
+from paired_servicebus.core.series.graphs import Graphs
 from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.control.protocol import Armed, Goodbye, Position, Skipped
 from paired_servicebus.ui.render.sentences import ROUTINE
@@ -132,10 +133,12 @@ class EngineFeed:
 
     async def _follow(self, emit: Emit) -> str:
         """Follow one connection; return why it ended."""
-        client = await ControlClient.connect(self._socket, after=self._position, read_only=self._read_only, fleet=True)
+        client = await ControlClient.connect(
+            self._socket, after=self._position, read_only=self._read_only, fleet=True, graphs=True
+        )
         self._client = client
         try:
-            emit(Reached())
+            emit(Reached(client.welcome.keeps_graphs))
             return await self._listen(client, emit)
         finally:
             self._client = None
@@ -148,6 +151,8 @@ class EngineFeed:
             match update:
                 case Snapshot():
                     self._failures, self._lost_at = 0, None
+                    emit(update)
+                case Graphs():
                     emit(update)
                 case Record():
                     if type(update.event) not in ROUTINE:

@@ -18,6 +18,7 @@ from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.core.model.snapshot import EntityView, Snapshot
 from paired_servicebus.core.operator.notifications import begun, turned
 from paired_servicebus.core.operator.order_sentences import ending_stage, not_answered, order_part, standing_orders
+from paired_servicebus.core.series.graphs import Graphs, follow
 from paired_servicebus.ui.state import log_entries as event_log
 from paired_servicebus.ui.state.incident_history import HistoryNews
 from paired_servicebus.ui.state.keymap import DEFAULT_KEYMAP, Keymap
@@ -55,6 +56,9 @@ class EngineLink(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Reached:
     """The engine answers; its next snapshot makes the link live."""
+
+    keeps_graphs: bool = False
+    """Whether it keeps curves over time; an older one keeps none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +110,7 @@ class Neighbours:
     engines: tuple[Neighbour, ...]
 
 
-News = Reached | Snapshot | Records | Missed | Silent | Unreachable | Neighbours | HistoryNews
+News = Reached | Snapshot | Graphs | Records | Missed | Silent | Unreachable | Neighbours | HistoryNews
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +164,10 @@ class View:
     """Index of the selected backlog queue."""
     unused: str = ""
     """Path of the selected unused backlog queue."""
+    graphs: Graphs | None = None
+    """The engine's curves over time; None: none arrived yet."""
+    keeps_graphs: bool = True
+    """Whether the engine keeps them."""
     log: Log = ()
     answer: CommandAnswer | None = None
     asking: str = ""
@@ -272,8 +280,10 @@ def apply_news(view: View, news: News) -> View:
         case Missed(count):
             at = view.snapshot.at if view.snapshot else view.log[-1].at if view.log else 0.0
             return replace(view, log=event_log.append_missed(view.log, count, at=at))
-        case Reached():
-            return view
+        case Reached(keeps_graphs):
+            return replace(view, keeps_graphs=keeps_graphs, graphs=view.graphs if keeps_graphs else None)
+        case Graphs():
+            return replace(view, graphs=follow(view.graphs, news))
         case Silent(since):
             if view.link is not EngineLink.LIVE:
                 return view
