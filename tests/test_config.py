@@ -492,3 +492,14 @@ def test_a_mistake_in_the_fleets_table_has_a_sentence(tmp_path: Path, settings: 
     assert sentence in str(failure.value)
     assert "[fleet]" in str(failure.value)
     assert "c4n4ry" not in str(failure.value)
+
+
+@pytest.mark.parametrize(("section", "hidden"), [("", False), ('bodies = "shown"', False), ('bodies = "hidden"', True)])
+def test_bodies_are_hidden_only_if_the_console_section_says_so(tmp_path: Path, section: str, hidden: bool) -> None:
+    assert read(tmp_path, f"{with_pairing('')}[console]\n{section}\n").hides_bodies is hidden
+    assert not read(tmp_path, with_pairing("")).hides_bodies
+
+
+def test_a_mistake_in_the_consoles_section_has_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="it is one of shown, hidden"):
+        read(tmp_path, f'{with_pairing("")}[console]\nbodies = "no"\n')

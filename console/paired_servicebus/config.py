@@ -23,6 +23,7 @@ from paired_servicebus.core.model.policy import PLAIN, RANGES, WHOLE, WORDS, Pol
 from paired_servicebus.core.text.untrusted_text import parse_toml
 from paired_servicebus.ownership import foreign_access
 from paired_servicebus.secret import Secret
+from paired_servicebus.sections.console_options import CONSOLE_KEYS, HIDDEN
 from paired_servicebus.sections.fleet_options import FLEET_KEYS, Fleet
 from paired_servicebus.sections.gateway_options import GATEWAY_KEYS, GATEWAY_POLICY, GatewayOptions, gateway_options
 from paired_servicebus.settings import (
@@ -118,6 +119,8 @@ class PairingConfig:
     """The engine's part in the fleet; None: it takes none."""
     gateway: GatewayOptions | None = None
     """Where clients of any language connect; None: nowhere."""
+    hides_bodies: bool = False
+    """Whether consoles get no message's body."""
     remarks: tuple[str, ...] = field(default=(), compare=False)
     """Warnings about the file, which is used nevertheless."""
 
@@ -187,7 +190,7 @@ def load_config(path: Path, *, environ: Mapping[str, str] = os.environ) -> Pairi
         ConfigurationError: with problem, place and remedy.
     """
     document = _parse(path)
-    known = (*_TABLES, _FLEET, _GATEWAY)
+    known = (*_TABLES, _FLEET, _GATEWAY, _CONSOLE)
     unknown = [key for key in document if key not in known]
     if unknown:
         raise ConfigurationError(f"{path}: [{unknown[0]}] is no section{_nearest(unknown[0], known)}")
@@ -222,6 +225,7 @@ def load_config(path: Path, *, environ: Mapping[str, str] = os.environ) -> Pairi
         secondary=_namespace(SettingLocation(path, "secondary", "", environ, remarks), document),
         fleet=_fleet(SettingLocation(path, _FLEET, "", environ, remarks), document),
         gateway=gateway,
+        hides_bodies=_hides_bodies(SettingLocation(path, _CONSOLE, "", environ, remarks), document),
         remarks=(*remarks, *(f"{path}: [pairing] {text}" for text in policy.remarks if gateway is None)),
     )
 
@@ -302,6 +306,7 @@ NAMESPACE_KEYS: Final[dict[str, Reader]] = {
 _TABLES: Final = ("pairing", "primary", "secondary")
 _FLEET: Final = "fleet"
 _GATEWAY: Final = "gateway"
+_CONSOLE: Final = "console"
 """The tables that a pairing may have besides."""
 
 
@@ -343,6 +348,11 @@ def _namespace(place: SettingLocation, document: dict[str, Any]) -> NamespaceCon
 
 def _fleet(place: SettingLocation, document: dict[str, Any]) -> Fleet | None:
     return Fleet(**_read_table(place, document, FLEET_KEYS)) if _FLEET in document else None
+
+
+def _hides_bodies(place: SettingLocation, document: dict[str, Any]) -> bool:
+    """Return whether consoles get no message's body; they do without the section."""
+    return _CONSOLE in document and _read_table(place, document, CONSOLE_KEYS).get("bodies") == HIDDEN
 
 
 def _gateway(place: SettingLocation, document: dict[str, Any]) -> GatewayOptions | None:

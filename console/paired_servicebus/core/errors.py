@@ -246,6 +246,10 @@ class IllegalEventError(PairedError):
     """An event that is impossible in the present state. The state is unchanged."""
 
 
+class MessagesUnknownError(PairedError):
+    """The messages of a backlog queue cannot be shown; the text, which begins with "unknown", has the reason."""
+
+
 class ControlError(PairedError):
     """An engine could not be reached, started or commanded."""
 

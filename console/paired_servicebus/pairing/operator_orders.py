@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
+
 from paired_servicebus.core.errors import IllegalEventError
+from paired_servicebus.core.model.message_view import MAX_ROWS, MessageContent, MessageKind, MessagePage
 from paired_servicebus.core.model.pairing_events import EntityReleased, Forced, Pinned, SyphonPaused, SyphonResumed
 from paired_servicebus.core.operator.command_reach import PAUSED_HERE
 from paired_servicebus.pairing.monitoring import snapshot_views
+from paired_servicebus.pairing.monitoring.message_looks import MessageLooks
 from paired_servicebus.pairing.monitoring.unused_queues import Elsewhere, UnusedQueues, nowhere
+from paired_servicebus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.syphon.syphon import Syphon
 
@@ -18,6 +23,10 @@ class OperatorOrders:
     _syphon: Syphon | None
     _unused: UnusedQueues
     _carried: set[str]
+    _options: SendAvailabilityPairedNamespaceOptions
+    _queues: Mapping[int, str]
+    _afterwards: list[Callable[[], Awaitable[None]]]
+    _message_looks: MessageLooks | None = None
 
     def force(self, path: str, *, by: str, why: str = "") -> str:
         """Fail an entity over by hand: to the backlog until it is released (SPEC.md section 6).
@@ -93,6 +102,29 @@ class OperatorOrders:
         stays.
         """
         return await self._unused.clean_up(path, elsewhere=elsewhere)
+
+    async def look_at_messages(
+        self, path: str, kind: MessageKind, *, from_number: int = 1, count: int = MAX_ROWS, wanted_id: str = ""
+    ) -> MessagePage:
+        """Return messages of a backlog queue of this pairing, by peek; arguments and raises as `MessageLooks.page`.
+
+        Raises IllegalEventError: it is no backlog queue of this pairing.
+        """
+        looks = self._looks_into(path)
+        return await looks.page(path, kind, from_number=from_number, count=count, wanted_id=wanted_id)
+
+    async def look_at_message(self, path: str, kind: MessageKind, number: int) -> MessageContent:
+        """Return one message with the start of its body, by peek; raises as `look_at_messages`, and if it is gone."""
+        return await self._looks_into(path).message(path, kind, number)
+
+    def _looks_into(self, path: str) -> MessageLooks:
+        self._steering.refuse_when_ended()
+        if path not in (*self._queues.values(), *(queue.path for queue in self._unused.view.queues)):
+            raise IllegalEventError(f"{path} is not a backlog queue of this pairing")
+        if self._message_looks is None:
+            self._message_looks = MessageLooks(self._steering, self._options.secondary_client)
+            self._afterwards.append(self._message_looks.close)
+        return self._message_looks
 
     def _with_syphon(self) -> Syphon:
         if self._syphon is None:

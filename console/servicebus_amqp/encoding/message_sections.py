@@ -367,6 +367,14 @@ def find_in_map(section: bytes, names: Collection[bytes]) -> list[tuple[bytes, i
     return [(name, value) for name, _, value, _ in _pairs(section) if name is not None and name in names]
 
 
+def map_values(section: bytes) -> list[tuple[bytes, bytes]]:
+    """Return the pairs of a map section, in order: key bytes and encoded value. Keys of other types are left out.
+
+    No value is decoded. Raises DecodeError.
+    """
+    return [(name, section[value:end]) for name, _, value, end in _pairs(section) if name is not None]
+
+
 def _kept(section: bytes, drop: Collection[bytes]) -> tuple[int, bytes]:
     """Return the number of remaining pairs, and their bytes."""
     if not drop:

@@ -327,6 +327,19 @@ class Commanded(Event, kind="commanded"):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BodyShown(Event, kind="body-shown"):
+    """The audit line of a look at one message's body: who, which queue, which message; never the body.
+
+    target: the path of the queue, or of its dead letters. number: the sequence number.
+    """
+
+    by: str
+    target: str
+    number: int
+    message_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommandEnded(Event, kind="command-ended"):
     """The result of the act with `command_seq` in the same boot."""
 

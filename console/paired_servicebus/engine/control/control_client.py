@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from paired_servicebus.core.errors import CommandRefusedError, ControlError, EngineNotRunningError
+from paired_servicebus.core.model.message_view import MAX_ROWS, MessageContent, MessageKind, MessagePage
 from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator.actions import BY_ID
@@ -29,6 +30,8 @@ from paired_servicebus.engine.journal import records
 
 CONNECT_TIMEOUT: Final = 5.0
 COMMAND_TIMEOUT: Final = 10.0
+LOOK_TIMEOUT: Final = 12.0
+"""Seconds for a look at messages; the engine ends it sooner."""
 SLOW_TIMEOUT: Final = 900.0
 """Seconds for commands that move or verify messages; they end sooner by themselves."""
 CLOSE_TIMEOUT: Final = 1.0
@@ -60,7 +63,7 @@ class ControlClient:
         self._mailbox: protocol.Mailbox[Snapshot, Graphs | Record | protocol.Goodbye] = protocol.Mailbox(
             capacity=BUFFERED_EVENTS
         )
-        self._answers: dict[int, asyncio.Future[protocol.Answer]] = {}
+        self._answers: dict[int, asyncio.Future[protocol.Reply]] = {}
         self._numbers = count(1)
         self._listening: asyncio.Task[None] | None = None
         self._welcome: Welcome | None = None
@@ -246,9 +249,65 @@ class ControlClient:
         assert isinstance(done, protocol.CommandDone), "a posted order is answered by CommandDone"
         return done
 
-    async def _ask(self, order: protocol.Order, timeout: float) -> protocol.Answer:
+    async def look_at_messages(
+        self,
+        queue: str,
+        kind: MessageKind,
+        *,
+        from_number: int = 1,
+        count: int = MAX_ROWS,
+        wanted_id: str = "",
+        by: str,
+    ) -> MessagePage:
+        """Return messages of a backlog queue by peek, from a sequence number on.
+
+        Args:
+            queue: the queue's path.
+            wanted_id: only messages whose id contains it; empty: all.
+
+        Raises:
+            CommandRefusedError: the engine does not show them; the text has the reason.
+            EngineNotRunningError: as `command`.
+        """
+        self._check_shows_messages()
+        look = protocol.LookAtMessages(
+            id=next(self._numbers),
+            queue=queue,
+            kind=kind.value,
+            from_number=from_number,
+            count=count,
+            wanted_id=wanted_id,
+            by=by,
+            sudo_user=sudo_user(),
+        )
+        found = await self._ask(look, LOOK_TIMEOUT)
+        assert isinstance(found, protocol.MessagesFound), "a look is answered by a page, or refused"
+        return found.page
+
+    async def look_at_message(self, queue: str, kind: MessageKind, number: int, *, by: str) -> MessageContent:
+        """Return one message with the start of its body, which the engine's audit notes.
+
+        Raises:
+            CommandRefusedError, EngineNotRunningError: as `look_at_messages`.
+        """
+        self._check_shows_messages()
+        look = protocol.LookAtMessage(
+            id=next(self._numbers), queue=queue, kind=kind.value, number=number, by=by, sudo_user=sudo_user()
+        )
+        found = await self._ask(look, LOOK_TIMEOUT)
+        assert isinstance(found, protocol.MessageFound), "a look is answered by the message, or refused"
+        return found.content
+
+    def _check_shows_messages(self) -> None:
+        if not self.welcome.shows_messages:
+            raise CommandRefusedError(
+                f"unknown: the engine {self.welcome.engine} is older than this console and shows no messages: "
+                "install the same release for it, and start it again"
+            )
+
+    async def _ask(self, order: protocol.Request, timeout: float) -> protocol.Reply:
         """Return the engine's answer unless it refuses."""
-        answer: asyncio.Future[protocol.Answer] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[protocol.Reply] = asyncio.get_running_loop().create_future()
         self._answers[order.id] = answer
         try:
             async with asyncio.timeout(timeout):
@@ -331,7 +390,7 @@ class ControlClient:
                 self._receive_record(bytes(raw))
             case protocol.Skipped():
                 self._mailbox.put_event(message)
-            case protocol.CommandDone() | protocol.Armed():
+            case protocol.CommandDone() | protocol.Armed() | protocol.MessagesFound() | protocol.MessageFound():
                 answer = self._answers.get(message.id)
                 if answer is not None and not answer.done():
                     answer.set_result(message)

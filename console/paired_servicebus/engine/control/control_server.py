@@ -49,8 +49,8 @@ GOODBYE_TIMEOUT: Final = 1.0
 MAX_PENDING_ORDERS: Final = 16
 """Orders of one console that are not answered yet; the next one waits."""
 
-ExecuteOrder = Callable[[protocol.Order, bool], Awaitable[protocol.Answer]]
-"""Does an order, or arms it, and returns its answer; True: the console was opened to look only."""
+ExecuteOrder = Callable[[protocol.Request, bool], Awaitable[protocol.Reply]]
+"""Does an order, arms it, or looks at messages, and returns its answer; True: the console was opened to look only."""
 
 WatchersChanged = Callable[[int], object]
 """Called with the number of consoles that show depths, on each change."""
@@ -348,7 +348,7 @@ class ControlServer:
             console.orders.add(task)
             task.add_done_callback(console.orders.discard)
 
-    async def _answer(self, console: _Console, order: protocol.Order) -> None:
+    async def _answer(self, console: _Console, order: protocol.Request) -> None:
         by = audit_name(console.user, claimed=order.by, sudo_user=order.sudo_user)
         answer = await self._execute(msgspec.structs.replace(order, by=by), console.viewer)
         with suppress(OSError):  # it went meanwhile: the timeline has the outcome

@@ -18,11 +18,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import ClassVar, Final, Generic, TypeVar
 
 import msgspec
 
 from paired_servicebus.core.errors import ControlError, UnreadableError
+from paired_servicebus.core.model.message_view import MAX_ROWS, MessageContent, MessagePage
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.series.graphs import Graphs
 from paired_servicebus.foreign_json import read_json
@@ -98,6 +99,36 @@ class PostOrder(_OperatorsOrder, frozen=True, kw_only=True, tag_field="t", tag="
     signature: str
 
 
+class _Look(msgspec.Struct, frozen=True, kw_only=True):
+    """The common part of looks at messages, which change nothing. `id`, `by` and `sudo_user` as in orders.
+
+    queue: the path of a backlog queue. kind: a value of MessageKind.
+    """
+
+    action_id: ClassVar[str] = "look at messages"
+
+    id: int
+    queue: str
+    kind: str
+    by: str
+    sudo_user: str = ""
+
+
+class LookAtMessages(_Look, frozen=True, kw_only=True, tag_field="t", tag="look_at_messages"):
+    """Asks for at most `count` rows from a sequence number on; answered by MessagesFound, or CommandDone if refused."""
+
+    from_number: int = 1
+    count: int = MAX_ROWS
+    wanted_id: str = ""
+    """Only messages whose id contains it; empty: all."""
+
+
+class LookAtMessage(_Look, frozen=True, kw_only=True, tag_field="t", tag="look_at_message"):
+    """Asks for one message, by its sequence number; answered by MessageFound, or CommandDone if refused."""
+
+    number: int
+
+
 class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="welcome"):
     """The engine's identity: an engine is one pairing in one process, a boot is one life of it."""
 
@@ -108,6 +139,10 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="wel
     pairing: str
     environment: str
     read_only: bool
+    shows_messages: bool = False
+    """Whether it knows LookAtMessages and LookAtMessage; an older engine ends the connection on them."""
+    hides_bodies: bool = False
+    """Whether it is configured to send no message's body."""
     posts_orders: bool = False
     """Whether it knows PostOrder; an older engine ends the connection on it."""
     keeps_graphs: bool = False
@@ -157,16 +192,44 @@ class CommandDone(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag=
     text: str
 
 
+class MessagesFound(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="messages_found"):
+    """A page of a backlog queue's messages, without bodies."""
+
+    id: int
+    page: MessagePage
+
+
+class MessageFound(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="message_found"):
+    """One message with the start of its body, unless bodies are hidden."""
+
+    id: int
+    content: MessageContent
+
+
 class Goodbye(msgspec.Struct, frozen=True, tag_field="t", tag="goodbye"):
     """The engine's last line on this connection."""
 
     reason: str
 
 
-FromClient = Hello | Arm | Command | PostOrder
-FromEngine = Welcome | SnapshotSent | GraphsSent | EventSent | Skipped | Armed | CommandDone | Goodbye
+Look = LookAtMessages | LookAtMessage
+FromClient = Hello | Arm | Command | PostOrder | LookAtMessages | LookAtMessage
+FromEngine = (
+    Welcome
+    | SnapshotSent
+    | GraphsSent
+    | EventSent
+    | Skipped
+    | Armed
+    | CommandDone
+    | MessagesFound
+    | MessageFound
+    | Goodbye
+)
 Order = Arm | Command | PostOrder
+Request = Order | Look
 Answer = Armed | CommandDone
+Reply = Answer | MessagesFound | MessageFound
 
 Message = TypeVar("Message")
 

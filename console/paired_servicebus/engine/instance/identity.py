@@ -25,6 +25,8 @@ class EngineIdentity:
     """How it starts; an operator may switch it."""
     require_reason: bool = False
     """Whether an operator's act needs a reason."""
+    hides_bodies: bool = False
+    """Whether consoles get no message's body."""
     own_process: bool = True
     """Whether the process belongs to the engine and not to an application."""
 
@@ -36,6 +38,7 @@ class EngineIdentity:
         environment: str = "",
         read_only: bool = False,
         require_reason: bool = False,
+        hides_bodies: bool = False,
         own_process: bool = True,
     ) -> Self:
         """Return the identity of a new boot of this host's engine for `pairing`."""
@@ -46,6 +49,7 @@ class EngineIdentity:
             environment=environment,
             read_only=read_only,
             require_reason=require_reason,
+            hides_bodies=hides_bodies,
             own_process=own_process,
         )
 

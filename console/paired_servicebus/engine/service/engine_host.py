@@ -37,9 +37,10 @@ from paired_servicebus.engine.commands.drain_process import DrainProcess
 from paired_servicebus.engine.commands.fleet_guard import FleetGuard, take_up_stored
 from paired_servicebus.engine.commands.guard import Guard
 from paired_servicebus.engine.commands.handlers import CommandContext
+from paired_servicebus.engine.commands.message_requests import MessageRequests
 from paired_servicebus.engine.commands.standing_orders import StandingOrder, StandingOrders
 from paired_servicebus.engine.control.control_server import REPLAYED_EVENTS, ControlServer
-from paired_servicebus.engine.control.protocol import Answer, Arm, Order, PostOrder, Welcome
+from paired_servicebus.engine.control.protocol import Arm, Look, PostOrder, Reply, Request, Welcome
 from paired_servicebus.engine.fleet.fleet_part import FleetPart, NoFleet, join_fleet
 from paired_servicebus.engine.fleet.kept_orders import read_kept
 from paired_servicebus.engine.instance.identity import EngineIdentity, program_version
@@ -213,6 +214,7 @@ class EngineHost:
             self.warn("standing", f"stands no longer: {order}; it ended with the application's process")
         if self._before:
             await self._orders.keep()
+        self._messages = MessageRequests(paired, self, hides_bodies=self._identity.hides_bodies, clock=self._clock)
         context, required = self._command_context(paired), self._identity.require_reason
         self._guard = Guard(
             context,
@@ -259,13 +261,8 @@ class EngineHost:
 
     def _command_context(self, paired: PairedServiceBusClient) -> CommandContext:
         if self._reach is None:
-            self._reach = CommandContext(
-                paired,
-                self.stop,
-                read_only=self._identity.read_only,
-                others=self._queues_in_use,
-                drains=self._draining,
-            )
+            read_only, others = self._identity.read_only, self._queues_in_use
+            self._reach = CommandContext(paired, self.stop, read_only, others, self._draining)
         return self._reach
 
     async def _queues_in_use(self, paired: PairedServiceBusClient) -> frozenset[int]:
@@ -352,12 +349,16 @@ class EngineHost:
             pairing=identity.pairing,
             environment=identity.environment,
             read_only=identity.read_only,
+            shows_messages=True,
+            hides_bodies=identity.hides_bodies,
             posts_orders=True,
             keeps_graphs=True,
         )
 
-    async def _execute(self, order: Order, viewer: bool) -> Answer:
+    async def _execute(self, order: Request, viewer: bool) -> Reply:
         assert self._guard is not None, "the control socket opens after the pairing was adopted"
+        if isinstance(order, Look):
+            return await self._messages.answer(order)
         if isinstance(order, Arm):
             return self._guard.arm(order, viewer=viewer)
         if isinstance(order, PostOrder):

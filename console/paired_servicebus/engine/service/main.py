@@ -182,6 +182,7 @@ async def _serve(
         environment=config.environment,
         read_only=read_only,
         require_reason=config.require_reason,
+        hides_bodies=config.hides_bodies,
     )
     this = asyncio.current_task()
     assert this is not None

@@ -145,6 +145,9 @@ _SENTENCES: Final[dict[type[e.Event], Callable[[Any], Sentence]]] = {
         _queue(it.queue), f"pump stopped: {it.reason}; starts again {clock(it.retry_at)}"
     ),
     e.Commanded: _commanded,
+    e.BodyShown: lambda it: Sentence(
+        "messages", f"{it.by} looked at the body of message {it.message_id or it.number} in {it.target}"
+    ),
     e.CommandEnded: lambda it: Sentence("command", f"{it.command_seq} ended: {it.outcome}"),
     e.Forced: lambda it: Sentence(it.entity, f"forced by {it.by}{_reason(it.why)}"),
     e.Pinned: lambda it: Sentence(it.entity, f"pinned by {it.by}{_reason(it.why)}"),
