@@ -328,7 +328,13 @@ def _dashboard(
 
     signer = OrderSigner(key=str(key), sign=partial(sign, key=key.expanduser()))
     return run_dashboard(
-        socket, config_name=places.name, read_only=read_only, wishes=screen, tables=places.tables, signer=signer
+        socket,
+        config_name=places.name,
+        read_only=read_only,
+        wishes=screen,
+        tables=places.tables,
+        journal=places.spool,
+        signer=signer,
     )
 
 

@@ -131,7 +131,9 @@ def _watch(worker: subprocess.Popen[bytes], order: PlayRequest) -> DemoResult | 
 
     listener = threading.Thread(target=listen, name="the worker's lines", daemon=True)
     listener.start()
-    run_dashboard(Path(order.socket), config_name="demo", engine_stays=False, tables=order.tables)
+    run_dashboard(
+        Path(order.socket), config_name="demo", engine_stays=False, tables=order.tables, journal=order.journal
+    )
     if worker.stdin is not None:
         worker.stdin.close()
     listener.join(STOP_TIMEOUT)

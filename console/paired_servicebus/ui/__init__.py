@@ -30,6 +30,7 @@ def run_dashboard(
     on_ready: Callable[[], None] = lambda: None,
     wishes: ScreenOptions | None = None,
     tables: Path | None = None,
+    journal: Path | None = None,
     signer: OrderSigner | None = None,
 ) -> int:
     """Show the engine behind `socket` until the operator leaves.
@@ -41,7 +42,8 @@ def run_dashboard(
         engine_stays: False for a demo, which stops its engine when the operator leaves.
         on_ready: called once, after the first paint.
         wishes: options of the command line; console.toml and the terminal decide the rest.
-        tables: the folder of the pipeline's tables, for the history page; None: no tables.
+        tables: the folder of the pipeline's tables, for the incidents page; None: no tables.
+        journal: the folder of the engine's journal, for the same page; None: it is not read.
         signer: the operator's key, for orders over the fleet; None: they are not possible from this screen.
 
     Returns:
@@ -64,6 +66,7 @@ def run_dashboard(
         read_only=read_only,
         engine_stays=engine_stays,
         tables=tables,
+        journal=journal,
         settings=settings,
         preferences=preferences,
         signer=signer,

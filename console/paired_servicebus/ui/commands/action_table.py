@@ -166,7 +166,16 @@ def _no_details(view: View) -> str:
         return "" if view.engine else "this engine is on screen already"
     if view.page is Page.PAIRING:
         return "" if view.entity else "no entity is selected"
+    if view.page is Page.HISTORY:
+        return _no_incident(view)
     return f"the page {view.page} has no details"
+
+
+def _no_incident(view: View) -> str:
+    if view.incident_open:
+        return "the incident is open; esc shows the list"
+    has_one = view.past is not None and view.past.history is not None and view.past.history.incidents
+    return "" if has_one else "no incident is listed"
 
 
 def _no_marks(view: View) -> str:
@@ -200,7 +209,7 @@ CONSOLE_ACTIONS: Final[tuple[ConsoleAction, ...]] = (
     *_ORDERED,
     ConsoleAction("select-previous", ("up", "k"), "previous", "select the row above", _no_rows, key_label="↑ k"),
     ConsoleAction("select-next", ("down", "j"), "next", "select the row below", _no_rows, key_label="↓ j"),
-    ConsoleAction("details", ("enter",), "details", "the selected entity, or engine, in full", _no_details),
+    ConsoleAction("details", ("enter",), "details", "the selected entity, engine or incident", _no_details),
     ConsoleAction("filter", ("slash",), "filter", "list only rows with these words", key_label="/"),
     *(
         ConsoleAction(page.value, (str(number),), page.value, f"open {page.value}", page=page)
@@ -276,7 +285,7 @@ _OWN_KEY_LINE: Final[dict[Page, tuple[str, ...]]] = {
     Page.BACKLOG: ("help", "quit", "back", "palette"),
     Page.TIMELINE: ("help", "quit", "filter", "find", "go-to-time", "last", "back", "palette"),
     Page.COST: ("help", "quit", "back", "palette"),
-    Page.HISTORY: ("help", "quit", "select-previous", "select-next", "back", "palette"),
+    Page.HISTORY: ("help", "quit", "details", "select-previous", "select-next", "back", "palette"),
     Page.ENGINES: ("help", "quit", "mark", "details", "back", "mark-all", "unmark", "palette"),
     Page.CLIENTS: ("help", "quit", "select-previous", "select-next", "back", "palette"),
 }

@@ -56,6 +56,10 @@ class PageScreen(Screen[None]):
     def on_mount(self) -> None:
         self.show(self._newest())
 
+    def scrolled(self, steps: int) -> bool:
+        """Scroll a part that is read rather than selected; return whether this page shows one now."""
+        return False
+
     def on_screen_resume(self) -> None:
         """Show the news that arrived meanwhile."""
         self.show(self._newest())

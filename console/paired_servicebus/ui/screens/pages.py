@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from paired_servicebus.ui.screens.page_frame import PageScreen
-from paired_servicebus.ui.state.view import Page
+from paired_servicebus.ui.state.view import Page, View
 from paired_servicebus.ui.widgets.client_table import ClientDetail, ClientHead, ClientTable
 from paired_servicebus.ui.widgets.cost_table import CostTable
 from paired_servicebus.ui.widgets.dashboard_parts import BacklogStrip, PairingLine, RecentEvents, SyphonLine
@@ -93,14 +93,27 @@ class CostScreen(PageScreen):
 
 
 class HistoryScreen(PageScreen):
-    """The incidents in the pipeline's tables, and the report of the selected one."""
+    """The incidents, and the selected one: below the list, or alone once it is opened."""
 
     PARTS = (IncidentList, IncidentReport)
     DEFAULT_CSS = """
     HistoryScreen IncidentList { height: 8; }
     HistoryScreen.-low IncidentList, HistoryScreen.-tall IncidentList { height: 1fr; max-height: 12; }
     HistoryScreen IncidentReport { height: 1fr; }
+    HistoryScreen.-open IncidentList { display: none; }
     """
+
+    def show(self, view: View) -> None:
+        """Leave the whole page to an opened incident."""
+        self.set_class(view.incident_open, "-open")
+        super().show(view)
+
+    def scrolled(self, steps: int) -> bool:
+        """Scroll the opened incident."""
+        if not self.has_class("-open"):
+            return False
+        self.query_one(IncidentReport).scroll_lines(steps)
+        return True
 
 
 class EnginesScreen(PageScreen):

@@ -247,7 +247,9 @@ class PairedApp(TerminalApp):
     # -- from keys to what is shown ----------------------------------------------------------------------------------
 
     def select(self, steps: int) -> None:
-        """Move the selection down by `steps`."""
+        """Move the selection down by `steps`, or scroll what the page shows in its place."""
+        if isinstance(self.screen, PageScreen) and self.screen.scrolled(steps):
+            return
         self.show(selection.move_selection(self.view, steps))
         if self.view.page is Page.HISTORY:
             self._read_tables()
@@ -275,6 +277,8 @@ class PairedApp(TerminalApp):
         """Cancel a pending question; else return to the first page; there, remove filter and marks."""
         if self.view.asking:
             self._dispatch.cancel_question()
+        elif self.view.incident_open:
+            self.show(selection.close_incident(self.view))
         elif self.view.page is Page.PAIRING:
             self.show(selection.unmark_all(selection.apply_filter(self.view, "")))
         else:
@@ -294,9 +298,11 @@ class PairedApp(TerminalApp):
             self.call_from_thread(self.receive, past)
 
     def show_details(self) -> None:
-        """Show the selected entity in full; on the engines page, show the selected engine."""
+        """Show the selected entity or incident in full; on the engines page, show the selected engine."""
         if self.view.page is Page.ENGINES:
             self.run_worker(self._attend(self.view.engine), group="attending", exclusive=True)
+        elif self.view.page is Page.HISTORY:
+            self.show(selection.open_incident(self.view))
         else:
             self.turn_to(Page.ENTITY)
 

@@ -49,9 +49,12 @@ def screen_settings(options: ScreenOptions, preferences: Preferences) -> ScreenS
     )
 
 
-def _past(shown_first: str, its_tables: Path, pairing: str, chosen: str) -> HistoryNews:
-    """Read the tables of the engine on screen; other engines have theirs in their default folder."""
-    return incident_history.read_history(its_tables if pairing == shown_first else engine_paths(pairing).tables, chosen)
+def _past(shown_first: str, its_tables: Path, its_journal: Path | None, pairing: str, chosen: str) -> HistoryNews:
+    """Read tables and journal of the engine on screen; other engines have theirs in their default folder."""
+    if pairing == shown_first:
+        return incident_history.read_history(its_tables, chosen, spool=its_journal)
+    places = engine_paths(pairing)
+    return incident_history.read_history(places.tables, chosen, spool=places.spool)
 
 
 def build_app(
@@ -61,6 +64,7 @@ def build_app(
     read_only: bool,
     engine_stays: bool,
     tables: Path | None,
+    journal: Path | None = None,
     settings: ScreenSettings,
     preferences: Preferences,
     signer: OrderSigner | None,
@@ -85,7 +89,7 @@ def build_app(
         bell=settings.bell,
         notices=[preferences.notice] if preferences.notice else [],
         price=preferences.price,
-        past=partial(_past, pairing, tables) if tables is not None else no_tables,
+        past=partial(_past, pairing, tables, journal) if tables is not None else no_tables,
         keys=preferences.keys,
         signer=signer,
     )

@@ -69,6 +69,17 @@ def _moved_incident(view: View, steps: int) -> View:
     return replace(view, past=HistoryNews(replace(history, chosen=chosen, report=report)))
 
 
+def open_incident(view: View) -> View:
+    """Return the view with the chosen incident in full."""
+    has_one = view.past is not None and view.past.history is not None and bool(view.past.history.incidents)
+    return replace(view, incident_open=has_one)
+
+
+def close_incident(view: View) -> View:
+    """Return the view with the list of incidents."""
+    return replace(view, incident_open=False)
+
+
 def _moved_queue(view: View, steps: int) -> View:
     rows = queue_rows(view)
     if not rows:
@@ -86,7 +97,7 @@ def engine_rows(view: View) -> list[str]:
 
 def turn_to_page(view: View, page: Page) -> View:
     """Return the view on another page, with a row selected there."""
-    view = replace(view, page=page)
+    view = replace(view, page=page, incident_open=False)
     return _moved_queue(view, 1) if page is Page.BACKLOG and not view.queue else view
 
 

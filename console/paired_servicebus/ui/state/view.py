@@ -191,7 +191,9 @@ class View:
     timeline_position: TimelinePosition = TimelinePosition()
     neighbours: tuple[Neighbour, ...] = ()
     past: HistoryNews | None = None
-    """The content of the pipeline's tables; None: not read yet."""
+    """The incidents in journal and tables; None: not read yet."""
+    incident_open: bool = False
+    """Whether the incidents page shows the chosen incident instead of the list."""
     engine: str = ""
     """The neighbour selected on the engines page; empty: the engine on screen."""
     client: int = 0
