@@ -252,6 +252,8 @@ class FakeFeed:
         self.posted: list[tuple[OrderText, bytes, str, str]] = []
         """Orders over the fleet: the text, the signed bytes, the signature, by whom."""
         self.seconds = 30.0
+        self.to_type = ""
+        """What arming asks for; empty: the target's name, or the number of several."""
         self.refusal = ""
         self.hold: asyncio.Event | None = None
         """While set and not released, commands wait for it."""
@@ -265,7 +267,7 @@ class FakeFeed:
         if self.refusal:
             raise CommandRefusedError(self.refusal)
         self.armed.append((action_id, targets))
-        to_type = targets[0] if len(targets) == 1 else str(len(targets) or "orders")
+        to_type = self.to_type or (targets[0] if len(targets) == 1 else str(len(targets) or "orders"))
         return Armed(id=1, token="t", to_type=to_type, seconds=self.seconds, until=AT + 34)
 
     async def command(

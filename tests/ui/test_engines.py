@@ -128,7 +128,7 @@ class Elsewhere:
         return tuple(replace(one, text="told") for one in ready)
 
 
-@pytest.mark.parametrize(("to_type", "typed"), [("orders", "orders"), ("orders-2", "2")])
+@pytest.mark.parametrize(("to_type", "typed"), [("orders", "orders"), ("orders-2", "2 engines")])
 async def test_what_is_typed_is_the_name_or_the_number_of_engines_where_names_differ(
     open_console: Any, made: Any, to_type: str, typed: str
 ) -> None:
@@ -136,7 +136,7 @@ async def test_what_is_typed_is_the_name_or_the_number_of_engines_where_names_di
     news = (made.snapshot(), Neighbours((Neighbour("two", "", made.snapshot()),)))
     async with open_console(*news, others=others) as console:
         await console.press("7", "a", "1", "f")
-        await console.press(*("x" if typed == "2" else "or"), "enter")
+        await console.press(*("x" if typed == "2 engines" else "or"), "enter")
         assert console.feed.orders == others.orders == []
         await console.press("escape", "f")
         await console.press(*typed, "enter")

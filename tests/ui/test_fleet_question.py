@@ -137,13 +137,13 @@ async def test_a_state_that_no_engine_knows_is_unknown_never_healthy(open_consol
 async def test_it_is_ordered_after_the_tick_and_the_number(open_console: Any, made: Any) -> None:
     async with open_console(made.snapshot(fleet=outage()), signer=signer()) as console:
         await ask(console, "f")
-        await fill(console, typed="20")
+        await fill(console, typed="20 engines")
         assert order_button(console).disabled, "the silent engines are not ticked"
         await tick(console)
         assert not order_button(console).disabled
         await fill(console, typed="19")
         assert order_button(console).disabled
-        await fill(console, why="vendor incident", **{"for": "90m"}, typed="20")
+        await fill(console, why="vendor incident", **{"for": "90m"}, typed="20 engines")
         console.app.screen.query_one("#typed").focus()
         await console.press("enter")
     ((text, signed, signature, by),) = console.feed.posted
@@ -158,7 +158,7 @@ async def test_it_is_ordered_after_the_tick_and_the_number(open_console: Any, ma
 async def test_one_more_silent_engine_takes_the_tick_away(open_console: Any, made: Any) -> None:
     async with open_console(made.snapshot(fleet=outage()), signer=signer()) as console:
         await ask(console, "f")
-        await fill(console, typed="20")
+        await fill(console, typed="20 engines")
         await tick(console)
         fleet = outage()
         gone = replace(fleet.engines[0], status=fleet.engines[-1].status)
@@ -190,7 +190,7 @@ FAULTS = (
 async def test_a_field_that_cannot_be_is_one_sentence(open_console: Any, made: Any) -> None:
     async with open_console(made.snapshot(fleet=calm()), signer=signer()) as console:
         await ask(console, "f")
-        await fill(console, typed="3")
+        await fill(console, typed="3 engines")
         assert not order_button(console).disabled
         for values, sentence in FAULTS:
             await fill(console, **values)
@@ -212,7 +212,7 @@ async def test_where_a_reason_is_required_it_is_asked_for(open_console: Any, mad
     async with open_console(made.snapshot(fleet=calm(), require_reason=True), signer=signer()) as console:
         await ask(console, "f")
         for reason in ("", "planned"):
-            await fill(console, typed="3", why=reason)
+            await fill(console, typed="3 engines", why=reason)
             assert order_button(console).disabled == (not reason)
             assert ("give a reason" in console.screen()) == (not reason)
 
@@ -227,7 +227,7 @@ async def test_a_key_that_cannot_sign_says_what_to_do_and_may_try_again(open_con
 
     async with open_console(made.snapshot(fleet=calm()), signer=signer(fail_once)) as console:
         await ask(console, "f")
-        await fill(console, typed="3")
+        await fill(console, typed="3 engines")
         console.app.screen.query_one("#typed").focus()
         await console.press("enter")
         text = " ".join(" ".join(row.strip("│ ") for row in console.rows()).split())
@@ -242,7 +242,7 @@ async def test_a_key_that_cannot_sign_says_what_to_do_and_may_try_again(open_con
 async def test_the_answers_are_shown_as_they_come_until_another_answer(open_console: Any, made: Any) -> None:
     async with open_console(made.snapshot(fleet=calm()), size=(140, 40), signer=signer()) as console:
         await ask(console, "f")
-        await fill(console, typed="3")
+        await fill(console, typed="3 engines")
         console.app.screen.query_one("#typed").focus()
         await console.press("enter")
         assert "posted, no engine has answered yet" in console.screen()
@@ -266,7 +266,7 @@ async def test_the_answers_are_shown_as_they_come_until_another_answer(open_cons
         assert "quits the dashboard" in await answers()
         console.feed.refusal = "refused: its key is not in the file of operators"
         await ask(console, "f")
-        await fill(console, typed="3")
+        await fill(console, typed="3 engines")
         console.app.screen.query_one("#typed").focus()
         await console.press("enter")
         assert "force failover orders over the fleet: refused: its key is not in the file" in console.screen()

@@ -14,7 +14,6 @@ from paired_servicebus.core.operator.targets import Scope
 from paired_servicebus.ui.commands.action_table import ActionTarget, by_key
 from paired_servicebus.ui.commands.consequences import facts
 from paired_servicebus.ui.engines.feed import FireRequest
-from paired_servicebus.ui.screens.arm_dialog import ArmDialog
 from paired_servicebus.ui.screens.help_screen import HelpScreen
 from paired_servicebus.ui.screens.pages import DashboardScreen
 
@@ -119,7 +118,7 @@ async def test_the_question_names_target_reach_and_consequence_with_cancel_in_fo
     [
         ("enter",),
         ("escape",),
-        (*"payments", "tab", "enter"),
+        (*"payments", "tab", "tab", "enter"),
         ("right", "left", "enter"),
         (*"payment", "enter", "escape"),
     ],
@@ -131,7 +130,7 @@ async def test_cancelling_does_nothing(open_console: Any, outage_news: Any, keys
         assert console.feed.orders == []
 
 
-@pytest.mark.parametrize("keys", [("enter",), ("tab", "tab", "enter")])
+@pytest.mark.parametrize("keys", [("enter",), ("tab", "tab", "tab", "enter")])
 async def test_typing_the_name_fires_exactly_one_command(
     open_console: Any, outage_news: Any, keys: tuple[str, ...]
 ) -> None:
@@ -147,10 +146,12 @@ async def test_typing_the_name_fires_exactly_one_command(
 async def test_for_several_the_number_is_typed_and_their_marks_are_spent(open_console: Any, made: Any) -> None:
     async with open_console(made.snapshot()) as console:
         await console.press("space", "space", "f")
-        assert "2 targets" in console.screen()
+        assert "Force failover: 2 entities: orders, payments" in console.screen()
         await console.press("escape")
         assert len(console.app.view.marks) == 2, "nothing was done with them"
         await console.press("f", "2", "enter")
+        assert console.feed.orders == [], "one character proves nothing"
+        await console.press(*" entities", "enter")
         assert console.feed.orders == [("force", "orders payments", "kim")]
         assert console.app.view.marks == frozenset()
 
@@ -162,16 +163,46 @@ async def test_what_is_not_typed_right_fires_nothing(open_console: Any, outage_n
         assert console.feed.orders == []
 
 
-async def test_after_its_time_nothing_is_fired(open_console: Any, outage_news: Any) -> None:
+async def test_an_arming_that_ran_out_is_renewed_when_it_is_fired(open_console: Any, outage_news: Any) -> None:
     async with open_console(*outage_news) as console:
-        console.feed.seconds = 0.05
-        await console.press("f")
-        async with asyncio.timeout(10):
-            while "seconds are over" not in console.screen() and "s are over" not in console.screen():
-                await console.pilot.pause(0.02)
-        await console.press(*"payments", "enter")
-        assert isinstance(console.app.screen, ArmDialog)
+        console.feed.seconds = 0.0
+        await console.press("f", *"payments", "enter")
+        assert console.feed.armed == [("force", ("payments",))] * 2
+        assert console.feed.orders == [("force", "payments", "kim")]
+
+
+async def test_a_renewed_arming_that_asks_for_another_text_fires_nothing(open_console: Any, outage_news: Any) -> None:
+    async with open_console(*outage_news) as console:
+        console.feed.seconds = 0.0
+        await console.press("f", *"payments")
+        console.feed.to_type = "payments no other host uses it"
+        await console.press("enter")
         assert console.feed.orders == []
+        assert "was ordered: the engine now asks f" in console.screen()
+
+
+async def test_enter_after_a_wrong_name_says_so_and_the_next_letter_clears_it(
+    open_console: Any, outage_news: Any
+) -> None:
+    async with open_console(*outage_news) as console:
+        await console.press("f", *"paymnts", "enter")
+        assert "Nothing was ordered: 'paymnts' is not 'payments'." in console.screen()
+        await console.press("x")
+        assert "Nothing was ordered" not in console.screen()
+
+
+async def test_a_reason_is_always_offered_and_goes_with_the_order(open_console: Any, outage_news: Any) -> None:
+    async with open_console(*outage_news) as console:
+        await console.press("f", *"payments", "tab")
+        assert "Why (optional)" in console.screen()
+        await console.press(*"drill", "enter")
+        assert console.feed.fired == [FireRequest(token="t", typed="payments", why="drill")]
+
+
+async def test_a_refusal_that_the_readings_show_is_said_before_one_types(open_console: Any, made: Any) -> None:
+    async with open_console(made.outage()) as console:
+        await console.press("3", "c")
+        assert "Expect: refused, only an empty queue is deleted: …/12 holds 3 messages at" in console.screen()
 
 
 async def test_a_refused_arming_is_one_line_and_no_question(open_console: Any, outage_news: Any) -> None:
@@ -210,7 +241,7 @@ async def test_the_target_stays_when_the_entities_change(open_console: Any, made
         await console.press("f", *"payments")
         await console.told(made.snapshot(made.entity("other")))
         assert "Force failover: payments" in console.screen()
-        assert "Cannot be fired now: this engine has no entity 'payments'; it has other." in console.screen()
+        assert "Not possible now: this engine has no entity 'payments'; it has other." in console.screen()
         await console.press("enter")
         assert console.feed.orders == []
 
@@ -219,7 +250,7 @@ async def test_what_became_impossible_cannot_be_fired(open_console: Any, made: A
     async with open_console(*outage_news) as console:
         await console.press("f", *"payments", "tab", "tab")
         await console.told(made.snapshot(made.entity("orders"), made.forced("payments")))
-        assert "Cannot be fired now: payments is forced already." in console.screen()
+        assert "Not possible now: payments is forced already." in console.screen()
         assert console.app.focused.id == "cancel"
         await console.press("enter")
         assert console.feed.orders == []
@@ -230,7 +261,7 @@ async def test_an_engine_lost_behind_the_question_is_said(open_console: Any, out
         await console.press("f")
         console.feed.lose()
         await console.pilot.pause()
-        assert "Cannot be fired now: the engine is unreachable." in console.screen()
+        assert "Not possible now: the engine is unreachable." in console.screen()
         assert "✗ engine unreachable since" in console.rows()[1]
 
 
@@ -248,7 +279,7 @@ async def test_in_a_small_terminal_facts_scroll_and_the_rest_stays_in_sight(
         await console.press("f")
         seen = console.screen()
         for _ in range(12):
-            for shown in ("Force failover: payments", "↑ ↓ all of it", "To fire, type", "Cancel", "Fire"):
+            for shown in ("Force failover: payments", "↑ ↓ all of it", "Type payments", "Why", "Cancel"):
                 assert shown in console.screen()
             assert "failed over: payments" in console.rows()[1]
             await console.press("down", "down")

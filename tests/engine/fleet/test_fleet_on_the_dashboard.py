@@ -44,10 +44,10 @@ async def test_the_dashboard_orders_over_the_fleet_and_shows_the_answers(hosts: 
         await until(lambda: isinstance(app.screen, ReachDialog) and app.focused is not None)
         await pilot.press("enter")
         await until(lambda: isinstance(app.screen, FleetDialog))
-        await until(lambda: app.screen.draft is not None and app.screen.to_type == "2")  # type: ignore[attr-defined]
+        await until(lambda: app.screen.draft is not None and app.screen.to_type == "2 engines")  # type: ignore[attr-defined]
         assert (state(shop), state(pay)) != (State.FORCED, State.FORCED)
         app.screen.query_one("#typed", Input).focus()
-        await pilot.press("2", "enter")
+        await pilot.press(*"2 engines", "enter")
         await until(lambda: app.view.answer is not None and "2 done" in app.view.answer.text)
         assert app.view.answer is not None
         assert app.view.answer.text.startswith("payments forced by operator-a until ")

@@ -102,6 +102,8 @@ class Action:
     """The same for the help of the command line's option."""
     facts: tuple[Fact, ...] = ()
     """The preview of a dangerous action."""
+    expect: Text = ""
+    """What the newest readings say against it: a refusal, or that it does not help. Empty: nothing is known."""
     fleet_facts: tuple[Fact, ...] = ()
     """What the question over the fleet adds to its own facts."""
     not_done: str = ""

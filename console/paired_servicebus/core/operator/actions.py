@@ -13,7 +13,7 @@ from typing import Final
 from paired_servicebus.core.fleet.orders.fleet_verbs import EnginesPerOrder, FleetVerb, FleetVerbs
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
-from paired_servicebus.core.operator import consequences
+from paired_servicebus.core.operator import consequences, expectations
 from paired_servicebus.core.operator.action_row import Action
 from paired_servicebus.core.operator.command_reach import NONE_DIVERTED, NONE_PINNED, NONE_RETURNS
 from paired_servicebus.core.operator.consequences import (
@@ -21,6 +21,7 @@ from paired_servicebus.core.operator.consequences import (
     EVIDENCE_OF_UNUSED,
     FROM_NOW_ON,
     NOW,
+    ORDER,
     PARKED,
     REACHES_QUEUE,
     REACHES_SENDERS,
@@ -131,6 +132,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         special=_no_force,
         stands_for="entity",
         dangerous=True,
+        expect=expectations.refused_sends,
         facts=(
             (FROM_NOW_ON, consequences.force_from_now),
             REACHES_SENDERS,
@@ -138,6 +140,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
             EVIDENCE,
             ("Room", consequences.force_room),
             ("Cost", consequences.force_cost),
+            ORDER,
         ),
         fleet_facts=(("Backlog", consequences.backlog_room),),
         not_done=NONE_DIVERTED,
@@ -165,6 +168,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
             EVIDENCE,
             PARKED,
             ("Cost", "none now; each parked message adds 2 operations"),
+            ORDER,
         ),
         not_done=NONE_RETURNS,
         undo="force",
@@ -182,6 +186,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         special=_no_pin,
         stands_for="entity",
         dangerous=True,
+        expect=expectations.failing_primary,
         facts=((FROM_NOW_ON, consequences.pin_from_now), REACHES_SENDERS, NOW, EVIDENCE, PARKED, ("Cost", "none")),
         not_done=NONE_PINNED,
         undo="release",
@@ -239,6 +244,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         dangerous=True,
         confirms="no other host uses it",
         confirms_help="You know that no engine or application of another host or user uses them.",
+        expect=expectations.kept_queues,
         facts=(
             (FROM_NOW_ON, consequences.clean_up_from_now),
             REACHES_QUEUE,
@@ -262,6 +268,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         needs_syphon=True,
         slow=True,
         dangerous=True,
+        expect=expectations.same_dead_letters,
         facts=(
             (FROM_NOW_ON, consequences.redrive_from_now),
             REACHES_SYPHON,
@@ -286,6 +293,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         needs_syphon=True,
         slow=True,
         dangerous=True,
+        expect=expectations.nothing_stranded,
         facts=(
             (FROM_NOW_ON, consequences.move_from_now),
             REACHES_SYPHON,

@@ -30,6 +30,7 @@ from paired_servicebus.core.text.time_format import clock
 UNKNOWN: Final = "unknown"
 FROM_NOW_ON: Final = "From now on"
 REACHES: Final = "Reaches"
+NOT_REACHED: Final = "Not reached"
 UNDO: Final = "Undo"
 
 
@@ -317,6 +318,7 @@ NOW: Final[Fact] = ("Now", _now)
 EVIDENCE: Final[Fact] = ("Evidence", _evidence)
 EVIDENCE_OF_UNUSED: Final[Fact] = ("Evidence", _unused_evidence)
 PARKED: Final[Fact] = ("Parked", _waiting)
+ORDER: Final[Fact] = ("Order", "may change, also within a session; duplicates are possible")
 
 
 # -- questions -------------------------------------------------------------------------------------------------------

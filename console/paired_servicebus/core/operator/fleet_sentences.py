@@ -20,8 +20,10 @@ from paired_servicebus.core.model.fleet_view import (
     FleetView,
     with_other_signers,
 )
+from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator.foreign_words import minute, name, names, natural, reason
 from paired_servicebus.core.operator.order_sentences import BETWEEN, Part, ending_part
+from paired_servicebus.core.operator.targets import ActionTarget, entities_of
 from paired_servicebus.core.text.number_format import plural, rate
 
 OLD_AFTER: Final = 4000.0
@@ -99,6 +101,26 @@ def engines_part(view: FleetView) -> Part:
     of = f" of {view.expected:,} expected" if view.expected is not None and view.expected > total else ""
     full = f"{plural(total, 'engine')}{of}: {counts}" if counts else f"no engine heard{of}"
     return (full, f"{plural(total, 'engine')}: {counts}") if of and counts else (full,)
+
+
+def engines_left_out(snapshot: Snapshot, aim: ActionTarget, reached: int) -> str:
+    """Return how many other engines have an order's entities, and their sends; empty: none, or no fleet.
+
+    Args:
+        reached: the engines besides the one of the snapshot that the order reaches.
+    """
+    fleet = snapshot.fleet
+    if fleet is None:
+        return ""
+    wanted = {path.casefold() for path in aim.targets}
+    found = [one for one in fleet.entities if one.path.casefold() in wanted]
+    most = max((sum(count for _, count in one.states) + one.silent for one in found), default=0) - 1 - reached
+    if most <= 0:
+        return ""
+    sums = [one.sends_per_second for one in found if one.sends_per_second is not None]
+    own = sum(one.sends_per_second for one in entities_of(snapshot, aim))
+    sends = f", about {rate(max(0.0, sum(sums) - own))} sends/s" if sums and not reached else ""
+    return f"{plural(most, 'other engine')} of the fleet with the same{sends}; they go on as they are"
 
 
 def callers_part(view: FleetView) -> Part:

@@ -10,7 +10,7 @@ from typing import Final
 
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
 from paired_servicebus.core.operator.action_row import Action
-from paired_servicebus.core.operator.targets import Scope, unknown_target
+from paired_servicebus.core.operator.targets import Scope, counted, named, unknown_target
 
 ARMED_SECONDS: Final = 30.0
 """Seconds between arming and firing."""
@@ -63,6 +63,22 @@ def to_type(snapshot: Snapshot, scope: Scope, targets: Sequence[str]) -> str:
 def to_fire(action: Action, snapshot: Snapshot, scope: Scope, targets: Sequence[str]) -> str:
     """Return the complete text that fires an armed order: `to_type` and the action's confirmation."""
     return f"{to_type(snapshot, scope, targets)} {action.confirms}".rstrip()
+
+
+def spelled_out(action: Action, scope: Scope, targets: Sequence[str], *, asked: str) -> str:
+    """Return what a person types on the screen for the text that an engine asks for: never a single character.
+
+    A number gets its noun ("2 entities"), a backlog queue its prefix ("backlog/3").
+
+    Args:
+        asked: the text that the engine asks for; one that is not understood is returned as it is.
+    """
+    number = str(len(targets))
+    if len(targets) > 1 and asked == f"{number} {action.confirms}".rstrip():
+        return f"{counted(scope, targets)} {action.confirms}".rstrip()
+    if len(targets) == 1 and asked == targets[0] and scope is Scope.QUEUE:
+        return named(scope, asked)
+    return asked if len(asked) > 1 else f"{'pairing' if scope is Scope.ALL else scope} {asked}"
 
 
 def typed_right(typed: str, wanted: str) -> bool:

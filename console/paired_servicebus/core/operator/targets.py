@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from paired_servicebus.core.model.snapshot import EntityView, QueueView, Snapshot, UnusedQueue
 from paired_servicebus.core.text.index_ranges import format_indices
+from paired_servicebus.core.text.number_format import plural
 
 
 class Scope(StrEnum):
@@ -32,8 +33,16 @@ class ActionTarget(NamedTuple):
     def __str__(self) -> str:
         """Return the name for questions and answers."""
         if len(self.targets) > 1:
-            return f"{len(self.targets)} targets"
+            return counted(self.scope, self.targets)
         return named(self.scope, self.targets[0]) if self.targets else ""
+
+
+_PLURALS: Final = {Scope.ENTITY: "entities"}
+
+
+def counted(scope: Scope, targets: Sequence[str]) -> str:
+    """Return the number of targets with their kind: "2 entities"."""
+    return plural(len(targets), scope, _PLURALS.get(scope, ""))
 
 
 def named(scope: Scope, target: str) -> str:

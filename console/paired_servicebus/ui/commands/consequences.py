@@ -14,9 +14,11 @@ from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator.action_row import Action, Question
 from paired_servicebus.core.operator.actions import ACTIONS, BY_ID
 from paired_servicebus.core.operator.command_reach import not_reached
-from paired_servicebus.core.operator.consequences import REACHES, UNKNOWN, preview
+from paired_servicebus.core.operator.consequences import NOT_REACHED, REACHES, UNKNOWN, preview, sentence
+from paired_servicebus.core.operator.fleet_sentences import engines_left_out
 from paired_servicebus.core.operator.foreign_words import name
-from paired_servicebus.core.operator.targets import ActionTarget, Scope, all_there, entities_of
+from paired_servicebus.core.operator.targets import ActionTarget, Scope, all_there, entities_of, named
+from paired_servicebus.core.text.index_ranges import join_names
 from paired_servicebus.core.text.number_format import rate
 from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID, ConsoleAction
 from paired_servicebus.ui.state.keymap import DEFAULT_KEYMAP, Keymap
@@ -40,21 +42,39 @@ def facts(
     aim: ActionTarget,
     keys: Keymap = DEFAULT_KEYMAP,
     others: Sequence[Neighbour] = (),
+    left_out: Sequence[Neighbour] = (),
 ) -> tuple[Fact, ...]:
     """Return the consequences of `action_id` for its targets now, and how to undo it with the keys in force.
 
     Args:
         others: engines that also receive it.
+        left_out: known engines that do not receive it.
 
     Raises:
         KeyError: there is no such action.
     """
     action = BY_ID[action_id]
     undo = f"key {_undo_key(action, keys)}, {BY_ID[action.undo].label}" if action.undo else ""
-    found = (Fact(label, text) for label, text in preview(action, snapshot, aim, undo=undo))
-    if others and snapshot is not None and all_there(snapshot, aim):
-        return tuple(Fact(it.label, _reaches_all(snapshot, others, aim)) if it.label == REACHES else it for it in found)
+    found = [Fact(label, text) for label, text in preview(action, snapshot, aim, undo=undo)]
+    if snapshot is None or not all_there(snapshot, aim):
+        return tuple(found)
+    place = next((number for number, it in enumerate(found) if it.label == REACHES), None)
+    if place is not None:
+        found.insert(place + 1, found.pop())  # how to undo it is seen without scrolling
+        if others:
+            found[place] = Fact(REACHES, _reaches_all(snapshot, others, aim))
+        if missed := _left_out(snapshot, aim, others, left_out):
+            found.insert(place + 1, Fact(NOT_REACHED, missed))
+    if len(aim.targets) > 1:
+        found.insert(0, Fact(aim.scope.capitalize(), ", ".join(named(aim.scope, one) for one in aim.targets)))
     return tuple(found)
+
+
+def expectation(action_id: str, snapshot: Snapshot | None, aim: ActionTarget) -> str:
+    """Return what the newest readings say against an order: a refusal, or that it does not help. Empty: nothing."""
+    if snapshot is None or not all_there(snapshot, aim):
+        return ""
+    return sentence(BY_ID[action_id].expect, snapshot, aim)
 
 
 def question(action: ConsoleAction, aim: ActionTarget, snapshot: Snapshot, keys: Keymap) -> Question:
@@ -70,7 +90,8 @@ def _undo_key(action: Action, keys: Keymap) -> str:
 
 def title(action_id: str, label: str, snapshot: Snapshot | None, aim: ActionTarget, pairing: str) -> str:
     """Return the dialog's first line: the command, its targets, and the senders that it does not reach."""
-    asked = f"{only_here(BY_ID[action_id], snapshot)}{label}: {str(aim) or pairing}"
+    names = f": {join_names(named(aim.scope, one) for one in aim.targets)}" if len(aim.targets) > 1 else ""
+    asked = f"{only_here(BY_ID[action_id], snapshot)}{label}: {str(aim) or pairing}{names}"
     not_done = BY_ID[action_id].not_done
     missed = not_reached(not_done, entities_of(snapshot, aim)) if snapshot is not None else ""
     return f"{asked} — {missed}" if missed else asked
@@ -93,6 +114,18 @@ def _reaches_all(snapshot: Snapshot, others: Sequence[Neighbour], aim: ActionTar
     each = ", ".join(f"{name} {rate(per_second)}/s" for name, per_second in rates)
     total = f"{_of(len(reached), len(engines))}, {rate(sum(one for _, one in rates))} messages/s total"
     return f"{total}: {each}; senders elsewhere are not affected; their state is {UNKNOWN}"
+
+
+def _left_out(snapshot: Snapshot, aim: ActionTarget, others: Sequence[Neighbour], left_out: Sequence[Neighbour]) -> str:
+    """Return the known engines that send to the same entities and go on as they are; empty: none is known."""
+    if aim.scope is not Scope.ENTITY:
+        return ""
+    if snapshot.fleet is not None:
+        return engines_left_out(snapshot, aim, len(others))
+    beside = [one for one in left_out if one.snapshot is not None and one.snapshot.primary == snapshot.primary]
+    found = [(one.name, entities_of(one.snapshot, aim)) for one in beside if one.snapshot is not None]
+    sends = [f"{name} ({rate(sum(it.sends_per_second for it in has))}/s)" for name, has in found if has]
+    return f"other engines here with the same: {', '.join(sends)}" if sends else ""
 
 
 def _of(number: int, of: int) -> str:

@@ -1,8 +1,9 @@
 """The dialog before a dangerous command: its consequences from the newest snapshot, with Cancel in focus.
 
-The engine armed the command before the dialog opened; the operator fires it with the text that the engine asks for,
-until its time is over. Every line is recomputed from each view, and a command that became impossible cannot be fired.
-In a small terminal the facts scroll; the title, the text to type and both answers stay in sight.
+The engine armed the command before the dialog opened, so what it refuses now is known already. The operator fires it
+by typing the target's name, or the number of several with their kind. There is no deadline: an arming that ran out
+meanwhile is renewed when it is fired (dispatch.py). Every line is recomputed from each view, and a command that became
+impossible cannot be fired. In a small terminal the facts scroll; the title, the text to type and both answers stay.
 """
 
 from __future__ import annotations
@@ -15,15 +16,16 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
-from textual.widgets import Button, Input
+from textual.widgets import Button, Input, Static
 
-from paired_servicebus.core.operator.order_checks import typed_right
+from paired_servicebus.core.operator.order_checks import spelled_out, typed_right
 from paired_servicebus.core.operator.targets import ActionTarget
+from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.time_format import clock
-from paired_servicebus.core.text.untrusted_text import harmless
+from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.engine.control.protocol import Armed
 from paired_servicebus.ui.commands.action_table import ConsoleAction
-from paired_servicebus.ui.commands.consequences import facts, title
+from paired_servicebus.ui.commands.consequences import expectation, facts, title
 from paired_servicebus.ui.engines.feed import FireRequest
 from paired_servicebus.ui.engines.other_engines import EngineReply
 from paired_servicebus.ui.render.spans import Line, Role, Span, fit, line, spread, wrap
@@ -31,24 +33,24 @@ from paired_servicebus.ui.state.view import EngineLink, Neighbour, Newest, View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 
 LABEL: Final = 13
-ROWS_EACH: Final = 2
-"""Lines of each fact, so that nothing moves when its text grows."""
-NARROW: Final = 70
-"""In fewer columns a fact has as many lines as it needs, so that nothing is cut."""
 MAX_ROWS: Final = 6
+"""Lines of a fact at most; it has as many as it needs."""
 
 
 ARM_CSS: Final = """
     ArmDialog { align: center middle; background: transparent; }
     ArmDialog #box { width: 100%; max-width: 110; height: auto; border: round $state-suspect; background: $background; }
-    ArmDialog Facts { height: 14; overflow-y: auto; scrollbar-size-vertical: 1; }
-    ArmDialog.-tiny Facts { height: 8; }
+    ArmDialog Facts { height: 12; overflow-y: auto; scrollbar-size-vertical: 1; }
+    ArmDialog.-tiny Facts { height: 7; }
+    ArmDialog.-tall Facts { height: 18; }
+    ArmDialog .hidden { display: none; }
     ArmDialog.-narrow Armament { height: 2; }
     ArmDialog .asked { height: 1; width: 100%; background: $background; }
+    ArmDialog .label { width: 16; height: 1; padding: 0 1; color: $role-muted; background: $background; }
     ArmDialog Input { height: 1; width: 1fr; border: none; padding: 0 1; background: $panel; color: $foreground; }
     ArmDialog Input:focus { border: none; background: $panel; text-style: bold; }
     ArmDialog #buttons { height: 1; width: 100%; align-horizontal: right; background: $background; }
-    ArmDialog Button { margin: 0 2 0 0; width: 12; background: $panel; color: $foreground; text-style: none; }
+    ArmDialog Button { margin: 0 2 0 0; min-width: 12; background: $panel; color: $foreground; text-style: none; }
     ArmDialog Button:focus { background: $foreground; color: $background; text-style: bold; }
     ArmDialog Button:disabled { color: $role-muted; opacity: 100%; text-opacity: 100%; }
 """
@@ -66,7 +68,7 @@ class ArmDialog(ModalScreen[FireRequest | None]):
         Binding("pagedown", "scroll(6)", show=False),
         Binding("pageup", "scroll(-6)", show=False),
     ]
-    VERTICAL_BREAKPOINTS = [(0, "-tiny"), (24, "-low")]  # noqa: RUF012 - as Textual declares it
+    VERTICAL_BREAKPOINTS = [(0, "-tiny"), (24, "-low"), (36, "-tall")]  # noqa: RUF012 - as Textual declares it
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (80, "-wide")]  # noqa: RUF012 - as Textual declares it
     AUTO_FOCUS = "#cancel"
 
@@ -75,34 +77,36 @@ class ArmDialog(ModalScreen[FireRequest | None]):
     ) -> None:
         super().__init__()
         self.others = tuple(others)
-        self.to_type = text_to_type(armed, others)
+        self.to_type = text_to_type(action, aim, armed, others)
         self.act = action
         self.aim = aim
         self.armed = armed
+        self.complaint = ""
+        """Why the last enter did nothing; empty after the next letter."""
         self._newest = newest
         self._view = newest()
-        self._over = False
 
     def compose(self) -> ComposeResult:
         with Vertical(id="box"):
             yield Title(self)
             if unreached_statement(self.others):
                 yield Unreached(self)
+            yield Expected(self)
             yield Facts(self)
             yield Armament(self)
             with Horizontal(classes="asked"):
-                yield Input(id="typed", placeholder=harmless(self.to_type), select_on_focus=False)
-            if self.needs_reason:
-                with Horizontal(classes="asked"):
-                    yield Input(id="why", placeholder="why (a reason is required here)", select_on_focus=False)
+                yield Static("Type it here", classes="label")
+                yield Input(id="typed", select_on_focus=False)
+            with Horizontal(classes="asked"):
+                yield Static("Why, required" if self.needs_reason else "Why (optional)", classes="label")
+                yield Input(id="why", select_on_focus=False)
             with Horizontal(id="buttons"):
                 yield Button("Cancel", id="cancel", compact=True)
-                yield Button("Fire", id="fire", compact=True)
+                yield Button(self.act.label.capitalize(), id="fire", compact=True)
 
     def on_mount(self) -> None:
         for field in self.query(Input):
             field.cursor_blink = False  # each blink costs bytes on a slow link
-        self.set_timer(self.armed.seconds, self._time_over)
         self.show(self._newest())
 
     @property
@@ -113,6 +117,7 @@ class ArmDialog(ModalScreen[FireRequest | None]):
     def show(self, view: View) -> None:
         """Recompute everything from the view; the targets stay, regardless of the selection."""
         self._view = view
+        self.query_one(Expected).set_class(not self.expected(), "hidden")
         for lines in self.query(Lines):
             lines.show(view)
         fire = self.query_one("#fire", Button)
@@ -126,21 +131,20 @@ class ArmDialog(ModalScreen[FireRequest | None]):
 
     def impossible(self) -> str:
         """Return why it cannot be fired, apart from the typed text."""
-        if self._over:
-            return f"its {self.armed.seconds:g} s are over; cancel and arm it again"
         return self.act.why_not_here(self._view, self.aim)
 
+    def expected(self) -> str:
+        """Return what the newest readings say against it; empty if nothing."""
+        return expectation(self.act.id, self._view.snapshot, self.aim)
+
     def _not_typed(self) -> str:
-        if not typed_right(self.query_one("#typed", Input).value, self.to_type):
-            return f"type {self.to_type}"
+        typed = self.query_one("#typed", Input).value.strip()
+        if not typed_right(typed, self.to_type):
+            return f"{repeated(typed)!r} is not {self.to_type!r}" if typed else f"type {self.to_type} first"
         return "type a reason" if self.needs_reason and not self._why() else ""
 
     def _why(self) -> str:
-        return self.query_one("#why", Input).value.strip() if self.needs_reason else ""
-
-    def _time_over(self) -> None:
-        self._over = True
-        self.show(self._view)
+        return self.query_one("#why", Input).value.strip()
 
     def on_key(self, event: events.Key) -> None:
         """Pass printable keys from a focused button to the input."""
@@ -163,7 +167,8 @@ class ArmDialog(ModalScreen[FireRequest | None]):
 
     @on(Input.Changed)
     def enable_fire(self) -> None:
-        """Enable Fire after the last correct letter."""
+        """Enable the button after the last correct letter."""
+        self.complaint = ""
         self.show(self._view)
 
     @on(Button.Pressed, "#cancel")
@@ -173,19 +178,21 @@ class ArmDialog(ModalScreen[FireRequest | None]):
     @on(Button.Pressed, "#fire")
     @on(Input.Submitted)
     def fire(self) -> None:
-        """Fire, unless it is impossible or not typed yet."""
-        if not self.why_not():
-            typed = self.query_one("#typed", Input).value
-            own_text = self.to_type == self.armed.to_type
-            self.dismiss(
-                FireRequest(token=self.armed.token, typed=typed if own_text else self.armed.to_type, why=self._why())
-            )
+        """Fire, or say why not: it is impossible, or not typed yet."""
+        self.complaint = self.why_not()
+        if self.complaint:
+            self.show(self._view)
+            return
+        self.dismiss(FireRequest(token=self.armed.token, typed=self.armed.to_type, why=self._why()))
 
 
-def text_to_type(armed: Armed, others: Sequence[EngineReply]) -> str:
-    """Return the text to type: the one that every engine asks for, or else the number of engines."""
+def text_to_type(action: ConsoleAction, aim: ActionTarget, armed: Armed, others: Sequence[EngineReply]) -> str:
+    """Return the text to type, never one character: what every engine asks for, or else the number of engines."""
     wanted = {armed.to_type, *(one.armed.to_type for one in others if one.armed is not None)}
-    return armed.to_type if len(wanted) == 1 else str(1 + sum(one.armed is not None for one in others))
+    if len(wanted) > 1:
+        return plural(1 + sum(one.armed is not None for one in others), "engine")
+    assert action.order is not None, "local actions are not armed"
+    return spelled_out(action.order, aim.scope, aim.targets, asked=armed.to_type)
 
 
 def unreached_statement(others: Sequence[EngineReply]) -> str:
@@ -221,18 +228,29 @@ class Unreached(ArmPart):
         return (line(fit(unreached_statement(self.dialog.others), width), ground=Role.STATEMENT),)
 
 
-class Facts(ArmPart):
-    """The consequences. They scroll if they have no room."""
+class Expected(ArmPart):
+    """What the newest readings say against it: a refusal, or that it does not help."""
+
+    DEFAULT_CSS = "Expected { height: 2; }"
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        table = facts(self.dialog.act.id, view.snapshot, self.dialog.aim, view.keys, self._others(view))
-        wide = width >= NARROW
-        bar = 0 if wide and len(table) * ROWS_EACH <= height else 1
+        text = f"Expect: {self.dialog.expected()}."
+        return [line(Span(f" {part}", Role.FAILED_OVER)) for part in wrap(text, width - 2, lines=height)]
+
+
+class Facts(ArmPart):
+    """The consequences. They scroll if they have no room, and take no more than they need."""
+
+    def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
+        dialog = self.dialog
+        left_out = [one for one in view.neighbours if one.name not in {other.name for other in dialog.others}]
+        table = facts(dialog.act.id, view.snapshot, dialog.aim, view.keys, self._others(view), left_out)
         lines: list[Line] = []
         for label, text in table:
-            for number, part in enumerate(wrap(text, width - LABEL - 1 - bar, lines=ROWS_EACH if wide else MAX_ROWS)):
-                if number == 0 or part or wide:
+            for number, part in enumerate(wrap(text, width - LABEL - 2, lines=MAX_ROWS)):
+                if number == 0 or part:
                     lines.append(line(Span(f" {label if number == 0 else '':<{LABEL - 1}}", Role.MUTED), Span(part)))
+        self.styles.max_height = max(len(lines), len(table))
         return lines
 
     def _others(self, view: View) -> list[Neighbour]:
@@ -254,8 +272,9 @@ class Armament(ArmPart):
     def _sentence(self, view: View) -> tuple[str, Role]:
         reason = self.dialog.impossible()
         if reason:
-            return f"Cannot be fired now: {reason}.", Role.FAILED_OVER
+            return f"Not possible now: {reason}.", Role.FAILED_OVER
         if view.link is EngineLink.SILENT and view.snapshot:
             return f"The engine is silent: all this is of {clock(view.snapshot.at)}.", Role.FAILED_OVER
-        text = f"To fire, type {self.dialog.to_type} and enter; escape cancels."
-        return text, Role.MUTED
+        if self.dialog.complaint:
+            return f"Nothing was ordered: {self.dialog.complaint}.", Role.FAILED_OVER
+        return f"Type {self.dialog.to_type} and enter; escape cancels.", Role.MUTED

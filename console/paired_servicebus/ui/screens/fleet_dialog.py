@@ -21,17 +21,17 @@ from paired_servicebus.core.errors import ConfigurationError, PairedError, Unrea
 from paired_servicebus.core.fleet.fleet_documents import OrderText
 from paired_servicebus.core.fleet.orders.fleet_verbs import EnginesPerOrder
 from paired_servicebus.core.fleet.orders.order_draft import OrderDraft
-from paired_servicebus.core.fleet.orders.order_rules import to_type
+from paired_servicebus.core.fleet.orders.order_rules import addressed_count
 from paired_servicebus.core.fleet.orders.order_text import encode_order_text
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator.actions import FLEET_VERBS
 from paired_servicebus.core.operator.fleet_question import engine_evidence, fleet_facts, fleet_title, silent_names
 from paired_servicebus.core.operator.fleet_request import FleetRequest, draft_request
-from paired_servicebus.core.operator.order_checks import typed_right
+from paired_servicebus.core.operator.order_checks import spelled_out, typed_right
 from paired_servicebus.core.operator.targets import ActionTarget
 from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.time_format import clock
-from paired_servicebus.core.text.untrusted_text import harmless, repeated
+from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.settings import seconds_of
 from paired_servicebus.ui.commands.action_table import ConsoleAction
 from paired_servicebus.ui.engines.order_signer import OrderSigner
@@ -155,7 +155,6 @@ class FleetDialog(ModalScreen[SignedOrder | None]):
         self._view = view
         self._draw_up(view.snapshot)
         self._show_partial()
-        self.query_one("#typed", Input).placeholder = harmless(self.to_type)
         for lines in self.query(Lines):
             lines.show(view)
         order = self.query_one("#order", Button)
@@ -201,8 +200,13 @@ class FleetDialog(ModalScreen[SignedOrder | None]):
 
     @property
     def to_type(self) -> str:
-        """The text to type: the number of engines, or the target's name if it is one."""
-        return "" if self.draft is None else to_type(self.draft.text, self.verb)
+        """The text to type: the number of engines with the noun, or the target's name if it is one engine."""
+        if self.draft is None:
+            return ""
+        asked, count = self.draft.to_type, addressed_count(self.draft.text)
+        if count != 1:
+            return plural(count, "engine")
+        return spelled_out(self.order, self.aim.scope, self.aim.targets, asked=asked)
 
     @property
     def silent(self) -> frozenset[str]:
@@ -308,7 +312,7 @@ class FleetDialog(ModalScreen[SignedOrder | None]):
         self.show(self._newest())
         if self.draft is not None and not self.needed() and not self.is_signing:
             self.trouble, self.is_signing = "", True
-            self.run_worker(self._sign(self.draft.confirm(self._text("#typed"))), group="signing", exclusive=True)
+            self.run_worker(self._sign(self.draft.confirm(self.draft.to_type)), group="signing", exclusive=True)
             self.show(self._view)
 
     async def _sign(self, text: OrderText) -> None:

@@ -22,6 +22,7 @@ from paired_servicebus.core.text.untrusted_text import harmless
 from paired_servicebus.ui.commands.action_table import ConsoleAction
 from paired_servicebus.ui.commands.consequences import only_here, question
 from paired_servicebus.ui.render.spans import Line, Role, Span, line, wrap
+from paired_servicebus.ui.screens.question_box import QuestionBox
 from paired_servicebus.ui.state.view import Newest, View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 
@@ -37,27 +38,9 @@ class ConfirmResult(NamedTuple):
     why: str
 
 
-class ConfirmDialog(ModalScreen[ConfirmResult | None]):
+class ConfirmDialog(QuestionBox[ConfirmResult]):
     """Returns the chosen targets, or None."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "cancel", show=False),
-        Binding("right", "other_button(1)", show=False),
-        Binding("left", "other_button(-1)", show=False),
-    ]
-    DEFAULT_CSS = """
-    ConfirmDialog { align: center middle; background: transparent; }
-    ConfirmDialog #box { width: 100%; max-width: 90; height: auto; border: round $state-suspect;
-                         background: $background; }
-    ConfirmDialog ConfirmText { height: 8; }
-    ConfirmDialog Input { height: 1; width: 100%; border: none; padding: 0 1; background: $panel;
-                          color: $foreground; }
-    ConfirmDialog Input:focus { border: none; background: $panel; text-style: bold; }
-    ConfirmDialog #buttons { height: 1; width: 100%; align-horizontal: right; background: $background; }
-    ConfirmDialog Button { margin: 0 2 0 0; background: $panel; color: $foreground; text-style: none; }
-    ConfirmDialog Button:focus { background: $foreground; color: $background; text-style: bold; }
-    ConfirmDialog Button:disabled { color: $role-muted; opacity: 100%; text-opacity: 100%; }
-    """
     AUTO_FOCUS = "#cancel"
 
     def __init__(self, action: ConsoleAction, aim: ActionTarget, newest: Newest) -> None:
@@ -78,7 +61,9 @@ class ConfirmDialog(ModalScreen[ConfirmResult | None]):
         needed = self._view.snapshot is not None and self._view.snapshot.require_reason
         with Vertical(id="box"):
             yield ConfirmText(self)
-            yield Input(id="why", placeholder="why (a reason is required here)" if needed else "why (optional)")
+            with Horizontal(classes="asked"):
+                yield Static("Why, required" if needed else "Why (optional)", classes="label")
+                yield Input(id="why")
             with Horizontal(id="buttons"):
                 yield Button("Cancel", id="cancel", compact=True)
                 for number, choice in enumerate(self._choices):
@@ -108,16 +93,6 @@ class ConfirmDialog(ModalScreen[ConfirmResult | None]):
     def _why(self) -> str:
         return self.query_one("#why", Input).value.strip()
 
-    def action_other_button(self, way: int) -> None:
-        """Move the focus to the next or the previous answer."""
-        if way > 0:
-            self.focus_next("Button")
-        else:
-            self.focus_previous("Button")
-
-    def action_cancel(self) -> None:
-        self.dismiss(None)
-
     @on(Input.Changed)
     def enable_answers(self) -> None:
         """Enable the answers once a required reason is typed."""
@@ -143,7 +118,7 @@ class ConfirmText(Lines):
     ages: ClassVar[bool] = False
 
     def __init__(self, dialog: ConfirmDialog) -> None:
-        super().__init__()
+        super().__init__(id="question")
         self.dialog = dialog
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:

@@ -14,7 +14,6 @@ from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Button
 
 from paired_servicebus.core.operator import fleet_sentences as words
@@ -23,6 +22,7 @@ from paired_servicebus.core.operator.targets import ActionTarget
 from paired_servicebus.core.text.number_format import plural, rate
 from paired_servicebus.ui.commands.action_table import ConsoleAction
 from paired_servicebus.ui.render.spans import Line, Role, Span, line, wrap
+from paired_servicebus.ui.screens.question_box import QuestionBox
 from paired_servicebus.ui.state.view import Newest, View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 
@@ -37,24 +37,13 @@ class Reach(StrEnum):
     FLEET = "fleet"
 
 
-class ReachDialog(ModalScreen[Reach | None]):
+class ReachDialog(QuestionBox[Reach]):
     """Returns the reach, or None. signs: why this console cannot sign orders of the fleet; empty: it can."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "cancel", show=False),
-        Binding("right,down", "other_button(1)", show=False),
-        Binding("left,up", "other_button(-1)", show=False),
+        Binding("down", "other_button(1)", show=False),
+        Binding("up", "other_button(-1)", show=False),
     ]
-    DEFAULT_CSS = """
-    ReachDialog { align: center middle; background: transparent; }
-    ReachDialog #box { width: 100%; max-width: 90; height: auto; border: round $state-suspect;
-                       background: $background; }
-    ReachDialog ReachText { height: 8; }
-    ReachDialog #buttons { height: 1; width: 100%; align-horizontal: right; background: $background; }
-    ReachDialog Button { margin: 0 2 0 0; background: $panel; color: $foreground; text-style: none; }
-    ReachDialog Button:focus { background: $foreground; color: $background; text-style: bold; }
-    ReachDialog Button:disabled { color: $role-muted; opacity: 100%; text-opacity: 100%; }
-    """
     AUTO_FOCUS = ""
 
     def __init__(self, action: ConsoleAction, aim: ActionTarget, newest: Newest, *, cannot_sign: str) -> None:
@@ -107,16 +96,6 @@ class ReachDialog(ModalScreen[Reach | None]):
         if event.is_printable:
             event.stop()
 
-    def action_other_button(self, way: int) -> None:
-        """Move the focus to the next or the previous answer."""
-        if way > 0:
-            self.focus_next("Button")
-        else:
-            self.focus_previous("Button")
-
-    def action_cancel(self) -> None:
-        self.dismiss(None)
-
     @on(Button.Pressed)
     def choose(self, event: Button.Pressed) -> None:
         reach = next((one for one in Reach if one == event.button.id), None)
@@ -130,7 +109,7 @@ class ReachText(Lines):
     ages: ClassVar[bool] = False
 
     def __init__(self, dialog: ReachDialog) -> None:
-        super().__init__()
+        super().__init__(id="question")
         self.dialog = dialog
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:

@@ -6,9 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-import msgspec
 from textual.worker import Worker
 
 from paired_servicebus.core.errors import ControlError
@@ -25,6 +24,9 @@ from paired_servicebus.ui.shell.console_protocol import Console
 from paired_servicebus.ui.shell.fleet_dispatch import FleetDispatch
 from paired_servicebus.ui.state import selection
 from paired_servicebus.ui.state.view import CommandAnswer, View
+
+ARMING_MARGIN_SECONDS: Final = 5.0
+"""Before the end of an arming, a fired order arms again: the way to the engine takes time."""
 
 
 class PendingQuestion(NamedTuple):
@@ -134,19 +136,47 @@ class CommandDispatch:
             return
         if not self._still_wanted():
             return
-        armed = msgspec.structs.replace(armed, seconds=armed.seconds - (self._app.monotonic() - began))
         dialog = ArmDialog(action, aim, armed, self._app.newest, ready)
-        self._app.push_screen(dialog, partial(self._answered, action, aim, ready))
+        over_at = began + armed.seconds - ARMING_MARGIN_SECONDS
+        self._app.push_screen(dialog, partial(self._answered, action, aim, ready, over_at))
 
     async def _arm_others(self, names: Sequence[str], action_id: str, **order: Any) -> tuple[EngineReply, ...]:
         return await self._others.arm_at(names, action_id, **order) if self._others is not None and names else ()
 
     def _answered(
-        self, action: ConsoleAction, aim: ActionTarget, ready: tuple[EngineReply, ...], fired: FireRequest | None
+        self,
+        action: ConsoleAction,
+        aim: ActionTarget,
+        ready: tuple[EngineReply, ...],
+        over_at: float,
+        fired: FireRequest | None,
     ) -> None:
-        if fired is not None:
+        if fired is None:
+            return
+        self._app.choose(partial(selection.drop_marks, targets=aim.targets))
+        if self._app.monotonic() < over_at:
             self.order(action, aim, fired, ready)
-            self._app.choose(partial(selection.drop_marks, targets=aim.targets))
+        else:
+            self._app.run_worker(self._arm_again(action, aim, fired, ready), name=action.id, group="command")
+
+    async def _arm_again(
+        self, action: ConsoleAction, aim: ActionTarget, fired: FireRequest, ready: tuple[EngineReply, ...]
+    ) -> None:
+        """Renew an arming that ran out while the person typed, then fire; not if the engine asks for another text."""
+        names = [one.name for one in ready if one.armed is not None]
+        order: dict[str, Any] = {"scope": aim.scope, "targets": aim.targets, "by": self._by}
+        asked = f"{action.label} {aim}".rstrip()
+        try:
+            armed, renewed = await asyncio.gather(
+                self._feed.arm(action.id, **order), self._arm_others(names, action.id, **order)
+            )
+        except ControlError as error:
+            self._app.answer(f"{asked}: {error}", good=False)
+            return
+        if armed.to_type != fired.typed:
+            self._app.answer(f"{asked}: nothing was ordered: the engine now asks for another text", good=False)
+            return
+        self.order(action, aim, replace(fired, token=armed.token), renewed)
 
     def order(
         self,
