@@ -68,7 +68,7 @@ def test_every_command_is_one_that_the_command_line_takes(made: Any) -> None:
 
 
 def test_the_timeline_is_copied_as_it_is_listed(made: Any) -> None:
-    view = apply_news(view_of(made.outage(), page=Page.TIMELINE), Records(made.records()))
+    view = apply_news(view_of(made.outage(), page=Page.TIMELINE, each_ping=True), Records(made.records()))
     found = texts(view)
     assert found["selected event"].startswith("2026-11-20 14:02:03Z payments ping 1 not accepted")
     assert found["timeline, 4 events as listed"].count("\n") == 3

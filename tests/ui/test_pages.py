@@ -197,7 +197,7 @@ async def test_what_is_armed_on_the_backlog_page_is_for_its_selection(open_conso
 
 async def test_the_timeline_filters_while_it_is_typed_and_escape_undoes_it(open_console: Any, made: Any) -> None:
     async with open_console(Records(made.records()), made.backlog()) as console:
-        await console.press("4", "slash", *"pulled")
+        await console.press("4", "P", "slash", *"pulled")
         assert "1 of 4 events with “pulled”" in console.screen()
         await console.press("escape")
         assert "── 4 events" in console.screen()
@@ -207,7 +207,7 @@ async def test_the_timeline_filters_while_it_is_typed_and_escape_undoes_it(open_
 
 async def test_the_timeline_finds_words_and_times(open_console: Any, made: Any) -> None:
     async with open_console(Records(made.records()), made.backlog()) as console:
-        await console.press("4", "ctrl+f", *"suspect", "enter")
+        await console.press("4", "P", "ctrl+f", *"suspect", "enter")
         assert "2026-11-20 14:00:58.000 UTC" in console.screen()
         await console.press("n")
         assert "no older event has “suspect”" in console.screen()
@@ -216,7 +216,7 @@ async def test_the_timeline_finds_words_and_times(open_console: Any, made: Any) 
         await console.press("g", *"noon", "enter")
         assert "“noon” is not a time" in console.screen()
         await console.press("end")
-        assert "newest followed" in console.screen()
+        assert "─ live ─" in console.screen()
 
 
 async def test_a_history_of_thousands_is_there_at_once(open_console: Any, made: Any) -> None:

@@ -201,6 +201,11 @@ def _only_timeline(view: View) -> str:
     return "" if view.page is Page.TIMELINE else "only the timeline has it"
 
 
+def _no_events(view: View) -> str:
+    listed = view.page in (Page.PAIRING, Page.ENTITY, Page.TIMELINE)
+    return "" if listed else f"the page {view.page} lists no events"
+
+
 def _nothing_to_find(view: View) -> str:
     return _only_timeline(view) or ("" if view.timeline_position.find else "no words to find yet")
 
@@ -228,6 +233,7 @@ CONSOLE_ACTIONS: Final[tuple[ConsoleAction, ...]] = (
         "a name, row, command, answer; or to a file",
         lambda view: "" if copy_items(view) else "nothing here to copy",
     ),
+    ConsoleAction("pings", ("P",), "each ping", "list each ping, or fold them onto the changes", _no_events),
     ConsoleAction("find", ("ctrl+f",), "find", "the next older event with these words", _only_timeline, key_label="^f"),
     ConsoleAction("find-older", ("n",), "find older", "the same words again", _nothing_to_find),
     ConsoleAction("find-newer", ("N",), "find newer", "the same words, the other way", _nothing_to_find),

@@ -133,7 +133,7 @@ def _verbs(view: View, scope: Scope, targets: tuple[str, ...]) -> Iterator[Found
 def _story(view: View) -> Iterator[Found]:
     if view.page is not Page.TIMELINE:
         return
-    shown = timeline_reader.entries(view.log, view.timeline_position.filter)
+    shown = timeline_reader.entries(view.events, view.timeline_position.filter)
     place = timeline_reader.place_of(shown, view.timeline_position.cursor)
     if place >= 0:
         yield ("selected event", _event_line(shown[place]))

@@ -363,6 +363,7 @@ _LOCAL: Final[dict[str, Callable[[PairedApp], None]]] = {
     "unmark": lambda app: app.choose(selection.unmark_all),
     "palette": PairedApp.show_palette,
     "copy": PairedApp.show_copies,
+    "pings": lambda app: app.choose(selection.toggle_pings),
     "find": prompts.ask_find,
     "find-older": lambda app: prompts.find(app, app.view.timeline_position.find, newer=False),
     "find-newer": lambda app: prompts.find(app, app.view.timeline_position.find, newer=True),

@@ -36,7 +36,7 @@ def find(app: Console, words: str | None, *, newer: bool) -> None:
     """Select the next event with the words; report if there is none."""
     if not words:
         return
-    position = timeline_reader.find_event(app.view.log, app.view.timeline_position, words, newer=newer)
+    position = timeline_reader.find_event(app.view.events, app.view.timeline_position, words, newer=newer)
     if position is None:
         side = "newer" if newer else "older"
         app.show(replace(app.view, timeline_position=replace(app.view.timeline_position, find=words)))
@@ -57,7 +57,8 @@ def ask_time(app: Console) -> None:
         else:
             app.show(
                 replace(
-                    app.view, timeline_position=timeline_reader.go_to_time(app.view.log, app.view.timeline_position, at)
+                    app.view,
+                    timeline_position=timeline_reader.go_to_time(app.view.events, app.view.timeline_position, at),
                 )
             )
 

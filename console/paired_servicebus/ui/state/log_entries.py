@@ -1,21 +1,44 @@
 """The event log: the newest sentences, oldest first, made from an engine's records.
 
-Routine events are omitted, a repeated sentence is counted, and a command and its outcome are one entry.
+Routine events are omitted, a repeated sentence is counted, and a command and its outcome are one entry. Folded, an
+entity's pings are counted on the change they belong to, and a suspect that fails over is one entry.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from paired_servicebus.core.model.pairing_events import CommandEnded, DeadLettered, Record
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.pairing_events import (
+    CommandEnded,
+    DeadLettered,
+    Event,
+    PingAccepted,
+    PingFailed,
+    Record,
+    StateChanged,
+)
 from paired_servicebus.core.text.number_format import plural
+from paired_servicebus.core.text.time_format import age
 from paired_servicebus.ui.render.sentences import ROUTINE, Sentence, event_role, sentence
 from paired_servicebus.ui.render.spans import Role
 
 MAX_ENTRIES: Final = 5000
 """Entries; about an hour of a busy outage. The journal is complete."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pings:
+    """An entity's pings since a change of its state."""
+
+    failed: int = 0
+    accepted: int = 0
+    last_at: float = 0.0
+    over: bool = False
+    """Whether a later change ended them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,24 +54,45 @@ class LogEntry:
     """Boot and seq of the event, to which a later outcome is added."""
     number: int = 0
     """Counts entries from 1; an entry that repeats keeps its number."""
+    state: str = ""
+    """The new state, if it is a change of state."""
+    short: str = ""
+    """The text in lists, if it is shorter than the sentence's."""
+    pings: Pings | None = None
+    """The pings that are folded onto it."""
 
     @property
     def text(self) -> str:
-        """The sentence after its subject, with the number of repetitions."""
-        return f"{self.sentence.text} (×{self.times:,})" if self.times > 1 else self.sentence.text
+        """The sentence after its subject, with the number of repetitions and of pings."""
+        return self._counted(self.sentence.text) + (f"; then {ping_counts(self.pings)}" if self.pings else "")
+
+    @property
+    def brief(self) -> str:
+        """The text in lists, without the pings."""
+        return self._counted(self.short or self.sentence.text)
+
+    def _counted(self, text: str) -> str:
+        return f"{text} (×{self.times:,})" if self.times > 1 else text
 
 
 Log = tuple[LogEntry, ...]
 
 
-def append(log: Log, records: Iterable[Record]) -> Log:
-    """Return the log with the records that are not routine, at most MAX_ENTRIES entries."""
+def append(log: Log, records: Iterable[Record], *, fold: bool = False) -> Log:
+    """Return the log with the records that are not routine, at most MAX_ENTRIES entries.
+
+    Args:
+        fold: count pings on the change they belong to, and join a suspect with its failover.
+    """
     entries = list(log)
     for record in records:
-        if isinstance(record.event, CommandEnded):
-            _add_outcome(entries, record, record.event)
-        elif type(record.event) not in ROUTINE:
-            _add(entries, _entry(record))
+        event = record.event
+        if isinstance(event, CommandEnded):
+            _add_outcome(entries, record, event)
+        elif fold and isinstance(event, PingFailed | PingAccepted):
+            _add_ping(entries, record, event)
+        elif type(event) not in ROUTINE:
+            _add(entries, _entry(record), fold=fold)
     return tuple(entries[-MAX_ENTRIES:])
 
 
@@ -56,6 +100,12 @@ def append_missed(log: Log, count: int, *, at: float) -> Log:
     """Return the log with an entry for `count` missing events."""
     missing = Sentence("console", f"{plural(count, 'event')} not shown: too many at a time, or too old")
     return (*log, LogEntry(at=at, sentence=missing, role=Role.MUTED, number=_next(log)))[-MAX_ENTRIES:]
+
+
+def ping_counts(pings: Pings) -> str:
+    """Return the outcomes of pings: `ping ✗×20 ✓×1`."""
+    counts = (("✗", pings.failed), ("✓", pings.accepted))
+    return "ping " + " ".join(f"{sign}×{number:,}" for sign, number in counts if number)
 
 
 def _next(log: Sequence[LogEntry]) -> int:
@@ -68,16 +118,74 @@ def _entry(record: Record) -> LogEntry:
     if isinstance(event, DeadLettered):  # without the id, equal ones are counted; the journal has each
         text = Sentence(event.entity, f"dead-lettered in backlog/{event.queue}: {event.reason}")
     return LogEntry(
-        at=event.at, sentence=text, role=event_role(event), kind=event.kind, place=(record.boot, record.seq)
+        at=event.at,
+        sentence=text,
+        role=event_role(event),
+        kind=event.kind,
+        place=(record.boot, record.seq),
+        state=event.now if isinstance(event, StateChanged) else "",
+        short=_short(event),
     )
 
 
-def _add(entries: list[LogEntry], new: LogEntry) -> None:
+_CAUSE: Final = re.compile(r'no send accepted since "([^"]*)"')
+
+
+def _short(event: Event) -> str:
+    """Return a failover in few words: its cause."""
+    if not isinstance(event, StateChanged) or event.now != State.FAILED_OVER:
+        return ""
+    found = _CAUSE.match(event.why)
+    return f"{event.now}: {found[1]}" if found else ""
+
+
+def _add(entries: list[LogEntry], new: LogEntry, *, fold: bool) -> None:
     number = _next(entries)
     if entries and (entries[-1].kind, entries[-1].sentence) == (new.kind, new.sentence):
         before = entries.pop()
         new, number = replace(new, times=before.times + 1), before.number
+    elif fold and new.state:
+        new = _after_last_change(entries, new)
     entries.append(replace(new, number=number))
+
+
+def _after_last_change(entries: list[LogEntry], new: LogEntry) -> LogEntry:
+    """End the pings of the entity's change before, or join a suspect with its failover."""
+    index = _last_change(entries, new.sentence.subject)
+    if index is None:
+        return new
+    before = entries[index]
+    if before.pings is not None:
+        entries[index] = replace(before, pings=replace(before.pings, over=True))
+    if (before.state, new.state) != (State.SUSPECT, State.FAILED_OVER):
+        return new
+    del entries[index]
+    cause = new.short.removeprefix(f"{new.state}: ")
+    return replace(new, short=f"{new.state} after {age(new.at - before.at)}: {cause}") if cause else new
+
+
+def _last_change(entries: Sequence[LogEntry], subject: str) -> int | None:
+    """Return the index of the entity's latest change, or of pings whose change is not in the log."""
+    for index in range(len(entries) - 1, -1, -1):
+        entry = entries[index]
+        if entry.sentence.subject == subject and (entry.state or entry.pings is not None):
+            return index
+    return None
+
+
+def _add_ping(entries: list[LogEntry], record: Record, event: PingFailed | PingAccepted) -> None:
+    index = _last_change(entries, event.entity)
+    if index is None:
+        text = Sentence(event.entity, "does not accept pings" if isinstance(event, PingFailed) else "accepts pings")
+        new = LogEntry(
+            at=event.at, sentence=text, kind=event.kind, place=(record.boot, record.seq), number=_next(entries)
+        )
+        entries.append(new)
+        index = len(entries) - 1
+    before = entries[index].pings or Pings()
+    failed = isinstance(event, PingFailed)
+    counted = Pings(before.failed + failed, before.accepted + (not failed), event.at, before.over)
+    entries[index] = replace(entries[index], pings=counted)
 
 
 def _add_outcome(entries: list[LogEntry], record: Record, event: CommandEnded) -> None:

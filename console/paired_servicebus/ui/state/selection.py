@@ -21,7 +21,9 @@ def move_selection(view: View, steps: int) -> View:
         case Page.BACKLOG:
             return _moved_queue(view, steps)
         case Page.TIMELINE:
-            return replace(view, timeline_position=timeline_reader.move_cursor(view.log, view.timeline_position, steps))
+            return replace(
+                view, timeline_position=timeline_reader.move_cursor(view.events, view.timeline_position, steps)
+            )
         case Page.HISTORY:
             return _moved_incident(view, steps)
         case Page.ENGINES:
@@ -128,10 +130,20 @@ def unmark_all(view: View) -> View:
 def apply_filter(view: View, words: str) -> View:
     """Return the view with only the rows that match the words; the selection stays if it is still listed."""
     if view.page is Page.TIMELINE:
-        return replace(view, timeline_position=timeline_reader.set_filter(view.log, view.timeline_position, words))
+        return replace(view, timeline_position=timeline_reader.set_filter(view.events, view.timeline_position, words))
     view = replace(view, filter=words)
     paths = [entity.path for entity in view.listed]
     return view if view.selected in paths else replace(view, selected=next(iter(paths), ""))
+
+
+def toggle_pings(view: View) -> View:
+    """Return the view that lists each ping, or folds them; the reader stays at the same time."""
+    position, other = view.timeline_position, replace(view, each_ping=not view.each_ping)
+    shown = timeline_reader.entries(view.events, position.filter)
+    place = timeline_reader.place_of(shown, position.cursor)
+    if position.cursor is None or place < 0:
+        return other
+    return replace(other, timeline_position=timeline_reader.go_to_time(other.events, position, shown[place].at))
 
 
 def next_sort_order(view: View) -> View:

@@ -169,6 +169,11 @@ class View:
     keeps_graphs: bool = True
     """Whether the engine keeps them."""
     log: Log = ()
+    """The events, with pings folded onto the change they belong to."""
+    each_log: Log = ()
+    """The same with every ping."""
+    each_ping: bool = False
+    """Whether the screen lists every ping."""
     answer: CommandAnswer | None = None
     asking: str = ""
     """The command that the engine is arming; its dialog opens when it answers."""
@@ -233,6 +238,11 @@ class View:
         return list_entities(found.entities, self.filter, self.sort, self.order, found.fleet)
 
     @property
+    def events(self) -> Log:
+        """The listed events: pings folded, or each."""
+        return self.each_log if self.each_ping else self.log
+
+    @property
     def clients(self) -> tuple[GatewayClient, ...]:
         """The listed clients of the gateway."""
         gateway = self.snapshot.gateway if self.snapshot is not None else None
@@ -278,10 +288,12 @@ def apply_news(view: View, news: News) -> View:
         case Snapshot():
             return _with_snapshot(view, news)
         case Records(records):
-            return replace(view, log=event_log.append(view.log, records))
+            folded = event_log.append(view.log, records, fold=True)
+            return replace(view, log=folded, each_log=event_log.append(view.each_log, records))
         case Missed(count):
             at = view.snapshot.at if view.snapshot else view.log[-1].at if view.log else 0.0
-            return replace(view, log=event_log.append_missed(view.log, count, at=at))
+            folded = event_log.append_missed(view.log, count, at=at)
+            return replace(view, log=folded, each_log=event_log.append_missed(view.each_log, count, at=at))
         case Reached(keeps_graphs):
             return replace(view, keeps_graphs=keeps_graphs, graphs=view.graphs if keeps_graphs else None)
         case Graphs():

@@ -30,6 +30,7 @@ from paired_servicebus.ui.render.state_looks import SYPHON_LOOKS
 from paired_servicebus.ui.state.log_entries import LogEntry
 from paired_servicebus.ui.state.view import View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
+from paired_servicebus.ui.widgets.timeline_list import event_spans, folding, time_for_ages
 
 LABEL: Final = 10
 CELL: Final = 6
@@ -251,14 +252,15 @@ class RecentEvents(Lines):
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
         """Return the rule and `height` - 1 entries."""
         room = max(0, height - 1)
-        entries = view.log[-room:] if room else ()
-        shown = [_line(entry, width) for entry in entries]
+        entries = view.events[-room:] if room else ()
+        shown = [_line(entry, time_for_ages(view), width) for entry in entries]
         if not shown and room:
             shown = [Line((Span(" nothing happened yet", Role.MUTED),))] if view.snapshot else []
-        return [rule("events", width), *shown, *[BLANK] * (room - len(shown))]
+        note = Span(folding(view), Role.MUTED)
+        return [rule("what changed", width, note=note), *shown, *[BLANK] * (room - len(shown))]
 
 
-def _line(entry: LogEntry, width: int) -> Line:
+def _line(entry: LogEntry, ages_to: float | None, width: int) -> Line:
     subject = fit(entry.sentence.subject, WIDE_SUBJECT if width >= WIDE else SUBJECT)
-    text = shorten(entry.text, width - cell_len(subject) - 12)
-    return line(Span(f" {clock(entry.at)} ", Role.MUTED), Span(f"{subject}  "), Span(text, entry.role))
+    text = event_spans(entry, ages_to, width - cell_len(subject) - 12)
+    return line(Span(f" {clock(entry.at)} ", Role.MUTED), Span(f"{subject}  "), *text)

@@ -176,7 +176,7 @@ class EntityHistory(Lines):
 
 def _newest(view: View, width: int, room: int) -> list[Line]:
     path, shown = view.selected.casefold(), list[Line]()
-    for entry in reversed(view.log):
+    for entry in reversed(view.events):
         if entry.sentence.subject.casefold() != path:
             continue
         shown[:0] = _lines(entry, width, view.snapshot.at if view.snapshot else entry.at)

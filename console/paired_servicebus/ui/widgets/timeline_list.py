@@ -10,10 +10,12 @@ from rich.cells import cell_len
 from textual import events
 
 from paired_servicebus.core.text.number_format import DAY, plural
-from paired_servicebus.core.text.time_format import clock
+from paired_servicebus.core.text.time_format import age, clock
+from paired_servicebus.core.text.untrusted_text import harmless
+from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, fit, line, rule, shorten, wrap
 from paired_servicebus.ui.state import timeline_reader
-from paired_servicebus.ui.state.log_entries import LogEntry
+from paired_servicebus.ui.state.log_entries import LogEntry, Pings, ping_counts
 from paired_servicebus.ui.state.view import View
 from paired_servicebus.ui.widgets.frame.lines_widget import LazyLines, Lines
 
@@ -29,11 +31,12 @@ class TimelineHead(Lines):
     ages: ClassVar[bool] = False
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        shown = timeline_reader.entries(view.log, view.timeline_position.filter)
-        title = plural(len(view.log), "event")
+        shown = timeline_reader.entries(view.events, view.timeline_position.filter)
+        events = plural(len(view.events), "event")
+        title = f"{events}, {folding(view)}"
         if view.timeline_position.filter:
-            title = f"{len(shown):,} of {title} with “{view.timeline_position.filter}”"
-        note = "newest followed" if view.timeline_position.cursor is None else "paused: end follows the newest"
+            title = f"{len(shown):,} of {events} with “{view.timeline_position.filter}”"
+        note = "live" if view.timeline_position.cursor is None else "paused; end is live again"
         return (rule(title, width, note=Span(note, Role.MUTED)),)
 
 
@@ -61,28 +64,64 @@ class TimelineList(Lines):
             self.keep_in_sight(self._lines.place)
 
 
+def folding(view: View) -> str:
+    """Return whether pings are folded, and the key that changes it."""
+    key = view.keys.label(CONSOLE_BY_ID["pings"])
+    return f"{key} folds the pings" if view.each_ping else f"pings folded; {key} shows each"
+
+
+def event_spans(entry: LogEntry, now: float | None, room: int) -> list[Span]:
+    """Return an entry's text and its pings in `room` cells.
+
+    Args:
+        now: the time for the age of the latest ping; None: the engine is silent and its time is shown instead.
+    """
+    if entry.pings is None:
+        return [Span(shorten(entry.brief, room), entry.role)]
+    tails, whole = _ping_tails(entry.pings, now), cell_len(harmless(entry.brief)) + 2
+    tail = next((text for text in tails if whole + cell_len(text) <= room), tails[-1])
+    text = shorten(entry.brief, room - cell_len(tail) - 2)
+    return [Span(text, entry.role), Span(f"  {tail}", Role.MUTED if entry.pings.over else Role.TEXT)]
+
+
+def _ping_tails(pings: Pings, now: float | None) -> tuple[str, ...]:
+    """Return the folded pings in shorter and shorter wordings; those of a state that ended do not age."""
+    counts = ping_counts(pings)
+    if pings.over:
+        return (f"then {counts}", counts)
+    last = f"last {clock(pings.last_at)}" if now is None else f"last {age(now - pings.last_at)} ago"
+    return (f"then {counts}, {last}", f"then {counts}", counts)
+
+
+def time_for_ages(view: View) -> float | None:
+    """Return the time that ages count to; None without news, when they would be wrong."""
+    return view.now if view.fresh else None
+
+
 class TimelineRows(LazyLines):
     """The lines of the list, computed on demand."""
 
     def __init__(self, view: View, width: int) -> None:
-        self._entries = timeline_reader.entries(view.log, view.timeline_position.filter)
+        self._entries = timeline_reader.entries(view.events, view.timeline_position.filter)
         self.place = timeline_reader.place_of(self._entries, view.timeline_position.cursor)
-        self._now = view.snapshot.at if view.snapshot else view.log[-1].at if view.log else 0.0
+        self._now = view.snapshot.at if view.snapshot else view.events[-1].at if view.events else 0.0
+        self._ages_to = time_for_ages(view)
         self._width = width
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def line_at(self, place: int) -> Line:
-        return _row(self._entries[place], self._now, self._width, selected=place == self.place)
+        entry = self._entries[place]
+        return _row(entry, self._now, self._ages_to, self._width, selected=place == self.place)
 
 
-def _row(entry: LogEntry, now: float, width: int, *, selected: bool) -> Line:
+def _row(entry: LogEntry, now: float, ages_to: float | None, width: int, *, selected: bool) -> Line:
     subject = fit(entry.sentence.subject, WIDE_SUBJECT if width >= WIDE else SUBJECT)
     pointer, at = Span("▸" if selected else " ", Role.KEY), fit(_when(entry.at, now), TIME)
-    text = shorten(entry.text, width - cell_len(subject) - TIME - 4)
+    text = event_spans(entry, ages_to, width - cell_len(subject) - TIME - 4)
     ground = Role.SELECTED if selected else None
-    return line(pointer, Span(f"{at} ", Role.MUTED), Span(f"{subject}  "), Span(text, entry.role), ground=ground)
+    return line(pointer, Span(f"{at} ", Role.MUTED), Span(f"{subject}  "), *text, ground=ground)
 
 
 def _when(at: float, now: float) -> str:
@@ -93,19 +132,18 @@ def _when(at: float, now: float) -> str:
 
 
 class EventInFull(Lines):
-    """The selected event, wrapped, with day, time and its number in the engine's history."""
+    """The selected event, wrapped, with day and time."""
 
     ages: ClassVar[bool] = False
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        shown = timeline_reader.entries(view.log, view.timeline_position.filter)
+        shown = timeline_reader.entries(view.events, view.timeline_position.filter)
         place = timeline_reader.place_of(shown, view.timeline_position.cursor)
         if place < 0:
             text = "no event has these words" if view.timeline_position.filter else "nothing happened yet"
             return [rule("event", width), line(Span(f" {text}", Role.MUTED)), *[BLANK] * (height - 2)]
         entry = shown[place]
         at = datetime.fromtimestamp(entry.at, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
-        number = f" · number {entry.place[1]:,} of boot {entry.place[0]}" if entry.place else ""
         sentence = wrap(f"{entry.sentence.subject} {entry.text}", width - 2, lines=height - 1)
-        note = Span(f"{entry.kind or 'console'}{number}", Role.MUTED)
+        note = Span(entry.kind or "console", Role.MUTED)
         return [rule(f"{at} UTC", width, note=note), *[line(" ", Span(text, entry.role)) for text in sentence]]
