@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 from paired_servicebus.config import PairingConfig, find_config, load_config
-from paired_servicebus.core.errors import ControlError, EngineNotRunningError, EngineRunningError, PairedError
+from paired_servicebus.core.errors import ControlError, EngineRunningError, PairedError
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.untrusted_text import indent_lines
 from paired_servicebus.engine.instance.engine_paths import EnginePaths, engine_paths
 from paired_servicebus.engine.instance.identity import program_version
-from paired_servicebus.engine.instance.lock import LockHolder, running
+from paired_servicebus.engine.instance.lock import running
 from paired_servicebus.engine.service.launcher import Launch, Ready
 from paired_servicebus.extras import explain_missing
 from paired_servicebus.printing import print_lines, print_object, report_error
@@ -37,6 +37,7 @@ from paired_servicebus.verbs.bench_commands import bench
 from paired_servicebus.verbs.fleet_verb import fleet as fleet_verbs
 from paired_servicebus.verbs.gateway_verb import gateway
 from paired_servicebus.verbs.parameters import DEFAULT_KEY, Config, EngineSelection, JsonLine, OrderKey
+from paired_servicebus.verbs.snapshot_verb import snapshot
 from paired_servicebus.verbs.verify_verb import verify
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ app.command(bench)
 app.command(verify)
 app.command(fleet_verbs)
 app.command(gateway)
+app.command(snapshot)
 for _verb in (engine_commands.down, *order_verbs.VERBS, *spark_commands.VERBS):
     app.command(_verb)
 for _group in order_verbs.GROUPS:
@@ -144,18 +146,34 @@ def attach(
 
 
 @app.command
-def check(*, config: Config = None, json: JsonLine = False) -> int:
+def check(
+    *,
+    config: Config = None,
+    engine: Annotated[str | None, Parameter(help="A running engine by its name; needs no pairing.toml.")] = None,
+    json: JsonLine = False,
+) -> int:
     """Would a failover work now? Exit status 0 ready, 1 not ready, 2 bad input, 3 unreachable."""
-    from paired_servicebus.engine.readiness.readiness_check import UNREACHABLE, as_json, as_lines  # with the SDK
+    from paired_servicebus.engine.readiness.readiness_check import UNREACHABLE, as_json, as_lines, check_engine
 
-    settings = load_config(find_config(config))
+    if engine is not None:
+        _choose_one(config, engine)
+        name = engine
+        looks = check_engine(engine_commands.require_socket(engine_commands.only_engine(engine)))
+    else:
+        settings = load_config(find_config(config))
+        name, looks = settings.name, _check(settings, engine_paths(settings.name))
     try:
-        checked = asyncio.run(_check(settings, engine_paths(settings.name)))
+        checked = asyncio.run(looks)
     except ControlError as error:
         report_error(str(error))
         return UNREACHABLE
-    _print_result(as_json(checked, settings.name) if json else as_lines(checked, settings.name))
+    _print_result(as_json(checked, name) if json else as_lines(checked, name))
     return checked.status
+
+
+def _choose_one(config: Path | None, engine: str | None) -> None:
+    if config is not None and engine is not None:
+        raise PairedError("--config and --engine both name an engine: choose one of them")
 
 
 async def _check(settings: PairingConfig, places: EnginePaths) -> CheckResult:
@@ -174,6 +192,7 @@ def status(
     config: Annotated[
         Path | None, Parameter(help="Only this pairing's engine; else all engines of this user here.")
     ] = None,
+    engine: Annotated[str | None, Parameter(help="Only this engine, by its name; all: each.")] = None,
     json: JsonLine = False,
     watch: Annotated[bool, Parameter(help="A line for each change from now on, until Ctrl-C.")] = False,
     fleet: Annotated[bool, Parameter(help="Also the pairing's engines on every host.")] = False,
@@ -181,28 +200,15 @@ def status(
     """Show the status of this machine's engines. Exit status 0 healthy, 1 degraded, 2 bad input, 3 unreachable."""
     from paired_servicebus.verbs.status import run_status, run_watch
 
+    _choose_one(config, engine)
     chosen = engine_paths(load_config(find_config(config)).name) if config is not None else None
+    if engine is not None and engine != engine_commands.ALL:
+        chosen = engine_commands.only_engine(engine)
     if watch and json:
         raise PairedError("--watch writes lines for people and --json one object: choose one of them")
     if watch and fleet:
         raise PairedError("paired fleet --watch shows the fleet; paired status --watch has this machine's engines")
     return run_watch(chosen) if watch else run_status(chosen, json_line=json, fleet=fleet)
-
-
-@app.command
-def snapshot(*, svg: Annotated[Path, Parameter(help="The file to write.")], config: Config = None) -> int:
-    """Save the current dashboard as a picture; needs no terminal."""
-    from paired_servicebus.ui.shell.screenshot import picture  # with Textual behind it
-
-    settings = load_config(find_config(config))
-    holder = _running(settings, engine_paths(settings.name))
-    drawn = asyncio.run(picture(Path(holder.socket)))
-    try:
-        svg.write_text(drawn, encoding="utf-8")
-    except OSError as error:
-        raise PairedError(f"{svg} cannot be written: {error.strerror or error}") from error
-    print_lines([f"{svg} shows the engine of {settings.name}"])
-    return 0
 
 
 @app.command
@@ -308,15 +314,6 @@ def _find_or_start(settings: PairingConfig, places: EnginePaths, *, read_only: b
         return Path(_start(settings, places, read_only=read_only).socket)
     except EngineRunningError:  # another process was as quick
         return places.socket
-
-
-def _running(settings: PairingConfig, places: EnginePaths) -> LockHolder:
-    holder = running(places.lock)
-    if holder is None:
-        raise EngineNotRunningError(
-            f"no engine of the pairing {settings.name} ({settings.path}) runs here: start one with paired up"
-        )
-    return holder
 
 
 def _dashboard(

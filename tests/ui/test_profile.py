@@ -50,6 +50,22 @@ async def test_plain_is_ascii_without_colours(open_console: Any, outage_news: An
         assert console.screen().isascii()
 
 
+async def test_a_kernels_console_gets_ascii_with_colours(open_console: Any, outage_news: Any) -> None:
+    profile = profile_for({"TERM": "linux", "LANG": "C.utf8"})
+    async with open_console(*outage_news, size=(140, 40), profile=profile) as console:
+        assert console.screen().isascii()
+        styles = [segment.style for strip in console.app.screen._compositor.render_strips() for segment in strip]
+        assert any(style is not None and style.color is not None for style in styles)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (20, 5), (60, 20)])
+async def test_a_small_plain_terminal_is_drawn(open_console: Any, outage_news: Any, size: tuple[int, int]) -> None:
+    async with open_console(*outage_news, size=size, profile=PLAIN) as console:
+        assert console.screen().isascii()
+        await console.press("2", "3", "6", "question_mark", "escape")
+        assert console.screen().isascii()
+
+
 async def test_a_tick_while_the_screens_are_taken_down_is_let_go(open_console: Any, outage_news: Any) -> None:
     async with open_console(*outage_news) as console:
         await console.press("question_mark")

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from paired_servicebus.ui.shell.screenshot import draw_svg, render_svg
+from paired_servicebus.ui.shell.screenshot import draw_page, draw_svg, render_svg
+from paired_servicebus.ui.state.view import Page
 
 
 def words(svg: str) -> str:
@@ -43,3 +44,31 @@ def test_the_same_news_make_the_same_picture(made: Any) -> None:
 def test_an_unknown_theme_is_named(made: Any) -> None:
     with pytest.raises(ValueError, match="unknown theme 'neon'; known are dark, colour-blind,"):
         render_svg(made.snapshot(), size=(80, 24), theme="neon")
+
+
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [(Page.PAIRING, "payments"), (Page.BACKLOG, "1,204"), (Page.COST, "operations"), (Page.HISTORY, "unknown")],
+)
+async def test_a_page_as_text(page: Page, words: str, made: Any) -> None:
+    text = await draw_page(made.outage(), made.records(), page=page, size=(80, 24), as_text=True)
+    assert words in text
+    assert len(text.split("\n")) == 24
+    assert max(map(len, text.split("\n"))) <= 80
+
+
+async def test_a_page_as_a_picture(made: Any) -> None:
+    drawn = words(await draw_page(made.outage(), page=Page.COST, size=(100, 30), theme="light"))
+    assert drawn.startswith("<svg")
+    assert "operations" in drawn
+
+
+@pytest.mark.parametrize("size", [(1, 1), (20, 5)])
+async def test_a_size_too_small_for_the_dashboard_is_drawn(size: tuple[int, int], made: Any) -> None:
+    text = await draw_page(made.outage(), page=Page.PAIRING, size=size, as_text=True)
+    assert len(text.split("\n")) == size[1]
+
+
+async def test_an_unknown_theme_of_a_page_is_named(made: Any) -> None:
+    with pytest.raises(ValueError, match="unknown theme 'neon'"):
+        await draw_page(made.outage(), page=Page.PAIRING, size=(80, 24), theme="neon")

@@ -112,6 +112,13 @@ def select_engines(engines: EngineSelection) -> tuple[EnginePaths, ...]:
     )
 
 
+def only_engine(name: str) -> EnginePaths:
+    """Return the running engine of that name. Raises EngineNotRunningError: there is none."""
+    if name == ALL:
+        raise ConfigurationError("--engine all names several engines: choose one")
+    return select_engines(EngineSelection(engine=name))[0]
+
+
 def _selection_name(engines: EngineSelection, chosen: tuple[EnginePaths, ...]) -> str:
     name = engines.engine if engines.engine is not None else chosen[0].name
     return "any pairing" if name == ALL else f"the pairing {name}"

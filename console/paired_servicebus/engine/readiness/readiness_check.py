@@ -66,13 +66,18 @@ async def check(config: PairingConfig, places: EnginePaths) -> CheckResult:
     """
     holder = running(places.lock)
     if holder is not None:
-        return await _query_engine(Path(holder.socket))
+        return await check_engine(Path(holder.socket))
     async with open_clients(config) as clients:
         evidence = await _collect_evidence(config, places, clients)
         return CheckResult(judge(await LocalEvidence(config, places).add(evidence)), "own contact")
 
 
-async def _query_engine(socket: Path) -> CheckResult:
+async def check_engine(socket: Path) -> CheckResult:
+    """Query the running engine behind a socket.
+
+    Raises:
+        EngineNotRunningError: it does not answer.
+    """
     client = await ControlClient.connect(socket)
     try:
         async with asyncio.timeout(ANSWER_TIMEOUT):

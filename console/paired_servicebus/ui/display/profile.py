@@ -7,7 +7,7 @@ imports this.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -31,6 +31,8 @@ class Profile:
     """Seconds between two paints of clock, ages and countdowns."""
     ascii: bool = False
     """ASCII without colours."""
+    few_signs: bool = False
+    """ASCII with colours: the terminal's font lacks our signs."""
     mouse: bool = False
     """Whether the dashboard handles the mouse; otherwise the terminal selects and copies."""
 
@@ -42,6 +44,8 @@ PROFILES: Final[dict[ProfileName, Profile]] = {
 }
 LETTERS_ONLY: Final = ("dumb", "unknown", "vt52", "vt100", "vt102", "vt220", "ansi")
 """Values of TERM without colours or signs beyond ASCII."""
+FEW_SIGNS: Final = ("linux",)
+"""Values of TERM with colours and with few signs beyond ASCII: a kernel's console."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +64,10 @@ class ScreenOptions:
 
 def profile_for(environ: Mapping[str, str]) -> Profile:
     """Return the profile for these variables: `plain` by TERM or locale, else `full`. None reports a slow link."""
-    plain = environ.get("TERM", "") in ("", *LETTERS_ONLY) or not _speaks_utf8(environ)
-    return PROFILES[ProfileName.PLAIN if plain else ProfileName.FULL]
+    term = environ.get("TERM", "")
+    if term in ("", *LETTERS_ONLY) or not _speaks_utf8(environ):
+        return PROFILES[ProfileName.PLAIN]
+    return replace(PROFILES[ProfileName.FULL], few_signs=term in FEW_SIGNS)
 
 
 def without_colours(environ: Mapping[str, str]) -> bool:

@@ -58,7 +58,8 @@ class TerminalApp(App[int]):
         bare = isinstance(self.current_theme, PairedTheme) and self.current_theme.monochrome
         if self.profile.ascii:
             return [*super().get_line_filters(), _WITHOUT_COLOURS, _IN_ASCII]
-        return [*super().get_line_filters(), _WITHOUT_COLOURS] if bare else super().get_line_filters()
+        signs = [_IN_ASCII] if self.profile.few_signs else []
+        return [*super().get_line_filters(), *([_WITHOUT_COLOURS] if bare else []), *signs]
 
     def action_repaint(self) -> None:
         """Write everything again: the terminal may show something else."""

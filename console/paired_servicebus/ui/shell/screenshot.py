@@ -20,9 +20,9 @@ from paired_servicebus.engine.control.protocol import Armed
 from paired_servicebus.ui.display.profile import PROFILES, ProfileName
 from paired_servicebus.ui.display.theme import load_all
 from paired_servicebus.ui.engines.feed import NOT_ARMED, Emit, FireRequest
-from paired_servicebus.ui.shell.app import PairedApp, no_tables
+from paired_servicebus.ui.shell.app import PairedApp, ReadPast, no_tables
 from paired_servicebus.ui.state.incident_history import HistoryNews
-from paired_servicebus.ui.state.view import Records
+from paired_servicebus.ui.state.view import Page, Records
 
 
 class SnapshotFeed:
@@ -84,6 +84,22 @@ async def draw_svg(
 
     `past`: the content of the pipeline's tables; None: no tables.
     """
+    reads = no_tables if past is None else lambda *_: past
+    app = _app_of(snapshot, records, theme=theme, profile=profile, past=reads)
+    async with app.run_test(size=size) as pilot:
+        await app.workers.wait_for_complete()
+        await pilot.pause()
+        for key in press:
+            await pilot.press(key)
+            await app.workers.wait_for_complete()
+            await pilot.pause()
+        return _without_leading_spaces(app.export_screenshot(title=f"paired {snapshot.pairing}"))
+
+
+def _app_of(
+    snapshot: Snapshot, records: Sequence[Record], *, theme: str, profile: ProfileName, past: ReadPast
+) -> PairedApp:
+    """Return the dashboard of a snapshot. Raises ValueError: unknown theme."""
     themes = load_all()
     if theme not in (known := [each.name for each in themes.themes]):
         raise ValueError(f"unknown theme {theme!r}; known are {', '.join(known)}")
@@ -95,16 +111,35 @@ async def draw_svg(
         profile=PROFILES[profile],
         now=lambda: snapshot.at,
         monotonic=lambda: 0.0,
-        past=no_tables if past is None else lambda *_: past,
+        past=past,
     )
     app.theme = theme
+    return app
+
+
+async def draw_page(
+    snapshot: Snapshot,
+    records: Sequence[Record] = (),
+    *,
+    page: Page,
+    size: tuple[int, int],
+    theme: str = "dark",
+    as_text: bool = False,
+    past: ReadPast | None = None,
+) -> str:
+    """Return a page as SVG, or as lines of text without colours and without spaces at their ends.
+
+    Raises ValueError: unknown theme.
+    """
+    app = _app_of(snapshot, records, theme=theme, profile=ProfileName.FULL, past=past or no_tables)
     async with app.run_test(size=size) as pilot:
         await app.workers.wait_for_complete()
         await pilot.pause()
-        for key in press:
-            await pilot.press(key)
-            await app.workers.wait_for_complete()
-            await pilot.pause()
+        app.turn_to(page)
+        await app.workers.wait_for_complete()
+        await pilot.pause()
+        if as_text:
+            return "\n".join(strip.text.rstrip() for strip in app.screen._compositor.render_strips())
         return _without_leading_spaces(app.export_screenshot(title=f"paired {snapshot.pairing}"))
 
 
@@ -128,17 +163,27 @@ FIRST_SNAPSHOT_TIMEOUT_SECONDS: Final = 5.0
 """For the snapshot and the history."""
 
 
-async def picture(socket: Path, *, size: tuple[int, int] = SIZE, theme: str = "dark") -> str:
-    """Return the dashboard of the engine behind `socket` as SVG.
+async def picture(
+    socket: Path,
+    *,
+    size: tuple[int, int] = SIZE,
+    theme: str = "dark",
+    page: Page = Page.PAIRING,
+    as_text: bool = False,
+    past: ReadPast | None = None,
+) -> str:
+    """Return a page of the engine behind `socket` as SVG, or as text.
 
-    Raises ControlError: the engine is unreachable or silent.
+    Raises:
+        ControlError: the engine is unreachable or silent.
+        ValueError: unknown theme.
     """
     client = await ControlClient.connect(socket)
     try:
         snapshot, records = await _read_snapshot(client, socket)
     finally:
         await client.close()
-    return await draw_svg(snapshot, records, size=size, theme=theme)
+    return await draw_page(snapshot, records, page=page, size=size, theme=theme, as_text=as_text, past=past)
 
 
 async def _read_snapshot(client: ControlClient, socket: Path) -> tuple[Snapshot, Sequence[Record]]:
