@@ -118,7 +118,7 @@ async def test_an_unreachable_engine_is_a_full_width_statement_and_its_figures_a
 
 async def test_old_depths_are_grey_and_say_when_they_were_read(open_console: Any, made: Any) -> None:
     old = tuple(replace(queue, read_at=made.at("14:01:00")) for queue in made.queues({3: 1_204}))
-    async with open_console(made.snapshot(queues=old)) as console:
+    async with open_console(made.snapshot(queues=old), size=(140, 40)) as console:
         assert "read 1m11s ago, old" in console.screen()
         place = next(y for y, row in enumerate(console.rows()) if row.startswith(" parked"))
         number = next(segment for segment in strip_of(console, place) if "1,204" in segment.text)
@@ -155,13 +155,11 @@ async def test_a_small_terminal_is_told_so_and_still_says_what_is_wrong(
 
 
 async def test_nothing_moves_when_states_change(open_console: Any, made: Any, outage_news: Any) -> None:
-    """Each heading and queue keeps its row and column; entities are sorted, the worst first."""
+    """Each heading keeps its row and column; entities are sorted, the worst first."""
 
     def places(rows: list[str]) -> dict[str, tuple[int, int]]:
         marks = [
-            "── backlog",
-            " queue",
-            " parked",
+            "── last 5 min",
             " syphon",
             "── what changed",
         ]

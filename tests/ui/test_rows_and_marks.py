@@ -30,7 +30,7 @@ def table(console: Any) -> list[str]:
     """The rows of the table of entities, with what is said to be out of sight."""
     rows = console.rows()
     top = next(y for y, row in enumerate(rows) if "worst first ─" in row or ("entities" in row and row[0] == "─"))
-    return rows[top + 2 : next(y for y, row in enumerate(rows) if row.startswith("── backlog"))]
+    return rows[top + 2 : next(y for y, row in enumerate(rows) if row.startswith("── last 5 min"))]
 
 
 # -- rows in sight -----------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from textual.widget import Widget
 from paired_servicebus.ui.state.view import Newest, View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 from paired_servicebus.ui.widgets.frame.page_lines import AnswerLine, HeaderLine, KeyLine, SummaryLines, TooSmall
+from paired_servicebus.ui.widgets.graph_strip import WIDE
 
 LEAST: Final = Size(60, 20)
 """The smallest terminal that fits a page and the consequences of a dangerous command."""
@@ -24,11 +25,15 @@ ROOMY: Final = Size(80, 24)
 TALL: Final = 32
 """From this number of rows on, there is room for more about each thing."""
 
+HIGH: Final = 46
+"""From this number of rows on, graphs are large."""
+
 
 class PageScreen(Screen[None]):
     """One page. Subclasses set PARTS."""
 
     VERTICAL_BREAKPOINTS = [(0, "-tiny"), (ROOMY.height, "-low"), (TALL, "-tall")]  # noqa: RUF012 - as Textual declares it
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]  # noqa: RUF012 - as Textual declares it
     DEFAULT_CSS = """
     PageScreen { background: $background; }
     PageScreen TooSmall { display: none; }
@@ -67,6 +72,7 @@ class PageScreen(Screen[None]):
     def show(self, view: View) -> None:
         """Pass the view to every part."""
         self.set_class(not view.legible, "-small")
+        self.set_class(self.size.height >= HIGH, "-high")
         self.set_class(view.snapshot is not None and view.snapshot.fleet is not None, "-fleet")
         for lines in self.query(Lines):
             lines.show(view)

@@ -13,6 +13,7 @@ from paired_servicebus.ui.widgets.engine_table import EngineHead, EngineTable
 from paired_servicebus.ui.widgets.entity_facts import EntityFacts, EntityHistory
 from paired_servicebus.ui.widgets.entity_table import EntityHead, EntityTable
 from paired_servicebus.ui.widgets.fleet_strip import FleetStrip
+from paired_servicebus.ui.widgets.graph_strip import EntityGraphs, GraphStrip
 from paired_servicebus.ui.widgets.incident_list import IncidentList, IncidentReport
 from paired_servicebus.ui.widgets.queue_detail import QueueDetail
 from paired_servicebus.ui.widgets.queue_table import QueueHead, QueueTable
@@ -23,24 +24,30 @@ from paired_servicebus.ui.widgets.unused_table import UnusedTable
 class DashboardScreen(PageScreen):
     """One engine: what is wrong, in which detail, and what can be done, from top to bottom."""
 
-    PARTS = (PairingLine, EntityHead, EntityTable, FleetStrip, BacklogStrip, SyphonLine, RecentEvents)
+    PARTS = (PairingLine, EntityHead, EntityTable, FleetStrip, GraphStrip, BacklogStrip, SyphonLine, RecentEvents)
     DEFAULT_CSS = """
     DashboardScreen SummaryLines { height: 4; }
     DashboardScreen PairingLine { display: none; }
     DashboardScreen EntityHead { height: 2; }
     DashboardScreen EntityTable { height: 3fr; min-height: 6; }
     DashboardScreen FleetStrip { display: none; height: 4; }
-    DashboardScreen BacklogStrip { height: 3; }
+    DashboardScreen GraphStrip { height: 4; }
+    DashboardScreen BacklogStrip { display: none; height: 6; }
     DashboardScreen SyphonLine { height: 2; }
     DashboardScreen RecentEvents { height: 2fr; min-height: 3; }
     DashboardScreen.-tall PairingLine { display: block; }
-    DashboardScreen.-tall BacklogStrip { height: 6; }
+    DashboardScreen.-tall BacklogStrip { display: block; }
+    DashboardScreen.-tall.-wide GraphStrip { height: 6; }
+    DashboardScreen.-high.-wide GraphStrip { height: 10; }
     DashboardScreen.-tiny EntityTable { min-height: 4; }
     DashboardScreen.-tiny RecentEvents { min-height: 2; }
+    DashboardScreen.-tiny GraphStrip { height: 3; }
     DashboardScreen.-fleet FleetStrip { display: block; }
     DashboardScreen.-fleet.-tiny FleetStrip { height: 3; }
-    DashboardScreen.-fleet BacklogStrip { display: none; }
-    DashboardScreen.-fleet.-tall BacklogStrip { display: block; }
+    DashboardScreen.-fleet GraphStrip { display: none; }
+    DashboardScreen.-fleet.-tall GraphStrip { display: block; }
+    DashboardScreen.-fleet.-tall BacklogStrip { display: none; }
+    DashboardScreen.-fleet.-high BacklogStrip { display: block; }
     DashboardScreen.-fleet.-tall FleetStrip { height: 6; }
     """
 
@@ -48,12 +55,18 @@ class DashboardScreen(PageScreen):
 class EntityScreen(PageScreen):
     """The selected entity: its state and the reason, pings, sends and history."""
 
-    PARTS = (EntityFacts, EntityHistory)
+    PARTS = (EntityFacts, EntityGraphs, EntityHistory)
     DEFAULT_CSS = """
-    EntityScreen EntityFacts { height: 14; }
-    EntityScreen EntityHistory { height: 1fr; min-height: 4; }
-    EntityScreen.-tall EntityFacts { height: 22; }
+    EntityScreen EntityFacts { height: 13; }
+    EntityScreen EntityGraphs { height: 2; }
+    EntityScreen EntityHistory { height: 1fr; min-height: 3; }
+    EntityScreen.-tall EntityFacts { height: 19; }
+    EntityScreen.-tall EntityGraphs { height: 3; }
+    EntityScreen.-tall.-wide EntityGraphs { height: 6; }
+    EntityScreen.-high EntityFacts { height: 22; }
+    EntityScreen.-high.-wide EntityGraphs { height: 10; }
     EntityScreen.-tiny EntityFacts { height: 12; }
+    EntityScreen.-tiny EntityGraphs { display: none; }
     EntityScreen.-tiny EntityHistory { min-height: 3; }
     """
 

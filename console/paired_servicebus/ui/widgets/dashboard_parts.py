@@ -67,6 +67,14 @@ def _columns(queues: Sequence[QueueView], width: int) -> tuple[Sequence[QueueVie
     return queues, (), min(WIDEST_CELL, room // max(1, len(queues)))
 
 
+def backlog_note(view: View) -> Span | None:
+    """Return the trouble with backlog queues, for the rule of another part; None: there is none."""
+    if view.snapshot is None:
+        return None
+    note = _note(view.snapshot, view.now)
+    return note if note.role is Role.SUSPECT else None
+
+
 def _note(snapshot: Snapshot, now: float) -> Span:
     """Return the newest trouble with a queue, or the age of the depths."""
     pulled = [queue for queue in snapshot.queues if not queue.in_rotation]

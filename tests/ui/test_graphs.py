@@ -1,0 +1,196 @@
+"""Figures over time on the screen: bars at 80x24, charts on wide screens, and what is shown where there are none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from paired_servicebus.core.series.graphs import KEPT, Curves, Graphs, Mark
+from paired_servicebus.ui.display.ascii_filter import to_ascii
+from paired_servicebus.ui.render.charts import (
+    Part,
+    bars,
+    in_columns,
+    log_scale,
+    round_top,
+    stack,
+    time_axis,
+    time_columns,
+)
+from paired_servicebus.ui.render.spans import Role
+from paired_servicebus.ui.state.view import Reached
+
+from .conftest import AT
+
+FAILED_AT = AT - 80.0
+
+
+def since(begins: float, before: float | None, after: float | None) -> tuple[float | None, ...]:
+    """A curve that changes at a time."""
+    return tuple(before if AT - 5.0 * (KEPT - place) < begins else after for place in range(KEPT))
+
+
+def graphs(**changes: Any) -> Graphs:
+    """Payments failed over 80 s ago."""
+    curves = Curves(
+        to_primary=since(FAILED_AT, 420.0, 96.0),
+        to_backlog=since(FAILED_AT, 0.0, 43.0),
+        refused=since(FAILED_AT, 0.0, 0.0),
+        p50=since(FAILED_AT, 4.0, 4.0),
+        p99=since(FAILED_AT, 18.0, 3_000.0),
+        parked=since(FAILED_AT, 0.0, 1_204.0),
+        moved=since(FAILED_AT, 0.0, 0.0),
+    )
+    base = Graphs(
+        at=AT,
+        whole=True,
+        total=curves,
+        entities={"payments": replace(curves, parked=(), moved=())},
+        marks=(Mark(at=FAILED_AT, what="failed over", subject="payments"),),
+    )
+    return replace(base, **changes)
+
+
+def text(spans: Any) -> str:
+    return "".join(span.text for span in spans)
+
+
+# -- the painter -------------------------------------------------------------------------------------------------------
+
+
+def test_a_step_within_a_column_moves_nothing() -> None:
+    pictures = set()
+    for step in range(3):  # the three steps of one column of 15 s
+        columns = time_columns(1_500.0 + 5 * step + 5, 300.0, 20, step=5.0)
+        curve = (7.0,) * KEPT
+        pictures.add((columns.begins(0), in_columns(curve, columns, step=5.0)))
+    assert len(pictures) == 1
+
+
+@pytest.mark.parametrize(("room", "number"), [(180, 180), (100, 90), (61, 60), (45, 45), (44, 36), (15, 15), (5, 5)])
+def test_columns_are_whole_numbers_of_steps(room: int, number: int) -> None:
+    assert time_columns(AT, 900.0, room, step=5.0).number == number
+
+
+def test_bars_tell_unknown_from_zero_and_zero_from_little() -> None:
+    assert text(bars((None, 0.0, 0.001, 10.0), Role.KEY, top=10.0)) == " ▁▂█"
+
+
+def test_a_little_part_of_a_stack_is_seen() -> None:
+    parts = (Part((0.1,), "▓", Role.FAILED_OVER), Part((1_000.0,), "█", Role.HEALTHY))
+    assert [row[0][0] for row in stack(parts, top=1_000.0, rows=3)] == ["█", "█", "▓"]
+
+
+def test_a_stack_ends_in_eighths() -> None:
+    parts = (Part((0.0,), "▓", Role.FAILED_OVER), Part((50.0,), "█", Role.HEALTHY))
+    assert [row[0][0] for row in stack(parts, top=100.0, rows=3)] == [" ", "▄", "█"]
+
+
+def test_an_unknown_column_of_a_stack_is_blank_and_zero_is_not() -> None:
+    parts = (Part((None, 0.0), "▓", Role.FAILED_OVER), Part((None, 0.0), "█", Role.HEALTHY))
+    assert [cell[0] for cell in stack(parts, top=1.0, rows=2)[-1]] == [" ", "▁"]
+
+
+@pytest.mark.parametrize(
+    ("highest", "top"), [(0.0, 1.0), (1.0, 1.0), (43.0, 50.0), (412.0, 500.0), (5_001.0, 10_000.0)]
+)
+def test_a_scale_seldom_changes(highest: float, top: float) -> None:
+    assert round_top((None, highest)) == top
+
+
+def test_the_time_scale_is_logarithmic() -> None:
+    assert log_scale((None, 0.2, 1.0, 10.0, 1_000.0), top=1_000.0) == pytest.approx((None, 0.0, 0.0, 1 / 3, 1.0))
+
+
+def test_a_mark_stands_at_its_time_with_its_name() -> None:
+    columns = time_columns(AT, 900.0, 90, step=5.0)
+    axis = text(time_axis(columns, (Mark(at=AT - 600, what="failed over", subject="payments"),)))
+    assert len(axis) == columns.number
+    assert "▲13:52:11 failed over" in axis
+    assert axis.index("▲") == columns.place(AT - 600)
+
+
+def test_marks_in_one_column_are_counted() -> None:
+    marks = [Mark(at=AT - 600, what="suspect", subject=f"e{number}") for number in range(300)]
+    assert "13:52:11 300 changes" in text(time_axis(time_columns(AT, 900.0, 90, step=5.0), marks))
+
+
+def test_a_strangers_words_keep_the_axis_in_its_cells() -> None:
+    columns = time_columns(AT, 900.0, 60, step=5.0)
+    for what in ("\x1b[2J", "界" * 9, "e\u0301" * 9, "\u202eabc", "x" * 260):
+        axis = time_axis(columns, (Mark(at=AT - 300, what=what, subject="a"),))
+        assert sum(span.width for span in axis) == columns.number
+
+
+def test_the_glyphs_of_a_stack_differ_without_colours() -> None:
+    assert len({to_ascii(glyph) for glyph in "█▒▓"}) == 3
+
+
+# -- the screen --------------------------------------------------------------------------------------------------------
+
+
+async def test_bars_of_the_last_five_minutes_at_80x24(open_console: Any, made: Any) -> None:
+    async with open_console(made.outage(), graphs()) as console:
+        rows = [row for row in console.rows() if row.startswith((" to primary", " to backlog", " refused"))]
+    assert rows == [
+        " to primary ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▄▂▂▂▂▂    96/s   parked  ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▅▅▅▅▅▅   1,204 ",
+        " to backlog ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▅▇▇▇▇▇    43/s   p99 ms  ▂▂▂▂▂▂▂▂▂▂▂▂▂▂▅▅▅▅▅▅   3,000 ",
+        " refused    ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁     0/s   moved   ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁     0/s ",
+    ]
+
+
+async def test_bars_fit_60x20(open_console: Any, made: Any) -> None:
+    async with open_console(made.outage(), graphs(), size=(60, 20)) as console:
+        row = next(row for row in console.rows() if row.startswith(" to primary"))
+    assert "1,204" in row
+    assert "96/s" in row
+
+
+@pytest.mark.parametrize("size", [(120, 40), (140, 40), (200, 50)])
+async def test_charts_on_a_wide_screen(open_console: Any, made: Any, size: tuple[int, int]) -> None:
+    async with open_console(made.outage(), graphs(), size=size) as console:
+        screen, rows = console.screen(), console.rows()
+    assert "▓ refused 0  ▒ backlog 43  █ primary 96" in screen
+    assert "▓ p50 4.0  █ p99 3,000" in screen
+    assert "▲" in next(row for row in rows if "└" in row)
+    assert "500┤" in screen
+
+
+async def test_a_depth_that_could_not_be_read_is_unknown(open_console: Any, made: Any) -> None:
+    unread = replace(graphs(), total=replace(graphs().total, parked=(None,) * KEPT))
+    async with open_console(made.outage(), unread) as console:
+        row = next(row for row in console.rows() if row.startswith(" to primary"))
+    assert "unknown" in row
+
+
+async def test_an_older_engine_keeps_none(open_console: Any, made: Any) -> None:
+    async with open_console(Reached(keeps_graphs=False), made.outage(), size=(140, 40)) as console:
+        assert "graphs: unknown, this engine keeps none" in console.screen()
+
+
+async def test_a_young_engine_has_none_yet(open_console: Any, made: Any) -> None:
+    async with open_console(Reached(keeps_graphs=True), made.outage()) as console:
+        assert "graphs: the first figures come after five seconds" in console.screen()
+
+
+async def test_a_step_is_added_to_what_is_there(open_console: Any, made: Any) -> None:
+    step = Graphs(at=AT + 5, whole=False, total=Curves(**dict.fromkeys(("to_primary", "refused"), (77.0,))))
+    async with open_console(made.outage(), graphs(), step) as console:
+        assert "77/s" in next(row for row in console.rows() if row.startswith(" to primary"))
+
+
+async def test_trouble_with_a_backlog_queue_is_seen_without_the_table_of_queues(open_console: Any, made: Any) -> None:
+    async with open_console(made.outage(), graphs()) as console:
+        assert "6 pulled for 10 s: timeout" in next(row for row in console.rows() if "last 5 min" in row)
+
+
+async def test_an_entitys_own_graphs(open_console: Any, made: Any) -> None:
+    async with open_console(made.outage(), graphs()) as console:
+        await console.press("2")
+        assert "to backlog ▁" in console.screen()
+        await console.told(graphs(entities={}))
+        assert "graphs: no sends in the last 15 min" in console.screen()
+        await console.told(graphs(entities={}, crowded=True))
+        assert "keeps those of 250 entities, and not of this one" in console.screen()
