@@ -14,6 +14,7 @@ from paired_servicebus.ui.screens.arm_dialog import ArmDialog
 from paired_servicebus.ui.screens.pages import DashboardScreen
 from paired_servicebus.ui.screens.question_dialogs import ConfirmDialog
 from paired_servicebus.ui.state.view import Page
+from paired_servicebus.ui.widgets.entity_table import pings_in_a_row
 
 SIZES = [(60, 20), (70, 22), (80, 24), (100, 30), (140, 40), (200, 50)]
 PAUSE = ("right", "enter")
@@ -277,3 +278,26 @@ async def test_unused_queues_that_cannot_be_listed_are_not_said_to_be_none(open_
         await console.press("3")
         assert "cannot be listed: connection lost" in console.screen()
         assert "every backlog queue under the prefix is in use" not in console.screen()
+
+
+@pytest.mark.parametrize(
+    ("changes", "number"),
+    [
+        ({"pings": 40, "pings_accepted": 0, "recent_pings": (None,) * 20}, 40),
+        ({"pings": 40, "pings_accepted": 5, "recent_pings": (0.1, None, None)}, 2),
+        ({"last_ping_good": True, "pings_in_a_row": 3}, 3),
+        ({"pings": 0, "recent_pings": ()}, 0),
+    ],
+    ids=["all failed", "some accepted", "accepted", "an engine that does not tell"],
+)
+def test_pings_in_a_row(made: Any, changes: dict[str, Any], number: int) -> None:
+    assert pings_in_a_row(made.failed_over("payments", **changes)) == number
+
+
+async def test_wide_screens_give_every_failed_entity_its_reason(open_console: Any, made: Any) -> None:
+    entities = [
+        made.failed_over(f"queue-{number}") if number < 4 else made.entity(f"queue-{number}") for number in range(40)
+    ]
+    async with open_console(made.snapshot(*entities), size=(140, 40)) as console:
+        assert console.screen().count("no send accepted since") == 4
+        assert "more, all healthy" in console.screen()

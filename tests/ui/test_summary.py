@@ -10,10 +10,18 @@ from rich.cells import cell_len
 
 from paired_servicebus.core.backlog.backlog_totals import empty_at, sum_backlog
 from paired_servicebus.core.model.entity_state import State
-from paired_servicebus.core.model.snapshot import Finding, FindingVerdict, ParkedView, Readiness, SyphonStatus
+from paired_servicebus.core.model.snapshot import (
+    Finding,
+    FindingVerdict,
+    OldestView,
+    ParkedView,
+    Readiness,
+    SyphonStatus,
+)
 from paired_servicebus.ui.render.spans import name_list, pack, shortenable
 from paired_servicebus.ui.state.summary import Level, summary
-from paired_servicebus.ui.state.view import Silent, Unreachable, View, apply_news
+from paired_servicebus.ui.state.view import Page, Silent, Unreachable, View, apply_news
+from tests import fleet_views
 
 
 def view_of(snapshot: Any) -> View:
@@ -287,3 +295,32 @@ def test_a_time_of_emptiness_is_said_only_where_it_is_no_guess(made: Any) -> Non
     assert empty_at(replace(draining, entities=(made.failed_over("a"),))) is None
     assert empty_at(replace(draining, queues=made.queues())) is None
     assert empty_at(replace(draining, syphon=made.syphon(SyphonStatus.RUNNING, text=""))) is None
+
+
+def test_the_last_line_has_the_age_of_the_oldest_message_and_the_room_left(made: Any) -> None:
+    queues = list(made.queues({3: 1_204}))
+    queues[3] = replace(
+        queues[3],
+        size_bytes=1_000_000,
+        bytes_growth=1_000.0,
+        limit_bytes=61_000_000,
+        oldest=OldestView(enqueued_at=made.AT - 62),
+    )
+    last = rows(made.snapshot(*ten(made, 8), queues=tuple(queues)))[3]
+    assert last == "do: nothing now · oldest parked 1m02s · full in 16h40m"
+
+
+def test_what_is_unknown_about_the_backlog_is_not_in_the_last_line(made: Any) -> None:
+    assert rows(made.snapshot(*ten(made, 8)))[3] == "do: nothing now"
+
+
+@pytest.mark.parametrize(("page", "todo"), [(Page.PAIRING, "see every engine (7)"), (Page.ENGINES, "start with the")])
+def test_the_page_of_engines_is_not_told_to_open_itself(made: Any, page: Page, todo: str) -> None:
+    fleet = fleet_views.outage(orders=())
+    text = summary(replace(view_of(made.snapshot(fleet=fleet)), page=page)).text
+    assert f"do: {todo}" in text
+    assert (text.count("(7)") == 1) == (page is Page.PAIRING)
+
+
+def test_the_first_selection_is_the_fleet_s_worst_entity(made: Any) -> None:
+    assert view_of(made.snapshot(fleet=fleet_views.outage())).selected == "payments"

@@ -6,12 +6,19 @@ sizes, and what an answer must never be there.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
 
 import pytest
 
+from paired_servicebus.core.gateway.gateway_sentences import gateway_alarms
+from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.demo.scenarios import SCENARIOS, scenario_named
+from paired_servicebus.ui.state.summary import summary
+from paired_servicebus.ui.state.view import View, apply_news
+from tests import fleet_views, gateway_views
 
+from .conftest import AT, MadeUp
 from .scripted import snapshot_of
 
 
@@ -70,7 +77,7 @@ WORDS: dict[str, Words] = {
         ALL_OVER,
         "OUTAGE for 18 s",
         'no send accepted since "quota exceeded"',
-        "108 errors before",
+        "108 errors",
         PING,
         NOTHING,
     ),
@@ -178,10 +185,107 @@ async def test_the_screen_answers_the_six_questions(open_console: Any, name: str
     words = WORDS[name]
     async with open_console(snapshot_of(scenario_named(name), words.share), size=size) as console:
         screen = console.screen()
-        missing = {
-            question: text
-            for question, text in words._asdict().items()
-            if isinstance(text, str) and question != "never" and text not in screen
-        }
-        assert not missing, screen
+        assert not _missing(words, screen), screen
         assert words.never not in screen
+
+
+def _missing(words: Words, screen: str) -> dict[str, str]:
+    return {
+        question: text
+        for question, text in words._asdict().items()
+        if isinstance(text, str) and question != "never" and text not in screen
+    }
+
+
+# -- fleet, gateway, 300 entities ------------------------------------------------------------------------------------
+
+FAILED: Final = {"first_failure_at": AT - 73, "refused": 19, "next_ping_at": AT + 5}
+
+
+def fleet_here() -> Snapshot:
+    """This engine is one of 15 that failed over."""
+    made = MadeUp()
+    entities = (made.entity("orders"), made.failed_over("payments", **FAILED), made.entity("audit"))
+    return made.snapshot(*entities, fleet=fleet_views.outage(orders=()))
+
+
+def fleet_elsewhere() -> Snapshot:
+    """This engine is healthy; 15 others failed over."""
+    return MadeUp().snapshot(fleet=fleet_views.outage(orders=()))
+
+
+def gateway() -> Snapshot:
+    """An outage with a gateway whose clients' sends are turned away."""
+    made, view = MadeUp(), gateway_views.outage(turned_away=(gateway_views.wrong_key(),))
+    entities = (made.entity("orders"), made.failed_over("payments", **FAILED), made.entity("audit"))
+    return made.snapshot(*entities, gateway=view, alarms=gateway_alarms(view, AT))
+
+
+def three_hundred() -> Snapshot:
+    """Six of 300 entities failed over; no row of them comes first in the engine's list."""
+    made = MadeUp()
+    names = [f"stock-{number:03}" for number in range(300)]
+    bad = range(7, 300, 50)
+    return made.snapshot(
+        *(made.failed_over(name, **FAILED) if place in bad else made.entity(name) for place, name in enumerate(names))
+    )
+
+
+MADE: Final[dict[str, tuple[Callable[[], Snapshot], Words]]] = {
+    "fleet, this engine too": (
+        fleet_here,
+        Words(0.0, "1 of 3 failed over: payments", "OUTAGE for 1m13s", "first failure 14:00:58: timeout",
+              "callers ok: 0 refused now, 19 errors before", "next ping in 5 s, home after 1 accepted", NOTHING),
+    ),
+    "fleet, other engines": (
+        fleet_elsewhere,
+        Words(0.0, "20 engines: 15 failed over", "silent since 13:58: pay-3, pay-4", "payments 15 failed over",
+              "callers ok at 18 of 20 engines: 0 refused now", "this engine: all 3 entities healthy",
+              "do: see every engine (7)", "nothing to do"),
+    ),
+    "gateway": (
+        gateway,
+        Words(0.0, "1 of 3 failed over: payments", "OUTAGE for 1m13s", "first failure 14:00:58: timeout",
+              "callers ok: 0 refused now, 19 errors before", "next ping in 5 s, home after 1 accepted",
+              "do: nothing now · ! the gateway turned 3 clients away"),
+    ),
+    "300 entities": (
+        three_hundred,
+        Words(0.0, "6 of 300 failed over: stock-007", "OUTAGE for 1m13s", "first failure 14:00:58: timeout",
+              "114 errors before", "next ping in 5 s, home after 1 accepted", NOTHING, "all healthy, 2 failed over"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [(80, 24), (140, 40)], ids=["80x24", "140x40"])
+@pytest.mark.parametrize("name", MADE)
+async def test_larger_systems_answer_the_six_questions(open_console: Any, name: str, size: tuple[int, int]) -> None:
+    make, words = MADE[name]
+    async with open_console(make(), size=size) as console:
+        assert not _missing(words, console.screen()), console.screen()
+        assert words.never not in console.screen()
+
+
+ELLIPSIS: Final = "…"
+VERDICT: Final = slice(1, 5)
+"""The rows of the verdict on the dashboard."""
+
+
+@pytest.mark.parametrize("name", [*WORDS, *MADE])
+def test_at_60_columns_the_verdict_is_whole(name: str) -> None:
+    """No line is cut, and state, callers, healing and action are all there."""
+    snapshot = MADE[name][0]() if name in MADE else snapshot_of(scenario_named(name), WORDS[name].share)
+    rows = [text for text, _ in summary(apply_news(View(pairing="orders"), snapshot)).lines(57, 4)]
+    text = "\n".join(rows)
+    assert ELLIPSIS not in "".join(row.partition("! ")[0] for row in rows), text  # an alarm may be of any length
+    assert "callers" in text, text
+    assert "do: " in text or "nothing to do" in text, text
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_other_pages_have_the_answers_in_two_lines(name: str) -> None:
+    state, answers = (text for text, _ in summary(apply_news(View(pairing="orders"), MADE[name][0]())).lines(57, 2))
+    assert ELLIPSIS not in state + answers, f"{state}\n{answers}"
+    assert "OUTAGE" in state or "20 engines" in state, state
+    if "OUTAGE" in state:
+        assert [part.split()[0] for part in answers.split(" · ")] == ["callers", "heals,", "do:"]

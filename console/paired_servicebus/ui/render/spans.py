@@ -191,10 +191,17 @@ def pack(parts: Sequence[Part], width: int) -> str:
     for place in range(len(parts) - 1, -1, -1):
         while cell_len(_joined(parts, chosen)) > width and chosen[place] + 1 < len(parts[place]):
             chosen[place] += 1
+    for place in range(len(parts)):  # shortening one part by much may leave room for the others
+        while chosen[place] and cell_len(_joined(parts, _longer(chosen, place))) <= width:
+            chosen = _longer(chosen, place)
     text = _joined(parts, chosen)
     if cell_len(text) > width and len(parts) > 1:
         return pack(parts[:-1], width)
     return fit(text, width).rstrip()
+
+
+def _longer(chosen: Sequence[int], place: int) -> list[int]:
+    return [number - (index == place) for index, number in enumerate(chosen)]
 
 
 def _joined(parts: Sequence[Part], chosen: Sequence[int]) -> str:

@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Sequence
 
 from paired_servicebus.core.backlog.backlog_totals import empty_at, stranded_messages, sum_backlog
+from paired_servicebus.core.backlog.depth_trend import seconds_until
 from paired_servicebus.core.model.entity_state import DIVERTING, State
-from paired_servicebus.core.model.snapshot import EntityView, FindingVerdict, Snapshot, SyphonStatus
+from paired_servicebus.core.model.snapshot import EntityView, FindingVerdict, QueueView, Snapshot, SyphonStatus
 from paired_servicebus.core.operator import fleet_sentences
 from paired_servicebus.core.operator.state_outlook import pings_needed
 from paired_servicebus.core.text.number_format import count, plural, rate, time_or_day
-from paired_servicebus.core.text.time_format import age, clock, until
+from paired_servicebus.core.text.time_format import age, clock, roughly, until
 from paired_servicebus.ui.render.spans import BETWEEN, Part, name_list, shortenable
 from paired_servicebus.ui.state.row_order import NOWHERE
 
@@ -50,7 +51,8 @@ def refusal(entities: Entities, total: int, now: float) -> Part:
     if per_second <= 0:
         return tuple(f"NO SEND CAN BE ACCEPTED{lasted}: no namespace accepts {one}" for one in who)
     text = f"SENDS ARE BEING REFUSED: {rate(per_second)}/s{lasted}, {count(number)}"
-    return (*(f"{text} errors at callers, {one}" for one in who), *(f"{text} at callers, {one}" for one in who), text)
+    longer = (f"{text}{how} at callers, {one}" for how in (" errors", "") for one in who)
+    return (*longer, f"{text} at callers", f"SENDS ARE REFUSED: {rate(per_second)}/s at callers{lasted}")
 
 
 def _whose(entities: Entities, total: int) -> Part:
@@ -82,8 +84,13 @@ def _callers_here(entities: Entities, now: float) -> Part:
         return (f"callers: the last call failed, {count(number)} errors total", f"callers: {count(number)} errors")
     if number:
         before = f"{plural(number, 'error')} before"
-        return (f"callers ok: 0 refused now, {before}", f"callers ok, {before}")
-    return ("callers ok: 0 refused",)
+        return (
+            f"callers ok: 0 refused now, {before}",
+            f"callers ok, {before}",
+            f"callers ok, {plural(number, 'error')}",
+            "callers ok",
+        )
+    return ("callers ok: 0 refused", "callers ok")
 
 
 # -- what is wrong, since when, why ----------------------------------------------------------------------------------
@@ -119,7 +126,10 @@ def cause(entities: Entities, now: float) -> Part:
     known = [one.first_failure_at for one in entities if one.first_failure_at is not None]
     first = f"first failure {time_or_day(min(known), now)}: " if known else "why: "
     if len(reasons) == 1:
-        return tuple(first + text for text in shortenable(reasons[0][0], least=SHORTEST_CAUSE))
+        return (
+            *(first + text for text in shortenable(reasons[0][0], least=SHORTEST_CAUSE)),
+            *shortenable(reasons[0][0], least=SHORTEST_CAUSE, after=_since(min(known), now) if known else ""),
+        )
     text = ", ".join(f"{reason} ({number})" for reason, number in reasons)
     return (first + text, f"{first}{reasons[0][0]} and {len(reasons) - 1} more", f"{first}{len(reasons)} causes")
 
@@ -186,8 +196,9 @@ def _coming_home(snapshot: Snapshot, entities: Entities, now: float) -> Part:
     needed = max(pings_needed(one, snapshot.policy) for one in entities)
     home = f"home after {needed} accepted"
     if any(has_no_route(snapshot, one) for one in entities):
-        return (f"heals itself when either namespace answers; {ping}", f"heals itself: {ping}, {home}")
-    return (f"heals itself: {ping}, {home}", f"heals itself, {ping}")
+        short = f"heals, {ping.removeprefix('next ')}"
+        return (f"heals itself when either namespace answers; {ping}", f"heals itself: {ping}, {home}", short)
+    return (f"heals itself: {ping}, {home}", f"heals itself, {ping}", f"heals, {ping.removeprefix('next ')}")
 
 
 # -- the backlog -----------------------------------------------------------------------------------------------------
@@ -206,6 +217,22 @@ def parked_text(snapshot: Snapshot, now: float) -> str:
     if sums.old and sums.read_at is not None:
         return f"{number}, {age(now - sums.read_at)} old"
     return number + _trend(sums.growth if sums.messages else None)
+
+
+def room(snapshot: Snapshot, now: float) -> Part:
+    """Return the part on the age of the oldest parked message and when a backlog queue is full, if they are known."""
+    enqueued = [one.oldest.enqueued_at for one in snapshot.queues if one.oldest.enqueued_at is not None]
+    left = [one for one in map(_seconds_to_full, snapshot.queues) if one is not None]
+    oldest = f"oldest parked {age(now - min(enqueued))}" if enqueued and sum_backlog(snapshot).messages else ""
+    full = f"full in {roughly(min(left))}" if left else ""
+    both = BETWEEN.join(text for text in (oldest, full) if text)
+    return (both, oldest or full, "") if both else ()
+
+
+def _seconds_to_full(queue: QueueView) -> float | None:
+    if queue.size_bytes is None or not queue.limit_bytes or (queue.bytes_growth or 0.0) <= 0:
+        return None
+    return seconds_until(queue.size_bytes, queue.limit_bytes, queue.bytes_growth)
 
 
 def _trend(growth: float | None) -> str:

@@ -6,7 +6,7 @@ come first, and an alarm never replaces the states. Not here: the parts of a row
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final
 
@@ -21,7 +21,7 @@ from paired_servicebus.ui.render.spans import BETWEEN, Part, Role, pack, shorten
 from paired_servicebus.ui.render.state_looks import LOOKS
 from paired_servicebus.ui.state import situation
 from paired_servicebus.ui.state.row_order import by_state
-from paired_servicebus.ui.state.view import EngineLink, View
+from paired_servicebus.ui.state.view import EngineLink, Page, View
 
 QUIET: Final = (State.HEALTHY, State.UNKNOWN)
 REFUSED: Final = "sends are refused"
@@ -55,6 +55,8 @@ class Summary:
     level: Level
     glyph: str
     rows: tuple[SummaryRow, ...]
+    answers: tuple[Part, ...] = ()
+    """Callers, healing, action: the second row of a page with room for two."""
 
     @property
     def text(self) -> str:
@@ -63,7 +65,10 @@ class Summary:
 
     def lines(self, width: int, height: int) -> list[tuple[str, Role]]:
         """Return the first `height` rows in `width` cells, without the glyph."""
-        return [(pack(row.parts, width), row.role) for row in self.rows[:height]]
+        rows = self.rows
+        if height == 2 and self.answers and len(rows) > height:
+            rows = (rows[0], SummaryRow(self.answers))
+        return [(pack(row.parts, width), row.role) for row in rows[:height]]
 
 
 def summary(view: View) -> Summary:
@@ -77,7 +82,7 @@ def summary(view: View) -> Summary:
         return _blind(view, f"no news from the engine since {clock(view.link_since)}")
     if view.snapshot is None:
         return _sentence(Level.NOTABLE, "○", f"connecting to the engine of {view.pairing}")
-    return _of_snapshot(view.snapshot, view.now)
+    return _of_snapshot(view.snapshot, view.now, on_engines=view.page is Page.ENGINES)
 
 
 def _sentence(level: Level, glyph: str, text: str, *others: SummaryRow) -> Summary:
@@ -98,12 +103,12 @@ def _blind(view: View, lost: str) -> Summary:
     )
 
 
-def _of_snapshot(snapshot: Snapshot, now: float) -> Summary:
+def _of_snapshot(snapshot: Snapshot, now: float, *, on_engines: bool = False) -> Summary:
     """Return this engine's summary, with the fleet's trouble if there is some."""
     here = _of_engine(snapshot, now)
     if snapshot.fleet is None:
         return here
-    return _with_orders(_with_fleet(here, snapshot.fleet, now), snapshot.fleet, now)
+    return _with_orders(_with_fleet(here, snapshot.fleet, now, on_engines=on_engines), snapshot.fleet, now)
 
 
 def _with_orders(found: Summary, fleet: FleetView, now: float) -> Summary:
@@ -124,7 +129,7 @@ def _with_orders(found: Summary, fleet: FleetView, now: float) -> Summary:
     return Summary(max(found.level, Level.NOTABLE), found.glyph, (first, ordered, *others))
 
 
-def _with_fleet(here: Summary, fleet: FleetView, now: float) -> Summary:
+def _with_fleet(here: Summary, fleet: FleetView, now: float, *, on_engines: bool) -> Summary:
     """Add the fleet: as a row before a quiet engine's rows, as a part beside the state of one in trouble."""
     bad = fleet_sentences.unwell_entities(fleet)
     if not bad:
@@ -136,13 +141,13 @@ def _with_fleet(here: Summary, fleet: FleetView, now: float) -> Summary:
     which = fleet_sentences.unwell_part(fleet)
     if here.level >= Level.WRONG:
         first, *others = here.rows
-        return Summary(here.level, here.glyph, (SummaryRow((*first.parts, (*head, "")), first.role), *others))
+        return replace(here, rows=(SummaryRow((*first.parts, (*head, "")), first.role), *others))
     level = Level.WRONG if state is State.FAILED_OVER else Level.NOTABLE
     role = Role.FAILED_OVER if level is Level.WRONG else Role.SUSPECT
     rows = tuple(row for row in here.rows if row.parts != (("nothing to do",),))
     local, *others = rows
     quiet = SummaryRow((("this engine: " + local.parts[0][0],), *local.parts[1:]), local.role)
-    todo = SummaryRow((("do: see every engine (7)",),))
+    todo = SummaryRow((("do: start with the first engine below" if on_engines else "do: see every engine (7)",),))
     top = SummaryRow((head, *((which,) if not old else ())), role)
     return Summary(level, LOOKS[state].glyph, (top, quiet, *others[:1], todo, *others[1:]))
 
@@ -151,11 +156,20 @@ def _of_engine(snapshot: Snapshot, now: float) -> Summary:
     groups = by_state(snapshot.entities)
     worst = next(iter(groups), None)
     if lost := situation.refused_entities(snapshot):
-        return Summary(Level.LOST, "✗", _rows_of_loss(snapshot, lost, now))
+        return Summary(Level.LOST, "✗", _rows_of_loss(snapshot, lost, now), _answers(snapshot, lost, now))
     rows = _quiet(snapshot, now) if worst is None or worst in QUIET else _rows_of_states(snapshot, now)
     glyph = LOOKS[worst].glyph if worst is not None else "○"
     needs_eyes = snapshot.alarms or stranded_messages(snapshot) or _errors(snapshot)
-    return Summary(_level(snapshot, worst), "!" if needs_eyes and worst in (None, *QUIET) else glyph, rows)
+    answers = () if worst is None or worst in QUIET else _answers(snapshot, groups[worst], now)
+    return Summary(_level(snapshot, worst), "!" if needs_eyes and worst in (None, *QUIET) else glyph, rows, answers)
+
+
+def _answers(snapshot: Snapshot, entities: situation.Entities, now: float) -> tuple[Part, ...]:
+    """Return what a page with two rows shows under the state."""
+    state, worst = next(iter(by_state(entities).items()))
+    lost = bool(situation.refused_entities(snapshot))
+    callers = situation.primary_cause(entities, now) if lost else situation.callers(snapshot, now)
+    return (callers, situation.healing(snapshot, state, worst, now), situation.todo(snapshot, state, worst))
 
 
 def _level(snapshot: Snapshot, worst: State | None) -> Level:
@@ -196,7 +210,7 @@ def _rows_of_states(snapshot: Snapshot, now: float) -> tuple[SummaryRow, ...]:
         SummaryRow((situation.verdict(state, worst, total, now), *rest), role),
         SummaryRow((situation.cause(worst, now), situation.callers(snapshot, now))),
         SummaryRow((situation.healing(snapshot, state, worst, now), *backlog)),
-        SummaryRow((situation.todo(snapshot, state, worst), stays, *_alarms(snapshot))),
+        SummaryRow((situation.todo(snapshot, state, worst), stays, *_alarms(snapshot), situation.room(snapshot, now))),
     )
 
 

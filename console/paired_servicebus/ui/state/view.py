@@ -343,7 +343,8 @@ def _events(view: View) -> tuple[object, ...]:
 
 
 def _with_snapshot(view: View, snapshot: Snapshot) -> View:
-    paths = [entity.path for entity in list_entities(snapshot.entities, view.filter, view.sort, view.order)]
+    listed = list_entities(snapshot.entities, view.filter, view.sort, view.order, snapshot.fleet)
+    paths = [entity.path for entity in listed]
     selected = view.selected if view.selected in paths else next(iter(paths), "")
     unused = [queue.path for queue in unused_queues(snapshot)]
     clients = [one.id for one in snapshot.gateway.clients] if snapshot.gateway is not None else []

@@ -1,7 +1,7 @@
 """The entities: a row each, and a why-line under it.
 
-If all why-lines fit, each entity has its own. Otherwise the selected one has, and entities that are not healthy if that
-leaves room for every row. The last line counts rows out of sight, by state if they are not healthy.
+If all why-lines fit, each entity has its own. Otherwise the selected one has, and those that are not healthy while they
+all fit; from WHY_FOR_ALL cells on always. The last line counts rows out of sight, by state if they are not healthy.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetEntity, FleetView
 from paired_servicebus.core.model.snapshot import EntityView
 from paired_servicebus.core.operator.fleet_sentences import dissenters, entity_part, is_unwell, worst_state
-from paired_servicebus.core.text.number_format import NOT_KNOWN, count, duration, plural, rate
+from paired_servicebus.core.text.number_format import NOT_KNOWN, count, duration, plural, rate, short_count, time_or_day
 from paired_servicebus.core.text.time_format import age, clock, roughly, until
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, pack, rule, shorten
 from paired_servicebus.ui.render.state_looks import LOOKS, StateLook, ping_mark
@@ -28,8 +28,10 @@ from paired_servicebus.ui.state.view import View
 from paired_servicebus.ui.widgets.frame.lines_widget import LazyLines, Lines
 
 WIDEST_NAME: Final = 32
-ALL_COLUMNS: Final = 132
+ALL_COLUMNS: Final = 152
 """Cells that fit every column."""
+WHY_FOR_ALL: Final = 120
+"""Cells from which every unwell entity has its why-line, even if healthy ones are then out of sight."""
 INDENT: Final = "     "
 QUIET: Final = (State.HEALTHY, State.UNKNOWN)
 Cell = tuple[Span, ...]
@@ -71,8 +73,32 @@ def _route(entity: EntityView, _now: float) -> Cell:
 
 
 def _ping(entity: EntityView, now: float) -> Cell:
+    """Return the latest outcome, how many in a row had it, and its age."""
     mark = ping_mark(entity.last_ping_good)
-    return (mark, Span(f" {_lasts(entity, now - entity.last_ping_at)}", Role.TEXT)) if entity.last_ping_at else (mark,)
+    if not entity.last_ping_at:
+        return (mark,)
+    row = pings_in_a_row(entity)
+    number = f"×{short_count(row, 4).strip()}" if row > 1 and entity.state not in QUIET else ""
+    return (mark, Span(f"{number} {_lasts(entity, now - entity.last_ping_at)}", Role.TEXT))
+
+
+def pings_in_a_row(entity: EntityView) -> int:
+    """Return the latest pings with the same outcome; at least so many if the engine remembers no more. 0: unknown."""
+    if entity.last_ping_good:
+        return entity.pings_in_a_row
+    if entity.pings and not entity.pings_accepted:
+        return entity.pings
+    failed = 0
+    for took in reversed(entity.recent_pings):
+        if took is not None:
+            break
+        failed += 1
+    return failed
+
+
+def _first_fail(entity: EntityView, now: float) -> Cell:
+    at = entity.first_failure_at
+    return (Span(NOT_KNOWN if at is None or entity.state in QUIET else time_or_day(at, now)),)
 
 
 def _next(entity: EntityView, now: float) -> Cell:
@@ -84,6 +110,7 @@ def _next(entity: EntityView, now: float) -> Cell:
 COLUMNS: Final[tuple[EntityColumn, ...]] = (
     EntityColumn(title="state", width=11, draw=_state),
     EntityColumn(title="for", width=6, draw=_lasting),
+    EntityColumn(title="first fail", width=10, from_width=124, fleet_from=176, draw=_first_fail),
     EntityColumn(title="to", width=9, fleet_from=100, draw=_route),
     EntityColumn(
         title="send/s",
@@ -93,22 +120,22 @@ COLUMNS: Final[tuple[EntityColumn, ...]] = (
         fleet_from=92,
         draw=lambda it, _: (Span(rate(it.sends_per_second)),),
     ),
-    EntityColumn(title="refused/s", width=9, align="right", draw=_refused),
-    EntityColumn(title="ping", width=8, from_width=78, fleet_from=112, draw=_ping),
+    EntityColumn(title="refused", width=7, align="right", draw=_refused),
+    EntityColumn(title="ping", width=10, from_width=78, fleet_from=112, draw=_ping),
     EntityColumn(title="next", width=14, from_width=100, fleet_from=132, draw=_next),
     EntityColumn(
         title="accepted",
         width=11,
         align="right",
-        from_width=112,
-        fleet_from=150,
+        from_width=152,
+        fleet_from=188,
         draw=lambda it, _: (Span(count(it.accepted)),),
     ),
     EntityColumn(
         title="diverted",
         width=10,
         align="right",
-        from_width=124,
+        from_width=112,
         fleet_from=164,
         draw=lambda it, _: (Span(count(it.diverted)),),
     ),
@@ -116,7 +143,7 @@ COLUMNS: Final[tuple[EntityColumn, ...]] = (
         title="failed",
         width=8,
         align="right",
-        from_width=ALL_COLUMNS,
+        from_width=132,
         fleet_from=176,
         draw=lambda it, _: (Span(count(it.failed)),),
     ),
@@ -247,7 +274,10 @@ class EntityRows(LazyLines):
         if each >= 2:
             return [(entity, part) for entity in range(number) for part in range(each)]
         planned = self._with_why(self._needs_eyes)
-        return planned if len(planned) <= height else self._with_why(lambda entity: False)
+        unwell = sum(2 if self._needs_eyes(entity) else 0 for entity in self._entities)
+        if len(planned) <= height or self._width >= WHY_FOR_ALL or unwell < height:
+            return planned
+        return self._with_why(lambda entity: False)
 
     def _needs_eyes(self, entity: EntityView) -> bool:
         return entity.state not in QUIET or (self._fleet is not None and self._fleet.is_unwell(entity))
