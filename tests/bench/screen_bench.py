@@ -80,7 +80,7 @@ FIRSTS: Final = (
     KeyStroke("help", "?", b"Keys (arr", BACK),
     KeyStroke("palette", ":", b"force fail", BACK),
     KeyStroke("line to type in", "/", b"filter", BACK),
-    KeyStroke("question", "w", b"read-only?", BACK),
+    KeyStroke("question", "W", b"read-only?", BACK),
 )
 """Opened once a run."""
 

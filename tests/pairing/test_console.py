@@ -77,7 +77,7 @@ async def seated(world: World) -> AsyncIterator[Seat]:
 async def test_forcing_a_failover_at_the_dashboard_sends_the_next_message_to_the_secondary(world: World) -> None:
     async with seated(world) as seat, seat.paired.get_queue_sender("orders") as sender:
         await sender.send_messages(ServiceBusMessage(b"before"))
-        await seat.fire("f", "orders")
+        await seat.fire("F", "orders")
         await until(lambda: seat.state("orders") is State.FORCED)
         await sender.send_messages(ServiceBusMessage(b"forced"))
         assert (world.depth("orders"), world.parked(1)) == (1, 1)
@@ -89,7 +89,7 @@ async def test_forcing_a_failover_at_the_dashboard_sends_the_next_message_to_the
 
 async def test_cancel_is_what_a_hasty_enter_hits(world: World) -> None:
     async with seated(world) as seat, seat.paired.get_queue_sender("orders") as sender:
-        await seat.press("f")
+        await seat.press("F")
         await seat.until_shown(lambda: isinstance(seat.app.screen, ArmDialog))
         await seat.press("enter")
         assert not isinstance(seat.app.screen, ArmDialog)
@@ -99,14 +99,14 @@ async def test_cancel_is_what_a_hasty_enter_hits(world: World) -> None:
 
 async def test_pausing_the_syphon_at_the_dashboard_leaves_parked_messages_in_the_secondary(world: World) -> None:
     async with seated(world) as seat, world.to_backlog() as sender:
-        await seat.press("p")
+        await seat.press("S")
         await seat.press("right")
         await seat.press("enter")
         await until(lambda: "paused" in seat.paired.queue_views()[0].pump_text)
         await sender.send_messages(ServiceBusMessage(b"x", application_properties={"x-ms-path": "orders"}))
         await seat.until_shown(lambda: seat.app.view.snapshot.syphon.status == "paused")
         assert (world.depth("orders"), world.parked(1)) == (0, 1)
-        await seat.press("p")
+        await seat.press("S")
         await until(lambda: world.told(Moved))
         await until(lambda: world.parked(1) == 0)
         assert world.depth("orders") == 1
@@ -118,7 +118,7 @@ async def test_releasing_at_the_dashboard_brings_sends_and_parked_messages_back(
         await sender.send_messages(ServiceBusMessage(b"parked"))
         await until(lambda: seat.paired.entity_views()[0].last_ping_good)
         await seat.until_shown(lambda: seat.app.view.snapshot.entities[0].last_ping_good)
-        await seat.fire("b", "orders")
+        await seat.fire("U", "orders")
         await until(lambda: seat.state("orders") is State.HEALTHY)
         await sender.send_messages(ServiceBusMessage(b"direct"))
         await until(lambda: world.parked(1) == 0)

@@ -147,7 +147,7 @@ async def test_a_small_terminal_is_told_so_and_still_says_what_is_wrong(
         words = " ".join(console.screen().split())
         assert words.startswith("▲ OUTAGE for 13 s:")
         assert f"This terminal has {size[0]}" in words or size[1] < 10
-        await console.press("f")
+        await console.press("F")
         assert isinstance(console.app.screen, DashboardScreen)
         await console.pilot.resize_terminal(80, 24)
         await console.pilot.pause()
@@ -247,7 +247,7 @@ async def test_a_paused_syphon(open_console: Any, made: Any) -> None:
     async with open_console(news) as console:
         assert "■ paused" in console.screen()
         assert "paused by kim" in console.screen()
-        assert "p resume syphon" in console.rows()[-1]
+        assert "S resume syphon" in console.rows()[-1]
 
 
 async def test_the_newest_events_are_last(open_console: Any, made: Any) -> None:

@@ -81,7 +81,7 @@ async def test_an_order_for_three_engines_reaches_two_and_says_which_it_does_not
             await until(lambda: app.view.fresh and len(app.view.neighbours) == 2)
             await pilot.press("7", "a", "1", "down")
             assert [one.name for one in app.view.reach] == ["three", "two"]
-            await pilot.press("f")
+            await pilot.press("F")
             await until(lambda: len(app.screen_stack) == 2)
             await pilot.pause()
             assert "1 of 3 engines not reached: three: no engine answers" in text(app)
@@ -135,10 +135,10 @@ async def test_what_is_typed_is_the_name_or_the_number_of_engines_where_names_di
     others = Elsewhere(to_type)
     news = (made.snapshot(), Neighbours((Neighbour("two", "", made.snapshot()),)))
     async with open_console(*news, others=others) as console:
-        await console.press("7", "a", "1", "f")
+        await console.press("7", "a", "1", "F")
         await console.press(*("x" if typed == "2 engines" else "or"), "enter")
         assert console.feed.orders == others.orders == []
-        await console.press("escape", "f")
+        await console.press("escape", "F")
         await console.press(*typed, "enter")
         assert [action_id for action_id, _, _ in console.feed.orders] == ["force"]
         assert others.orders == [("two", "force")]
@@ -148,11 +148,11 @@ async def test_what_is_not_dangerous_goes_to_all_that_are_marked_at_once(open_co
     others = Elsewhere("")
     news = (made.outage(), Neighbours((Neighbour("two", "", made.outage()), Neighbour("x", "", made.outage()))))
     async with open_console(*news, others=others, size=(140, 40)) as console:
-        await console.press("7", "down", "space", "1", "p", "right", "enter")
+        await console.press("7", "down", "space", "1", "S", "right", "enter")
         assert others.orders == [("two", "pause-syphon")]
         assert "for 2 of 2 engines" in console.rows()[0]
         assert "pause syphon: done by 2 of 2 engines" in console.screen()
-        await console.press("7", "u", "1", "p", "right", "enter")
+        await console.press("7", "u", "1", "S", "right", "enter")
         assert others.orders == [("two", "pause-syphon")]
 
 
@@ -160,7 +160,7 @@ async def test_a_read_only_dashboard_orders_nothing_anywhere(open_console: Any, 
     others = Elsewhere("orders")
     news = (made.outage(), Neighbours((Neighbour("two", "", made.outage()),)))
     async with open_console(*news, others=others, read_only=True) as console:
-        await console.press("7", "a", "1", "p", "f")
+        await console.press("7", "a", "1", "S", "F")
         assert others.orders == console.feed.orders == []
 
 

@@ -56,7 +56,7 @@ def order_button(console: Any) -> Button:
 
 async def test_the_first_question_names_both_reaches_and_does_nothing(open_console: Any, made: Any) -> None:
     async with open_console(made.snapshot(fleet=outage()), signer=signer()) as console:
-        await console.press("f")
+        await console.press("F")
         text = console.screen()
         assert "who does it?" in text
         assert "web-16 alone" in text
@@ -78,18 +78,18 @@ async def test_without_a_fleet_to_order_the_engine_on_screen_is_in_focus(open_co
     async with open_console(made.snapshot(fleet=calm()), signer=signer()) as console:
         for fleet, reason in NO_FLEET:
             await console.told(made.snapshot(fleet=fleet))
-            await console.press("f")
+            await console.press("F")
             assert reason in console.screen().replace("\n", "")
             assert focused(console) == "here"
             await console.press("escape")
-        await console.press("f", "enter")
+        await console.press("F", "enter")
         assert "Only web-1: Force failover: orders" in console.screen()
     assert console.feed.armed == [("force", ("orders",))]
 
 
 async def test_a_dashboard_without_a_key_says_so_and_posts_nothing(open_console: Any, made: Any) -> None:
     async with open_console(made.snapshot(fleet=outage()), size=(140, 40)) as console:
-        await console.press("f")
+        await console.press("F")
         assert "not possible: this dashboard has no key to sign with: open it with" in console.screen()
         assert focused(console) == "here"
 
@@ -99,7 +99,7 @@ async def test_the_question_says_whom_it_reaches_and_whom_not(
     open_console: Any, made: Any, size: tuple[int, int]
 ) -> None:
     async with open_console(made.snapshot(fleet=outage()), size=size, signer=signer()) as console:
-        text = await ask(console, "f")
+        text = await ask(console, "F")
         first = next(row for row in text.split("\n") if row.lstrip(" │").strip() and "The fleet" in row)
         assert "The fleet (20 engines): force failover" in first
         for part in ("18 of 20 engines now", "1 read-only: web-17", "2 silent: pay-3 since 13:58", "type 20", "4h"):
@@ -112,7 +112,7 @@ async def test_the_question_says_whom_it_reaches_and_whom_not(
 async def test_the_evidence_of_each_engine_those_that_will_not_do_it_first(open_console: Any, made: Any) -> None:
     failed = made.snapshot(made.entity("payments"), fleet=outage())
     async with open_console(failed, size=(140, 50), signer=signer()) as console:
-        text = await ask(console, "f")
+        text = await ask(console, "F")
     rows = [row.strip(" │") for row in text.split("\n") if "/s " in row or "reached now" in row]
     assert "15 failed over (web-1, web-2," in text
     evidence = [" ".join(row.split()) for row in rows if " web-" in f" {row}" or "pay-" in row]
@@ -129,14 +129,14 @@ async def test_a_state_that_no_engine_knows_is_unknown_never_healthy(open_consol
     unknown = FleetEntity(path="orders", states=((State.UNKNOWN, 3),))
     fleet = replace(calm(), engines=engines, entities=(unknown,))
     async with open_console(made.snapshot(fleet=fleet), size=(140, 40), signer=signer()) as console:
-        rows = [row for row in (await ask(console, "f")).split("\n") if " web-" in row and "/s" in row]
+        rows = [row for row in (await ask(console, "F")).split("\n") if " web-" in row and "/s" in row]
     assert len(rows) >= 3
     assert all("○ web-" in row and " unknown " in row for row in rows[-3:])
 
 
 async def test_it_is_ordered_after_the_tick_and_the_number(open_console: Any, made: Any) -> None:
     async with open_console(made.snapshot(fleet=outage()), signer=signer()) as console:
-        await ask(console, "f")
+        await ask(console, "F")
         await fill(console, typed="20 engines")
         assert order_button(console).disabled, "the silent engines are not ticked"
         await tick(console)
@@ -157,7 +157,7 @@ async def test_it_is_ordered_after_the_tick_and_the_number(open_console: Any, ma
 @pytest.mark.slow
 async def test_one_more_silent_engine_takes_the_tick_away(open_console: Any, made: Any) -> None:
     async with open_console(made.snapshot(fleet=outage()), signer=signer()) as console:
-        await ask(console, "f")
+        await ask(console, "F")
         await fill(console, typed="20 engines")
         await tick(console)
         fleet = outage()
@@ -170,7 +170,7 @@ async def test_one_more_silent_engine_takes_the_tick_away(open_console: Any, mad
 @pytest.mark.slow
 async def test_engines_that_were_never_heard_need_the_tick_too(open_console: Any, made: Any) -> None:
     async with open_console(made.snapshot(fleet=replace(calm(), expected=5)), signer=signer()) as console:
-        assert "2 silent: 2 unknown; they take it up on" in await ask(console, "f")
+        assert "2 silent: 2 unknown; they take it up on" in await ask(console, "F")
         assert "tick the silent engines" in console.screen()
         await console.told(made.snapshot(fleet=replace(calm(), expected=4, missing=("db-1",))))
         assert "1 silent: db-1 never heard; it takes it up" in console.screen()
@@ -189,7 +189,7 @@ FAULTS = (
 @pytest.mark.slow
 async def test_a_field_that_cannot_be_is_one_sentence(open_console: Any, made: Any) -> None:
     async with open_console(made.snapshot(fleet=calm()), signer=signer()) as console:
-        await ask(console, "f")
+        await ask(console, "F")
         await fill(console, typed="3 engines")
         assert not order_button(console).disabled
         for values, sentence in FAULTS:
@@ -200,7 +200,7 @@ async def test_a_field_that_cannot_be_is_one_sentence(open_console: Any, made: A
 
 async def test_one_named_engine_is_typed_by_the_target(open_console: Any, made: Any) -> None:
     async with open_console(made.snapshot(fleet=calm()), signer=signer()) as console:
-        await ask(console, "f")
+        await ask(console, "F")
         await fill(console, engines="web-2", typed="orders")
         assert "1 engine (web-2): force failover orders" in console.screen()
         console.app.screen.query_one("#typed").focus()
@@ -210,7 +210,7 @@ async def test_one_named_engine_is_typed_by_the_target(open_console: Any, made: 
 
 async def test_where_a_reason_is_required_it_is_asked_for(open_console: Any, made: Any) -> None:
     async with open_console(made.snapshot(fleet=calm(), require_reason=True), signer=signer()) as console:
-        await ask(console, "f")
+        await ask(console, "F")
         for reason in ("", "planned"):
             await fill(console, typed="3 engines", why=reason)
             assert order_button(console).disabled == (not reason)
@@ -226,7 +226,7 @@ async def test_a_key_that_cannot_sign_says_what_to_do_and_may_try_again(open_con
         return "signature"
 
     async with open_console(made.snapshot(fleet=calm()), signer=signer(fail_once)) as console:
-        await ask(console, "f")
+        await ask(console, "F")
         await fill(console, typed="3 engines")
         console.app.screen.query_one("#typed").focus()
         await console.press("enter")
@@ -241,7 +241,7 @@ async def test_a_key_that_cannot_sign_says_what_to_do_and_may_try_again(open_con
 @pytest.mark.slow
 async def test_the_answers_are_shown_as_they_come_until_another_answer(open_console: Any, made: Any) -> None:
     async with open_console(made.snapshot(fleet=calm()), size=(140, 40), signer=signer()) as console:
-        await ask(console, "f")
+        await ask(console, "F")
         await fill(console, typed="3 engines")
         console.app.screen.query_one("#typed").focus()
         await console.press("enter")
@@ -265,7 +265,7 @@ async def test_the_answers_are_shown_as_they_come_until_another_answer(open_cons
         await console.press("ctrl+c")
         assert "quits the dashboard" in await answers()
         console.feed.refusal = "refused: its key is not in the file of operators"
-        await ask(console, "f")
+        await ask(console, "F")
         await fill(console, typed="3 engines")
         console.app.screen.query_one("#typed").focus()
         await console.press("enter")
@@ -274,14 +274,14 @@ async def test_the_answers_are_shown_as_they_come_until_another_answer(open_cons
 
 async def test_a_read_only_dashboard_refuses_over_the_fleet_in_the_same_way(open_console: Any, made: Any) -> None:
     async with open_console(made.snapshot(fleet=calm()), read_only=True, signer=signer()) as console:
-        await console.press("f")
+        await console.press("F")
         assert "force failover is not possible: this dashboard is read-only" in console.screen()
 
 
 @pytest.mark.slow
 async def test_a_read_only_engine_may_still_post_for_the_others(open_console: Any, made: Any) -> None:
     async with open_console(made.snapshot(fleet=calm(), read_only=True), size=(140, 40), signer=signer()) as console:
-        await console.press("f")
+        await console.press("F")
         assert "not possible: this engine is read-only, and force failover changes" in console.screen()
         assert focused(console) == "fleet"
 
@@ -290,21 +290,21 @@ async def test_a_read_only_engine_may_still_post_for_the_others(open_console: An
 async def test_an_engine_without_a_syphon_can_pause_those_of_the_fleet(open_console: Any, made: Any) -> None:
     snapshot = made.snapshot(syphon=made.syphon(SyphonStatus.OFF), fleet=calm())
     async with open_console(snapshot, signer=signer()) as console:
-        text = await ask(console, "p")
+        text = await ask(console, "S")
         assert "The fleet (3 engines): pause syphon" in text
         paused = FleetOrder(
             id="o", number=1, verb="pause-syphon", targets=(), by="operator-a", at=AT, until=at("18:02:00")
         )
         await console.press("escape")
         await console.told(replace(snapshot, fleet=replace(calm(), orders=(paused,))))
-        text = await ask(console, "p")
+        text = await ask(console, "S")
         assert "The fleet (3 engines): resume syphon" in text
         assert "syphon paused by operator-a until 18:02" in text
 
 
 async def test_what_stands_cannot_be_released_where_nothing_stands(open_console: Any, made: Any) -> None:
     async with open_console(made.snapshot(fleet=calm()), signer=signer()) as console:
-        await console.press("b")
+        await console.press("U")
         assert "release is not possible: orders is healthy: nothing to release" in console.screen()
 
 
@@ -312,7 +312,7 @@ async def test_what_stands_cannot_be_released_where_nothing_stands(open_console:
 async def test_an_act_for_one_engine_asks_for_its_name(open_console: Any, made: Any) -> None:
     async with open_console(replace(made.backlog(), fleet=calm()), signer=signer()) as console:
         console.app.view = replace(console.app.view, queue="8", on_unused=False)
-        text = await ask(console, "r")
+        text = await ask(console, "R")
         assert "Cannot be ordered now: no engine is named" in text
         await fill(console, engines="web-2", typed="8")
         assert not order_button(console).disabled

@@ -50,12 +50,15 @@ def test_what_is_no_key_is_none(text: object) -> None:
         ({"forse": "F"}, "unknown action forse; did you mean force"),
         ({"force": "FF"}, "force: 'FF' is not a key"),
         ({"force": 3}, "force: 3 is not a key"),
-        ({"force": "ctrl+c"}, "force: ctrl+c is reserved"),
-        ({"force": "escape"}, "force: escape is reserved"),
-        ({"force": "enter"}, "force: enter is reserved"),
-        ({"force": "b"}, "b would be the key of force failover and release"),
-        ({"force": "j"}, "j would be the key of force failover and next"),
-        ({"force": "F", "pin": "F"}, "F would be the key of force failover and pin"),
+        ({"help": "ctrl+c"}, "help: ctrl+c is reserved"),
+        ({"help": "escape"}, "help: escape is reserved"),
+        ({"help": "enter"}, "help: enter is reserved"),
+        ({"force": "f"}, "force changes the system, so that only a capital letter can be its key, not f"),
+        ({"force": "f5"}, "only a capital letter can be its key, not f5"),
+        ({"release": "ctrl+b"}, "only a capital letter can be its key, not ctrl+b"),
+        ({"force": "U"}, "U would be the key of force failover and release"),
+        ({"help": "j"}, "j would be the key of next and help"),
+        ({"force": "X", "pin": "X"}, "X would be the key of force failover and pin"),
     ],
 )
 def test_what_cannot_be_used_stays_as_it_was(values: dict[str, object], said: str) -> None:
@@ -66,20 +69,20 @@ def test_what_cannot_be_used_stays_as_it_was(values: dict[str, object], said: st
 
 
 def test_one_mistake_leaves_the_others_alone() -> None:
-    keymap, wrong = own(force="b", pin="I")
-    assert keymap.names(CONSOLE_BY_ID["force"]) == ("f",)
-    assert keymap.names(CONSOLE_BY_ID["pin"]) == ("I",)
+    keymap, wrong = own(force="U", pin="Z")
+    assert keymap.names(CONSOLE_BY_ID["force"]) == ("F",)
+    assert keymap.names(CONSOLE_BY_ID["pin"]) == ("Z",)
     assert len(wrong) == 1
 
 
 def test_keys_can_be_exchanged() -> None:
-    keymap, wrong = own(force="b", release="f")
+    keymap, wrong = own(force="U", release="F")
     assert wrong == ()
-    assert (keymap.label(CONSOLE_BY_ID["force"]), keymap.label(CONSOLE_BY_ID["release"])) == ("b", "f")
+    assert (keymap.label(CONSOLE_BY_ID["force"]), keymap.label(CONSOLE_BY_ID["release"])) == ("U", "F")
 
 
 def test_a_double_that_comes_of_taking_another_back_is_found_too() -> None:
-    keymap, wrong = own(force="b", release="i", pin="x", mark="x")
+    keymap, wrong = own(force="U", release="I", pin="X", mark="X")
     assert keymap == Keymap()
     assert len(wrong) >= 2
 
@@ -88,37 +91,37 @@ def test_actions_that_share_a_key_go_together() -> None:
     keymap, wrong = keymap_of({"pause syphon": "Y"}, CONSOLE_ACTIONS)
     assert wrong == ()
     assert keymap.names(CONSOLE_BY_ID["pause-syphon"]) == keymap.names(CONSOLE_BY_ID["resume-syphon"]) == ("Y",)
-    _, wrong = keymap_of({"pause syphon": "Y", "resume syphon": "z"}, CONSOLE_ACTIONS)
+    _, wrong = keymap_of({"pause syphon": "Y", "resume syphon": "Z"}, CONSOLE_ACTIONS)
     assert wrong == ("resume syphon shares its key with another action, which has a key of its own here",)
 
 
 def test_a_persons_file_says_what_is_wrong_in_one_notice(tmp_path: Path) -> None:
-    (tmp_path / "console.toml").write_text('bell = 3\n[keys]\n"force failover" = "F"\nnonsense = "x"\n')
+    (tmp_path / "console.toml").write_text('bell = 3\n[keys]\n"force failover" = "X"\nnonsense = "x"\n')
     found = load_preferences(tmp_path)
-    assert found.keys.own == {"force": "F"}
+    assert found.keys.own == {"force": "X"}
     assert "bell is neither true nor false; [keys] unknown action nonsense" in found.notice
     (tmp_path / "console.toml").write_text('keys = "vi"\n')
     assert "[keys] must be a section" in load_preferences(tmp_path).notice
 
 
 async def test_key_line_help_palette_and_question_show_the_new_key(open_console: Any, outage_news: Any) -> None:
-    keymap, _ = own(force="F", release="ctrl+b", quit="Q", help="f1")
+    keymap, _ = own(force="X", release="B", quit="Q", help="f1")
     async with open_console(*outage_news, keys=keymap) as console:
-        assert "F force failover" in console.rows()[-1]
-        assert "^b release" in console.rows()[-1]
+        assert "X force failover" in console.rows()[-1]
+        assert "B release" in console.rows()[-1]
         assert "Q quit" in console.rows()[-1]
         await console.press("ctrl+c")
         assert "Q quits the dashboard" in console.screen()
-        await console.press("down", "f")
+        await console.press("down", "f", "F")
         assert not isinstance(console.app.screen, ArmDialog), "the old key does nothing any more"
-        await console.press("F")
+        await console.press("X")
         assert isinstance(console.app.screen, ArmDialog)
-        assert "key ^b, release" in console.screen()
+        assert "key B, release" in console.screen()
         await console.press("escape", "f1")
-        assert "F     force failover" in console.screen()
+        assert "X     force failover" in console.screen()
         await console.press("escape", "colon")
         await console.pilot.pause(0.2)
-        assert "(F)" in console.screen()
+        assert "(X)" in console.screen()
         await console.press("escape", "q")
         assert console.app.return_value is None
         await console.press("Q")

@@ -188,7 +188,7 @@ async def test_what_is_armed_on_the_backlog_page_is_for_its_selection(open_conso
     async with open_console(made.backlog()) as console:
         await console.press("3", *["down"] * 8)
         assert console.app.view.queue == "8"
-        await console.press("r")
+        await console.press("R")
         assert "Re-drive: backlog/8" in console.screen()
 
 
@@ -207,13 +207,13 @@ async def test_the_timeline_filters_while_it_is_typed_and_escape_undoes_it(open_
 
 async def test_the_timeline_finds_words_and_times(open_console: Any, made: Any) -> None:
     async with open_console(Records(made.records()), made.backlog()) as console:
-        await console.press("4", "P", "ctrl+f", *"suspect", "enter")
+        await console.press("4", "P", "slash", *"suspect", "enter", "escape", "n")
         assert "2026-11-20 14:00:58.000 UTC" in console.screen()
         await console.press("n")
         assert "no older event has “suspect”" in console.screen()
-        await console.press("g", *"14:02", "enter")
+        await console.press("ctrl+g", *"14:02", "enter")
         assert "2026-11-20 14:02:01.000 UTC" in console.screen()
-        await console.press("g", *"noon", "enter")
+        await console.press("ctrl+g", *"noon", "enter")
         assert "“noon” is not a time" in console.screen()
         await console.press("end")
         assert "─ live ─" in console.screen()

@@ -150,7 +150,7 @@ async def test_entities_out_of_sight_cost_nothing(open_console: Any, made: Any, 
 async def test_a_dialog_that_closes_costs_what_it_covered(open_console: Any, made: Any, written: Any) -> None:
     async with open_console(made.outage(), size=(140, 40)) as console:
         whole = written()
-        await console.press("f")
+        await console.press("F")
         assert 0 < written() < whole / 2
         await console.press("escape")
         assert 0 < written() < whole / 2

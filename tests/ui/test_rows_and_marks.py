@@ -106,7 +106,7 @@ async def test_arrows_on_a_page_without_rows_move_nothing(open_console: Any, mad
 
 async def test_the_page_of_an_entity_acts_on_what_it_shows_whatever_is_marked(open_console: Any, made: Any) -> None:
     async with open_console(made.snapshot()) as console:
-        await console.press("a", "down", "enter", "f")
+        await console.press("a", "down", "enter", "F")
         assert "Force failover: payments" in console.screen()
         await console.press(*"payments", "enter")
         assert console.feed.orders == [("force", "payments", "kim")]
@@ -126,14 +126,14 @@ async def test_the_title_says_how_many_of_the_marked_an_order_would_hit(open_con
     async with open_console(made.snapshot()) as console:
         await console.press("a", "slash", *"pay", "enter")
         assert "1 of 3 entities with “pay”, worst first · 3 marked, keys act on 1 listed" in console.screen()
-        await console.press("f")
+        await console.press("F")
         assert "Force failover: payments" in console.screen()
 
 
 # -- questions -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("key", "stops"), [("p", "stay where they are"), ("w", "refuses every command")])
+@pytest.mark.parametrize(("key", "stops"), [("S", "stay where they are"), ("W", "refuses every command")])
 async def test_what_stops_something_asks_first_and_names_it(open_console: Any, made: Any, key: str, stops: str) -> None:
     async with open_console(made.outage()) as console:
         await console.press(key)
@@ -155,9 +155,9 @@ async def test_no_word_typed_into_the_wrong_window_stops_anything(open_console: 
 
 async def test_a_reason_goes_with_the_order(open_console: Any, made: Any) -> None:
     async with open_console(made.outage(require_reason=True)) as console:
-        await console.press("w", "right", "enter")
+        await console.press("W", "right", "enter")
         assert console.feed.orders == [], "a reason is required here"
-        await console.press("escape", "w", "shift+tab", *"audit", "enter")
+        await console.press("escape", "W", "shift+tab", *"audit", "enter")
         await console.press("right", "enter")
         assert console.feed.orders == [("read-only", "", "kim")]
         assert console.feed.fired[0].why == "audit"
@@ -165,22 +165,22 @@ async def test_a_reason_goes_with_the_order(open_console: Any, made: Any) -> Non
 
 async def test_on_the_page_of_queues_the_selected_one_is_paused_or_all(open_console: Any, made: Any) -> None:
     async with open_console(made.backlog()) as console:
-        await console.press("3", *["down"] * 3, "p")
+        await console.press("3", *["down"] * 3, "S")
         assert "Pause backlog/3" in console.screen()
         assert "Pause all of it" in console.screen()
         await console.press("right", "enter")
         assert console.feed.orders == [("pause-syphon", "3", "kim")]
         paused = made.syphon(SyphonStatus.RUNNING, text="moving", paused_queues=(3,))
         await console.told(made.backlog(syphon=paused))
-        await console.press("p")
+        await console.press("S")
         assert console.feed.orders[1:] == [("resume-syphon", "3", "kim")], "resuming asks nothing"
 
 
 async def test_a_key_stands_for_the_act_that_fits_even_where_none_is_possible(open_console: Any, made: Any) -> None:
     paused = made.syphon(SyphonStatus.PAUSED, text="paused by kim")
     async with open_console(made.snapshot(syphon=paused, read_only=True)) as console:
-        assert "(p resume syphon)" in console.rows()[-1]
-        await console.press("p")
+        assert "(S resume syphon)" in console.rows()[-1]
+        await console.press("S")
         assert "resume syphon is not possible: this engine is read-only" in console.screen()
 
 
@@ -205,7 +205,7 @@ class Slow:
 async def test_what_is_asked_of_a_silent_engine_is_said_at_once(open_console: Any, made: Any) -> None:
     async with open_console(made.snapshot()) as console:
         slow = Slow(console)
-        await console.press("f")
+        await console.press("F")
         assert "asking orders' engine: force failover orders · esc cancels" in console.screen()
         slow.go_on.set()
         await console.pilot.pause()
@@ -217,7 +217,7 @@ async def test_what_is_asked_of_a_silent_engine_is_said_at_once(open_console: An
 async def test_a_question_that_came_too_late_does_not_open(open_console: Any, made: Any, keys: tuple[str, ...]) -> None:
     async with open_console(made.snapshot()) as console:
         slow = Slow(console)
-        await console.press("f", *keys)
+        await console.press("F", *keys)
         slow.go_on.set()
         await console.pilot.pause()
         await console.pilot.pause()
@@ -229,7 +229,7 @@ async def test_a_question_that_came_too_late_does_not_open(open_console: Any, ma
 async def test_escape_says_that_nothing_was_ordered_and_leaves_the_page(open_console: Any, made: Any) -> None:
     async with open_console(made.snapshot()) as console:
         Slow(console)
-        await console.press("2", "f", "escape")
+        await console.press("2", "F", "escape")
         assert console.app.view.page is Page.ENTITY
         assert "force failover orders: cancelled, nothing was ordered" in console.screen()
 

@@ -169,7 +169,7 @@ async def test_shown_steered_and_left(server: ControlServer, terminal: Terminal,
     server.publish_snapshot(made.snapshot())
     await terminal.until(lambda text: "all 3 entities healthy" in text)
     assert terminal.text.count("\a") == 1
-    terminal.type("p")
+    terminal.type("S")
     await terminal.until(lambda text: "Pause all of it" in text)
     terminal.type("\t\r")
     await terminal.until(lambda text: "pause syphon:  is told" in text)

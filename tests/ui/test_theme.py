@@ -13,6 +13,7 @@ from textual.color import Color
 from textual.theme import Theme
 
 from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID
 from paired_servicebus.ui.display import theme
 from paired_servicebus.ui.display.ascii_filter import to_ascii
 from paired_servicebus.ui.display.theme import FALLBACK, ROLES, ThemeError, load, load_all, theme_for
@@ -235,13 +236,16 @@ async def test_a_notice_is_shown_and_the_screen_works_in_the_fallback(
         assert "▲ payments" in console.screen()
 
 
-async def test_t_takes_the_next_theme(open_console: Any, made: Any) -> None:
+async def test_the_next_theme_is_taken_and_the_last_is_followed_by_the_first(open_console: Any, made: Any) -> None:
     async with open_console(made.outage()) as console:
-        await console.press(*"ttt")
+        for _ in range(3):
+            console.app.do(CONSOLE_BY_ID["next-theme"])
         assert console.app.theme == "light"
+        await console.pilot.pause()
         background = console.app.screen.styles.background
         assert background == Color.parse("#ffffff")
-        await console.press(*"ttt")
+        for _ in range(3):
+            console.app.do(CONSOLE_BY_ID["next-theme"])
         assert console.app.theme == "dark"
 
 

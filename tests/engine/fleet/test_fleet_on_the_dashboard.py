@@ -40,7 +40,7 @@ async def test_the_dashboard_orders_over_the_fleet_and_shows_the_answers(hosts: 
     async with app.run_test(size=(100, 30)) as pilot:
         await until(lambda: app.view.entity is not None and len(app.view.snapshot.fleet.engines) == 2)  # type: ignore[union-attr]
         await until(lambda: not app.view.snapshot.fleet.trouble and app.view.snapshot.fleet.read_at)  # type: ignore[union-attr]
-        await pilot.press("f")
+        await pilot.press("F")
         await until(lambda: isinstance(app.screen, ReachDialog) and app.focused is not None)
         await pilot.press("enter")
         await until(lambda: isinstance(app.screen, FleetDialog))

@@ -77,7 +77,7 @@ class Action:
     # -- the console ----------------------------------------------------------------------------------------------
 
     key: str = ""
-    """Empty: the console does not have the action."""
+    """A capital letter, since small ones only look. Empty: the console does not have the action."""
     key_line: Mapping[str, int] = field(default_factory=dict, hash=False)
     """Its place in the key lines of pages, by importance; the help and the palette have every action."""
 

@@ -33,7 +33,7 @@ class ConsoleAction:
 
     id: str
     keys: tuple[str, ...]
-    """Textual's names, unless the operator chose another (keymap.py); the first is shown."""
+    """Textual's names, unless the operator chose another (keymap.py); the first is shown. Empty: only in the menu."""
     label: str
     help: str
     special: WhyNot = _always
@@ -43,6 +43,11 @@ class ConsoleAction:
     order: Action | None = None
     page: Page | None = None
     """The page that it opens."""
+
+    @property
+    def changes(self) -> bool:
+        """Whether it changes anything in the system."""
+        return self.order is not None
 
     @property
     def dangerous(self) -> bool:
@@ -215,7 +220,7 @@ CONSOLE_ACTIONS: Final[tuple[ConsoleAction, ...]] = (
     ConsoleAction("select-previous", ("up", "k"), "previous", "select the row above", _no_rows, key_label="↑ k"),
     ConsoleAction("select-next", ("down", "j"), "next", "select the row below", _no_rows, key_label="↓ j"),
     ConsoleAction("details", ("enter",), "details", "the selected entity, engine or incident", _no_details),
-    ConsoleAction("filter", ("slash",), "filter", "list only rows with these words", key_label="/"),
+    ConsoleAction("filter", ("slash",), "filter", "only rows with these words; n, N: the next", key_label="/"),
     *(
         ConsoleAction(page.value, (str(number),), page.value, f"open {page.value}", page=page)
         for number, page in enumerate(Page, start=1)
@@ -234,15 +239,18 @@ CONSOLE_ACTIONS: Final[tuple[ConsoleAction, ...]] = (
         lambda view: "" if copy_items(view) else "nothing here to copy",
     ),
     ConsoleAction("pings", ("P",), "each ping", "list each ping, or fold them onto the changes", _no_events),
-    ConsoleAction("find", ("ctrl+f",), "find", "the next older event with these words", _only_timeline, key_label="^f"),
-    ConsoleAction("find-older", ("n",), "find older", "the same words again", _nothing_to_find),
+    ConsoleAction("find-older", ("n",), "find older", "the words of the filter, in an older event", _nothing_to_find),
     ConsoleAction("find-newer", ("N",), "find newer", "the same words, the other way", _nothing_to_find),
-    ConsoleAction("go-to-time", ("g",), "go to time", "the events of a time", _only_timeline),
-    ConsoleAction("page-up", ("pageup",), "page up", "the selection a page up", _no_rows, key_label="PgUp"),
-    ConsoleAction("page-down", ("pagedown",), "page down", "the selection a page down", _no_rows, key_label="PgDn"),
-    ConsoleAction("first", ("home",), "first", "select the first row", _no_rows),
-    ConsoleAction("last", ("end", "G"), "last", "the last row; the timeline then follows the newest", _no_rows),
-    ConsoleAction("next-theme", ("t",), "theme", "use the next theme"),
+    ConsoleAction("go-to-time", ("ctrl+g",), "go to time", "the events of a time", _only_timeline, key_label="^g"),
+    ConsoleAction("page-up", ("pageup", "ctrl+b"), "page up", "the selection a page up", _no_rows, key_label="^b"),
+    ConsoleAction(
+        "page-down", ("pagedown", "ctrl+f"), "page down", "the selection a page down", _no_rows, key_label="^f"
+    ),
+    ConsoleAction("half-up", ("ctrl+u",), "half page up", "the selection half a page up", _no_rows, key_label="^u"),
+    ConsoleAction("half-down", ("ctrl+d",), "half page down", "half a page down", _no_rows, key_label="^d"),
+    ConsoleAction("first", ("g", "home"), "first", "select the first row", _no_rows),
+    ConsoleAction("last", ("G", "end"), "last", "the last row; the timeline then follows the newest", _no_rows),
+    ConsoleAction("next-theme", (), "theme", "use the next theme, and keep it"),
     ConsoleAction("help", ("question_mark",), "help", "show this help", key_label="?"),
     ConsoleAction(
         "quit",
@@ -289,7 +297,7 @@ _OWN_KEY_LINE: Final[dict[Page, tuple[str, ...]]] = {
     Page.PAIRING: ("help", "quit", "details", "filter", "sort", "mark", "palette"),
     Page.ENTITY: ("help", "quit", "back", "palette"),
     Page.BACKLOG: ("help", "quit", "back", "palette"),
-    Page.TIMELINE: ("help", "quit", "filter", "find", "go-to-time", "last", "back", "palette"),
+    Page.TIMELINE: ("help", "quit", "filter", "go-to-time", "last", "back", "palette"),
     Page.COST: ("help", "quit", "back", "palette"),
     Page.HISTORY: ("help", "quit", "details", "select-previous", "select-next", "back", "palette"),
     Page.ENGINES: ("help", "quit", "mark", "details", "back", "mark-all", "unmark", "palette"),
@@ -325,9 +333,28 @@ def _cells(action: ConsoleAction, view: View) -> int:
 
 def label_width(action: ConsoleAction) -> int:
     """Return the longest label of the actions that share its key, so that nothing moves when they alternate."""
-    return max(len(other.label) for other in CONSOLE_ACTIONS if action.keys[0] in other.keys)
+    return max(
+        len(other.label) for other in CONSOLE_ACTIONS if other is action or set(action.keys[:1]) & set(other.keys)
+    )
 
 
 def by_key(view: View) -> tuple[ConsoleAction, ...]:
-    """Return the present action of each key, in the table's order."""
-    return tuple(dict.fromkeys(for_key(view.keys.names(action)[0], view) for action in CONSOLE_ACTIONS))
+    """Return the present action of each key, and those without a key, in the table's order."""
+    names = ((action, view.keys.names(action)) for action in CONSOLE_ACTIONS)
+    return tuple(dict.fromkeys(for_key(keys[0], view) if keys else action for action, keys in names))
+
+
+_LETTERS_BEFORE: Final = {
+    "f": "force", "b": "release", "p": "pause-syphon", "i": "pin", "r": "redrive", "c": "clean-up",
+    "m": "move-stranded", "d": "drain", "w": "read-only", "t": "next-theme",
+}  # fmt: skip
+"""Small letters that did this in earlier versions."""
+
+
+def letter_before(key: str, view: View) -> str:
+    """Return what a small letter that does nothing now did before, and its key; empty if it did nothing."""
+    action = CONSOLE_BY_ID.get(_LETTERS_BEFORE.get(key, ""))
+    if action is None:
+        return ""
+    held = view.keys.label(action) or view.keys.label(CONSOLE_BY_ID["palette"])
+    return f"{key} does nothing here: {held} is for {action.label}"

@@ -116,6 +116,8 @@ class PairedApp(TerminalApp):
         self._snapshot_came = monotonic()
         self._themes = themes or load_all()
         self._shown_at = monotonic()
+        self._said: set[str] = set()
+        """Small letters of earlier versions that were answered."""
         self._later: Timer | None = None
         """Set while changed figures wait for their paint."""
         first, unknown = self._themes.chosen(theme)
@@ -215,8 +217,17 @@ class PairedApp(TerminalApp):
         typed = isinstance(event, events.Key) and not event.is_forwarded and isinstance(self.screen, PageScreen)
         if isinstance(event, events.Key) and typed and action_table.actions_of_key(event.key, self.view):
             self.press(event.key)
+        elif isinstance(event, events.Key) and typed and event.key not in self._said and self._say_letter(event.key):
+            self._said.add(event.key)
         else:
             await super().on_event(event)
+
+    def _say_letter(self, key: str) -> bool:
+        """Say, once, which key has what this small letter did in earlier versions; False: it did nothing."""
+        text = action_table.letter_before(key, self.view)
+        if text:
+            self.answer(text, good=False)
+        return bool(text)
 
     def press(self, key: str) -> None:
         """Run the key's action, or show why it is not possible."""
@@ -254,9 +265,9 @@ class PairedApp(TerminalApp):
         if self.view.page is Page.HISTORY:
             self._read_tables()
 
-    def move_pages(self, pages: int) -> None:
+    def move_pages(self, pages: float) -> None:
         """Move the selection down by this many screens of rows."""
-        self.select(pages * max(1, self.size.height // 2))
+        self.select(round(pages * max(2, self.size.height // 2)))
 
     def turn_to(self, page: Page) -> None:
         self.show(selection.turn_to_page(self.view, page))
@@ -274,11 +285,13 @@ class PairedApp(TerminalApp):
         return page.value
 
     def go_back(self) -> None:
-        """Cancel a pending question; else return to the first page; there, remove filter and marks."""
+        """Cancel a pending question; else end the timeline's filter; else go to the first page; there, unfilter."""
         if self.view.asking:
             self._dispatch.cancel_question()
         elif self.view.incident_open:
             self.show(selection.close_incident(self.view))
+        elif self.view.page is Page.TIMELINE and self.view.timeline_position.filter:
+            self.show(selection.apply_filter(self.view, ""))
         elif self.view.page is Page.PAIRING:
             self.show(selection.unmark_all(selection.apply_filter(self.view, "")))
         else:
@@ -364,12 +377,13 @@ _LOCAL: Final[dict[str, Callable[[PairedApp], None]]] = {
     "palette": PairedApp.show_palette,
     "copy": PairedApp.show_copies,
     "pings": lambda app: app.choose(selection.toggle_pings),
-    "find": prompts.ask_find,
     "find-older": lambda app: prompts.find(app, app.view.timeline_position.find, newer=False),
     "find-newer": lambda app: prompts.find(app, app.view.timeline_position.find, newer=True),
     "go-to-time": prompts.ask_time,
     "page-up": lambda app: app.move_pages(-1),
     "page-down": lambda app: app.move_pages(1),
+    "half-up": lambda app: app.move_pages(-0.5),
+    "half-down": lambda app: app.move_pages(0.5),
     "first": lambda app: app.select(-ALL_ROWS),
     "last": lambda app: app.select(ALL_ROWS),
     "select-previous": lambda app: app.select(-1),

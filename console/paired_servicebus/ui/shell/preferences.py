@@ -8,7 +8,7 @@
     million_operations = 0.80
     currency = "USD"
     [keys]                  # actions as the help names them, and other keys for them (keymap.py)
-    "force failover" = "F"
+    "force failover" = "X"
 
 Invalid entries are ignored and reported in one notice. A command line option overrides the file.
 """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from paired_servicebus.ui.commands.clipboard import MAX_CLIPBOARD_BYTES, CopyItem, file_name, write_new
@@ -25,11 +24,6 @@ def ask_filter(app: Console) -> None:
         app.show(selection.apply_filter(app.view, before if words is None else words))
 
     app.push_screen(Prompt("filter", before, changed=typed), typed)
-
-
-def ask_find(app: Console) -> None:
-    """Ask for words and select the next older event with them."""
-    app.push_screen(Prompt("find", app.view.timeline_position.find), partial(find, app, newer=False))
 
 
 def find(app: Console, words: str | None, *, newer: bool) -> None:

@@ -1,11 +1,12 @@
 """The operator's own keys, in place of those of the table of actions.
 
     [keys]                  # in console.toml: an action as the help names it, and a key
-    filter = "ctrl+g"
-    "force failover" = "F"
+    filter = "ctrl+t"
+    "force failover" = "X"
 
-An unknown action, an invalid or reserved key, and a key for two actions are ignored and reported. Actions that share
-a key, of which one is possible at a time, change their key together.
+Only a capital letter can be the key of an action that changes anything: small letters only look. An unknown action,
+an invalid or reserved key, and a key for two actions are ignored and reported. Actions that share a key, of which one
+is possible at a time, change their key together.
 
 Not here: the actions (action_table.py).
 """
@@ -32,6 +33,7 @@ NAMED: Final = {
 }  # fmt: skip
 """Keys with a name, and their label."""
 _OTHERS: Final = re.compile(r"[A-Za-z0-9]|f([1-9]|1[0-2])|ctrl\+[a-z]")
+_CAPITAL: Final = re.compile("[A-Z]")
 RESERVED: Final = frozenset(["escape", "enter", "tab", "shift+tab", *(f"ctrl+{letter}" for letter in "chijlmqsz")])
 """Keys of dialogs and terminals, keys that terminals cannot distinguish, and ctrl+c."""
 
@@ -51,6 +53,9 @@ class HasKeys(Protocol):
     @property
     def label(self) -> str: ...
 
+    @property
+    def changes(self) -> bool: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Keymap:
@@ -59,12 +64,14 @@ class Keymap:
     own: Mapping[str, str] = field(default_factory=dict)
 
     def names(self, action: HasKeys) -> tuple[str, ...]:
-        """Return Textual's names; the first is shown."""
+        """Return Textual's names; the first is shown. Empty: it has no key."""
         return (self.own[action.id],) if action.id in self.own else action.keys
 
     def label(self, action: HasKeys) -> str:
-        """Return the key's label."""
-        return key_text(self.own[action.id]) if action.id in self.own else action.key_label or action.keys[0]
+        """Return the key's label; empty if it has no key."""
+        if action.id in self.own:
+            return key_text(self.own[action.id])
+        return action.key_label or (action.keys[0] if action.keys else "")
 
 
 DEFAULT_KEYMAP: Final = Keymap()
@@ -113,13 +120,18 @@ def _trouble(name: str, text: object, actions: Sequence[HasKeys]) -> str:
         return f"unknown action {name}" + (f"; did you mean {close[0]}?" if close else "")
     if not read_key(text):
         return f"{name}: {text!r} is not a key such as F, ctrl+g, f5 or space"
+    changes = any(action.changes for action in actions if name in (action.id, action.label))
+    if changes and not _CAPITAL.fullmatch(read_key(text)):
+        return f"{name} changes the system, so that only a capital letter can be its key, not {text}"
     return f"{name}: {text} is reserved" if read_key(text) in RESERVED else ""
 
 
 def _sharing_key(name: str, actions: Sequence[HasKeys]) -> tuple[str, ...]:
     """Return the actions that share the key of that one, itself included."""
-    keys = next((action.keys for action in actions if name in (action.id, action.label)), None)
-    return tuple(action.id for action in actions if keys is not None and action.keys[0] == keys[0])
+    found = next((action for action in actions if name in (action.id, action.label)), None)
+    if found is None:
+        return ()
+    return tuple(one.id for one in actions if one is found or (found.keys and one.keys[:1] == found.keys[:1]))
 
 
 def _drop_duplicates(wanted: dict[str, str], actions: Sequence[HasKeys], wrong: list[str]) -> dict[str, str]:
@@ -129,7 +141,7 @@ def _drop_duplicates(wanted: dict[str, str], actions: Sequence[HasKeys], wrong: 
         holders: dict[str, set[str]] = {}
         for action in actions:
             for key in keymap.names(action):
-                holders.setdefault(key, set()).add(action.keys[0])
+                holders.setdefault(key, set()).add(action.keys[0] if action.keys else action.id)
         doubled = {key for key, groups in holders.items() if len(groups) > 1}
         taken = [name for name, key in wanted.items() if key in doubled]
         if not taken:

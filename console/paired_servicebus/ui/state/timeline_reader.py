@@ -39,8 +39,8 @@ def move_cursor(log: Log, position: TimelinePosition, steps: int) -> TimelinePos
 
 
 def set_filter(log: Log, position: TimelinePosition, words: str) -> TimelinePosition:
-    """Return the reading with only entries with these words, at the same time."""
-    return replace(position, filter=words)
+    """Return the reading with only entries with these words, at the same time; they stay to be found when it ends."""
+    return replace(position, filter=words, find=words or position.find)
 
 
 def find_event(log: Log, position: TimelinePosition, words: str, *, newer: bool) -> TimelinePosition | None:
