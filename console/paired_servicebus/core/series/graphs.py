@@ -15,7 +15,7 @@ KEPT: Final = 180
 """Values of a curve."""
 MOST_MARKS: Final = 60
 MOST_ENTITIES: Final = 250
-"""Entities with curves of their own: 0.7 MB in the engine."""
+"""Entities with curves of their own: 0.9 MB in the engine."""
 
 Curve = tuple[float | None, ...]
 """Values from the oldest to the newest."""
