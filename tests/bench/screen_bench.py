@@ -73,7 +73,7 @@ BACK: Final = (("\x1b", b""),)
 FIRSTS: Final = (
     KeyStroke("page of an entity", "2", b"since the engine st", COST.undo),
     KeyStroke("page of the backlog", "3", b"outlook", COST.undo),
-    KeyStroke("timeline", "4", b"followed", COST.undo),
+    KeyStroke("timeline", "4", b"live", COST.undo),
     COST,
     KeyStroke("page of history", "6", b"tables", COST.undo),
     KeyStroke("page of engines", "7", b"commands are", COST.undo),

@@ -106,7 +106,7 @@ async def test_an_unreachable_engine_is_a_full_width_statement_and_its_figures_a
     async with open_console(*outage_news) as console:
         console.feed.lose("the engine ended")
         await console.pilot.pause()
-        assert console.rows()[1].startswith(" ✗ engine unreachable since 14:02:15: the engine ended; figures are of")
+        assert console.rows()[1].startswith(" ✗ engine unreachable since 14:02:15: the engine ended; figures from")
         assert "retrying: the engine ended" in console.screen()
         styles = {segment.style.color for segment in strip_of(console, 7) if segment.text.strip()}
         assert styles == {muted(console)}
@@ -134,7 +134,7 @@ async def test_silence_is_said_after_a_while(open_console: Any, made: Any) -> No
         clock[0] = 3.1
         console.app._check_silence()
         await console.pilot.pause()
-        assert "✗ no news from the engine since 14:02:11" in console.rows()[1]
+        assert "✗ engine silent since 14:02:11" in console.rows()[1]
         await console.told(made.snapshot())
         assert "all 3 entities healthy" in console.rows()[1]
 

@@ -10,6 +10,7 @@ from rich.cells import cell_len
 
 from paired_servicebus.core.backlog.backlog_totals import empty_at, sum_backlog
 from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.fleet_view import FleetEntity
 from paired_servicebus.core.model.snapshot import (
     Finding,
     FindingVerdict,
@@ -229,14 +230,14 @@ def test_an_unreachable_engine_is_never_green_and_what_was_last_known_stays(made
     said = summary(replace(lost, clock=made.AT + 18))
     assert said.level is Level.BLIND
     first, last, *_ = (text for text, _ in said.lines(120, 4))
-    assert first == "engine unreachable since 14:02:15 (14 s): the engine ended; figures are of 14:02:11"
+    assert first == "engine unreachable since 14:02:15 (14 s): the engine ended; figures from 14:02:11"
     assert last.startswith("last known: ▲ · OUTAGE for 13 s: 1 of 3 failed over: payments")
 
 
 def test_a_silent_engine_is_said_to_be(made: Any) -> None:
     said = summary(apply_news(view_of(made.snapshot()), Silent(made.AT)))
     assert said.level is Level.BLIND
-    assert said.text.startswith("no news from the engine since 14:02:11: it is connected and sends nothing; figures")
+    assert said.text.startswith("engine silent since 14:02:11: connected, but without news; figures from 14:02:11")
 
 
 def test_what_is_not_known_is_not_zero(made: Any) -> None:
@@ -324,3 +325,21 @@ def test_the_page_of_engines_is_not_told_to_open_itself(made: Any, page: Page, t
 
 def test_the_first_selection_is_the_fleet_s_worst_entity(made: Any) -> None:
     assert view_of(made.snapshot(fleet=fleet_views.outage())).selected == "payments"
+
+
+def test_in_a_total_loss_the_action_is_whole_and_counts_of_states_give_way(made: Any) -> None:
+    todo = "check the network, and the section [secondary] in pairing.toml, please"
+    finding = Finding(what="secondary reachable", verdict=FindingVerdict.NO, evidence="no", todo=todo)
+    lost = {"refused": 9, "refused_per_second": 3.0, "refused_since": made.AT - 9}
+    entities = [made.failed_over("orders", **lost), made.failed_over("payments", **lost), made.entity("audit")]
+    last = rows(made.snapshot(*entities, readiness=Readiness(at=made.AT, findings=(finding,))))[3]
+    assert last == f"do: {todo}"
+
+
+def test_in_a_fleet_entities_on_which_engines_disagree_come_first(made: Any) -> None:
+    states = {"orders": ((State.FAILED_OVER, 3),), "audit": ((State.FAILED_OVER, 2), (State.HEALTHY, 1))}
+    fleet = replace(
+        fleet_views.calm(), entities=tuple(FleetEntity(path=path, states=of) for path, of in states.items())
+    )
+    snapshot = made.snapshot(made.entity("orders"), made.entity("audit"), fleet=fleet)
+    assert [one.path for one in view_of(snapshot).listed] == ["audit", "orders"]

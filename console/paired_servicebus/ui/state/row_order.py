@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from paired_servicebus.core.model.entity_state import State
-from paired_servicebus.core.model.fleet_view import FleetView
+from paired_servicebus.core.model.fleet_view import FleetEntity, FleetView
 from paired_servicebus.core.model.snapshot import EntityView, Snapshot, UnusedQueue
 from paired_servicebus.core.operator.fleet_sentences import worst_state
 from paired_servicebus.ui.render.state_looks import LOOKS
@@ -39,9 +39,11 @@ def _worst(entity: EntityView) -> tuple[bool, int]:
     return (not lost, -heavy)
 
 
-def _worst_of_all(entity: EntityView, elsewhere: int) -> tuple[bool, int, int]:
+def _worst_of_all(entity: EntityView, all_engines: FleetEntity | None) -> tuple[bool, int, bool, int]:
+    """Return its place: by the worst engine's state, then those of which engines disagree."""
     lost, heavy = severity(entity)
-    return (not lost, -max(heavy, elsewhere), -heavy)
+    elsewhere = LOOKS[worst_state(all_engines)].weight if all_engines is not None else 0
+    return (not lost, -max(heavy, elsewhere), not (all_engines is not None and all_engines.disagrees), -heavy)
 
 
 SORTS: Final[dict[str, SortOrder]] = {
@@ -66,8 +68,8 @@ def list_entities(
         entities = [one for one in entities if has_all(f"{one.path} {one.state}".casefold(), wanted)]
     way = SORTS[sort]
     if fleet is not None and sort == WORST_FIRST:
-        weights = {one.path.casefold(): LOOKS[worst_state(one)].weight for one in fleet.entities}
-        return tuple(sorted(entities, key=lambda one: _worst_of_all(one, weights.get(one.path.casefold(), 0))))
+        by_path = {one.path.casefold(): one for one in fleet.entities}
+        return tuple(sorted(entities, key=lambda one: _worst_of_all(one, by_path.get(one.path.casefold()))))
     if way.key is not None and way.live:
         return tuple(sorted(entities, key=way.key))
     if order:

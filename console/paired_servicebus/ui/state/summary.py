@@ -79,7 +79,7 @@ def summary(view: View) -> Summary:
     if view.link is EngineLink.UNREACHABLE:
         return _blind(view, f"engine unreachable since {clock(view.link_since)}")
     if view.link is EngineLink.SILENT:
-        return _blind(view, f"no news from the engine since {clock(view.link_since)}")
+        return _blind(view, f"engine silent since {clock(view.link_since)}")
     if view.snapshot is None:
         return _sentence(Level.NOTABLE, "○", f"connecting to the engine of {view.pairing}")
     return _of_snapshot(view.snapshot, view.now, on_engines=view.page is Page.ENGINES)
@@ -91,9 +91,9 @@ def _sentence(level: Level, glyph: str, text: str, *others: SummaryRow) -> Summa
 
 def _blind(view: View, lost: str) -> Summary:
     """Return the reason, the age of the figures, and the last known rows in grey."""
-    figures = f"; figures are of {clock(view.snapshot.at)}" if view.snapshot else ""
+    figures = f"; figures from {clock(view.snapshot.at)}" if view.snapshot else ""
     lasted = f" ({age(view.clock - view.link_since)})" if view.clock > view.link_since else ""
-    text = f"{lost}{lasted}: {view.link_reason or 'it is connected and sends nothing'}{figures}"
+    text = f"{lost}{lasted}: {view.link_reason or 'connected, but without news'}{figures}"
     if view.snapshot is None:
         return _sentence(Level.BLIND, "✗", text)
     before = _of_snapshot(view.snapshot, view.now)
@@ -190,7 +190,9 @@ def _rows_of_loss(snapshot: Snapshot, lost: situation.Entities, now: float) -> t
     state, worst = next(iter(groups.items()))
     healing = situation.healing(snapshot, state, worst, now)
     keep = ("callers still own the messages", "")
-    states = tuple((situation.how_many(other, found, total),) for other, found in by_state(snapshot.entities).items())
+    states = tuple(
+        (situation.how_many(other, found, total), "") for other, found in by_state(snapshot.entities).items()
+    )
     return (
         SummaryRow((situation.refusal(lost, total, now),), Role.STATEMENT),
         SummaryRow((situation.primary_cause(lost, now), situation.out_of_rotation(snapshot, now))),

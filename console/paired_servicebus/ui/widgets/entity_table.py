@@ -109,7 +109,7 @@ def _next(entity: EntityView, now: float) -> Cell:
 
 COLUMNS: Final[tuple[EntityColumn, ...]] = (
     EntityColumn(title="state", width=11, draw=_state),
-    EntityColumn(title="for", width=6, draw=_lasting),
+    EntityColumn(title="for", width=6, fleet_from=70, draw=_lasting),
     EntityColumn(title="first fail", width=10, from_width=124, fleet_from=176, draw=_first_fail),
     EntityColumn(title="to", width=9, fleet_from=100, draw=_route),
     EntityColumn(
@@ -354,7 +354,7 @@ def columns_in(width: int, *, fleet: bool = False) -> tuple[EntityColumn, ...]:
 
 def fleet_width(width: int) -> int:
     """Return the width of the fleet's column."""
-    return 38 if width >= 140 else 27 if width >= 80 else 12
+    return 38 if width >= 140 else 27 if width >= 80 else 17
 
 
 def name_width(width: int, *, fleet: bool = False) -> int:
