@@ -234,6 +234,21 @@ def test_an_unreachable_engine_is_never_green_and_what_was_last_known_stays(made
     assert last.startswith("last known: ▲ · OUTAGE for 13 s: 1 of 3 failed over: payments")
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {},
+            "restart: paired up · applications go on by themselves, failover too · its syphon moves nothing",
+        ),
+        ({"own_process": False}, "it ran inside an application: look at that process; its end stops its own sends"),
+    ],
+)
+def test_after_the_end_of_an_engine_it_is_said_what_that_means(made: Any, changes: dict[str, Any], said: str) -> None:
+    lost = apply_news(view_of(made.outage(**changes)), Unreachable(made.AT + 4, "the engine ended"))
+    assert summary(lost).lines(120, 4)[2][0] == said
+
+
 def test_a_silent_engine_is_said_to_be(made: Any) -> None:
     said = summary(apply_news(view_of(made.snapshot()), Silent(made.AT)))
     assert said.level is Level.BLIND

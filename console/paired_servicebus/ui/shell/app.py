@@ -31,6 +31,7 @@ from paired_servicebus.ui.screens.arm_dialog import ARM_CSS
 from paired_servicebus.ui.screens.help_screen import HelpScreen
 from paired_servicebus.ui.screens.page_frame import PageScreen, with_size
 from paired_servicebus.ui.screens.pages import PAGES, DashboardScreen
+from paired_servicebus.ui.screens.readiness_screen import ReadinessScreen
 from paired_servicebus.ui.shell import prompts
 from paired_servicebus.ui.shell.dispatch import CommandDispatch
 from paired_servicebus.ui.shell.palette import ActionProvider, CopyProvider, Palette
@@ -340,6 +341,9 @@ class PairedApp(TerminalApp):
     def show_help(self) -> None:
         self.push_screen(HelpScreen(self.newest))
 
+    def show_readiness(self) -> None:
+        self.push_screen(ReadinessScreen(self.newest))
+
     def show_palette(self) -> None:
         self.push_screen(Palette(ActionProvider, "an action's name"))
 
@@ -390,6 +394,7 @@ _LOCAL: Final[dict[str, Callable[[PairedApp], None]]] = {
     "select-next": lambda app: app.select(1),
     "next-theme": PairedApp.next_theme,
     "help": PairedApp.show_help,
+    "readiness": PairedApp.show_readiness,
     "quit": lambda app: app.exit(0),
     "quit-with-engine": lambda app: app.exit(0),
 }

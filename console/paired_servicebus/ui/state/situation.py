@@ -280,9 +280,9 @@ def readiness_text(snapshot: Snapshot) -> str:
         return ""
     warnings = len(found.of(FindingVerdict.WARN))
     return (
-        "failover NOT ready"
+        "failover NOT ready (!)"
         if not found.ready
-        else "failover ready" + (f", {plural(warnings, 'warning')}" if warnings else "")
+        else "failover ready" + (f", {plural(warnings, 'warning')} (!)" if warnings else "")
     )
 
 

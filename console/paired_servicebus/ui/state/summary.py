@@ -98,9 +98,25 @@ def _blind(view: View, lost: str) -> Summary:
         return _sentence(Level.BLIND, "✗", text)
     before = _of_snapshot(view.snapshot, view.now)
     last, *others = (SummaryRow(row.parts, Role.MUTED) for row in before.rows)
-    return _sentence(
-        Level.BLIND, "✗", text, SummaryRow(((f"last known: {before.glyph}",), *last.parts), Role.MUTED), *others
-    )
+    known = SummaryRow(((f"last known: {before.glyph}",), *last.parts), Role.MUTED)
+    if view.link is not EngineLink.UNREACHABLE:
+        return _sentence(Level.BLIND, "✗", text, known, *others)
+    return _sentence(Level.BLIND, "✗", text, known, SummaryRow(_without_engine(view.snapshot)), *others)
+
+
+def _without_engine(snapshot: Snapshot) -> tuple[Part, ...]:
+    """Return what the end of the engine means for senders, and what starts it again."""
+    if not snapshot.own_process:
+        inside = "it ran inside an application: look at that process"
+        return ((f"{inside}; its end stops its own sends", inside),)
+    if snapshot.gateway is not None:
+        effect = (
+            "senders through its gateway are cut off; other applications go on",
+            "its gateway's senders are cut off",
+        )
+    else:
+        effect = ("applications go on by themselves, failover too", "applications go on by themselves")
+    return (("restart: paired up",), effect, ("its syphon moves nothing",))
 
 
 def _of_snapshot(snapshot: Snapshot, now: float, *, on_engines: bool = False) -> Summary:

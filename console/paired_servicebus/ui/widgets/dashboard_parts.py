@@ -201,7 +201,7 @@ def _secondary(name: str, found: Readiness | None, now: float) -> list[Span]:
     if not found.ready:
         glyph, words, role = "✗", f"not ready, checked {age(now - found.at)} ago", Role.FAILED_OVER
     elif warnings:
-        glyph, words, role = "!", f"ready, {plural(warnings, 'warning')}", Role.SUSPECT
+        glyph, words, role = "!", f"ready, {plural(warnings, 'warning')} (!)", Role.SUSPECT
     else:
         glyph, words, role = "●", "ready", Role.HEALTHY
     return [Span(f"{glyph} ", role), Span(name), Span(f"  {words}", role)]
