@@ -15,6 +15,7 @@ from paired_servicebus.core.errors import CommandRefusedError
 from paired_servicebus.core.fleet.fleet_documents import OrderText
 from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.message_view import MessageContent, MessageKind, MessagePage
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.snapshot import (
     BilledView,
@@ -257,6 +258,11 @@ class FakeFeed:
         self.refusal = ""
         self.hold: asyncio.Event | None = None
         """While set and not released, commands wait for it."""
+        self.pages: dict[tuple[str, str, int], MessagePage] = {}
+        """Of messages, by queue, kind and first number; any other is empty."""
+        self.contents: dict[int, MessageContent] = {}
+        self.looks: list[tuple[str, str, int, str]] = []
+        """At messages: queue, kind, first or only number, wanted id."""
         self._tell: Emit | None = None
 
     async def run(self, tell: Emit) -> None:
@@ -287,6 +293,23 @@ class FakeFeed:
         if self.refusal:
             raise CommandRefusedError(self.refusal)
         return f"order {order.id} is posted"
+
+    async def look_at_messages(
+        self, queue: str, kind: MessageKind, *, from_number: int = 1, wanted_id: str = "", by: str
+    ) -> MessagePage:
+        self.looks.append((queue, kind.value, from_number, wanted_id))
+        if self.hold is not None:
+            await self.hold.wait()
+        if self.refusal:
+            raise CommandRefusedError(self.refusal)
+        empty = MessagePage(queue=queue, kind=kind, read_at=AT + 1)
+        return self.pages.get((queue, kind.value, from_number), empty)
+
+    async def look_at_message(self, queue: str, kind: MessageKind, number: int, *, by: str) -> MessageContent:
+        self.looks.append((queue, kind.value, number, ""))
+        if self.refusal:
+            raise CommandRefusedError(self.refusal)
+        return self.contents[number]
 
     def tell(self, *news: News) -> None:
         assert self._tell is not None, "the app has not started"

@@ -18,6 +18,7 @@ from paired_servicebus.core.operator.actions import ACTIONS
 from paired_servicebus.core.operator.fleet_request import has_fleet_order, why_not_over_fleet
 from paired_servicebus.core.operator.targets import ActionTarget, Scope
 from paired_servicebus.ui.commands.clipboard import copy_items
+from paired_servicebus.ui.state.message_choices import tabs_of
 from paired_servicebus.ui.state.view import ROWLESS, EngineLink, Page, View
 
 WhyNot = Callable[[View], str]
@@ -169,6 +170,8 @@ def _syphon_aim(view: View) -> ActionTarget:
 def _no_details(view: View) -> str:
     if view.page is Page.ENGINES:
         return "" if view.engine else "this engine is on screen already"
+    if view.page is Page.BACKLOG:
+        return "" if tabs_of(view) else "no queue is selected"
     if view.page is Page.PAIRING:
         return "" if view.entity else "no entity is selected"
     if view.page is Page.HISTORY:
@@ -219,7 +222,7 @@ CONSOLE_ACTIONS: Final[tuple[ConsoleAction, ...]] = (
     *_ORDERED,
     ConsoleAction("select-previous", ("up", "k"), "previous", "select the row above", _no_rows, key_label="↑ k"),
     ConsoleAction("select-next", ("down", "j"), "next", "select the row below", _no_rows, key_label="↓ j"),
-    ConsoleAction("details", ("enter",), "details", "the selected entity, engine or incident", _no_details),
+    ConsoleAction("details", ("enter",), "details", "the entity, a queue's messages, engine or incident", _no_details),
     ConsoleAction("filter", ("slash",), "filter", "only rows with these words; n, N: the next", key_label="/"),
     *(
         ConsoleAction(page.value, (str(number),), page.value, f"open {page.value}", page=page)
@@ -297,7 +300,7 @@ def for_key(key: str, view: View) -> ConsoleAction:
 _OWN_KEY_LINE: Final[dict[Page, tuple[str, ...]]] = {
     Page.PAIRING: ("help", "quit", "details", "filter", "sort", "mark", "palette"),
     Page.ENTITY: ("help", "quit", "back", "palette"),
-    Page.BACKLOG: ("help", "quit", "back", "palette"),
+    Page.BACKLOG: ("help", "quit", "details", "back", "palette"),
     Page.TIMELINE: ("help", "quit", "filter", "go-to-time", "last", "back", "palette"),
     Page.COST: ("help", "quit", "back", "palette"),
     Page.HISTORY: ("help", "quit", "details", "select-previous", "select-next", "back", "palette"),

@@ -15,6 +15,7 @@ from typing import Final, Protocol
 
 from paired_servicebus.core.errors import ControlError, EngineNotRunningError
 from paired_servicebus.core.fleet.fleet_documents import OrderText
+from paired_servicebus.core.model.message_view import MessageContent, MessageKind, MessagePage
 from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.series.graphs import Graphs
@@ -41,7 +42,19 @@ class FireRequest:
 NOT_ARMED: Final = FireRequest()
 
 
-class Feed(Protocol):
+class MessageSource(Protocol):
+    """Messages of the engine's backlog queues, by peek."""
+
+    async def look_at_messages(
+        self, queue: str, kind: MessageKind, *, from_number: int = 1, wanted_id: str = "", by: str
+    ) -> MessagePage:
+        """Return a page of messages from a sequence number on. Raises ControlError: the text is a sentence."""
+
+    async def look_at_message(self, queue: str, kind: MessageKind, number: int, *, by: str) -> MessageContent:
+        """Return one message. Raises ControlError: as `look_at_messages`."""
+
+
+class Feed(MessageSource, Protocol):
     """One engine's news, and the way to its guard."""
 
     async def run(self, emit: Emit) -> None:
@@ -115,6 +128,20 @@ class EngineFeed:
             signature=signature,
         )
         return done.text
+
+    async def look_at_messages(
+        self, queue: str, kind: MessageKind, *, from_number: int = 1, wanted_id: str = "", by: str
+    ) -> MessagePage:
+        client = self._looked_at()
+        return await client.look_at_messages(queue, kind, from_number=from_number, wanted_id=wanted_id, by=by)
+
+    async def look_at_message(self, queue: str, kind: MessageKind, number: int, *, by: str) -> MessageContent:
+        return await self._looked_at().look_at_message(queue, kind, number, by=by)
+
+    def _looked_at(self) -> ControlClient:
+        if self._client is None:
+            raise EngineNotRunningError("unknown: the engine is unreachable")
+        return self._client
 
     def _reached(self, action_id: str) -> ControlClient:
         if self._client is None:

@@ -15,6 +15,7 @@ from typing import Final, Protocol
 
 from paired_servicebus.core.errors import ControlError, EngineNotRunningError
 from paired_servicebus.core.fleet.fleet_documents import OrderText
+from paired_servicebus.core.model.message_view import MessageContent, MessageKind, MessagePage
 from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.control.discovery import EngineStatus, find_socket, local_engines, query_engines
 from paired_servicebus.engine.control.protocol import Armed
@@ -93,6 +94,14 @@ class MultiEngineFeed:
 
     async def post_order(self, order: OrderText, *, signed: bytes, signature: str, by: str) -> str:
         return await self._feed.post_order(order, signed=signed, signature=signature, by=by)
+
+    async def look_at_messages(
+        self, queue: str, kind: MessageKind, *, from_number: int = 1, wanted_id: str = "", by: str
+    ) -> MessagePage:
+        return await self._feed.look_at_messages(queue, kind, from_number=from_number, wanted_id=wanted_id, by=by)
+
+    async def look_at_message(self, queue: str, kind: MessageKind, number: int, *, by: str) -> MessageContent:
+        return await self._feed.look_at_message(queue, kind, number, by=by)
 
     async def attend(self, name: str) -> None:
         self._socket = _socket_of(name)

@@ -17,10 +17,11 @@ from textual.worker import get_current_worker
 from paired_servicebus.core.accounting.billing import Price
 from paired_servicebus.core.errors import ControlError
 from paired_servicebus.core.model.snapshot import Snapshot
-from paired_servicebus.core.operator.targets import ActionTarget
+from paired_servicebus.core.operator.targets import ActionTarget, Scope
 from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.ui.commands import action_table
 from paired_servicebus.ui.commands.action_table import ConsoleAction
+from paired_servicebus.ui.commands.clipboard import CopyItem
 from paired_servicebus.ui.display.profile import PROFILES, Profile, ProfileName
 from paired_servicebus.ui.display.terminal_app import Report, TerminalApp
 from paired_servicebus.ui.display.theme import ROLES, Themes, load_all
@@ -29,6 +30,7 @@ from paired_servicebus.ui.engines.order_signer import OrderSigner
 from paired_servicebus.ui.engines.other_engines import OtherEngines
 from paired_servicebus.ui.screens.arm_dialog import ARM_CSS
 from paired_servicebus.ui.screens.help_screen import HelpScreen
+from paired_servicebus.ui.screens.messages_screen import MessageActs, MessagesScreen
 from paired_servicebus.ui.screens.page_frame import PageScreen, with_size
 from paired_servicebus.ui.screens.pages import PAGES, DashboardScreen
 from paired_servicebus.ui.screens.readiness_screen import ReadinessScreen
@@ -106,6 +108,7 @@ class PairedApp(TerminalApp):
     ) -> None:
         super().__init__(profile=profile, report=report)
         self._feed = feed
+        self._by = by
         self._others = others
         self.now = now
         self.monotonic = monotonic
@@ -315,10 +318,24 @@ class PairedApp(TerminalApp):
         """Show the selected entity or incident in full; on the engines page, show the selected engine."""
         if self.view.page is Page.ENGINES:
             self.run_worker(self._attend(self.view.engine), group="attending", exclusive=True)
+        elif self.view.page is Page.BACKLOG:
+            self.show_messages()
         elif self.view.page is Page.HISTORY:
             self.show(selection.open_incident(self.view))
         else:
             self.turn_to(Page.ENTITY)
+
+    def show_messages(self) -> None:
+        """Show the messages of the selected backlog queue."""
+        redrive = action_table.CONSOLE_BY_ID["redrive"]
+        acts = MessageActs(
+            source=self._feed,
+            by=self._by,
+            redrive=lambda index: self.do(redrive, ActionTarget(Scope.QUEUE, (index,))),
+            copy=lambda label, text: prompts.copy(self, CopyItem(label, text)),
+            show_help=self.show_help,
+        )
+        self.push_screen(MessagesScreen(self.newest, acts))
 
     async def _attend(self, name: str) -> None:
         if self._others is None:

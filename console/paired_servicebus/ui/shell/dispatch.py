@@ -17,6 +17,7 @@ from paired_servicebus.ui.engines.feed import NOT_ARMED, Feed, FireRequest
 from paired_servicebus.ui.engines.order_signer import OrderSigner
 from paired_servicebus.ui.engines.other_engines import EngineReply, OtherEngines
 from paired_servicebus.ui.screens.arm_dialog import ArmDialog
+from paired_servicebus.ui.screens.messages_screen import MessagesScreen
 from paired_servicebus.ui.screens.page_frame import PageScreen
 from paired_servicebus.ui.screens.question_dialogs import ConfirmDialog, ConfirmResult
 from paired_servicebus.ui.screens.reach_dialog import Reach, ReachDialog
@@ -117,7 +118,7 @@ class CommandDispatch:
 
     def _still_wanted(self) -> bool:
         """Return whether the dialog may open: the operator opened nothing else meanwhile."""
-        wanted = bool(self._app.view.asking) and isinstance(self._app.screen, PageScreen)
+        wanted = bool(self._app.view.asking) and isinstance(self._app.screen, PageScreen | MessagesScreen)
         self._waiting = None
         self._app.show(replace(self._app.view, asking=""))
         return wanted

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from paired_servicebus.core.errors import EngineNotRunningError
+from paired_servicebus.core.errors import CommandRefusedError, EngineNotRunningError
 from paired_servicebus.core.fleet.fleet_documents import OrderText
+from paired_servicebus.core.model.message_view import MessageContent, MessageKind, MessagePage
 from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator.actions import BY_ID
@@ -26,7 +27,7 @@ from paired_servicebus.ui.state.view import Page, Records
 
 
 class SnapshotFeed:
-    """A feed of one snapshot."""
+    """A feed of one snapshot, without messages."""
 
     def __init__(self, snapshot: Snapshot, records: Sequence[Record]) -> None:
         self._snapshot = snapshot
@@ -50,6 +51,16 @@ class SnapshotFeed:
     async def post_order(self, order: OrderText, *, signed: bytes, signature: str, by: str) -> str:
         """Raise: there is no engine."""
         raise NotImplementedError(f"a picture has no engine for {order.verb}")
+
+    async def look_at_messages(
+        self, queue: str, kind: MessageKind, *, from_number: int = 1, wanted_id: str = "", by: str
+    ) -> MessagePage:
+        """Refuse: there is no engine."""
+        raise CommandRefusedError("unknown: a picture has no engine that shows messages")
+
+    async def look_at_message(self, queue: str, kind: MessageKind, number: int, *, by: str) -> MessageContent:
+        """Refuse: there is no engine."""
+        raise CommandRefusedError("unknown: a picture has no engine that shows messages")
 
 
 _SPACES_FIRST: Final = re.compile(r'x="([0-9.]+)"( y="[0-9.]+") textLength="([0-9.]+)"([^>]*)>((?:&#160;)+)')

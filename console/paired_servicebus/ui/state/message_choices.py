@@ -1,0 +1,159 @@
+"""The operator's place among the messages of a backlog queue: part of the queue, page, row, filter. Pure functions.
+
+Not here: asking the engine (screens/messages_screen.py), and drawing (widgets/message_list.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from paired_servicebus.core.backlog.backlog_totals import messages_in
+from paired_servicebus.core.model.message_view import MessageKind, MessagePage, MessageRow
+from paired_servicebus.core.model.snapshot import Snapshot
+from paired_servicebus.ui.state.view import View
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageTab:
+    """A part of a queue. path, name: the queue's."""
+
+    path: str
+    name: str
+    kind: MessageKind
+    index: str = ""
+    """The queue's index, if it is in use; only there dead letters can be re-driven."""
+
+    @property
+    def title(self) -> str:
+        return f"{self.kind} {self.name}" if self.kind is MessageKind.STRANDED else self.kind.value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageChoices:
+    """Everything about the list but the view."""
+
+    tab: MessageTab
+    page: MessagePage | None = None
+    """None: not read yet, or `trouble`."""
+    trouble: str = ""
+    """Why the engine did not show them."""
+    is_looking: bool = False
+    selected: int = 0
+    """The place of the selected row among those listed."""
+    filter: str = ""
+    wanted_id: str = ""
+    starts: tuple[tuple[int, int], ...] = ((1, 0),)
+    """The pages up to this one: where each starts, and the number of messages before it."""
+
+    @property
+    def listed(self) -> tuple[MessageRow, ...]:
+        """The rows that match the filter."""
+        rows = self.page.rows if self.page is not None else ()
+        words = self.filter.casefold().split()
+        if not words:
+            return rows
+        return tuple(row for row in rows if all(word in _searched(row) for word in words))
+
+    @property
+    def row(self) -> MessageRow | None:
+        listed = self.listed
+        return listed[min(self.selected, len(listed) - 1)] if listed else None
+
+
+def _searched(row: MessageRow) -> str:
+    note = "poison?" if row.is_poison else ""
+    return " ".join((row.destination, row.message_id, row.session, row.reason, row.state, note)).casefold()
+
+
+def tabs_of(view: View) -> tuple[MessageTab, ...]:
+    """Return the parts that can be shown from the selected queue; () if none is selected.
+
+    A queue in use has its three parts, then each unused queue with messages. An unused queue has its own two.
+    """
+    snapshot = view.snapshot
+    if snapshot is None:
+        return ()
+    if view.on_unused:
+        return _unused_tabs(view.unused)
+    queue = next((one for one in snapshot.queues if str(one.index) == view.queue), None)
+    if queue is None:
+        return ()
+    index, name = str(queue.index), f"backlog/{queue.index}"
+    kinds = (MessageKind.ACTIVE, MessageKind.DEFERRED, MessageKind.DEAD)
+    own = tuple(MessageTab(path=queue.path, name=name, kind=kind, index=index) for kind in kinds)
+    stranded = tuple(_unused_tabs(one.path)[0] for one in snapshot.unused.queues if one.messages)
+    return own + stranded
+
+
+def _unused_tabs(path: str) -> tuple[MessageTab, ...]:
+    name = f"backlog/{path.rpartition('/')[2]}"
+    return tuple(MessageTab(path=path, name=name, kind=kind) for kind in (MessageKind.STRANDED, MessageKind.DEAD))
+
+
+def first_tab(view: View, tabs: tuple[MessageTab, ...]) -> MessageTab:
+    """Return the tab to open: the dead letters if a queue has nothing else."""
+    queue = next((one for one in view.snapshot.queues if one.path == tabs[0].path), None) if view.snapshot else None
+    if queue is not None and not queue.depth and queue.dead_lettered:
+        return next(tab for tab in tabs if tab.kind is MessageKind.DEAD)
+    return tabs[0]
+
+
+def number_in(snapshot: Snapshot | None, tab: MessageTab) -> int | None:
+    """Return the number of messages in this part, by the engine's latest counts; None: unknown."""
+    if snapshot is None:
+        return None
+    unused = next((one for one in snapshot.unused.queues if one.path == tab.path), None)
+    queue = next((one for one in snapshot.queues if one.path == tab.path), None)
+    if tab.kind is MessageKind.DEAD:
+        return unused.dead_lettered if unused is not None else queue.dead_lettered if queue is not None else None
+    if unused is not None:
+        return unused.messages
+    if queue is None:
+        return None
+    held, all_of_them = queue.set_aside, messages_in(queue)
+    if tab.kind is MessageKind.DEFERRED or all_of_them is None:
+        return held if tab.kind is MessageKind.DEFERRED else None
+    return max(0, all_of_them - (held or 0))
+
+
+def next_tab(choices: MessageChoices, tabs: tuple[MessageTab, ...], steps: int) -> MessageChoices:
+    """Return the choices on another part, at its start; the filter stays."""
+    if not tabs:
+        return choices
+    place = tabs.index(choices.tab) if choices.tab in tabs else 0
+    return MessageChoices(tab=tabs[(place + steps) % len(tabs)], filter=choices.filter, is_looking=True)
+
+
+def move(choices: MessageChoices, steps: int) -> MessageChoices:
+    """Return the choices with the selection `steps` rows further down, between both ends."""
+    last = len(choices.listed) - 1
+    return replace(choices, selected=max(0, min(last, min(choices.selected, last) + steps)))
+
+
+def with_page(choices: MessageChoices, page: MessagePage) -> MessageChoices:
+    """Return the choices after the engine's answer; the selected message stays selected if it is there."""
+    before = choices.row.number if choices.row is not None else 0
+    new = replace(choices, page=page, trouble="", is_looking=False)
+    numbers = [row.number for row in new.listed]
+    return replace(new, selected=numbers.index(before) if before in numbers else 0)
+
+
+def with_filter(choices: MessageChoices, words: str) -> MessageChoices:
+    """Return the choices with only the rows that match the words."""
+    return replace(choices, filter=words, selected=0)
+
+
+def following_page(choices: MessageChoices) -> MessageChoices | None:
+    """Return the choices that ask for the next page; None at the end."""
+    if choices.page is None or not choices.page.next_number:
+        return None
+    before = choices.starts[-1][1] + choices.page.looked_at
+    starts = (*choices.starts, (choices.page.next_number, before))
+    return replace(choices, starts=starts, selected=0, is_looking=True)
+
+
+def previous_page(choices: MessageChoices) -> MessageChoices | None:
+    """Return the choices that ask for the page before; None at the start."""
+    if len(choices.starts) < 2:
+        return None
+    return replace(choices, starts=choices.starts[:-1], selected=0, is_looking=True)

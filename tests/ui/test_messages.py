@@ -1,0 +1,226 @@
+"""The messages of a backlog queue: opened from page 3, by key, without changing anything; hostile texts stay text."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from paired_servicebus.core.model.message_view import MessageContent, MessageKind, MessagePage, MessageRow
+from paired_servicebus.core.model.snapshot import Snapshot
+from paired_servicebus.ui.screens.arm_dialog import ArmDialog
+from paired_servicebus.ui.screens.message_screen import MessageScreen
+from paired_servicebus.ui.screens.messages_screen import MessagesScreen
+from paired_servicebus.ui.screens.pages import BacklogScreen
+from paired_servicebus.ui.state.view import Page
+
+from .conftest import AT
+
+QUEUE = "contoso/x-servicebus-transfer/0"
+UNUSED = "contoso/x-servicebus-transfer/12"
+STEERING = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f]")
+HOSTILE = ("\x1b]52;c;ZXZpbA==\x07", "\u202egnp.x", "[@click=app.quit]q[/]", "x" * 260, "漢" * 130, "e\u0301" * 100)
+
+
+def row(number: int, **changes: Any) -> MessageRow:
+    base = MessageRow(
+        number=number,
+        destination="payments",
+        message_id=f"8f1c-{number:04}",
+        enqueued_at=AT - 100 + number,
+        size=1_234,
+        deliveries=0,
+    )
+    return replace(base, **changes)
+
+
+def page(*rows: MessageRow, kind: MessageKind = MessageKind.ACTIVE, **changes: Any) -> MessagePage:
+    base = MessagePage(queue=QUEUE, kind=kind, rows=rows, looked_at=len(rows), read_at=AT + 1)
+    return replace(base, **changes)
+
+
+def parked(made: Any, **changes: Any) -> Snapshot:
+    """Backlog queue 0 with messages, and an unused queue with stranded ones."""
+    queue = replace(made.queues()[0], depth=5, dead_lettered=2, **changes)
+    snapshot: Snapshot = made.snapshot(queues=(queue, *made.queues()[1:]), unused=made.unused())
+    return snapshot
+
+
+async def opened(console: Any, *pages: MessagePage) -> None:
+    for one in pages:
+        console.feed.pages[one.queue, one.kind.value, one.rows[0].number if one.rows else 1] = one
+    await console.press("3", "enter")
+    assert isinstance(console.app.screen, MessagesScreen)
+
+
+async def test_enter_on_a_queue_lists_its_messages(made: Any, open_console: Any) -> None:
+    async with open_console(parked(made)) as console:
+        await opened(console, page(row(1, session="eu-7", destination="stock-audit-01"), row(2, deliveries=3)))
+        shown = console.screen()
+        assert "backlog/0 › messages" in shown
+        assert "peek 1–2 of 5, read" in shown
+        assert "locks nothing" in shown
+        assert re.search(r"stock-audi\S+ +8f1c-0001 +1m4\ds +1\.2 kB +0 +eu-7", shown)
+        assert re.search(r"8f1c-0002 .* 3 .*poison\?", shown)
+        assert console.feed.looks == [(QUEUE, "active", 1, "")]
+
+
+async def test_tab_goes_through_the_parts_and_the_stranded(made: Any, open_console: Any) -> None:
+    async with open_console(parked(made)) as console:
+        await opened(console)
+        await console.press("tab", "tab", "tab", "tab")
+        assert [look[:2] for look in console.feed.looks] == [
+            (QUEUE, "active"), (QUEUE, "deferred"), (QUEUE, "dead"), (UNUSED, "stranded"), (QUEUE, "active")
+        ]  # fmt: skip
+
+
+async def test_an_empty_queue_with_dead_letters_opens_on_them(made: Any, open_console: Any) -> None:
+    snapshot = parked(made)
+    snapshot = replace(snapshot, queues=(replace(snapshot.queues[0], depth=0), *snapshot.queues[1:]))
+    async with open_console(snapshot) as console:
+        await opened(console, page(row(1, reason="too often"), kind=MessageKind.DEAD))
+        assert "backlog/0 › dead letters" in console.screen()
+        assert "too often" in console.screen()
+
+
+async def test_what_is_not_known_is_never_an_empty_list(made: Any, open_console: Any) -> None:
+    async with open_console(parked(made)) as console:
+        console.feed.refusal = "unknown: contoso/x-servicebus-transfer/0 cannot be read: timeout"
+        await opened(console)
+        assert "unknown: contoso/x-servicebus-transfer/0 cannot be read: timeout" in console.screen()
+        assert "not read" in console.screen()
+        assert "peek found none" not in console.screen()
+
+
+async def test_a_look_without_an_answer_says_so_and_blocks_no_key(made: Any, open_console: Any) -> None:
+    async with open_console(parked(made)) as console:
+        console.feed.hold = asyncio.Event()
+        await opened(console)
+        assert "asking the engine" in console.screen()
+        await console.press("escape")
+        assert isinstance(console.app.screen, BacklogScreen)
+
+
+async def test_pages_are_turned_and_turned_back(made: Any, open_console: Any) -> None:
+    async with open_console(parked(made)) as console:
+        await opened(console, page(row(1), row(2), next_number=3), page(row(3)))
+        await console.press("right")
+        assert "8f1c-0003" in console.screen()
+        assert "peek 3–3" in console.screen()
+        await console.press("left")
+        assert "8f1c-0001" in console.screen()
+
+
+async def test_the_filter_lists_only_rows_with_its_words(made: Any, open_console: Any) -> None:
+    async with open_console(parked(made)) as console:
+        await opened(console, page(row(1), row(2, destination="orders")))
+        await console.press("slash", *"ORD", "enter")
+        assert "8f1c-0002" in console.screen()
+        assert "8f1c-0001" not in console.screen()
+        await console.press("escape")
+        assert "8f1c-0001" in console.screen()
+        assert isinstance(console.app.screen, MessagesScreen), "escape removes the filter first"
+
+
+async def test_an_id_is_looked_for_by_the_engine(made: Any, open_console: Any) -> None:
+    async with open_console(parked(made)) as console:
+        await opened(console)
+        await console.press("f", *"8f1c", "enter")
+        assert console.feed.looks[-1] == (QUEUE, "active", 1, "8f1c")
+        assert "no message id contains “8f1c”" in console.screen()
+
+
+async def test_a_capital_letter_asks_before_it_redrives_the_dead_letters(made: Any, open_console: Any) -> None:
+    async with open_console(parked(made)) as console:
+        await opened(console)
+        await console.press("R")
+        assert not console.feed.armed, "active messages are not re-driven"
+        await console.press("tab", "tab", "R")
+        assert isinstance(console.app.screen, ArmDialog)
+        assert console.feed.armed == [("redrive", ("0",))]
+
+
+@pytest.mark.parametrize(
+    "key", ["r", "f", "g", "G", "j", "k", "y", "enter", "tab", "n", "space", "b", "i", "c", "m", "w"]
+)
+async def test_small_letters_order_nothing(made: Any, open_console: Any, key: str) -> None:
+    async with open_console(parked(made)) as console:
+        console.feed.contents[1] = MessageContent(row=row(1))
+        await opened(console, page(row(1)))
+        await console.press(key)
+        assert not console.feed.armed
+        assert not console.feed.orders
+
+
+async def test_a_read_only_console_looks_and_redrives_nothing(made: Any, open_console: Any) -> None:
+    async with open_console(parked(made), read_only=True) as console:
+        await opened(console, page(row(1)))
+        assert "8f1c-0001" in console.screen()
+        await console.press("tab", "tab", "R")
+        assert not console.feed.armed
+        assert "read-only" in console.screen()
+
+
+async def test_enter_again_shows_properties_and_the_body_as_json(made: Any, open_console: Any) -> None:
+    async with open_console(parked(made)) as console:
+        properties = (("content-type", "application/json"), ("app: tenant", "acme"))
+        body = b'{"orderId": 118277, "total": 41.9}'
+        console.feed.contents[1] = MessageContent(
+            row=row(1), properties=properties, body=body, body_size=len(body), read_at=AT + 1
+        )
+        await opened(console, page(row(1)))
+        await console.press("enter")
+        shown = console.screen()
+        assert isinstance(console.app.screen, MessageScreen)
+        assert re.search(r"app: tenant +acme", shown)
+        assert '"orderId": 118277,' in shown
+        assert "as JSON" in shown
+        await console.press("tab")
+        assert "7b 22 6f 72 64 65 72 49" in console.screen()
+        await console.press("tab")
+        assert '{"orderId": 118277, "total": 41.9}' in console.screen()
+
+
+async def test_a_hidden_body_says_that_it_is_hidden(made: Any, open_console: Any) -> None:
+    async with open_console(parked(made)) as console:
+        console.feed.contents[1] = MessageContent(row=row(1), body_size=6, body_note="hidden: by pairing.toml")
+        await opened(console, page(row(1)))
+        await console.press("enter")
+        assert "hidden: by pairing.toml" in console.screen()
+
+
+async def test_of_a_large_body_the_screen_says_what_is_missing(made: Any, open_console: Any) -> None:
+    async with open_console(parked(made)) as console:
+        console.feed.contents[1] = MessageContent(row=row(1), body=b"ab" * 32_768, body_size=100_000_000)
+        await opened(console, page(row(1)))
+        await console.press("enter")
+        assert "the first 65,536 of 100,000,000 bytes" in console.screen()
+
+
+async def test_a_long_body_scrolls_to_its_end(made: Any, open_console: Any) -> None:
+    async with open_console(parked(made)) as console:
+        body = "\n".join(f"line {number}" for number in range(500)).encode()
+        console.feed.contents[1] = MessageContent(row=row(1), body=body, body_size=len(body))
+        await opened(console, page(row(1)))
+        await console.press("enter", "end")
+        assert "line 499" in console.screen()
+
+
+@pytest.mark.parametrize("size", [(60, 20), (80, 24), (140, 40), (200, 50)])
+async def test_hostile_texts_stay_text(made: Any, open_console: Any, size: tuple[int, int]) -> None:
+    rows = [
+        row(number, destination=text, message_id=text, session=text, reason=text)
+        for number, text in enumerate(HOSTILE, start=1)
+    ]
+    async with open_console(parked(made), size=size) as console:
+        pairs = tuple((text, text) for text in HOSTILE)
+        body = "\n".join(HOSTILE).encode()
+        console.feed.contents[1] = MessageContent(row=rows[0], properties=pairs, body=body, body_size=len(body))
+        await opened(console, page(*rows))
+        for keys in ((), ("G",), ("g", "enter"), ("tab",), ("tab",)):
+            await console.press(*keys)
+            assert not STEERING.search(console.screen())
+        assert console.app.view.page is Page.BACKLOG
