@@ -8,6 +8,7 @@ import contextlib
 import fcntl
 import os
 import pty
+import random
 import re
 import signal
 import struct
@@ -22,6 +23,7 @@ from typing import Any
 import pytest
 
 import paired_servicebus
+from paired_servicebus.core.series.graphs import KEPT, Curves, Graphs
 from paired_servicebus.engine.control.control_server import ControlServer
 from paired_servicebus.engine.control.protocol import Arm, Armed, Command, CommandDone, Welcome
 
@@ -43,6 +45,8 @@ SECOND_OF_CLOCK = 50
 """Bytes of a second in which nothing happens but that it passes."""
 SECOND_OF_OUTAGE = 250
 """The same with an entity failed over, its ages and the countdown to its next ping."""
+SECOND_OF_GRAPHS = {(80, 24): 60, (140, 40): 100, (200, 50): 250}
+"""What uneven traffic adds to it, at a step each five seconds."""
 ESCAPES = re.compile(rb"\x1b(\[[0-9;?<>=$]*[ -/]*[@-~]|\][^\x07]*\x07|[PX^_].*?\x1b\\|[()][A-Z0-9]|[=>78])")
 
 
@@ -249,6 +253,43 @@ async def test_a_tenth_of_30_rows_changing_is_within_the_budget(
         server.publish_snapshot(thirty(made, second))
         await asyncio.sleep(1.0)  # the budget is one of bytes a second
     assert before < len(terminal.written) <= before + seconds * A_SECOND[profile]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", SECOND_OF_GRAPHS, ids=lambda size: f"{size[0]}x{size[1]}")
+async def test_graphs_of_uneven_traffic_are_within_the_budget(
+    server: ControlServer, open_terminal: Open, made: Any, size: tuple[int, int]
+) -> None:
+    draw = random.Random(1)
+    server.publish_snapshot(made.snapshot())
+    server.all_graphs = lambda: _uneven(draw, made.AT, KEPT)
+    terminal = await open_terminal(size=size)
+    await terminal.until(lambda text: "to primary" in text or "send time in ms" in text)
+    await terminal.quiet()
+    before, steps, pause = len(terminal.written), 24, 0.25
+    for step in range(1, steps + 1):
+        server.publish_graphs(_uneven(draw, made.AT + 5.0 * step, 1))
+        await asyncio.sleep(pause)  # each is painted
+    clock = SECOND_OF_CLOCK * pause * steps
+    assert before < len(terminal.written) <= before + clock + SECOND_OF_GRAPHS[size] * 5.0 * steps
+
+
+def _uneven(draw: random.Random, at: float, number: int) -> Graphs:
+    """Traffic that differs by a tenth from one value to the next, with the worst call anywhere."""
+
+    def about(middle: float) -> tuple[float, ...]:
+        return tuple(round(middle * draw.uniform(0.9, 1.1), 1) for _ in range(number))
+
+    total = Curves(
+        to_primary=about(412.0),
+        to_backlog=about(43.0),
+        refused=(0.0,) * number,
+        p50=about(4.0),
+        p99=tuple(round(10 ** draw.uniform(1, 3), 1) for _ in range(number)),
+        parked=about(1_204.0),
+        moved=about(22.0),
+    )
+    return Graphs(at=at, whole=number > 1, total=total)
 
 
 async def test_time_passing_writes_the_clock_alone(server: ControlServer, open_terminal: Open, made: Any) -> None:
