@@ -31,4 +31,4 @@ def test_a_queue_that_is_nearly_full_says_until_when_there_is_room() -> None:
 
 def test_a_stuck_syphon_says_why() -> None:
     stuck = SyphonView(status=SyphonStatus.STUCK, text="backlog queue 2: timeout")
-    assert backlog_alarms([queue()], stuck) == ["the syphon is stuck: backlog queue 2: timeout"]
+    assert backlog_alarms([queue()], stuck) == ["syphon stuck: backlog queue 2: timeout"]

@@ -104,7 +104,7 @@ def test_where_all_is_well_everything_is_ok_and_nothing_is_to_be_done() -> None:
         (TOKENS, {"tokens": ()}, UNKNOWN, "not looked at"),
         (SYPHON, {"syphon": SyphonStatus.RUNNING}, OK, "moving messages"),
         (SYPHON, {"syphon": SyphonStatus.PAUSED}, WARN, "is paused"),
-        (SYPHON, {"syphon": SyphonStatus.STUCK}, WARN, "is stuck"),
+        (SYPHON, {"syphon": SyphonStatus.STUCK}, WARN, "syphon stuck"),
         (SYPHON, {"syphon": SyphonStatus.OFF}, WARN, "syphon unknown: this engine runs none, and none is known here"),
         (SYPHON, {"syphon": None}, WARN, "syphon unknown: no known engine of this pairing"),
         (SYPHON, {"syphon": SyphonStatus.OFF, "syphons_elsewhere": ("b@h",)}, OK, "engine b@h runs one"),
@@ -132,7 +132,7 @@ def test_parked_messages_with_no_syphon_known_to_run_warn() -> None:
     """Section 4.6: "Parked messages and no syphon known to run: "syphon unknown", a warning"."""
     finding = found(SYPHON, syphon=SyphonStatus.OFF, **both(messages=2))
     assert finding.verdict is WARN
-    assert finding.evidence.endswith("; 4 messages are parked")
+    assert finding.evidence.endswith("; 4 messages parked")
     assert found(SYPHON, syphon=SyphonStatus.OFF, syphons_elsewhere=("b",), **both(messages=2)).verdict is OK
 
 

@@ -338,9 +338,9 @@ async def test_a_pump_that_moves_nothing_of_what_lies_there_is_stuck_whatever_it
             await paired._poller.read()
             await asyncio.sleep(0.1)
             statuses.add(paired.syphon_view().status)
-    words = "1 message lies in the backlog queues and is not moved, for an unknown reason"
+    words = "1 message in the backlog, none moved, for an unknown reason"
     assert paired.syphon_view().text == words
-    assert f"the syphon is stuck: {words}" in paired.alarms()
+    assert f"syphon stuck: {words}" in paired.alarms()
     assert statuses <= {SyphonStatus.IDLE, SyphonStatus.WAITING, SyphonStatus.STUCK}
     paired.know_usage(QueueUsage(used=frozenset({0}), moved=frozenset({0}), busy=frozenset({0})))
     assert paired.syphon_view().status is SyphonStatus.WAITING, "another engine has them in hand"

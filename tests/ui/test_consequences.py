@@ -204,7 +204,7 @@ def test_one_target_that_is_gone_makes_all_of_it_not_known(made: Any) -> None:
 
 def test_clean_up_shows_what_is_known_of_the_queue(made: Any) -> None:
     table = said("clean-up", made.outage())
-    assert table["Evidence"] == "…/12: 3 + 0 dead, last active 09:30:00"
+    assert table["Evidence"] == "…/12: 3 messages, 0 dead letters, last active 09:30:00"
     assert "checked with a peek, dead letters too; deleted if empty" in table["From now on"]
 
 

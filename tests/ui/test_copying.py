@@ -73,7 +73,7 @@ def test_the_timeline_is_copied_as_it_is_listed(made: Any) -> None:
     assert found["selected event"].startswith("2026-11-20 14:02:03Z payments ping 1 not accepted")
     assert found["timeline, 4 events as listed"].count("\n") == 3
     filtered = replace(view, timeline_position=replace(view.timeline_position, filter="pulled"))
-    assert texts(filtered)["timeline, 1 event as listed"].endswith("pulled from the rotation: timeout after 1.0 s")
+    assert texts(filtered)["timeline, 1 event as listed"].endswith("not accepting: timeout after 1.0 s")
 
 
 def test_the_last_answer_is_the_report(made: Any) -> None:

@@ -22,7 +22,7 @@ def test_a_picture_shows_snapshot_and_events(made: Any, theme: str) -> None:
         "failed over: payments",
         "next ping in 52 s",
         "PRODUCTION",
-        "pulled from the rotation",
+        "not accepting",
         ">paired orders<",
     ):
         assert text in svg

@@ -26,6 +26,7 @@ from paired_servicebus.core.operator import order_checks
 from paired_servicebus.core.operator.action_row import Action
 from paired_servicebus.core.operator.actions import BY_VERB
 from paired_servicebus.core.operator.targets import ActionTarget, Scope
+from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.time_format import clock, day_and_clock
 from paired_servicebus.engine.control.control_client import ControlClient, user_name
 from paired_servicebus.engine.control.discovery import (
@@ -278,7 +279,9 @@ def _unused_lines(snapshot: Snapshot) -> list[str]:
 
 
 def _describe(queue: UnusedQueue) -> str:
-    counts = "counts not known" if queue.messages is None else f"{queue.messages} messages, {queue.dead_lettered} dead"
+    counts = "counts unknown"
+    if queue.messages is not None:
+        counts = f"{plural(queue.messages, 'message')}, {plural(queue.dead_lettered or 0, 'dead letter')}"
     parts = [
         f"  {queue.path}",
         counts,
@@ -289,4 +292,4 @@ def _describe(queue: UnusedQueue) -> str:
 
 
 def _format_time(at: float | None) -> str:
-    return "not known" if at is None else day_and_clock(at)
+    return "unknown" if at is None else day_and_clock(at)

@@ -158,8 +158,7 @@ def _running(it: SyphonEvidence) -> str:
 
 def _stuck(it: SyphonEvidence) -> str:
     number = it.lies_still
-    lie = "message lies in the backlog queues and is" if number == 1 else "messages lie in the backlog queues and are"
-    return f"{number} {lie} not moved, for an unknown reason"
+    return f"{number:,} {'message' if number == 1 else 'messages'} in the backlog, none moved, for an unknown reason"
 
 
 def _for_destinations(it: SyphonEvidence) -> str:

@@ -272,7 +272,9 @@ def _unused_evidence(snapshot: Snapshot, aim: ActionTarget) -> str:
 
 def _unused_line(one: UnusedQueue) -> str:
     active = clock(one.last_active) if one.last_active is not None else UNKNOWN
-    counts = "counts unknown" if one.messages is None else f"{one.messages:,} + {one.dead_lettered or 0:,} dead"
+    counts = "counts unknown"
+    if one.messages is not None:
+        counts = f"{plural(one.messages, 'message')}, {plural(one.dead_lettered or 0, 'dead letter')}"
     different = f"; {', '.join(one.differences)}" if one.differences else ""
     return f"…/{one.index}: {counts}, last active {active}{different}"
 

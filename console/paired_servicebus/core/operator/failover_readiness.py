@@ -26,6 +26,7 @@ from paired_servicebus.core.model.snapshot import (
 )
 from paired_servicebus.core.operator.command_reach import PAUSED_HERE
 from paired_servicebus.core.text.index_ranges import join_names
+from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.time_format import clock
 
 GB: Final = 1024**3
@@ -250,7 +251,7 @@ def _validity(token: TokenEvidence) -> str:
 def _syphon(evidence: Evidence) -> Finding:
     counted = [queue.messages for queue in evidence.queues if queue.messages is not None]
     parked = sum(counted)
-    parked_text = f"; {parked:,} messages are parked" if parked else ""
+    parked_text = f"; {plural(parked, 'message')} parked" if parked else ""
     if evidence.syphons_elsewhere:
         verdict, seen, todo = FindingVerdict.OK, f"engine {join_names(evidence.syphons_elsewhere)} runs one", ""
     else:
@@ -304,7 +305,7 @@ _SYPHONS: Final[dict[SyphonStatus | None, tuple[FindingVerdict, str, str]]] = {
     None: (FindingVerdict.WARN, "syphon unknown: no known engine of this pairing runs one", _START),
     SyphonStatus.OFF: (FindingVerdict.WARN, "syphon unknown: this engine runs none, and none is known here", _START),
     SyphonStatus.PAUSED: (FindingVerdict.WARN, f"this engine's syphon is {PAUSED_HERE}", "resume it"),
-    SyphonStatus.STUCK: (FindingVerdict.WARN, "this engine's syphon is stuck", "see its line on the dashboard"),
+    SyphonStatus.STUCK: (FindingVerdict.WARN, "syphon stuck", "see its line on the dashboard"),
     SyphonStatus.IDLE: (FindingVerdict.OK, "this engine's, with nothing to move", ""),
     SyphonStatus.WAITING: (FindingVerdict.OK, "this engine's, waiting for unavailable destinations", ""),
     SyphonStatus.RUNNING: (FindingVerdict.OK, "this engine's, moving messages", ""),
@@ -317,7 +318,7 @@ def _oldest(queues: list[QueueEvidence]) -> float | None:
 
 def backlog_alarms(queues: Sequence[QueueView], syphon: SyphonView) -> list[str]:
     """Return the alarms for stuck pumps and for nearly full queues."""
-    alarms = [f"the syphon is stuck: {syphon.text}"] if syphon.status is SyphonStatus.STUCK else []
+    alarms = [f"syphon stuck: {syphon.text}"] if syphon.status is SyphonStatus.STUCK else []
     return alarms + [_nearly_full(queue) for queue in queues if share_used(queue) > FULL_SHARE]
 
 

@@ -56,16 +56,16 @@ def pings_needed(entity: EntityView, policy: Policy | None) -> int:
 def _unknown(_entity: EntityView, _policy: Policy | None, _now: float) -> tuple[StateOutlook, ...]:
     return (
         StateOutlook(State.HEALTHY, "as soon as a send is accepted"),
-        StateOutlook(State.SUSPECT, "as soon as a send fails with a failure that counts"),
+        StateOutlook(State.SUSPECT, "after the first connection failure or timeout"),
     )
 
 
 def _healthy(_entity: EntityView, policy: Policy | None, _now: float) -> tuple[StateOutlook, ...]:
     quiet = StateOutlook(State.UNKNOWN, f"{QUIET_AFTER / 60:g} min after its last send or probe, if none follows")
     if policy is not None and policy.failover_interval == 0:
-        return (StateOutlook(State.FAILED_OVER, "as soon as a send fails with a failure that counts"), quiet)
+        return (StateOutlook(State.FAILED_OVER, "after the first connection failure or timeout"), quiet)
     after = f"; fails over {policy.failover_interval:g} s later unless a send succeeds" if policy is not None else ""
-    return (StateOutlook(State.SUSPECT, f"as soon as a send fails with a failure that counts{after}"), quiet)
+    return (StateOutlook(State.SUSPECT, f"after the first connection failure or timeout{after}"), quiet)
 
 
 def _suspect(entity: EntityView, _policy: Policy | None, now: float) -> tuple[StateOutlook, ...]:

@@ -368,7 +368,7 @@ class ControlClient:
         return protocol.decode_from_engine(line)
 
     async def _listen(self) -> None:
-        reason = "the engine ended without a goodbye"
+        reason = "the engine process died"
         try:
             while (message := await self._read()) is not None:
                 if isinstance(message, protocol.Goodbye):

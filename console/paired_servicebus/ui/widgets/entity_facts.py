@@ -13,10 +13,10 @@ from paired_servicebus.core.model.pairing_events import StateChanged
 from paired_servicebus.core.model.snapshot import EntityView, RouteView, Snapshot
 from paired_servicebus.core.operator.state_outlook import StateOutlook, outlook, pings
 from paired_servicebus.core.text.number_format import (
-    NOT_KNOWN,
     count,
     duration,
     milliseconds,
+    percent,
     plural,
     rate,
     time_or_day,
@@ -145,7 +145,7 @@ def _summed(routes: Sequence[RouteView], rows: int) -> list[RouteView]:
 
 def _route(route: RouteView) -> Line:
     tried = route.accepted + route.failed
-    share = f"{route.failed / tried:.1%}" if tried else NOT_KNOWN
+    share = percent(route.failed, tried)
     numbers = fit(count(route.accepted), NUMBER, "right")
     return line(
         f" {fit(route.route, LABEL)}",

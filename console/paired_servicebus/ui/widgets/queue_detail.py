@@ -43,18 +43,18 @@ def _fact(label: str, text: str, role: Role, width: int) -> Line:
 
 def _rotation(queue: QueueView, now: float) -> tuple[str, Role]:
     if queue.in_rotation:
-        return "in: senders may pick it", Role.TEXT
-    since = f" {age(now - queue.pulled_since)} ago" if queue.pulled_since is not None else ""
+        return "accepting sends", Role.TEXT
+    since = f" for {age(now - queue.pulled_since)}" if queue.pulled_since is not None else ""
     return (
-        f"pulled{since}: {queue.pulled_reason or 'no reason given'}; returns after a probe succeeds",
+        f"not accepting{since}: {queue.pulled_reason or 'no reason given'}; returns after a probe succeeds",
         Role.FAILED_OVER,
     )
 
 
 def _settings(queue: QueueView) -> tuple[str, Role]:
     if not queue.differences:
-        return "as expected", Role.TEXT
-    return f"not as expected, its owner's choice: {'; '.join(queue.differences)}", Role.SUSPECT
+        return "default", Role.TEXT
+    return f"changed by owner: {'; '.join(queue.differences)}", Role.SUSPECT
 
 
 def _oldest(queue: QueueView, now: float) -> str:
@@ -98,5 +98,5 @@ def _reasons(queue: QueueView, now: float) -> tuple[str, tuple[tuple[str, int], 
         return ", ".join(filter(None, (failed, own))), queue.dead_reasons
     if not peeked.looked_at:
         return f"a peek {age(now - peeked.read_at)} ago saw none", ()
-    part = f"of the first {peeked.looked_at:,}, " if peeked.looked_at < (queue.dead_lettered or 0) else ""
+    part = f"sample of {peeked.looked_at:,}, " if peeked.looked_at < (queue.dead_lettered or 0) else ""
     return f"{part}read {age(now - peeked.read_at)} ago{f', then {failed}' if failed else ''}", peeked.reasons

@@ -73,18 +73,20 @@ def _trend(queue: QueueView, _: Snapshot) -> Span:
 def _rotation(queue: QueueView, snapshot: Snapshot) -> Span:
     if queue.index in snapshot.syphon.paused_queues:
         return Span("paused", Role.FORCED)
-    return Span("in") if queue.in_rotation else Span("pulled", Role.FAILED_OVER)
+    return Span("yes") if queue.in_rotation else Span("no", Role.FAILED_OVER)
 
 
 COLUMNS: Final[tuple[QueueColumn, ...]] = (
     QueueColumn(title="parked", width=7, draw=_parked),
-    QueueColumn(title="aside", width=6, draw=lambda it, _: Span(short_count(it.set_aside, 6)), from_width=70),
-    QueueColumn(title="later", width=6, draw=lambda it, _: Span(short_count(it.scheduled, 6)), from_width=90),
+    QueueColumn(title="held", width=6, draw=lambda it, _: Span(short_count(it.set_aside, 6)), from_width=70),
+    QueueColumn(title="sched", width=6, draw=lambda it, _: Span(short_count(it.scheduled, 6)), from_width=90),
     QueueColumn(title="dead", width=5, draw=_dead),
-    QueueColumn(title="full", width=6, draw=_full),
+    QueueColumn(title="used", width=6, draw=_full),
     QueueColumn(title="trend", width=14, align="left", draw=_trend),
-    QueueColumn(title="outlook", width=14, align="left", draw=lambda it, now: Span(outlook(it, now.at)), from_width=76),
-    QueueColumn(title="senders", width=7, align="left", draw=_rotation),
+    QueueColumn(
+        title="full/empty in", width=14, align="left", draw=lambda it, now: Span(outlook(it, now.at)), from_width=76
+    ),
+    QueueColumn(title="accepts", width=7, align="left", draw=_rotation),
     QueueColumn(title="moved", width=10, from_width=100, draw=lambda it, _: Span(short_count(it.moved, 10))),
     QueueColumn(
         title="read", width=8, from_width=112, draw=lambda it, _: Span(clock(it.read_at) if it.read_at else NOT_KNOWN)
@@ -107,7 +109,7 @@ class QueueHead(Lines):
         titles = "".join(f"  {fit(column.title, column.width, column.align)}" for column in columns_in(width))
         return [
             rule(f"backlog on {snapshot.secondary}", width, note=_note(snapshot, view.now)),
-            line(Span(f"   {fit('no', INDEX)}{titles}"[:width], Role.MUTED)),
+            line(Span(f"   {fit('#', INDEX)}{titles}"[:width], Role.MUTED)),
         ]
 
 
@@ -145,6 +147,6 @@ def _row(queue: QueueView, view: View, snapshot: Snapshot, width: int) -> Line:
     spans.append(Span(fit(str(queue.index), INDEX), Role.TITLE if selected else Role.TEXT))
     for column in columns_in(width):
         drawn = column.draw(queue, snapshot)
-        aged = old and column.title not in ("senders", "moved")
+        aged = old and column.title not in ("accepts", "moved")
         spans.append(Span("  " + fit(drawn.text, column.width, column.align), Role.MUTED if aged else drawn.role))
     return line(*spans, ground=Role.SELECTED if selected else None)
