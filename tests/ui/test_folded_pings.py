@@ -29,13 +29,13 @@ def folded(made: Any, *story: e.Event) -> Log:
 def test_pings_are_counted_on_the_failover(made: Any) -> None:
     log = folded(made, changed(made, "14:01:58", "failed over"), failed(made, "14:02:03"), failed(made, "14:02:08"))
     assert [(one.brief, one.pings) for one in log] == [("failed over: timeout", Pings(2, 0, made.at("14:02:08")))]
-    assert log[0].text == f"failed over: {LOST}; then ping ✗×2"
+    assert log[0].text == f"failed over: {LOST}; then ping ✗ ×2"
 
 
 def test_an_accepted_ping_is_counted_beside_the_failed_ones(made: Any) -> None:
     accepted = e.PingAccepted(at=made.at("14:02:08"), entity="payments", number=2, took=0.1)
     log = folded(made, changed(made, "14:01:58", "failed over"), failed(made, "14:02:03"), accepted)
-    assert log_entries.ping_counts(log[0].pings or Pings()) == "ping ✗×1 ✓×1"
+    assert log_entries.ping_counts(log[0].pings or Pings()) == "ping ✗ ×1 ✓ ×1"
 
 
 def test_a_later_change_ends_the_pings_of_the_one_before(made: Any) -> None:
@@ -59,8 +59,8 @@ def test_pings_whose_change_was_forgotten_are_one_line(made: Any) -> None:
 async def test_the_key_lists_each_ping_and_folds_them_again(open_console: Any, made: Any, key: str) -> None:
     async with open_console(Records(made.records()), made.outage(), size=(140, 40)) as console:
         await console.press(key)
-        assert "then ping ✗×1, last 12 s ago" not in console.screen()
-        assert "then ping ✗×1, last 8 s ago" in console.screen()
+        assert "then ping ✗ ×1, last 12 s ago" not in console.screen()
+        assert "then ping ✗ ×1, last 8 s ago" in console.screen()
         await console.press("P")
         assert "ping 1 not accepted: timeout" in console.screen()
         await console.press("P")
@@ -77,4 +77,4 @@ async def test_a_silent_engine_s_pings_have_a_time_and_no_age(open_console: Any,
     async with open_console(Records(made.records()), made.outage(), size=(140, 40)) as console:
         console.feed.lose()
         await console.pilot.pause()
-        assert "then ping ✗×1, last 14:02:03" in console.screen()
+        assert "then ping ✗ ×1, last 14:02:03" in console.screen()

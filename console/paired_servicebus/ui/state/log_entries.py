@@ -103,9 +103,9 @@ def append_missed(log: Log, count: int, *, at: float) -> Log:
 
 
 def ping_counts(pings: Pings) -> str:
-    """Return the outcomes of pings: `ping ✗×20 ✓×1`."""
+    """Return the outcomes of pings: `ping ✗ ×20 ✓ ×1`; in ASCII, `x x20`."""
     counts = (("✗", pings.failed), ("✓", pings.accepted))
-    return "ping " + " ".join(f"{sign}×{number:,}" for sign, number in counts if number)
+    return "ping " + " ".join(f"{sign} ×{number:,}" for sign, number in counts if number)
 
 
 def _next(log: Sequence[LogEntry]) -> int:

@@ -78,7 +78,7 @@ def _ping(entity: EntityView, now: float) -> Cell:
     if not entity.last_ping_at:
         return (mark,)
     row = pings_in_a_row(entity)
-    number = f"×{short_count(row, 4).strip()}" if row > 1 and entity.state not in QUIET else ""
+    number = f" ×{short_count(row, 4).strip()}" if row > 1 and entity.state not in QUIET else ""
     return (mark, Span(f"{number} {_lasts(entity, now - entity.last_ping_at)}", Role.TEXT))
 
 
@@ -121,7 +121,7 @@ COLUMNS: Final[tuple[EntityColumn, ...]] = (
         draw=lambda it, _: (Span(rate(it.sends_per_second)),),
     ),
     EntityColumn(title="refused", width=7, align="right", draw=_refused),
-    EntityColumn(title="ping", width=10, from_width=78, fleet_from=112, draw=_ping),
+    EntityColumn(title="ping", width=11, from_width=78, fleet_from=112, draw=_ping),
     EntityColumn(title="next", width=14, from_width=100, fleet_from=132, draw=_next),
     EntityColumn(
         title="accepted",
