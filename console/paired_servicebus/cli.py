@@ -300,9 +300,12 @@ def sandbox(
     )
 
 
-def _start(settings: PairingConfig, places: EnginePaths, *, read_only: bool = False) -> Ready:
+def _start(settings: PairingConfig, places: EnginePaths, *, read_only: bool = False, shown: bool = False) -> Ready:
+    """Start the engine. `shown`: with its steps on the terminal."""
+    from paired_servicebus.verbs.start_display import start_display
+
     with Launch.begin(settings, places, read_only=read_only) as launch:
-        return launch.wait()
+        return launch.wait(told=start_display(settings.name)) if shown else launch.wait()
 
 
 def _find_or_start(settings: PairingConfig, places: EnginePaths, *, read_only: bool) -> Path:
@@ -311,7 +314,7 @@ def _find_or_start(settings: PairingConfig, places: EnginePaths, *, read_only: b
     if holder is not None:
         return Path(holder.socket)
     try:
-        return Path(_start(settings, places, read_only=read_only).socket)
+        return Path(_start(settings, places, read_only=read_only, shown=True).socket)
     except EngineRunningError:  # another process was as quick
         return places.socket
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Final
 
@@ -36,6 +37,8 @@ log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT: Final = 10.0
 ATTACH_TIMEOUT: Final = 10.0
+Timed = Callable[[str, Awaitable[str]], Awaitable[str]]
+"""Awaits a namespace's failure, "" if it has none."""
 CHECK_TIMEOUT: Final = 20.0
 """Seconds for all entities together; those not looked at by then are taken to be there."""
 MAX_CONCURRENT_LINKS: Final = 16
@@ -46,13 +49,23 @@ _EMULATOR_PORT: Final = 5672
 _MANAGEMENT_PORT: Final = 443
 
 
-async def check_ports(config: PairingConfig, places: EnginePaths) -> str:
+async def _untold(_name: str, asked: Awaitable[str]) -> str:
+    return await asked
+
+
+async def check_ports(config: PairingConfig, places: EnginePaths, *, timed: Timed = _untold) -> str:
     """Check that both namespaces' ports answer. Return the primary's failure if it is an outage, else "".
+
+    Args:
+        timed: awaits the answer of a namespace, given its host, and tells how long it took.
 
     Raises:
         NamespaceUnreachableError: one does not answer; the text has host, reason and advice.
     """
-    primary, secondary = await asyncio.gather(_try_messaging(config.primary), _try_management(config.secondary))
+    primary, secondary = await asyncio.gather(
+        timed(config.primary.host, _try_messaging(config.primary)),
+        timed(config.secondary.host, _try_management(config.secondary)),
+    )
     if secondary and not config.policy.start_degraded:  # else pairing decides whether it is an outage
         raise NamespaceUnreachableError(
             f"the secondary namespace {config.secondary.host} cannot be reached: {secondary}; check [secondary] in "

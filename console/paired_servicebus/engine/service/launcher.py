@@ -13,6 +13,7 @@ import socket
 import subprocess
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
@@ -55,7 +56,23 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
     """Because another one runs."""
 
 
-_REPORT: Final[msgspec.json.Decoder[Ready | Failed]] = msgspec.json.Decoder(Ready | Failed)
+class Step(msgspec.Struct, frozen=True, kw_only=True, tag="step"):
+    """One step of a start, for the person who waits: reported when it begins, and again when it ends.
+
+    text: what came of it; while it is not over, what it waits for.
+    """
+
+    name: str
+    text: str
+    is_over: bool = False
+    is_good: bool = True
+
+
+Outcome = Ready | Failed | Step
+Told = Callable[[Step | None], None]
+"""Called with each step, and with None about once a second while none is reported."""
+TICK_SECONDS: Final = 1.0
+_REPORT: Final[msgspec.json.Decoder[Outcome]] = msgspec.json.Decoder(Outcome)
 
 
 class Launch:
@@ -106,33 +123,39 @@ class Launch:
         else:
             self._end()
 
-    def wait(self, timeout: float = START_TIMEOUT) -> Ready:
+    def wait(self, timeout: float = START_TIMEOUT, *, told: Told = lambda _: None) -> Ready:
         """Wait until the engine serves.
 
         Raises:
             EngineRunningError, EngineStartError: it ended instead; the text is its own sentence.
         """
-        report = self._read(timeout)
+        report = self._read(timeout, told)
         if isinstance(report, Ready):
             self._handed_over = True
             return report
         raise EngineRunningError(report.text) if report.running else EngineStartError(report.text)
 
-    def _read(self, timeout: float) -> Ready | Failed:
+    def _read(self, timeout: float, told: Told) -> Ready | Failed:
         data = b""
         deadline = time.monotonic() + timeout
-        while len(data) < _MOST_REPORT:
-            left = deadline - time.monotonic()
-            if left <= 0 or not select.select([self._report], [], [], left)[0]:
-                return Failed(text=f"the engine was not ready within {timeout:g} s; its log is {self._log}")
+        while (left := deadline - time.monotonic()) > 0:
+            if not select.select([self._report], [], [], min(left, TICK_SECONDS))[0]:
+                told(None)
+                continue
             chunk = os.read(self._report, 4096)
             data += chunk
-            if not chunk or data.endswith(b"\n"):
-                break
-        try:
-            return read_json(_REPORT, data)
-        except UnreadableError:
-            return Failed(text=f"the engine ended before it was ready; its log {self._log} says why")
+            *lines, data = data.split(b"\n") if chunk else (data, b"")
+            for line in lines:
+                try:
+                    outcome = read_json(_REPORT, line)
+                except UnreadableError:
+                    return Failed(text=f"the engine ended before it was ready; its log {self._log} says why")
+                if not isinstance(outcome, Step):
+                    return outcome
+                told(outcome)
+            if not chunk or len(data) > _MOST_REPORT:
+                return Failed(text=f"the engine ended before it was ready; its log {self._log} says why")
+        return Failed(text=f"the engine was not ready within {timeout:g} s; its log is {self._log}")
 
     def _end(self) -> None:
         with suppress(subprocess.TimeoutExpired):
@@ -143,12 +166,13 @@ class Launch:
         self._process.wait()
 
 
-def report(fd: int, outcome: Ready | Failed) -> None:
-    """Write the engine's report to the pipe and close it. Raises BrokenPipeError: the starter has gone."""
+def report(fd: int, outcome: Outcome) -> None:
+    """Write a step, or the engine's report, which closes the pipe. Raises BrokenPipeError: the starter has gone."""
     try:
         os.write(fd, msgspec.json.encode(outcome) + b"\n")
     finally:
-        os.close(fd)
+        if not isinstance(outcome, Step):
+            os.close(fd)
 
 
 def notify_systemd(state: str) -> None:

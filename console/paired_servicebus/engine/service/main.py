@@ -13,7 +13,9 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -26,7 +28,7 @@ from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.engine.clients.client_factory import NamespaceClients, open_clients
 from paired_servicebus.engine.clients.namespace_credentials import CredentialReloader
-from paired_servicebus.engine.clients.preflight import check_entities, check_ports, read_primary_info
+from paired_servicebus.engine.clients.preflight import CONNECT_TIMEOUT, check_entities, check_ports, read_primary_info
 from paired_servicebus.engine.commands.drain_process import DrainProcess
 from paired_servicebus.engine.gateway.gateway_part import GatewayPairingOptions, open_gateway
 from paired_servicebus.engine.instance.engine_paths import EnginePaths, engine_paths
@@ -38,7 +40,7 @@ from paired_servicebus.engine.instance.task_supervisor import TaskSupervisor
 from paired_servicebus.engine.readiness.local_evidence import LocalEvidence
 from paired_servicebus.engine.service.engine_host import EngineHost, nobody
 from paired_servicebus.engine.service.hook import Hook
-from paired_servicebus.engine.service.launcher import READ_ONLY, Failed, Ready, notify_systemd, report
+from paired_servicebus.engine.service.launcher import READ_ONLY, Failed, Outcome, Ready, Step, notify_systemd, report
 from paired_servicebus.engine.service.metrics import serve
 from paired_servicebus.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, pair_namespaces
 from paired_servicebus.pairing.runtime.deadlines import bounded
@@ -49,7 +51,7 @@ CLOSE_TIMEOUT: Final = 40.0
 LAST_RESORT: Final = 20.0
 """Further seconds until the process ends anyway; its log then shows the blocked call."""
 
-Say = Callable[[Ready | Failed], None]
+Say = Callable[[Outcome], None]
 
 log = logging.getLogger("paired_servicebus.engine.service.main")  # __name__ is "__main__" here
 
@@ -60,10 +62,10 @@ def run_here(config_path: Path, *, read_only: bool = False) -> int:
     The log goes to standard error; systemd is notified of readiness.
     """
 
-    def say(outcome: Ready | Failed) -> None:
+    def say(outcome: Outcome) -> None:
         if isinstance(outcome, Ready):
             notify_systemd("READY=1")
-        else:
+        elif isinstance(outcome, Failed):
             report_error(outcome.text)
 
     return main(config_path, "on standard error", say, read_only=read_only)
@@ -76,7 +78,7 @@ def main(config_path: Path, log_path: str, say: Say, *, log_file: Path | None = 
         config_path: its pairing.toml.
         log_path: the path of its log, for the operator.
         log_file: the file to log to; None: standard error, which its reader bounds.
-        say: receives one report: readiness or failure.
+        say: receives the steps of the start, then one report: readiness or failure.
         read_only: start read-only, overriding the file.
     """
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -112,6 +114,7 @@ def allow_open_files() -> None:
 def _run(config_path: Path, log_path: str, starting: _Starting, *, read_only: bool) -> None:
     config = load_config(config_path)
     refuse_foreign_command(config)
+    starting.step("pairing.toml", str(config_path), is_over=True)
     places = engine_paths(config.name)
     places.prepare()
     group = open_to_group(config.control_group, places) if config.control_group else None
@@ -138,7 +141,7 @@ def _explain(error: BaseException, log_path: str) -> Failed:
 
 
 class _Starting:
-    """The starter, which receives one report."""
+    """The starter, which receives the steps of the start, then one report."""
 
     def __init__(self, say: Say) -> None:
         self._tell: Say | None = say
@@ -147,6 +150,23 @@ class _Starting:
     def over(self) -> bool:
         """Whether the report was given."""
         return self._tell is None
+
+    def step(self, name: str, text: str, *, is_over: bool = False, is_good: bool = True) -> None:
+        """Tell a step to the person who waits; it is logged once it is over."""
+        if is_over:
+            log.info("start: %s: %s", name, text)
+        with suppress(BrokenPipeError):  # `ready` finds that the starter has gone
+            if self._tell is not None:
+                self._tell(Step(name=name, text=text, is_over=is_over, is_good=is_good))
+
+    async def timed(self, name: str, asked: Awaitable[str]) -> str:
+        """Return why a namespace does not answer, or ""; tell what is waited for, and what came of it."""
+        begun = time.monotonic()
+        self.step(name, f"no answer yet (timeout after {CONNECT_TIMEOUT:g} s)")
+        trouble = await asked
+        text = f"no answer: {trouble}" if trouble else f"reached in {time.monotonic() - begun:.1f} s"
+        self.step(name, masked(text), is_over=True, is_good=not trouble)
+        return trouble
 
     def ready(self, outcome: Ready) -> None:
         """Report readiness. Raises EngineStartError: the starter has gone."""
@@ -177,13 +197,7 @@ async def _serve(
     read_only: bool,
     group: int | None,
 ) -> None:
-    identity = EngineIdentity.of(
-        config.name,
-        environment=config.environment,
-        read_only=read_only,
-        require_reason=config.require_reason,
-        hides_bodies=config.hides_bodies,
-    )
+    identity = _identity(config, read_only=read_only)
     this = asyncio.current_task()
     assert this is not None
     _on_end(this.cancel)
@@ -215,10 +229,8 @@ async def _serve(
             clients.secondary_credentials,
             lambda text: host.warn("credentials", text),
         )
-        for remark in config.remarks:
-            if not remark.endswith(config.policy.remarks):  # the pairing reports those
-                host.warn("credentials", remark)
-        paired = await _pair(config, clients, places, host, renewal)
+        _warn_of_credentials(config, host)
+        paired = await _pair(config, clients, places, host, renewal, starting)
         crew = _start_tasks(config, host, renewal, hook)
         try:
             await host.adopt(paired)
@@ -236,6 +248,22 @@ async def _serve(
             await crew.close()
             await draining.close()
             await _close(paired)
+
+
+def _identity(config: PairingConfig, *, read_only: bool) -> EngineIdentity:
+    return EngineIdentity.of(
+        config.name,
+        environment=config.environment,
+        read_only=read_only,
+        require_reason=config.require_reason,
+        hides_bodies=config.hides_bodies,
+    )
+
+
+def _warn_of_credentials(config: PairingConfig, host: EngineHost) -> None:
+    for remark in config.remarks:
+        if not remark.endswith(config.policy.remarks):  # the pairing reports those
+            host.warn("credentials", remark)
 
 
 def _start_tasks(
@@ -261,10 +289,15 @@ def _on_end(act: Callable[[], object]) -> None:
 
 
 async def _pair(
-    config: PairingConfig, clients: NamespaceClients, places: EnginePaths, host: EngineHost, renewal: CredentialReloader
+    config: PairingConfig,
+    clients: NamespaceClients,
+    places: EnginePaths,
+    host: EngineHost,
+    renewal: CredentialReloader,
+    starting: _Starting,
 ) -> PairedServiceBusClient:
     """Check the namespaces, and pair meanwhile."""
-    outage = await check_ports(config, places)
+    outage = await check_ports(config, places, timed=starting.timed)
     primary = await read_primary_info(config.primary, places, reachable=not outage)
     chosen: dict[str, Any] = {field.name: getattr(config.policy, field.name) for field in fields(Policy)}
     kind = SendAvailabilityPairedNamespaceOptions if config.gateway is None else GatewayPairingOptions
@@ -276,7 +309,12 @@ async def _pair(
     )
 
     async def pair() -> PairedServiceBusClient:
+        wanted = config.policy.backlog_queue_count
+        starting.step("backlog queues", f"listing {wanted} on {config.secondary.host}")
         paired = await pair_namespaces(clients.primary, options, on_event=host.record, judge=renewal.judging())
+        found = f"{paired.backlog_queue_count} of {wanted} on {config.secondary.host}"
+        starting.step("backlog queues", found, is_over=True, is_good=paired.backlog_queue_count == wanted)
+        starting.step("engine", "starts when the entities are checked")
         await host.take_up(paired)
         return paired
 
