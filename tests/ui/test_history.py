@@ -12,6 +12,7 @@ import pytest
 
 from paired_servicebus.core.incidents.incident_fold import IncidentFold
 from paired_servicebus.core.model.pairing_events import Record, SendsCounted, StateChanged
+from paired_servicebus.core.series.graphs import Curves, Graphs
 from paired_servicebus.engine.journal.records import encode
 from paired_servicebus.ui.state import incident_history, selection
 from paired_servicebus.ui.state.incident_history import HistoryNews, Incident, IncidentHistory
@@ -262,7 +263,20 @@ def test_an_incident_compares_before_during_and_after(spool: Path, tmp_path: Pat
     rows = {line[:21].strip(): line[21:].split() for line in text.split("\n") if line[21:].split()}
     assert rows["sends/s to primary"] == ["1.0", "0", "9.0"]
     assert rows["sends/s to backlog"] == ["0", "0.4", "0"]
-    assert rows["p99 of sends"] == ["unknown", "unknown", "unknown"]
+    assert rows["worst p99 of sends"] == ["unknown", "unknown", "unknown"], "there are no curves"
+
+
+def test_what_the_journal_does_not_keep_is_of_the_curves(spool: Path, tmp_path: Path) -> None:
+    """The curves reach back to 40 seconds after the beginning: they say nothing of the time before."""
+    refused = (*[2.0] * 12, *[0.0] * 6)
+    total = Curves(refused=refused, p50=(4.0,) * 18, p99=(*[900.0] * 12, *[20.0] * 6))
+    graphs = Graphs(at=1_700_007_330.0, whole=True, total=total)
+    view = opened(spool, tmp_path, graphs=graphs)
+    text = text_of(IncidentReport(), view)
+
+    rows = {line[:21].strip(): line[21:].split() for line in text if line[21:].split()}
+    assert rows["refused/s"] == ["unknown", "unknown", "0"]
+    assert rows["worst p99 of sends"] == ["unknown", "unknown", "20", "ms"]
 
 
 def test_an_outage_that_goes_on_shows_what_it_cost_so_far(made: Any) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from statistics import fmean, median
 from typing import Final
 
 from paired_servicebus.core.backlog.backlog_totals import sum_backlog
 from paired_servicebus.core.incidents.incident_fold import Episode, IncidentRecord, Stretch
 from paired_servicebus.core.model.snapshot import Snapshot
+from paired_servicebus.core.series.graphs import Curve, Curves, Graphs
 from paired_servicebus.core.text.number_format import count, duration, plural, rate
 from paired_servicebus.core.text.time_format import age, clock, day_and_clock
 from paired_servicebus.ui.render.spans import Line, Role, Span, fit, line, rule
@@ -28,8 +30,13 @@ RATES: Final[tuple[tuple[str, Figure], ...]] = (
     ("operations/s", lambda it: it.operations),
     ("  added by pairing", lambda it: it.added),
 )
-NOT_KEPT: Final = ("refused/s", "p50 of sends", "p99 of sends")
-"""Figures that the journal does not keep."""
+OfCurve = Callable[[Sequence[float]], float]
+CURVES: Final[tuple[tuple[str, Callable[[Curves], Curve], OfCurve, Callable[[float], str]], ...]] = (
+    ("refused/s", lambda it: it.refused, fmean, rate),
+    ("p50 of sends", lambda it: it.p50, median, lambda value: f"{value:,.0f} ms"),
+    ("worst p99 of sends", lambda it: it.p99, max, lambda value: f"{value:,.0f} ms"),
+)
+"""Figures of the whole engine that the journal does not keep, and its curves of the last minutes do."""
 
 
 def comparison(incident: Incident, view: View, width: int) -> Iterator[Line]:
@@ -42,7 +49,7 @@ def comparison(incident: Incident, view: View, width: int) -> Iterator[Line]:
         return
     if record.ended_at is None and view.snapshot is not None:
         yield from _so_far(record, view, view.snapshot)
-    yield from _compared(record)
+    yield from _compared(record, view.graphs)
     yield from _episodes(record, width)
 
 
@@ -87,7 +94,7 @@ def _longest_wait(snapshot: Snapshot, now: float) -> str:
     return "nothing waits" if is_empty else UNKNOWN
 
 
-def _compared(record: IncidentRecord) -> Iterator[Line]:
+def _compared(record: IncidentRecord, graphs: Graphs | None) -> Iterator[Line]:
     columns = (record.before, record.during, record.after)
     yield line(Span(f" {'':<{LABEL}}" + "".join(fit(one, COLUMN, "right") for one in _HEADS), Role.MUTED))
     yield _figures("time", [duration(one.seconds) if one else "–" for one in columns])
@@ -95,11 +102,29 @@ def _compared(record: IncidentRecord) -> Iterator[Line]:
         yield _figures(label, [_rate(one, figure) for one in columns])
     yield _figures("operations", [_count(one, lambda it: it.operations) for one in columns])
     yield _figures("sent to backlog", [_count(one, lambda it: it.to_backlog) for one in columns])
-    for label in NOT_KEPT:
-        yield _figures(label, [UNKNOWN if one else "–" for one in columns])
+    for label, curve_of, sum_up, shown in CURVES:
+        found = [_of_curve(one, graphs, curve_of) if one is not None else () for one in columns]
+        texts = [shown(sum_up(values)) if values else UNKNOWN for values in found]
+        yield _figures(label, [text if one is not None else "–" for one, text in zip(columns, texts, strict=True)])
 
 
 _HEADS: Final = ("before", "during", "after")
+
+
+def _of_curve(stretch: Stretch, graphs: Graphs | None, curve_of: Callable[[Curves], Curve]) -> tuple[float, ...]:
+    """Return the known values within the stretch; none if the curves do not cover it."""
+    if graphs is None:
+        return ()
+    curve = curve_of(graphs.total)
+    first_at = graphs.at - len(curve) * graphs.step
+    if not curve or first_at > stretch.since + graphs.step or stretch.until - stretch.since < graphs.step:
+        return ()
+    ends = (first_at + (place + 1) * graphs.step for place in range(len(curve)))
+    return tuple(
+        value
+        for value, at in zip(curve, ends, strict=True)
+        if value is not None and stretch.since < at <= stretch.until + graphs.step
+    )
 
 
 def _figures(label: str, values: list[str]) -> Line:
