@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from servicebus_amqp.protocol.protocol_events import AttachRequested, Event, SessionBegun
+from servicebus_amqp.nodes.stranger_use import StrangerLimits, StrangerUse
+from servicebus_amqp.protocol.protocol_events import Event
 from servicebus_sandbox.serving.amqp_conditions import AmqpRefusal
 from servicebus_sandbox.serving.lobby import Lobby
 
@@ -26,10 +27,10 @@ MAX_LINKS: Final = 100
 class Probation:
     """The probation of one connection, which waits in the `lobby` meanwhile. `end` it at the first good token."""
 
-    __slots__ = ("_bytes", "_links", "_sessions", "_stay")
+    __slots__ = ("_stay", "_use")
 
     def __init__(self, lobby: Lobby, drop: Callable[[], None]) -> None:
-        self._bytes = self._sessions = self._links = 0
+        self._use = StrangerUse(StrangerLimits(octets=MAX_BYTES, sessions=MAX_SESSIONS, links=MAX_LINKS))
         self._stay = lobby.enter(drop)
 
     def end(self) -> None:
@@ -38,19 +39,7 @@ class Probation:
 
     def count(self, size: int, events: Iterable[Event]) -> AmqpRefusal | None:
         """Count `size` bytes and their events; return a refusal if a limit is exceeded."""
-        self._bytes += size
-        for event in events:
-            self._sessions += isinstance(event, SessionBegun)
-            self._links += isinstance(event, AttachRequested)
-        for counted, most, unit in (
-            (self._bytes, MAX_BYTES, "bytes"),
-            (self._sessions, MAX_SESSIONS, "sessions"),
-            (self._links, MAX_LINKS, "links"),
-        ):
-            if counted > most:
-                text = f"more than {most} {unit} came without a good token; put one on $cbs first"
-                return AmqpRefusal("amqp:resource-limit-exceeded", text, 403)
-        return None
+        return self._use.count(size, events)
 
 
 def no_token_in_time() -> AmqpRefusal:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from paired_servicebus.engine.gateway.operator_lines import OperatorLines
-from servicebus_amqp.nodes.refusals import AmqpRefusal
-from servicebus_amqp.protocol.protocol_events import AttachRequested, Event, SessionBegun
+from servicebus_amqp.nodes.stranger_use import StrangerLimits
 
 MAX_STRANGERS: Final = 500
 """All clients of a gateway connect in the same moment after its start; further ones are closed and try again."""
@@ -28,6 +27,7 @@ STRANGER_BYTES: Final = 64 * 1024
 STRANGER_SESSIONS: Final = 100
 STRANGER_LINKS: Final = 100
 """Some SDKs attach their other links before the token is answered. Ended ones count too."""
+STRANGER_LIMITS: Final = StrangerLimits(octets=STRANGER_BYTES, sessions=STRANGER_SESSIONS, links=STRANGER_LINKS)
 
 
 class Guest(Protocol):
@@ -74,31 +74,6 @@ class Admission:
         del self._entered[oldest]
         oldest.abort()
         return True
-
-
-class Probation:
-    """The use of one connection before its first good token."""
-
-    __slots__ = ("_bytes", "_links", "_sessions")
-
-    def __init__(self) -> None:
-        self._bytes = self._sessions = self._links = 0
-
-    def count(self, size: int, events: Iterable[Event]) -> AmqpRefusal | None:
-        """Count `size` bytes and their events; return a refusal if a limit is exceeded."""
-        self._bytes += size
-        for event in events:
-            self._sessions += isinstance(event, SessionBegun)
-            self._links += isinstance(event, AttachRequested)
-        for counted, most, unit in (
-            (self._bytes, STRANGER_BYTES, "bytes"),
-            (self._sessions, STRANGER_SESSIONS, "sessions"),
-            (self._links, STRANGER_LINKS, "links"),
-        ):
-            if counted > most:
-                text = f"more than {most} {unit} came without a good token; put one on $cbs first"
-                return AmqpRefusal("amqp:resource-limit-exceeded", text, 403)
-        return None
 
 
 def is_scarce(descriptor: int) -> bool:

@@ -17,7 +17,7 @@ from paired_servicebus.core.gateway.client_names import client_name
 from paired_servicebus.core.model.gateway_view import LinkDirection, TurnedAway
 from paired_servicebus.core.model.verdict import FailureKind, kind_of
 from paired_servicebus.core.text.entity_paths import path_fault
-from paired_servicebus.engine.gateway.admission import Probation
+from paired_servicebus.engine.gateway.admission import STRANGER_LIMITS
 from paired_servicebus.engine.gateway.bytes_in_hand import BytesInHand
 from paired_servicebus.engine.gateway.client_socket import ClientSocket, Door
 from paired_servicebus.engine.gateway.front_links import (
@@ -49,6 +49,7 @@ from servicebus_amqp.nodes.refusals import (
     unauthorized,
 )
 from servicebus_amqp.nodes.request_ends import ReplyEnd
+from servicebus_amqp.nodes.stranger_use import StrangerUse
 from servicebus_amqp.protocol import protocol_events as e
 from servicebus_amqp.protocol.connection import Connection
 from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings
@@ -117,7 +118,7 @@ class FrontConnection(ClientSocket):
         self._amqp = Connection(role=ConnectionRole.SERVER, settings=settings)
         self._links: dict[e.LinkEnd, FrontLink] = {}
         self._pending_links = 0
-        self._probation: Probation | None = Probation()
+        self._probation: StrangerUse | None = StrangerUse(STRANGER_LIMITS)
         self._relay: RelayConnection | None = None
         self._handlers: dict[type, Callable[[Any], None]] = {
             e.DeliveryReceived: self._on_delivery,
