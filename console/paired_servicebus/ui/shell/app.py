@@ -33,10 +33,10 @@ from paired_servicebus.ui.screens.help_screen import HelpScreen
 from paired_servicebus.ui.screens.messages_screen import MessageActs, MessagesScreen
 from paired_servicebus.ui.screens.page_frame import PageScreen, with_size
 from paired_servicebus.ui.screens.pages import PAGES, DashboardScreen
+from paired_servicebus.ui.screens.pick_list import PickList
 from paired_servicebus.ui.screens.readiness_screen import ReadinessScreen
-from paired_servicebus.ui.shell import prompts
+from paired_servicebus.ui.shell import palette, prompts
 from paired_servicebus.ui.shell.dispatch import CommandDispatch
-from paired_servicebus.ui.shell.palette import ActionProvider, CopyProvider, Palette
 from paired_servicebus.ui.state import selection, view
 from paired_servicebus.ui.state.incident_history import HistoryNews
 from paired_servicebus.ui.state.keymap import DEFAULT_KEYMAP, Keymap
@@ -77,7 +77,7 @@ class PairedApp(TerminalApp):
     """
 
     ENABLE_COMMAND_PALETTE = False  # ours is an action
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+c", "show_quit_key", show=False, system=True)]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+c,ctrl+q", "show_quit_key", show=False, system=True)]
     TITLE = "paired"
     COMPONENT_CLASSES: ClassVar[set[str]] = set(ROLE_CLASSES)
     DEFAULT_CSS = ROLE_CSS
@@ -218,6 +218,10 @@ class PairedApp(TerminalApp):
 
         A pasted text is no key.
         """
+        if isinstance(event, events.Key) and event.key.startswith("alt+"):  # escape and a key within 50 ms
+            await self.on_event(events.Key("escape", None))
+            key = event.key.removeprefix("alt+")
+            event = events.Key(event.character or key if key.startswith("shift+") else key, event.character)
         typed = isinstance(event, events.Key) and not event.is_forwarded and isinstance(self.screen, PageScreen)
         if isinstance(event, events.Key) and typed and action_table.actions_of_key(event.key, self.view):
             self.press(event.key)
@@ -361,11 +365,9 @@ class PairedApp(TerminalApp):
     def show_readiness(self) -> None:
         self.push_screen(ReadinessScreen(self.newest))
 
-    def show_palette(self) -> None:
-        self.push_screen(Palette(ActionProvider, "an action's name"))
-
-    def show_copies(self) -> None:
-        self.push_screen(Palette(CopyProvider, "what to copy"))
+    def pick(self, choices: PickList) -> None:
+        """Let the operator pick, and do it."""
+        self.push_screen(choices, lambda chosen: chosen.do() if chosen is not None else None)
 
     def next_theme(self) -> None:
         self.theme = self._themes.after(self.theme).name
@@ -395,8 +397,9 @@ _LOCAL: Final[dict[str, Callable[[PairedApp], None]]] = {
     "mark": lambda app: app.choose(selection.mark),
     "mark-all": lambda app: app.choose(selection.mark_all),
     "unmark": lambda app: app.choose(selection.unmark_all),
-    "palette": PairedApp.show_palette,
-    "copy": PairedApp.show_copies,
+    "menu": lambda app: app.pick(palette.menu(app)),
+    "palette": lambda app: app.pick(palette.command_bar(app)),
+    "copy": lambda app: app.pick(palette.copies(app)),
     "pings": lambda app: app.choose(selection.toggle_pings),
     "find-older": lambda app: prompts.find(app, app.view.timeline_position.find, newer=False),
     "find-newer": lambda app: prompts.find(app, app.view.timeline_position.find, newer=True),

@@ -1,93 +1,100 @@
-"""The command palette: actions and texts to copy, by name. An action that is not possible shows its reason."""
+"""The menu of acts, the command bar and the texts to copy, as lists to pick from (pick_list.py)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Final, cast
+from typing import Final
 
-from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
-from textual.widgets import Input
-
-from paired_servicebus.core.text.untrusted_text import harmless
 from paired_servicebus.ui.commands import action_table
 from paired_servicebus.ui.commands.action_table import ConsoleAction
 from paired_servicebus.ui.commands.clipboard import copy_items
+from paired_servicebus.ui.screens.pick_list import Choice, PickList
 from paired_servicebus.ui.shell import prompts
 from paired_servicebus.ui.shell.console_protocol import Console
+from paired_servicebus.ui.state.view import Page
 
 LONGEST: Final = 200
 """Characters of a copied text that are shown."""
+SYNONYMS: Final[dict[str, str]] = {
+    "force": "divert switch secondary backlog outage",
+    "release": "unforce unpin automatic return home failback primary undo",
+    "pin": "never fail over stay primary",
+    "pause-syphon": "stop hold drain moving",
+    "resume-syphon": "start continue drain moving",
+    "clean-up": "delete remove drop unused queue",
+    "redrive": "retry resend dead letters dlq replay",
+    "move-stranded": "unused queue orphan rescue",
+    "drain": "empty spark backlog",
+    "read-only": "lock freeze protect",
+    "read-write": "unlock",
+    "filter": "search find grep only",
+    "find-older": "search next",
+    "find-newer": "search previous",
+    "go-to-time": "jump when clock",
+    "sort": "order worst first",
+    "next-theme": "colour color dark light contrast look",
+    "copy": "yank clipboard osc52 export file",
+    "help": "keys glossary manual what is",
+    "quit": "exit leave detach close",
+    "quit-with-engine": "exit leave close stop",
+    "mark": "select choose several",
+}
+"""Other words that find an action."""
 
 
-def as_text(text: str) -> str:
-    """Escape a text for Textual, which expects markup."""
-    return harmless(text).replace("[", r"\[")
+def _choice(app: Console, action: ConsoleAction, *, named: bool) -> Choice:
+    """Return an action's row. `named`: with its targets, which then stay as they are now."""
+    view = app.view
+    aim = action.aim(view)
+    reason = action.why_not(view, aim)
+    asks = "; asks first" if action.dangerous or action.asks else ""
+    return Choice(
+        label=f"{action.label} {aim}".rstrip() if named else action.label,
+        about=f"not now: {reason}" if reason else f"{action.help}{asks}",
+        do=partial(app.do, action, aim),
+        key=view.keys.label(action),
+        words=f"{action.id} {action.help} {SYNONYMS.get(action.id, '')}",
+        possible=not reason,
+    )
 
 
-class Palette(CommandPalette):
-    """Textual's palette, without motion, dimming and signs that some terminals lack."""
-
-    DEFAULT_CSS = """
-    Palette { background: transparent; }
-    Palette SearchIcon, Palette LoadingIndicator { display: none; }
-    Palette > Vertical { margin-top: 2; }
-    Palette > .command-palette--help-text { color: $role-muted; text-style: none; }
-    """
-
-    def __init__(self, provider: type[Provider], placeholder: str) -> None:
-        super().__init__([provider], placeholder=placeholder)
-
-    def on_mount(self) -> None:
-        """Stop the blinking cursor, which costs bytes."""
-        self.query_one(Input).cursor_blink = False
+def menu(app: Console) -> PickList:
+    """Return the menu of what changes something, for what is selected."""
+    acts = [action for action in action_table.by_key(app.view) if action.changes]
+    choices = [_choice(app, action, named=True) for action in acts]
+    ordered = sorted(choices, key=lambda one: not one.possible)
+    return PickList("Acts: nothing is done before its question", ordered, app.view)
 
 
-class ActionProvider(Provider):
-    """Every action with a key, in the table's order."""
-
-    async def discover(self) -> Hits:
-        for action in self._actions():
-            key = self._paired.view.keys.label(action)
-            yield DiscoveryHit(f"{action.label}  ({key})", self._do(action), action.label, self._about(action))
-
-    async def search(self, query: str) -> Hits:
-        matcher = self.matcher(query)
-        for action in self._actions():
-            if score := matcher.match(action.label):
-                yield Hit(score, matcher.highlight(action.label), self._do(action), action.label, self._about(action))
-
-    def _actions(self) -> Iterable[ConsoleAction]:
-        return (action for action in action_table.by_key(self._paired.view) if action.id != "palette")
-
-    def _do(self, action: ConsoleAction) -> partial[None]:
-        return partial(self._paired.do, action)
-
-    def _about(self, action: ConsoleAction) -> str:
-        reason = action.why_not(self._paired.view)
-        return as_text(f"not now: {reason}" if reason else action.help)
-
-    @property
-    def _paired(self) -> Console:
-        return cast(Console, self.app)
+def command_bar(app: Console) -> PickList:
+    """Return every action and, by typed words, every entity and page."""
+    actions = [one for one in action_table.by_key(app.view) if one.id not in ("palette", "menu")]
+    choices = [_choice(app, action, named=False) for action in actions]
+    return PickList("Commands", [*choices, *_entities(app)], app.view, placeholder="an action, a page or an entity")
 
 
-class CopyProvider(Provider):
-    """The texts to copy, each to the clipboard and to a file."""
+def _entities(app: Console) -> Sequence[Choice]:
+    entities = app.view.snapshot.entities if app.view.snapshot else ()
+    return [
+        Choice(label=one.path, about=f"{one.state}: open it", do=partial(_open, app, one.path), hidden=True)
+        for one in entities
+    ]
 
-    async def discover(self) -> Hits:
-        for label, do, about in self._offers():
-            yield DiscoveryHit(as_text(label), do, label, about)
 
-    async def search(self, query: str) -> Hits:
-        matcher = self.matcher(query)
-        for label, do, about in self._offers():
-            if score := matcher.match(label):
-                yield Hit(score, matcher.highlight(as_text(label)), do, label, about)
+def _open(app: Console, path: str) -> None:
+    """Select the entity, and turn to its page."""
+    app.show(replace(app.view, selected=path))
+    app.turn_to(Page.ENTITY)
 
-    def _offers(self) -> Iterable[tuple[str, partial[None], str]]:
-        app = cast(Console, self.app)
-        for item in copy_items(app.view):
-            about = as_text(item.text.replace("\n", " · ")[:LONGEST])
-            yield item.label, partial(prompts.copy, app, item), about
-            yield f"{item.label}, to a file", partial(prompts.ask_file, app, item), about
+
+def copies(app: Console) -> PickList:
+    """Return the texts to copy, each to the clipboard and to a file."""
+    choices: list[Choice] = []
+    for item in copy_items(app.view):
+        about = item.text.replace("\n", " · ")[:LONGEST]
+        choices.append(Choice(label=item.label, about=about, do=partial(prompts.copy, app, item)))
+        to_file = partial(prompts.ask_file, app, item)
+        choices.append(Choice(label=f"{item.label}, to a file", about=about, do=to_file))
+    return PickList("Copy", choices, app.view, placeholder="what to copy")
