@@ -234,9 +234,7 @@ CONSOLE_ACTIONS: Final[tuple[ConsoleAction, ...]] = (
     ConsoleAction("unmark", ("u",), "unmark all", "remove all marks", _no_marks),
     ConsoleAction("sort", ("s",), "sort", "by state, name, rate or change; then as listed", _no_entity_rows),
     ConsoleAction("menu", ("x",), "acts", "what can be done to what is selected, and why not"),
-    ConsoleAction(
-        "palette", ("colon", "ctrl+p"), "command", "find an act, page, entity by its name", key_label=":"
-    ),
+    ConsoleAction("palette", ("colon", "ctrl+p"), "command", "find an act, page, entity by its name", key_label=":"),
     ConsoleAction(
         "copy",
         ("y",),

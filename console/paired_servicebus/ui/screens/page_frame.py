@@ -6,16 +6,27 @@ The layout depends only on the terminal's size, so that nothing moves with the p
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Protocol, cast
 
+from textual import events
 from textual.app import ComposeResult
 from textual.geometry import Size
 from textual.screen import Screen
 from textual.widget import Widget
 
+from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID
+from paired_servicebus.ui.render.spans import Role
+from paired_servicebus.ui.state.selection import move_selection
 from paired_servicebus.ui.state.view import Newest, View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
-from paired_servicebus.ui.widgets.frame.page_lines import AnswerLine, HeaderLine, KeyLine, SummaryLines, TooSmall
+from paired_servicebus.ui.widgets.frame.page_lines import (
+    AnswerLine,
+    HeaderLine,
+    KeyLine,
+    SummaryLines,
+    TooSmall,
+    do_action,
+)
 from paired_servicebus.ui.widgets.graph_strip import WIDE
 
 LEAST: Final = Size(60, 20)
@@ -76,6 +87,52 @@ class PageScreen(Screen[None]):
         self.set_class(view.snapshot is not None and view.snapshot.fleet is not None, "-fleet")
         for lines in self.query(Lines):
             lines.show(view)
+
+    # -- the mouse ---------------------------------------------------------------------------------------------------
+
+    def on_click(self, event: events.Click) -> None:
+        """Select the clicked row, as the arrows would; open it if it is selected already."""
+        lines = event.widget
+        if not isinstance(lines, Lines):
+            return
+        view, y = self._newest(), event.get_content_offset_capture(lines).y + lines.scroll_offset.y
+        steps = steps_to_row(lines, view, y)
+        if steps:
+            cast(Selects, self.app).select(steps)
+        elif steps == 0:
+            do_action(self, CONSOLE_BY_ID["details"])
+
+    def on_mouse_scroll_down(self) -> None:
+        do_action(self, CONSOLE_BY_ID["select-next"])
+
+    def on_mouse_scroll_up(self) -> None:
+        do_action(self, CONSOLE_BY_ID["select-previous"])
+
+
+class Selects(Protocol):
+    """The app, for a click on a row."""
+
+    def select(self, steps: int) -> None: ...
+
+
+def steps_to_row(lines: Lines, view: View, y: int) -> int | None:
+    """Return how many rows the selection moves to be at that line; None if no row is there."""
+    if _is_selected(lines, view, y):
+        return 0
+    for way in (1, -1):
+        moved = view
+        for steps in range(1, lines.size.height + 1):
+            before, moved = moved, move_selection(moved, way)
+            if moved == before:
+                break
+            if _is_selected(lines, moved, y):
+                return steps * way
+    return None
+
+
+def _is_selected(lines: Lines, view: View, y: int) -> bool:
+    drawn = lines.lines(view, lines.size.width, lines.size.height)
+    return y < len(drawn) and drawn[y].ground is Role.SELECTED
 
 
 def with_size(view: View, size: Size) -> View:

@@ -29,12 +29,12 @@ from paired_servicebus.ui.state.row_order import WORST_FIRST, list_entities, unu
 class Page(StrEnum):
     """A page. The values are titles."""
 
-    PAIRING = "pairing"
+    PAIRING = "overview"
     ENTITY = "entity"
     BACKLOG = "backlog"
-    TIMELINE = "timeline"
+    TIMELINE = "events"
     COST = "cost"
-    HISTORY = "history"
+    HISTORY = "incidents"
     ENGINES = "engines"
     CLIENTS = "clients"
 

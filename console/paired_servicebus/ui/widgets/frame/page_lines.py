@@ -3,21 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Protocol, cast
 
+from textual import events
 from textual.app import ComposeResult
 from textual.containers import Horizontal
+from textual.widget import Widget
 
 from paired_servicebus.core.text.time_format import clock
-from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID, for_key, in_key_line, label_width
+from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID, ConsoleAction, for_key, in_key_line, label_width
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, pack, spread, wrap
 from paired_servicebus.ui.state.summary import Level, summary
-from paired_servicebus.ui.state.view import EngineLink, Page, View
+from paired_servicebus.ui.state.view import CommandAnswer, EngineLink, Page, View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
+from paired_servicebus.ui.widgets.frame.tab_bar import Tab, tab_at, tab_spans, tabs
 
 LONGEST_ENGINE: Final = 26
+ANSWER_SECONDS: Final = 15.0
+REFUSAL_SECONDS: Final = 30.0
+"""Seconds until an answer leaves the screen."""
 LEAST_ENGINE: Final = 8
 """Cells below which a part of its name is useless."""
+
+
+class DoesActions(Protocol):
+    """The app, for a click: it ends where its key does."""
+
+    def do(self, action: ConsoleAction) -> None: ...
+
+
+def do_action(widget: Widget, action: ConsoleAction) -> None:
+    """Do what the key of the clicked action does."""
+    cast(DoesActions, widget.app).do(action)
 
 
 class HeaderLine(Horizontal):
@@ -38,11 +55,23 @@ class HeaderNames(Lines):
     """Pairing, environment, engine: still valid when the engine is lost."""
 
     ages: ClassVar[bool] = False
+    shown: tuple[Tab, ...] = ()
+    before: int = 0
+    """Cells before the first tab."""
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
         names = _names(view)
-        room = width - sum(span.width for span in names)
-        return (spread(names, _engines(view, room), width),)
+        self.before = sum(span.width for span in names)
+        self.shown = tabs(view, width - self.before)
+        bar = tab_spans(self.shown, view)
+        room = width - self.before - sum(span.width for span in bar)
+        return (spread([*names, *bar], _engines(view, room) if room > LEAST_ENGINE else [], width),)
+
+    def on_click(self, event: events.Click) -> None:
+        page = tab_at(self.shown, event.x - self.before)
+        if page is not None:
+            event.stop()
+            do_action(self, CONSOLE_BY_ID[page.value])
 
 
 class HeaderClock(Lines):
@@ -95,9 +124,18 @@ class KeyLine(Lines):
     """The last line. A key that is impossible now is grey and in brackets; pressing it shows why."""
 
     ages: ClassVar[bool] = False
+    places: tuple[tuple[int, ConsoleAction], ...] = ()
+    """Each action, and the cell after it."""
+
+    def on_click(self, event: events.Click) -> None:
+        action = next((one for end, one in self.places if event.x < end), None)
+        if action is not None:
+            event.stop()
+            do_action(self, action)
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
         spans: list[Span] = []
+        places: list[tuple[int, ConsoleAction]] = []
         for name in in_key_line(view, width):
             action = for_key(view.keys.names(CONSOLE_BY_ID[name])[0], view)
             key, label = view.keys.label(action), fit(action.label, label_width(action))
@@ -106,6 +144,8 @@ class KeyLine(Lines):
                 spans += [Span(f"({key} {action.label}){gap}", Role.MUTED), Span(" ")]
             else:
                 spans += [Span(f" {key}", Role.KEY), Span(f" {label} "), Span(" ")]
+            places.append((sum(span.width for span in spans), action))
+        self.places = tuple(places)
         return (Line(cut(spans[:-1], width)),)
 
 
@@ -142,10 +182,10 @@ class AnswerLine(Lines):
             whose = f"{view.pairing}'" if view.pairing.endswith("s") else f"{view.pairing}'s"
             text = f" … asking {whose} engine: {view.asking} · esc cancels"
             return (Line(cut([Span(text, Role.SUSPECT)], width)),)
-        if view.answer is None:
+        answer = view.answer
+        if answer is None or _is_past(answer, view.clock):
             trouble = f" retrying: {view.link_reason}" if view.link is EngineLink.UNREACHABLE else ""
             return (Line(cut([Span(trouble)], width)),)
-        answer = view.answer
         mark, role = ("✓", Role.HEALTHY) if answer.good else ("✗", Role.FAILED_OVER)
         if answer.pending:
             mark, role = "…", Role.SUSPECT
@@ -154,6 +194,12 @@ class AnswerLine(Lines):
             room = width - sum(span.width for span in head)
             return (Line((*head, Span(pack(((answer.text, *answer.shorter),), room)))),)
         return (Line(cut([*head, Span(answer.text)], width)),)
+
+
+def _is_past(answer: CommandAnswer, clock: float) -> bool:
+    """Return whether it was read by now: it must not look like the present."""
+    seconds = ANSWER_SECONDS if answer.good else REFUSAL_SECONDS
+    return not answer.order and clock - answer.at > seconds
 
 
 class TooSmall(Lines):
