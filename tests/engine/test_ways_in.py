@@ -26,6 +26,7 @@ from paired_servicebus.engine.instance.engine_paths import engine_paths
 from paired_servicebus.engine.instance.lock import LockHolder, acquire
 from paired_servicebus.ui.commands import action_table as screen
 from paired_servicebus.ui.engines.feed import EngineFeed
+from paired_servicebus.ui.screens.pick_list import PickList, PickRows
 from paired_servicebus.ui.shell.app import PairedApp
 from paired_servicebus.ui.state.view import EngineLink
 
@@ -33,6 +34,9 @@ from .conftest import Engine, Hosted
 
 DANGEROUS = [action for action in ACTIONS if action.dangerous and not action.lifts_read_only]
 WITH_KEY = [action for action in DANGEROUS if action.key]
+LIFTING = {action.key for action in ACTIONS if action.lifts_read_only}
+OFFERED = [action for action in ACTIONS if action.key and action.key not in LIFTING]
+"""All that the console can order, but what lifts read-only."""
 TARGETS = {
     Scope.ALL: (),
     Scope.ENTITY: ("orders",),
@@ -119,6 +123,37 @@ async def press(app: PairedApp, action: Action, pilot: Any) -> None:
     await pilot.press(action.key)
 
 
+async def open_list(app: PairedApp, key: str, pilot: Any) -> PickList:
+    """Open the menu or the command bar."""
+    await pilot.press(key)
+    async with asyncio.timeout(10):
+        while not isinstance(app.screen, PickList) or not app.screen.query(PickRows):
+            await pilot.pause(0.02)
+    return app.screen
+
+
+async def menu(app: PairedApp, action: Action, pilot: Any) -> None:
+    """The menu of acts, and the key in it."""
+    await open_list(app, "x", pilot)
+    await pilot.press(action.key)
+
+
+async def click_in_menu(app: PairedApp, action: Action, pilot: Any) -> None:
+    """A click on its row in the menu."""
+    opened = await open_list(app, "x", pilot)
+    place = next(place for place, one in enumerate(opened.listed) if one.key == action.key)
+    await pilot.press(*["down"] * place)
+    rows = opened.query_one(PickRows)
+    await pilot.click(rows, offset=(2, place - rows.scroll_offset.y))
+
+
+async def command(app: PairedApp, action: Action, pilot: Any) -> None:
+    """The command bar, by the action's name."""
+    opened = await open_list(app, "colon", pilot)
+    place = next(place for place, one in enumerate(opened.listed) if one.key == action.key)
+    await pilot.press(*["down"] * place, "enter")
+
+
 async def choose(app: PairedApp, action: Action, pilot: Any) -> None:
     """What the palette and the mouse call."""
     app.do(screen.CONSOLE_BY_ID[action.id], ActionTarget(action.scope, TARGETS[action.scope]))
@@ -129,7 +164,7 @@ Way = Callable[[PairedApp, Action, Any], Awaitable[None]]
 
 @pytest.mark.parametrize("viewer", [False, True], ids=["engine read-only", "console read-only"])
 @pytest.mark.parametrize("courtesy", [True, False], ids=["greyed", "not greyed"])
-@pytest.mark.parametrize("way", [press, choose])
+@pytest.mark.parametrize("way", [press, menu, click_in_menu, command, choose])
 async def test_key_palette_and_mouse_are_refused(
     hosted: Hosted, way: Way, courtesy: bool, viewer: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,7 +176,7 @@ async def test_key_palette_and_mouse_are_refused(
         async with asyncio.timeout(10):
             while app.view.link is not EngineLink.LIVE:
                 await pilot.pause(0.02)
-        for action in WITH_KEY:
+        for action in OFFERED if courtesy else WITH_KEY:
             asked = app.view.answer
             await way(app, action, pilot)
             async with asyncio.timeout(10):
@@ -153,7 +188,8 @@ async def test_key_palette_and_mouse_are_refused(
 
 
 def aim_of(action: screen.ConsoleAction) -> screen.ActionTarget:
-    assert action.order is not None
+    if action.order is None:
+        return ActionTarget()
     return ActionTarget(action.order.scope, TARGETS[action.order.scope])
 
 

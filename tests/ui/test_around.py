@@ -55,11 +55,13 @@ async def test_they_are_told_when_something_changed_and_the_own_one_is_none(
 @pytest.mark.parametrize(
     ("neighbours", "size", "said"),
     [
-        ((), (80, 24), "engine orders@web-1  "),
-        ((Neighbour("billing", ""), Neighbour("audit", "")), (80, 24), "engine orders@web-1 +2  "),
-        ((Neighbour("billing", ""), Neighbour("audit", "degraded")), (140, 40), "orders@web-1 +2 audit degraded  "),
-        ((Neighbour("b", "degraded"), Neighbour("a", "unreachable")), (140, 40), "orders@web-1 +2 2 unhealthy  "),
-        ((Neighbour("a-very-long-name-of-a-pairing", "unreachable"),), (80, 24), "orders@web-1 +1 1 unhealthy  "),
+        ((), (160, 40), " 7 Engines 8 Clients "),
+        ((), (160, 40), "engine orders@web-1  "),
+        ((Neighbour("billing", ""), Neighbour("audit", "")), (80, 24), " 7 8 "),
+        ((Neighbour("billing", ""), Neighbour("audit", "")), (160, 40), " 7 Engines 3 8 Clients "),
+        ((Neighbour("billing", ""), Neighbour("audit", "degraded")), (180, 40), "orders@web-1 +2 audit degraded  "),
+        ((Neighbour("b", "degraded"), Neighbour("a", "unreachable")), (180, 40), "orders@web-1 +2 2 unhealthy  "),
+        ((Neighbour("a-very-long-name-of-a-pairing", "unreachable"),), (80, 24), " 7! 8 "),
     ],
 )
 async def test_the_first_line_says_so_and_never_cuts_the_environment(

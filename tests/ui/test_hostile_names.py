@@ -20,8 +20,8 @@ from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID, ActionTarg
 from paired_servicebus.ui.commands.clipboard import copy_items
 from paired_servicebus.ui.render.spans import fit
 from paired_servicebus.ui.screens.arm_dialog import ArmDialog
+from paired_servicebus.ui.screens.pick_list import markup
 from paired_servicebus.ui.shell import prompts
-from paired_servicebus.ui.shell.palette import as_text
 from paired_servicebus.ui.state.view import Page, Records, View, apply_news
 
 STEERING = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f]")
@@ -92,8 +92,8 @@ async def test_the_question_before_an_act_shows_what_is_to_be_typed(open_console
 
 
 @given(st.text(st.one_of(st.characters(), st.sampled_from("[]\\/$@#ab ")), max_size=20))
-def test_the_palette_shows_a_text_and_takes_no_markup_from_it(text: str) -> None:
-    assert Content.from_markup(as_text(text)).plain == harmless(text)
+def test_the_title_of_a_list_shows_a_text_and_takes_no_markup_from_it(text: str) -> None:
+    assert Content.from_markup(markup(text)).plain == harmless(text)
 
 
 @pytest.mark.parametrize("width", [0, 1, 20])

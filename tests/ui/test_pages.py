@@ -325,8 +325,8 @@ async def palette_lists(console: Any, text: str) -> None:
 
 async def test_the_palette_does_what_the_table_says(open_console: Any, made: Any) -> None:
     async with open_console(made.backlog()) as console:
-        await console.press("colon", *"timeline")
-        await palette_lists(console, "open timeline")
+        await console.press("colon", *"events")
+        await palette_lists(console, "open events")
         await console.press("enter")
         await console.pilot.pause()
         assert console.app.view.page is Page.TIMELINE

@@ -40,6 +40,11 @@ class Choice:
     hidden: bool = False
 
 
+def markup(text: str) -> str:
+    """Escape a text for Textual, which expects markup."""
+    return harmless(text).replace("[", r"\[")
+
+
 def narrowed(choices: Sequence[Choice], typed: str) -> list[Choice]:
     """Return the choices with all the typed words: by their label before by other words; without words, all shown."""
     words = typed.casefold().split()
@@ -89,7 +94,7 @@ class PickList(ModalScreen[Choice | None]):
 
     def compose(self) -> ComposeResult:
         with Vertical(id="box") as box:
-            box.border_title = harmless(self.heading).replace("[", r"\[")
+            box.border_title = markup(self.heading)
             if self._placeholder:
                 yield Input(placeholder=self._placeholder, compact=True)
             yield PickRows(self)
