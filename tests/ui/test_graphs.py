@@ -112,6 +112,14 @@ def test_a_mark_stands_at_its_time_with_its_name() -> None:
     assert axis.index("▲") == columns.place(AT - 600)
 
 
+def test_a_time_of_day_is_not_taken_for_the_time_of_a_mark() -> None:
+    columns = time_columns(AT, 900.0, 90, step=5.0)
+    tick = text(time_axis(columns, ())).index("13:55")
+    marks = [Mark(at=columns.begins(place), what="x" * 99, subject="a") for place in (tick - 1, tick + 5)]
+    assert "13:55─" not in text(time_axis(columns, marks[:1]))
+    assert "13:55▲" not in text(time_axis(columns, marks[1:]))
+
+
 def test_marks_in_one_column_are_counted() -> None:
     marks = [Mark(at=AT - 600, what="suspect", subject=f"e{number}") for number in range(300)]
     assert "13:52:11 300 changes" in text(time_axis(time_columns(AT, 900.0, 90, step=5.0), marks))

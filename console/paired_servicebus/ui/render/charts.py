@@ -156,7 +156,7 @@ def time_axis(columns: TimeColumns, marks: Sequence[Mark]) -> list[Span]:
     for place in range(columns.number):
         at = columns.begins(place)
         if at % TICK_SECONDS < columns.seconds:
-            _write(cells, place, written(at - at % TICK_SECONDS, "%H:%M"), Role.MUTED)
+            _write(cells, place, written(at - at % TICK_SECONDS, "%H:%M"), Role.MUTED, apart=True)
     return spans(cells)
 
 
@@ -171,11 +171,11 @@ def _label(cells: list[Cell], place: int, marks: Sequence[Mark]) -> None:
             return
 
 
-def _write(cells: list[Cell], place: int, text: str, role: Role) -> bool:
-    """Write the text if that part of the axis is free, and no other text or mark is next to it."""
+def _write(cells: list[Cell], place: int, text: str, role: Role, *, apart: bool = False) -> bool:
+    """Write the text if that part of the axis is free, and no other text is next to it; `apart`: no mark either."""
     ends = place + len(text)
     before, after = cells[max(0, place - 1) : place], cells[ends : ends + 1]
-    beside = [glyph for glyph, _ in (*before, *after) if glyph not in (RULE, MARK)]
+    beside = [glyph for glyph, _ in (*before, *after) if glyph != RULE and (apart or glyph != MARK)]
     if place < 0 or ends > len(cells) or beside or any(glyph != RULE for glyph, _ in cells[place:ends]):
         return False
     cells[place:ends] = [(letter, role) for letter in text]
