@@ -76,7 +76,7 @@ WORDS: dict[str, Words] = {
         0.45,
         ALL_OVER,
         "OUTAGE for 18 s",
-        'no send accepted since "quota exceeded"',
+        "quota exceeded since 14:01:55",
         "108 errors",
         PING,
         NOTHING,

@@ -5,6 +5,9 @@ Screen, log, headless output and tests share the sentence. Times are UTC.
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from paired_servicebus.core.accounting.billing import MONTH_DAYS
 from paired_servicebus.core.model.entity_state import Entity, State
 from paired_servicebus.core.model.verdict import FailureKind
@@ -45,6 +48,15 @@ def _suspect(entity: Entity) -> str:
 
 def _failed_over(entity: Entity) -> str:
     return f'no send accepted since "{entity.first_failure or "released"}"; {_pings(entity)}'
+
+
+_CAUSE: Final = re.compile(r'no send accepted since "([^"]*)"')
+
+
+def failover_cause(text: str) -> str:
+    """Return the first failure that a failed-over entity's why-line names; empty if it names none."""
+    found = _CAUSE.match(text)
+    return found[1] if found and found[1] != "released" else ""
 
 
 def _forced(entity: Entity) -> str:

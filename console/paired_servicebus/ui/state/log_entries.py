@@ -6,7 +6,6 @@ entity's pings are counted on the change they belong to, and a suspect that fail
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -21,6 +20,7 @@ from paired_servicebus.core.model.pairing_events import (
     Record,
     StateChanged,
 )
+from paired_servicebus.core.operator.why_line import failover_cause
 from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.time_format import age
 from paired_servicebus.ui.render.sentences import ROUTINE, Sentence, event_role, sentence
@@ -128,15 +128,12 @@ def _entry(record: Record) -> LogEntry:
     )
 
 
-_CAUSE: Final = re.compile(r'no send accepted since "([^"]*)"')
-
-
 def _short(event: Event) -> str:
     """Return a failover in few words: its cause."""
     if not isinstance(event, StateChanged) or event.now != State.FAILED_OVER:
         return ""
-    found = _CAUSE.match(event.why)
-    return f"{event.now}: {found[1]}" if found else ""
+    cause = failover_cause(event.why)
+    return f"{event.now}: {cause}" if cause else ""
 
 
 def _add(entries: list[LogEntry], new: LogEntry, *, fold: bool) -> None:

@@ -14,6 +14,7 @@ from paired_servicebus.core.model.entity_state import DIVERTING, State
 from paired_servicebus.core.model.snapshot import EntityView, FindingVerdict, QueueView, Snapshot, SyphonStatus
 from paired_servicebus.core.operator import fleet_sentences
 from paired_servicebus.core.operator.state_outlook import pings_needed
+from paired_servicebus.core.operator.why_line import failover_cause
 from paired_servicebus.core.text.number_format import count, plural, rate, time_or_day
 from paired_servicebus.core.text.time_format import age, clock, roughly, until
 from paired_servicebus.ui.render.spans import BETWEEN, Part, name_list, shortenable
@@ -163,7 +164,10 @@ def why_now(entity: EntityView, now: float) -> str:
     if entity.state is State.SUSPECT and entity.fails_over_at is not None:
         return f"{first}; fails over {until(entity.fails_over_at, now)} unless a send succeeds"
     if entity.state is State.FAILED_OVER:
-        failed = entity.last_ping_good is False
+        cause = failover_cause(entity.why)
+        if cause and entity.first_failure_at is not None:
+            first = f"{cause} since {time_or_day(entity.first_failure_at, now)}"
+        failed = entity.last_ping_good is False and (entity.last_ping_text != cause or cause not in first)
         last = f"; last ping: {entity.last_ping_text or 'not accepted'}" if failed else ""
         due = entity.next_ping_at
         return f"{first}{last}; " + (f"next ping {until(due, now)}" if due is not None else "a ping is under way")
