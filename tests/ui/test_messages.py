@@ -86,6 +86,12 @@ async def test_an_empty_queue_with_dead_letters_opens_on_them(made: Any, open_co
         assert "too often" in console.screen()
 
 
+async def test_a_queue_whose_messages_are_all_deferred_opens_on_them(made: Any, open_console: Any) -> None:
+    async with open_console(parked(made, set_aside=5)) as console:
+        await opened(console)
+        assert console.feed.looks == [(QUEUE, "deferred", 1, "")]
+
+
 async def test_what_is_not_known_is_never_an_empty_list(made: Any, open_console: Any) -> None:
     async with open_console(parked(made)) as console:
         console.feed.refusal = "unknown: contoso/x-servicebus-transfer/0 cannot be read: timeout"

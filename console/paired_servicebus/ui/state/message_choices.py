@@ -91,11 +91,9 @@ def _unused_tabs(path: str) -> tuple[MessageTab, ...]:
 
 
 def first_tab(view: View, tabs: tuple[MessageTab, ...]) -> MessageTab:
-    """Return the tab to open: the dead letters if a queue has nothing else."""
-    queue = next((one for one in view.snapshot.queues if one.path == tabs[0].path), None) if view.snapshot else None
-    if queue is not None and not queue.depth and queue.dead_lettered:
-        return next(tab for tab in tabs if tab.kind is MessageKind.DEAD)
-    return tabs[0]
+    """Return the tab to open: the first of the queue's own with messages, or with an unknown number of them."""
+    own = [tab for tab in tabs if tab.path == tabs[0].path]
+    return next((tab for tab in own if number_in(view.snapshot, tab) != 0), tabs[0])
 
 
 def number_in(snapshot: Snapshot | None, tab: MessageTab) -> int | None:

@@ -136,7 +136,7 @@ def _reading(choices: MessageChoices, view: View) -> Span:
     if choices.wanted_id:
         part = f"{plural(len(page.rows), 'match', 'matches')} in {first + page.looked_at:,}{of}"
     elif page.looked_at != len(page.rows):
-        part = f"{len(page.rows):,} of the first {first + page.looked_at:,} peeked"
+        part = f"{len(page.rows):,} of {first + page.looked_at:,} peeked"
     else:
         part = f"peek {first + 1:,}–{first + page.looked_at:,}{of}" if page.looked_at else "peek found none"
     again = " · asking …" if choices.is_looking else ""
