@@ -1,4 +1,4 @@
-"""The help: keys from the table of actions, states from the table of looks."""
+"""The help: the page's own keys first, then the acts, then all others, from the table of actions; then the words."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 
-from paired_servicebus.ui.commands.action_table import ConsoleAction, by_key
+from paired_servicebus.ui.commands.action_table import KEY_LINE, ConsoleAction, by_key
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, wrap
 from paired_servicebus.ui.render.state_looks import LOOKS
 from paired_servicebus.ui.state.view import Newest, View
@@ -17,6 +17,17 @@ from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 
 KEY: Final = 6
 LABEL: Final = 20
+GLOSSARY: Final = (
+    ("backlog", "queues of the secondary that take sends for the primary"),
+    ("parked", "a message in a backlog queue, for its destination"),
+    ("stranded", "parked in a backlog queue that this pairing does not use"),
+    ("syphon", "moves parked messages to their destinations"),
+    ("ping", "a test send to the primary while it is failed over"),
+    ("pulled", "a backlog queue that takes no sends now, after failures"),
+    ("refused", "a send that raised at its caller: nothing took it"),
+    ("dead letter", "a message that was given up, with its reason"),
+)
+"""Words of the screen; the states have theirs below."""
 
 
 class HelpScreen(ModalScreen[None]):
@@ -67,15 +78,31 @@ class HelpText(Lines):
         """Return keys, then states; the scroll bar has a column."""
         width -= 1
         states = [_state_line(look.glyph, state, look.role, look.meaning) for state, look in LOOKS.items()]
+        own = set(KEY_LINE[view.page])
+        local = [action for action in by_key(view) if not action.changes]
+        here = [action for action in local if action.id in own]
         return [
-            _heading(" Keys (arrows and page keys scroll, escape closes)"),
-            *[one for action in by_key(view) for one in _key(action, view, width)],
+            _heading(f" Keys (arrows and page keys scroll, escape closes): the page {view.page}"),
+            *_keys(here, view, width),
+            BLANK,
+            _heading(" Acts: only these change anything; x lists them for what is selected"),
+            *_keys([action for action in by_key(view) if action.changes], view, width),
+            BLANK,
+            _heading(" All other keys"),
+            *_keys([action for action in local if action.id not in own], view, width),
+            BLANK,
+            _heading(" Words"),
+            *[Line(cut([Span(f" {fit(word, KEY + LABEL)}"), Span(it, Role.MUTED)], width)) for word, it in GLOSSARY],
             BLANK,
             _heading(" States of an entity"),
             *[Line(cut(state, width)) for state in states],
             BLANK,
             Line(cut([Span(" Times are UTC. Grey figures are old. – means unknown.", Role.MUTED)], width)),
         ]
+
+
+def _keys(actions: Sequence[ConsoleAction], view: View, width: int) -> list[Line]:
+    return [one for action in actions for one in _key(action, view, width)]
 
 
 def _heading(text: str) -> Line:
