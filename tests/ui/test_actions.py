@@ -128,3 +128,12 @@ def test_the_key_line_names_what_its_page_is_for_and_always_the_way_out(page: Pa
     named = in_key_line(View(pairing="orders", page=page), width)
     assert {"help", "quit"} <= set(named)
     assert set(KEY_LINE[page]) <= CONSOLE_BY_ID.keys(), "every name is an action's"
+
+
+async def test_a_key_for_a_queue_in_use_has_no_target_while_an_unused_one_is_highlighted(
+    open_console: Any, made: Any
+) -> None:
+    async with open_console(made.outage()) as console:
+        await console.press("3", "G")
+        assert console.app.view.on_unused
+        assert CONSOLE_BY_ID["redrive"].why_not(console.app.view) == "no queue is selected"

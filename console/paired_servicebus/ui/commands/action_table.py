@@ -115,7 +115,7 @@ def _only(path: str) -> tuple[str, ...]:
 _SELECTED: Final[dict[Scope, Callable[[View], tuple[str, ...]]]] = {
     Scope.ALL: lambda view: (),
     Scope.ENTITY: lambda view: (view.marked if view.page is not Page.ENTITY else ()) or _only(view.selected),
-    Scope.QUEUE: lambda view: (view.queue,) if view.queue else (),
+    Scope.QUEUE: lambda view: (view.queue,) if view.queue and not view.on_unused else (),
     Scope.DESTINATION: lambda view: (view.selected,) if view.selected else (),
     Scope.UNUSED: lambda view: (view.unused,) if view.unused else (),
 }
