@@ -299,8 +299,8 @@ def for_key(key: str, view: View) -> ConsoleAction:
 
 
 _OWN_KEY_LINE: Final[dict[Page, tuple[str, ...]]] = {
-    Page.PAIRING: ("help", "quit", "details", "filter", "sort", "mark", "palette"),
-    Page.ENTITY: ("help", "quit", "back", "palette"),
+    Page.PAIRING: ("help", "quit", "details", "menu", "filter", "sort", "mark", "palette"),
+    Page.ENTITY: ("help", "quit", "back", "menu", "palette"),
     Page.BACKLOG: ("help", "quit", "details", "back", "palette"),
     Page.TIMELINE: ("help", "quit", "filter", "go-to-time", "last", "back", "palette"),
     Page.COST: ("help", "quit", "back", "palette"),
