@@ -1,4 +1,4 @@
-"""Loads on the pump's own AMQP: a flood into a queue, and a plain copy from queue to queue.
+"""Loads on the pump's own AMQP: a flood into a queue, messages taken from one, and a plain copy from queue to queue.
 
 A copy receives, sends the same bytes and completes accepted messages. It opens no envelope and writes no receipt, so
 its rate is the machine's limit for a pump in the same run. A load opens its links before it is timed.
@@ -131,6 +131,71 @@ async def flooding(wire: ReconnectingConnection, queue: str, letters: MessageSou
         raise BenchError(f"{queue} could not be filled: {error}") from error
     finally:
         await flood.close()
+
+
+class Taking(_Load):
+    """Receives and completes messages; each counts when the namespace has confirmed it."""
+
+    _link: WireReceiver
+
+    def __init__(self, wire: ReconnectingConnection, window: int = WINDOW) -> None:
+        super().__init__(wire, self._complete)
+        self._window = window
+        self._ungranted = self._unsettled = self._to_grant = 0
+        self._received: list[int] = []
+
+    async def open(self, queue: str) -> None:
+        """Attach the link."""
+        self._link = await self._wire.receiver(
+            queue, on_delivery=self._on_delivery, on_settled=self._on_settled, on_lost=self._end
+        )
+        self._links.append(self._link)
+        self._wire.after_read.append(self._complete)
+
+    async def run(self, count: int) -> None:
+        """Take `count` messages. Raises WireError, TimeoutError."""
+        self._done = asyncio.get_running_loop().create_future()
+        self._ungranted = self._unsettled = count
+        self._grant(self._window)
+        await self._until_done()
+
+    def _on_delivery(self, event: DeliveryReceived) -> None:
+        self._received.append(event.delivery_id)
+
+    def _complete(self) -> None:
+        """Complete what one read has brought."""
+        settle = self._link.settle
+        for delivery_id in self._received:
+            settle(delivery_id, ACCEPTED, settled=False)
+        self._received.clear()
+
+    def _on_settled(self, _: DispositionReceived) -> None:
+        self._unsettled -= 1
+        self._to_grant += 1
+        if not self._unsettled:
+            self._end()
+        elif 4 * self._to_grant >= self._window:
+            self._grant(self._to_grant)
+
+    def _grant(self, more: int) -> None:
+        more = min(more, self._ungranted)
+        self._to_grant = 0
+        if more:
+            self._ungranted -= more
+            self._link.grant(self._link.credit + more)
+
+
+@asynccontextmanager
+async def taking(wire: ReconnectingConnection, queue: str) -> AsyncIterator[Taking]:
+    """Yield a load whose link is open. Raises BenchError: the messages could not be taken."""
+    load = Taking(wire)
+    try:
+        await load.open(queue)
+        yield load
+    except (WireError, TimeoutError) as error:
+        raise BenchError(f"the messages of {queue} could not be taken: {error}") from error
+    finally:
+        await load.close()
 
 
 class PlainCopy(_Load):

@@ -64,6 +64,8 @@ class GatewayPlan:
     """Idle clients."""
     backlog: int = 60_000
     """Messages that are drained beside sends."""
+    taken: Annotated[int, UNASKED] = 20_000
+    """Messages that each way receives and completes in a round."""
     flood_seconds: Annotated[float, UNASKED] = 2.0
     idle_timeout: Annotated[float, UNASKED] = 10.0
     """Seconds; shorter than any SDK's, so that keeping connections alive is in the figure."""

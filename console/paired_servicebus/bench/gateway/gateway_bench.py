@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from time import perf_counter
 from typing import Final
 
-from paired_servicebus.bench.amqp_loads import flooding, open_wire
+from paired_servicebus.bench.amqp_loads import flooding, open_wire, taking
 from paired_servicebus.bench.bench_namespaces import PRIMARY, SECONDARY, open_sandbox
 from paired_servicebus.bench.bench_plans import BenchError, GatewayPlan
 from paired_servicebus.bench.gateway.gateway_figures import (
@@ -35,6 +35,7 @@ from servicebus_amqp.protocol.protocol_events import DispositionReceived
 
 QUEUE: Final = "bench-sends"
 FLOODED: Final = "bench-flooded"
+TAKEN: Final = "bench-taken"
 DRAINED: Final = "bench-drained"
 NAME: Final = "bench"
 """The primary's name in the paths of the backlog queues."""
@@ -52,13 +53,14 @@ TURN: Final = 20
 async def measure_gateway(plan: GatewayPlan) -> GatewayFigures:
     """Return all figures. Raises BenchError."""
     allow_connections(plan.connections)
-    async with open_sandbox((QUEUE, FLOODED, DRAINED), (BACKLOG,)) as sandbox:
+    async with open_sandbox((QUEUE, FLOODED, TAKEN, DRAINED), (BACKLOG,)) as sandbox:
         async with gateway_process(_order(sandbox, plan, syphon=False)) as gateway:
             direct, through = await _sequential(sandbox, gateway, plan)
             floods = await _floods(sandbox, gateway, plan)
+            takes = await _takes(sandbox, gateway, plan)
             idle = await _idle(gateway, plan)
         drain = await _drain(sandbox, plan)
-    rates = [FloodRate.of([pair[way] for pair in floods]) for way in (0, 1)]
+    rates, taken = ([FloodRate.of([pair[way] for pair in laps]) for way in (0, 1)] for laps in (floods, takes))
     at, by = SendTimes.of(direct), SendTimes.of(through)
     return GatewayFigures(
         size=plan.size,
@@ -70,6 +72,9 @@ async def measure_gateway(plan: GatewayPlan) -> GatewayFigures:
         flood_direct=rates[0],
         flood=rates[1],
         flood_ratio=round(rates[1].per_second / rates[0].per_second, 3),
+        taken_direct=taken[0],
+        taken=taken[1],
+        taken_ratio=round(taken[1].per_second / taken[0].per_second, 3),
         idle=idle,
         drain=drain,
     )
@@ -119,12 +124,12 @@ class _OneByOne:
 
 @asynccontextmanager
 async def _in_turn(
-    sandbox: SandboxProcess, gateway: GatewayProcess, size: int
+    sandbox: SandboxProcess, *gateways: GatewayProcess, size: int
 ) -> AsyncIterator[list[tuple[_OneByOne, list[float]]]]:
-    """Yield open clients, directly and through the gateway, each with a list for its times."""
+    """Yield open clients, directly and through each gateway, with a list for the times of each."""
     ways: list[tuple[_OneByOne, list[float]]] = []
     async with AsyncExitStack() as stack:
-        for client in (sandbox.client(PRIMARY), gateway.client()):
+        for client in (sandbox.client(PRIMARY), *(gateway.client() for gateway in gateways)):
             sender = _OneByOne(size)
             await sender.open(await stack.enter_async_context(open_wire(client)))
             ways.append((sender, []))
@@ -135,7 +140,7 @@ async def _sequential(
     sandbox: SandboxProcess, gateway: GatewayProcess, plan: GatewayPlan
 ) -> tuple[list[float], list[float]]:
     """Return the milliseconds of sends directly and through the gateway, which take short turns."""
-    async with _in_turn(sandbox, gateway, plan.size) as ways:
+    async with _in_turn(sandbox, gateway, size=plan.size) as ways:
         turn = min(TURN, plan.messages)
         for _ in range(0, plan.messages * plan.rounds, turn):
             for sender, took in ways:
@@ -159,6 +164,32 @@ async def _flood(connection_string: str, plan: GatewayPlan, gateway: GatewayProc
         done = await flood.stop()
     used = 0.0 if gateway is None else cpu_seconds(gateway.pid) - before
     return FloodLap(messages=done.messages, seconds=done.seconds, gateway_seconds=used)
+
+
+async def _takes(
+    sandbox: SandboxProcess, gateway: GatewayProcess, plan: GatewayPlan
+) -> list[tuple[FloodLap, FloodLap]]:
+    """Receive and complete in turn what is filled in before."""
+    async with (
+        open_wire(sandbox.client(PRIMARY)) as direct,
+        open_wire(gateway.client()) as through,
+        flooding(direct, TAKEN, SampleMessages(plan.size)) as flood,
+    ):
+        laps = []
+        for _ in range(plan.rounds):
+            await flood.run(2 * plan.taken)
+            laps.append((await _take(direct, plan, None), await _take(through, plan, gateway)))
+        return laps
+
+
+async def _take(wire: ReconnectingConnection, plan: GatewayPlan, gateway: GatewayProcess | None) -> FloodLap:
+    async with taking(wire, TAKEN) as load:
+        used = 0.0 if gateway is None else cpu_seconds(gateway.pid)
+        began = perf_counter()
+        await load.run(plan.taken)
+        seconds = perf_counter() - began
+        used = 0.0 if gateway is None else cpu_seconds(gateway.pid) - used
+    return FloodLap(messages=plan.taken, seconds=seconds, gateway_seconds=used)
 
 
 async def _idle(gateway: GatewayProcess, plan: GatewayPlan) -> IdleClients:
@@ -201,7 +232,8 @@ async def _drain(sandbox: SandboxProcess, plan: GatewayPlan) -> DrainTimes:
     async with (
         sandbox.admin(PRIMARY) as admin,
         gateway_process(_order(sandbox, plan, syphon=True)) as gateway,
-        _in_turn(sandbox, gateway, plan.size) as ways,
+        gateway_process(_order(sandbox, plan, syphon=False)) as apart,
+        _in_turn(sandbox, gateway, apart, size=plan.size) as ways,
     ):
 
         async def drained() -> int:
@@ -215,6 +247,6 @@ async def _drain(sandbox: SandboxProcess, plan: GatewayPlan) -> DrainTimes:
         seconds = perf_counter() - began
     if not ways[0][1]:
         raise BenchError("the backlog was drained before the first send beside it: ask for more --backlog")
-    direct, through = (SendTimes.of(took) for _, took in ways)
+    direct, through, alone = (SendTimes.of(took) for _, took in ways)
     rate = round((now - first) / seconds, 1)
-    return DrainTimes(direct=direct, through=through, drained=now - first, drained_per_second=rate)
+    return DrainTimes(direct=direct, through=through, apart=alone, drained=now - first, drained_per_second=rate)

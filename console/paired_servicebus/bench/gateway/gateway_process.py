@@ -110,7 +110,7 @@ async def _serve(order: GatewayOrder, stop: asyncio.StreamReader) -> None:
     async with await pair_namespaces(primary, options) as paired:
         if order.syphon:
             paired.pause_syphon(by=BY)
-        key = new_key("bench", [GatewayRight.SEND])
+        key = new_key("bench", [GatewayRight.SEND, GatewayRight.LISTEN])
         gateway = Gateway(paired, KeyRing([key]))
         await gateway.listen(0)
         sys.stdout.buffer.write(msgspec.json.encode(_Announced(gateway.connection_string(key))) + b"\n")
