@@ -13,7 +13,6 @@ from azure.servicebus.aio import ServiceBusClient
 
 from paired_servicebus.engine.gateway.gateway_listener import Gateway
 from paired_servicebus.engine.gateway.keys.gateway_keys import GatewayRight, KeyRing, LocalKey, new_key
-from paired_servicebus.engine.gateway.relay_connection import PrimaryReach
 from paired_servicebus.pairing import PairedServiceBusClient
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
 from servicebus_sandbox import Sandbox
@@ -63,7 +62,7 @@ async def relay_setting() -> AsyncIterator[Setting]:
             world = World(sandbox, stack)
             paired = await world.pair(backlog_queue_count=1, send_timeout=1.0, failover_interval=0.5)
             gateway = Gateway(paired, KeyRing([SEND, LISTEN, BOTH, ROOT]))
-            gateway.reach = PrimaryReach(0.2, 0.5)
+            gateway.holding = 0.5
             await gateway.listen(0)
             stack.push_async_callback(gateway.close, 0.1)
             yield Setting(world, paired, gateway)

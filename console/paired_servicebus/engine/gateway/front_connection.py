@@ -29,7 +29,7 @@ from paired_servicebus.engine.gateway.front_links import (
 from paired_servicebus.engine.gateway.gateway_census import GatewayCensus
 from paired_servicebus.engine.gateway.keys.gateway_keys import GatewayRight, KeyRing
 from paired_servicebus.engine.gateway.known_entities import KnownEntities
-from paired_servicebus.engine.gateway.relay_connection import PrimaryReach, RelayConnection, RelayingPairing
+from paired_servicebus.engine.gateway.relay_connection import RelayConnection, RelayingPairing
 from paired_servicebus.engine.gateway.relayed.management_relay import RelayedManagement, RelayedReplies
 from paired_servicebus.engine.gateway.relayed.relayed_links import RelayedReceiver
 from paired_servicebus.engine.gateway.send_refusals import TIMEOUT, refusal_of_send
@@ -92,7 +92,7 @@ class Front(Door, Protocol):
     connections: set[FrontConnection]
     clock: Callable[[], float]
     census: GatewayCensus
-    reach: PrimaryReach
+    holding: float
 
     @property
     def pairing(self) -> SendingPairing: ...
@@ -233,7 +233,7 @@ class FrontConnection(ClientSocket):
     @property
     def relay(self) -> RelayConnection:
         if self._relay is None:
-            self._relay = RelayConnection(self._front.pairing.primary_endpoint(), self._front.reach)
+            self._relay = RelayConnection(self._front.pairing.primary_endpoint(), holding=self._front.holding)
         return self._relay
 
     async def end_relay(self) -> None:

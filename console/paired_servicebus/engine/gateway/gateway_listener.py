@@ -25,7 +25,7 @@ from paired_servicebus.engine.gateway.gateway_census import GatewayCensus, Gatew
 from paired_servicebus.engine.gateway.keys.gateway_keys import KeyRing, LocalKey, connection_string
 from paired_servicebus.engine.gateway.known_entities import KnownEntities
 from paired_servicebus.engine.gateway.operator_lines import OperatorLines
-from paired_servicebus.engine.gateway.relay_connection import PrimaryReach
+from paired_servicebus.engine.gateway.relay_connection import HOLDING_SECONDS
 from paired_servicebus.engine.gateway.write_turns import WriteTurns
 
 LOOPBACK: Final = "127.0.0.1"
@@ -93,7 +93,7 @@ class Gateway:
         self.turns = WriteTurns()
         self.connections: set[FrontConnection] = set()
         self.census = GatewayCensus()
-        self.reach = PrimaryReach()
+        self.holding = HOLDING_SECONDS
         self.port = 0
         self._host = LOOPBACK
         self._since: float | None = None

@@ -1,8 +1,9 @@
 """The primary's side of one client's connection: opened with its first relayed link, and again after a loss.
 
 Everything relayed goes to the primary, whether an entity has failed over or not. While the primary is away, an attach
-is tried again for a second, later for up to five, before it is refused: older clients loop tightly on fast refusals.
-Nothing is read from the primary while the client has no room for it.
+is tried again for half a minute before it is refused. Older clients loop tightly on fast refusals; JavaScript waits 30
+seconds after each, and would be back long after the primary. Nothing is read from the primary while the client has no
+room for it.
 """
 
 from __future__ import annotations
@@ -36,11 +37,13 @@ IDLE_SECONDS: Final = 20.0
 """Seconds within which the primary must send something; a silent one holds receivers no longer."""
 CONNECTING_SECONDS: Final = 5.0
 ATTACHING_SECONDS: Final = 10.0
-FIRST_DELAY: Final = 1.0
-LAST_DELAY: Final = 5.0
+HOLDING_SECONDS: Final = 30.0
+"""Seconds for which an attach waits for a primary that is away; Java and JavaScript wait 60 themselves."""
 _RETRY_SECONDS: Final = 0.25
 """Seconds between tries of one attach; the connection's own pauses are longer after a while."""
 _MAX_PAUSE: Final = 2.0
+_ANSWERS: Final = (FailureKind.NOT_FOUND, FailureKind.UNAUTHENTICATED, FailureKind.UNAUTHORIZED)
+"""Failures that a primary answers with; it is not away."""
 
 T = TypeVar("T", WireReceiver, WireSender)
 
@@ -51,31 +54,10 @@ class RelayingPairing(Protocol):
     def primary_endpoint(self) -> Endpoint: ...
 
 
-class PrimaryReach:
-    """The delay of refusals while the primary is away, for all clients: many connect anew for each try."""
-
-    def __init__(self, first: float = FIRST_DELAY, last: float = LAST_DELAY) -> None:
-        self._first = first
-        self._last = last
-        self._away_since: float | None = None
-
-    def delay(self, now: float) -> float:
-        """Return the seconds that a refusal takes at least."""
-        away = 0.0 if self._away_since is None else now - self._away_since
-        return min(self._last, max(self._first, away))
-
-    def failed(self, now: float) -> None:
-        if self._away_since is None:
-            self._away_since = now
-
-    def answered(self) -> None:
-        self._away_since = None
-
-
 class RelayConnection(ReconnectingConnection):
     """One client's connection to the primary, with the engine's own credential. Its tasks end with it."""
 
-    def __init__(self, endpoint: Endpoint, reach: PrimaryReach) -> None:
+    def __init__(self, endpoint: Endpoint, *, holding: float = HOLDING_SECONDS) -> None:
         super().__init__(
             endpoint,
             name="paired-gateway",
@@ -83,7 +65,7 @@ class RelayConnection(ReconnectingConnection):
             backoff=Backoff(random.random, first=_RETRY_SECONDS, most=_MAX_PAUSE),
             connecting=CONNECTING_SECONDS,
         )
-        self._reach = reach
+        self._holding = holding
         self._work: set[asyncio.Task[None]] = set()
         self._full: set[Callable[[], bool]] = set()
 
@@ -155,24 +137,17 @@ class RelayConnection(ReconnectingConnection):
     async def _attach(
         self, attach: Callable[[ClientConnection], Coroutine[Any, Any, T]], timeout: float, address: NodeAddress
     ) -> T:
-        """Attach; a primary that is away is tried until the refusal's delay is over. Raises WireError."""
+        """Attach; a primary that is away is tried again for a while. Raises WireError."""
         loop = asyncio.get_running_loop()
-        last = loop.time() + self._reach.delay(loop.time())
+        last = loop.time() + self._holding
         while True:
             try:
-                found = await self._do(attach, timeout, f"attaching to {address.resource}")
+                return await self._do(attach, timeout, f"attaching to {address.resource}")
             except WireError as error:
-                if isinstance(error, WireLinkError) or kind_of(error) is FailureKind.NOT_FOUND:
-                    self._reach.answered()  # by the primary
-                    raise
-                self._reach.failed(loop.time())
                 left = last - loop.time()
-                if left <= 0:
+                if left <= 0 or isinstance(error, WireLinkError) or kind_of(error) in _ANSWERS:
                     raise
                 await asyncio.sleep(min(left, _RETRY_SECONDS))
-            else:
-                self._reach.answered()
-                return found
 
 
 def refusal_of_relay(error: WireError) -> AmqpRefusal:
