@@ -49,7 +49,7 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["snapshot", "--text", "--size", "0x0"], "--size '0x0' is no size"),
         (["snapshot", "--text", "--size", "big"], "--size 'big' is no size"),
         (["snapshot", "--text", "--size", "140x9999999999"], "1x1 to 500x200"),
-        (["snapshot", "--text", "--page", "99"], "--page '99' is no page; pages are 1 pairing, 2 entity"),
+        (["snapshot", "--text", "--page", "99"], "--page '99' is no page; pages are 1 overview, 2 entity"),
         (["snapshot", "--text", "--page", "nonsense"], "--page 'nonsense' is no page"),
         (["check", "--engine", "orders"], "no engine of the pairing orders runs here"),
         (["check", "--engine", "all"], "names several engines: choose one"),

@@ -148,7 +148,7 @@ async def test_it_is_ordered_after_the_tick_and_the_number(open_console: Any, ma
         await console.press("enter")
     ((text, signed, signature, by),) = console.feed.posted
     assert decode_order_text(signed) == text
-    assert (text.verb, text.targets, text.engines, text.typed) == ("force", ("orders",), None, "20")
+    assert (text.verb, text.targets, text.engines, text.typed) == ("force", ("payments",), None, "20")
     assert (text.why, text.stands_for, by) == ("vendor incident", 5400.0, "kim")
     assert signature == f"signature of {len(signed)} bytes"
     assert console.feed.armed == []
@@ -314,7 +314,7 @@ async def test_an_act_for_one_engine_asks_for_its_name(open_console: Any, made: 
         console.app.view = replace(console.app.view, queue="8", on_unused=False)
         text = await ask(console, "R")
         assert "Cannot be ordered now: no engine is named" in text
-        await fill(console, engines="web-2", typed="8")
+        await fill(console, engines="web-2", typed="backlog/8")
         assert not order_button(console).disabled
         assert "1 engine (web-2): re-drive backlog/8" in console.screen()
 

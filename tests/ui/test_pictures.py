@@ -11,9 +11,12 @@ from textual.pilot import Pilot
 
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
+from paired_servicebus.demo.scenarios import scenario_named
 from paired_servicebus.ui.display.profile import PROFILES, ProfileName
 from paired_servicebus.ui.state.view import Neighbour, Neighbours, Records
-from tests import fleet_views, gateway_views
+from tests import fleet_views, gateway_views, graph_views
+from tests.ui.scripted import snapshot_of
+from tests.ui.test_messages import QUEUE, page, parked, row
 
 PLAIN: dict[str, Any] = {"profile": PROFILES[ProfileName.PLAIN], "theme": "mono"}
 SCREENS: dict[str, tuple[tuple[int, int], dict[str, Any], tuple[str, ...]]] = {
@@ -64,6 +67,12 @@ SCREENS: dict[str, tuple[tuple[int, int], dict[str, Any], tuple[str, ...]]] = {
     "fleet-80x24": ((80, 24), {}, ()),
     "fleet-page-80x24": ((80, 24), {}, ("7",)),
     "fleet-page-140x40": ((140, 40), {}, ("7",)),
+    "total-loss-80x24": ((80, 24), {}, ()),
+    "total-loss-140x40": ((140, 40), {}, ()),
+    "messages-80x24": ((80, 24), {}, ("3", "enter")),
+    "messages-140x40": ((140, 40), {}, ("3", "enter")),
+    "readiness-80x24": ((80, 24), {}, ("exclamation_mark",)),
+    "acts-80x24": ((80, 24), {}, ("x",)),
 }
 PAGES = (
     "dashboard-60x20",
@@ -78,6 +87,12 @@ PAGES = (
     "clean-up",
 )
 """Pictures of an engine that tells everything it can; the others are of one that tells what it always did."""
+
+
+BOTH_DOWN = 0.45
+"""The share of the scenario at which both namespaces are away."""
+CURVED = ("failed-over", "entity", "fleet-80x24", "total-loss")
+"""Pictures with figures over time."""
 
 
 def every_state(made: Any) -> Snapshot:
@@ -109,6 +124,8 @@ SITUATIONS: dict[str, Callable[[Any], Snapshot]] = {
         syphon=made.syphon(SyphonStatus.OFF, text="this engine has none"),
         alarms=("1,221 messages are parked and no syphon is known", "not ready to fail over: no backlog queue is open"),
     ),
+    "total-loss": lambda made: snapshot_of(scenario_named("both-down"), BOTH_DOWN),
+    "messages": parked,
     "old-figures": lambda made: replace(made.outage(), queues=made.queues({3: 1_204}, read_at=made.at("13:58:00"))),
 }
 """What an engine tells on a picture whose name begins so; the others tell of the outage."""
@@ -141,6 +158,9 @@ def test_picture(name: str, snap_compare: Any, new_app: Any, outage_news: Any, m
         gone = "no engine answers at /run/user/1000/paired/audit.sock (Connection refused): start one with paired up"
         billing = Neighbour("billing", "degraded", made.outage(at=made.AT - 4))
         outage_news = (*outage_news, Neighbours((Neighbour("audit", "unreachable", None, gone), billing)))
+    if name.startswith(CURVED):
+        outage_news = (*outage_news, graph_views.graphs())
     app, feed = new_app(**{key: value for key, value in options.items() if key != "lose"})
+    feed.pages = {(QUEUE, "active", 1): page(*(row(number) for number in range(1, 31)), row(31, deliveries=3))}
     lose = bool(options.get("lose"))
     assert snap_compare(app, terminal_size=size, run_before=prepare(feed, outage_news, keys, lose=lose))

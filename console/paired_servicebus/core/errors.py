@@ -27,6 +27,7 @@
     │   └── WireRequestError                 a request refused
     ├── CleanUpError                         an unused backlog queue was not deleted
     ├── FleetBoardError                      a board of the fleet could not be read, written or created
+    ├── MessagesUnknownError                 the messages of a backlog queue cannot be shown
     ├── DrainError                           a drain cannot begin or continue
     ├── PipelineError                        the journal's tables and the programs around them
     │   ├── SparkMissingError                the extra `spark` is not installed
