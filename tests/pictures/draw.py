@@ -37,7 +37,7 @@ PICTURES: Final = (
     Picture(name="dashboard-light", moment="outage", theme="light"),
     Picture(name="dashboard-plain", moment="outage", size=(80, 24), profile=ProfileName.PLAIN),
     Picture(name="entity", moment="outage", press=("enter",)),
-    Picture(name="release", moment="outage", press=("b",)),
+    Picture(name="release", moment="outage", press=("U",)),
     Picture(name="backlog", moment="backlog-queue-gone", size=(120, 32), press=("3", "down")),
     Picture(name="coming-home", moment="coming-home"),
     Picture(name="timeline", moment="coming-home", press=("4", "slash", *"orders", "enter")),

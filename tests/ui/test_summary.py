@@ -217,7 +217,7 @@ def test_stranded_messages_are_never_green(made: Any) -> None:
     assert (said.level, said.glyph) == (Level.NOTABLE, "!")
     first, *_, do = rows(made.snapshot(unused=made.unused()))
     assert "3 messages stranded in unused queue 12 (page 3)" in first
-    assert do == "do: move stranded messages (page 3, m)"
+    assert do == "do: move stranded messages (page 3, M)"
 
 
 def test_where_the_engine_has_an_alarm_for_stranded_messages_its_words_are_used(made: Any) -> None:

@@ -301,7 +301,7 @@ def todo(snapshot: Snapshot, state: State | None, entities: Entities) -> Part:
     if state in (State.FORCED, State.PINNED):
         return name_list([one.path for one in entities], before="do: release (b) when the work is done: ")
     if stranded_messages(snapshot) and state is None:
-        return _do("move stranded messages (page 3, m)")
+        return _do("move stranded messages (page 3, M)")
     if state is State.SUSPECT or refused_entities(snapshot):
         return _do("nothing yet")
     return _do("nothing now") if state is State.FAILED_OVER else ()
