@@ -91,7 +91,7 @@ async def start(
     clients = await stack.enter_async_context(open_clients(config))
     host, places = Listener(), EnginePaths(state=folder, socket=folder / "s")
     renewal = CredentialReloader(config, clients.primary_credentials, clients.secondary_credentials, print)
-    paired = await main._pair(config, clients, places, host, renewal)  # type: ignore[arg-type]
+    paired = await main._pair(config, clients, places, host, renewal, main._Starting(lambda _: None))  # type: ignore[arg-type]
     return await stack.enter_async_context(paired), host
 
 

@@ -202,7 +202,7 @@ def _reported(data: bytes) -> object:
         file.write(data[:4096])
     try:
         launch: Any = Launch(None, reading, Path("log"))  # type: ignore[arg-type]
-        return launch._read(1.0)
+        return launch._read(1.0, lambda _: None)
     finally:
         os.close(reading)
 

@@ -485,7 +485,7 @@ def test_closing_the_terminal_of_a_dashboard_leaves_the_engine(site: Site) -> No
     if pid == 0:
         os.chdir(ROOT)
         os.execve(sys.executable, site.command("up"), {**site.environ, "TERM": "xterm-256color"})
-    painted = _read_until(terminal, b"orders")
+    painted = _read_until(terminal, b"Overview")
     holder = site.holder()
     os.close(terminal)
     os.waitpid(pid, 0)

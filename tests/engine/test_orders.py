@@ -36,7 +36,8 @@ from paired_servicebus.ui.state.view import Page
 from paired_servicebus.verbs import order_verbs
 
 ROOT = Path(paired_servicebus.__file__).parent
-PORT = {name for name, it in vars(OperatorOrders).items() if inspect.isfunction(it) and not name.startswith("_")}
+LOOKS = ("_", "look_at_")
+PORT = {name for name, it in vars(OperatorOrders).items() if inspect.isfunction(it) and not name.startswith(LOOKS)}
 """The orders that a pairing executes."""
 OF_THE_ENGINE = {"drain", "end-drain", "read-only", "read-write", "stop"}
 """Orders that the engine executes without its pairing."""
@@ -53,6 +54,10 @@ ALIKE = {
     "pipeline/drain/drain_main.py": {"drain", "stop"},
     "pipeline/rehearsal/histories/journal_history.py": {"force", "pin", "release"},
     "pipeline/spark/java.py": {"release"},
+    "ui/commands/action_table.py": {"release", "pause-syphon"},
+    "ui/screens/messages_screen.py": {"redrive"},
+    "ui/shell/app.py": {"redrive"},
+    "ui/shell/palette.py": set(BY_ID),  # synonyms: an order without any is found by its label
     "simulation/fleet/fleet_plan.py": {
         "force",
         "pause-syphon",

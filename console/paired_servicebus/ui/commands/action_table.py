@@ -350,10 +350,10 @@ def by_key(view: View) -> tuple[ConsoleAction, ...]:
 
 
 _LETTERS_BEFORE: Final = {
-    "f": "force", "b": "release", "p": "pause-syphon", "i": "pin", "r": "redrive", "c": "clean-up",
-    "m": "move-stranded", "d": "drain", "w": "read-only", "t": "next-theme",
+    **{order.key.lower(): order.id for order in reversed(ACTIONS) if order.key},
+    "b": "release", "p": "pause-syphon", "t": "next-theme",
 }  # fmt: skip
-"""Small letters that did this in earlier versions."""
+"""Small letters that did this in earlier versions; b and p had other capitals."""
 
 
 def letter_before(key: str, view: View) -> str:
