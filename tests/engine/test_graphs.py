@@ -11,6 +11,7 @@ from typing import Any
 from paired_servicebus.core.model.pairing_events import Commanded, StateChanged, Warned
 from paired_servicebus.core.series.graphs import Graphs
 from paired_servicebus.engine.control.control_client import ControlClient
+from paired_servicebus.ui.shell.screenshot import picture
 
 Engine = Callable[..., Any]
 
@@ -50,6 +51,15 @@ async def test_a_console_gets_all_curves_and_then_each_step(engine: Engine, unti
     assert whole.total.to_primary == (10.0, 2.0)
     assert not step.whole
     assert step.total.to_primary == (1.0,)
+
+
+async def test_a_picture_of_a_running_engine_shows_its_curves(engine: Engine, until: Any) -> None:
+    async with engine() as hosted:
+        await until(lambda: hosted.host._series._ring._before is not None)
+        pass_five_seconds(hosted, accepted=50)
+        text = await picture(hosted.socket, size=(80, 24), as_text=True)
+    assert "to primary" in text
+    assert "last 5 min" in text
 
 
 async def test_changes_and_orders_are_marked_and_nothing_else(engine: Engine, until: Any) -> None:

@@ -1,7 +1,8 @@
 """Moments of real plays, kept in files: what an engine said of itself, from which pictures are drawn.
 
 A play depends on the machine's speed, a file does not: from the same moment comes the same picture, at any time. A file
-holds lines of the control socket's protocol: the snapshot, then the events before it, oldest first.
+holds lines of the control socket's protocol: the snapshot, the figures over time, then the events before it, oldest
+first. A file without figures is read, too.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from paired_servicebus.core.errors import EngineNotRunningError, PairedError
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.core.model.snapshot import Snapshot
+from paired_servicebus.core.series.graphs import Graphs
 from paired_servicebus.demo.pipeline_audit import make_tables
 from paired_servicebus.demo.runner import print_nothing, relay_lines, worker_process
 from paired_servicebus.demo.worker_protocol import PlayRequest
@@ -55,6 +57,7 @@ class Capture:
     snapshot: Snapshot
     records: tuple[Record, ...]
     past: HistoryNews | None = None
+    graphs: Graphs | None = None
 
 
 def play(moment: CapturePoint, target: Path) -> None:
@@ -77,7 +80,8 @@ def play(moment: CapturePoint, target: Path) -> None:
             make_tables(order)
             past = incident_history.read_history(order.tables, "")
             _past_of(target).write_bytes(msgspec.json.format(msgspec.json.encode(past)) + b"\n")
-    lines = [protocol.encode(protocol.SnapshotSent(kept.snapshot)), *map(records.encode, kept.records)]
+    graphs = [] if kept.graphs is None else [protocol.encode(protocol.GraphsSent(kept.graphs))]
+    lines = [protocol.encode(protocol.SnapshotSent(kept.snapshot)), *graphs, *map(records.encode, kept.records)]
     target.write_bytes(b"".join(line.rstrip(b"\n") + b"\n" for line in lines))
 
 
@@ -92,10 +96,20 @@ def read(source: Path) -> Capture:
     sent = protocol.decode_from_engine(first)
     if not isinstance(sent, protocol.SnapshotSent):
         raise protocol.ControlProtocolError(f"{source} does not begin with a snapshot; play it again")
-    known = (records.decode(line) for line in rest)
+    graphs = _graphs_of(rest[0]) if rest else None
+    known = (records.decode(line) for line in (rest if graphs is None else rest[1:]))
     beside = _past_of(source)
     past = msgspec.json.decode(beside.read_bytes(), type=HistoryNews) if beside.exists() else None
-    return Capture(sent.snapshot, tuple(record for record in known if record is not None), past)
+    return Capture(sent.snapshot, tuple(record for record in known if record is not None), past, graphs)
+
+
+def _graphs_of(line: bytes) -> Graphs | None:
+    """The figures over time; None: the line holds something else, as in a file without them."""
+    try:
+        sent = protocol.decode_from_engine(line)
+    except protocol.ControlProtocolError:
+        return None
+    return sent.graphs if isinstance(sent, protocol.GraphsSent) else None
 
 
 def _past_of(moment: Path) -> Path:
@@ -111,10 +125,22 @@ async def _awaited(moment: CapturePoint, socket: Path) -> Capture:
                 if isinstance(update, Record):
                     before.append(update)
                 elif isinstance(update, Snapshot) and moment.worth_it(update):
-                    return Capture(update, tuple(before))
+                    return Capture(update, tuple(before), graphs=await _graphs(socket))
     finally:
         await client.close()
     raise PairedError(f"{moment.scenario} ended, and {moment.name} had not come")
+
+
+async def _graphs(socket: Path) -> Graphs:
+    """All curves: the engine sends them to a client that shows them, once, when it connects."""
+    client = await ControlClient.connect(socket, graphs=True)
+    try:
+        async for update in client.updates():
+            if isinstance(update, Graphs) and update.whole:
+                return update
+    finally:
+        await client.close()
+    raise PairedError("the engine ended before it sent its curves")
 
 
 async def _connected(socket: Path) -> ControlClient:
@@ -130,6 +156,8 @@ async def _connected(socket: Path) -> ControlClient:
 
 PARKED: Final = 150
 """Messages in the backlog that make a picture worth taking."""
+CURVES_SECONDS: Final = 27.0
+"""Seconds of an engine's run that make its curves worth looking at."""
 SETTLE_SECONDS: Final = 3.0
 """Seconds after which all that follows from a queue's failure is there to see."""
 
@@ -139,7 +167,9 @@ def _parked(snapshot: Snapshot) -> int:
 
 
 def _all_failed_over(snapshot: Snapshot) -> bool:
-    return all(entity.state is State.FAILED_OVER for entity in snapshot.entities) and _parked(snapshot) >= PARKED
+    ran = snapshot.at - (snapshot.started_at or snapshot.at)
+    failed_over = all(entity.state is State.FAILED_OVER for entity in snapshot.entities)
+    return failed_over and ran >= CURVES_SECONDS and _parked(snapshot) >= PARKED
 
 
 def _one_queue_gone(snapshot: Snapshot) -> bool:

@@ -1,7 +1,8 @@
 """`python -m tests.pictures.draw --all`: draws every picture in `screenshots/` from moments of real plays.
 
 Each picture is a row of PICTURES. With `--play`, the scenarios are played again first (five minutes, with Spark) and
-their moments kept beside the pictures; without, the same files give the same pictures, which a test compares.
+their moments kept beside the pictures; with moments' names after it (`--play outage coming-home`), only those. Without,
+the same files give the same pictures, which a test compares.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ def drawn(picture: Picture, folder: Path) -> str:
         profile=picture.profile,
         press=picture.press,
         past=kept.past,
+        graphs=kept.graphs,
     )
     return asyncio.run(drawing)
 
@@ -75,12 +77,15 @@ def capture_file(folder: Path, name: str) -> Path:
 def main() -> int:
     """Draw them, after playing if `--play` says so."""
     words = set(sys.argv[1:])
-    if not words or words - {"--all", "--play"} or not FOLDER.is_dir():
+    names = words & {moment.name for moment in CAPTURE_POINTS}
+    if not words or words - names - {"--all", "--play"} or (names and "--play" not in words) or not FOLDER.is_dir():
         sys.stderr.write(f"{__doc__}\nRun it where screenshots/ is.\n")
         return 2
     if "--play" in words:
         (FOLDER / CAPTURES_FOLDER).mkdir(exist_ok=True)
         for moment in CAPTURE_POINTS:
+            if names and moment.name not in names:
+                continue
             play(moment, capture_file(FOLDER, moment.name))
     for picture in PICTURES:
         (FOLDER / f"{picture.name}.svg").write_text(drawn(picture, FOLDER))

@@ -39,6 +39,20 @@ def test_a_moment_was_worth_keeping(moment) -> None:  # type: ignore[no-untyped-
     assert [record.seq for record in kept.records] == sorted(record.seq for record in kept.records)
 
 
+def test_the_outage_has_curves_worth_looking_at() -> None:
+    graphs = read(capture_file(SCREENSHOTS, "outage")).graphs
+    assert graphs is not None
+    assert graphs.length * graphs.step >= 15.0
+
+
+def test_a_moment_kept_without_curves_is_read(tmp_path: Path) -> None:
+    lines = capture_file(SCREENSHOTS, "outage").read_bytes().splitlines(keepends=True)
+    (old := tmp_path / "old.jsonl").write_bytes(b"".join(line for line in lines if b'"t":"graphs"' not in line[:20]))
+    kept = read(old)
+    assert kept.graphs is None
+    assert len(kept.records) == len(read(capture_file(SCREENSHOTS, "outage")).records)
+
+
 def test_what_cannot_be_drawn_is_said(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -8,6 +8,8 @@ import pytest
 
 from paired_servicebus.ui.shell.screenshot import draw_page, draw_svg, render_svg
 from paired_servicebus.ui.state.view import Page
+from paired_servicebus.ui.widgets.graph_strip import NO_GRAPHS, NONE_YET
+from tests.graph_views import graphs
 
 
 def words(svg: str) -> str:
@@ -61,6 +63,23 @@ async def test_a_page_as_a_picture(made: Any) -> None:
     drawn = words(await draw_page(made.outage(), page=Page.COST, size=(100, 30), theme="light"))
     assert drawn.startswith("<svg")
     assert "operations" in drawn
+
+
+async def test_a_page_shows_the_figures_over_time(made: Any) -> None:
+    text = await draw_page(made.outage(), page=Page.PAIRING, size=(80, 24), as_text=True, graphs=graphs())
+    assert "to backlog" in text
+    assert NONE_YET not in text
+
+
+async def test_a_picture_shows_the_figures_over_time(made: Any) -> None:
+    svg = words(await draw_svg(made.outage(), size=(140, 40), theme="dark", graphs=graphs()))
+    assert "send time in ms" in svg
+
+
+@pytest.mark.parametrize(("keeps", "told"), [(True, NONE_YET), (False, NO_GRAPHS)])
+async def test_a_page_without_figures_tells_why(keeps: bool, told: str, made: Any) -> None:
+    text = await draw_page(made.outage(), page=Page.PAIRING, size=(80, 24), as_text=True, keeps_graphs=keeps)
+    assert told in text
 
 
 @pytest.mark.parametrize("size", [(1, 1), (20, 5)])

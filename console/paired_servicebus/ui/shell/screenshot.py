@@ -16,6 +16,7 @@ from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator.actions import BY_ID
 from paired_servicebus.core.operator.order_checks import ARMED_SECONDS, to_fire
 from paired_servicebus.core.operator.targets import Scope
+from paired_servicebus.core.series.graphs import Graphs, follow
 from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.control.protocol import Armed
 from paired_servicebus.ui.display.profile import PROFILES, ProfileName
@@ -23,17 +24,29 @@ from paired_servicebus.ui.display.theme import load_all
 from paired_servicebus.ui.engines.feed import NOT_ARMED, Emit, FireRequest
 from paired_servicebus.ui.shell.app import PairedApp, ReadPast, no_tables
 from paired_servicebus.ui.state.incident_history import HistoryNews
-from paired_servicebus.ui.state.view import Page, Records
+from paired_servicebus.ui.state.view import Page, Reached, Records
 
 
 class SnapshotFeed:
-    """A feed of one snapshot, without messages."""
+    """A feed of one snapshot and its figures over time, without messages."""
 
-    def __init__(self, snapshot: Snapshot, records: Sequence[Record]) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        records: Sequence[Record],
+        *,
+        graphs: Graphs | None = None,
+        keeps_graphs: bool = True,
+    ) -> None:
         self._snapshot = snapshot
         self._records = records
+        self._graphs = graphs
+        self._keeps_graphs = keeps_graphs
 
     async def run(self, emit: Emit) -> None:
+        emit(Reached(self._keeps_graphs))
+        if self._graphs is not None:
+            emit(self._graphs)
         emit(Records(self._records))
         emit(self._snapshot)
 
@@ -88,15 +101,18 @@ async def draw_svg(
     profile: ProfileName = ProfileName.FULL,
     press: Sequence[str] = (),
     past: HistoryNews | None = None,
+    graphs: Graphs | None = None,
 ) -> str:
     """Return the picture as `render_svg` does, inside a running event loop.
 
     `press` are keys by Textual's names, pressed before.
 
+    `graphs`: the figures over time; None: there are none yet.
+
     `past`: the content of the pipeline's tables; None: no tables.
     """
     reads = no_tables if past is None else lambda *_: past
-    app = _app_of(snapshot, records, theme=theme, profile=profile, past=reads)
+    app = _app_of(SnapshotFeed(snapshot, records, graphs=graphs), snapshot, theme=theme, profile=profile, past=reads)
     async with app.run_test(size=size) as pilot:
         await app.workers.wait_for_complete()
         await pilot.pause()
@@ -107,15 +123,13 @@ async def draw_svg(
         return _without_leading_spaces(app.export_screenshot(title=f"paired {snapshot.pairing}"))
 
 
-def _app_of(
-    snapshot: Snapshot, records: Sequence[Record], *, theme: str, profile: ProfileName, past: ReadPast
-) -> PairedApp:
+def _app_of(feed: SnapshotFeed, snapshot: Snapshot, *, theme: str, profile: ProfileName, past: ReadPast) -> PairedApp:
     """Return the dashboard of a snapshot. Raises ValueError: unknown theme."""
     themes = load_all()
     if theme not in (known := [each.name for each in themes.themes]):
         raise ValueError(f"unknown theme {theme!r}; known are {', '.join(known)}")
     app = PairedApp(
-        SnapshotFeed(snapshot, records),
+        feed,
         pairing=snapshot.pairing,
         by="",
         themes=themes,
@@ -137,12 +151,17 @@ async def draw_page(
     theme: str = "dark",
     as_text: bool = False,
     past: ReadPast | None = None,
+    graphs: Graphs | None = None,
+    keeps_graphs: bool = True,
 ) -> str:
     """Return a page as SVG, or as lines of text without colours and without spaces at their ends.
 
+    `graphs`: the figures over time; None: there are none yet, or the engine keeps none (`keeps_graphs` False).
+
     Raises ValueError: unknown theme.
     """
-    app = _app_of(snapshot, records, theme=theme, profile=ProfileName.FULL, past=past or no_tables)
+    feed = SnapshotFeed(snapshot, records, graphs=graphs, keeps_graphs=keeps_graphs)
+    app = _app_of(feed, snapshot, theme=theme, profile=ProfileName.FULL, past=past or no_tables)
     async with app.run_test(size=size) as pilot:
         await app.workers.wait_for_complete()
         await pilot.pause()
@@ -154,24 +173,34 @@ async def draw_page(
         return _without_leading_spaces(app.export_screenshot(title=f"paired {snapshot.pairing}"))
 
 
-def render_svg(snapshot: Snapshot, records: Sequence[Record] = (), *, size: tuple[int, int], theme: str) -> str:
+def render_svg(
+    snapshot: Snapshot,
+    records: Sequence[Record] = (),
+    *,
+    size: tuple[int, int],
+    theme: str,
+    graphs: Graphs | None = None,
+) -> str:
     """Return the dashboard of `snapshot` and `records` as SVG.
 
     Args:
         records: the engine's events, oldest first.
         size: columns and rows.
         theme: a theme's name.
+        graphs: the figures over time; None: there are none yet.
 
     Raises:
         ValueError: unknown theme.
         RuntimeError: called inside a running event loop; use `draw_svg` there.
     """
-    return asyncio.run(draw_svg(snapshot, records, size=size, theme=theme))
+    return asyncio.run(draw_svg(snapshot, records, size=size, theme=theme, graphs=graphs))
 
 
 SIZE: Final = (140, 40)
 FIRST_SNAPSHOT_TIMEOUT_SECONDS: Final = 5.0
 """For the snapshot and the history."""
+GRAPHS_TIMEOUT_SECONDS: Final = 2.0
+"""For the figures over time, from the connection on; a young engine has none yet."""
 
 
 async def picture(
@@ -189,29 +218,46 @@ async def picture(
         ControlError: the engine is unreachable or silent.
         ValueError: unknown theme.
     """
-    client = await ControlClient.connect(socket)
+    client = await ControlClient.connect(socket, graphs=True)
+    keeps_graphs = client.welcome.keeps_graphs
     try:
-        snapshot, records = await _read_snapshot(client, socket)
+        snapshot, records, graphs = await _read_engine(client, socket)
     finally:
         await client.close()
-    return await draw_page(snapshot, records, page=page, size=size, theme=theme, as_text=as_text, past=past)
+    return await draw_page(
+        snapshot,
+        records,
+        page=page,
+        size=size,
+        theme=theme,
+        as_text=as_text,
+        past=past,
+        graphs=graphs,
+        keeps_graphs=keeps_graphs,
+    )
 
 
-async def _read_snapshot(client: ControlClient, socket: Path) -> tuple[Snapshot, Sequence[Record]]:
-    """Return the second snapshot, or a later one with current depths, and the events before it.
+async def _read_engine(client: ControlClient, socket: Path) -> tuple[Snapshot, Sequence[Record], Graphs | None]:
+    """Return the second snapshot, or a later one with current depths, the events before it, and the graphs.
 
     The engine sends its history after the first.
     """
     found: Snapshot | None = None
     records: list[Record] = []
+    graphs: Graphs | None = None
+    clock = asyncio.get_running_loop()
+    last_wait = clock.time() + (GRAPHS_TIMEOUT_SECONDS if client.welcome.keeps_graphs else 0.0)
     try:
         async with asyncio.timeout(FIRST_SNAPSHOT_TIMEOUT_SECONDS):
             async for update in client.updates():
                 if isinstance(update, Record):
                     records.append(update)
+                elif isinstance(update, Graphs):
+                    graphs = follow(graphs, update)
                 elif isinstance(update, Snapshot):
-                    if found is not None and not update.reading:
-                        return update, records
+                    waited = graphs is not None or clock.time() >= last_wait
+                    if found is not None and not update.reading and waited:
+                        return update, records, graphs
                     found = update
     except TimeoutError:
         pass  # no second one: the first shows its time
@@ -219,4 +265,4 @@ async def _read_snapshot(client: ControlClient, socket: Path) -> tuple[Snapshot,
         raise EngineNotRunningError(
             f"the engine at {socket} sent no snapshot within {FIRST_SNAPSHOT_TIMEOUT_SECONDS:g} s"
         )
-    return found, records
+    return found, records, graphs
