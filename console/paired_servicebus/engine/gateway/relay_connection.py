@@ -1,7 +1,7 @@
 """The primary's side of one client's connection: opened with its first relayed link, and again after a loss.
 
 Everything relayed goes to the primary, whether an entity has failed over or not. While the primary is away, an attach
-is tried again for half a minute before it is refused. Older clients loop tightly on fast refusals; JavaScript waits 30
+is tried again for 50 seconds before it is refused. Older clients loop tightly on fast refusals; JavaScript waits 30
 seconds after each, and would be back long after the primary. Nothing is read from the primary while the client has no
 room for it.
 """
@@ -37,7 +37,7 @@ IDLE_SECONDS: Final = 20.0
 """Seconds within which the primary must send something; a silent one holds receivers no longer."""
 CONNECTING_SECONDS: Final = 5.0
 ATTACHING_SECONDS: Final = 10.0
-HOLDING_SECONDS: Final = 30.0
+HOLDING_SECONDS: Final = 50.0
 """Seconds for which an attach waits for a primary that is away; Java and JavaScript wait 60 themselves."""
 _RETRY_SECONDS: Final = 0.25
 """Seconds between tries of one attach; the connection's own pauses are longer after a while."""
