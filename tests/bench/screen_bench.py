@@ -66,13 +66,13 @@ KEYS: Final = (
     KeyStroke("mark", " ", b"*", ((" ", CURSOR), *HOME)),
     KeyStroke("sort", "s", b"name", tuple(("s", title.encode()) for title in SORTS)),
     KeyStroke("filter", "1", "“1”".encode(), (("\x1b", b"entit"),), before=(("/", b"filter"),)),
-    KeyStroke("page of cost", "5", b"standing arr", (("1", b"backlog on"),)),
+    KeyStroke("page of cost", "5", b"fixed costs", (("1", b"backlog on"),)),
 )
-COST: Final = KeyStroke("page of cost", "5", b"standing arr", (("1", b""),))
+COST: Final = KeyStroke("page of cost", "5", b"fixed costs", (("1", b""),))
 BACK: Final = (("\x1b", b""),)
 FIRSTS: Final = (
     KeyStroke("page of an entity", "2", b"since the engine st", COST.undo),
-    KeyStroke("page of the backlog", "3", b"outlook", COST.undo),
+    KeyStroke("page of the backlog", "3", b"full-empty", COST.undo),
     KeyStroke("timeline", "4", b"live", COST.undo),
     COST,
     KeyStroke("page of history", "6", b"tables", COST.undo),

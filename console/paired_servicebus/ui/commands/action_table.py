@@ -254,7 +254,7 @@ CONSOLE_ACTIONS: Final[tuple[ConsoleAction, ...]] = (
     ConsoleAction("half-down", ("ctrl+d",), "half page down", "half a page down", _no_rows, key_label="^d"),
     ConsoleAction("first", ("g", "home"), "first", "select the first row", _no_rows),
     ConsoleAction("last", ("G", "end"), "last", "the last row; the timeline then follows the newest", _no_rows),
-    ConsoleAction("next-theme", (), "theme", "use the next theme, and keep it"),
+    ConsoleAction("next-theme", (), "theme", "use the next theme"),
     ConsoleAction("readiness", ("exclamation_mark",), "readiness", "would a failover work, and why", key_label="!"),
     ConsoleAction("help", ("question_mark",), "help", "show this help", key_label="?"),
     ConsoleAction(
