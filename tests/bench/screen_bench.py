@@ -72,7 +72,7 @@ COST: Final = KeyStroke("page of cost", "5", b"fixed costs", (("1", b""),))
 BACK: Final = (("\x1b", b""),)
 FIRSTS: Final = (
     KeyStroke("page of an entity", "2", b"since the engine st", COST.undo),
-    KeyStroke("page of the backlog", "3", b"full-empty", COST.undo),
+    KeyStroke("page of the backlog", "3", b"accepts", COST.undo),
     KeyStroke("timeline", "4", b"live", COST.undo),
     COST,
     KeyStroke("page of history", "6", b"tables", COST.undo),
