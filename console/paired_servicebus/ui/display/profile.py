@@ -36,6 +36,11 @@ class Profile:
     mouse: bool = False
     """Whether the dashboard handles the mouse; otherwise the terminal selects and copies."""
 
+    @property
+    def has_window(self) -> bool:
+        """Whether the terminal takes a title and notifications; others might print them."""
+        return not (self.ascii or self.few_signs)
+
 
 PROFILES: Final[dict[ProfileName, Profile]] = {
     ProfileName.FULL: Profile(name=ProfileName.FULL, mouse=True),

@@ -17,6 +17,7 @@ from paired_servicebus.ui.display.ascii_filter import AsciiFilter, NoColourFilte
 from paired_servicebus.ui.display.frame_diff import ScreenBuffer
 from paired_servicebus.ui.display.profile import Profile
 from paired_servicebus.ui.display.theme import PairedTheme
+from paired_servicebus.ui.display.window_text import KEEP_TITLE, RETURN_TITLE, notification_sequence, title_sequence
 
 Report = Callable[[BaseException], None]
 
@@ -40,6 +41,7 @@ class TerminalApp(App[int]):
         self._report: Report = report or (lambda _: None)
         self._painted = ScreenBuffer()
         self._pointer = "default"
+        self._window_title = ""
 
     def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
         """Write the changed cells (frame_diff.py), not the ones that Textual repainted."""
@@ -60,6 +62,26 @@ class TerminalApp(App[int]):
             return [*super().get_line_filters(), _WITHOUT_COLOURS, _IN_ASCII]
         signs = [_IN_ASCII] if self.profile.few_signs else []
         return [*super().get_line_filters(), *([_WITHOUT_COLOURS] if bare else []), *signs]
+
+    def name_window(self, title: str) -> None:
+        """Make `title` the window's title, if it is another and the terminal takes one."""
+        if self.profile.has_window and title != self._window_title:
+            self._write_to_window(("" if self._window_title else KEEP_TITLE) + title_sequence(title))
+            self._window_title = title
+
+    def notify_window(self, text: str) -> None:
+        """Ask the terminal's system for a notification."""
+        if self.profile.has_window:
+            self._write_to_window(notification_sequence(text))
+
+    def on_unmount(self) -> None:
+        """Give the window its title back."""
+        if self._window_title:
+            self._write_to_window(RETURN_TITLE)
+
+    def _write_to_window(self, sequence: str) -> None:
+        if self._driver is not None and not self.is_headless:
+            self._driver.write(sequence)
 
     def action_repaint(self) -> None:
         """Write everything again: the terminal may show something else."""

@@ -40,6 +40,7 @@ from paired_servicebus.ui.shell.dispatch import CommandDispatch
 from paired_servicebus.ui.state import selection, view
 from paired_servicebus.ui.state.incident_history import HistoryNews
 from paired_servicebus.ui.state.keymap import DEFAULT_KEYMAP, Keymap
+from paired_servicebus.ui.state.summary import headline, window_title
 from paired_servicebus.ui.state.view import CommandAnswer, News, Page, Records, ShowsView, Silent, View, should_ring
 from paired_servicebus.ui.widgets.frame.lines_widget import ROLE_CLASSES, ROLE_CSS
 
@@ -96,6 +97,7 @@ class PairedApp(TerminalApp):
         theme: str | None = None,
         profile: Profile = PROFILES[ProfileName.FULL],
         bell: bool = True,
+        notify: bool = True,
         notices: Sequence[str] = (),
         keys: Keymap = DEFAULT_KEYMAP,
         price: Price | None = None,
@@ -115,6 +117,7 @@ class PairedApp(TerminalApp):
         self._dispatch = CommandDispatch(self, feed, others, by=by, signer=signer)
         self._on_ready = on_ready
         self._bell = bell
+        self._notifies = notify
         self._past = past
         self._news: list[News] = []
         self._snapshot_came = monotonic()
@@ -169,8 +172,7 @@ class PairedApp(TerminalApp):
         folded = self.view
         for item in _join_records(news):
             folded = view.apply_news(folded, item)
-        if self._bell and should_ring(self.view, folded):
-            self.bell()
+        self._call(self.view, folded)
         waits = self.profile.figures_every - (self.monotonic() - self._shown_at)
         if waits <= 0 or view.needs_paint_now(self.view, folded):
             self.show(folded)
@@ -178,6 +180,15 @@ class PairedApp(TerminalApp):
         self.view = folded
         if self._later is None:
             self._later = self.set_timer(waits, self._show_newest)
+
+    def _call(self, before: View, after: View) -> None:
+        """Ring, and notify, if something has happened that a person should see."""
+        if not should_ring(before, after):
+            return
+        if self._bell:
+            self.bell()
+        if self._notifies:
+            self.notify_window(f"paired {after.pairing}: {headline(self.with_time(after))}")
 
     def _check_silence(self) -> None:
         silent_for = self.monotonic() - self._snapshot_came
@@ -207,6 +218,7 @@ class PairedApp(TerminalApp):
         if self._later is not None:
             self._later.stop()
             self._later = None
+        self.name_window(window_title(new))
         for screen in self.screen_stack:
             if isinstance(screen, ShowsView) and screen.is_mounted:
                 screen.show(new)

@@ -4,6 +4,7 @@
     profile = "slow"        # full, slow or plain; default: by the terminal's variables
     mouse = false
     bell = false            # no sound when an entity fails over or returns, or an alarm begins or ends
+    notify = false          # no notification of the terminal (OSC 9) beside the bell
     [prices]                # for the cost page, which otherwise shows no money
     million_operations = 0.80
     currency = "USD"
@@ -28,7 +29,7 @@ from paired_servicebus.ui.display.profile import ProfileName
 from paired_servicebus.ui.state.keymap import DEFAULT_KEYMAP, Keymap, keymap_of
 
 NAME: Final = "console.toml"
-_KNOWN: Final = ("theme", "profile", "mouse", "bell", "prices", "keys")
+_KNOWN: Final = ("theme", "profile", "mouse", "bell", "notify", "prices", "keys")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,7 @@ class Preferences:
     profile: ProfileName | None = None
     mouse: bool | None = None
     bell: bool | None = None
+    notify: bool | None = None
     price: Price | None = None
     keys: Keymap = DEFAULT_KEYMAP
     notice: str = ""
@@ -73,6 +75,7 @@ def load_preferences(folder: Path) -> Preferences:
         profile=ProfileName(profile) if profile else None,
         mouse=_flag(values, "mouse", wrong),
         bell=_flag(values, "bell", wrong),
+        notify=_flag(values, "notify", wrong),
         price=_price(values.get("prices"), wrong),
         keys=_keys(values.get("keys", {}), wrong),
         notice=f"{path}: {'; '.join(wrong)}" if wrong else "",

@@ -33,6 +33,7 @@ class ScreenSettings:
     profile: Profile
     mouse: bool
     bell: bool
+    notify: bool
 
 
 def screen_settings(options: ScreenOptions, preferences: Preferences) -> ScreenSettings:
@@ -46,6 +47,7 @@ def screen_settings(options: ScreenOptions, preferences: Preferences) -> ScreenS
         profile,
         mouse=not options.no_mouse and (profile.mouse if preferences.mouse is None else preferences.mouse),
         bell=not options.no_bell and preferences.bell is not False,
+        notify=preferences.notify is not False,
     )
 
 
@@ -87,6 +89,7 @@ def build_app(
         theme=settings.theme,
         profile=settings.profile,
         bell=settings.bell,
+        notify=settings.notify,
         notices=[preferences.notice] if preferences.notice else [],
         price=preferences.price,
         past=partial(_past, pairing, tables, journal) if tables is not None else no_tables,

@@ -85,6 +85,18 @@ def summary(view: View) -> Summary:
     return _of_snapshot(view.snapshot, view.now, on_engines=view.page is Page.ENGINES)
 
 
+def headline(view: View) -> str:
+    """Return the first part of the summary."""
+    return summary(view).rows[0].parts[0][0]
+
+
+def window_title(view: View) -> str:
+    """Return the title of the terminal's window: the glyph, the number of entities in trouble, the pairing."""
+    entities = view.snapshot.entities if view.snapshot is not None else ()
+    unwell = sum(entity.state not in QUIET for entity in entities) if view.link is EngineLink.LIVE else 0
+    return f"{summary(view).glyph}{unwell or ''} {view.pairing}"
+
+
 def _sentence(level: Level, glyph: str, text: str, *others: SummaryRow) -> Summary:
     return Summary(level, glyph, (SummaryRow((shortenable(text),)), *others))
 
