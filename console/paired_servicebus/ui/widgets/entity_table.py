@@ -15,16 +15,15 @@ from textual import events
 
 from paired_servicebus.core.gateway.gateway_sentences import senders_text
 from paired_servicebus.core.model.entity_state import State
-from paired_servicebus.core.model.fleet_view import FleetEntity, FleetView
 from paired_servicebus.core.model.snapshot import EntityView
-from paired_servicebus.core.operator.fleet_sentences import dissenters, entity_part, is_unwell, worst_state
 from paired_servicebus.core.text.number_format import NOT_KNOWN, count, duration, plural, rate, short_count, time_or_day
 from paired_servicebus.core.text.time_format import age, clock, roughly, until
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, pack, rule, shorten
-from paired_servicebus.ui.render.state_looks import LOOKS, StateLook, ping_mark
+from paired_servicebus.ui.render.state_looks import LOOKS, ping_mark
 from paired_servicebus.ui.state.row_order import NOWHERE, SORTS, WORST_FIRST, by_state
 from paired_servicebus.ui.state.situation import why_now
 from paired_servicebus.ui.state.view import View
+from paired_servicebus.ui.widgets.fleet_rows import FleetRows, fleet_of
 from paired_servicebus.ui.widgets.frame.lines_widget import LazyLines, Lines
 
 WIDEST_NAME: Final = 32
@@ -154,7 +153,7 @@ class EntityHead(Lines):
     """The rule above the table, with a demo's caption, and the columns' titles."""
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        fleet = _fleet_of(view) is not None
+        fleet = fleet_of(view) is not None
         columns = columns_in(width, fleet=fleet)
         titles = [Span("    " + fit("entity", name_width(width, fleet=fleet)), Role.MUTED)]
         titles += [Span("  " + fit("all engines", fleet_width(width)), Role.MUTED)] if fleet else []
@@ -260,7 +259,7 @@ class EntityRows(LazyLines):
         self._width = width
         self._entities = view.listed
         self._now = view.now
-        self._fleet = _fleet_of(view)
+        self._fleet = fleet_of(view)
         self._places = self._plan(height)
         """Entity and line within it, for each line of the table."""
         self.overflows = len(self._places) > height
@@ -361,49 +360,6 @@ def name_width(width: int, *, fleet: bool = False) -> int:
     """Return the width of the entity's path."""
     taken = sum(column.width + 2 for column in columns_in(width, fleet=fleet)) + (fleet_width(width) + 2) * fleet
     return max(8, min(WIDEST_NAME, width - taken - 5))
-
-
-class FleetRows:
-    """What the engines of the fleet report about the listed entities."""
-
-    def __init__(self, view: FleetView) -> None:
-        self._view = view
-        self._by_path = {one.path.casefold(): one for one in view.entities}
-
-    def entity(self, entity: EntityView) -> FleetEntity | None:
-        """Return the fleet's figures of an entity; paths compare case-insensitively."""
-        return self._by_path.get(entity.path.casefold())
-
-    def is_unwell(self, entity: EntityView) -> bool:
-        """Return whether it is not well in an engine."""
-        found = self.entity(entity)
-        return found is not None and is_unwell(found)
-
-    def look(self, entity: EntityView) -> StateLook:
-        """Return the look of the worst state, here or in another engine."""
-        found = self.entity(entity)
-        states = (entity.state, worst_state(found)) if found is not None else (entity.state,)
-        return max((LOOKS[state] for state in states), key=lambda look: look.weight)
-
-    def cell(self, entity: EntityView, width: int) -> Span:
-        """Return the engines by state."""
-        found = self.entity(entity)
-        if found is None:
-            return Span(fit("unknown", width), Role.UNKNOWN)
-        role = (
-            LOOKS[worst_state(found)].role if self._view.read_at is not None and not self._view.trouble else Role.MUTED
-        )
-        return Span(fit(pack((entity_part(found),), width), width), role)
-
-    def differing(self, entity: EntityView) -> tuple[str, ...]:
-        """Return the engines that disagree with most, in shorter and shorter wordings."""
-        found = self.entity(entity)
-        return dissenters(found, self._view) if found is not None else ()
-
-
-def _fleet_of(view: View) -> FleetRows | None:
-    fleet = view.snapshot.fleet if view.snapshot is not None else None
-    return FleetRows(fleet) if fleet is not None else None
 
 
 def _row(
