@@ -133,41 +133,32 @@ async def flooding(wire: ReconnectingConnection, queue: str, letters: MessageSou
         await flood.close()
 
 
-class Taking(_Load):
-    """Receives and completes messages; each counts when the namespace has confirmed it."""
+class _Completing(_Load):
+    """Receives, and completes after each read of `wire`; grants credit as messages are settled.
 
-    _link: WireReceiver
+    At most a window of messages is in flight. A message counts when its namespace has confirmed it.
+    """
 
-    def __init__(self, wire: ReconnectingConnection, window: int = WINDOW) -> None:
+    _receiver: WireReceiver
+
+    def __init__(self, wire: ReconnectingConnection, window: int) -> None:
         super().__init__(wire, self._complete)
         self._window = window
-        self._ungranted = self._unsettled = self._to_grant = 0
-        self._received: list[int] = []
+        self._unsettled = self._ungranted = self._to_grant = 0
+        self._to_complete: list[int] = []
 
-    async def open(self, queue: str) -> None:
-        """Attach the link."""
-        self._link = await self._wire.receiver(
-            queue, on_delivery=self._on_delivery, on_settled=self._on_settled, on_lost=self._end
-        )
-        self._links.append(self._link)
-        self._wire.after_read.append(self._complete)
-
-    async def run(self, count: int) -> None:
-        """Take `count` messages. Raises WireError, TimeoutError."""
+    async def _take(self, count: int) -> None:
+        """Receive and complete `count` messages. Raises WireError, TimeoutError."""
         self._done = asyncio.get_running_loop().create_future()
-        self._ungranted = self._unsettled = count
+        self._unsettled = self._ungranted = count
         self._grant(self._window)
         await self._until_done()
 
-    def _on_delivery(self, event: DeliveryReceived) -> None:
-        self._received.append(event.delivery_id)
-
     def _complete(self) -> None:
-        """Complete what one read has brought."""
-        settle = self._link.settle
-        for delivery_id in self._received:
+        settle = self._receiver.settle
+        for delivery_id in self._to_complete:
             settle(delivery_id, ACCEPTED, settled=False)
-        self._received.clear()
+        self._to_complete.clear()
 
     def _on_settled(self, _: DispositionReceived) -> None:
         self._unsettled -= 1
@@ -182,7 +173,29 @@ class Taking(_Load):
         self._to_grant = 0
         if more:
             self._ungranted -= more
-            self._link.grant(self._link.credit + more)
+            self._receiver.grant(self._receiver.credit + more)
+
+
+class Taking(_Completing):
+    """Receives and completes messages."""
+
+    def __init__(self, wire: ReconnectingConnection) -> None:
+        super().__init__(wire, WINDOW)
+
+    async def open(self, queue: str) -> None:
+        """Attach the link."""
+        self._receiver = await self._wire.receiver(
+            queue, on_delivery=self._on_delivery, on_settled=self._on_settled, on_lost=self._end
+        )
+        self._links.append(self._receiver)
+        self._wire.after_read.append(self._complete)
+
+    async def run(self, count: int) -> None:
+        """Take `count` messages. Raises WireError, TimeoutError."""
+        await self._take(count)
+
+    def _on_delivery(self, event: DeliveryReceived) -> None:
+        self._to_complete.append(event.delivery_id)
 
 
 @asynccontextmanager
@@ -198,20 +211,15 @@ async def taking(wire: ReconnectingConnection, queue: str) -> AsyncIterator[Taki
         await load.close()
 
 
-class PlainCopy(_Load):
-    """Grants credit as messages are settled, so that at most a window of them is in flight."""
+class PlainCopy(_Completing):
+    """Sends what it receives, and completes what is accepted after each read from the target."""
 
-    _receiver: WireReceiver
     _sender: WireSender
 
     def __init__(self, target: ReconnectingConnection, count: int, window: int) -> None:
-        super().__init__(target, self._settle_accepted)
-        self._unsettled = count
-        self._ungranted = count
-        self._window = window
-        self._to_grant = 0
+        super().__init__(target, window)
+        self._count = count
         self._deliveries: dict[bytes, int] = {}
-        self._accepted: list[int] = []
 
     async def open(self, source: ReconnectingConnection, source_path: str, target_path: str) -> None:
         """Attach both links."""
@@ -221,12 +229,11 @@ class PlainCopy(_Load):
             source_path, on_delivery=self._on_delivery, on_settled=self._on_settled, on_lost=self._end
         )
         self._links.append(self._receiver)
-        self._wire.after_read.append(self._settle_accepted)
+        self._wire.after_read.append(self._complete)
 
     async def run(self) -> None:
         """Copy all messages. Raises WireError, TimeoutError."""
-        self._grant(self._window)
-        await self._until_done()
+        await self._take(self._count)
 
     def _on_delivery(self, event: DeliveryReceived) -> None:
         self._deliveries[event.tag] = event.delivery_id
@@ -236,29 +243,7 @@ class PlainCopy(_Load):
         if event.state is not ACCEPTED and (failure := failure_of(event.state, self._sender.path)) is not None:
             self._end(failure)
             return
-        self._accepted.append(self._deliveries.pop(event.tag))
-
-    def _settle_accepted(self) -> None:
-        """Settle accepted messages after each read from the target."""
-        settle = self._receiver.settle
-        for delivery_id in self._accepted:
-            settle(delivery_id, ACCEPTED, settled=False)
-        self._accepted.clear()
-
-    def _on_settled(self, event: DispositionReceived) -> None:
-        self._unsettled -= 1
-        self._to_grant += 1
-        if not self._unsettled:
-            self._end()
-        elif 4 * self._to_grant >= self._window:
-            self._grant(self._to_grant)
-
-    def _grant(self, more: int) -> None:
-        more = min(more, self._ungranted)
-        self._to_grant = 0
-        if more:
-            self._ungranted -= more
-            self._receiver.grant(self._receiver.credit + more)
+        self._to_complete.append(self._deliveries.pop(event.tag))
 
 
 @asynccontextmanager

@@ -49,10 +49,7 @@ def run_dashboard(
     Returns:
         The exit status: 0, or 1 after an unexpected error, which is logged to a file and reported on stderr.
     """
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
-    for name in STALE:
-        os.environ.pop(name, None)
+    _prepare_environment()
     from paired_servicebus.ui.display.crash_log import CrashLog
     from paired_servicebus.ui.shell.startup import build_app, screen_settings  # imports Textual
 
@@ -82,3 +79,11 @@ def run_dashboard(
         report_error(crash.sentence)
         return 1
     return status or 0
+
+
+def _prepare_environment() -> None:
+    """Set what Textual reads when it is imported."""
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    for name in STALE:
+        os.environ.pop(name, None)
