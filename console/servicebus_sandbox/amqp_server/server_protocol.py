@@ -48,8 +48,8 @@ IDLE_TIMEOUT_MS: Final = 240_000
 IDLE_LINK_SECONDS: Final = 600.0
 """The service detaches links that were unused for ten minutes."""
 BLACK_HOLE_POLL_SECONDS: Final = 1.0
-MAX_UNWRITTEN_BYTES: Final = 1024 * 1024
-"""The limit of messages for one write; the rest waits until these are sent."""
+TURN_BYTES: Final = 64 * 1024
+"""The limit of messages for one connection in a turn of the event loop; the others' requests come before the rest."""
 
 
 class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
@@ -170,7 +170,7 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
         elif data:
             self._transport.write(data)
         if self.is_holding and self._writable:
-            self._release()
+            asyncio.get_running_loop().call_soon(self._release)
 
     def faults_changed(self) -> None:
         """Apply the namespace's faults: reset, pause or resume."""
@@ -244,7 +244,7 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
         if not self._unwritten:
             self.node.flush_soon(self)
         self._unwritten += size
-        if self._unwritten > MAX_UNWRITTEN_BYTES:
+        if self._unwritten > TURN_BYTES:
             self._hold()
 
     def serve(self, link: ServedLink) -> None:
@@ -383,9 +383,12 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
                 link.pause()
 
     def _release(self) -> None:
-        self.is_holding = False
-        for link in self.links.values():
-            link.resume()
+        """Continue deliveries, in the turn after a write."""
+        if self.is_holding and self._writable:
+            self.is_holding = False
+            for link in self.links.values():
+                link.resume()
+            self.node.wake()
 
     def _give_up_opening(self) -> None:
         """Close a connection that sent no open or no token in time; faults that hold it stop that time."""

@@ -22,6 +22,7 @@ from paired_servicebus.bench.process_usage import allow_connections
 from paired_servicebus.core.errors import UnreadableError
 from paired_servicebus.engine.gateway.gateway_listener import Gateway
 from paired_servicebus.engine.gateway.keys.gateway_keys import GatewayRight, KeyRing, new_key
+from paired_servicebus.engine.service.collector import tune_collector
 from paired_servicebus.foreign_json import read_json
 from paired_servicebus.interpreter import python_command, python_environment
 from paired_servicebus.pairing import SendAvailabilityPairedNamespaceOptions, pair_namespaces
@@ -113,6 +114,7 @@ async def _serve(order: GatewayOrder, stop: asyncio.StreamReader) -> None:
         key = new_key("bench", [GatewayRight.SEND, GatewayRight.LISTEN])
         gateway = Gateway(paired, KeyRing([key]))
         await gateway.listen(0)
+        tune_collector()
         sys.stdout.buffer.write(msgspec.json.encode(_Announced(gateway.connection_string(key))) + b"\n")
         sys.stdout.buffer.flush()
         while await stop.readline():

@@ -38,6 +38,7 @@ from paired_servicebus.engine.instance.lock import LockHolder, acquire, mark_cle
 from paired_servicebus.engine.instance.logs import log_to, log_to_file
 from paired_servicebus.engine.instance.task_supervisor import TaskSupervisor
 from paired_servicebus.engine.readiness.local_evidence import LocalEvidence
+from paired_servicebus.engine.service.collector import tune_collector
 from paired_servicebus.engine.service.engine_host import EngineHost, nobody
 from paired_servicebus.engine.service.hook import Hook
 from paired_servicebus.engine.service.launcher import READ_ONLY, Failed, Outcome, Ready, Step, notify_systemd, report
@@ -235,6 +236,8 @@ async def _serve(
         try:
             await host.adopt(paired)
             await gateway.serve(paired)
+            if config.gateway is not None:
+                tune_collector()
             _on_end(lambda: host.stop("ended by a signal"))
             socket, count = str(places.socket), paired.backlog_queue_count
             starting.ready(Ready(pid=os.getpid(), socket=socket, log=log_path, backlog_queues=count))

@@ -13,12 +13,14 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable
 from functools import partial
+from itertools import chain
 from typing import Final
 
 from paired_servicebus.core.errors import WireError, WireOutcomeError, WireTimeoutError, WireUnavailableError
 from paired_servicebus.core.pump.dead_letter_rules import is_messages_fault
 from paired_servicebus.core.pump.pump_events import DeliveryFailed, DeliveryWithheld, MessagesAccepted
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection, WireSender, failure_of
+from paired_servicebus.pairing.amqp_client.piecewise import serves_clients
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.syphon.backlog_message import BacklogMessage, DeliveryOwner
 from servicebus_amqp import ACCEPTED
@@ -32,6 +34,8 @@ STALLED_SECONDS: Final = 1.0
 """Seconds without an answer after which a destination's waiting messages are deferred, to let others pass."""
 OPENING_SECONDS: Final = 5.0
 """The same while a link opens: connecting, a token and an attach need many round trips."""
+PORTION: Final = 64
+"""Accepted messages that are settled in one turn of a loop that serves clients: half a millisecond."""
 IDLE_SECONDS: Final = 60.0
 """Seconds after which an unused link is closed."""
 
@@ -93,6 +97,8 @@ class AmqpDelivery:
         self._held: dict[DestinationLink, None] = {}
         """Those with messages to send while the connection accepts none."""
         self._accepted: list[BacklogMessage] = []
+        self._has_rest = False
+        """Whether accepted messages wait for the next turn."""
         self._for_a_link: deque[DestinationLink] = deque()
         self._links = 0
         self._tag = 0
@@ -143,10 +149,9 @@ class AmqpDelivery:
         return found
 
     def under_way(self, pump: DeliveryOwner) -> int:
-        """Return the number of a pump's messages in flight."""
-        return sum(
-            message.pump is pump for destination in self._known.values() for message in destination.under_way.values()
-        )
+        """Return the number of a pump's messages in flight, or accepted and not settled yet."""
+        in_flight = chain.from_iterable(destination.under_way.values() for destination in self._known.values())
+        return sum(message.pump is pump for message in chain(in_flight, self._accepted))
 
     # -- sending ------------------------------------------------------------------------------------------------------
 
@@ -315,11 +320,8 @@ class AmqpDelivery:
 
     def _after_read(self) -> None:
         """Announce and settle once after each read from the primary, then send within the new budgets."""
-        if self._accepted:
-            accepted, self._accepted = self._accepted, []
-            now = self._steering.clock()
-            for pump, messages in _by_pump(accepted).items():
-                pump.apply(MessagesAccepted(messages, now))
+        if not self._has_rest:
+            self._settle_accepted()
         if self._held and self._wire.is_writable:
             self._touched.update(self._held)
             self._held.clear()
@@ -334,6 +336,17 @@ class AmqpDelivery:
                     self._advance(found, now)
                 else:
                     found.budget = 0  # its link is checked before the next send
+
+    def _settle_accepted(self) -> None:
+        """Settle the accepted messages; beside clients a portion in each turn of the event loop."""
+        accepted, self._accepted = self._accepted, []
+        if len(accepted) > PORTION and serves_clients():
+            accepted, self._accepted = accepted[:PORTION], accepted[PORTION:]
+            asyncio.get_running_loop().call_soon(self._settle_accepted)
+        self._has_rest = bool(self._accepted)
+        now = self._steering.clock()
+        for pump, messages in _by_pump(accepted).items():
+            pump.apply(MessagesAccepted(messages, now))
 
     # -- failures -----------------------------------------------------------------------------------------------------
 
