@@ -70,7 +70,7 @@ def gateway_alarms(view: GatewayView | None, now: float) -> tuple[str, ...]:
         if one.why in _ALARMING and now - one.last_at < RECENT_SECONDS:
             times = plural(one.count, "client")
             found.append(
-                f"the gateway turned {times} away, the latest at {clock(one.last_at)}: {one.last_text}; "
+                f"the gateway turned {times} away, the latest at {clock(one.last_at)}: {one.last_text.rstrip('.')}; "
                 f"{_ALARMING[one.why]}"
             )
     return tuple(found)
