@@ -11,6 +11,7 @@ from azure.servicebus.aio import ServiceBusReceiver
 
 from paired_servicebus.core.accounting.ledger import SendOutcome, balance
 from paired_servicebus.core.model.pairing_events import Event
+from paired_servicebus.demo.demo_streams import STREAMS
 from paired_servicebus.demo.result import DemoResult, EntityResult, MessageCounts, PingCounts, SyphonResult, what_broke
 from paired_servicebus.demo.scenario_model import (
     BACKLOG_IN_USE,
@@ -23,10 +24,10 @@ from paired_servicebus.demo.scenario_model import (
     FaultWindow,
     Scenario,
 )
-from paired_servicebus.demo.workload import Workload
 from paired_servicebus.pairing import PairedServiceBusClient
 from paired_servicebus.pairing.management.backlog_queues import queue_path
 from paired_servicebus.sandbox_process import SandboxProcess
+from paired_servicebus.workload.workload import Workload
 
 POLL_SECONDS: Final = 0.25
 PEEK_TIMEOUT: Final = 10.0
@@ -53,7 +54,7 @@ class Player:
         self._paired = paired
         self._seed = seed
         self._say = say
-        self._application = Workload(paired, seed=seed, pace=pace, record=record)
+        self._application = Workload(paired, seed=seed, streams=STREAMS, pace=pace, record=record)
         self._queue_in_use: str | None = None
 
     async def play(self, duration: float) -> DemoResult:
