@@ -12,7 +12,7 @@ from typing import Any, Final
 from azure.core.exceptions import AzureError, ResourceNotFoundError
 
 from paired_servicebus.core.model.namespace_info import ServiceTier
-from paired_servicebus.pairing.management.management_port import Management, is_refusal, is_transient
+from paired_servicebus.pairing.management.management_port import TopicManagement, is_refusal, is_transient
 from paired_servicebus.pairing.runtime.deadlines import bounded
 
 MANAGING: Final = 20.0
@@ -40,7 +40,7 @@ class ManagedNamespace:
 
     side: Side
     host: str
-    admin: Management
+    admin: TopicManagement
     tier: ServiceTier = field(default=ServiceTier.UNKNOWN, kw_only=True)
     refused: str = field(default="", kw_only=True)
     making: asyncio.Lock = field(default_factory=asyncio.Lock, kw_only=True)

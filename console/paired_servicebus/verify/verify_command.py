@@ -5,20 +5,17 @@ from __future__ import annotations
 import asyncio
 import signal
 from pathlib import Path
-from typing import Final
 
 from paired_servicebus.config import PairingConfig
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.printing import print_lines
-from paired_servicebus.temporary_entities.ending_signals import until_signalled
+from paired_servicebus.temporary_entities.ending_signals import EndedBySignalError, until_signalled
 from paired_servicebus.temporary_entities.run_record import RunRecord, past_records
 from paired_servicebus.verify.leftovers import clean
 from paired_servicebus.verify.queue_names import RECORDS
 from paired_servicebus.verify.verify_format import as_json, as_lines
 from paired_servicebus.verify.verify_run import open_namespaces, run_experiments
-
-TERMINATED: Final = 128 + signal.SIGTERM
 
 
 def run_verify(config: PairingConfig, places: EnginePaths, *, json_file: Path | None, slow: bool) -> int:
@@ -34,8 +31,8 @@ def run_verify(config: PairingConfig, places: EnginePaths, *, json_file: Path | 
         print_lines([f"{left} killed runs may have left queues: paired verify --clean removes them"])
     try:
         report = asyncio.run(until_signalled(run_experiments(config, places, slow=slow), (signal.SIGTERM,)))
-    except asyncio.CancelledError:
-        return TERMINATED
+    except EndedBySignalError as error:
+        return error.status
     if json_file is not None:
         _write(json_file, as_json(report))
     print_lines(as_lines(report))

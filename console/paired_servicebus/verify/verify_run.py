@@ -22,7 +22,6 @@ from paired_servicebus.engine.clients.preflight import look_up_name
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.engine.instance.identity import program_version
 from paired_servicebus.pairing.amqp_client import Endpoint
-from paired_servicebus.pairing.management.atom_admin import management_of
 from paired_servicebus.pairing.management.backlog_queues import queue_path, told
 from paired_servicebus.pairing.runtime.deadlines import bounded
 from paired_servicebus.temporary_entities.managed_namespace import NotPermittedError, Side
@@ -87,9 +86,8 @@ async def run_experiments(
 async def open_namespaces(config: PairingConfig) -> AsyncIterator[dict[Side, TrialNamespace]]:
     """Open clients for messaging and management of both namespaces. Raises ConfigurationError."""
     async with open_clients(config) as clients, open_admin(config.primary) as admin:
-        secondary = management_of(clients.secondary_admin)
         yield {
-            Side.SECONDARY: TrialNamespace(Side.SECONDARY, config.secondary.host, secondary, clients.secondary),
+            Side.SECONDARY: TrialNamespace(Side.SECONDARY, config.secondary.host, clients.secondary_admin, clients.secondary),
             Side.PRIMARY: TrialNamespace(Side.PRIMARY, config.primary.host, admin, clients.primary),
         }
 

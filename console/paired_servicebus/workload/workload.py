@@ -19,6 +19,7 @@ from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.exceptions import ServiceBusError, ServiceBusServerBusyError
 
 from paired_servicebus.core.accounting.ledger import Arrival, SendOutcome
+from paired_servicebus.core.accounting.send_attempts import SendAttempt
 from paired_servicebus.core.errors import SendError
 from paired_servicebus.core.model.pairing_events import Event, MessageReceived
 from paired_servicebus.pairing import PairedReceiver, PairedSender, PairedServiceBusClient
@@ -47,16 +48,6 @@ class MessageStream:
     subscription: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SendAttempt:
-    """One call of a sender; times are seconds since the epoch."""
-
-    entity: str
-    began: float
-    ended: float
-    is_accepted: bool
-
-
 @dataclass(slots=True)
 class WorkloadLists:
     """The application's own account of the run."""
@@ -68,6 +59,8 @@ class WorkloadLists:
     """Ids that were accepted by a backlog queue and have no destination."""
     empty_receives: int = 0
     """Calls of receivers that ended without a message."""
+    last_error: Exception | None = None
+    """The latest failure of a sender or receiver."""
 
     @property
     def missing(self) -> int:
@@ -201,6 +194,7 @@ class Workload:
             except (ServiceBusError, SendError, OSError, TimeoutError) as error:
                 if not isinstance(error, ServiceBusServerBusyError):
                     self._told(ids, SendOutcome.IN_DOUBT)
+                self.lists.last_error = error
                 self._observe(SendAttempt(entity, began, self._clock(), is_accepted=False))
             else:
                 self._told(ids, SendOutcome.ACCEPTED)
@@ -229,7 +223,8 @@ class Workload:
             try:
                 async with asyncio.timeout(SETTLE):
                     receiver = await self._receiver(*source).__aenter__()
-            except (ServiceBusError, OSError, TimeoutError):
+            except (ServiceBusError, OSError, TimeoutError) as error:
+                self.lists.last_error = error
                 await asyncio.sleep(self._retry_after)
                 continue
             async with _closing(receiver):
