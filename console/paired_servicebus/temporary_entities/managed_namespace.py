@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -58,15 +58,12 @@ class ManagedNamespace:
                     raise NotPermittedError(self.refused) from error
                 raise
 
-    async def delete(self, path: str) -> bool:
-        """Delete a queue if it exists; return whether it is certainly gone."""
-        return await self.remove(lambda: self.admin.delete_queue(path))
-
-    async def remove(self, act: Callable[[], Awaitable[None]]) -> bool:
-        """Delete an entity by `act`, if it exists; return whether it is certainly gone."""
+    async def delete(self, path: str, *, is_topic: bool = False) -> bool:
+        """Delete a queue or topic if it exists; return whether it is certainly gone."""
+        act = self.admin.delete_topic if is_topic else self.admin.delete_queue
         for attempt in range(DELETE_TRIES):
             try:
-                await bounded(act(), MANAGING, "deleting an entity")
+                await bounded(act(path), MANAGING, "deleting an entity")
                 return True
             except ResourceNotFoundError:
                 return True

@@ -87,7 +87,9 @@ async def open_namespaces(config: PairingConfig) -> AsyncIterator[dict[Side, Tri
     """Open clients for messaging and management of both namespaces. Raises ConfigurationError."""
     async with open_clients(config) as clients, open_admin(config.primary) as admin:
         yield {
-            Side.SECONDARY: TrialNamespace(Side.SECONDARY, config.secondary.host, clients.secondary_admin, clients.secondary),
+            Side.SECONDARY: TrialNamespace(
+                Side.SECONDARY, config.secondary.host, clients.secondary_admin, clients.secondary
+            ),
             Side.PRIMARY: TrialNamespace(Side.PRIMARY, config.primary.host, admin, clients.primary),
         }
 
