@@ -161,6 +161,9 @@ class _DrillCommand:
             return self._end(DrillOutcome.NOT_DONE, str(error), NOT_DONE)
         except EndedBySignalError as error:
             return self._end(DrillOutcome.INTERRUPTED, str(error), error.status)
+        except Exception as error:
+            self._keep(self._ended(DrillOutcome.NOT_DONE, f"an internal error ({type(error).__name__})"))
+            raise
         finally:
             self._record.end()
         broken = broken_promises(self._plan, measures)
@@ -183,7 +186,7 @@ class _DrillCommand:
         broken: tuple[str, ...] = (),
     ) -> int:
         """Keep the result, and print it as JSON if wished."""
-        self._keep(replace(self._began, ended=time.time(), outcome=outcome, text=text))
+        self._keep(self._ended(outcome, text))
         if self._request.json_line:
             result = as_json(
                 self._record.run,
@@ -197,6 +200,9 @@ class _DrillCommand:
             )
             print_object(result)
         return status
+
+    def _ended(self, outcome: DrillOutcome, text: str) -> LastDrill:
+        return replace(self._began, ended=time.time(), outcome=outcome, text=text)
 
     def _keep(self, drill: LastDrill) -> None:
         """Write the drill into the pairing's state folder; a failure is said, and ends nothing."""

@@ -118,12 +118,10 @@ class DrillEntities:
 
     async def _make_part(self, part: DrillPart) -> None:
         path = self.path(part.role)
-        is_session = part.kind is EntityKind.SESSION_QUEUE
-        make = (
-            self._topic(path)
-            if part.kind is EntityKind.TOPIC
-            else self._queue(self._primary, path, sessions=is_session)
-        )
+        if part.kind is EntityKind.TOPIC:
+            make = self._topic(path)
+        else:
+            make = self._queue(self._primary, path, sessions=part.kind is EntityKind.SESSION_QUEUE)
         await self._make(self._primary, path, make)
 
     def _topic(self, path: str) -> Callable[[], Awaitable[None]]:

@@ -36,7 +36,7 @@ def question_lines(
          "do not take part"),
         ("times", f"{times_line(policy)} ({_whose(plan)})"),
         ("takes", f"about {duration(plan.expected_seconds)}, and at most {duration(plan.most_seconds)}"),
-        ("costs", f"about {plan.expected_operations:,} billed operations, two thirds of them on the primary; "
+        ("costs", f"about {plan.expected_operations:,} billed operations, on both namespaces together; "
          "requests of management are not billed"),
     ]  # fmt: skip
     if plan.left_out:

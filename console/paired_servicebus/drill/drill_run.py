@@ -206,7 +206,7 @@ class _Drill:
 
         divert = drill_plan.PATIENCE + (self._plan.promise(Phase.DIVERT) or 0.0)
         await self._until(seen, max(divert, drill_plan.PATIENCE + policy.ping_primary_interval + policy.ping_timeout))
-        await asyncio.sleep(drill_plan.SHORTEST_OUTAGE)
+        await asyncio.sleep(drill_plan.OUTAGE_SECONDS)
 
     async def _heal(self) -> None:
         """Make the entities work again; wait until they have failed back. Raises DrillError."""

@@ -13,15 +13,18 @@ from paired_servicebus.core.model.policy import Policy
 
 SENDS_PER_SECOND: Final = 2.0
 """Messages a second to each entity."""
-EMPTY_RECEIVES_PER_SECOND: Final = 1.0
-"""Calls a second of the receivers of an entity without messages, at most."""
+EMPTY_RECEIVES_PER_SECOND: Final = 2.0
+"""Calls a second of the receivers of an entity without messages."""
+QUIET_SECONDS: Final = 4.0
+"""Expected seconds of the receivers without messages, before the first and after the last one."""
 RECEIVED_OPERATIONS: Final = 2
 """Billed operations of a receiver for a message: the receive and its settlement."""
 WARM_UP_SECONDS: Final = 3.0
 """Expected seconds until every entity has delivered a message."""
 AFTER_SECONDS: Final = 2.0
 """Seconds of sending after the last failback."""
-SHORTEST_OUTAGE: Final = 3.0
+OUTAGE_SECONDS: Final = 3.0
+"""Seconds of an outage after the first refused ping."""
 MAKING_SECONDS: Final = 10.0
 """Expected seconds for making and deleting the entities, and for the drain."""
 MAX_SETUP_SECONDS: Final = 180.0
@@ -171,7 +174,8 @@ class DrillPlan:
         direct = len(self.parts) * self._sending_seconds - len(self.failing) * self._outage_seconds
         parked = len(self.failing) * self._outage_seconds
         messages = SENDS_PER_SECOND * (direct * (1 + RECEIVED_OPERATIONS) + parked * (PARKED_MESSAGE_OPERATIONS + 2))
-        receives = EMPTY_RECEIVES_PER_SECOND * parked + 2 * self.policy.backlog_queue_count
+        empty = EMPTY_RECEIVES_PER_SECOND * (parked + len(self.parts) * QUIET_SECONDS)
+        receives = empty + 2 * self.policy.backlog_queue_count
         pings = 0.0 if self.policy.ping == "link" else parked / self.policy.ping_primary_interval
         return round(messages + receives + pings)
 
@@ -183,7 +187,7 @@ class DrillPlan:
     def _outage_seconds(self) -> float:
         """Return the expected seconds from failover to failback: a refused ping, then the accepted ones."""
         pings = (1 + self.policy.failback_pings) * self.policy.ping_primary_interval
-        return max(SHORTEST_OUTAGE, pings, self.policy.cool_down)
+        return max(OUTAGE_SECONDS + pings, self.policy.cool_down)
 
 
 def _ping_round(policy: Policy) -> float:

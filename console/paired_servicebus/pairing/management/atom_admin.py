@@ -97,7 +97,7 @@ class AtomAdmin:
         ]
 
     async def create_topic(self, path: str, *, subscription: str, metadata: str) -> None:
-        await self._client.create_topic(path, user_metadata=metadata or None, **port.ONCE)
+        await self._client.create_topic(path, user_metadata=metadata or None)  # the SDK passes no options on
         await self._client.create_subscription(path, subscription, **port.ONCE)
 
     async def delete_topic(self, path: str) -> None:
