@@ -129,7 +129,8 @@ class _Drill:
         try:
             paired = await bounded(pairing, drill_plan.MAX_SETUP_SECONDS, "pairing")
         except (PairingError, TimeoutError) as error:
-            raise DrillError(f"the namespaces cannot be paired: {error}") from error
+            host = self._config.secondary.host
+            raise DrillError(f"pairing with the secondary namespace {host} failed: {error}") from error
         try:
             yield paired
         finally:

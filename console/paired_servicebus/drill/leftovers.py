@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from paired_servicebus.core.drill.drill_names import PREFIX, drill_name, run_of
+from paired_servicebus.core.drill.drill_names import PREFIX, drill_name, marker_path, run_of
 from paired_servicebus.core.drill.leftover_rules import DrillKnowledge, Leftovers, sort_entities
 from paired_servicebus.drill.drill_preflight import find_entities
 from paired_servicebus.temporary_entities.managed_namespace import ManagedNamespace, Side
@@ -27,10 +27,19 @@ class CleanResult:
     notes: tuple[str, ...]
 
 
-def known_drills(state: Path, *, ended: Iterable[RunRecord] = (), named: str = "") -> DrillKnowledge:
-    """Return this machine's knowledge about drills. ended: locked records of ended ones; named: declared as ended."""
+def known_drills(
+    state: Path, *, ended: Iterable[RunRecord], named: str = "", begun: Iterable[str] = ()
+) -> DrillKnowledge:
+    """Return this machine's knowledge about drills; call it after the listing, because a record precedes its entities.
+
+    Args:
+        ended: locked records of ended drills.
+        named: the id of a drill that the operator declares as ended.
+        begun: ids with a record before the listing: such a drill may have ended since, and deleted what was listed.
+    """
     over = {record.run for record in ended}
-    return DrillKnowledge(now=time.time(), running=known_runs(RECORDS, state) - over, ended=over, named=named)
+    running = known_runs(RECORDS, state).union(begun) - over
+    return DrillKnowledge(now=time.time(), running=running, ended=over, named=named)
 
 
 @contextmanager
@@ -46,8 +55,10 @@ def lock_records(state: Path) -> Iterator[list[RunRecord]]:
 async def clean(namespaces: Mapping[Side, ManagedNamespace], state: Path, *, named: str = "") -> CleanResult:
     """Delete what ended drills left. named: a drill that the operator declares as ended. Raises DrillError."""
     with lock_records(state) as records:
-        known = known_drills(state, ended=records, named=named)
-        found = {side: sort_entities(await find_entities(namespace), known) for side, namespace in namespaces.items()}
+        begun = known_runs(RECORDS, state)
+        listed = {side: await find_entities(namespace) for side, namespace in namespaces.items()}
+        known = known_drills(state, ended=records, named=named, begun=begun)
+        found = {side: sort_entities(entities, known) for side, entities in listed.items()}
         deleted, remains = 0, []
         for side, namespace in namespaces.items():
             gone, left = await _delete(namespace, found[side])
@@ -67,7 +78,8 @@ async def _delete(namespace: ManagedNamespace, found: Leftovers) -> tuple[int, l
     stuck: set[str] = set()
     for one in found.leftover:
         run = run_of(one.path)
-        if run not in stuck and await namespace.delete(one.path, is_topic=one.is_topic):
+        is_needed = one.path == marker_path(run) and run in stuck
+        if not is_needed and await namespace.delete(one.path, is_topic=one.is_topic):
             deleted += 1
         else:
             stuck.add(run)
