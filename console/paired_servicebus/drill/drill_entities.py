@@ -20,10 +20,15 @@ from paired_servicebus.core.drill.drill_names import (
     role_path,
     run_of,
 )
-from paired_servicebus.core.drill.drill_plan import EFFECT_SECONDS, DrillPart, DrillPlan, EntityKind
+from paired_servicebus.core.drill.drill_plan import EFFECT_SECONDS, PARTS, DrillPart, DrillPlan, EntityKind
 from paired_servicebus.core.errors import DrillError
 from paired_servicebus.pairing.management.backlog_queues import first_line
-from paired_servicebus.pairing.management.management_port import QueueStatus, QueueWanted
+from paired_servicebus.pairing.management.management_port import (
+    QueueStatus,
+    QueueWanted,
+    is_there_already,
+    is_transient,
+)
 from paired_servicebus.pairing.runtime.deadlines import bounded
 from paired_servicebus.temporary_entities.managed_namespace import (
     MANAGING,
@@ -57,10 +62,18 @@ class DrillEntities:
 
     async def make(self) -> None:
         """Make the marker queue, then the entities in the primary. Raises DrillError."""
-        marker = marker_path(self._note.run)
-        await self._make(self._secondary, marker, self._queue(self._secondary, marker, sessions=False))
+        await self._make_queue(self._secondary, marker_path(self._note.run))
         for part in self._plan.parts:
-            await self._make_part(part)
+            await self.make_part(part)
+
+    async def make_part(self, part: DrillPart) -> None:
+        """Make an entity in the primary. Raises DrillError."""
+        path, admin = self.path(part.role), self._primary.admin
+        if part.kind is EntityKind.TOPIC:
+            await self._make(self._primary, path, lambda: admin.create_topic(path, metadata=str(self._note)))
+            await self._make(self._primary, path, lambda: admin.create_subscription(path, SUBSCRIPTION))
+        else:
+            await self._make_queue(self._primary, path, sessions=part.kind is EntityKind.SESSION_QUEUE)
 
     async def disable(self, role: DrillRole) -> None:
         """Refuse sends to a queue. Raises DrillError."""
@@ -75,65 +88,59 @@ class DrillEntities:
         if not await self._primary.delete(self.path(role)):
             raise DrillError(f"{self.path(role)} cannot be deleted in the primary namespace")
 
-    async def remake(self, part: DrillPart) -> None:
-        """Make a deleted queue again, for EFFECT_SECONDS while the namespace still deletes it. Raises DrillError."""
-        end = asyncio.get_running_loop().time() + EFFECT_SECONDS
-        while True:
-            try:
-                return await self._make_part(part)
-            except DrillError:
-                if asyncio.get_running_loop().time() > end:
-                    raise
-            await asyncio.sleep(RETRY_PAUSE)
-
     async def remove(self) -> list[str]:
-        """Delete everything under the drill's name; return the paths that may remain, with their namespace."""
-        remains: list[str] = []
+        """Delete everything under the drill's name; return the paths that may remain, with their namespace.
+
+        The last pass finds nothing: a creation that was cut off may have reached the namespace after its deletion.
+        """
+        remains = list(self.paths)
         for _ in range(REMOVAL_PASSES):
-            remains = await self._remove_once()
+            remains = await self._remove_once() or await self._listed()
             if not remains:
                 break
             await asyncio.sleep(RETRY_PAUSE)
         return remains
 
     async def _remove_once(self) -> list[str]:
-        """Delete by name, then the listed rest, the marker queue last; return what remains."""
-        remains = []
-        for part in self._plan.parts:
-            path = self.path(part.role)
-            if not await self._primary.delete(path, is_topic=part.kind is EntityKind.TOPIC):
-                remains.append(f"{path} in the {self._primary.side} namespace")
-        prefix = f"{drill_name(self._note.run)}/"
+        """Delete by name, then the listed backlog queues, the marker queue last; return what remains."""
+        topics = {self.path(part.role) for part in self._plan.parts if part.kind is EntityKind.TOPIC}
+        remains = [path for path in self.paths if not await self._primary.delete(path, is_topic=path in topics)]
         try:
-            queues = await bounded(self._secondary.admin.queues(prefix), MANAGING, "listing queues")
-        except (AzureError, OSError, TimeoutError):
-            return [*remains, f"{prefix}… in the {self._secondary.side} namespace"]
-        for path in (one.path for one in queues if is_backlog(one.path) and run_of(one.path) == self._note.run):
-            if not await self._secondary.delete(path):
-                remains.append(f"{path} in the {self._secondary.side} namespace")
+            backlog = [path for path in await self._listed_in(self._secondary) if is_backlog(path)]
+        except (AzureError, OSError, TimeoutError) as error:
+            return [*remains, self._not_listed(error)]
+        remains += [path for path in backlog if not await self._secondary.delete(path)]
         marker = marker_path(self._note.run)
         if not remains and not await self._secondary.delete(marker):
-            remains.append(f"{marker} in the {self._secondary.side} namespace")
+            remains.append(marker)
         return remains
 
-    async def _make_part(self, part: DrillPart) -> None:
-        path = self.path(part.role)
-        if part.kind is EntityKind.TOPIC:
-            make = self._topic(path)
-        else:
-            make = self._queue(self._primary, path, sessions=part.kind is EntityKind.SESSION_QUEUE)
-        await self._make(self._primary, path, make)
+    async def _listed(self) -> list[str]:
+        """Return the paths that both namespaces list; a sentence if one does not answer."""
+        try:
+            return [*await self._listed_in(self._primary), *await self._listed_in(self._secondary)]
+        except (AzureError, OSError, TimeoutError) as error:
+            return [self._not_listed(error)]
 
-    def _topic(self, path: str) -> Callable[[], Awaitable[None]]:
-        return lambda: self._primary.admin.create_topic(path, subscription=SUBSCRIPTION, metadata=str(self._note))
+    async def _listed_in(self, namespace: ManagedNamespace) -> list[str]:
+        """Return the paths of the drill's entities in a namespace. Raises azure-core's errors, OSError, TimeoutError."""
+        prefix = f"{drill_name(self._note.run)}/"
+        queues = await bounded(namespace.admin.queues(prefix), MANAGING, "listing queues")
+        paths = [one.path for one in queues]
+        if namespace is self._primary and self._plan.parts == PARTS:
+            paths += [one.path for one in await bounded(namespace.admin.topics(prefix), MANAGING, "listing topics")]
+        return [path for path in paths if run_of(path) == self._note.run]
 
-    def _queue(self, namespace: ManagedNamespace, path: str, *, sessions: bool) -> Callable[[], Awaitable[None]]:
+    def _not_listed(self, error: Exception) -> str:
+        return f"{drill_name(self._note.run)}/… (the namespace does not list its entities: {first_line(error)})"
+
+    async def _make_queue(self, namespace: ManagedNamespace, path: str, *, sessions: bool = False) -> None:
         wanted = QueueWanted(sessions=sessions, metadata=str(self._note))
-        return lambda: namespace.admin.create_queue(path, wanted)
+        await self._make(namespace, path, lambda: namespace.admin.create_queue(path, wanted))
 
     async def _make(self, namespace: ManagedNamespace, path: str, act: Callable[[], Awaitable[None]]) -> None:
         try:
-            await namespace.make(act)
+            await _insist(lambda: namespace.make(act))
         except NotPermittedError as error:
             raise DrillError(lacks_manage(namespace.side)) from error
         except (AzureError, OSError, TimeoutError) as error:
@@ -142,11 +149,30 @@ class DrillEntities:
             ) from error
 
     async def _set_status(self, role: DrillRole, status: QueueStatus) -> None:
-        path = self.path(role)
+        path, admin = self.path(role), self._primary.admin
         try:
-            await bounded(self._primary.admin.set_status(path, status), MANAGING, f"changing {path}")
+            await _insist(lambda: bounded(admin.set_status(path, status), MANAGING, f"changing {path}"))
         except (AzureError, OSError, TimeoutError) as error:
             raise DrillError(f"{path} cannot be set to {status}: {first_line(error)}") from error
+
+
+async def _insist(act: Callable[[], Awaitable[None]]) -> None:
+    """Repeat a request for EFFECT_SECONDS while its failure is transient. Raises its last error.
+
+    A namespace that still deletes a queue refuses to make it again. An entity that exists was made by an earlier try:
+    the drill's id is random.
+    """
+    end = asyncio.get_running_loop().time() + EFFECT_SECONDS
+    while True:
+        try:
+            return await act()
+        except (AzureError, OSError, TimeoutError) as error:
+            if is_there_already(error):
+                return None
+            is_lasting = isinstance(error, AzureError) and not is_transient(error)
+            if is_lasting or asyncio.get_running_loop().time() > end:
+                raise
+        await asyncio.sleep(RETRY_PAUSE)
 
 
 def lacks_manage(side: Side) -> str:

@@ -77,7 +77,10 @@ async def run_drill(
 
 async def _remove(entities: DrillEntities, record: RunRecord, say: Say) -> None:
     say("deleting the drill's entities")
-    remains = await entities.remove()
+    try:
+        remains = await bounded(entities.remove(), drill_plan.MAX_REMOVAL_SECONDS, "deleting the drill's entities")
+    except TimeoutError as error:
+        remains = [str(error)]
     if remains:
         say(f"not deleted: {', '.join(remains)}; later: paired drill --clean")
         return
@@ -102,7 +105,10 @@ class _Drill:
     async def carry_out(self) -> DrillMeasures:
         began = self._clock()
         self._say(f"making {self._name}/…")
-        await self._entities.make()
+        try:
+            await bounded(self._entities.make(), drill_plan.MAX_SETUP_SECONDS, "making the entities")
+        except TimeoutError as error:
+            raise DrillError(f"the namespaces are too slow for a drill: {error}") from error
         async with open_clients(self._config) as clients, self._paired(clients) as paired:
             workload = self._application(paired)
             async with self._running(workload):
@@ -216,7 +222,7 @@ class _Drill:
                 await self._entities.enable(DrillRole.DISABLED)
                 self._say(f"{DrillRole.DISABLED} accepts sends again")
             else:
-                await self._entities.remake(watch.part)
+                await self._entities.make_part(watch.part)
                 self._say(f"{DrillRole.DELETED} is made again")
             watch.healed_at = self._clock()
         failed_over = [one for one in self._watch.failing if one.failed_over_at is not None]

@@ -28,6 +28,7 @@ OUTAGE_SECONDS: Final = 3.0
 MAKING_SECONDS: Final = 10.0
 """Expected seconds for making and deleting the entities, and for the drain."""
 MAX_SETUP_SECONDS: Final = 180.0
+"""Seconds for making the entities, and for pairing."""
 MAX_WARM_UP_SECONDS: Final = 60.0
 EFFECT_SECONDS: Final = 60.0
 """Seconds in which a namespace has to apply a change of an entity."""
@@ -157,7 +158,7 @@ class DrillPlan:
         """Return the length after which every drill of this plan is over."""
         policy = self.policy
         waits = (
-            MAX_SETUP_SECONDS,
+            2 * MAX_SETUP_SECONDS,
             MAX_WARM_UP_SECONDS,
             2 * EFFECT_SECONDS + PATIENCE + policy.send_timeout + policy.failover_interval,
             PATIENCE + policy.send_timeout + ATTEMPT_GRACE,

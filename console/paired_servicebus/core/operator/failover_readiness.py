@@ -317,12 +317,13 @@ def _drill(evidence: Evidence) -> Finding:
             todo="rehearse an outage on entities made for it: paired drill",
         )
     is_good = last.outcome is DrillOutcome.HELD
+    todo = "repeat it: paired drill" if last.outcome is not None else "if it was killed: paired drill --clean"
     return Finding(
         what=DRILL,
         verdict=FindingVerdict.OK if is_good else FindingVerdict.WARN,
         evidence=last.sentence,
         read_at=last.ended or last.began,
-        todo="" if is_good else "repeat it: paired drill",
+        todo="" if is_good else todo,
     )
 
 

@@ -118,12 +118,15 @@ class ArmAdmin:
         listed = [_topic_facts(one) async for one in self._client.topics.list_by_namespace(*self._where, **port.ONCE)]
         return [one for one in listed if one.path.casefold().startswith(wanted)]
 
-    async def create_topic(self, path: str, *, subscription: str, metadata: str) -> None:
-        topic: Any = {"properties": {"userMetadata": metadata} if metadata else {}}
-        empty: Any = {"properties": {}}
-        where = (*self._where, _arm_name(path))
-        await self._client.topics.create_or_update(*where, topic, **port.ONCE)
-        await self._client.subscriptions.create_or_update(*where, subscription, empty, **port.ONCE)
+    async def create_topic(self, path: str, *, metadata: str) -> None:
+        """Implement `TopicManagement`; ARM overwrites an existing topic."""
+        body: Any = {"properties": {"userMetadata": metadata} if metadata else {}}
+        await self._client.topics.create_or_update(*self._where, _arm_name(path), body, **port.ONCE)
+
+    async def create_subscription(self, topic: str, name: str) -> None:
+        """Implement `TopicManagement`; ARM overwrites an existing subscription."""
+        body: Any = {"properties": {}}
+        await self._client.subscriptions.create_or_update(*self._where, _arm_name(topic), name, body, **port.ONCE)
 
     async def delete_topic(self, path: str) -> None:
         """Implement `TopicManagement`; ARM itself reports no missing topic."""

@@ -96,9 +96,11 @@ class AtomAdmin:
             if one.name.casefold().startswith(wanted)
         ]
 
-    async def create_topic(self, path: str, *, subscription: str, metadata: str) -> None:
+    async def create_topic(self, path: str, *, metadata: str) -> None:
         await self._client.create_topic(path, user_metadata=metadata or None)  # the SDK passes no options on
-        await self._client.create_subscription(path, subscription, **port.ONCE)
+
+    async def create_subscription(self, topic: str, name: str) -> None:
+        await self._client.create_subscription(topic, name, **port.ONCE)
 
     async def delete_topic(self, path: str) -> None:
         await self._client.delete_topic(path, **port.ONCE)

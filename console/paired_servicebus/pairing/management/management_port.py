@@ -160,8 +160,11 @@ class TopicManagement(Management, Protocol):
     async def topics(self, prefix: str) -> list[TopicFacts]:
         """List the topics whose path begins with `prefix`, case aside."""
 
-    async def create_topic(self, path: str, *, subscription: str, metadata: str) -> None:
-        """Create a topic with one subscription that gets all of its messages. Raises ResourceExistsError."""
+    async def create_topic(self, path: str, *, metadata: str) -> None:
+        """Create a topic with this UserMetadata. Raises ResourceExistsError."""
+
+    async def create_subscription(self, topic: str, name: str) -> None:
+        """Create a subscription that gets all messages of its topic. Raises ResourceExistsError."""
 
     async def delete_topic(self, path: str) -> None:
         """Delete a topic with its subscriptions. A missing topic raises ResourceNotFoundError."""
