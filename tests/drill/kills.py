@@ -31,8 +31,8 @@ class Kill:
     is_clean: bool
 
 
-async def kill_drills(kills: int, draw: random.Random) -> tuple[list[Kill], list[str]]:
-    """Kill so many drills; return what each left, and the real entities that have changed."""
+async def kill_drills(kills: int, draw: random.Random, *, longest: float = LONGEST) -> tuple[list[Kill], list[str]]:
+    """Kill so many drills within `longest` seconds; return what each left, and the real entities that have changed."""
     done: list[Kill] = []
     with tempfile.TemporaryDirectory() as folder:
         async with play(Path(folder), "drill", "x-paired-drill-", options=BRISK) as found:
@@ -41,15 +41,15 @@ async def kill_drills(kills: int, draw: random.Random) -> tuple[list[Kill], list
             before = await picture(found.sandbox)
             assert all(len(value) == MESSAGES for name, value in before.items() if name.endswith("messages"))
             for number in range(1, kills + 1):
-                done.append(await _kill_once(found, real, number, draw))
+                done.append(await _kill_once(found, real, number, draw, longest))
                 print(done[-1], flush=True)
             after = await picture(found.sandbox)
     return done, [name for name in before if before[name] != after.get(name)]
 
 
-async def _kill_once(found: Play, real: list[str], number: int, draw: random.Random) -> Kill:
+async def _kill_once(found: Play, real: list[str], number: int, draw: random.Random, longest: float) -> Kill:
     is_early = number % 5 == 0
-    after = draw.uniform(0.0, IMPORTS if is_early else LONGEST)
+    after = draw.uniform(0.0, IMPORTS if is_early else longest)
     process = await found.start("--yes", "orders", "--as-configured")
     while not is_early and not found.records() and process.returncode is None:
         await asyncio.sleep(0.01)

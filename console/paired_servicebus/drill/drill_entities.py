@@ -123,7 +123,7 @@ class DrillEntities:
             return [self._not_listed(error)]
 
     async def _listed_in(self, namespace: ManagedNamespace) -> list[str]:
-        """Return the paths of the drill's entities in a namespace. Raises azure-core's errors, OSError, TimeoutError."""
+        """Return the paths of the drill's entities. Raises azure-core's errors, OSError, TimeoutError."""
         prefix = f"{drill_name(self._note.run)}/"
         queues = await bounded(namespace.admin.queues(prefix), MANAGING, "listing queues")
         paths = [one.path for one in queues]

@@ -66,7 +66,7 @@ async def find_entities(namespace: ManagedNamespace) -> tuple[FoundEntity, ...]:
     try:
         queues = await bounded(namespace.admin.queues(PREFIX), MANAGING, "listing queues")
         topics = []
-        if namespace.side is Side.PRIMARY:
+        if namespace.side is Side.PRIMARY and (await told(namespace.admin)).has_topics:
             topics = await bounded(namespace.admin.topics(PREFIX), MANAGING, "listing topics")
     except (AzureError, OSError, TimeoutError) as error:
         if isinstance(error, AzureError) and is_refusal(error):
