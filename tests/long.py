@@ -17,6 +17,7 @@ PROOFS: Final[dict[str, str]] = {
     "chaos": "-m tests.chaos --minutes 20",
     "conformance": "-m tests.conformance",
     "conformance-gateway": "-m tests.conformance --gateway",
+    "drill": "-m tests.drill --kills 20",
     "fleet": "-m tests.fleet_processes",
     "fleet-simulation": "-m paired_servicebus simulate --fleet --seeds 1000",
     "fuzz": "-m pytest -q -n 0 tests/sandbox/test_fuzz.py",

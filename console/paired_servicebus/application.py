@@ -29,7 +29,7 @@ from paired_servicebus.engine.instance.engine_paths import EnginePaths, engine_p
 from paired_servicebus.engine.instance.identity import EngineIdentity
 from paired_servicebus.engine.instance.lock import LockHolder, acquire, mark_clean_exit
 from paired_servicebus.engine.instance.task_supervisor import TaskSupervisor
-from paired_servicebus.engine.readiness.local_evidence import local_syphons
+from paired_servicebus.engine.readiness.local_evidence import add_drill, local_syphons
 from paired_servicebus.engine.service.engine_host import EngineHost, nobody
 from paired_servicebus.engine.service.hook import Hook
 from paired_servicebus.engine.service.metrics import SnapshotCollector, serve
@@ -322,7 +322,7 @@ class _Engine:
             spool=places.spool,
             socket=places.socket,
             policy=options.policy(),
-            surroundings=self._add_local_syphons,
+            surroundings=self._add_local_evidence,
             fleet=extras.fleet,
             note=self._hook.note if self._hook is not None else nobody,
         )
@@ -373,7 +373,8 @@ class _Engine:
         mark_clean_exit(self._fd)
         os.close(self._fd)
 
-    async def _add_local_syphons(self, evidence: Evidence) -> Evidence:
+    async def _add_local_evidence(self, evidence: Evidence) -> Evidence:
+        evidence = add_drill(evidence)
         if evidence.syphon not in (None, SyphonStatus.OFF):
             return evidence
         syphons = await local_syphons(self._places, primary=evidence.primary, secondary=evidence.secondary)

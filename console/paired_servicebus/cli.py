@@ -34,6 +34,7 @@ from paired_servicebus.printing import print_lines, print_object, report_error
 from paired_servicebus.ui.display.profile import ScreenOptions
 from paired_servicebus.verbs import engine_commands, order_verbs, spark_commands
 from paired_servicebus.verbs.bench_commands import bench
+from paired_servicebus.verbs.drill_verb import drill
 from paired_servicebus.verbs.fleet_verb import fleet as fleet_verbs
 from paired_servicebus.verbs.gateway_verb import gateway
 from paired_servicebus.verbs.parameters import DEFAULT_KEY, Config, EngineSelection, JsonLine, OrderKey
@@ -61,6 +62,7 @@ app = App(
 )
 app.command(bench)
 app.command(verify)
+app.command(drill)
 app.command(fleet_verbs)
 app.command(gateway)
 app.command(snapshot)

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from paired_servicebus.core.drill.drill_report import DrillOutcome
+from paired_servicebus.core.drill.last_drill import LastDrill
 from paired_servicebus.core.model.snapshot import Finding, FindingVerdict, SyphonStatus
 from paired_servicebus.core.operator.failover_readiness import (
+    DRILL,
     EXPIRY,
     GB,
     ROOM,
@@ -26,6 +29,7 @@ from paired_servicebus.core.operator.failover_readiness import (
     alarm,
     judge,
     unreachable,
+    with_missing_findings,
 )
 
 OK, WARN, NO, UNKNOWN = FindingVerdict
@@ -39,6 +43,7 @@ def queue(index: int = 0, **changes: Any) -> QueueEvidence:
     return replace(good, **changes)
 
 
+DRILLED = LastDrill(began=1.0, ended=2.0, outcome=DrillOutcome.HELD, text="balanced")
 GOOD = Evidence(
     at=10.0,
     primary="contoso",
@@ -50,6 +55,8 @@ GOOD = Evidence(
     too_large=(),
     expiry=(ExpiryEvidence(path="orders", dead_letters=False),),
     expiry_at=5.0,
+    last_drill=DRILLED,
+    drills_read=True,
 )
 REFUSED = {"refusal": "not authorized"}
 SILENT = {"refusal": "timeout", "unreachable": True}
@@ -172,5 +179,38 @@ def test_each_finding_says_when_its_evidence_was_read() -> None:
     late = replace(GOOD, queues=(queue(0, tried_at=3.0, read_at=4.0), queue(1)))
     times = {one.what: one.read_at for one in judge(late).findings}
     assert times == {
-        SECONDARY: 3.0, SEND: 3.0, ROOM: 4.0, TOKENS: 10.0, SYPHON: 10.0, SIZES: 10.0, EXPIRY: 5.0,
+        SECONDARY: 3.0, SEND: 3.0, ROOM: 4.0, TOKENS: 10.0, SYPHON: 10.0, SIZES: 10.0, EXPIRY: 5.0, DRILL: 2.0,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict", "said"),
+    [
+        ({}, OK, "short times: held: balanced"),
+        ({"last_drill": replace(DRILLED, configured=True)}, OK, "the pairing's own times: held: balanced"),
+        ({"last_drill": replace(DRILLED, outcome=DrillOutcome.BROKEN, text="no")}, WARN, "short times: broken: no"),
+        (
+            {"last_drill": replace(DRILLED, outcome=DrillOutcome.NOT_DONE, text="")},
+            WARN,
+            "short times: not carried out",
+        ),
+        ({"last_drill": replace(DRILLED, outcome=DrillOutcome.INTERRUPTED, text="")}, WARN, "interrupted"),
+        ({"last_drill": LastDrill(began=1.0)}, WARN, "it has not ended, or was killed"),
+        ({"last_drill": None}, UNKNOWN, "never drilled, as far as this machine knows"),
+        ({"last_drill": None, "drills_read": False}, UNKNOWN, "unknown: paired check and engines read it"),
+    ],
+)
+def test_the_last_drill_is_good_only_if_it_held(changes: dict[str, Any], verdict: FindingVerdict, said: str) -> None:
+    (finding,) = (one for one in judge(replace(GOOD, **changes)).findings if one.what == DRILL)
+    assert finding.verdict is verdict
+    assert said in finding.evidence
+    assert bool(finding.todo) == (verdict is not OK and changes.get("drills_read", True))
+
+
+def test_an_older_engine_without_the_finding_leaves_it_unknown() -> None:
+    now = judge(GOOD)
+    old = replace(now, findings=now.findings[:-1])
+    assert with_missing_findings(now) == now
+    added = with_missing_findings(old).findings[-1]
+    assert (added.what, added.verdict) == (DRILL, UNKNOWN)
+    assert "too old" in added.evidence

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from azure.core.exceptions import (
@@ -32,6 +33,7 @@ from paired_servicebus.pairing.management.management_port import (
     QueueFacts,
     QueueStatus,
     QueueWanted,
+    TopicFacts,
     is_refusal,
     is_there_already,
     is_transient,
@@ -396,3 +398,16 @@ async def test_while_no_link_has_said_it_the_tier_tells_how_large_a_message_may_
     world.stack.push_async_callback(client.close)
     for tier, limit in ((ServiceTier.STANDARD, 256 * 1024), (ServiceTier.PREMIUM, 1024 * 1024)):
         assert SdkSenderLink(client, "q", tasks, assumed=NamespaceInfo(tier=tier).message_limit).limit() == limit
+
+
+async def test_topics_are_made_listed_with_their_note_and_deleted(admin: Any) -> None:
+    await admin.create_topic("drill/topic", metadata="a note")
+    await admin.create_subscription("drill/topic", "receiver")
+    await admin.create_topic("other", metadata="")
+    assert await admin.topics("Drill/") == [TopicFacts(path="drill/topic", metadata="a note")]
+    assert await admin.queues("drill/") == []
+    assert {one.path for one in await admin.topics("")} == {"drill/topic", "other"}
+    await admin.delete_topic("drill/topic")
+    assert await admin.topics("drill/") == []
+    with pytest.raises(ResourceNotFoundError):
+        await admin.delete_topic("drill/topic")

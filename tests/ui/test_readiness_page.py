@@ -38,16 +38,18 @@ async def test_each_finding_has_verdict_evidence_age_and_remedy(
     async with open_console(made.snapshot(readiness=readiness(made)), size=size) as console:
         await console.press(KEY)
         seen = console.screen()
-        for _ in range(8):
+        for _ in range(10):
             await console.press("down", "down", "down")
             seen += console.screen()
-        assert "✗ no, 1 obstacle, 1 warning, 1 unknown · checked" in seen
+        assert "✗ no, 1 obstacle, 1 warning, 2 unknown · checked" in seen
         for number, verdict in enumerate(("ok", "unknown", "warn", "no")):
             assert f"{verdict:<9}finding {number}" in seen
             assert f"end-of-{verdict}" in seen, "nothing is cut"
         assert "ago" in seen
         assert "do: raise backlog_queue_count" in seen
         assert "finding 1 · not examined" in seen
+        assert "last drill · not examined" in seen
+        assert "this engine is too old to report it" in seen
         assert "\x1b[2J" not in seen
 
 

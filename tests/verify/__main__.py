@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from .killing import Play, play
+from tests.killed_runs import Play, play
 
 LONGEST: Final = 12.0
 """Seconds of a run's experiments."""
@@ -26,7 +26,7 @@ async def kill_runs(kills: int, draw: random.Random) -> int:
     """Return the number of kills after which something was left."""
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
-        async with play(Path(folder)) as found:
+        async with play(Path(folder), "verify", "paired-verify-") as found:
             for number in range(1, kills + 1):
                 is_early = number % 4 == 0
                 after = draw.uniform(0.0, IMPORTS if is_early else LONGEST)

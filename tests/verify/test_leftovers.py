@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from paired_servicebus.core.errors import ConfigurationError
+from paired_servicebus.temporary_entities.managed_namespace import Side
+from paired_servicebus.temporary_entities.run_record import RunRecord, past_records
 from paired_servicebus.verify.leftovers import FOREIGN_SECONDS, clean
-from paired_servicebus.verify.run_record import RunRecord, past_records, run_of
-from paired_servicebus.verify.trial import Side, Trial
+from paired_servicebus.verify.queue_names import RECORDS, run_of
+from paired_servicebus.verify.trial import Trial
 from paired_servicebus.verify.verify_run import open_namespaces
 
 from .conftest import PRIMARY, SECONDARY, WORKER_KEY, Lab
@@ -37,7 +39,7 @@ async def cleaned(lab: Lab, **options: str) -> tuple[int, list[str]]:
 async def abandon(lab: Lab) -> RunRecord:
     """Two queues of a run that ends without a word."""
     async with open_namespaces(lab.config()) as namespaces:
-        record = RunRecord.begin(lab.places.state)
+        record = RunRecord.begin(RECORDS, lab.places.state)
         trial = Trial(namespaces, record)
         await trial.queue()
         await trial.queue(side=Side.PRIMARY)
@@ -95,7 +97,7 @@ async def test_a_queue_without_a_record_is_deleted_once_it_is_old(
 
 
 async def test_a_record_of_another_namespace_is_kept_with_its_queues(lab: Lab) -> None:
-    record = RunRecord.begin(lab.places.state)
+    record = RunRecord.begin(RECORDS, lab.places.state)
     record.note("secondary", "other.servicebus.windows.net", f"{record.prefix}-0")
     record.end()
     deleted, remains = await cleaned(lab)
@@ -114,7 +116,7 @@ async def test_what_cannot_be_deleted_remains_in_the_record(lab: Lab) -> None:
 
 
 def test_a_queue_is_on_disk_before_it_is_made_and_torn_lines_are_none(tmp_path: Path) -> None:
-    record = RunRecord.begin(tmp_path)
+    record = RunRecord.begin(RECORDS, tmp_path)
     path = f"{record.prefix}-0"
     record.note("secondary", "host", path)
     (file,) = (tmp_path / "verify").iterdir()
@@ -122,8 +124,8 @@ def test_a_queue_is_on_disk_before_it_is_made_and_torn_lines_are_none(tmp_path: 
     record.end()
     with file.open("a") as more:
         more.write('[]\n{"queue": "orders", "side": "secondary", "host": "host"}\n{"queue": "paired-ver')
-    (again,) = past_records(tmp_path)
-    assert [queue.path for queue in again.queues] == [path]
+    (again,) = past_records(RECORDS, tmp_path)
+    assert [queue.path for queue in again.entities] == [path]
     again.forget(path)
     again.end()
     assert not file.exists()
@@ -132,7 +134,7 @@ def test_a_queue_is_on_disk_before_it_is_made_and_torn_lines_are_none(tmp_path: 
 def test_a_state_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "verify").write_text("in the way")
     with pytest.raises(ConfigurationError, match="cannot be made"):
-        RunRecord.begin(tmp_path)
+        RunRecord.begin(RECORDS, tmp_path)
 
 
 async def test_an_interrupted_run_leaves_nothing(lab: Lab) -> None:

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from paired_servicebus import cli
+from tests.killed_runs import Play, play
 
-from .killing import Play, play
+VERIFY = ("verify", "paired-verify-")
 
 
 def test_mistakes_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -22,7 +23,7 @@ def test_mistakes_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture
 
 @pytest.mark.slow
 async def test_the_file_is_written_and_the_status_tells_of_differences(tmp_path: Path) -> None:
-    async with play(tmp_path) as found:
+    async with play(tmp_path, *VERIFY) as found:
         file = tmp_path / "results.json"
         status, out = await found.finish(await found.start("--json", str(file)))
         results = {one["result"] for one in json.loads(file.read_text())["results"]}
@@ -33,7 +34,7 @@ async def test_the_file_is_written_and_the_status_tells_of_differences(tmp_path:
 
 
 async def test_an_unwritable_file_and_a_silent_namespace_are_one_sentence_each(tmp_path: Path) -> None:
-    async with play(tmp_path) as found:
+    async with play(tmp_path, *VERIFY) as found:
         status, out = await found.finish(await found.start("--json", str(tmp_path / "no" / "file")))
         assert (status, "cannot be written" in out) == (2, True), out
     status, out = await found.finish(await found.start())
@@ -43,7 +44,7 @@ async def test_an_unwritable_file_and_a_silent_namespace_are_one_sentence_each(t
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 async def test_an_interrupted_run_deletes_its_queues(tmp_path: Path, number: signal.Signals, status: int) -> None:
-    async with play(tmp_path) as found:
+    async with play(tmp_path, *VERIFY) as found:
         process = await found.start()
         await _working(found)
         process.send_signal(number)
@@ -53,7 +54,7 @@ async def test_an_interrupted_run_deletes_its_queues(tmp_path: Path, number: sig
 
 
 async def test_a_killed_run_is_reported_and_cleaned(tmp_path: Path) -> None:
-    async with play(tmp_path) as found:
+    async with play(tmp_path, *VERIFY) as found:
         process = await found.start()
         await _working(found)
         process.kill()

@@ -29,6 +29,7 @@
     ├── FleetBoardError                      a board of the fleet could not be read, written or created
     ├── MessagesUnknownError                 the messages of a backlog queue cannot be shown
     ├── DrainError                           a drain cannot begin or continue
+    ├── DrillError                           a drill cannot be carried out
     ├── PipelineError                        the journal's tables and the programs around them
     │   ├── SparkMissingError                the extra `spark` is not installed
     │   ├── JavaNotFoundError                no Java for Spark
@@ -197,6 +198,10 @@ class WireRequestError(WireError):
 
 class DrainError(PairedError):
     """A drain cannot begin or continue. Moved messages stay moved; the others remain in the backlog."""
+
+
+class DrillError(PairedError):
+    """A rehearsed outage cannot be carried out, through no fault of the pairing."""
 
 
 class CleanUpError(PairedError):

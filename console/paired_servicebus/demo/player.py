@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from azure.servicebus import ServiceBusMessage, ServiceBusSubQueue
-from azure.servicebus.aio import ServiceBusReceiver
+from azure.servicebus import ServiceBusMessage
 
 from paired_servicebus.core.accounting.ledger import SendOutcome, balance
 from paired_servicebus.core.model.pairing_events import Event
+from paired_servicebus.demo.demo_streams import STREAMS
 from paired_servicebus.demo.result import DemoResult, EntityResult, MessageCounts, PingCounts, SyphonResult, what_broke
 from paired_servicebus.demo.scenario_model import (
     BACKLOG_IN_USE,
@@ -23,13 +23,13 @@ from paired_servicebus.demo.scenario_model import (
     FaultWindow,
     Scenario,
 )
-from paired_servicebus.demo.workload import Workload
 from paired_servicebus.pairing import PairedServiceBusClient
 from paired_servicebus.pairing.management.backlog_queues import queue_path
 from paired_servicebus.sandbox_process import SandboxProcess
+from paired_servicebus.workload.left_messages import peek_ids
+from paired_servicebus.workload.workload import Workload
 
 POLL_SECONDS: Final = 0.25
-PEEK_TIMEOUT: Final = 10.0
 QUIET_SECONDS: Final = 1.0
 """Seconds without a new message after which duplicates have been counted."""
 
@@ -53,7 +53,7 @@ class Player:
         self._paired = paired
         self._seed = seed
         self._say = say
-        self._application = Workload(paired, seed=seed, pace=pace, record=record)
+        self._application = Workload(paired, seed=seed, streams=STREAMS, pace=pace, record=record)
         self._queue_in_use: str | None = None
 
     async def play(self, duration: float) -> DemoResult:
@@ -178,24 +178,5 @@ class Player:
 async def left_behind(sandbox: SandboxProcess, paired: PairedServiceBusClient) -> tuple[set[str], set[str]]:
     """Return the messages in the backlog queues and in their dead-letter queues, read without the pairing."""
     queues = [queue_path(paired.primary_name, index) for index in paired.backlog_queue_indices]
-    dead_letters = ServiceBusSubQueue.DEAD_LETTER
     async with sandbox.client(SECONDARY) as client:
-        found = await asyncio.gather(
-            *(_peeked(client.get_queue_receiver(path)) for path in queues),
-            *(_peeked(client.get_queue_receiver(path, sub_queue=dead_letters)) for path in queues),
-        )
-    return set().union(*found[: len(queues)]), set().union(*found[len(queues) :])
-
-
-async def _peeked(receiver: ServiceBusReceiver) -> set[str]:
-    """Return the ids of every message in a queue, in any state."""
-    ids: set[str] = set()
-    number = 1
-    async with asyncio.timeout(PEEK_TIMEOUT), receiver:
-        while True:
-            messages = await receiver.peek_messages(250, sequence_number=number)
-            for message in messages:
-                ids.add(str(message.message_id))
-                number = max(number, (message.sequence_number or 0) + 1)
-            if not messages:
-                return ids
+        return await peek_ids(client, queues)

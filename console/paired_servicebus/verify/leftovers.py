@@ -15,8 +15,10 @@ from azure.core.exceptions import AzureError, ResourceNotFoundError
 
 from paired_servicebus.pairing.management.management_port import is_refusal
 from paired_servicebus.pairing.runtime.deadlines import bounded
-from paired_servicebus.verify.run_record import PREFIX, RunRecord, known_runs, past_records, run_of
-from paired_servicebus.verify.trial import MANAGING, Side, TrialNamespace
+from paired_servicebus.temporary_entities.managed_namespace import MANAGING, Side
+from paired_servicebus.temporary_entities.run_record import RunRecord, known_runs, past_records
+from paired_servicebus.verify.queue_names import PREFIX, RECORDS, run_of
+from paired_servicebus.verify.trial import TrialNamespace
 
 FOREIGN_SECONDS: Final = 3600.0
 """The age at which a queue without a record is a leftover; the longest run takes a quarter of it."""
@@ -25,7 +27,7 @@ FOREIGN_SECONDS: Final = 3600.0
 async def remove_recorded(namespaces: Mapping[Side, TrialNamespace], record: RunRecord) -> list[str]:
     """Delete the queues of a record; return a sentence for each that remains."""
     remains = []
-    for queue in record.queues:
+    for queue in record.entities:
         namespace = namespaces.get(Side(queue.side)) if queue.side in {*Side} else None
         if namespace is None or namespace.host != queue.host:
             remains.append(f"{queue.path} is in another namespace than pairing.toml has now")
@@ -46,8 +48,8 @@ async def remove_run(namespace: TrialNamespace, run: str) -> None:
 async def clean(namespaces: Mapping[Side, TrialNamespace], state: Path) -> tuple[int, list[str]]:
     """Delete the queues of killed runs; return the number of deleted ones, and a sentence for each that remains."""
     deleted, remains = 0, []
-    for record in past_records(state):
-        before = len(record.queues)
+    for record in past_records(RECORDS, state):
+        before = len(record.entities)
         try:
             found = await remove_recorded(namespaces, record)
         finally:
@@ -55,7 +57,7 @@ async def clean(namespaces: Mapping[Side, TrialNamespace], state: Path) -> tuple
         deleted += before - len(found)
         remains += found
     for namespace in namespaces.values():
-        number, found = await _remove_unrecorded(namespace, known_runs(state))
+        number, found = await _remove_unrecorded(namespace, known_runs(RECORDS, state))
         deleted += number
         remains += found
     return deleted, remains

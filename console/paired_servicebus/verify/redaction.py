@@ -14,8 +14,8 @@ from paired_servicebus.connection_string import parts_of
 from paired_servicebus.core.model.namespace_info import first_label
 from paired_servicebus.core.text.masking import MASK, masked
 from paired_servicebus.core.text.untrusted_text import one_line
-from paired_servicebus.verify.run_record import without_queues
-from paired_servicebus.verify.trial import Side
+from paired_servicebus.temporary_entities.managed_namespace import Side
+from paired_servicebus.verify.queue_names import without_queues
 
 MAX_TEXT: Final = 600
 """Characters of one sentence."""

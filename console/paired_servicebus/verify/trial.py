@@ -5,44 +5,21 @@ A queue is recorded on disk before it is made, so that `--clean` finds it after 
 
 from __future__ import annotations
 
-import asyncio
 import itertools
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Self
 
-from azure.core.exceptions import AzureError, ResourceNotFoundError
 from azure.servicebus.aio import ServiceBusClient
 
-from paired_servicebus.core.model.namespace_info import ServiceTier
 from paired_servicebus.engine.clients.client_factory import close_quietly
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
-from paired_servicebus.pairing.management.management_port import Management, QueueWanted, is_refusal, is_transient
-from paired_servicebus.pairing.runtime.deadlines import bounded
-from paired_servicebus.verify.run_record import RunRecord
+from paired_servicebus.pairing.management.management_port import QueueWanted
+from paired_servicebus.temporary_entities.managed_namespace import ManagedNamespace, Side
+from paired_servicebus.temporary_entities.run_record import RunRecord
 from paired_servicebus.verify.trial_links import TrialReceiver, TrialSender
-
-MANAGING: Final = 20.0
-"""Seconds for one management request."""
-DELETE_TRIES: Final = 3
-RETRY_PAUSE: Final = 1.0
-
-log = logging.getLogger(__name__)
-
-
-class Side(StrEnum):
-    """A namespace of the pairing; its name in all results."""
-
-    PRIMARY = "primary"
-    SECONDARY = "secondary"
-
-
-class NotPermittedError(Exception):
-    """An experiment needs a right that the credential lacks."""
 
 
 class SkippedError(Exception):
@@ -50,45 +27,11 @@ class SkippedError(Exception):
 
 
 @dataclass(slots=True)
-class TrialNamespace:
-    """One namespace. refused: why it makes no queues, once known; backlog: an existing queue to attach to."""
+class TrialNamespace(ManagedNamespace):
+    """A namespace of experiments. backlog: an existing queue to attach to."""
 
-    side: Side
-    host: str
     client: ServiceBusClient
-    admin: Management
-    tier: ServiceTier = ServiceTier.UNKNOWN
     backlog: str = ""
-    refused: str = ""
-    making: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-    async def make(self, act: Callable[[], Any]) -> None:
-        """Create a queue. Raises NotPermittedError, and azure-core's errors."""
-        async with self.making:  # a refusal is learned once, not by each experiment
-            if self.refused:
-                raise NotPermittedError(self.refused)
-            try:
-                await bounded(act(), MANAGING, "making a queue")
-            except AzureError as error:
-                if is_refusal(error):
-                    self.refused = f"the credential of the {self.side} namespace lacks Manage, which queues need"
-                    raise NotPermittedError(self.refused) from error
-                raise
-
-    async def delete(self, path: str) -> bool:
-        """Delete a queue if it exists; return whether it is certainly gone."""
-        for attempt in range(DELETE_TRIES):
-            try:
-                await bounded(self.admin.delete_queue(path), MANAGING, "deleting a queue")
-                return True
-            except ResourceNotFoundError:
-                return True
-            except (AzureError, OSError, TimeoutError) as error:
-                log.info("a queue of an experiment was not deleted: %s", type(error).__name__)
-                if isinstance(error, AzureError) and not is_transient(error):
-                    return False
-            await asyncio.sleep(RETRY_PAUSE * attempt)
-        return False
 
 
 class Trial:

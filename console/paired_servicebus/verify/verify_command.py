@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any, Final, TypeVar
 
 from paired_servicebus.config import PairingConfig
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.printing import print_lines
+from paired_servicebus.temporary_entities.ending_signals import EndedBySignalError, until_signalled
+from paired_servicebus.temporary_entities.run_record import RunRecord, past_records
 from paired_servicebus.verify.leftovers import clean
-from paired_servicebus.verify.run_record import past_records
+from paired_servicebus.verify.queue_names import RECORDS
 from paired_servicebus.verify.verify_format import as_json, as_lines
 from paired_servicebus.verify.verify_run import open_namespaces, run_experiments
-
-TERMINATED: Final = 128 + signal.SIGTERM
-
-T = TypeVar("T")
 
 
 def run_verify(config: PairingConfig, places: EnginePaths, *, json_file: Path | None, slow: bool) -> int:
@@ -30,13 +26,13 @@ def run_verify(config: PairingConfig, places: EnginePaths, *, json_file: Path | 
     """
     if json_file is not None:
         _write(json_file, "")  # an unwritable file is an error before the experiments, not after them
-    left = sum(1 for record in past_records(places.state) if _has_queues(record))
+    left = sum(1 for record in past_records(RECORDS, places.state) if _has_queues(record))
     if left:
         print_lines([f"{left} killed runs may have left queues: paired verify --clean removes them"])
     try:
-        report = asyncio.run(_until_terminated(run_experiments(config, places, slow=slow)))
-    except asyncio.CancelledError:
-        return TERMINATED
+        report = asyncio.run(until_signalled(run_experiments(config, places, slow=slow), (signal.SIGTERM,)))
+    except EndedBySignalError as error:
+        return error.status
     if json_file is not None:
         _write(json_file, as_json(report))
     print_lines(as_lines(report))
@@ -55,21 +51,9 @@ async def _clean(config: PairingConfig, places: EnginePaths) -> tuple[int, list[
         return await clean(namespaces, places.state)
 
 
-async def _until_terminated(work: Coroutine[Any, Any, T]) -> T:
-    """Await the work; SIGTERM cancels it, so that its queues are deleted, as Ctrl-C does."""
-    task = asyncio.current_task()
-    assert task is not None, "a coroutine runs in a task"
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, task.cancel)
+def _has_queues(record: RunRecord) -> bool:
     try:
-        return await work
-    finally:
-        loop.remove_signal_handler(signal.SIGTERM)
-
-
-def _has_queues(record: Any) -> bool:
-    try:
-        return bool(record.queues)
+        return bool(record.entities)
     finally:
         record.end()
 

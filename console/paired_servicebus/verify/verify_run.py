@@ -22,16 +22,17 @@ from paired_servicebus.engine.clients.preflight import look_up_name
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.engine.instance.identity import program_version
 from paired_servicebus.pairing.amqp_client import Endpoint
-from paired_servicebus.pairing.management.atom_admin import management_of
 from paired_servicebus.pairing.management.backlog_queues import queue_path, told
 from paired_servicebus.pairing.runtime.deadlines import bounded
+from paired_servicebus.temporary_entities.managed_namespace import NotPermittedError, Side
+from paired_servicebus.temporary_entities.run_record import RunRecord
 from paired_servicebus.verify.access_experiments import offered_mechanisms
 from paired_servicebus.verify.experiment import Experiment, ExperimentReport, ExperimentResult, Observation
 from paired_servicebus.verify.experiment_table import EXPERIMENTS
 from paired_servicebus.verify.leftovers import remove_recorded, remove_run
+from paired_servicebus.verify.queue_names import RECORDS
 from paired_servicebus.verify.redaction import Redactor
-from paired_servicebus.verify.run_record import RunRecord
-from paired_servicebus.verify.trial import NotPermittedError, Side, SkippedError, Trial, TrialNamespace
+from paired_servicebus.verify.trial import SkippedError, Trial, TrialNamespace
 
 CONCURRENT: Final = 6
 """Experiments at a time."""
@@ -66,7 +67,7 @@ async def run_experiments(
     """
     async with open_namespaces(config) as namespaces:
         redactor = await _look_around(config, places, namespaces)
-        record = RunRecord.begin(places.state)
+        record = RunRecord.begin(RECORDS, places.state)
         try:
             results = await _run_all(rows, namespaces, record, redactor, slow=slow)
         finally:
@@ -85,10 +86,11 @@ async def run_experiments(
 async def open_namespaces(config: PairingConfig) -> AsyncIterator[dict[Side, TrialNamespace]]:
     """Open clients for messaging and management of both namespaces. Raises ConfigurationError."""
     async with open_clients(config) as clients, open_admin(config.primary) as admin:
-        secondary = management_of(clients.secondary_admin)
         yield {
-            Side.SECONDARY: TrialNamespace(Side.SECONDARY, config.secondary.host, clients.secondary, secondary),
-            Side.PRIMARY: TrialNamespace(Side.PRIMARY, config.primary.host, clients.primary, admin),
+            Side.SECONDARY: TrialNamespace(
+                Side.SECONDARY, config.secondary.host, clients.secondary_admin, clients.secondary
+            ),
+            Side.PRIMARY: TrialNamespace(Side.PRIMARY, config.primary.host, admin, clients.primary),
         }
 
 

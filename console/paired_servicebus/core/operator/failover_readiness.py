@@ -11,10 +11,12 @@ paired_servicebus.pairing.monitoring.snapshot_views).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from paired_servicebus.core.backlog.depth_trend import seconds_until
+from paired_servicebus.core.drill.drill_report import DrillOutcome
+from paired_servicebus.core.drill.last_drill import LastDrill
 from paired_servicebus.core.model.policy import PingKind
 from paired_servicebus.core.model.snapshot import (
     Finding,
@@ -42,6 +44,7 @@ TOKENS: Final = "credentials"
 SYPHON: Final = "a syphon runs"
 SIZES: Final = "messages fit"
 EXPIRY: Final = "pings leave nothing"
+DRILL: Final = "last drill"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +115,10 @@ class Evidence:
     ping: PingKind = "message"
     expiry: tuple[ExpiryEvidence, ...] | None = None
     expiry_at: float | None = None
+    last_drill: LastDrill | None = None
+    """None: never drilled, as far as the files of this machine know, or unknown."""
+    drills_read: bool = False
+    """Whether these files were read."""
     trouble: str = ""
     """Why management did not return the queues' counts; empty if it did."""
     asked: bool = True
@@ -297,7 +304,48 @@ def _expiry(evidence: Evidence) -> Finding:
     )
 
 
-RULES: Final[tuple[Callable[[Evidence], Finding], ...]] = (_secondary, _send, _room, _tokens, _syphon, _sizes, _expiry)
+def _drill(evidence: Evidence) -> Finding:
+    last = evidence.last_drill
+    if not evidence.drills_read:
+        seen = "unknown: paired check and engines read it, a library's check does not"
+        return Finding(what=DRILL, verdict=FindingVerdict.UNKNOWN, evidence=seen)
+    if last is None:
+        return Finding(
+            what=DRILL,
+            verdict=FindingVerdict.UNKNOWN,
+            evidence="never drilled, as far as this machine knows",
+            todo="rehearse an outage on entities made for it: paired drill",
+        )
+    is_good = last.outcome is DrillOutcome.HELD
+    todo = "repeat it: paired drill" if last.outcome is not None else "if it was killed: paired drill --clean"
+    return Finding(
+        what=DRILL,
+        verdict=FindingVerdict.OK if is_good else FindingVerdict.WARN,
+        evidence=last.sentence,
+        read_at=last.ended or last.began,
+        todo="" if is_good else todo,
+    )
+
+
+RULES: Final[tuple[Callable[[Evidence], Finding], ...]] = (
+    _secondary,
+    _send,
+    _room,
+    _tokens,
+    _syphon,
+    _sizes,
+    _expiry,
+    _drill,
+)
+
+
+def with_missing_findings(readiness: Readiness) -> Readiness:
+    """Return an engine's findings, with those that an older engine does not report as unknown."""
+    if any(finding.what == DRILL for finding in readiness.findings):
+        return readiness
+    unknown = Finding(what=DRILL, verdict=FindingVerdict.UNKNOWN, evidence="this engine is too old to report it")
+    return replace(readiness, findings=(*readiness.findings, unknown))
+
 
 _WORST: Final = (FindingVerdict.NO, FindingVerdict.WARN, FindingVerdict.UNKNOWN, FindingVerdict.OK)
 _START: Final = "start an engine with a syphon (enable_syphon = true)"

@@ -15,12 +15,12 @@ from paired_servicebus.core.model.pairing_events import Record, StateChanged
 from paired_servicebus.demo.demo_sandbox import pair_on
 from paired_servicebus.demo.fleet_result import HOSTS, HostAccount
 from paired_servicebus.demo.scenario_model import ORDERS, POLICY
-from paired_servicebus.demo.workload import MessageStream, Workload
 from paired_servicebus.engine.instance.identity import EngineIdentity
 from paired_servicebus.engine.service.engine_host import EngineHost
 from paired_servicebus.pairing import PairedServiceBusClient
 from paired_servicebus.sandbox_process import SandboxProcess
 from paired_servicebus.sections.fleet_options import Fleet
+from paired_servicebus.workload.workload import MessageStream, Workload
 
 PAIRING: Final = "demo"
 FLEET_POLICY: Final = replace(POLICY, send_timeout=3.0, failover_interval=8.0)

@@ -34,9 +34,9 @@ from paired_servicebus.demo.fleet_result import CUT_OFF, HOSTS, READ_ONLY
 from paired_servicebus.demo.result import DemoResult
 from paired_servicebus.demo.scenario_model import DRAIN_WITHIN
 from paired_servicebus.demo.worker_protocol import PlayRequest
-from paired_servicebus.demo.workload import GIVE_UP_AFTER
 from paired_servicebus.pairing.runtime.deadlines import end_all
 from paired_servicebus.sandbox_process import AnnouncedNamespace, SandboxProcess
+from paired_servicebus.workload.workload import GIVE_UP_AFTER
 
 MINE: Final = HOSTS[0]
 OTHERS: Final = HOSTS[1:]

@@ -22,8 +22,8 @@ from paired_servicebus.demo.result import (
 )
 from paired_servicebus.demo.scenario_model import ORDERS
 from paired_servicebus.demo.scenarios import FLEET
-from paired_servicebus.demo.workload import Workload
 from paired_servicebus.sandbox_process import SandboxProcess
+from paired_servicebus.workload.workload import Workload
 
 NO_AUDIT = "the audit reads one engine's journal, and this scenario has eight"
 

@@ -32,12 +32,12 @@ from paired_servicebus.demo.result import (
     what_broke,
 )
 from paired_servicebus.demo.scenario_model import DRAIN_WITHIN, ORDERS, PRIMARY, Scenario
-from paired_servicebus.demo.workload import MessageStream, Workload
 from paired_servicebus.engine.gateway.gateway_listener import Gateway
 from paired_servicebus.engine.gateway.keys.gateway_keys import GatewayRight, KeyRing, new_key
 from paired_servicebus.pairing import PairedServiceBusClient
 from paired_servicebus.pairing.runtime.deadlines import end_all
 from paired_servicebus.sandbox_process import SandboxProcess
+from paired_servicebus.workload.workload import MessageStream, Workload
 
 NO_AUDIT: Final = "the audit needs senders that number their messages, and these know nothing of it"
 LANES: Final = 2

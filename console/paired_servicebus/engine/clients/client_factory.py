@@ -25,8 +25,8 @@ from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.engine.clients.http_transport import HttpProxy, HttpTransport, UnsignedCredential
 from paired_servicebus.engine.clients.namespace_credentials import NamespaceCredentials
 from paired_servicebus.pairing import ArmAdmin
-from paired_servicebus.pairing.management.atom_admin import management_of
-from paired_servicebus.pairing.management.management_port import Management
+from paired_servicebus.pairing.management.atom_admin import AtomAdmin
+from paired_servicebus.pairing.management.management_port import TopicManagement
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, bounded
 from paired_servicebus.pairing.runtime.tls import tls_context
 
@@ -45,7 +45,7 @@ class NamespaceClients:
 
     primary: ServiceBusClient
     secondary: ServiceBusClient
-    secondary_admin: Management
+    secondary_admin: TopicManagement
     primary_credentials: NamespaceCredentials
     secondary_credentials: NamespaceCredentials
 
@@ -73,7 +73,7 @@ async def open_clients(config: PairingConfig) -> AsyncIterator[NamespaceClients]
 
 
 @asynccontextmanager
-async def open_admin(namespace: NamespaceConfig) -> AsyncIterator[Management]:
+async def open_admin(namespace: NamespaceConfig) -> AsyncIterator[TopicManagement]:
     """Open the management client of one namespace.
 
     Raises:
@@ -122,21 +122,21 @@ def _without_port(host: str) -> str:
     return host.strip("[]").replace("]", "").replace(":", "-")
 
 
-def _management(namespace: NamespaceConfig, access: NamespaceCredentials, stack: AsyncExitStack) -> Management:
+def _management(namespace: NamespaceConfig, access: NamespaceCredentials, stack: AsyncExitStack) -> TopicManagement:
     management = _arm(namespace, access) if namespace.management == "arm" else _atom(namespace, access)
     stack.push_async_callback(close_quietly, management.close, f"the management client of {namespace.host}")
     return management
 
 
-def _atom(namespace: NamespaceConfig, access: NamespaceCredentials) -> Management:
+def _atom(namespace: NamespaceConfig, access: NamespaceCredentials) -> AtomAdmin:
     sign = access.signing(f"https://{namespace.host}")
     transport = HttpTransport(ca_file=namespace.ca_file, proxy=namespace.proxy, authorization=sign)
     credential = UnsignedCredential() if sign is not None else access.of_identity()
     client = ServiceBusAdministrationClient(namespace.host, credential, transport=transport, retry_total=0)
-    return management_of(client)
+    return AtomAdmin(client)
 
 
-def _arm(namespace: NamespaceConfig, access: NamespaceCredentials) -> Management:
+def _arm(namespace: NamespaceConfig, access: NamespaceCredentials) -> ArmAdmin:
     from azure.mgmt.servicebus.aio import ServiceBusManagementClient  # slow to import, and most use Atom
 
     client = ServiceBusManagementClient(

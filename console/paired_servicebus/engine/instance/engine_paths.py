@@ -70,6 +70,11 @@ class EnginePaths:
         return self.state / "named"
 
     @property
+    def drill(self) -> Path:
+        """The file with the last drill of this pairing."""
+        return self.state / "drill.json"
+
+    @property
     def gateway_keys(self) -> Path:
         """The file of the gateway's own keys, unless pairing.toml names another."""
         return self.state / "gateway.keys"
@@ -104,6 +109,11 @@ def engine_paths(name: str) -> EnginePaths:
 def all_engine_paths() -> tuple[EnginePaths, ...]:
     """Return the paths of every pairing that ever had an engine here, under the present environment, by name."""
     return tuple(engine_paths(lock.parent.name) for lock in sorted(_states().glob("*/lock")))
+
+
+def all_drill_files() -> tuple[Path, ...]:
+    """Return the files with the last drill of every pairing, under the present environment."""
+    return tuple(sorted(_states().glob("*/drill.json")))
 
 
 def _states() -> Path:

@@ -23,6 +23,7 @@ from paired_servicebus.core.operator.failover_readiness import Evidence, ExpiryE
 from paired_servicebus.engine.clients.client_factory import open_admin
 from paired_servicebus.engine.control.discovery import EngineStatus, find_socket, local_engines, query_engines
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
+from paired_servicebus.engine.readiness.drill_file import last_drill
 from paired_servicebus.pairing.management.backlog_queues import queue_index
 from paired_servicebus.pairing.monitoring.inspection import expiry
 from paired_servicebus.pairing.paired_client import PairedServiceBusClient
@@ -45,7 +46,7 @@ class LocalEvidence:
         self._expiry_at: float | None = None
 
     async def add(self, evidence: Evidence) -> Evidence:
-        """Add other engines' syphons if this one runs none, and the entities' settings.
+        """Add other engines' syphons if this one runs none, the entities' settings, and the last drill.
 
         The settings are read again when management is used anyway.
         """
@@ -54,7 +55,7 @@ class LocalEvidence:
             evidence = replace(evidence, syphons_elsewhere=syphons)
         if evidence.ping == "message" and evidence.asked:
             await self._read_settings()
-        return replace(evidence, expiry=self._expiry, expiry_at=self._expiry_at)
+        return add_drill(replace(evidence, expiry=self._expiry, expiry_at=self._expiry_at))
 
     async def _read_settings(self) -> None:
         now = self._clock()
@@ -67,6 +68,12 @@ class LocalEvidence:
             return  # no management on this side, or not now: the last reading stays, with its time
         if any(one.dead_letters is not None for one in found) or self._expiry is None:
             self._expiry, self._expiry_at = found, now
+
+
+def add_drill(evidence: Evidence) -> Evidence:
+    """Add the last drill that this user's files know."""
+    drill = last_drill(primary=evidence.primary, secondary=evidence.secondary)
+    return replace(evidence, last_drill=drill, drills_read=True)
 
 
 async def local_syphons(places: EnginePaths, *, primary: str, secondary: str) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from paired_servicebus.pairing.management import management_port as port
 
 if TYPE_CHECKING:
     from azure.mgmt.servicebus.aio import ServiceBusManagementClient
-    from azure.mgmt.servicebus.models import SBQueue, SBQueueProperties
+    from azure.mgmt.servicebus.models import SBQueue, SBQueueProperties, SBTopic
 
 TIMESPAN_MAX: Final = "P10675199DT2H48M5.4775807S"
 """TimeSpan.MaxValue; text, since Python's timedelta ends at microseconds."""
@@ -112,6 +112,27 @@ class ArmAdmin:
         await self._get(path)
         await self._client.queues.delete(*self._where, _arm_name(path), **port.ONCE)
 
+    async def topics(self, prefix: str) -> list[port.TopicFacts]:
+        """List all topics, page by page, since ARM knows no prefix."""
+        wanted = prefix.casefold()
+        listed = [_topic_facts(one) async for one in self._client.topics.list_by_namespace(*self._where, **port.ONCE)]
+        return [one for one in listed if one.path.casefold().startswith(wanted)]
+
+    async def create_topic(self, path: str, *, metadata: str) -> None:
+        """Implement `TopicManagement`; ARM overwrites an existing topic."""
+        body: Any = {"properties": {"userMetadata": metadata} if metadata else {}}
+        await self._client.topics.create_or_update(*self._where, _arm_name(path), body, **port.ONCE)
+
+    async def create_subscription(self, topic: str, name: str) -> None:
+        """Implement `TopicManagement`; ARM overwrites an existing subscription."""
+        body: Any = {"properties": {}}
+        await self._client.subscriptions.create_or_update(*self._where, _arm_name(topic), name, body, **port.ONCE)
+
+    async def delete_topic(self, path: str) -> None:
+        """Implement `TopicManagement`; ARM itself reports no missing topic."""
+        await self._client.topics.get(*self._where, _arm_name(path), **port.ONCE)
+        await self._client.topics.delete(*self._where, _arm_name(path), **port.ONCE)
+
     async def keeps_expired(self, path: str) -> str:
         try:
             queue = await self._get(path)
@@ -172,6 +193,11 @@ def _depth(described: SBQueueProperties) -> port.Depth:
         last_active=accessed.timestamp() if accessed is not None and accessed.year > 1 else None,
         created_at=described.created_at.timestamp() if described.created_at is not None else None,
     )
+
+
+def _topic_facts(topic: SBTopic) -> port.TopicFacts:
+    metadata = getattr(topic.properties, "user_metadata", None)
+    return port.TopicFacts(path=(topic.name or "").replace("~", "/"), metadata=str(metadata or ""))
 
 
 def _facts(queue: SBQueue) -> port.QueueFacts:

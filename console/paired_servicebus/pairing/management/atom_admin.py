@@ -87,6 +87,24 @@ class AtomAdmin:
     async def delete_queue(self, path: str) -> None:
         await self._client.delete_queue(path, **port.ONCE)
 
+    async def topics(self, prefix: str) -> list[port.TopicFacts]:
+        """List all topics, since Atom knows no prefix."""
+        wanted = prefix.casefold()
+        return [
+            port.TopicFacts(path=one.name, metadata=one.user_metadata or "")
+            async for one in self._client.list_topics(**port.ONCE)
+            if one.name.casefold().startswith(wanted)
+        ]
+
+    async def create_topic(self, path: str, *, metadata: str) -> None:
+        await self._client.create_topic(path, user_metadata=metadata or None)  # the SDK passes no options on
+
+    async def create_subscription(self, topic: str, name: str) -> None:
+        await self._client.create_subscription(topic, name, **port.ONCE)
+
+    async def delete_topic(self, path: str) -> None:
+        await self._client.delete_topic(path, **port.ONCE)
+
     async def keeps_expired(self, path: str) -> str:
         try:
             queue = await self._client.get_queue(path, **port.ONCE)

@@ -214,7 +214,7 @@ async def _create(admin: Management, path: str, host: str) -> str | None:
                 return None  # another pairing was faster
             if is_refusal(error):
                 raise _refused(f"creating {path} in the secondary {host}", error) from error
-            refusal = _first_line(error)
+            refusal = first_line(error)
     return f"{path}: {refusal}"
 
 
@@ -230,14 +230,14 @@ async def _retry(act: Callable[[], Awaitable[T]], what: str, patience: float) ->
             _refuse_lasting(what, error)
             if is_unknown_host(error) and loop.time() + RETRY_SECONDS >= began + min(patience, UNKNOWN_HOST_SECONDS):
                 raise NamespaceUnreachableError(
-                    f"{what} failed: the host is not known ({_first_line(error)}); check the host of secondary_admin"
+                    f"{what} failed: the host is not known ({first_line(error)}); check the host of secondary_admin"
                 ) from error
             failure = error
         except ValueError as error:  # the SDK raises it after close()
-            raise NamespaceUnreachableError(f"{what} failed: {_first_line(error)}") from error
+            raise NamespaceUnreachableError(f"{what} failed: {first_line(error)}") from error
         if loop.time() + RETRY_SECONDS >= end:
             raise NamespaceUnreachableError(
-                f"{what} failed for {patience:g} s: {_first_line(failure)}", is_outage=True
+                f"{what} failed for {patience:g} s: {first_line(failure)}", is_outage=True
             ) from failure
         await asyncio.sleep(RETRY_SECONDS)
 
@@ -248,20 +248,20 @@ def _refuse_lasting(what: str, error: Exception) -> None:
         raise _refused(what, error) from error
     if is_untrusted(error):
         raise NamespaceUnreachableError(
-            f"{what} failed: its certificate is not trusted ({_first_line(error)}); name the authority to trust: "
+            f"{what} failed: its certificate is not trusted ({first_line(error)}); name the authority to trust: "
             "connection_verify of secondary_admin, or ca_file in pairing.toml"
         ) from error
     if not is_transient(error):
-        raise NamespaceUnreachableError(f"{what} failed: {_first_line(error)}") from error
+        raise NamespaceUnreachableError(f"{what} failed: {first_line(error)}") from error
 
 
 def _refused(what: str, error: Exception) -> NamespaceUnreachableError:
     return NamespaceUnreachableError(
-        f"{what} was refused ({_first_line(error)}): check the key or the role; pairing needs Manage on the secondary"
+        f"{what} was refused ({first_line(error)}): check the key or the role; pairing needs Manage on the secondary"
     )
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     """Return the first line of an error, without the SDK's dump of the response."""
     lines = str(error).strip().splitlines()
     return repeated(masked(lines[0])) if lines else type(error).__name__

@@ -82,6 +82,15 @@ class QueueFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TopicFacts:
+    """A topic's description by its namespace."""
+
+    path: str
+    metadata: str = ""
+    """The topic's UserMetadata."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Depth:
     """One queue's counts by its namespace; a namespace that throttles reports zeros."""
 
@@ -143,6 +152,22 @@ class Management(Protocol):
 
     async def close(self) -> None:
         """Close the client behind it."""
+
+
+class TopicManagement(Management, Protocol):
+    """Management of topics too. Each call raises azure-core's errors, and ends within the caller's deadline."""
+
+    async def topics(self, prefix: str) -> list[TopicFacts]:
+        """List the topics whose path begins with `prefix`, case aside."""
+
+    async def create_topic(self, path: str, *, metadata: str) -> None:
+        """Create a topic with this UserMetadata. Raises ResourceExistsError."""
+
+    async def create_subscription(self, topic: str, name: str) -> None:
+        """Create a subscription that gets all messages of its topic. Raises ResourceExistsError."""
+
+    async def delete_topic(self, path: str) -> None:
+        """Delete a topic with its subscriptions. A missing topic raises ResourceNotFoundError."""
 
 
 SecondaryAdmin = ServiceBusAdministrationClient | Management

@@ -1,7 +1,7 @@
 """An application that does not know of the outage: it sends, retries the same object, receives, and keeps its lists.
 
-The demo is judged by its lists: every id that it attempted with its final answer, and every delivery. It uses the
-paired client as any application would, through the names of the SDK.
+Demo and drill are judged by its lists: every id that it attempted with its final answer, and every delivery. It uses
+the paired client as any application would, through the names of the SDK.
 """
 
 from __future__ import annotations
@@ -13,19 +13,18 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any, Final
 
 from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.exceptions import ServiceBusError, ServiceBusServerBusyError
 
 from paired_servicebus.core.accounting.ledger import Arrival, SendOutcome
+from paired_servicebus.core.accounting.send_attempts import SendAttempt
 from paired_servicebus.core.errors import SendError
 from paired_servicebus.core.model.pairing_events import Event, MessageReceived
-from paired_servicebus.demo.scenario_model import AUDIT, ORDERS, PAYMENTS, SUBSCRIPTION
 from paired_servicebus.pairing import PairedReceiver, PairedSender, PairedServiceBusClient
+from paired_servicebus.pairing.runtime.deadlines import Clock
 
-SESSIONS: Final = ("amsterdam", "bergen", "cork")
 RETRY_AFTER: Final = 0.25
 GIVE_UP_AFTER: Final = 40.0
 """Seconds after the end of sending in which a message that is still refused is tried again."""
@@ -35,7 +34,10 @@ RENEW_BEFORE: Final = timedelta(seconds=5)
 
 @dataclass(frozen=True, slots=True)
 class MessageStream:
-    """Messages with a fixed order: a producer of an entity, or one of its sessions."""
+    """Messages with a fixed order: a producer of an entity, or one of its sessions.
+
+    subscription: receives from the topic `entity`; None: the entity is a queue.
+    """
 
     entity: str
     name: str
@@ -43,18 +45,7 @@ class MessageStream:
     """Seconds between two sends, on average."""
     session_id: str | None = None
     batch: int = 1
-
-
-STREAMS: Final = (
-    MessageStream(ORDERS, "orders-web", 0.08),
-    MessageStream(ORDERS, "orders-shop", 0.12),
-    *(MessageStream(PAYMENTS, f"payments-{name}", 0.2, session_id=name) for name in SESSIONS),
-    MessageStream(AUDIT, "audit-login", 0.15),
-    MessageStream(AUDIT, "audit-batch", 0.5, batch=4),
-)
-
-
-_ENTITIES: Final = {stream.name: stream.entity for stream in STREAMS}
+    subscription: str | None = None
 
 
 @dataclass(slots=True)
@@ -66,6 +57,10 @@ class WorkloadLists:
     arrived: set[str] = field(default_factory=set)
     leads_nowhere: set[str] = field(default_factory=set)
     """Ids that were accepted by a backlog queue and have no destination."""
+    empty_receives: int = 0
+    """Calls of receivers that ended without a message."""
+    last_error: Exception | None = None
+    """The latest failure of a sender or receiver."""
 
     @property
     def missing(self) -> int:
@@ -82,6 +77,8 @@ class Workload:
         pace: how many times as long every pause is; for many applications in one process.
         record: takes a receipt for each delivery, so that the journal can be audited to the end.
         streams: what it sends; it receives from their entities.
+        observe: called with each attempt to send.
+        retry_after: seconds until a failed send or receive is repeated.
     """
 
     def __init__(
@@ -91,14 +88,22 @@ class Workload:
         seed: int,
         pace: float = 1.0,
         record: Callable[[Event], object] = lambda _: None,
-        streams: tuple[MessageStream, ...] = STREAMS,
+        streams: tuple[MessageStream, ...],
+        observe: Callable[[SendAttempt], object] = lambda _: None,
+        retry_after: float = RETRY_AFTER,
     ) -> None:
         self.lists = WorkloadLists()
         self._paired = paired
         self._seed = seed
         self._pace = pace
         self._record = record
-        self._streams = streams
+        self._streams = {stream.name: stream for stream in streams}
+        self._observe = observe
+        self._retry_after = retry_after
+        self._clock = Clock()
+        self._open = {stream.entity: asyncio.Event() for stream in streams}
+        for gate in self._open.values():
+            gate.set()
         self._sending = True
         self._receiving = True
 
@@ -110,22 +115,37 @@ class Workload:
 
     @property
     def _entities(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(stream.entity for stream in self._streams))
+        return tuple(dict.fromkeys(stream.entity for stream in self._streams.values()))
 
     def stop_sending(self) -> None:
         """No new messages."""
         self._sending = False
+        for gate in self._open.values():
+            gate.set()
+
+    def hold(self, entity: str) -> None:
+        """Send no new messages to an entity until `release`; the present ones go on."""
+        self._open[entity].clear()
+
+    def release(self, entity: str) -> None:
+        """Send to the entity again."""
+        self._open[entity].set()
+
+    def unsettled(self, entity: str) -> int:
+        """Return the number of the entity's messages that are not accepted yet, or have not arrived."""
+        names = {stream.name for stream in self._streams.values() if stream.entity == entity}
+        return sum(
+            1
+            for name, answer in self.lists.answers.items()
+            if name.rpartition("-")[0] in names and not (answer is SendOutcome.ACCEPTED and name in self.lists.arrived)
+        )
 
     async def receive_until_stopped(self) -> None:
         """Receive everything until `stop_receiving`."""
-        paired = self._paired
+        sources = {(one.entity, one.subscription, one.session_id) for one in self._streams.values()}
         async with asyncio.TaskGroup() as group:
-            if ORDERS in self._entities:
-                group.create_task(self._receive(lambda: paired.get_queue_receiver(ORDERS)))
-            if AUDIT in self._entities:
-                group.create_task(self._receive(lambda: paired.get_subscription_receiver(AUDIT, SUBSCRIPTION)))
-            for session in SESSIONS if PAYMENTS in self._entities else ():
-                group.create_task(self._receive(partial(paired.get_queue_receiver, PAYMENTS, session_id=session)))
+            for source in sources:
+                group.create_task(self._receive(source), name=f"a receiver of {source[0]}")
 
     def stop_receiving(self) -> None:
         """Stop the receivers after their current messages."""
@@ -134,11 +154,12 @@ class Workload:
     # -- sending ----------------------------------------------------------------------------------------------
 
     async def _send_to(self, entity: str) -> None:
-        sender = self._paired.get_topic_sender(entity) if entity == AUDIT else self._paired.get_queue_sender(entity)
+        streams = [stream for stream in self._streams.values() if stream.entity == entity]
+        is_queue = streams[0].subscription is None
+        sender = self._paired.get_queue_sender(entity) if is_queue else self._paired.get_topic_sender(entity)
         async with sender, asyncio.TaskGroup() as group:
-            for stream in self._streams:
-                if stream.entity == entity:
-                    group.create_task(self._run(stream, sender), name=stream.name)
+            for stream in streams:
+                group.create_task(self._run(stream, sender), name=stream.name)
 
     async def _run(self, stream: MessageStream, sender: PairedSender) -> None:
         rng = random.Random(f"{self._seed} {stream.name}")
@@ -146,8 +167,9 @@ class Workload:
         while self._sending:
             messages = [self._message(stream, number + index, rng) for index in range(stream.batch)]
             number += stream.batch
-            await self._send(sender, messages)
+            await self._send(stream.entity, sender, messages)
             await asyncio.sleep(stream.every * self._pace * rng.uniform(0.5, 1.5))
+            await self._open[stream.entity].wait()
 
     def _message(self, stream: MessageStream, number: int, rng: random.Random) -> ServiceBusMessage:
         return ServiceBusMessage(
@@ -158,7 +180,7 @@ class Workload:
             application_properties={"number": number},
         )
 
-    async def _send(self, sender: PairedSender, messages: list[ServiceBusMessage]) -> None:
+    async def _send(self, entity: str, sender: PairedSender, messages: list[ServiceBusMessage]) -> None:
         """Send the same objects until they are accepted, or the time after the end is over."""
         clock = asyncio.get_running_loop().time
         ids = [str(message.message_id) for message in messages]
@@ -166,18 +188,22 @@ class Workload:
             self.lists.answers[name] = SendOutcome.REFUSED
         end: float | None = None
         while True:
+            began = self._clock()
             try:
                 await sender.send_messages(messages[0] if len(messages) == 1 else messages)
             except (ServiceBusError, SendError, OSError, TimeoutError) as error:
                 if not isinstance(error, ServiceBusServerBusyError):
                     self._told(ids, SendOutcome.IN_DOUBT)
+                self.lists.last_error = error
+                self._observe(SendAttempt(entity, began, self._clock(), is_accepted=False))
             else:
                 self._told(ids, SendOutcome.ACCEPTED)
+                self._observe(SendAttempt(entity, began, self._clock(), is_accepted=True))
                 return
             end = clock() + GIVE_UP_AFTER if end is None and not self._sending else end
             if end is not None and clock() > end:
                 return
-            await asyncio.sleep(RETRY_AFTER)
+            await asyncio.sleep(self._retry_after)
 
     def _told(self, ids: list[str], answer: SendOutcome) -> None:
         for name in ids:
@@ -185,14 +211,21 @@ class Workload:
 
     # -- receiving --------------------------------------------------------------------------------------------
 
-    async def _receive(self, receiver_of: Callable[[], PairedReceiver]) -> None:
+    def _receiver(self, entity: str, subscription: str | None, session_id: str | None) -> PairedReceiver:
+        options = {} if session_id is None else {"session_id": session_id}
+        if subscription is None:
+            return self._paired.get_queue_receiver(entity, **options)
+        return self._paired.get_subscription_receiver(entity, subscription, **options)
+
+    async def _receive(self, source: tuple[str, str | None, str | None]) -> None:
         """Receive and complete messages; open a new receiver after an error."""
         while self._receiving:
             try:
                 async with asyncio.timeout(SETTLE):
-                    receiver = await receiver_of().__aenter__()
-            except (ServiceBusError, OSError, TimeoutError):
-                await asyncio.sleep(RETRY_AFTER)
+                    receiver = await self._receiver(*source).__aenter__()
+            except (ServiceBusError, OSError, TimeoutError) as error:
+                self.lists.last_error = error
+                await asyncio.sleep(self._retry_after)
                 continue
             async with _closing(receiver):
                 await self._receive_with(receiver)
@@ -209,8 +242,9 @@ class Workload:
                     async with asyncio.timeout(SETTLE):
                         await receiver.complete_message(message)
             except (ServiceBusError, OSError, TimeoutError, ValueError):
-                await asyncio.sleep(RETRY_AFTER)
+                await asyncio.sleep(self._retry_after)
                 return
+            self.lists.empty_receives += not received
             quiet = 0 if received else quiet + 1
             if quiet >= 6:
                 return  # a connection that went silent looks like an empty queue: take a new one
@@ -221,15 +255,15 @@ class Workload:
         arrival = Arrival(name, _text(message.subject), int(properties.get(b"number", -1)))
         self.lists.arrivals.append(arrival)
         self.lists.arrived.add(name)
-        entity = _ENTITIES.get(arrival.stream, "")
+        stream = self._streams.get(arrival.stream)
         self._record(
             MessageReceived(
                 at=time.time(),
-                entity=entity,
+                entity=stream.entity if stream is not None else "",
                 message_id=name,
                 stream=arrival.stream,
                 number=arrival.number,
-                subscription=SUBSCRIPTION if entity == AUDIT else None,
+                subscription=stream.subscription if stream is not None else None,
             )
         )
 

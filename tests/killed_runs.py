@@ -1,4 +1,4 @@
-"""`paired verify` in a process of its own over a sandbox in another, and the queues that it leaves."""
+"""A verb in a process of its own over a sandbox in another, and the entities that it leaves."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import os
 import shutil
 import sys
-from asyncio.subprocess import PIPE, STDOUT, Process
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -22,10 +22,12 @@ PATIENCE: Final = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Play:
-    """A sandbox, and a pairing.toml for it in `folder`."""
+    """A sandbox, and a pairing.toml for it in `folder`. prefix: of the names of the verb's entities."""
 
     sandbox: SandboxProcess
     folder: Path
+    verb: str
+    prefix: str
 
     @property
     def secrets(self) -> list[str]:
@@ -34,9 +36,9 @@ class Play:
 
     async def start(self, *arguments: str) -> Process:
         return await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "paired_servicebus", "verify",
+            sys.executable, "-m", "paired_servicebus", self.verb,
             "--config", str(self.folder / "pairing.toml"), *arguments,
-            stdout=PIPE, stderr=STDOUT, env=os.environ | {"XDG_STATE_HOME": str(self.folder / "state")},
+            stdin=DEVNULL, stdout=PIPE, stderr=STDOUT, env=os.environ | {"XDG_STATE_HOME": str(self.folder / "state")},
         )  # fmt: skip
 
     async def finish(self, process: Process) -> tuple[int, str]:
@@ -47,28 +49,29 @@ class Play:
         return process.returncode, out.decode()
 
     async def clean(self) -> tuple[int, list[str]]:
-        """`--clean`: its exit status, and the queues left after it."""
+        """`--clean`: its exit status, and the entities left after it."""
         status, _ = await self.finish(await self.start("--clean"))
         return status, await self.left()
 
     async def left(self) -> list[str]:
-        """The queues of experiments in both namespaces."""
+        """The verb's entities in both namespaces."""
         found = []
         for side in SIDES:
             async with self.sandbox.admin(side) as admin:
-                found += [queue.name async for queue in admin.list_queues() if queue.name.startswith("paired-verify-")]
-        return found
+                found += [queue.name async for queue in admin.list_queues()]
+                found += [topic.name async for topic in admin.list_topics()]
+        return [name for name in found if name.startswith(self.prefix)]
 
     def records(self) -> list[Path]:
-        return list((self.folder / "state/paired/orders/verify").glob("*"))
+        return list((self.folder / "state/paired/orders" / self.verb).glob("*.jsonl"))
 
 
 @asynccontextmanager
-async def play(folder: Path) -> AsyncIterator[Play]:
+async def play(folder: Path, verb: str, prefix: str, *, options: str = "") -> AsyncIterator[Play]:
     async with sandbox_process(folder / "sandbox.log") as sandbox:
         ca_file = shutil.copy(sandbox.ca_file, folder / "ca.pem")  # it outlives the sandbox
-        text = '[pairing]\nname = "orders"\n'
+        text = f'[pairing]\nname = "orders"\n{options}'
         for side in SIDES:
             text += f'[{side}]\nconnection_string = "{sandbox.connection_string(side)}"\nca_file = "{ca_file}"\n'
         (folder / "pairing.toml").write_text(text)
-        yield Play(sandbox, folder)
+        yield Play(sandbox, folder, verb, prefix)

@@ -1,0 +1,195 @@
+"""The plan of a drill: its entities, its times, its promises, its bounds and its cost. Times are seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from paired_servicebus.core.accounting.billing import PARKED_MESSAGE_OPERATIONS
+from paired_servicebus.core.drill.drill_names import DrillRole
+from paired_servicebus.core.model.namespace_info import ServiceTier
+from paired_servicebus.core.model.policy import Policy
+
+SENDS_PER_SECOND: Final = 2.0
+"""Messages a second to each entity."""
+EMPTY_RECEIVES_PER_SECOND: Final = 2.0
+"""Calls a second of the receivers of an entity without messages."""
+QUIET_SECONDS: Final = 4.0
+"""Expected seconds of the receivers without messages, before the first and after the last one."""
+RECEIVED_OPERATIONS: Final = 2
+"""Billed operations of a receiver for a message: the receive and its settlement."""
+WARM_UP_SECONDS: Final = 3.0
+"""Expected seconds until every entity has delivered a message."""
+AFTER_SECONDS: Final = 2.0
+"""Seconds of sending after the last failback."""
+OUTAGE_SECONDS: Final = 3.0
+"""Seconds of an outage after the first refused ping."""
+MAKING_SECONDS: Final = 10.0
+"""Expected seconds for making and deleting the entities, and for the drain."""
+MAX_SETUP_SECONDS: Final = 180.0
+"""Seconds for making the entities, and for pairing."""
+MAX_WARM_UP_SECONDS: Final = 60.0
+EFFECT_SECONDS: Final = 60.0
+"""Seconds in which a namespace has to apply a change of an entity."""
+PATIENCE: Final = 30.0
+"""Seconds beyond a promise that the drill waits, so that a late event has its time in the report."""
+MAX_DRAIN_SECONDS: Final = 120.0
+MAX_REMOVAL_SECONDS: Final = 120.0
+ATTEMPT_GRACE: Final = 1.0
+"""Seconds after send_timeout in which the pairing ends an attempt whatever the SDK does (SPEC.md section 3)."""
+
+
+class EntityKind(StrEnum):
+    """The kind of an entity in the primary namespace."""
+
+    QUEUE = "queue"
+    SESSION_QUEUE = "session queue"
+    TOPIC = "topic"
+
+
+class Phase(StrEnum):
+    """A part of an outage whose time is measured."""
+
+    DETECT = "detect"
+    DIVERT = "divert"
+    RETURN = "return"
+    DRAIN = "drain"
+
+
+@dataclass(frozen=True, slots=True)
+class DrillPart:
+    """An entity of the drill."""
+
+    role: DrillRole
+    kind: EntityKind
+
+    @property
+    def fails(self) -> bool:
+        """Return whether the drill makes it fail."""
+        return self.role is not DrillRole.UNTOUCHED
+
+
+PARTS: Final = (
+    DrillPart(DrillRole.DISABLED, EntityKind.QUEUE),
+    DrillPart(DrillRole.DELETED, EntityKind.SESSION_QUEUE),
+    DrillPart(DrillRole.UNTOUCHED, EntityKind.TOPIC),
+)
+BASIC_PARTS: Final = tuple(replace(part, kind=EntityKind.QUEUE) for part in PARTS)
+"""The tier Basic has neither sessions nor topics."""
+
+
+def short_policy(configured: Policy) -> Policy:
+    """Return the pairing's options with the drill's own times, which make an outage of minutes one of seconds."""
+    return replace(
+        configured,
+        backlog_queue_count=2,
+        send_timeout=10.0,
+        failover_interval=5.0,
+        ping_primary_interval=2.0,
+        ping_timeout=5.0,
+        failback_pings=1,
+        cool_down=0.0,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrillPlan:
+    """The plan of a drill.
+
+    policy: the options in force. configured: whether they are the pairing's own times. parts: by the primary's tier.
+    """
+
+    policy: Policy
+    configured: bool
+    parts: tuple[DrillPart, ...]
+
+    @classmethod
+    def of(cls, configured: Policy, tier: ServiceTier, *, as_configured: bool) -> DrillPlan:
+        """Plan a drill for a pairing with these options, on a primary of this tier."""
+        policy = configured if as_configured else short_policy(configured)
+        policy = replace(policy, enable_syphon=True, start_degraded=False, destinations=None, journal="diverted")
+        return cls(
+            policy=policy,
+            configured=as_configured,
+            parts=BASIC_PARTS if tier is ServiceTier.BASIC else PARTS,
+        )
+
+    @property
+    def failing(self) -> tuple[DrillPart, ...]:
+        """Return the parts that the drill makes fail."""
+        return tuple(part for part in self.parts if part.fails)
+
+    @property
+    def left_out(self) -> str:
+        """Return the sentence about parts that the primary's tier lacks; "" if it has all."""
+        if self.parts == PARTS:
+            return ""
+        return "the tier Basic of the primary has no sessions and no topics: plain queues stand in for them"
+
+    def promise(self, phase: Phase) -> float | None:
+        """Return the most seconds that SPEC.md section 3 allows; None: it promises no time.
+
+        A drain takes as long as its backlog is deep.
+        """
+        policy = self.policy
+        match phase:
+            case Phase.DETECT:
+                return policy.send_timeout + policy.failover_interval
+            case Phase.DIVERT:
+                return policy.send_timeout + ATTEMPT_GRACE
+            case Phase.RETURN:
+                return policy.failback_pings * _ping_round(policy)
+        return None
+
+    def return_promise(self, seconds_failed_over: float) -> float:
+        """Return the promise for a primary that healed after this time in failover: `cool_down` may extend it."""
+        plain = self.policy.failback_pings * _ping_round(self.policy)
+        left = self.policy.cool_down - seconds_failed_over
+        return plain if left <= 0 else max(plain, left + _ping_round(self.policy))
+
+    @property
+    def expected_seconds(self) -> float:
+        """Return the expected length of the drill."""
+        return MAKING_SECONDS + self._sending_seconds
+
+    @property
+    def most_seconds(self) -> float:
+        """Return the length after which every drill of this plan is over."""
+        policy = self.policy
+        waits = (
+            2 * MAX_SETUP_SECONDS,
+            MAX_WARM_UP_SECONDS,
+            2 * EFFECT_SECONDS + PATIENCE + policy.send_timeout + policy.failover_interval,
+            PATIENCE + policy.send_timeout + ATTEMPT_GRACE,
+            PATIENCE + _ping_round(policy),
+            2 * EFFECT_SECONDS + PATIENCE + self.return_promise(0.0),
+            AFTER_SECONDS + MAX_DRAIN_SECONDS + PATIENCE,
+            MAX_REMOVAL_SECONDS,
+        )
+        return sum(waits)
+
+    @property
+    def expected_operations(self) -> int:
+        """Return the expected billed operations: messages at every stage, receivers without messages, pings."""
+        direct = len(self.parts) * self._sending_seconds - len(self.failing) * self._outage_seconds
+        parked = len(self.failing) * self._outage_seconds
+        messages = SENDS_PER_SECOND * (direct * (1 + RECEIVED_OPERATIONS) + parked * (PARKED_MESSAGE_OPERATIONS + 2))
+        empty = EMPTY_RECEIVES_PER_SECOND * (parked + len(self.parts) * QUIET_SECONDS)
+        receives = empty + 2 * self.policy.backlog_queue_count
+        pings = 0.0 if self.policy.ping == "link" else parked / self.policy.ping_primary_interval
+        return round(messages + receives + pings)
+
+    @property
+    def _sending_seconds(self) -> float:
+        return WARM_UP_SECONDS + self.policy.failover_interval + self._outage_seconds + AFTER_SECONDS
+
+    @property
+    def _outage_seconds(self) -> float:
+        """Return the expected seconds from failover to failback: a refused ping, then the accepted ones."""
+        pings = (1 + self.policy.failback_pings) * self.policy.ping_primary_interval
+        return max(OUTAGE_SECONDS + pings, self.policy.cool_down)
+
+
+def _ping_round(policy: Policy) -> float:
+    return policy.ping_timeout + policy.ping_primary_interval

@@ -1,0 +1,1 @@
+"""`paired drill`: a rehearsed outage on the owner's namespaces, with entities that it makes and deletes."""

@@ -1,0 +1,310 @@
+"""One drill: it pairs under its own name, sends and receives, breaks its entities, heals them, and measures."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import fields
+from typing import Any, Final
+
+from azure.core.exceptions import AzureError
+from azure.servicebus.aio import ServiceBusClient
+
+from paired_servicebus.config import PairingConfig
+from paired_servicebus.core.accounting.ledger import balance
+from paired_servicebus.core.drill import drill_plan
+from paired_servicebus.core.drill.drill_names import DrillNote, DrillRole, drill_name, marker_path
+from paired_servicebus.core.drill.drill_plan import DrillPart, DrillPlan, EntityKind, Phase
+from paired_servicebus.core.drill.drill_report import DrillMeasures
+from paired_servicebus.core.errors import DrillError, PairingError
+from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.drill.drill_entities import SUBSCRIPTION, DrillEntities
+from paired_servicebus.drill.drill_watch import DrillWatch
+from paired_servicebus.engine.clients.client_factory import NamespaceClients, open_clients
+from paired_servicebus.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, pair_namespaces
+from paired_servicebus.pairing.management.backlog_queues import first_line, queue_path
+from paired_servicebus.pairing.runtime.deadlines import Clock, bounded, end_all
+from paired_servicebus.temporary_entities.ending_signals import run_to_end
+from paired_servicebus.temporary_entities.managed_namespace import ManagedNamespace, Side
+from paired_servicebus.temporary_entities.run_record import RunRecord
+from paired_servicebus.workload.left_messages import peek_ids
+from paired_servicebus.workload.workload import MessageStream, Workload
+
+SESSIONS: Final = ("a", "b")
+POLL_SECONDS: Final = 0.1
+QUIET_SECONDS: Final = 1.0
+"""Seconds without a new message after which duplicates have been counted."""
+RETRY_AFTER: Final = 0.5
+MIN_DIVERTED: Final = 3
+"""Messages of each failing entity in the backlog before the entity is healed."""
+PEEK_SECONDS: Final = 30.0
+ENDING_SECONDS: Final = 15.0
+"""Seconds for ending the application, and for closing the pairing besides its close_grace."""
+
+Say = Callable[[str], None]
+
+log = logging.getLogger(__name__)
+
+
+async def run_drill(
+    config: PairingConfig,
+    namespaces: Mapping[Side, ManagedNamespace],
+    plan: DrillPlan,
+    note: DrillNote,
+    record: RunRecord,
+    say: Say,
+) -> DrillMeasures:
+    """Carry out a drill, and delete its entities in any case.
+
+    Args:
+        note: goes into each entity.
+        record: keeps the entities that could not be deleted.
+        say: receives lines of progress; must not raise.
+
+    Raises:
+        DrillError: it cannot be carried out.
+    """
+    entities = DrillEntities(namespaces, plan, note)
+    for side, path in ((Side.SECONDARY, marker_path(note.run)), *((Side.PRIMARY, path) for path in entities.paths)):
+        record.note(side, namespaces[side].host, path)
+    try:
+        return await _Drill(config, plan, note, entities, say).carry_out()
+    finally:
+        await run_to_end(_remove(entities, record, say))
+
+
+async def _remove(entities: DrillEntities, record: RunRecord, say: Say) -> None:
+    say("deleting the drill's entities")
+    try:
+        remains = await bounded(entities.remove(), drill_plan.MAX_REMOVAL_SECONDS, "deleting the drill's entities")
+    except TimeoutError as error:
+        remains = [str(error)]
+    if remains:
+        say(f"not deleted: {', '.join(remains)}; later: paired drill --clean")
+        return
+    for entity in record.entities:
+        record.forget(entity.path)
+
+
+class _Drill:
+    def __init__(
+        self, config: PairingConfig, plan: DrillPlan, note: DrillNote, entities: DrillEntities, say: Say
+    ) -> None:
+        self._config = config
+        self._plan = plan
+        self._name = drill_name(note.run)
+        self._entities = entities
+        self._say = say
+        self._clock = Clock()
+        self._parts = {entities.path(part.role): part for part in plan.parts}
+        self._watch = DrillWatch(self._parts, say)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def carry_out(self) -> DrillMeasures:
+        began = self._clock()
+        self._say(f"making {self._name}/…")
+        try:
+            await bounded(self._entities.make(), drill_plan.MAX_SETUP_SECONDS, "making the entities")
+        except TimeoutError as error:
+            raise DrillError(f"the namespaces are too slow for a drill: {error}") from error
+        async with open_clients(self._config) as clients, self._paired(clients) as paired:
+            workload = self._application(paired)
+            async with self._running(workload):
+                await self._warm_up(workload)
+                await self._break(workload)
+                await self._observe_outage()
+                await self._heal()
+                await self._drain(workload)
+            return await self._measure(workload, paired, clients.secondary, self._clock() - began)
+
+    # -- the pairing and its application ---------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _paired(self, clients: NamespaceClients) -> AsyncIterator[PairedServiceBusClient]:
+        policy = self._plan.policy
+        chosen: dict[str, Any] = {field.name: getattr(policy, field.name) for field in fields(Policy)}
+        options = SendAvailabilityPairedNamespaceOptions(
+            secondary_admin=clients.secondary_admin,
+            secondary_client=clients.secondary,
+            primary_name=self._name,
+            **chosen,
+        )
+        pairing = pair_namespaces(clients.primary, options, on_event=self._watch.note)
+        try:
+            paired = await bounded(pairing, drill_plan.MAX_SETUP_SECONDS, "pairing")
+        except (PairingError, TimeoutError) as error:
+            host = self._config.secondary.host
+            raise DrillError(f"pairing with the secondary namespace {host} failed: {error}") from error
+        try:
+            yield paired
+        finally:
+            await run_to_end(_close(paired, policy.close_grace + ENDING_SECONDS))
+
+    def _application(self, paired: PairedServiceBusClient) -> Workload:
+        streams = tuple(stream for path, part in self._parts.items() for stream in _streams(path, part))
+        return Workload(
+            paired,
+            seed=0,
+            streams=streams,
+            record=self._watch.note,
+            observe=self._watch.note_attempt,
+            retry_after=RETRY_AFTER,
+        )
+
+    @asynccontextmanager
+    async def _running(self, workload: Workload) -> AsyncIterator[None]:
+        self._tasks = [
+            asyncio.create_task(workload.receive_until_stopped(), name="the drill's receivers"),
+            asyncio.create_task(workload.send_until_stopped(), name="the drill's senders"),
+        ]
+        try:
+            yield
+        finally:
+            await run_to_end(_end(self._tasks))
+
+    # -- the phases ------------------------------------------------------------------------------------------------
+
+    async def _warm_up(self, workload: Workload) -> None:
+        """Wait until each entity has delivered a message. Raises DrillError."""
+        self._say("sending to each entity, receiving from the primary")
+        if await self._until(self._all_arrived, drill_plan.MAX_WARM_UP_SECONDS):
+            return
+        silent = ", ".join(path for path, watch in self._watch.parts.items() if not watch.arrived)
+        error = workload.lists.last_error
+        why = f": {first_line(error)}" if error is not None else ""
+        raise DrillError(
+            f"no message of {silent} arrived within {drill_plan.MAX_WARM_UP_SECONDS:g} s, before any outage{why}; a "
+            "drill needs Send and Listen on both namespaces"
+        )
+
+    def _all_arrived(self) -> bool:
+        return all(watch.arrived for watch in self._watch.parts.values())
+
+    async def _break(self, workload: Workload) -> None:
+        """Make the entities fail; wait until they have failed over. Raises DrillError."""
+        for path, watch in self._watch.parts.items():
+            if watch.part.role is DrillRole.DISABLED:
+                await self._entities.disable(DrillRole.DISABLED)
+                self._say(f"{DrillRole.DISABLED} is set to SendDisabled")
+            elif watch.part.role is DrillRole.DELETED:
+                await self._delete(workload, path)
+            watch.broken_at = self._clock()
+        patience = drill_plan.EFFECT_SECONDS + drill_plan.PATIENCE + (self._plan.promise(Phase.DETECT) or 0.0)
+        await self._until(lambda: all(one.failed_over_at for one in self._watch.failing), patience)
+
+    async def _delete(self, workload: Workload, path: str) -> None:
+        """Delete a queue once all of its messages have arrived, because deletion loses the others."""
+        workload.hold(path)
+        if not await self._until(lambda: workload.unsettled(path) == 0, drill_plan.EFFECT_SECONDS):
+            raise DrillError(f"the messages of {path} did not arrive, and deleting it would lose them")
+        await self._entities.delete(DrillRole.DELETED)
+        self._say(f"{DrillRole.DELETED} is deleted")
+        workload.release(path)
+
+    async def _observe_outage(self) -> None:
+        """Wait until messages of each failing entity are in the backlog, and a ping to each was refused."""
+        policy = self._plan.policy
+
+        def seen() -> bool:
+            parked = all(one.diverted >= MIN_DIVERTED for one in self._watch.failing)
+            return parked and all(one.pings_refused for one in self._watch.failing)
+
+        divert = drill_plan.PATIENCE + (self._plan.promise(Phase.DIVERT) or 0.0)
+        await self._until(seen, max(divert, drill_plan.PATIENCE + policy.ping_primary_interval + policy.ping_timeout))
+        await asyncio.sleep(drill_plan.OUTAGE_SECONDS)
+
+    async def _heal(self) -> None:
+        """Make the entities work again; wait until they have failed back. Raises DrillError."""
+        for watch in self._watch.failing:
+            if watch.part.role is DrillRole.DISABLED:
+                await self._entities.enable(DrillRole.DISABLED)
+                self._say(f"{DrillRole.DISABLED} accepts sends again")
+            else:
+                await self._entities.make_part(watch.part)
+                self._say(f"{DrillRole.DELETED} is made again")
+            watch.healed_at = self._clock()
+        failed_over = [one for one in self._watch.failing if one.failed_over_at is not None]
+        patience = drill_plan.PATIENCE + max(
+            (one.result(self._plan).return_promise or 0.0 for one in failed_over), default=0.0
+        )
+        await self._until(lambda: all(one.returned_at for one in failed_over), patience)
+
+    async def _drain(self, workload: Workload) -> None:
+        """Stop sending; wait until every accepted message has arrived, or the time for it is over."""
+        await self._until(lambda: False, drill_plan.AFTER_SECONDS)
+        workload.stop_sending()
+        self._say("waiting for the backlog to drain")
+
+        def drained() -> bool:
+            return self._tasks[1].done() and workload.lists.missing == 0
+
+        await self._until(drained, drill_plan.MAX_DRAIN_SECONDS)
+        await asyncio.sleep(QUIET_SECONDS)
+        workload.stop_receiving()
+
+    async def _until(self, reached: Callable[[], bool], seconds: float) -> bool:
+        """Wait for a condition; return whether it was reached. Raises DrillError: the application has failed."""
+        end = asyncio.get_running_loop().time() + seconds
+        while not reached():
+            for task in self._tasks:
+                error = task.exception() if task.done() else None
+                if error is not None:
+                    raise DrillError(f"{task.get_name()} failed: {_cause(error)}") from error
+            if asyncio.get_running_loop().time() > end:
+                return False
+            await asyncio.sleep(POLL_SECONDS)
+        return True
+
+    # -- the result ------------------------------------------------------------------------------------------------
+
+    async def _measure(
+        self, workload: Workload, paired: PairedServiceBusClient, secondary: ServiceBusClient, seconds: float
+    ) -> DrillMeasures:
+        lists = workload.lists
+        parked: set[str] = set()
+        dead: set[str] = set()
+        if lists.missing:
+            queues = [queue_path(self._name, index) for index in paired.backlog_queue_indices]
+            try:
+                parked, dead = await bounded(peek_ids(secondary, queues), PEEK_SECONDS, "looking into the backlog")
+            except (AzureError, OSError, TimeoutError) as error:
+                self._say(f"the backlog cannot be looked into: {first_line(error)}")
+        received = drill_plan.RECEIVED_OPERATIONS * len(lists.arrivals) + lists.empty_receives
+        return DrillMeasures(
+            parts=tuple(watch.result(self._plan) for watch in self._watch.parts.values()),
+            ledger=balance(answers=lists.answers, arrivals=lists.arrivals, parked=parked, dead_lettered=dead),
+            drain=self._watch.drain_seconds,
+            diverted=self._watch.diverted,
+            operations=paired.billed().total + received,
+            seconds=seconds,
+        )
+
+
+def _streams(path: str, part: DrillPart) -> tuple[MessageStream, ...]:
+    every = 1.0 / drill_plan.SENDS_PER_SECOND
+    if part.kind is EntityKind.SESSION_QUEUE:
+        return tuple(
+            MessageStream(path, f"{part.role}-{name}", every * len(SESSIONS), session_id=name) for name in SESSIONS
+        )
+    subscription = SUBSCRIPTION if part.kind is EntityKind.TOPIC else None
+    return (MessageStream(path, part.role.value, every, subscription=subscription),)
+
+
+async def _close(paired: PairedServiceBusClient, seconds: float) -> None:
+    try:
+        await bounded(paired.close(), seconds, "closing the pairing")
+    except (AzureError, OSError, TimeoutError) as error:
+        log.warning("the drill's pairing was not closed cleanly: %s", error)
+
+
+async def _end(tasks: list[asyncio.Task[None]]) -> None:
+    await end_all(tasks, ENDING_SECONDS)
+
+
+def _cause(error: BaseException) -> str:
+    """Return the first cause in an exception group as text."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,1 @@
+"""An application that sends and receives over a paired client, and keeps its own account of it."""
