@@ -54,10 +54,11 @@ def run_dashboard(
     _prepare_environment()
     gc.disable()  # until the first paint: collections would take a tenth of the start
     from paired_servicebus.ui.display.crash_log import CrashLog
-    from paired_servicebus.ui.shell.startup import build_app, screen_settings  # imports Textual
+    from paired_servicebus.ui.shell.startup import build_app, keep_choices, screen_settings  # imports Textual
 
     preferences = load_preferences(config_folder())
-    settings = screen_settings(wishes or ScreenOptions(), preferences)
+    keeper = keep_choices(config_name)
+    settings = screen_settings(wishes or ScreenOptions(), preferences, keeper)
     crash = CrashLog(config_name)
     crash.quiet_libraries()
     app = build_app(
@@ -69,6 +70,7 @@ def run_dashboard(
         journal=journal,
         settings=settings,
         preferences=preferences,
+        keeper=keeper,
         signer=signer,
         on_ready=partial(_start_collecting, on_ready),
         report=crash.report,
@@ -80,6 +82,8 @@ def run_dashboard(
         status = 1
     finally:
         gc.enable()
+    if keeper.take(app.theme, app.view):
+        keeper.write()
     if crash.sentence:
         report_error(crash.sentence)
         return 1

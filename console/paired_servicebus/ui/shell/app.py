@@ -37,6 +37,7 @@ from paired_servicebus.ui.screens.pick_list import PickList
 from paired_servicebus.ui.screens.readiness_screen import ReadinessScreen
 from paired_servicebus.ui.shell import palette, prompts
 from paired_servicebus.ui.shell.dispatch import CommandDispatch
+from paired_servicebus.ui.shell.kept_choices import ChoiceKeeper
 from paired_servicebus.ui.state import selection, view
 from paired_servicebus.ui.state.incident_history import HistoryNews
 from paired_servicebus.ui.state.keymap import DEFAULT_KEYMAP, Keymap
@@ -72,6 +73,7 @@ class PairedApp(TerminalApp):
         themes: the themes to choose from; default: the shipped ones.
         notices: errors in the operator's own files; the first is shown.
         past: reads the pipeline's tables, for the history page.
+        keeper: keeps theme, sort order and filter over restarts; None: they are not kept.
         signer: the operator's key, for orders over the fleet; None: they are not possible here.
         now, monotonic: seconds since the epoch, and seconds for ages.
         report: called with an unexpected exception, which then ends the app.
@@ -102,6 +104,7 @@ class PairedApp(TerminalApp):
         keys: Keymap = DEFAULT_KEYMAP,
         price: Price | None = None,
         past: ReadPast = no_tables,
+        keeper: ChoiceKeeper | None = None,
         signer: OrderSigner | None = None,
         now: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
@@ -129,10 +132,14 @@ class PairedApp(TerminalApp):
         """Set while changed figures wait for their paint."""
         first, unknown = self._themes.chosen(theme)
         trouble = [*notices, *self._themes.notices, *([unknown] if unknown else [])]
+        trouble += [keeper.notice()] if keeper is not None and keeper.notice() else []
         answer = CommandAnswer(_first_notice(trouble), good=False, at=now()) if trouble else None
         self.view: View = View(
             pairing=pairing, viewer=read_only, engine_stays=engine_stays, answer=answer, price=price, keys=keys
         )
+        self._keeper = keeper
+        if keeper is not None:
+            self.view = keeper.begin(self.view)
         for each in self._themes.themes:
             self.register_theme(each)
         self.theme = first.name
@@ -203,6 +210,10 @@ class PairedApp(TerminalApp):
         return replace(view, clock=self.now(), elapsed=max(0.0, self.monotonic() - self._snapshot_came))
 
     def _tick(self) -> None:
+        if self._keeper is not None and self._keeper.take(self.theme, self.view):
+            self.run_worker(self._keeper.write, name="keep", group="keeping", thread=True, exclusive=True)
+        if self._keeper is not None and (trouble := self._keeper.new_trouble()):
+            self.answer(trouble, good=False)
         if self._later is None:  # otherwise a paint is due soon
             self.show(self.view)
 

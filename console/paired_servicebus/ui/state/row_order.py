@@ -84,6 +84,14 @@ def list_entities(
     return tuple(entities)
 
 
+def frozen_order(entities: Sequence[EntityView], sort: str) -> tuple[str, ...]:
+    """Return the paths in the present order, if the sort order is frozen; () if it is live or the engine's own."""
+    way = SORTS[sort]
+    if way.live or way.key is None:
+        return ()
+    return tuple(entity.path for entity in sorted(entities, key=way.key))
+
+
 def _worst_first(entities: Sequence[EntityView]) -> tuple[EntityView, ...]:
     """Return the entities sorted by `_worst`; groups are faster than sorting, and thousands are listed each second."""
     groups: dict[tuple[bool, int], list[EntityView]] = {}

@@ -23,7 +23,7 @@ from paired_servicebus.ui.state import log_entries as event_log
 from paired_servicebus.ui.state.incident_history import HistoryNews
 from paired_servicebus.ui.state.keymap import DEFAULT_KEYMAP, Keymap
 from paired_servicebus.ui.state.log_entries import Log
-from paired_servicebus.ui.state.row_order import WORST_FIRST, list_entities, unused_queues
+from paired_servicebus.ui.state.row_order import WORST_FIRST, frozen_order, list_entities, unused_queues
 
 
 class Page(StrEnum):
@@ -343,6 +343,8 @@ def _events(view: View) -> tuple[object, ...]:
 
 
 def _with_snapshot(view: View, snapshot: Snapshot) -> View:
+    if not view.order and (order := frozen_order(snapshot.entities, view.sort)):  # kept from an earlier dashboard
+        view = replace(view, order=order, sorted_at=snapshot.at)
     listed = list_entities(snapshot.entities, view.filter, view.sort, view.order, snapshot.fleet)
     paths = [entity.path for entity in listed]
     selected = view.selected if view.selected in paths else next(iter(paths), "")

@@ -390,7 +390,8 @@ def _why(entity: EntityView, now: float, width: int, selected: bool, *, fleet: F
     quiet = entity.state in QUIET and not differing
     room = width - len(INDENT)
     before = f"{pack((differing,), room // 2)} · here: " if differing else ""
-    clients, why = senders_text(entity), why_now(entity, now)
+    in_column = _next in [column.draw for column in columns_in(width, fleet=fleet is not None)]
+    clients, why = senders_text(entity), why_now(entity, now, counts_down=not in_column)
     if clients and (quiet or cell_len(f"{before}{clients} · {why}") <= room):  # an outage's reason comes first
         before += f"{clients} · "
     text = before + shorten(why, room - cell_len(before))
