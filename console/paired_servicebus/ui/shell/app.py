@@ -17,11 +17,10 @@ from textual.worker import get_current_worker
 from paired_servicebus.core.accounting.billing import Price
 from paired_servicebus.core.errors import ControlError
 from paired_servicebus.core.model.snapshot import Snapshot
-from paired_servicebus.core.operator.targets import ActionTarget, Scope
+from paired_servicebus.core.operator.targets import ActionTarget
 from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.ui.commands import action_table
 from paired_servicebus.ui.commands.action_table import ConsoleAction
-from paired_servicebus.ui.commands.clipboard import CopyItem
 from paired_servicebus.ui.display.profile import PROFILES, Profile, ProfileName
 from paired_servicebus.ui.display.terminal_app import Report, TerminalApp
 from paired_servicebus.ui.display.theme import ROLES, Themes, load_all
@@ -30,7 +29,6 @@ from paired_servicebus.ui.engines.order_signer import OrderSigner
 from paired_servicebus.ui.engines.other_engines import OtherEngines
 from paired_servicebus.ui.screens.arm_dialog import ARM_CSS
 from paired_servicebus.ui.screens.help_screen import HelpScreen
-from paired_servicebus.ui.screens.messages_screen import MessageActs, MessagesScreen
 from paired_servicebus.ui.screens.page_frame import PageScreen, with_size
 from paired_servicebus.ui.screens.pages import PAGES, DashboardScreen
 from paired_servicebus.ui.screens.pick_list import PickList
@@ -38,6 +36,7 @@ from paired_servicebus.ui.screens.readiness_screen import ReadinessScreen
 from paired_servicebus.ui.shell import palette, prompts
 from paired_servicebus.ui.shell.dispatch import CommandDispatch
 from paired_servicebus.ui.shell.kept_choices import ChoiceKeeper
+from paired_servicebus.ui.shell.message_acts import messages_screen
 from paired_servicebus.ui.state import selection, view
 from paired_servicebus.ui.state.incident_history import HistoryNews
 from paired_servicebus.ui.state.keymap import DEFAULT_KEYMAP, Keymap
@@ -354,15 +353,7 @@ class PairedApp(TerminalApp):
 
     def show_messages(self) -> None:
         """Show the messages of the selected backlog queue."""
-        redrive = action_table.CONSOLE_BY_ID["redrive"]
-        acts = MessageActs(
-            source=self._feed,
-            by=self._by,
-            redrive=lambda index: self.do(redrive, ActionTarget(Scope.QUEUE, (index,))),
-            copy=lambda label, text: prompts.copy(self, CopyItem(label, text)),
-            show_help=self.show_help,
-        )
-        self.push_screen(MessagesScreen(self.newest, acts))
+        self.push_screen(messages_screen(self, self._feed, by=self._by, show_help=self.show_help))
 
     async def _attend(self, name: str) -> None:
         if self._others is None:
