@@ -189,7 +189,7 @@ async def test_dead_letters_behind_too_many_are_refused_before_the_question(made
         await opened(console)
         await console.press("tab", "tab", "right", "R")
         assert not console.feed.armed
-        assert "behind 2,001 dead letters, at most 2,000: page 3 re-drives all" in console.screen()
+        assert "2,001 older dead letters, at most 2,000: R on page 3" in console.screen()
 
 
 @pytest.mark.parametrize(

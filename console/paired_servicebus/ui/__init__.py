@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -34,6 +34,7 @@ def run_dashboard(
     tables: Path | None = None,
     journal: Path | None = None,
     signer: OrderSigner | None = None,
+    start_steps: Callable[[], Sequence[str]] = tuple,
 ) -> int:
     """Show the engine behind `socket` until the operator leaves.
 
@@ -47,6 +48,7 @@ def run_dashboard(
         tables: the folder of the pipeline's tables, for the incidents page; None: no tables.
         journal: the folder of the engine's journal, for the same page; None: it is not read.
         signer: the operator's key, for orders over the fleet; None: they are not possible from this screen.
+        start_steps: returns what the caller starts before the engine, the newest last; shown until the first figures.
 
     Returns:
         The exit status: 0, or 1 after an unexpected error, which is logged to a file and reported on stderr.
@@ -71,6 +73,7 @@ def run_dashboard(
         settings=settings,
         preferences=preferences,
         keeper=keeper,
+        start_steps=start_steps,
         signer=signer,
         on_ready=partial(_start_collecting, on_ready),
         report=crash.report,

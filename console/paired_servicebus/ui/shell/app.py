@@ -72,6 +72,7 @@ class PairedApp(TerminalApp):
         themes: the themes to choose from; default: the shipped ones.
         notices: errors in the operator's own files; the first is shown.
         past: reads the pipeline's tables, for the history page.
+        start_steps: what the program that opens it starts before the engine, for the screen without figures.
         keeper: keeps theme, sort order and filter over restarts; None: they are not kept.
         signer: the operator's key, for orders over the fleet; None: they are not possible here.
         now, monotonic: seconds since the epoch, and seconds for ages.
@@ -103,6 +104,7 @@ class PairedApp(TerminalApp):
         keys: Keymap = DEFAULT_KEYMAP,
         price: Price | None = None,
         past: ReadPast = no_tables,
+        start_steps: Callable[[], Sequence[str]] = tuple,
         keeper: ChoiceKeeper | None = None,
         signer: OrderSigner | None = None,
         now: Callable[[], float] = time.time,
@@ -136,6 +138,7 @@ class PairedApp(TerminalApp):
         self.view: View = View(
             pairing=pairing, viewer=read_only, engine_stays=engine_stays, answer=answer, price=price, keys=keys
         )
+        self._start_steps = start_steps
         self._keeper = keeper
         if keeper is not None:
             self.view = keeper.begin(self.view)
@@ -206,6 +209,8 @@ class PairedApp(TerminalApp):
 
     def with_time(self, view: View) -> View:
         """Return the view with the present time and the age of its snapshot."""
+        if view.snapshot is None:
+            view = replace(view, start_steps=tuple(self._start_steps()))
         return replace(view, clock=self.now(), elapsed=max(0.0, self.monotonic() - self._snapshot_came))
 
     def _tick(self) -> None:

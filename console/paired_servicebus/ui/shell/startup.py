@@ -6,7 +6,7 @@ Imports Textual: only `paired_servicebus.ui.run_dashboard` imports this, after i
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -80,6 +80,7 @@ def build_app(
     settings: ScreenSettings,
     preferences: Preferences,
     keeper: ChoiceKeeper,
+    start_steps: Callable[[], Sequence[str]],
     signer: OrderSigner | None,
     on_ready: Callable[[], None],
     report: Report,
@@ -106,5 +107,6 @@ def build_app(
         past=partial(_past, pairing, tables, journal) if tables is not None else no_tables,
         keys=preferences.keys,
         keeper=keeper,
+        start_steps=start_steps,
         signer=signer,
     )

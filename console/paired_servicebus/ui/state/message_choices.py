@@ -157,7 +157,7 @@ def why_no_redrive(choices: MessageChoices) -> str:
         return "no dead letter is selected"
     before = _letters_before(choices)
     if before is not None and before > MAX_LETTERS_BEFORE:
-        return f"behind {before:,} dead letters, at most {MAX_LETTERS_BEFORE:,}: page 3 re-drives all"
+        return f"{before:,} older dead letters, at most {MAX_LETTERS_BEFORE:,}: R on page 3"
     return ""
 
 

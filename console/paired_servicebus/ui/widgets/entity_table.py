@@ -24,6 +24,7 @@ from paired_servicebus.ui.state.row_order import NOWHERE, SORTS, WORST_FIRST, by
 from paired_servicebus.ui.state.situation import why_now
 from paired_servicebus.ui.state.view import View
 from paired_servicebus.ui.widgets.fleet_rows import FleetRows, fleet_of
+from paired_servicebus.ui.widgets.frame.attach_steps import attach_lines
 from paired_servicebus.ui.widgets.frame.lines_widget import LazyLines, Lines
 
 WIDEST_NAME: Final = 32
@@ -214,7 +215,9 @@ class EntityTable(Lines):
     DEFAULT_CSS = "EntityTable { overflow-y: scroll; scrollbar-size-vertical: 0; }"
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        """Return rows and why-lines, drawn on demand."""
+        """Return rows and why-lines, drawn on demand; before the first figures, the steps until they come."""
+        if view.snapshot is None:
+            return attach_lines(view, width)
         return EntityRows(view, width, height)
 
     def show(self, view: View) -> None:
