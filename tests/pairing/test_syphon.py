@@ -275,6 +275,22 @@ async def test_who_paused_it_and_why_is_said(world: World) -> None:
     assert view.text.endswith('"the journal is not written": engines elsewhere may still move messages')
 
 
+async def test_parked_and_moved_in_one_look_agree(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bug: parked was a second old, moved was not: "940 parked" beside 547 of 945 moved."""
+    paired = await world.pair(enable_syphon=True, backlog_queue_count=1)
+    paired.pause_syphon(by="ada")
+    put(world, [parked("orders", str(number)) for number in range(20)])
+    await paired._poller.read()
+    assert (view := paired.parked_view()) is not None
+    assert view.messages == 20
+    monkeypatch.setattr(paired, "_follow", lambda: None)  # the turn of each second is yet to come
+    paired.resume_syphon(by="ada")
+    await until(lambda: paired.queue_views(looking=False)[0].moved == 20)
+    assert paired.queue_views(looking=False)[0].parked == 0
+    assert (view := paired.parked_view()) is not None
+    assert view.messages == 0
+
+
 async def test_dead_letters_can_be_re_driven(world: World) -> None:
     """Dead-lettered ones can be re-driven."""
     paired = await world.pair(enable_syphon=True, backlog_queue_count=1, undeliverable_after=0)

@@ -122,7 +122,7 @@ def _watch(worker: subprocess.Popen[bytes], order: PlayRequest) -> DemoResult | 
     from paired_servicebus.ui import run_dashboard
 
     heard: list[DemoResult | PairedError | None] = []
-    said: list[str] = []
+    said = ["the demo's own process"]
 
     def listen() -> None:
         try:

@@ -144,7 +144,8 @@ class PairedServiceBusClient(OperatorOrders):
             remaker = QueueRecreator(steering, self._admin, self._found)
             self._syphon = Syphon(steering, self._primary, self._options.secondary_client, self._queues, remaker)
             self._parked.pumps = self._syphon.pumps
-            self._syphon_report = SyphonReport(steering, self._poller, self._parked)
+            report = self._syphon_report = SyphonReport(steering, self._poller, self._parked)
+            self._parked.is_held_up = lambda: report.is_held_up
             self._syphon.start()
 
     # -- for applications --------------------------------------------------------------------------------
@@ -337,11 +338,13 @@ class PairedServiceBusClient(OperatorOrders):
         """Return every backlog queue in use, with its latest counts. `looking`: read them again within seconds."""
         if looking:
             self.looks.ask()
+        self._parked.look()
         found, syphon = self._found, self._syphon
         return snapshot_views.queues(self._steering, found, self._poller, self._peeks, syphon, self._parked)
 
     def parked_view(self) -> ParkedView | None:
         """Return the number of messages parked now; None: unknown."""
+        self._parked.look()  # a figure of the last second contradicts the moved messages beside it
         return self._parked.view
 
     def syphon_view(self) -> SyphonView:
@@ -444,7 +447,6 @@ class PairedServiceBusClient(OperatorOrders):
 
         Runs each second, and with each reading before its requester resumes.
         """
-        diverting = any(entity.diverting for entity in self._steering.machine.entities())
-        self._parked.look(held_up=diverting if self._syphon_report is None else self._syphon_report.is_held_up)
+        self._parked.look()
         if self._syphon_report is not None:
             self._syphon_report.follow()

@@ -31,17 +31,18 @@ def _steps(view: View) -> Iterator[_Step]:
     answered = view.answered_at is not None
     for place, text in enumerate(view.start_steps):
         yield _Step("start", text, True if answered or place < len(view.start_steps) - 1 else None)
-    if answered:
-        assert view.answered_at is not None
+    if view.answered_at is not None:
         waited = _for(view.clock - view.answered_at)
         yield _Step("engine", "answers", True)
         yield _Step("first figures", f"asked for{waited}; an engine that starts reads its queues first", None)
+        return
+    if view.start_steps:
+        yield _Step("engine", "answers once it runs", False)
     elif view.link is EngineLink.UNREACHABLE:
         yield _Step("engine", f"no answer{_for(view.clock - view.link_since)}: {view.link_reason}", None)
-        yield _Step("first figures", "come with its answer", False)
     else:
         yield _Step("engine", f"connecting to the engine of {view.pairing}", None)
-        yield _Step("first figures", "come with its answer", False)
+    yield _Step("first figures", "come with its answer", False)
 
 
 def _for(seconds: float) -> str:
