@@ -144,8 +144,7 @@ class PairedServiceBusClient(OperatorOrders):
             remaker = QueueRecreator(steering, self._admin, self._found)
             self._syphon = Syphon(steering, self._primary, self._options.secondary_client, self._queues, remaker)
             self._parked.pumps = self._syphon.pumps
-            report = self._syphon_report = SyphonReport(steering, self._poller, self._parked)
-            self._parked.is_held_up = lambda: report.is_held_up
+            self._syphon_report = SyphonReport(steering, self._poller, self._parked)
             self._syphon.start()
 
     # -- for applications --------------------------------------------------------------------------------
@@ -344,7 +343,7 @@ class PairedServiceBusClient(OperatorOrders):
 
     def parked_view(self) -> ParkedView | None:
         """Return the number of messages parked now; None: unknown."""
-        self._parked.look()  # a figure of the last second contradicts the moved messages beside it
+        self._parked.look()  # else up to a second older than what was moved
         return self._parked.view
 
     def syphon_view(self) -> SyphonView:

@@ -24,7 +24,7 @@ from paired_servicebus.ui.commands.action_table import ConsoleAction
 from paired_servicebus.ui.display.profile import PROFILES, Profile, ProfileName
 from paired_servicebus.ui.display.terminal_app import Report, TerminalApp
 from paired_servicebus.ui.display.theme import ROLES, Themes, load_all
-from paired_servicebus.ui.engines.feed import Feed
+from paired_servicebus.ui.engines.feed import Feed, join_records
 from paired_servicebus.ui.engines.order_signer import OrderSigner
 from paired_servicebus.ui.engines.other_engines import OtherEngines
 from paired_servicebus.ui.screens.arm_dialog import ARM_CSS
@@ -38,7 +38,7 @@ from paired_servicebus.ui.shell.dispatch import CommandDispatch
 from paired_servicebus.ui.shell.kept_choices import ChoiceKeeper
 from paired_servicebus.ui.shell.message_acts import messages_screen
 from paired_servicebus.ui.state import selection, view
-from paired_servicebus.ui.state.incident_history import HistoryNews
+from paired_servicebus.ui.state.incident_history import HistoryNews, may_change_incidents
 from paired_servicebus.ui.state.keymap import DEFAULT_KEYMAP, Keymap
 from paired_servicebus.ui.state.summary import headline, window_title
 from paired_servicebus.ui.state.view import CommandAnswer, News, Page, Records, ShowsView, Silent, View, should_ring
@@ -47,6 +47,8 @@ from paired_servicebus.ui.widgets.frame.lines_widget import ROLE_CLASSES, ROLE_C
 SILENT_AFTER_SECONDS: Final = 3.0
 """Seconds without a snapshot: an engine sends one a second; the rest is for a slow link."""
 SILENCE_CHECK_SECONDS: Final = 0.5
+READ_AGAIN_SECONDS: Final = 1.0
+"""Seconds until the journal has the change that was shown; one reading for all changes meanwhile."""
 NO_TABLES: Final = "the folder of the pipeline's tables is unknown"
 
 ReadPast = Callable[[str, str], HistoryNews]
@@ -139,6 +141,7 @@ class PairedApp(TerminalApp):
             pairing=pairing, viewer=read_only, engine_stays=engine_stays, answer=answer, price=price, keys=keys
         )
         self._start_steps = start_steps
+        self._read_soon: Timer | None = None
         self._keeper = keeper
         if keeper is not None:
             self.view = keeper.begin(self.view)
@@ -179,9 +182,10 @@ class PairedApp(TerminalApp):
         if any(isinstance(item, Snapshot) for item in news):
             self._snapshot_came = self.monotonic()
         folded = self.view
-        for item in _join_records(news):
+        for item in join_records(news):
             folded = view.apply_news(folded, item)
         self._call(self.view, folded)
+        self._read_incidents_after(news)
         waits = self.profile.figures_every - (self.monotonic() - self._shown_at)
         if waits <= 0 or view.needs_paint_now(self.view, folded):
             self.show(folded)
@@ -332,8 +336,15 @@ class PairedApp(TerminalApp):
         else:
             self.turn_to(Page.PAIRING)
 
+    def _read_incidents_after(self, news: Sequence[News]) -> None:
+        """Read the incidents again soon, if one may have begun or ended while they are on screen."""
+        changed = any(isinstance(item, Records) and may_change_incidents(item.records) for item in news)
+        if changed and self.view.page is Page.HISTORY and self._read_soon is None:
+            self._read_soon = self.set_timer(READ_AGAIN_SECONDS, self._read_tables)
+
     def _read_tables(self) -> None:
         """Read the tables in a thread; a later call supersedes this one."""
+        self._read_soon = None
         past = self.view.past
         chosen = past.history.chosen if past and past.history else ""
         reading = partial(self._report_tables, self.view.pairing, chosen)
@@ -390,18 +401,6 @@ class PairedApp(TerminalApp):
 
     def next_theme(self) -> None:
         self.theme = self._themes.after(self.theme).name
-
-
-def _join_records(news: list[News]) -> list[News]:
-    """Join consecutive records: a history of thousands is folded in once."""
-    joined: list[News] = []
-    for item in news:
-        before = joined[-1] if joined else None
-        if isinstance(item, Records) and isinstance(before, Records):
-            joined[-1] = Records((*before.records, *item.records))
-        else:
-            joined.append(item)
-    return joined
 
 
 ALL_ROWS: Final = 1_000_000

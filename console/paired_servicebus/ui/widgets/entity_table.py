@@ -19,7 +19,7 @@ from paired_servicebus.core.model.snapshot import EntityView
 from paired_servicebus.core.text.number_format import NOT_KNOWN, count, duration, plural, rate, short_count, time_or_day
 from paired_servicebus.core.text.time_format import age, clock, roughly, until
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, pack, rule, shorten
-from paired_servicebus.ui.render.state_looks import LOOKS, ping_mark
+from paired_servicebus.ui.render.state_looks import LOOKS, QUIET, ping_mark
 from paired_servicebus.ui.state.row_order import NOWHERE, SORTS, WORST_FIRST, by_state
 from paired_servicebus.ui.state.situation import why_now
 from paired_servicebus.ui.state.view import View
@@ -33,7 +33,6 @@ ALL_COLUMNS: Final = 152
 WHY_FOR_ALL: Final = 120
 """Cells from which every unwell entity has its why-line, even if healthy ones are then out of sight."""
 INDENT: Final = "     "
-QUIET: Final = (State.HEALTHY, State.UNKNOWN)
 Cell = tuple[Span, ...]
 
 
