@@ -27,7 +27,7 @@ from tests.bench import (
     regression,
     trees,
 )
-from tests.bench.developer_plans import DrainPlan, EnginePlan, PipelinePlan, ScreenPlan
+from tests.bench.developer_plans import BytesPlan, DrainPlan, EnginePlan, PipelinePlan, ScreenPlan
 
 app = App(
     name="python -m tests.bench",
@@ -69,6 +69,12 @@ def engine(*, plan: EnginePlan = EnginePlan(), json: JsonLine = False) -> int:
 def console(*, plan: ScreenPlan = ScreenPlan(), json: JsonLine = False) -> int:
     """Measure how fast the dashboard opens and answers keys over an engine with many entities, on a pseudo-terminal."""
     return developer_benches.run_bench_console(plan, json_line=json)
+
+
+@app.command
+def console_bytes(*, plan: BytesPlan = BytesPlan(), json: JsonLine = False) -> int:
+    """Measure the bytes that dashboards write, each profile on a pseudo-terminal, healthy and in outages."""
+    return developer_benches.run_bench_console_bytes(plan, json_line=json)
 
 
 @app.command

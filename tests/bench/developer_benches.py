@@ -7,9 +7,10 @@ from typing import Final
 from paired_servicebus.bench.bench_command import check_plan, run_measurement, write_figures
 from paired_servicebus.bench.bench_plans import BenchError
 from tests.bench import developer_tables
-from tests.bench.developer_plans import DrainPlan, EnginePlan, PipelinePlan, ScreenPlan
+from tests.bench.developer_plans import BytesPlan, DrainPlan, EnginePlan, PipelinePlan, ScreenPlan
 from tests.bench.engine_bench import measure_engine
-from tests.bench.screen_bench import measure_screen
+from tests.bench.screen.byte_bench import measure_bytes
+from tests.bench.screen.key_bench import measure_screen
 from tests.bench.spark.drain_bench import measure_drain
 from tests.bench.spark.pipeline_bench import measure_pipeline
 
@@ -34,6 +35,12 @@ def run_bench_console(plan: ScreenPlan, *, json_line: bool) -> int:
     """Measure how fast the dashboard is; exit status as above. Raises BenchError."""
     figures = run_measurement(measure_screen(plan))
     return write_figures("console", figures, developer_tables.screen_table, json_line)
+
+
+def run_bench_console_bytes(plan: BytesPlan, *, json_line: bool) -> int:
+    """Measure what dashboards write; exit status as above. Raises BenchError."""
+    figures = run_measurement(measure_bytes(plan))
+    return write_figures("console-bytes", figures, developer_tables.bytes_table, json_line)
 
 
 def run_bench_pipeline(plan: PipelinePlan, *, json_line: bool) -> int:

@@ -49,6 +49,19 @@ class ScreenPlan:
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BytesPlan:
+    """How large an engine is looked at, and for how long bytes are counted."""
+
+    entities: int = 30
+    """How many the engine has."""
+    seconds: float = 30.0
+    """For which bytes are counted in each situation."""
+    settle_seconds: Annotated[float, UNASKED] = 12.0
+    """After a change: traffic reaches each entity within 10 s."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PipelinePlan:
     """How large the journals are that become tables, and for how long one is followed."""
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from paired_servicebus.bench.result_tables import band_row, join_table, ratio_rows
 from tests.bench.engine_bench import EngineFigures
-from tests.bench.screen_bench import ScreenFigures
+from tests.bench.screen.byte_bench import ByteFigures
+from tests.bench.screen.key_bench import ScreenFigures
 from tests.bench.spark.drain_bench import DrainFigures
 from tests.bench.spark.pipeline_bench import Once, PipelineFigures
 
@@ -59,6 +60,19 @@ def screen_table(figures: ScreenFigures) -> str:
     for name, (target, reached) in figures.targets.items():
         rows.append(f"{name:14} at most {target:g}: {'reached' if reached else 'missed'}")
     return join_table(f"the dashboard over an engine with {figures.entities:,} entities, 140x40", rows, "")
+
+
+def bytes_table(figures: ByteFigures) -> str:
+    """For people."""
+    rows = [f"{'first paint':22} " + "  ".join(f"{name} {number:,}" for name, number in figures.first_bytes.items())]
+    rows += [
+        f"{situation:22} " + "  ".join(f"{name} {number:,.0f}/s" for name, number in rates.items())
+        for situation, rates in figures.per_second.items()
+    ]
+    for name, (target, reached) in figures.targets.items():
+        rows.append(f"{name:32} at most {target:,g}: {'reached' if reached else 'missed'}")
+    title = f"bytes over an engine with {figures.entities} entities, 140x40, each situation for {figures.seconds:g} s"
+    return join_table(title, rows, "")
 
 
 def _times(ratio: float | None) -> str:

@@ -1,11 +1,14 @@
 """Namespaces that are none: the SDK's clients and management replaced, so that what is measured is ours.
 
-Whatever is sent is accepted or refused after a moment; every backlog queue is there, and nothing is in it.
+Whatever is sent is accepted or refused after a moment; every backlog queue exists, and no message leaves it.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Final
 
 from azure.servicebus import ServiceBusMessageBatch
@@ -19,10 +22,11 @@ TRIP: Final = 0.005
 
 
 class StubSender:
-    """Refuses what is sent, after a moment; opens and closes at once."""
+    """Accepts or refuses what is sent, after a moment; opens and closes at once."""
 
-    def __init__(self, is_up: bool) -> None:
-        self._is_up = is_up
+    def __init__(self, refuses: Callable[[], bool], accepted: Callable[[], None]) -> None:
+        self._refuses = refuses
+        self._accepted = accepted
 
     async def __aenter__(self) -> StubSender:
         return self
@@ -40,8 +44,9 @@ class StubSender:
     async def send_messages(self, message: object, *, timeout: float) -> None:
         """Fail as a lost connection does."""
         await asyncio.sleep(TRIP)
-        if not self._is_up:
+        if self._refuses():
             raise ServiceBusConnectionError(message="refused by the stub")
+        self._accepted()
 
 
 class StubClient:
@@ -50,17 +55,24 @@ class StubClient:
     def __init__(self, name: str, *, is_up: bool) -> None:
         self.fully_qualified_namespace = f"{name}.servicebus.windows.net"
         self._is_up = is_up
+        self.refused: set[str] = set()
+        """The paths of entities to which it refuses sends."""
+        self.sent: Counter[str] = Counter()
+        """Accepted sends by path."""
 
     def get_queue_sender(self, path: str) -> StubSender:
         """One of ours."""
-        return StubSender(self._is_up)
+        return StubSender(lambda: not self._is_up or path in self.refused, lambda: self.sent.update((path,)))
 
     async def close(self) -> None:
         """Nothing is held."""
 
 
 class StubManagement:
-    """Management of a namespace that has every queue and nothing in it."""
+    """Management of a namespace that has every queue. sent: the messages in each, by path."""
+
+    def __init__(self, sent: Mapping[str, int] = MappingProxyType({})) -> None:
+        self._sent = sent
 
     async def queues(self, prefix: str) -> list[QueueFacts]:
         """All that are asked for."""
@@ -82,12 +94,12 @@ class StubManagement:
         """All of them are there."""
 
     async def depth(self, path: str) -> Depth:
-        """Nothing."""
-        return Depth(messages=0, dead_lettered=0, size_bytes=0)
+        """What was sent to it."""
+        return Depth(messages=self._sent.get(path, 0), dead_lettered=0, size_bytes=0)
 
     async def depths(self, prefix: str, *, pages: int) -> dict[str, Depth]:
-        """Nothing, of any queue."""
-        return {f"{prefix}{index}".casefold(): await self.depth(prefix) for index in range(10)}
+        """The same of every queue."""
+        return {f"{prefix}{index}".casefold(): await self.depth(f"{prefix}{index}") for index in range(10)}
 
     async def namespace(self) -> NamespaceInfo:
         """Tells nothing."""

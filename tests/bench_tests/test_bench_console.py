@@ -10,7 +10,7 @@ from paired_servicebus.bench import result_tables
 from tests.bench import developer_tables
 from tests.bench.__main__ import main
 from tests.bench.developer_plans import ScreenPlan
-from tests.bench.screen_bench import FIRSTS, KEYS, ScreenFigures, measure_screen
+from tests.bench.screen.key_bench import FIRSTS, KEYS, ScreenFigures, measure_screen
 
 
 @pytest.mark.slow

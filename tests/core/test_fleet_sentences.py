@@ -10,8 +10,9 @@ from tests.fleet_views import AT, at, calm, engine, outage
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetEntity, FleetOrder, FleetStatus, FleetView
 from paired_servicebus.core.operator import fleet_sentences as words
-from paired_servicebus.core.operator import foreign_words, order_sentences
+from paired_servicebus.core.operator import order_sentences
 from paired_servicebus.core.operator.fleet_table import fleet_lines
+from paired_servicebus.core.text import foreign_words
 
 ORDER = FleetOrder(
     id="o", number=1, verb="force", targets=("payments",), by="operator-a", at=at("14:00:00"), until=at("18:02:00")

@@ -6,7 +6,7 @@ import asyncio
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -122,6 +122,10 @@ class FakePairing:
     async def redrive(self, queue: int) -> str:
         self.acts.append(("redrive", str(queue)))
         return f"2 of 2 dead letters of {queue} were put back to work"
+
+    async def redrive_letters(self, queue: int, numbers: Collection[int]) -> str:
+        self.acts.append(("redrive-letters", str(queue), *map(str, numbers)))
+        return f"{len(numbers)} of {len(numbers)} selected dead letters of {queue} were put back to work"
 
     async def move_stranded(self, path: str) -> str:
         self.acts.append(("move-stranded", path))

@@ -28,6 +28,7 @@ TARGETS = {
     Scope.ENTITY: ("orders",),
     Scope.QUEUE: ("0",),
     Scope.UNUSED: ("contoso/x-servicebus-transfer/7",),
+    Scope.DEAD_LETTERS: ("0/118,121",),
 }
 
 

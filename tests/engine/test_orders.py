@@ -56,7 +56,7 @@ ALIKE = {
     "pipeline/spark/java.py": {"release"},
     "ui/commands/action_table.py": {"release", "pause-syphon"},
     "ui/screens/messages_screen.py": {"redrive"},
-    "ui/shell/app.py": {"redrive"},
+    "ui/shell/message_acts.py": {"redrive", "redrive-letters"},
     "ui/shell/palette.py": set(BY_ID),  # synonyms: an order without any is found by its label
     "simulation/fleet/fleet_plan.py": {
         "force",
@@ -116,7 +116,7 @@ async def methods_of(action: Action) -> list[str]:
     """The pairing's methods that the handler of an action calls."""
     paired = Recording()
     context: Any = CommandContext(paired, end=lambda _reason: None, drains=NoDrains())  # type: ignore[arg-type]
-    target = "" if action.scope is Scope.ALL else "0"
+    target = {Scope.ALL: "", Scope.DEAD_LETTERS: "0/1"}.get(action.scope, "0")
     assert await COMMAND_HANDLERS[action.id](context, CommandTarget(scope=action.scope, target=target, by="ada"))
     return paired.called
 

@@ -13,10 +13,15 @@ from .test_console import Seat, seated
 DEAD = queue_path() + "/$DeadLetterQueue"
 
 
-async def bury(world: World) -> None:
-    """One dead letter in backlog queue 0: the pump cannot read where it goes."""
-    put(world, [parked("\x07", "m-1", body=b'{"total": 41.9}')])
-    await until(lambda: lying_in(world, DEAD, namespace="secondary"))
+async def bury(world: World, number: int = 1) -> None:
+    """Dead letters in backlog queue 0: the pump cannot read where they go."""
+    put(world, [parked("\x07", f"m-{each}", body=b'{"total": 41.9}') for each in range(1, number + 1)])
+    await until(lambda: len(lying_in(world, DEAD, namespace="secondary")) == number)
+
+
+def dead_in(world: World) -> list[str]:
+    """The ids of the dead letters, in order."""
+    return [str(stored.message.message_id) for stored in lying_in(world, DEAD, namespace="secondary")]
 
 
 async def listed(seat: Seat) -> MessagesScreen:
@@ -59,3 +64,34 @@ async def test_a_capital_r_asks_and_the_engine_arms_the_redrive(world: World) ->
         await seat.press("escape")
         assert isinstance(seat.app.screen, MessagesScreen)
         assert len(lying_in(world, DEAD, namespace="secondary")) == 1
+
+
+async def test_only_the_marked_dead_letters_are_re_driven_and_the_audit_names_them(world: World) -> None:
+    """They are dead-lettered again for the same reason, behind the others: their order shows who went."""
+    async with seated(world) as seat:
+        await bury(world, 4)
+        screen = await listed(seat)
+        numbers = {row.message_id: row.number for row in screen.choices.listed}
+        await seat.press("j", "space", "j", "space")
+        assert screen.choices.marks == {numbers["m-2"], numbers["m-4"]}
+        await seat.fire("R", "2 dead letters")
+        await until(lambda: dead_in(world) == ["m-1", "m-3", "m-2", "m-4"])
+        await seat.until_shown(
+            lambda: seat.app.view.answer and "2 of 2 selected dead letters" in seat.app.view.answer.text
+        )
+        await seat.until_shown(lambda: [row.message_id for row in screen.choices.listed] == dead_in(world))
+        assert not screen.choices.marks
+        named = [entry.text for entry in seat.app.view.log if "re-drive" in entry.text or "redrive" in entry.text]
+        assert any(f"{numbers['m-2']}, {numbers['m-4']} of backlog/0" in text for text in named), named
+
+
+async def test_a_dead_letter_that_is_gone_is_reported(world: World) -> None:
+    async with seated(world) as seat:
+        await bury(world, 2)
+        screen = await listed(seat)
+        assert screen.choices.row is not None
+        await seat.paired.redrive_letters(0, [screen.choices.row.number])
+        await until(lambda: dead_in(world) == ["m-2", "m-1"])
+        await seat.fire("R", "1 dead letter")
+        await seat.until_shown(lambda: seat.app.view.answer and "has no such dead letter" in seat.app.view.answer.text)
+        assert dead_in(world) == ["m-2", "m-1"]

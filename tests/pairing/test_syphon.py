@@ -26,6 +26,7 @@ from paired_servicebus.core.model.snapshot import SyphonStatus
 from paired_servicebus.core.pump import destination_circuits
 from paired_servicebus.core.text.entity_paths import path_fault
 from paired_servicebus.pairing import PairedServiceBusClient
+from paired_servicebus.pairing.syphon import redrive
 from paired_servicebus.pairing.syphon.redrive import DEAD_LETTERS, unused_index
 from paired_servicebus.pairing.syphon.syphon import Syphon
 from servicebus_amqp.encoding.message_sections import read_map
@@ -274,6 +275,22 @@ async def test_who_paused_it_and_why_is_said(world: World) -> None:
     assert view.text.endswith('"the journal is not written": engines elsewhere may still move messages')
 
 
+async def test_parked_and_moved_in_one_look_agree(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bug: parked was a second old, moved was not: "940 parked" beside 547 of 945 moved."""
+    paired = await world.pair(enable_syphon=True, backlog_queue_count=1)
+    paired.pause_syphon(by="ada")
+    put(world, [parked("orders", str(number)) for number in range(20)])
+    await paired._poller.read()
+    assert (view := paired.parked_view()) is not None
+    assert view.messages == 20
+    monkeypatch.setattr(paired, "_follow", lambda: None)  # the turn of each second is yet to come
+    paired.resume_syphon(by="ada")
+    await until(lambda: paired.queue_views(looking=False)[0].moved == 20)
+    assert paired.queue_views(looking=False)[0].parked == 0
+    assert (view := paired.parked_view()) is not None
+    assert view.messages == 0
+
+
 async def test_dead_letters_can_be_re_driven(world: World) -> None:
     """Dead-lettered ones can be re-driven."""
     paired = await world.pair(enable_syphon=True, backlog_queue_count=1, undeliverable_after=0)
@@ -287,6 +304,42 @@ async def test_dead_letters_can_be_re_driven(world: World) -> None:
     assert sorted(world.ids_in("later")) == [str(number) for number in range(5)]
     assert read_map(sections(lying_in(world, "later")[0]).application_properties) == {"kept": 0}
     assert not lying_in(world, queue_path() + DEAD_LETTERS, namespace="secondary")
+
+
+async def test_some_dead_letters_can_be_re_driven_by_their_numbers(world: World) -> None:
+    """The others stay, also those that are received on the way."""
+    paired = await world.pair(enable_syphon=True, backlog_queue_count=1, undeliverable_after=0)
+    put(world, [parked("later", str(number)) for number in range(6)])
+    dead = queue_path() + DEAD_LETTERS
+    await until(lambda: len(lying_in(world, dead, namespace="secondary")) == 6)
+    world.sandbox["primary"].node.namespace.create_queue("later")
+    numbers = {
+        stored.message.message_id: stored.sequence_number for stored in lying_in(world, dead, namespace="secondary")
+    }
+    said = await order(paired).redrive(0, [numbers["2"], numbers["5"], 10_000])
+    assert said.startswith("2 ")
+    assert "10000" in said, "the missing one is named"
+    await until(lambda: sorted(world.ids_in("later")) == ["2", "5"], patience=40)
+    assert [stored.message.message_id for stored in lying_in(world, dead, namespace="secondary")] == [
+        "0",
+        "1",
+        "3",
+        "4",
+    ]
+
+
+async def test_dead_letters_behind_too_many_others_are_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    if world.pump == "sdk":
+        pytest.skip("it cannot peek before: it stops instead, and reports what it did not find")
+    monkeypatch.setattr(redrive, "MAX_LETTERS_BEFORE", 2)
+    paired = await world.pair(enable_syphon=True, backlog_queue_count=1, undeliverable_after=0)
+    put(world, [parked("later", str(number)) for number in range(4)])
+    dead = queue_path() + DEAD_LETTERS
+    await until(lambda: len(lying_in(world, dead, namespace="secondary")) == 4)
+    last = lying_in(world, dead, namespace="secondary")[-1].sequence_number
+    with pytest.raises(IllegalEventError, match="more than 2 dead letters are before these"):
+        await order(paired).redrive(0, [last])
+    assert len(lying_in(world, dead, namespace="secondary")) == 4
 
 
 async def test_a_re_drive_with_nothing_to_do_says_so_and_an_unknown_queue_is_refused(world: World) -> None:

@@ -41,7 +41,7 @@ class Emulator:
                 width, height = self._size
                 self.rows = [[(" ", "")] * width for _ in range(height)]
             elif command == "m":
-                self.ink = numbers.removeprefix("0;") if numbers != "0" else ""
+                self.ink = _after(self.ink, numbers)
             elif glyph and self._y < len(self.rows):
                 width = cell_len(glyph)
                 self.rows[self._y][self._x : self._x + width] = [(glyph, self.ink), ("", self.ink)][:width]
@@ -50,3 +50,27 @@ class Emulator:
     @property
     def text(self) -> str:
         return "\n".join("".join(glyph for glyph, _ in row) for row in self.rows)
+
+
+def _after(ink: str, numbers: str) -> str:
+    """The pen after codes: its parts by name, sorted; empty after a reset."""
+    pen = dict(part.split("=") for part in ink.split()) if ink else {}
+    codes = [int(number) if number else 0 for number in numbers.split(";")]
+    while codes:
+        code = codes.pop(0)
+        if code == 0:
+            pen = {}
+        elif code in (38, 48):
+            length = {5: 2, 2: 4}[codes[0]]
+            pen["back" if code == 48 else "fore"] = ";".join(map(str, codes[:length]))
+            del codes[:length]
+        elif code in (39, 49):
+            pen.pop("back" if code == 49 else "fore", None)
+        elif 30 <= code < 38 or 90 <= code < 98:
+            pen["fore"] = str(code)
+        elif 40 <= code < 48 or 100 <= code < 108:
+            pen["back"] = str(code)
+        else:
+            assert 1 <= code <= 9, "no style of ours has it"
+            pen[f"a{code}"] = "on"
+    return " ".join(f"{name}={value}" for name, value in sorted(pen.items()))

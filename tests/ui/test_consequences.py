@@ -20,7 +20,13 @@ UNUSED = "contoso/x-servicebus-transfer/12"
 def aim_at(action: str, target: str = "payments") -> ActionTarget:
     """A target of the kind that the action takes."""
     scope = ORDERS[action].scope
-    named = {Scope.ALL: (), Scope.ENTITY: (target,), Scope.QUEUE: ("3",), Scope.UNUSED: (UNUSED,)}
+    named = {
+        Scope.ALL: (),
+        Scope.ENTITY: (target,),
+        Scope.QUEUE: ("3",),
+        Scope.UNUSED: (UNUSED,),
+        Scope.DEAD_LETTERS: ("3/118,121",),
+    }
     return ActionTarget(scope, named[scope])
 
 

@@ -33,7 +33,7 @@ async def engine(name: str, folder: Path) -> AsyncIterator[Path]:
     """An engine in a process of its own, and the lock that says where it is; its socket."""
     folder.mkdir()
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.bench.screen_processes", "engine", str(folder), "3",
+        sys.executable, "-m", "tests.bench.screen.screen_processes", "engine", str(folder), "3",
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env=child_environment(),
     )  # fmt: skip
     assert process.stdin is not None

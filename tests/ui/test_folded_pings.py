@@ -59,8 +59,7 @@ def test_pings_whose_change_was_forgotten_are_one_line(made: Any) -> None:
 async def test_the_key_lists_each_ping_and_folds_them_again(open_console: Any, made: Any, key: str) -> None:
     async with open_console(Records(made.records()), made.outage(), size=(140, 40)) as console:
         await console.press(key)
-        assert "then ping ✗ ×1, last 12 s ago" not in console.screen()
-        assert "then ping ✗ ×1, last 8 s ago" in console.screen()
+        assert "then ping ✗ ×1, last 14:02:03" in console.screen()
         await console.press("P")
         assert "ping 1 not accepted: timeout" in console.screen()
         await console.press("P")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,12 +15,15 @@ from paired_servicebus.core.incidents.incident_fold import IncidentFold
 from paired_servicebus.core.model.pairing_events import Record, SendsCounted, StateChanged
 from paired_servicebus.core.series.graphs import Curves, Graphs
 from paired_servicebus.engine.journal.records import encode
+from paired_servicebus.ui.shell import app as shell_app
 from paired_servicebus.ui.state import incident_history, selection
 from paired_servicebus.ui.state.incident_history import HistoryNews, Incident, IncidentHistory
-from paired_servicebus.ui.state.view import Neighbour, Neighbours, Page, View
+from paired_servicebus.ui.state.view import Neighbour, Neighbours, Page, Records, View
 from paired_servicebus.ui.widgets.incident_list import IncidentList, IncidentReport
 from tests.pipeline.made_tables import make_tables, micros
 from tests.pipeline.test_report import EPISODE, EVENTS, records
+
+from .conftest import AT
 
 
 @pytest.fixture
@@ -130,6 +134,40 @@ async def test_turning_to_the_page_reads_the_tables(open_console: Any, folder: P
         await console.pilot.press("down")
         await until(console, lambda: any("orders failed over at" in one for one in history_of(console).report))
         assert history_of(console).chosen == "e-one-orders-1"
+
+
+def change(was: str, now: str, *, seq: int = 1) -> Records:
+    event = StateChanged(at=AT, entity="payments", was=was, now=now, why="timeout")
+    return Records((Record(engine="orders@web-1", boot="b1", seq=seq, event=event),))
+
+
+async def test_the_open_page_is_read_again_when_an_incident_begins_or_ends(
+    open_console: Any, made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shell_app, "READ_AGAIN_SECONDS", 0.01)
+    reads: list[str] = []
+
+    def past(pairing: str, _chosen: str) -> HistoryNews:
+        reads.append(pairing)
+        return HistoryNews(HISTORY)
+
+    async def read(times: int) -> None:
+        async with asyncio.timeout(10):
+            while len(reads) < times:
+                await console.pilot.pause(0.01)
+
+    async with open_console(made.snapshot(), past=past) as console:
+        await console.told(change("healthy", "suspect"))
+        await console.press("6")
+        await read(1)
+        await console.told(change("suspect", "failed over", seq=2))
+        assert console.app._read_soon is None, "it has begun already"
+        await console.told(change("failed over", "healthy", seq=3), change("healthy", "suspect", seq=4))
+        await read(2)
+        await console.press("1")
+        await console.told(change("suspect", "healthy", seq=5))
+        assert console.app._read_soon is None, "another page is on screen"
+        assert len(reads) == 2, "one reading for all changes at a time"
 
 
 async def test_few_incidents_leave_the_report_the_room_that_they_do_not_need(open_console: Any) -> None:

@@ -139,14 +139,57 @@ async def test_an_id_is_looked_for_by_the_engine(made: Any, open_console: Any) -
         assert "no message id contains “8f1c”" in console.screen()
 
 
-async def test_a_capital_letter_asks_before_it_redrives_the_dead_letters(made: Any, open_console: Any) -> None:
+def dead_page(*numbers: int) -> MessagePage:
+    return page(*map(row, numbers), kind=MessageKind.DEAD)
+
+
+async def test_a_capital_letter_asks_before_it_redrives_the_selected_dead_letter(made: Any, open_console: Any) -> None:
     async with open_console(parked(made)) as console:
+        console.feed.pages[QUEUE, "dead", 1] = dead_page(118, 121)
         await opened(console)
         await console.press("R")
-        assert not console.feed.armed, "active messages are not re-driven"
-        await console.press("tab", "tab", "R")
+        assert "not possible: only dead letters are re-driven: tab shows them" in console.screen()
+        await console.press("tab", "tab", "j", "R")
         assert isinstance(console.app.screen, ArmDialog)
-        assert console.feed.armed == [("redrive", ("0",))]
+        assert console.feed.armed == [("redrive-letters", ("0/121",))]
+        assert "dead letter 121 of backlog/0" in console.screen()
+
+
+async def test_marked_dead_letters_are_redriven_together(made: Any, open_console: Any) -> None:
+    async with open_console(parked(made), size=(140, 40)) as console:
+        console.feed.pages[QUEUE, "dead", 1] = dead_page(118, 119, 121)
+        await opened(console)
+        await console.press("tab", "tab", "space", "j", "space")
+        shown = console.screen()
+        assert "R re-drive 2 marked" in shown
+        assert re.search(r"^\* +118 ", shown, re.MULTILINE)
+        await console.press("x")
+        assert "re-drive dead letters 118, 121 of backlog/0" in console.screen()
+        assert "re-drive backlog/0" in console.screen(), "the whole queue is the other choice"
+        await console.press("escape", "R")
+        assert console.feed.armed == [("redrive-letters", ("0/118,121",))]
+        await console.press("escape", "escape")
+        assert isinstance(console.app.screen, MessagesScreen), "escape takes the marks away first"
+        assert "marked" not in console.screen()
+
+
+async def test_active_messages_are_not_marked_and_the_menu_says_why(made: Any, open_console: Any) -> None:
+    async with open_console(parked(made)) as console:
+        await opened(console, page(row(1)))
+        await console.press("space")
+        assert "not possible: only dead letters are re-driven" in console.screen()
+        await console.press("x")
+        assert "not now: only dead letters are re-driven" in console.screen()
+
+
+async def test_dead_letters_behind_too_many_are_refused_before_the_question(made: Any, open_console: Any) -> None:
+    async with open_console(parked(made)) as console:
+        console.feed.pages[QUEUE, "dead", 1] = replace(dead_page(118), next_number=3_000, looked_at=2_001)
+        console.feed.pages[QUEUE, "dead", 3_000] = dead_page(3_000)
+        await opened(console)
+        await console.press("tab", "tab", "right", "R")
+        assert not console.feed.armed
+        assert "2,001 older dead letters, at most 2,000: R on page 3" in console.screen()
 
 
 @pytest.mark.parametrize(
@@ -165,6 +208,7 @@ async def test_a_read_only_console_looks_and_redrives_nothing(made: Any, open_co
     async with open_console(parked(made), read_only=True) as console:
         await opened(console, page(row(1)))
         assert "8f1c-0001" in console.screen()
+        console.feed.pages[QUEUE, "dead", 1] = dead_page(118)
         await console.press("tab", "tab", "R")
         assert not console.feed.armed
         assert "read-only" in console.screen()

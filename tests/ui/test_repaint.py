@@ -118,7 +118,7 @@ async def test_ages_and_countdowns_tick_with_it(open_console: Any, made: Any, wr
         time.passes(console, 60)
         await console.pilot.pause()
         assert "OUTAGE for 1m15s" in console.rows()[1]
-        assert "next ping now" in console.rows()[3]
+        assert "next ping is due" in console.rows()[3]
 
 
 async def test_a_slow_link_gets_the_clock_each_five_seconds() -> None:

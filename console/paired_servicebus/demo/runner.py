@@ -122,17 +122,23 @@ def _watch(worker: subprocess.Popen[bytes], order: PlayRequest) -> DemoResult | 
     from paired_servicebus.ui import run_dashboard
 
     heard: list[DemoResult | PairedError | None] = []
+    said = ["the demo's own process"]
 
     def listen() -> None:
         try:
-            heard.append(relay_lines(worker, print_nothing))
+            heard.append(relay_lines(worker, said.append))
         except PairedError as error:
             heard.append(error)
 
     listener = threading.Thread(target=listen, name="the worker's lines", daemon=True)
     listener.start()
     run_dashboard(
-        Path(order.socket), config_name="demo", engine_stays=False, tables=order.tables, journal=order.journal
+        Path(order.socket),
+        config_name="demo",
+        engine_stays=False,
+        tables=order.tables,
+        journal=order.journal,
+        start_steps=lambda: tuple(said),
     )
     if worker.stdin is not None:
         worker.stdin.close()

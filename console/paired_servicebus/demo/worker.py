@@ -85,6 +85,7 @@ async def _until_input_ends(order: PlayRequest) -> None:
 async def _play(order: PlayRequest) -> None:
     scenario = scenario_named(order.scenario)
     async with AsyncExitStack() as stack:
+        tell(CaptionShown("two namespaces, in a sandbox on this machine"))
         sandbox = await stack.enter_async_context(sandbox_process(Path(order.folder) / "sandbox.log"))
         captions = _Captions()
         if scenario.name == FLEET.name:
@@ -111,6 +112,7 @@ class _Captions:
 async def _perform(
     stack: AsyncExitStack, order: PlayRequest, scenario: Scenario, sandbox: SandboxProcess, captions: _Captions
 ) -> None:
+    tell(CaptionShown("an engine with a journal, and its backlog queues"))
     host = EngineHost(
         EngineIdentity(engine=PAIRING, boot=uuid.uuid4().hex[:12], pairing=PAIRING, environment="demo"),
         spool=order.journal,

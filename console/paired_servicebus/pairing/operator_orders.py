@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 
 from paired_servicebus.core.errors import IllegalEventError
 from paired_servicebus.core.model.message_view import MAX_ROWS, MessageContent, MessageKind, MessagePage
@@ -87,6 +87,13 @@ class OperatorOrders:
         Raises as `Syphon.redrive`, and IllegalEventError without a syphon.
         """
         return await self._with_syphon().redrive(queue)
+
+    async def redrive_letters(self, queue: int, numbers: Collection[int]) -> str:
+        """Put some dead letters of a backlog queue back to work, by their sequence numbers; return a sentence.
+
+        Raises as `Syphon.redrive`, and IllegalEventError without a syphon.
+        """
+        return await self._with_syphon().redrive(queue, numbers)
 
     async def move_stranded(self, path: str) -> str:
         """Move an unused backlog queue's messages home; return a sentence. Raises IllegalEventError."""

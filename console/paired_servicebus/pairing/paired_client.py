@@ -337,11 +337,13 @@ class PairedServiceBusClient(OperatorOrders):
         """Return every backlog queue in use, with its latest counts. `looking`: read them again within seconds."""
         if looking:
             self.looks.ask()
+        self._parked.look()
         found, syphon = self._found, self._syphon
         return snapshot_views.queues(self._steering, found, self._poller, self._peeks, syphon, self._parked)
 
     def parked_view(self) -> ParkedView | None:
         """Return the number of messages parked now; None: unknown."""
+        self._parked.look()  # else up to a second older than what was moved
         return self._parked.view
 
     def syphon_view(self) -> SyphonView:
@@ -444,7 +446,6 @@ class PairedServiceBusClient(OperatorOrders):
 
         Runs each second, and with each reading before its requester resumes.
         """
-        diverting = any(entity.diverting for entity in self._steering.machine.entities())
-        self._parked.look(held_up=diverting if self._syphon_report is None else self._syphon_report.is_held_up)
+        self._parked.look()
         if self._syphon_report is not None:
             self._syphon_report.follow()

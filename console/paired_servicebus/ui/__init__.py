@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +34,7 @@ def run_dashboard(
     tables: Path | None = None,
     journal: Path | None = None,
     signer: OrderSigner | None = None,
+    start_steps: Callable[[], Sequence[str]] = tuple,
 ) -> int:
     """Show the engine behind `socket` until the operator leaves.
 
@@ -45,16 +48,19 @@ def run_dashboard(
         tables: the folder of the pipeline's tables, for the incidents page; None: no tables.
         journal: the folder of the engine's journal, for the same page; None: it is not read.
         signer: the operator's key, for orders over the fleet; None: they are not possible from this screen.
+        start_steps: returns what the caller starts before the engine, the newest last; shown until the first figures.
 
     Returns:
         The exit status: 0, or 1 after an unexpected error, which is logged to a file and reported on stderr.
     """
     _prepare_environment()
+    gc.disable()  # until the first paint: collections would take a tenth of the start
     from paired_servicebus.ui.display.crash_log import CrashLog
-    from paired_servicebus.ui.shell.startup import build_app, screen_settings  # imports Textual
+    from paired_servicebus.ui.shell.startup import build_app, keep_choices, screen_settings  # imports Textual
 
     preferences = load_preferences(config_folder())
-    settings = screen_settings(wishes or ScreenOptions(), preferences)
+    keeper = keep_choices(config_name)
+    settings = screen_settings(wishes or ScreenOptions(), preferences, keeper)
     crash = CrashLog(config_name)
     crash.quiet_libraries()
     app = build_app(
@@ -66,8 +72,10 @@ def run_dashboard(
         journal=journal,
         settings=settings,
         preferences=preferences,
+        keeper=keeper,
+        start_steps=start_steps,
         signer=signer,
-        on_ready=on_ready,
+        on_ready=partial(_start_collecting, on_ready),
         report=crash.report,
     )
     try:
@@ -75,6 +83,10 @@ def run_dashboard(
     except Exception as error:  # noqa: BLE001 - nothing may reach the terminal as a traceback
         crash.report(error)
         status = 1
+    finally:
+        gc.enable()
+    if keeper.take(app.theme, app.view):
+        keeper.write()
     if crash.sentence:
         report_error(crash.sentence)
         return 1
@@ -87,3 +99,13 @@ def _prepare_environment() -> None:
         os.environ.setdefault(name, value)
     for name in STALE:
         os.environ.pop(name, None)
+
+
+def _start_collecting(on_ready: Callable[[], None]) -> None:
+    """Collect garbage from now on, but never look again at modules and widgets, which stay.
+
+    Otherwise each full collection holds up the keys for about 0.1 s.
+    """
+    gc.freeze()
+    gc.enable()
+    on_ready()

@@ -29,6 +29,7 @@ NAMES: Final = {
     Scope.QUEUE: ("queues", "Backlog queues, by index"),
     Scope.UNUSED: ("queues", "Unused backlog queues, by path or index"),
     Scope.DESTINATION: ("destinations", "Destinations, by path"),
+    Scope.DEAD_LETTERS: ("letters", "Dead letters, as 3/118,121: the queue's index and sequence numbers"),
 }
 """The arguments of an action's first scope, and their help."""
 OPTIONS: Final = {

@@ -19,6 +19,8 @@ MAX_BODY_BYTES: Final = 64 * 1024
 """Bytes of a body that leave the engine: its first ones."""
 MAX_PROPERTIES: Final = 100
 """Properties of one message that leave the engine."""
+MAX_LETTERS_BEFORE: Final = 2_000
+"""Older dead letters that a re-drive receives, and releases at its end, to reach selected ones."""
 POISON_TRIES: Final = 3
 """Deliveries from which a message probably fails for a reason of its own."""
 

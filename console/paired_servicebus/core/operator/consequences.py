@@ -251,6 +251,11 @@ def redrive_from_now(snapshot: Snapshot, aim: ActionTarget) -> str:
     return f"{letters} of {where} are re-driven; their cause may dead-letter them again"
 
 
+def redrive_letters_from_now(_snapshot: Snapshot, aim: ActionTarget) -> str:
+    where = ", ".join(named(aim.scope, one) for one in aim.targets)
+    return f"{where}: re-driven, unchanged; their cause may dead-letter them again"
+
+
 def redrive_evidence(snapshot: Snapshot, aim: ActionTarget) -> str:
     return "; ".join(f"backlog/{one.index}: {one.pump_text or UNKNOWN}" for one in queues_of(snapshot, aim))
 

@@ -15,12 +15,13 @@ from paired_servicebus.core.fleet.orders.order_rules import addressed_count
 from paired_servicebus.core.model.entity_state import GLYPHS, WELL, State
 from paired_servicebus.core.model.fleet_view import WORST_FIRST, FleetEngine, FleetEntityState, FleetStatus, FleetView
 from paired_servicebus.core.model.snapshot import Snapshot
-from paired_servicebus.core.operator import consequences, fleet_sentences, foreign_words, order_sentences
+from paired_servicebus.core.operator import consequences, fleet_sentences, order_sentences
 from paired_servicebus.core.operator.action_row import Action
 from paired_servicebus.core.operator.fleet_request import FleetRequest, known_fleet, standing_about
-from paired_servicebus.core.operator.foreign_words import minute, name, names
 from paired_servicebus.core.operator.order_sentences import BETWEEN
 from paired_servicebus.core.operator.targets import Scope
+from paired_servicebus.core.text import foreign_words
+from paired_servicebus.core.text.foreign_words import minute, name, names
 from paired_servicebus.core.text.number_format import NOT_KNOWN, plural, rate
 from paired_servicebus.core.text.time_format import age
 

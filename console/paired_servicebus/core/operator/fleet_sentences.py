@@ -21,9 +21,9 @@ from paired_servicebus.core.model.fleet_view import (
     with_other_signers,
 )
 from paired_servicebus.core.model.snapshot import Snapshot
-from paired_servicebus.core.operator.foreign_words import minute, name, names, natural, reason
 from paired_servicebus.core.operator.order_sentences import BETWEEN, Part, ending_part
 from paired_servicebus.core.operator.targets import ActionTarget, entities_of
+from paired_servicebus.core.text.foreign_words import minute, name, names, natural, reason
 from paired_servicebus.core.text.number_format import plural, rate
 
 OLD_AFTER: Final = 4000.0

@@ -8,7 +8,8 @@ from typing import Final
 from paired_servicebus.core.model.entity_state import GLYPHS, WELL, State
 from paired_servicebus.core.model.fleet_view import FleetEngine, FleetEntity, FleetStatus, FleetView
 from paired_servicebus.core.operator import fleet_sentences as words
-from paired_servicebus.core.operator import foreign_words, order_sentences
+from paired_servicebus.core.operator import order_sentences
+from paired_servicebus.core.text import foreign_words
 from paired_servicebus.core.text.number_format import NOT_KNOWN, rate
 from paired_servicebus.core.text.time_format import age, clock
 

@@ -10,7 +10,8 @@ from typing import Final
 
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
 from paired_servicebus.core.operator.action_row import Action
-from paired_servicebus.core.operator.targets import Scope, counted, named, unknown_target
+from paired_servicebus.core.operator.targets import Scope, counted, dead_letters_of, named, unknown_target
+from paired_servicebus.core.text.number_format import plural
 
 ARMED_SECONDS: Final = 30.0
 """Seconds between arming and firing."""
@@ -57,6 +58,8 @@ def to_type(snapshot: Snapshot, scope: Scope, targets: Sequence[str]) -> str:
     """Return the text to type for firing: the target's name, the number of several targets, or the pairing's name."""
     if scope is Scope.ALL:
         return snapshot.pairing
+    if scope is Scope.DEAD_LETTERS:
+        return str(_letters(targets))
     return targets[0] if len(targets) == 1 else str(len(targets))
 
 
@@ -73,12 +76,19 @@ def spelled_out(action: Action, scope: Scope, targets: Sequence[str], *, asked: 
     Args:
         asked: the text that the engine asks for; one that is not understood is returned as it is.
     """
+    if scope is Scope.DEAD_LETTERS and asked == str(_letters(targets)):
+        return plural(int(asked), "dead letter")
     number = str(len(targets))
     if len(targets) > 1 and asked == f"{number} {action.confirms}".rstrip():
         return f"{counted(scope, targets)} {action.confirms}".rstrip()
     if len(targets) == 1 and asked == targets[0] and scope is Scope.QUEUE:
         return named(scope, asked)
     return asked if len(asked) > 1 else f"{'pairing' if scope is Scope.ALL else scope} {asked}"
+
+
+def _letters(targets: Sequence[str]) -> int:
+    """Return the number of dead letters that the targets name."""
+    return sum(len(letters.numbers) for target in targets if (letters := dead_letters_of(target)) is not None)
 
 
 def typed_right(typed: str, wanted: str) -> bool:

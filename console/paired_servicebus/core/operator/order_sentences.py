@@ -13,8 +13,8 @@ from typing import Final
 from paired_servicebus.core.fleet.orders.standing_rules import ALARM_SECONDS
 from paired_servicebus.core.model.fleet_view import FleetOrder, FleetStatus, FleetView
 from paired_servicebus.core.operator.actions import BY_ID
-from paired_servicebus.core.operator.foreign_words import minute, name, names, reason
 from paired_servicebus.core.operator.targets import Scope
+from paired_servicebus.core.text.foreign_words import minute, name, names, reason
 from paired_servicebus.core.text.time_format import until
 
 Part = tuple[str, ...]

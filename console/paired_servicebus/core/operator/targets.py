@@ -22,6 +22,29 @@ class Scope(StrEnum):
     """A destination of parked messages, by path."""
     UNUSED = "unused queue"
     """An unused backlog queue, by path."""
+    DEAD_LETTERS = "dead letters"
+    """Some dead letters of a backlog queue in use, as `3/118,121`: its index and their sequence numbers."""
+
+
+class DeadLetters(NamedTuple):
+    """Some dead letters of one backlog queue, by index and sequence numbers."""
+
+    queue: str
+    numbers: tuple[int, ...]
+
+    @property
+    def target(self) -> str:
+        """The target of an order for them."""
+        return f"{self.queue}/{','.join(map(str, self.numbers))}"
+
+
+def dead_letters_of(target: str) -> DeadLetters | None:
+    """Return the dead letters that a target names; None: it names none."""
+    queue, _, listed = target.partition("/")
+    numbers = listed.split(",")
+    if not all(one.isascii() and one.isdigit() and int(one) for one in (*numbers, f"1{queue}")):
+        return None
+    return DeadLetters(queue, tuple(dict.fromkeys(map(int, numbers)))) if queue else None
 
 
 class ActionTarget(NamedTuple):
@@ -47,6 +70,10 @@ def counted(scope: Scope, targets: Sequence[str]) -> str:
 
 def named(scope: Scope, target: str) -> str:
     """Return a target's name for audit lines and sentences."""
+    letters = dead_letters_of(target) if scope is Scope.DEAD_LETTERS else None
+    if letters is not None:
+        word = "dead letter" if len(letters.numbers) == 1 else "dead letters"
+        return f"{word} {format_indices(letters.numbers)} of backlog/{letters.queue}"
     return f"backlog/{target}" if scope is Scope.QUEUE else target
 
 
@@ -66,8 +93,9 @@ def entities_of(snapshot: Snapshot, aim: ActionTarget) -> list[EntityView]:
 
 
 def queues_of(snapshot: Snapshot, aim: ActionTarget) -> list[QueueView]:
-    """Return the targets that are backlog queues in use."""
-    return [one for index in aim.targets if (one := queue_at(snapshot, index)) is not None]
+    """Return the backlog queues in use that are targets, or that have targets."""
+    indices = [one.partition("/")[0] for one in aim.targets] if aim.scope is Scope.DEAD_LETTERS else aim.targets
+    return [one for index in indices if (one := queue_at(snapshot, index)) is not None]
 
 
 def unused_of(snapshot: Snapshot, aim: ActionTarget) -> list[UnusedQueue]:
@@ -82,6 +110,7 @@ def all_there(snapshot: Snapshot, aim: ActionTarget) -> bool:
         Scope.ENTITY: entities_of(snapshot, aim),
         Scope.QUEUE: queues_of(snapshot, aim),
         Scope.UNUSED: unused_of(snapshot, aim),
+        Scope.DEAD_LETTERS: queues_of(snapshot, aim),
     }
     found = listed.get(aim.scope)
     return found is None or len(found) == len(aim.targets) > 0
@@ -100,6 +129,11 @@ def unknown_target(snapshot: Snapshot, scope: Scope, target: str) -> str:
             return "" if there else f"this pairing uses no backlog queue {target!r}; it uses {used}"
         case Scope.UNUSED:
             return _no_unused(snapshot, target)
+        case Scope.DEAD_LETTERS:
+            letters = dead_letters_of(target)
+            if letters is None:
+                return f"{target!r} names no dead letters; 3/118,121 does: a queue's index and sequence numbers"
+            return unknown_target(snapshot, Scope.QUEUE, letters.queue)
         case _:  # a destination may be paused before its first message
             return "" if target.strip() else "a destination needs a name"
 

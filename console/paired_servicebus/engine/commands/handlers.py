@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
-from paired_servicebus.core.errors import DrainError
-from paired_servicebus.core.operator.targets import Scope
+from paired_servicebus.core.errors import DrainError, IllegalEventError
+from paired_servicebus.core.operator.targets import Scope, dead_letters_of
 from paired_servicebus.pairing.paired_client import PairedServiceBusClient
 
 QueuesOfOtherEngines = Callable[[PairedServiceBusClient], Awaitable[frozenset[int]]]
@@ -121,6 +121,14 @@ async def _clean_up(context: CommandContext, target: CommandTarget) -> str:
 @_handles("redrive")
 async def _redrive(context: CommandContext, target: CommandTarget) -> str:
     return await context.paired.redrive(int(target.target))
+
+
+@_handles("redrive-letters")
+async def _redrive_letters(context: CommandContext, target: CommandTarget) -> str:
+    letters = dead_letters_of(target.target)
+    if letters is None:
+        raise IllegalEventError(f"{target.target!r} names no dead letters")
+    return await context.paired.redrive_letters(int(letters.queue), letters.numbers)
 
 
 @_handles("move-stranded")

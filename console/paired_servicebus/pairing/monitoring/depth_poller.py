@@ -260,14 +260,16 @@ class ParkedFigures:
         self._poller = poller
         self.pumps: Mapping[int, Worker] = {}
         """By queue; empty if this engine runs no syphon."""
+        self.is_held_up: Callable[[], bool] = lambda: any(one.diverting for one in steering.machine.entities())
+        """Returns whether messages wait for an unavailable destination; with a syphon, its report knows."""
         poller.counts = self.counts
 
     def counts(self, index: int) -> QueueCounters:
         """Return this engine's work on a queue since it started."""
         return self._counts(index, self._added().get(index, 0))
 
-    def look(self, *, held_up: bool) -> None:
-        """Update the figures. `held_up`: messages wait for an unavailable destination."""
+    def look(self) -> None:
+        """Update the figures by what was parked and moved until now."""
         now, added, removed = self._steering.clock(), self._added(), 0
         for index, figure in self.queues.items():
             counts = self._counts(index, added.get(index, 0))
@@ -276,7 +278,7 @@ class ParkedFigures:
         messages = sum(figure.messages for figure in self.queues.values())
         read_at = min((one.read.at for one in self.queues.values() if one.read is not None), default=0.0)
         every = self._poller.every
-        self._drained.look(now, messages, removed=removed, read_at=read_at, every=every, held_up=held_up)
+        self._drained.look(now, messages, removed=removed, read_at=read_at, every=every, held_up=self.is_held_up())
         self.view = parked_view(self.queues.values(), self._drained, at=now, oldest=2 * every)
 
     def parked(self, index: int) -> int | None:

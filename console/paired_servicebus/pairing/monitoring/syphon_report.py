@@ -43,6 +43,7 @@ class SyphonReport:
         self._poller = poller
         self._figures = figures
         self._pumps = figures.pumps
+        figures.is_held_up = lambda: self.is_held_up
         self._standstill = Standstill()
         self._unexplained: dict[int, int] = {}
         """Unexplained messages by queue, where there are any."""

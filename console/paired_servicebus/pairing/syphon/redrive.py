@@ -7,14 +7,16 @@ messages and the wait, never an empty queue. The guard decides who may run a com
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Final, Protocol
 
 from azure.servicebus import ServiceBusReceivedMessage, ServiceBusSubQueue
 from azure.servicebus.aio import ServiceBusClient
 
 from paired_servicebus.core.errors import EnvelopeError, IllegalEventError, WireError
+from paired_servicebus.core.model.message_view import MAX_LETTERS_BEFORE
 from paired_servicebus.core.pump.pump_progress import NOT_STARTED
+from paired_servicebus.core.text.index_ranges import format_indices
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection, WireReceiver, WireSender, failure_of
 from paired_servicebus.pairing.amqp_client.entity_management import peek
 from paired_servicebus.pairing.management.backlog_queues import queue_index
@@ -35,15 +37,20 @@ PATIENCE: Final = 30.0
 """Seconds for each step of a namespace."""
 PORTION: Final = 250
 BATCH: Final = 100
+NONE: Final[frozenset[int]] = frozenset()
 
 
 class Redriver(Protocol):
     """Moves dead letters of a backlog queue back into it."""
 
-    async def redrive(self, path: str) -> str:
-        """Move every present dead letter of this queue back; return a sentence with their number.
+    async def redrive(self, path: str, numbers: frozenset[int] = NONE) -> str:
+        """Move dead letters of this queue back; return a sentence with their number.
+
+        Args:
+            numbers: their sequence numbers; none: every present dead letter.
 
         Raises:
+            IllegalEventError: more than MAX_LETTERS_BEFORE others are before the last of them; nothing was moved.
             WireError, ServiceBusError, TimeoutError: the namespace failed; the messages already moved stay.
         """
 
@@ -54,25 +61,28 @@ class AmqpRedriver:
     def __init__(self, wire: ReconnectingConnection) -> None:
         self._wire = wire
 
-    async def redrive(self, path: str) -> str:
-        numbers = await self._numbers(path + DEAD_LETTERS)
-        if not numbers:
-            return f"{path} has no dead letters"
-        run = _RedriveRun(numbers)
+    async def redrive(self, path: str, numbers: frozenset[int] = NONE) -> str:
+        present = await self._numbers(path + DEAD_LETTERS, to=max(numbers, default=0))
+        wanted = numbers & present if numbers else present
+        gone = _gone(numbers - present)
+        if not wanted:
+            return f"{path} has no such dead letter{gone}" if numbers else f"{path} has no dead letters"
+        to_come = sum(number <= max(wanted) for number in present)
+        _check_reach(to_come - len(wanted))
+        run = _RedriveRun(wanted, to_come)
         try:
             await run.open(self._wire, path)
             await run.wait()
         finally:
             await run.close()
         left = (
-            f"; {len(numbers) - run.moved} stay: {run.reason or 'they did not come'}"
-            if run.moved < len(numbers)
-            else ""
+            f"; {len(wanted) - run.moved} stay: {run.reason or 'they did not come'}" if run.moved < len(wanted) else ""
         )
-        return f"{run.moved} of {len(numbers)} dead letters of {path} were put back to work{left}"
+        chosen = "selected " if numbers else ""
+        return f"{run.moved} of {len(wanted)} {chosen}dead letters of {path} were put back to work{left}{gone}"
 
-    async def _numbers(self, path: str) -> set[int]:
-        """Return the present numbers; later dead letters are not part of the command."""
+    async def _numbers(self, path: str, *, to: int) -> set[int]:
+        """Return the present numbers, at least up to `to` (0: all); later dead letters are not part of the command."""
         found: set[int] = set()
         number = 1
         while peeked := await peek(self._wire, path, from_number=number, count=PORTION, timeout=PATIENCE):
@@ -80,17 +90,38 @@ class AmqpRedriver:
             if max(found) < number:  # without numbers the same would be peeked again
                 break
             number = max(found) + 1
+            if to and (number > to or len(found) > MAX_LETTERS_BEFORE + PORTION):
+                break
         return found - {0}
 
 
-class _RedriveRun:
-    """One re-drive over two links. A dead letter is completed after the queue has accepted its copy."""
+def _gone(numbers: frozenset[int]) -> str:
+    return f"; no longer there: {format_indices(numbers)}" if numbers else ""
 
-    def __init__(self, numbers: set[int]) -> None:
+
+def _check_reach(before: int) -> None:
+    """Raise IllegalEventError if too many dead letters are before the selected ones."""
+    if before > MAX_LETTERS_BEFORE:
+        raise IllegalEventError(
+            f"more than {MAX_LETTERS_BEFORE:,} dead letters are before these, and a queue is received from its start: "
+            "re-drive older ones first, or all"
+        )
+
+
+class _RedriveRun:
+    """One re-drive over two links. A dead letter is completed after the queue has accepted its copy.
+
+    Args:
+        numbers: the dead letters to move.
+        to_come: the deliveries until the last of them arrives.
+    """
+
+    def __init__(self, numbers: Set[int], to_come: int) -> None:
         self.moved = 0
         self.reason = ""
         self._wanted = set(numbers)
         self._open = len(numbers)
+        self._to_come = to_come
         self._under_way: dict[bytes, int] = {}
         self._others: list[int] = []
         self._completing = 0
@@ -110,7 +141,7 @@ class _RedriveRun:
             timeout=PATIENCE,
         )
         self._links.append(self._receiver)
-        self._receiver.grant(min(PORTION, self._open))
+        self._receiver.grant(min(PORTION, self._to_come))
 
     async def wait(self) -> None:
         """Wait until every message is settled, or until a pause without progress. Raises WireError."""
@@ -130,13 +161,14 @@ class _RedriveRun:
 
     def _on_delivery(self, event: DeliveryReceived) -> None:
         self._last = asyncio.get_running_loop().time()
+        self._to_come -= 1
+        if self._receiver.credit < min(PORTION, self._to_come) // 2:
+            self._receiver.grant(min(PORTION, self._to_come))
         number = broker_properties(event.payload).sequence_number
         if number not in self._wanted:
             self._others.append(event.delivery_id)  # released at the end: earlier, it would come again
             return
         self._wanted.discard(number)
-        if self._receiver.credit < min(PORTION, len(self._wanted)) // 2:
-            self._receiver.grant(min(PORTION, len(self._wanted)))
         try:
             payload = strip_dead_letter(event.payload)
         except EnvelopeError as error:
@@ -184,9 +216,9 @@ class SdkRedriver:
         self._steering = steering
         self._client = client
 
-    async def redrive(self, path: str) -> str:
-        began = self._steering.clock()
-        moved = 0
+    async def redrive(self, path: str, numbers: frozenset[int] = NONE) -> str:
+        began, left = self._steering.clock(), set(numbers)
+        moved = before = 0
         link = SdkSenderLink(self._client, path, self._steering.tasks)
         receiver = self._client.get_queue_receiver(path, sub_queue=ServiceBusSubQueue.DEAD_LETTER)
         try:
@@ -194,17 +226,23 @@ class SdkRedriver:
             while received := await bounded(
                 receiver.receive_messages(BATCH, max_wait_time=QUIET), PATIENCE, "receiving"
             ):
-                ours = [message for message in received if _was_there(message, began)]
+                ours = [
+                    one for one in received if _was_there(one, began) and (not numbers or one.sequence_number in left)
+                ]
+                left -= {message.sequence_number for message in ours}
+                before += len(received) - len(ours)
                 for message in ours:
                     await link.send([as_parked(message.raw_amqp_message)], self._steering.policy.send_timeout)
                     await bounded(receiver.complete_message(message), PATIENCE, "completing a dead letter")
                     moved += 1
-                if not ours:
+                if (numbers and not left) or before > MAX_LETTERS_BEFORE or not (ours or numbers):
                     break
         finally:
             await link.close()
             await bounded(receiver.close(), CLOSING, "closing a receiver")
-        return f"{moved} dead letters of {path} were put back to work"
+        chosen = "selected " if numbers else ""
+        missing = f"; not found: {format_indices(left)}" if left else ""
+        return f"{moved} {chosen}dead letters of {path} were put back to work{missing}"
 
 
 def _was_there(message: ServiceBusReceivedMessage, began: float) -> bool:

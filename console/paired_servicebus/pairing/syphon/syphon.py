@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Final
 
@@ -177,11 +177,14 @@ class Syphon:
 
     # -- commands -----------------------------------------------------------------------------------------------------
 
-    async def redrive(self, queue: int) -> str:
-        """Move the dead letters of a backlog queue back into it; return a sentence about the result.
+    async def redrive(self, queue: int, numbers: Collection[int] = ()) -> str:
+        """Move dead letters of a backlog queue back into it; return a sentence about the result.
+
+        Args:
+            numbers: their sequence numbers; default: all that are there.
 
         Raises:
-            IllegalEventError: there is no such backlog queue.
+            IllegalEventError: there is no such backlog queue, or too many dead letters are before those.
             WireError, ServiceBusError, TimeoutError: the namespace failed; the messages already moved stay.
         """
         if queue not in self._queues:
@@ -191,7 +194,7 @@ class Syphon:
         redriver: Redriver = SdkRedriver(self._steering, self._secondary)
         if self._wires is not None and self._unusable is None:
             redriver = AmqpRedriver(self._wires.secondary)
-        return await redriver.redrive(self._queues[queue])
+        return await redriver.redrive(self._queues[queue], frozenset(numbers))
 
     async def move_stranded(self, path: str) -> str:
         """Move the messages of an unused backlog queue to their destinations; return a sentence about it.

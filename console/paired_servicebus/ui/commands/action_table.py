@@ -118,6 +118,7 @@ _SELECTED: Final[dict[Scope, Callable[[View], tuple[str, ...]]]] = {
     Scope.QUEUE: lambda view: (view.queue,) if view.queue and not view.on_unused else (),
     Scope.DESTINATION: lambda view: (view.selected,) if view.selected else (),
     Scope.UNUSED: lambda view: (view.unused,) if view.unused else (),
+    Scope.DEAD_LETTERS: lambda view: (),  # the list of messages names them
 }
 
 

@@ -16,8 +16,8 @@ from paired_servicebus.core.operator.actions import ACTIONS, BY_ID
 from paired_servicebus.core.operator.command_reach import not_reached
 from paired_servicebus.core.operator.consequences import NOT_REACHED, REACHES, UNKNOWN, preview, sentence
 from paired_servicebus.core.operator.fleet_sentences import engines_left_out
-from paired_servicebus.core.operator.foreign_words import name
 from paired_servicebus.core.operator.targets import ActionTarget, Scope, all_there, entities_of, named
+from paired_servicebus.core.text.foreign_words import name
 from paired_servicebus.core.text.index_ranges import join_names
 from paired_servicebus.core.text.number_format import rate
 from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID, ConsoleAction

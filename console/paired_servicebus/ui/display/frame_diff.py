@@ -37,6 +37,9 @@ class Cell(NamedTuple):
 
 
 NO_INK: Final = Ink("", "")
+_FOREGROUNDS: Final = frozenset(map(str, (*range(30, 38), 39, *range(90, 98))))
+_GROUNDS: Final = frozenset(map(str, (*range(40, 48), 49, *range(100, 108))))
+"""Codes of the sixteen colours, and of the terminal's own."""
 
 
 class Difference(CompositorUpdate):
@@ -99,6 +102,45 @@ def _ink(style: Style | None, system: ColorSystem) -> Ink:
     return Ink(sgr, sgr if seen_on_spaces else Strip.render_ansi(Style(bgcolor=style.bgcolor), system))
 
 
+class Codes(NamedTuple):
+    """The parts of a style's codes."""
+
+    attributes: frozenset[str]
+    foreground: str
+    ground: str
+
+
+@lru_cache(maxsize=1024)
+def _codes(sgr: str) -> Codes:
+    attributes: set[str] = set()
+    colours = {"3": "", "4": ""}
+    left = iter(sgr.split(";") if sgr else ())
+    for code in left:
+        if code in ("38", "48"):  # of a palette of 256, or of red, green and blue
+            kind = next(left)
+            colours[code[0]] = ";".join((code, kind, *(next(left) for _ in range(1 if kind == "5" else 3))))
+        elif code in _GROUNDS:
+            colours["4"] = code
+        elif code in _FOREGROUNDS:
+            colours["3"] = code
+        else:
+            attributes.add(code)
+    return Codes(frozenset(attributes), colours["3"], colours["4"])
+
+
+@lru_cache(maxsize=4096)
+def _turn(before: str, after: str) -> str:
+    """Return the shortest codes that turn one style into the other: the whole of it after a reset, or what differs."""
+    whole = f"0;{after}" if before and after else after
+    was, now = _codes(before), _codes(after)
+    if not before or not after or not was.attributes <= now.attributes:
+        return whole
+    differing = sorted(now.attributes - was.attributes)
+    differing += [now.foreground or "39"] if now.foreground != was.foreground else []
+    differing += [now.ground or "49"] if now.ground != was.ground else []
+    return min(";".join(differing), whole, key=len)
+
+
 def _cells(strip: Strip, system: ColorSystem) -> list[Cell]:
     row: list[Cell] = []
     for text, style, control in strip:
@@ -149,7 +191,7 @@ def _to_text(cells: Sequence[Cell], ink: Ink) -> tuple[str, Ink]:
     parts: list[str] = []
     for cell in cells:
         if cell.ink.sgr != ink.sgr and not (cell.glyph == " " and cell.ink.ground == ink.ground):
-            parts.append(f"\x1b[{'0;' if ink.sgr and cell.ink.sgr else ''}{cell.ink.sgr}m")
+            parts.append(f"\x1b[{_turn(ink.sgr, cell.ink.sgr)}m")
             ink = cell.ink
         parts.append(cell.glyph)
     return "".join(parts), ink

@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar, Final
 
 from rich.console import RenderableType
+from rich.segment import Segment, Segments
 from textual._compositor import ChopsUpdate, LayoutUpdate
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.filter import LineFilter
+from textual.geometry import Offset
 from textual.screen import Screen
 from textual.worker import WorkerFailed
 
@@ -21,6 +23,8 @@ from paired_servicebus.ui.display.window_text import KEEP_TITLE, RETURN_TITLE, n
 
 Report = Callable[[BaseException], None]
 
+NO_CURSOR: Final = Offset(0, 0)
+"""The place of the hidden cursor while no input has the focus."""
 _WITHOUT_COLOURS: Final = NoColourFilter()
 _IN_ASCII: Final = AsciiFilter()
 
@@ -46,7 +50,10 @@ class TerminalApp(App[int]):
     def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
         """Write the changed cells (frame_diff.py), not the ones that Textual repainted."""
         if isinstance(renderable, ChopsUpdate | LayoutUpdate) and self._running and not self._batch_count:
-            renderable = self._painted.difference(screen._compositor.render_strips(), self.console)
+            changed = self._painted.difference(screen._compositor.render_strips(), self.console)
+            renderable = changed
+            if changed is not None and self.cursor_position == NO_CURSOR:  # Textual would move it there each time
+                renderable = Segments([Segment(changed.text)])
         super()._display(screen, renderable)
 
     def _set_pointer_shape(self, shape: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
@@ -189,3 +189,15 @@ class EngineFeed:
                 case Goodbye(farewell):
                     reason = farewell
         return reason
+
+
+def join_records(news: Sequence[News]) -> list[News]:
+    """Join consecutive records: a history of thousands is folded in once."""
+    joined: list[News] = []
+    for item in news:
+        before = joined[-1] if joined else None
+        if isinstance(item, Records) and isinstance(before, Records):
+            joined[-1] = Records((*before.records, *item.records))
+        else:
+            joined.append(item)
+    return joined

@@ -25,11 +25,11 @@ from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.core.text.untrusted_text import harmless
 from paired_servicebus.engine.control.discovery import EngineStatus
 from paired_servicebus.ui.render.spans import fit
+from paired_servicebus.ui.render.state_looks import QUIET
 
 STALE_SECONDS: Final = 5.0
 """After which a snapshot is old; an engine sends one a second."""
 WIDTH: Final = 100
-QUIET: Final = (State.HEALTHY, State.UNKNOWN)
 UNKNOWN: Final = "unknown"
 
 

@@ -46,3 +46,7 @@ def ping_mark(good: bool | None) -> Span:
     if good is None:
         return Span("–", Role.MUTED)
     return Span("✓", Role.HEALTHY) if good else Span("✗", Role.FAILED_OVER)
+
+
+QUIET: Final = (State.HEALTHY, State.UNKNOWN)
+"""States that need no operator."""

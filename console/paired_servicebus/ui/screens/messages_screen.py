@@ -1,7 +1,7 @@
 """The messages of a backlog queue: a page of rows by peek, over the page of the backlog.
 
-Small letters only look. `R` asks the question of the backlog page's own order. A look that is superseded is cancelled;
-the engine bounds it anyway.
+Small letters only look. `R` and the menu ask before an act on the marked messages, or on the selected one. A look that
+is superseded is cancelled; the engine bounds it anyway.
 """
 
 from __future__ import annotations
@@ -32,11 +32,17 @@ ALL_ROWS: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageActs:
-    """What the list can have the app do. redrive: asks before it re-drives a queue's dead letters, by index."""
+    """What the list can have the app do.
+
+    redrive: asks before it re-drives dead letters of a queue, by index and sequence numbers. menu: the same and other
+    acts, to pick from; with the reason why not, or empty. refuse: shows why something is not possible.
+    """
 
     source: MessageSource
     by: str
-    redrive: Callable[[str], None]
+    redrive: Callable[[str, Sequence[int]], None]
+    menu: Callable[[str, Sequence[int], str], None]
+    refuse: Callable[[str], None]
     copy: Callable[[str, str], None]
     show_help: Callable[[], None]
 
@@ -50,7 +56,11 @@ class MessagesScreen(Screen[None]):
         Binding("up,k", "move(-1)", show=False),
         Binding("ctrl+d", "move_screens(1)", show=False),
         Binding("ctrl+u", "move_screens(-1)", show=False),
-        Binding("pagedown,ctrl+f,space", "move_screens(1)", show=False),
+        Binding("pagedown,ctrl+f", "move_screens(1)", show=False),
+        Binding("space", "mark", show=False),
+        Binding("a", "mark_listed", show=False),
+        Binding("u", "unmark", show=False),
+        Binding("x", "menu", show=False),
         Binding("pageup,ctrl+b", "move_screens(-1)", show=False),
         Binding("home,g", f"move(-{ALL_ROWS})", show=False),
         Binding("end,G", f"move({ALL_ROWS})", show=False),
@@ -83,6 +93,7 @@ class MessagesScreen(Screen[None]):
         self._newest = newest
         self._acts = acts
         self._tabs = state.tabs_of(newest())
+        self._outcomes = newest().outcomes
         self.choices = MessageChoices(tab=state.first_tab(newest(), self._tabs), is_looking=True)
 
     def compose(self) -> ComposeResult:
@@ -103,7 +114,11 @@ class MessagesScreen(Screen[None]):
         self.show(self._newest())
 
     def show(self, view: View) -> None:
-        """Pass the view and the choices to every part."""
+        """Pass the view and the choices to every part; read again after the outcome of an act."""
+        if view.outcomes is not self._outcomes:
+            self._outcomes = view.outcomes
+            self.choices = replace(self.choices, marks=frozenset(), is_looking=True)
+            self._ask()
         for part in self.query(Lines):
             if isinstance(part, MessageHead | MessageList | MessageFacts):
                 part.choices = self.choices
@@ -186,21 +201,38 @@ class MessagesScreen(Screen[None]):
         def typed(words: str | None) -> None:
             if words is not None:
                 tab = self.choices.tab
-                self.choose(MessageChoices(tab=tab, wanted_id=words.strip(), is_looking=True), ask=True)
+                marks = self.choices.marks
+                self.choose(MessageChoices(tab=tab, wanted_id=words.strip(), is_looking=True, marks=marks), ask=True)
 
         self.app.push_screen(Prompt("find id", self.choices.wanted_id), typed)
 
-    def why_no_redrive(self) -> str:
-        """Return why `R` is not possible here; empty if it is."""
-        tab = self.choices.tab
-        if not tab.index:
-            return "only a queue in use is re-driven; page 3 moves stranded messages"
-        return "" if tab.kind.value == "dead" else "only dead letters are re-driven: tab shows them"
+    def action_mark(self) -> None:
+        """Mark the selected message, where marked ones can be acted on."""
+        if reason := state.why_no_redrive(self.choices):
+            self._acts.refuse(f"not possible: {reason}")
+        else:
+            self.choose(state.toggle_mark(self.choices))
+
+    def action_mark_listed(self) -> None:
+        """Mark every listed message."""
+        if reason := state.why_no_redrive(self.choices):
+            self._acts.refuse(f"not possible: {reason}")
+        else:
+            self.choose(state.mark_listed(self.choices))
+
+    def action_unmark(self) -> None:
+        self.choose(replace(self.choices, marks=frozenset()))
 
     def action_redrive(self) -> None:
-        """Ask the question of the order; it concerns all dead letters of the queue."""
-        if not self.why_no_redrive():
-            self._acts.redrive(self.choices.tab.index)
+        """Ask the question of the order, or say why it is not possible."""
+        if reason := state.why_no_redrive(self.choices):
+            self._acts.refuse(f"not possible: {reason}")
+        else:
+            self._acts.redrive(self.choices.tab.index, self.choices.chosen)
+
+    def action_menu(self) -> None:
+        """Show the acts on the messages."""
+        self._acts.menu(self.choices.tab.index, self.choices.chosen, state.why_no_redrive(self.choices))
 
     def action_copy(self) -> None:
         row = self.choices.row
@@ -211,11 +243,13 @@ class MessagesScreen(Screen[None]):
         self._acts.show_help()
 
     def action_leave(self) -> None:
-        """Remove filter and search; without them, close."""
+        """Remove filter, search or marks; without them, close."""
         if self.choices.filter:
             self.choose(state.with_filter(self.choices, ""))
         elif self.choices.wanted_id:
             self.choose(MessageChoices(tab=self.choices.tab, is_looking=True), ask=True)
+        elif self.choices.marks:
+            self.action_unmark()
         else:
             self.dismiss(None)
 
@@ -234,12 +268,16 @@ class MessageKeys(Lines):
         assert isinstance(screen, MessagesScreen), "only the list has it"
         choices = screen.choices
         more = choices.page is not None and bool(choices.page.next_number)
+        can_redrive = not state.why_no_redrive(choices)
+        marked = f" {len(choices.marks):,} marked" if choices.marks else ""
         keys = (
             ("enter", "open", choices.row is not None),
             ("tab", "part", True),
             ("/", "filter", True),
             ("f", "find id", True),
-            ("R", "re-drive all dead", not screen.why_no_redrive()),
+            ("space", "mark", can_redrive),
+            ("R", f"re-drive{marked}", can_redrive),
+            ("x", "acts", True),
             ("→", "next page", more),
             ("r", "read again", True),
             ("y", "copy id", choices.row is not None),

@@ -17,8 +17,8 @@ from textual.containers import Horizontal, Vertical
 from textual.widgets import Button
 
 from paired_servicebus.core.operator import fleet_sentences as words
-from paired_servicebus.core.operator import foreign_words
 from paired_servicebus.core.operator.targets import ActionTarget
+from paired_servicebus.core.text import foreign_words
 from paired_servicebus.core.text.number_format import plural, rate
 from paired_servicebus.ui.commands.action_table import ConsoleAction
 from paired_servicebus.ui.render.spans import Line, Role, Span, line, wrap

@@ -17,28 +17,28 @@ from textual.worker import get_current_worker
 from paired_servicebus.core.accounting.billing import Price
 from paired_servicebus.core.errors import ControlError
 from paired_servicebus.core.model.snapshot import Snapshot
-from paired_servicebus.core.operator.targets import ActionTarget, Scope
+from paired_servicebus.core.operator.targets import ActionTarget
 from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.ui.commands import action_table
 from paired_servicebus.ui.commands.action_table import ConsoleAction
-from paired_servicebus.ui.commands.clipboard import CopyItem
 from paired_servicebus.ui.display.profile import PROFILES, Profile, ProfileName
 from paired_servicebus.ui.display.terminal_app import Report, TerminalApp
 from paired_servicebus.ui.display.theme import ROLES, Themes, load_all
-from paired_servicebus.ui.engines.feed import Feed
+from paired_servicebus.ui.engines.feed import Feed, join_records
 from paired_servicebus.ui.engines.order_signer import OrderSigner
 from paired_servicebus.ui.engines.other_engines import OtherEngines
 from paired_servicebus.ui.screens.arm_dialog import ARM_CSS
 from paired_servicebus.ui.screens.help_screen import HelpScreen
-from paired_servicebus.ui.screens.messages_screen import MessageActs, MessagesScreen
 from paired_servicebus.ui.screens.page_frame import PageScreen, with_size
 from paired_servicebus.ui.screens.pages import PAGES, DashboardScreen
 from paired_servicebus.ui.screens.pick_list import PickList
 from paired_servicebus.ui.screens.readiness_screen import ReadinessScreen
 from paired_servicebus.ui.shell import palette, prompts
 from paired_servicebus.ui.shell.dispatch import CommandDispatch
+from paired_servicebus.ui.shell.kept_choices import ChoiceKeeper
+from paired_servicebus.ui.shell.message_acts import messages_screen
 from paired_servicebus.ui.state import selection, view
-from paired_servicebus.ui.state.incident_history import HistoryNews
+from paired_servicebus.ui.state.incident_history import HistoryNews, may_change_incidents
 from paired_servicebus.ui.state.keymap import DEFAULT_KEYMAP, Keymap
 from paired_servicebus.ui.state.summary import headline, window_title
 from paired_servicebus.ui.state.view import CommandAnswer, News, Page, Records, ShowsView, Silent, View, should_ring
@@ -47,6 +47,8 @@ from paired_servicebus.ui.widgets.frame.lines_widget import ROLE_CLASSES, ROLE_C
 SILENT_AFTER_SECONDS: Final = 3.0
 """Seconds without a snapshot: an engine sends one a second; the rest is for a slow link."""
 SILENCE_CHECK_SECONDS: Final = 0.5
+READ_AGAIN_SECONDS: Final = 1.0
+"""Seconds until the journal has the change that was shown; one reading for all changes meanwhile."""
 NO_TABLES: Final = "the folder of the pipeline's tables is unknown"
 
 ReadPast = Callable[[str, str], HistoryNews]
@@ -72,6 +74,8 @@ class PairedApp(TerminalApp):
         themes: the themes to choose from; default: the shipped ones.
         notices: errors in the operator's own files; the first is shown.
         past: reads the pipeline's tables, for the history page.
+        start_steps: what the program that opens it starts before the engine, for the screen without figures.
+        keeper: keeps theme, sort order and filter over restarts; None: they are not kept.
         signer: the operator's key, for orders over the fleet; None: they are not possible here.
         now, monotonic: seconds since the epoch, and seconds for ages.
         report: called with an unexpected exception, which then ends the app.
@@ -102,6 +106,8 @@ class PairedApp(TerminalApp):
         keys: Keymap = DEFAULT_KEYMAP,
         price: Price | None = None,
         past: ReadPast = no_tables,
+        start_steps: Callable[[], Sequence[str]] = tuple,
+        keeper: ChoiceKeeper | None = None,
         signer: OrderSigner | None = None,
         now: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
@@ -129,10 +135,16 @@ class PairedApp(TerminalApp):
         """Set while changed figures wait for their paint."""
         first, unknown = self._themes.chosen(theme)
         trouble = [*notices, *self._themes.notices, *([unknown] if unknown else [])]
+        trouble += [keeper.notice()] if keeper is not None and keeper.notice() else []
         answer = CommandAnswer(_first_notice(trouble), good=False, at=now()) if trouble else None
         self.view: View = View(
             pairing=pairing, viewer=read_only, engine_stays=engine_stays, answer=answer, price=price, keys=keys
         )
+        self._start_steps = start_steps
+        self._read_soon: Timer | None = None
+        self._keeper = keeper
+        if keeper is not None:
+            self.view = keeper.begin(self.view)
         for each in self._themes.themes:
             self.register_theme(each)
         self.theme = first.name
@@ -170,9 +182,10 @@ class PairedApp(TerminalApp):
         if any(isinstance(item, Snapshot) for item in news):
             self._snapshot_came = self.monotonic()
         folded = self.view
-        for item in _join_records(news):
+        for item in join_records(news):
             folded = view.apply_news(folded, item)
         self._call(self.view, folded)
+        self._read_incidents_after(news)
         waits = self.profile.figures_every - (self.monotonic() - self._shown_at)
         if waits <= 0 or view.needs_paint_now(self.view, folded):
             self.show(folded)
@@ -200,9 +213,15 @@ class PairedApp(TerminalApp):
 
     def with_time(self, view: View) -> View:
         """Return the view with the present time and the age of its snapshot."""
+        if view.snapshot is None:
+            view = replace(view, start_steps=tuple(self._start_steps()))
         return replace(view, clock=self.now(), elapsed=max(0.0, self.monotonic() - self._snapshot_came))
 
     def _tick(self) -> None:
+        if self._keeper is not None and self._keeper.take(self.theme, self.view):
+            self.run_worker(self._keeper.write, name="keep", group="keeping", thread=True, exclusive=True)
+        if self._keeper is not None and (trouble := self._keeper.new_trouble()):
+            self.answer(trouble, good=False)
         if self._later is None:  # otherwise a paint is due soon
             self.show(self.view)
 
@@ -317,8 +336,15 @@ class PairedApp(TerminalApp):
         else:
             self.turn_to(Page.PAIRING)
 
+    def _read_incidents_after(self, news: Sequence[News]) -> None:
+        """Read the incidents again soon, if one may have begun or ended while they are on screen."""
+        changed = any(isinstance(item, Records) and may_change_incidents(item.records) for item in news)
+        if changed and self.view.page is Page.HISTORY and self._read_soon is None:
+            self._read_soon = self.set_timer(READ_AGAIN_SECONDS, self._read_tables)
+
     def _read_tables(self) -> None:
         """Read the tables in a thread; a later call supersedes this one."""
+        self._read_soon = None
         past = self.view.past
         chosen = past.history.chosen if past and past.history else ""
         reading = partial(self._report_tables, self.view.pairing, chosen)
@@ -343,15 +369,7 @@ class PairedApp(TerminalApp):
 
     def show_messages(self) -> None:
         """Show the messages of the selected backlog queue."""
-        redrive = action_table.CONSOLE_BY_ID["redrive"]
-        acts = MessageActs(
-            source=self._feed,
-            by=self._by,
-            redrive=lambda index: self.do(redrive, ActionTarget(Scope.QUEUE, (index,))),
-            copy=lambda label, text: prompts.copy(self, CopyItem(label, text)),
-            show_help=self.show_help,
-        )
-        self.push_screen(MessagesScreen(self.newest, acts))
+        self.push_screen(messages_screen(self, self._feed, by=self._by, show_help=self.show_help))
 
     async def _attend(self, name: str) -> None:
         if self._others is None:
@@ -383,18 +401,6 @@ class PairedApp(TerminalApp):
 
     def next_theme(self) -> None:
         self.theme = self._themes.after(self.theme).name
-
-
-def _join_records(news: list[News]) -> list[News]:
-    """Join consecutive records: a history of thousands is folded in once."""
-    joined: list[News] = []
-    for item in news:
-        before = joined[-1] if joined else None
-        if isinstance(item, Records) and isinstance(before, Records):
-            joined[-1] = Records((*before.records, *item.records))
-        else:
-            joined.append(item)
-    return joined
 
 
 ALL_ROWS: Final = 1_000_000

@@ -25,6 +25,7 @@ SYNONYMS: Final[dict[str, str]] = {
     "resume-syphon": "start continue drain moving",
     "clean-up": "delete remove drop unused queue",
     "redrive": "retry resend dead letters dlq replay",
+    "redrive-letters": "retry resend dead letters dlq replay message one",
     "move-stranded": "unused queue orphan rescue",
     "drain": "empty spark backlog",
     "read-only": "lock freeze protect",

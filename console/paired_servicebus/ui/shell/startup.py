@@ -6,7 +6,7 @@ Imports Textual: only `paired_servicebus.ui.run_dashboard` imports this, after i
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from paired_servicebus.ui.engines.feed import EngineFeed
 from paired_servicebus.ui.engines.order_signer import OrderSigner
 from paired_servicebus.ui.engines.other_engines import MultiEngineFeed
 from paired_servicebus.ui.shell.app import PairedApp, no_tables
+from paired_servicebus.ui.shell.kept_choices import NAME, ChoiceKeeper
 from paired_servicebus.ui.shell.preferences import Preferences, config_folder
 from paired_servicebus.ui.state import incident_history
 from paired_servicebus.ui.state.incident_history import HistoryNews
@@ -36,11 +37,20 @@ class ScreenSettings:
     notify: bool
 
 
-def screen_settings(options: ScreenOptions, preferences: Preferences) -> ScreenSettings:
-    """Return the settings: options override console.toml, which overrides the terminal's variables."""
+def keep_choices(pairing: str) -> ChoiceKeeper:
+    """Return the keeper of a pairing's choices, which has read them."""
+    return ChoiceKeeper(engine_paths(pairing).state / NAME, pairing=pairing)
+
+
+def screen_settings(options: ScreenOptions, preferences: Preferences, keeper: ChoiceKeeper) -> ScreenSettings:
+    """Return the settings: options override console.toml, which overrides the terminal's variables.
+
+    A theme that a key chose counts until console.toml or the terminal asks for another than at that time.
+    """
     name = options.profile or preferences.profile
     profile = PROFILES[name] if name else profile_for(os.environ)
-    theme = options.theme or preferences.theme or theme_for(os.environ, ascii_only=profile.ascii)
+    usual = preferences.theme or theme_for(os.environ, ascii_only=profile.ascii)
+    theme = keeper.theme(usual, options.theme)
     os.environ.pop("NO_COLOR", None)  # a theme obeys it; Textual would send greys
     return ScreenSettings(
         theme,
@@ -69,6 +79,8 @@ def build_app(
     journal: Path | None = None,
     settings: ScreenSettings,
     preferences: Preferences,
+    keeper: ChoiceKeeper,
+    start_steps: Callable[[], Sequence[str]],
     signer: OrderSigner | None,
     on_ready: Callable[[], None],
     report: Report,
@@ -94,5 +106,7 @@ def build_app(
         price=preferences.price,
         past=partial(_past, pairing, tables, journal) if tables is not None else no_tables,
         keys=preferences.keys,
+        keeper=keeper,
+        start_steps=start_steps,
         signer=signer,
     )

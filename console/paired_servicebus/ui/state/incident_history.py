@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 from paired_servicebus.core.errors import ConfigurationError, NoTablesError
 from paired_servicebus.core.incidents.incident_fold import TOGETHER_SECONDS, IncidentRecord
+from paired_servicebus.core.model.pairing_events import Record, StateChanged
 from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.time_format import clock
+from paired_servicebus.ui.render.state_looks import QUIET
 
 if TYPE_CHECKING:
     from paired_servicebus.pipeline.report.incident import IncidentEpisode, Report
@@ -70,6 +72,12 @@ class HistoryNews:
 
     history: IncidentHistory | None
     trouble: str = ""
+
+
+def may_change_incidents(records: Sequence[Record]) -> bool:
+    """Return whether an incident may have begun or ended: an entity left or reached a state that needs no operator."""
+    changes = [record.event for record in records if isinstance(record.event, StateChanged)]
+    return any((event.was in QUIET) != (event.now in QUIET) for event in changes)
 
 
 def read_history(folder: Path, chosen: str, *, spool: Path | None = None) -> HistoryNews:

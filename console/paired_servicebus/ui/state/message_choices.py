@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from paired_servicebus.core.backlog.backlog_totals import messages_in
-from paired_servicebus.core.model.message_view import MessageKind, MessagePage, MessageRow
+from paired_servicebus.core.model.message_view import MAX_LETTERS_BEFORE, MessageKind, MessagePage, MessageRow
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.ui.state.view import View
 
@@ -42,6 +42,8 @@ class MessageChoices:
     """The place of the selected row among those listed."""
     filter: str = ""
     wanted_id: str = ""
+    marks: frozenset[int] = frozenset()
+    """Sequence numbers of the messages for the next act, in place of the selected one."""
     starts: tuple[tuple[int, int], ...] = ((1, 0),)
     """The pages up to this one: where each starts, and the number of messages before it."""
 
@@ -58,6 +60,11 @@ class MessageChoices:
     def row(self) -> MessageRow | None:
         listed = self.listed
         return listed[min(self.selected, len(listed) - 1)] if listed else None
+
+    @property
+    def chosen(self) -> tuple[int, ...]:
+        """Sequence numbers of the marked messages, or of the selected one."""
+        return tuple(sorted(self.marks)) or ((self.row.number,) if self.row is not None else ())
 
 
 def _searched(row: MessageRow) -> str:
@@ -126,6 +133,41 @@ def move(choices: MessageChoices, steps: int) -> MessageChoices:
     """Return the choices with the selection `steps` rows further down, between both ends."""
     last = len(choices.listed) - 1
     return replace(choices, selected=max(0, min(last, min(choices.selected, last) + steps)))
+
+
+def toggle_mark(choices: MessageChoices) -> MessageChoices:
+    """Return the choices with the selected message marked, or not any more, and the next one selected."""
+    if choices.row is None:
+        return choices
+    return move(replace(choices, marks=choices.marks ^ {choices.row.number}), 1)
+
+
+def mark_listed(choices: MessageChoices) -> MessageChoices:
+    """Return the choices with every listed message marked, besides those marked before."""
+    return replace(choices, marks=choices.marks | {row.number for row in choices.listed})
+
+
+def why_no_redrive(choices: MessageChoices) -> str:
+    """Return why the chosen messages cannot be re-driven, as far as it is known here; empty if they can."""
+    if not choices.tab.index:
+        return "only a queue in use is re-driven; page 3 moves stranded messages"
+    if choices.tab.kind is not MessageKind.DEAD:
+        return "only dead letters are re-driven: tab shows them"
+    if not choices.chosen:
+        return "no dead letter is selected"
+    before = _letters_before(choices)
+    if before is not None and before > MAX_LETTERS_BEFORE:
+        return f"{before:,} older dead letters, at most {MAX_LETTERS_BEFORE:,}: R on page 3"
+    return ""
+
+
+def _letters_before(choices: MessageChoices) -> int | None:
+    """Return the number of other dead letters before the last chosen one; None: it is not on this page."""
+    numbers = [row.number for row in choices.page.rows] if choices.page is not None else []
+    last = choices.chosen[-1]
+    if choices.wanted_id or last not in numbers:  # a search lists only some
+        return None
+    return choices.starts[-1][1] + numbers.index(last) + 1 - len(choices.chosen)
 
 
 def with_page(choices: MessageChoices, page: MessagePage) -> MessageChoices:

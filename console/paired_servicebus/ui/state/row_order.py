@@ -39,6 +39,10 @@ def _worst(entity: EntityView) -> tuple[bool, int]:
     return (not lost, -heavy)
 
 
+def _is_spared(entity: EntityView) -> bool:
+    return not severity(entity)[0]
+
+
 def _worst_of_all(entity: EntityView, all_engines: FleetEntity | None) -> tuple[bool, int, bool, int]:
     """Return its place: by the worst engine's state, then those of which engines disagree."""
     lost, heavy = severity(entity)
@@ -67,6 +71,8 @@ def list_entities(
         wanted = words.casefold().split()
         entities = [one for one in entities if has_all(f"{one.path} {one.state}".casefold(), wanted)]
     way = SORTS[sort]
+    if fleet is None and sort == WORST_FIRST:
+        return _worst_first(entities)
     if fleet is not None and sort == WORST_FIRST:
         by_path = {one.path.casefold(): one for one in fleet.entities}
         return tuple(sorted(entities, key=lambda one: _worst_of_all(one, by_path.get(one.path.casefold()))))
@@ -78,6 +84,22 @@ def list_entities(
     return tuple(entities)
 
 
+def frozen_order(entities: Sequence[EntityView], sort: str) -> tuple[str, ...]:
+    """Return the paths in the present order, if the sort order is frozen; () if it is live or the engine's own."""
+    way = SORTS[sort]
+    if way.live or way.key is None:
+        return ()
+    return tuple(entity.path for entity in sorted(entities, key=way.key))
+
+
+def _worst_first(entities: Sequence[EntityView]) -> tuple[EntityView, ...]:
+    """Return the entities sorted by `_worst`; groups are faster than sorting, and thousands are listed each second."""
+    groups: dict[tuple[bool, int], list[EntityView]] = {}
+    for entity in entities:
+        groups.setdefault(_worst(entity), []).append(entity)
+    return tuple(entity for severe in sorted(groups) for entity in groups[severe])
+
+
 def has_all(text: str, words: Sequence[str]) -> bool:
     """Return whether a text in lower case has every word, and none of those that begin with an exclamation mark."""
     return all(word[1:] not in text if word[:1] == "!" and word[1:] else word in text for word in words)
@@ -86,8 +108,10 @@ def has_all(text: str, words: Sequence[str]) -> bool:
 def by_state(entities: Sequence[EntityView]) -> dict[State, list[EntityView]]:
     """Return the entities by their state, the worst first."""
     found: dict[State, list[EntityView]] = {}
-    for entity in sorted(entities, key=_worst):
+    for entity in entities:
         found.setdefault(entity.state, []).append(entity)
+    for group in found.values():
+        group.sort(key=_is_spared)
     return dict(sorted(found.items(), key=lambda pair: -LOOKS[pair[0]].weight))
 
 

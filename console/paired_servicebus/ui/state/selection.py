@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from paired_servicebus.ui.state import timeline_reader
 from paired_servicebus.ui.state.incident_history import HistoryNews
-from paired_servicebus.ui.state.row_order import SORTS, unused_queues
+from paired_servicebus.ui.state.row_order import SORTS, frozen_order, unused_queues
 from paired_servicebus.ui.state.view import ROWLESS, Page, View
 
 
@@ -150,9 +150,7 @@ def next_sort_order(view: View) -> View:
     """Return the view sorted in the next way; one that is not live is frozen now."""
     names = list(SORTS)
     sort = names[(names.index(view.sort) + 1) % len(names)]
-    way, entities = SORTS[sort], view.snapshot.entities if view.snapshot else ()
-    frozen = way.key is not None and not way.live
-    order = tuple(entity.path for entity in sorted(entities, key=way.key)) if frozen and way.key else ()
+    order = frozen_order(view.snapshot.entities, sort) if view.snapshot is not None else ()
     return replace(view, sort=sort, order=order, sorted_at=view.now)
 
 

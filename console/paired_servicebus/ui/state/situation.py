@@ -158,8 +158,12 @@ def _first_clause(entity: EntityView) -> str:
     return entity.why.partition("; ")[0].removesuffix(f" {clock(entity.since)}")
 
 
-def why_now(entity: EntityView, now: float) -> str:
-    """Return why one entity is in its state, and the next step as a countdown."""
+def why_now(entity: EntityView, now: float, *, counts_down: bool = True) -> str:
+    """Return why one entity is in its state, and the next step.
+
+    Args:
+        counts_down: whether the next ping is a countdown; no, where a column beside it counts.
+    """
     first = _first_clause(entity)
     if entity.state is State.SUSPECT and entity.fails_over_at is not None:
         return f"{first}; fails over {until(entity.fails_over_at, now)} unless a send succeeds"
@@ -169,9 +173,16 @@ def why_now(entity: EntityView, now: float) -> str:
             first = f"{cause} since {time_or_day(entity.first_failure_at, now)}"
         failed = entity.last_ping_good is False and (entity.last_ping_text != cause or cause not in first)
         last = f"; last ping: {entity.last_ping_text or 'not accepted'}" if failed else ""
+        if not counts_down:
+            return f"{first}{last}; home when a ping is accepted"
         due = entity.next_ping_at
-        return f"{first}{last}; " + (f"next ping {until(due, now)}" if due is not None else "a ping is under way")
+        return f"{first}{last}; " + (_next_ping(due, now) if due is not None else "a ping is under way")
     return entity.why
+
+
+def _next_ping(due: float, now: float) -> str:
+    """Return its countdown; at its end in as many cells, so that the rest of the line stays in place."""
+    return f"next ping {until(due, now)}" if due > now else "next ping is due"
 
 
 # -- whether it heals ------------------------------------------------------------------------------------------------
@@ -196,7 +207,7 @@ def healing(snapshot: Snapshot, state: State, entities: Entities, now: float) ->
 
 def _coming_home(snapshot: Snapshot, entities: Entities, now: float) -> Part:
     due = [one.next_ping_at for one in entities if one.next_ping_at is not None]
-    ping = f"next ping {until(min(due), now)}" if due else "a ping is under way"
+    ping = _next_ping(min(due), now) if due else "a ping is under way"
     needed = max(pings_needed(one, snapshot.policy) for one in entities)
     home = f"home after {needed} accepted"
     if any(has_no_route(snapshot, one) for one in entities):

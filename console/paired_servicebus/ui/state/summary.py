@@ -18,12 +18,11 @@ from paired_servicebus.core.operator import fleet_sentences, order_sentences
 from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.time_format import age, clock
 from paired_servicebus.ui.render.spans import BETWEEN, Part, Role, pack, shortenable
-from paired_servicebus.ui.render.state_looks import LOOKS
+from paired_servicebus.ui.render.state_looks import LOOKS, QUIET
 from paired_servicebus.ui.state import situation
 from paired_servicebus.ui.state.row_order import by_state
 from paired_servicebus.ui.state.view import EngineLink, Page, View
 
-QUIET: Final = (State.HEALTHY, State.UNKNOWN)
 REFUSED: Final = "sends are refused"
 """The engine's alarm begins so; the first row contains it already."""
 

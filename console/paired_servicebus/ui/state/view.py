@@ -23,7 +23,7 @@ from paired_servicebus.ui.state import log_entries as event_log
 from paired_servicebus.ui.state.incident_history import HistoryNews
 from paired_servicebus.ui.state.keymap import DEFAULT_KEYMAP, Keymap
 from paired_servicebus.ui.state.log_entries import Log
-from paired_servicebus.ui.state.row_order import WORST_FIRST, list_entities, unused_queues
+from paired_servicebus.ui.state.row_order import WORST_FIRST, frozen_order, list_entities, unused_queues
 
 
 class Page(StrEnum):
@@ -153,6 +153,10 @@ class View:
     link: EngineLink = EngineLink.CONNECTING
     link_since: float = 0.0
     link_reason: str = ""
+    answered_at: float | None = None
+    """When the engine accepted the connection whose first figures are awaited; None: it has not."""
+    start_steps: tuple[str, ...] = ()
+    """What the program that opened this screen starts before the engine, the newest last."""
     snapshot: Snapshot | None = None
     clock: float = 0.0
     """The time of day at this paint, seconds since the epoch, by this machine."""
@@ -295,7 +299,8 @@ def apply_news(view: View, news: News) -> View:
             folded = event_log.append_missed(view.log, count, at=at)
             return replace(view, log=folded, each_log=event_log.append_missed(view.each_log, count, at=at))
         case Reached(keeps_graphs):
-            return replace(view, keeps_graphs=keeps_graphs, graphs=view.graphs if keeps_graphs else None)
+            graphs = view.graphs if keeps_graphs else None
+            return replace(view, keeps_graphs=keeps_graphs, graphs=graphs, answered_at=view.clock)
         case Graphs():
             return replace(view, graphs=follow(view.graphs, news))
         case Silent(since):
@@ -308,7 +313,7 @@ def apply_news(view: View, news: News) -> View:
             there = view.engine in [one.name for one in engines]
             return replace(view, neighbours=engines, engine=view.engine if there else "")
         case Unreachable(since, reason):
-            return replace(view, link=EngineLink.UNREACHABLE, link_since=since, link_reason=reason)
+            return replace(view, link=EngineLink.UNREACHABLE, link_since=since, link_reason=reason, answered_at=None)
 
 
 def view_of_engine(view: View, name: str) -> View:
@@ -343,6 +348,8 @@ def _events(view: View) -> tuple[object, ...]:
 
 
 def _with_snapshot(view: View, snapshot: Snapshot) -> View:
+    if not view.order and (order := frozen_order(snapshot.entities, view.sort)):  # kept from an earlier dashboard
+        view = replace(view, order=order, sorted_at=snapshot.at)
     listed = list_entities(snapshot.entities, view.filter, view.sort, view.order, snapshot.fleet)
     paths = [entity.path for entity in listed]
     selected = view.selected if view.selected in paths else next(iter(paths), "")

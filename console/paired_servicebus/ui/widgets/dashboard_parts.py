@@ -11,7 +11,7 @@ from paired_servicebus.core.backlog.backlog_totals import BacklogTotals, is_old,
 from paired_servicebus.core.model.entity_state import DIVERTING
 from paired_servicebus.core.model.snapshot import FindingVerdict, QueueView, Readiness, Snapshot, SyphonStatus
 from paired_servicebus.core.text.number_format import count, duration, plural, rate, short_count, sparkline
-from paired_servicebus.core.text.time_format import age, clock
+from paired_servicebus.core.text.time_format import age, clock, roughly
 from paired_servicebus.ui.render.spans import (
     BLANK,
     Line,
@@ -30,7 +30,7 @@ from paired_servicebus.ui.render.state_looks import SYPHON_LOOKS
 from paired_servicebus.ui.state.log_entries import LogEntry
 from paired_servicebus.ui.state.view import View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
-from paired_servicebus.ui.widgets.timeline_list import event_spans, folding, time_for_ages
+from paired_servicebus.ui.widgets.timeline_list import event_spans, folding
 
 LABEL: Final = 10
 CELL: Final = 6
@@ -199,7 +199,7 @@ def _secondary(name: str, found: Readiness | None, now: float) -> list[Span]:
         return [Span(name)]
     warnings = len(found.of(FindingVerdict.WARN))
     if not found.ready:
-        glyph, words, role = "✗", f"not ready, checked {age(now - found.at)} ago", Role.FAILED_OVER
+        glyph, words, role = "✗", f"not ready, checked {roughly(now - found.at)} ago", Role.FAILED_OVER
     elif warnings:
         glyph, words, role = "!", f"ready, {plural(warnings, 'warning')} (!)", Role.SUSPECT
     else:
@@ -261,14 +261,14 @@ class RecentEvents(Lines):
         """Return the rule and `height` - 1 entries."""
         room = max(0, height - 1)
         entries = view.events[-room:] if room else ()
-        shown = [_line(entry, time_for_ages(view), width) for entry in entries]
+        shown = [_line(entry, width) for entry in entries]
         if not shown and room:
             shown = [Line((Span(" nothing happened yet", Role.MUTED),))] if view.snapshot else []
         note = Span(folding(view), Role.MUTED)
         return [rule("what changed", width, note=note), *shown, *[BLANK] * (room - len(shown))]
 
 
-def _line(entry: LogEntry, ages_to: float | None, width: int) -> Line:
+def _line(entry: LogEntry, width: int) -> Line:
     subject = fit(entry.sentence.subject, WIDE_SUBJECT if width >= WIDE else SUBJECT)
-    text = event_spans(entry, ages_to, width - cell_len(subject) - 12)
+    text = event_spans(entry, width - cell_len(subject) - 12)
     return line(Span(f" {clock(entry.at)} ", Role.MUTED), Span(f"{subject}  "), *text)

@@ -19,11 +19,12 @@ from paired_servicebus.core.model.snapshot import EntityView
 from paired_servicebus.core.text.number_format import NOT_KNOWN, count, duration, plural, rate, short_count, time_or_day
 from paired_servicebus.core.text.time_format import age, clock, roughly, until
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, pack, rule, shorten
-from paired_servicebus.ui.render.state_looks import LOOKS, ping_mark
+from paired_servicebus.ui.render.state_looks import LOOKS, QUIET, ping_mark
 from paired_servicebus.ui.state.row_order import NOWHERE, SORTS, WORST_FIRST, by_state
 from paired_servicebus.ui.state.situation import why_now
 from paired_servicebus.ui.state.view import View
 from paired_servicebus.ui.widgets.fleet_rows import FleetRows, fleet_of
+from paired_servicebus.ui.widgets.frame.attach_steps import attach_lines
 from paired_servicebus.ui.widgets.frame.lines_widget import LazyLines, Lines
 
 WIDEST_NAME: Final = 32
@@ -32,7 +33,6 @@ ALL_COLUMNS: Final = 152
 WHY_FOR_ALL: Final = 120
 """Cells from which every unwell entity has its why-line, even if healthy ones are then out of sight."""
 INDENT: Final = "     "
-QUIET: Final = (State.HEALTHY, State.UNKNOWN)
 Cell = tuple[Span, ...]
 
 
@@ -214,7 +214,9 @@ class EntityTable(Lines):
     DEFAULT_CSS = "EntityTable { overflow-y: scroll; scrollbar-size-vertical: 0; }"
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        """Return rows and why-lines, drawn on demand."""
+        """Return rows and why-lines, drawn on demand; before the first figures, the steps until they come."""
+        if view.snapshot is None:
+            return attach_lines(view, width)
         return EntityRows(view, width, height)
 
     def show(self, view: View) -> None:
@@ -390,7 +392,8 @@ def _why(entity: EntityView, now: float, width: int, selected: bool, *, fleet: F
     quiet = entity.state in QUIET and not differing
     room = width - len(INDENT)
     before = f"{pack((differing,), room // 2)} · here: " if differing else ""
-    clients, why = senders_text(entity), why_now(entity, now)
+    in_column = _next in [column.draw for column in columns_in(width, fleet=fleet is not None)]
+    clients, why = senders_text(entity), why_now(entity, now, counts_down=not in_column)
     if clients and (quiet or cell_len(f"{before}{clients} · {why}") <= room):  # an outage's reason comes first
         before += f"{clients} · "
     text = before + shorten(why, room - cell_len(before))

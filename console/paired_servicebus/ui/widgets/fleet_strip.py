@@ -10,9 +10,10 @@ from rich.cells import cell_len
 from paired_servicebus.core.model.entity_state import WELL, State
 from paired_servicebus.core.model.fleet_view import FleetEngine, FleetOrder, FleetStatus, FleetView
 from paired_servicebus.core.operator import fleet_sentences as words
-from paired_servicebus.core.operator import foreign_words, order_sentences
+from paired_servicebus.core.operator import order_sentences
 from paired_servicebus.core.operator.fleet_table import engine_cells, engine_status, not_well
 from paired_servicebus.core.operator.order_sentences import ending_stage, order_head
+from paired_servicebus.core.text import foreign_words
 from paired_servicebus.core.text.number_format import rate
 from paired_servicebus.core.text.time_format import age
 from paired_servicebus.ui.render.spans import BETWEEN, BLANK, Line, Part, Role, Span, cut, fit, pack, rule, wrap

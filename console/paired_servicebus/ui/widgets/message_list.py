@@ -118,7 +118,8 @@ def _tabs(choices: MessageChoices, tabs: tuple[MessageTab, ...], view: View) -> 
         text = f"{tab.title} {NOT_KNOWN if number is None else f'{number:,}'}"
         shown = tab == choices.tab
         spans += [Span(f"[{text}]" if shown else f" {text} ", Role.TITLE if shown else Role.MUTED), Span("  ")]
-    for what, words in (("filter", choices.filter), ("id", choices.wanted_id)):
+    marked = f"{len(choices.marks):,}" if choices.marks else ""
+    for what, words in (("marked", marked), ("filter", choices.filter), ("id", choices.wanted_id)):
         if words:
             spans += [Span(f"{what}: ", Role.MUTED), Span(words, Role.KEY), Span("  ")]
     return spans
@@ -177,6 +178,7 @@ class _Rows(LazyLines):
     def __init__(self, choices: MessageChoices, read_at: float, width: int) -> None:
         self._rows = choices.listed
         self._selected = min(choices.selected, len(self._rows) - 1)
+        self._marks = choices.marks
         self._read_at = read_at
         self._columns = columns_in(width)
 
@@ -186,7 +188,7 @@ class _Rows(LazyLines):
     def line_at(self, place: int) -> Line:
         """Return the row of one message."""
         row, selected = self._rows[place], place == self._selected
-        spans = [Span("▸ " if selected else "  ", Role.KEY)]
+        spans = [Span(("*" if row.number in self._marks else " ") + ("▸" if selected else " "), Role.KEY)]
         for column, cells in self._columns:
             drawn = column.draw(row, self._read_at)
             spans.append(Span(f"{fit(drawn.text, cells, column.align)} ", drawn.role))

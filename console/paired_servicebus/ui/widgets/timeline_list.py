@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from textual import events
 
 from paired_servicebus.core.text.number_format import DAY, plural
-from paired_servicebus.core.text.time_format import age, clock
+from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.core.text.untrusted_text import harmless
 from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, fit, line, rule, shorten, wrap
@@ -70,32 +70,22 @@ def folding(view: View) -> str:
     return f"{key} folds the pings" if view.each_ping else f"pings folded; {key} shows each"
 
 
-def event_spans(entry: LogEntry, now: float | None, room: int) -> list[Span]:
-    """Return an entry's text and its pings in `room` cells.
-
-    Args:
-        now: the time for the age of the latest ping; None: the engine is silent and its time is shown instead.
-    """
+def event_spans(entry: LogEntry, room: int) -> list[Span]:
+    """Return an entry's text and its pings in `room` cells."""
     if entry.pings is None:
         return [Span(shorten(entry.brief, room), entry.role)]
-    tails, whole = _ping_tails(entry.pings, now), cell_len(harmless(entry.brief)) + 2
+    tails, whole = _ping_tails(entry.pings), cell_len(harmless(entry.brief)) + 2
     tail = next((text for text in tails if whole + cell_len(text) <= room), tails[-1])
     text = shorten(entry.brief, room - cell_len(tail) - 2)
     return [Span(text, entry.role), Span(f"  {tail}", Role.MUTED if entry.pings.over else Role.TEXT)]
 
 
-def _ping_tails(pings: Pings, now: float | None) -> tuple[str, ...]:
-    """Return the folded pings in shorter and shorter wordings; those of a state that ended do not age."""
+def _ping_tails(pings: Pings) -> tuple[str, ...]:
+    """Return the folded pings in shorter and shorter wordings; the time of the last, if its state has not ended."""
     counts = ping_counts(pings)
     if pings.over:
         return (f"then {counts}", counts)
-    last = f"last {clock(pings.last_at)}" if now is None else f"last {age(now - pings.last_at)} ago"
-    return (f"then {counts}, {last}", f"then {counts}", counts)
-
-
-def time_for_ages(view: View) -> float | None:
-    """Return the time that ages count to; None without news, when they would be wrong."""
-    return view.now if view.fresh else None
+    return (f"then {counts}, last {clock(pings.last_at)}", f"then {counts}", counts)
 
 
 class TimelineRows(LazyLines):
@@ -105,7 +95,6 @@ class TimelineRows(LazyLines):
         self._entries = timeline_reader.entries(view.events, view.timeline_position.filter)
         self.place = timeline_reader.place_of(self._entries, view.timeline_position.cursor)
         self._now = view.snapshot.at if view.snapshot else view.events[-1].at if view.events else 0.0
-        self._ages_to = time_for_ages(view)
         self._width = width
 
     def __len__(self) -> int:
@@ -113,13 +102,13 @@ class TimelineRows(LazyLines):
 
     def line_at(self, place: int) -> Line:
         entry = self._entries[place]
-        return _row(entry, self._now, self._ages_to, self._width, selected=place == self.place)
+        return _row(entry, self._now, self._width, selected=place == self.place)
 
 
-def _row(entry: LogEntry, now: float, ages_to: float | None, width: int, *, selected: bool) -> Line:
+def _row(entry: LogEntry, now: float, width: int, *, selected: bool) -> Line:
     subject = fit(entry.sentence.subject, WIDE_SUBJECT if width >= WIDE else SUBJECT)
     pointer, at = Span("▸" if selected else " ", Role.KEY), fit(_when(entry.at, now), TIME)
-    text = event_spans(entry, ages_to, width - cell_len(subject) - TIME - 4)
+    text = event_spans(entry, width - cell_len(subject) - TIME - 4)
     ground = Role.SELECTED if selected else None
     return line(pointer, Span(f"{at} ", Role.MUTED), Span(f"{subject}  "), *text, ground=ground)
 

@@ -1,7 +1,10 @@
 """The two ends of `python -m tests.bench console`, each a process: an engine without namespaces, and its dashboard.
 
-    python -m tests.bench.screen_processes engine FOLDER ENTITIES      until its standard input ends
-    python -m tests.bench.screen_processes dashboard SOCKET LAGS       on the terminal it was given, until q
+    python -m tests.bench.screen.screen_processes engine FOLDER ENTITIES          until its standard input ends
+    python -m tests.bench.screen.screen_processes dashboard SOCKET LAGS PROFILE   on the terminal it was given, until q
+
+The engine obeys lines of its standard input: "quiet" and "busy" end and start the traffic, and from "away 3" on the
+primary namespace refuses the sends to the first three entities.
 
 The engine is the shipped one, its pairing on stubs: a tenth of its entities is sent to each second, another tenth each
 time, and one of a hundred is failed over. The dashboard is the shipped one, with a task on its loop that notes how long
@@ -11,9 +14,10 @@ it was kept waiting; what it saw is in the file LAGS when it ends.
 from __future__ import annotations
 
 import asyncio
+import random
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -36,6 +40,7 @@ BUSY: Final = 10
 """One of so many entities is sent to in a second."""
 AWAY: Final = 100
 """One of so many is failed over."""
+PING_SECONDS: Final = 5.0
 BEAT: Final = 0.002
 """Seconds that the loop is left alone between two looks at the clock."""
 
@@ -96,24 +101,24 @@ class _Watch:
 LOOP_TARGET_MS: Final = 50.0
 
 
-def run_watched_dashboard(socket: Path, lags: Path) -> int:
+def run_watched_dashboard(socket: Path, lags: Path, profile: ProfileName) -> int:
     """The dashboard as a person has it; its exit status."""
     watch = _Watch()
-    status = run_dashboard(
-        socket, config_name=PAIRING, on_ready=watch.start, wishes=ScreenOptions(profile=ProfileName.FULL)
-    )
+    status = run_dashboard(socket, config_name=PAIRING, on_ready=watch.start, wishes=ScreenOptions(profile=profile))
     lags.write_bytes(msgspec.json.encode(watch.lags))
     return status
 
 
 async def run_engine(folder: Path, entities: int) -> None:
     """An engine with so many entities, until the standard input ends. Says a line when consoles can attach."""
-    management: Any = StubManagement()
     primary: Any = StubClient("primary", is_up=True)
     secondary: Any = StubClient("secondary", is_up=True)
+    management: Any = StubManagement(secondary.sent)
     options = SendAvailabilityPairedNamespaceOptions(
-        secondary_admin=management, secondary_client=secondary, primary_name="primary", enable_syphon=False
-    )
+        secondary_admin=management, secondary_client=secondary,
+        primary_name="primary", enable_syphon=False,
+        failover_interval=0.0, ping_primary_interval=PING_SECONDS,
+    )  # fmt: skip
     async with (
         EngineHost(
             EngineIdentity.of(PAIRING), spool=folder / "spool", socket=folder / SOCKET, policy=options.policy()
@@ -127,28 +132,43 @@ async def run_engine(folder: Path, entities: int) -> None:
         for number, name in enumerate(names):
             if number % AWAY == AWAY - 1:
                 paired.force(name, by="bench")
-        sending = asyncio.create_task(_send(senders), name="the traffic")
         sys.stdout.write("listening\n")
         sys.stdout.flush()
-        await asyncio.to_thread(sys.stdin.read)
+        await _obey(primary, dict(zip(names, senders, strict=True)))
+
+
+async def _obey(primary: StubClient, senders: Mapping[str, PairedSender]) -> None:
+    """Follow the lines of the standard input until it ends."""
+    sending: asyncio.Task[None] | None = None
+    line = "busy"
+    while line:
+        match line.split():
+            case ["busy"]:
+                sending = asyncio.create_task(_send(tuple(senders.values())), name="the traffic")
+            case ["quiet"] if sending is not None:
+                sending.cancel()
+            case ["away", number]:
+                primary.refused.update(tuple(senders)[: int(number)])
+        line = await asyncio.to_thread(sys.stdin.readline)
+    if sending is not None:
         sending.cancel()
         await asyncio.gather(sending, return_exceptions=True)
 
 
 async def _send(senders: Sequence[PairedSender]) -> None:
-    """One message after another, to all entities in turn."""
-    pause = BUSY / len(senders)
+    """One message after another, to all entities in turn; its rate varies, as the graphs show."""
+    draw = random.Random(1)
     while True:
         for sender in senders:
-            began = time.perf_counter()
+            began, pause = time.perf_counter(), BUSY / len(senders) * draw.uniform(0.5, 1.5)
             await sender.send_messages(ServiceBusMessage(b"x"))
             await asyncio.sleep(max(0.0, pause - (time.perf_counter() - began)))
 
 
-def main(end: str, place: str, more: str) -> int:
+def main(end: str, place: str, more: str, profile: str = ProfileName.FULL) -> int:
     """One of the two ends; its exit status."""
     if end == DASHBOARD:
-        return run_watched_dashboard(Path(place), Path(more))
+        return run_watched_dashboard(Path(place), Path(more), ProfileName(profile))
     asyncio.run(run_engine(Path(place), int(more)))
     return 0
 

@@ -9,17 +9,10 @@ measured apart, each page and dialog once a run.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import fcntl
-import os
-import pty
-import struct
 import tempfile
-import termios
 import time
-from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -27,19 +20,11 @@ import msgspec
 
 from paired_servicebus.bench.bench_plans import BenchError
 from paired_servicebus.bench.process_usage import cpu_seconds
-from paired_servicebus.interpreter import python_command
-from tests.bench.child_environment import child_environment
 from tests.bench.developer_plans import ScreenPlan
-from tests.bench.screen_processes import DASHBOARD, ENGINE, LOOP_TARGET_MS, SOCKET, Lags
+from tests.bench.screen.screen_processes import LOOP_TARGET_MS, Lags
+from tests.bench.screen.screen_terminal import START, Terminal, open_dashboard, open_engine
 
-SIZE: Final = (140, 40)
-START: Final = 60.0
-ANSWER: Final = 10.0
-QUIET: Final = 0.05
-"""Seconds without a byte until the next key is typed: a person waits for the screen."""
 SETTLE: Final = 0.3
-REDRAWN: Final = 80
-"""Bytes of a page or dialog that closes, at least; a clock's tick has half as many."""
 KEY_TARGET_MS: Final = 100.0
 FIRST_TARGET_S: Final = 1.5
 
@@ -123,70 +108,13 @@ class ScreenFigures:
         return all(reached for _, reached in self.targets.values())
 
 
-@dataclass(slots=True)
-class _Terminal:
-    """A dashboard's terminal: what is written on it is read at once."""
-
-    master: int
-    process: Process
-    written: bytearray = field(default_factory=bytearray)
-    came: asyncio.Event = field(default_factory=asyncio.Event)
-    newest: float = 0.0
-
-    def read(self) -> None:
-        """Called when there is something."""
-        with contextlib.suppress(OSError):  # the other end is closed
-            self.written += os.read(self.master, 65536)
-            self.newest = time.perf_counter()
-            self.came.set()
-
-    async def shows(self, text: bytes, *, after: int = 0, within: float = ANSWER) -> float:
-        """When that stood in what was written after so many bytes. Raises BenchError: it does not."""
-        try:
-            async with asyncio.timeout(within):
-                while text not in self.written[after:]:
-                    self.came.clear()
-                    await self.came.wait()
-        except TimeoutError as error:
-            raise BenchError(
-                f"the dashboard did not write {text.decode()!r} within {within:g} s, but {bytes(self.written[-300:])!r}"
-            ) from error
-        return self.newest
-
-    async def rests(self) -> None:
-        """Until nothing was written for a moment."""
-        with contextlib.suppress(TimeoutError):
-            while True:
-                self.came.clear()
-                async with asyncio.timeout(QUIET):
-                    await self.came.wait()
-
-    async def redraws(self, *, after: int) -> None:
-        """Until more than clock and figures was written after that byte: the last key has been read."""
-        with contextlib.suppress(TimeoutError):  # the next key tells what is wrong
-            async with asyncio.timeout(ANSWER):
-                while len(self.written) < after + REDRAWN:
-                    self.came.clear()
-                    await self.came.wait()
-
-    def type(self, keys: str) -> None:
-        """As a person does."""
-        os.write(self.master, keys.encode())
-
-    async def leave(self) -> None:
-        """The engine stays."""
-        self.type("q")
-        async with asyncio.timeout(ANSWER):
-            await self.process.wait()
-
-
 async def measure_screen(plan: ScreenPlan) -> ScreenFigures:
     """All figures. Raises BenchError."""
     if plan.entities < 2 or plan.keys < 1 or plan.runs < 1:
         raise BenchError("there are two entities, one key and one run at least")
     with tempfile.TemporaryDirectory(prefix="pb-") as name:
         folder = Path(name)
-        async with _engine(folder, plan.entities):
+        async with open_engine(folder, plan.entities):
             runs = [await _run(plan, folder) for _ in range(plan.runs)]
     return _figures(plan, runs)
 
@@ -211,7 +139,7 @@ class _Run:
 
 async def _run(plan: ScreenPlan, folder: Path) -> _Run:
     began = time.perf_counter()
-    async with _dashboard(folder) as terminal:
+    async with open_dashboard(folder) as terminal:
         at = await terminal.shows(f"{plan.entities:,} entities".encode(), within=START)
         first = _Took(wall=at - began, cpu=cpu_seconds(terminal.process.pid))
         await terminal.rests()
@@ -222,12 +150,12 @@ async def _run(plan: ScreenPlan, folder: Path) -> _Run:
         await asyncio.sleep(plan.seconds)
         spent = len(terminal.written) - before
         await terminal.leave()
-    lags = msgspec.json.decode((folder / "lags").read_bytes(), type=Lags)
+    lags = msgspec.json.decode((folder / "lags-full").read_bytes(), type=Lags)
     per_second = spent / plan.seconds
     return _Run(first=first, first_bytes=painted, opened=opened, took=took, per_second=per_second, lags=lags)
 
 
-async def _opened(terminal: _Terminal, key: KeyStroke) -> _Took:
+async def _opened(terminal: Terminal, key: KeyStroke) -> _Took:
     """And closed again."""
     took = await _typed(terminal, key.typed, key.shown, f"{key.name}, for the first time")
     await terminal.rests()
@@ -239,7 +167,7 @@ async def _opened(terminal: _Terminal, key: KeyStroke) -> _Took:
     return took
 
 
-async def _answered(terminal: _Terminal, key: KeyStroke) -> _Took:
+async def _answered(terminal: Terminal, key: KeyStroke) -> _Took:
     for typed, shown in key.before:
         await _typed(terminal, typed, shown, f"before {key.name}")
     took = await _typed(terminal, key.typed, key.shown, key.name)
@@ -248,7 +176,7 @@ async def _answered(terminal: _Terminal, key: KeyStroke) -> _Took:
     return took
 
 
-async def _typed(terminal: _Terminal, typed: str, shown: bytes, name: str) -> _Took:
+async def _typed(terminal: Terminal, typed: str, shown: bytes, name: str) -> _Took:
     await terminal.rests()
     before, began, cpu = len(terminal.written), time.perf_counter(), cpu_seconds(terminal.process.pid)
     terminal.type(typed)
@@ -257,59 +185,6 @@ async def _typed(terminal: _Terminal, typed: str, shown: bytes, name: str) -> _T
     except BenchError as error:
         raise BenchError(f"{name}: {error}") from error
     return _Took(wall=at - began, cpu=cpu_seconds(terminal.process.pid) - cpu)
-
-
-@contextlib.asynccontextmanager
-async def _engine(folder: Path, entities: int) -> AsyncIterator[None]:
-    process = await asyncio.create_subprocess_exec(
-        *python_command("tests.bench.screen_processes", ENGINE, str(folder), str(entities)),
-        stdin=PIPE,
-        stdout=PIPE,
-        env=child_environment(),
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        async with asyncio.timeout(START):
-            if not await process.stdout.readline():
-                raise BenchError("the engine to look at did not start")
-        yield
-    finally:
-        process.stdin.close()
-        await _ended(process)
-
-
-@contextlib.asynccontextmanager
-async def _dashboard(folder: Path) -> AsyncIterator[_Terminal]:
-    master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("4H", SIZE[1], SIZE[0], 0, 0))
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(("TEXTUAL", "COLORTERM"))}
-    environ |= {"TERM": "xterm-256color", "XDG_STATE_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
-    process = await asyncio.create_subprocess_exec(
-        *python_command("tests.bench.screen_processes", DASHBOARD, str(folder / SOCKET), str(folder / "lags")),
-        stdin=slave, stdout=slave, stderr=slave, env=child_environment(environ), start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-    )  # fmt: skip
-    os.close(slave)
-    terminal = _Terminal(master, process)
-    loop = asyncio.get_running_loop()
-    loop.add_reader(master, terminal.read)
-    try:
-        yield terminal
-    finally:
-        loop.remove_reader(master)
-        await _ended(process)
-        os.close(master)
-
-
-async def _ended(process: Process) -> None:
-    if process.returncode is not None:
-        return
-    try:
-        await asyncio.wait_for(process.wait(), ANSWER)
-    except TimeoutError:
-        process.kill()
-        await process.wait()
 
 
 def _figures(plan: ScreenPlan, runs: Sequence[_Run]) -> ScreenFigures:

@@ -1,0 +1,1 @@
+"""The benches of the dashboard: keys and start (key_bench.py), and bytes (byte_bench.py)."""
