@@ -17,7 +17,9 @@ from paired_servicebus.drill.drill_preflight import open_namespaces
 from paired_servicebus.drill.leftovers import RECORDS
 from paired_servicebus.temporary_entities.managed_namespace import Side
 from paired_servicebus.temporary_entities.run_record import RunRecord
+from servicebus_sandbox.broker.broker_errors import QuotaExceeded
 from servicebus_sandbox.broker.entity_settings import QueueSettings, TopicSettings
+from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 
 from .conftest import WORKER_KEY, Lab
 
@@ -137,4 +139,30 @@ async def test_a_drill_beside_a_cleaning_and_another_drill_is_not_disturbed(lab:
         assert (measures.ledger.verdict, measures.drain is not None) == ("balanced", True)
         assert [part.failovers for part in measures.parts] == [1, 1, 0]
     assert cleanings > 5
+    assert lab.entities() == []
+
+
+async def test_entities_that_cannot_be_deleted_are_named_and_the_marker_stays_with_them(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A backlog queue without its marker queue would never be recognized again."""
+    monkeypatch.setattr("paired_servicebus.drill.drill_entities.RETRY_PAUSE", 0.0)
+    delete = BrokerNamespace.delete
+
+    def refuse(space: BrokerNamespace, path: str) -> None:
+        if path == f"{NAME}/x-servicebus-transfer/1":
+            raise QuotaExceeded(path, 1)  # any lasting refusal
+        delete(space, path)
+
+    await abandon(lab, recorded=False)
+    plan = DrillPlan.of(lab.config().policy, ServiceTier.STANDARD, as_configured=True)
+    async with open_namespaces(lab.config()) as namespaces:
+        entities = DrillEntities(namespaces, plan, NOTE)
+        with monkeypatch.context() as patch:
+            patch.setattr(BrokerNamespace, "delete", refuse)
+            assert await entities.remove() == [f"{NAME}/x-servicebus-transfer/1"]
+            assert sorted(lab.entities()) == [marker_path(RUN), f"{NAME}/x-servicebus-transfer/1"]
+            found = await lab.clean(named=RUN)
+            assert (found.deleted, len(found.remains)) == (0, 2)
+        assert await entities.remove() == []
     assert lab.entities() == []

@@ -43,6 +43,7 @@ OF_THE_ENGINE = {"drain", "end-drain", "read-only", "read-write", "stop"}
 """Orders that the engine executes without its pairing."""
 
 ALIKE = {
+    "core/drill/drill_plan.py": {"drain"},
     "core/model/fleet_view.py": {"read-only"},
     "demo/fleet/fleet_player.py": {"force", "release"},
     "demo/fleet_result.py": {"read-only"},

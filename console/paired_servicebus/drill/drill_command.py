@@ -167,6 +167,8 @@ class _DrillCommand:
         finally:
             self._record.end()
         broken = broken_promises(self._plan, measures)
+        if self._record.entities:
+            broken = (*broken, "not all of its entities could be deleted; later: paired drill --clean")
         _say_lines(report_lines(self._plan, measures, broken))
         text = "; ".join((measures.ledger.verdict, *broken))
         outcome, status = (DrillOutcome.BROKEN, BROKEN) if broken else (DrillOutcome.HELD, HELD)

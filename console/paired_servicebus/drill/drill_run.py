@@ -67,8 +67,12 @@ async def run_drill(
         DrillError: it cannot be carried out.
     """
     entities = DrillEntities(namespaces, plan, note)
-    for side, path in ((Side.SECONDARY, marker_path(note.run)), *((Side.PRIMARY, path) for path in entities.paths)):
-        record.note(side, namespaces[side].host, path)
+    places = ((Side.SECONDARY, marker_path(note.run)), *((Side.PRIMARY, path) for path in entities.paths))
+    try:
+        for side, path in places:
+            record.note(side, namespaces[side].host, path)
+    except OSError as error:
+        raise DrillError(f"the record of its entities cannot be written: {error.strerror or error}") from error
     try:
         return await _Drill(config, plan, note, entities, say).carry_out()
     finally:

@@ -83,7 +83,7 @@ class DrillWatch:
         self.parts = {path: PartWatch(part) for path, part in paths.items()}
         self._say = say
         self._diverted: set[str] = set()
-        self._drained_at: dict[str, float] = {}
+        self._arrived_at: dict[str, float] = {}
 
     @property
     def failing(self) -> tuple[PartWatch, ...]:
@@ -99,7 +99,7 @@ class DrillWatch:
     def drain_seconds(self) -> float | None:
         """Return the seconds from the last failback until every diverted message had arrived; None: not yet."""
         returned = [watch.returned_at for watch in self.failing if watch.returned_at is not None]
-        arrived = [self._drained_at.get(name) for name in self._diverted]
+        arrived = [self._arrived_at.get(name) for name in self._diverted]
         known = [at for at in arrived if at is not None]
         if len(returned) < len(self.failing) or len(known) < len(arrived):
             return None
@@ -108,7 +108,7 @@ class DrillWatch:
     def note(self, event: Event) -> None:
         """Note an event of the pairing, or of a receiver."""
         if isinstance(event, MessageReceived):
-            self._drained_at.setdefault(event.message_id, event.at)
+            self._arrived_at.setdefault(event.message_id, event.at)
         watch = self.parts.get(getattr(event, "entity", ""))
         if watch is None:
             return
