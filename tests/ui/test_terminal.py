@@ -15,7 +15,7 @@ import struct
 import sys
 import termios
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,8 @@ import sys
 from pathlib import Path
 from paired_servicebus.ui import run_dashboard
 from paired_servicebus.ui.display.profile import ProfileName, ScreenOptions
-sys.exit(run_dashboard(Path(sys.argv[1]), config_name="orders", wishes=ScreenOptions(profile=ProfileName(sys.argv[2]))))
+wishes = ScreenOptions(profile=ProfileName(sys.argv[2]) if sys.argv[2] else None)
+sys.exit(run_dashboard(Path(sys.argv[1]), config_name="orders", wishes=wishes))
 """
 FIRST_PAINT = {"full": 60_000, "plain": 12_000}
 """Bytes of the first paint with its first snapshot, 140x40, 256 colours."""
@@ -122,8 +123,8 @@ async def open_terminal(tmp_path: Path) -> AsyncIterator[Open]:
     """Starts dashboards, each on a terminal of its own."""
     async with contextlib.AsyncExitStack() as stack:
 
-        async def opened(*, size: tuple[int, int] = (80, 24), profile: str = "full") -> Terminal:
-            return await stack.enter_async_context(_dashboard(tmp_path, size, profile))
+        async def opened(*, size: tuple[int, int] = (80, 24), profile: str = "full", **environ: str) -> Terminal:
+            return await stack.enter_async_context(_dashboard(tmp_path, size, profile, environ))
 
         yield opened
 
@@ -134,7 +135,9 @@ async def terminal(open_terminal: Open) -> Terminal:
 
 
 @contextlib.asynccontextmanager
-async def _dashboard(folder: Path, size: tuple[int, int], profile: str) -> AsyncIterator[Terminal]:
+async def _dashboard(
+    folder: Path, size: tuple[int, int], profile: str, more: Mapping[str, str]
+) -> AsyncIterator[Terminal]:
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("4H", size[1], size[0], 0, 0))
     environ = {
@@ -143,7 +146,7 @@ async def _dashboard(folder: Path, size: tuple[int, int], profile: str) -> Async
         if not name.startswith(("TEXTUAL", "COLORTERM", "NO_COLOR", "COLUMNS", "LINES"))
     }
     environ |= {"TERM": "xterm-256color", "LANG": "C.UTF-8", "PYTHONPATH": str(ROOT)}
-    environ |= {"XDG_STATE_HOME": str(folder / "state"), "XDG_CONFIG_HOME": str(folder / "config")}
+    environ |= {"XDG_STATE_HOME": str(folder / "state"), "XDG_CONFIG_HOME": str(folder / "config"), **more}
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", PROGRAM, str(folder / "s"), profile,
         stdin=slave, stdout=slave, stderr=slave, env=environ, start_new_session=True,
@@ -346,3 +349,63 @@ def _made_of(written: bytes, width: int, height: int) -> str:
     screen = Emulator(width, height)
     screen.write(written.decode(errors="ignore"))  # the last character may be half-way
     return "" if "�" in screen.text else screen.text
+
+
+BARE: dict[str, dict[str, str]] = {
+    "vt100": {"TERM": "vt100"},
+    "dumb": {"TERM": "dumb"},
+    "no-term": {"TERM": ""},
+    "no-colour": {"NO_COLOR": "1"},
+    "c-locale": {"LC_ALL": "C", "LANG": "C"},
+    "linux": {"TERM": "linux"},
+}
+ASCII_ONLY = ("vt100", "dumb", "no-term", "c-locale", "linux")
+COLOURS = re.compile(r"\x1b\[[0-9;]*?(3[0-8]|4[0-8]|9[0-7]|10[0-7])[;m]")
+HOSTILE = ("\u202etxt.x", "\u6f22" * 130, "e\u0301" * 130, "a\x1b]52;c;ZXZpbA==\x07b", "\u200b\u2066x", "n" * 260)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", BARE)
+async def test_a_bare_terminal_shows_the_verdict_and_takes_keys(
+    server: ControlServer, open_terminal: Open, made: Any, kind: str
+) -> None:
+    """A real console chosen by the terminal's variables alone: nothing crashes, and nothing unprintable is sent."""
+    hostile = [made.entity(name) for name in HOSTILE]
+    server.publish_snapshot(made.snapshot(made.failed_over("payments"), *hostile))
+    terminal = await open_terminal(profile="", **BARE[kind])
+    await terminal.until(lambda text: "failed over: payments" in text)
+    for keys in ("3", "4", "5", "6", "7", "8", "!", "\x1b", "?", "\x1b", "x", "\x1b", "1"):
+        terminal.type(keys)
+        await terminal.quiet()
+    written = bytes(terminal.written)
+    assert terminal.process.returncode is None
+    if kind in ASCII_ONLY:
+        assert written.isascii(), [byte for byte in written if byte > 127][:10]
+    if kind not in ("c-locale", "linux"):
+        assert not COLOURS.search(written.decode(errors="replace"))
+    assert "\u202e" not in written.decode(errors="replace")
+    assert b"\x1b]52" not in written
+    terminal.type("q")
+    async with asyncio.timeout(10):
+        assert await terminal.process.wait() == 0
+    assert "Traceback" not in terminal.text
+
+
+@pytest.mark.slow
+async def test_a_tiny_terminal_shows_the_verdict_alone(server: ControlServer, open_terminal: Open, made: Any) -> None:
+    server.publish_snapshot(made.outage())
+    terminal = await open_terminal(size=(20, 5))
+    await terminal.until(lambda text: "OUTAGE" in text)
+    await terminal.quiet()
+    for keys in ("F", "\r", "x", "\x1b", "3", "\r", "\x1b", "!", "\x1b", "1"):
+        terminal.type(keys)
+        await terminal.quiet()
+    assert terminal.process.returncode is None
+    server.publish_snapshot(made.outage())  # by now the engine is silent
+    async with asyncio.timeout(10):
+        while "OUTAGE" not in _made_of(bytes(terminal.written), 20, 5):
+            await terminal.more()
+    terminal.type("q")
+    async with asyncio.timeout(10):
+        assert await terminal.process.wait() == 0
+    assert "Traceback" not in terminal.text
