@@ -174,7 +174,7 @@ def why_now(entity: EntityView, now: float, *, counts_down: bool = True) -> str:
         failed = entity.last_ping_good is False and (entity.last_ping_text != cause or cause not in first)
         last = f"; last ping: {entity.last_ping_text or 'not accepted'}" if failed else ""
         if not counts_down:
-            return f"{first}{last}; home when a ping is accepted"
+            return f"{first}{last}; home once its pings are accepted"
         due = entity.next_ping_at
         return f"{first}{last}; " + (_next_ping(due, now) if due is not None else "a ping is under way")
     return entity.why
