@@ -115,6 +115,11 @@ class Lake:
         """The folder of the current version. Long work has to pin it."""
         return self._version.path
 
+    @property
+    def version(self) -> Version:
+        """The current version. Long work has to pin it."""
+        return self._version
+
     @contextmanager
     def pinned(self) -> Iterator[Version]:
         """Yield the current version, and keep its files inside the block, whatever is committed meanwhile."""
