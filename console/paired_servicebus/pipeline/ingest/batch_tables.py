@@ -34,7 +34,7 @@ from paired_servicebus.pipeline.ingest.table_files import (
 )
 from paired_servicebus.pipeline.table_store.lake import Change, Files, Lake
 from paired_servicebus.pipeline.table_store.manifest import Manifest, RecordSpan, held, merged
-from paired_servicebus.pipeline.table_store.schema import COUNTED_KINDS, TIMELINE
+from paired_servicebus.pipeline.table_store.schema import COUNTED_KINDS, RECEIPT_KINDS, TIMELINE
 
 _LISTED: Final = ", ".join(f"'{kind}'" for kind in COUNTED_KINDS)
 _TIMELINE: Final = f"""
@@ -42,10 +42,11 @@ select {", ".join(f"`{name}`" for name in TIMELINE)} from events
 where trouble is null and kind not in ({_LISTED})
 """
 _SPAN: Final = ("engine", "boot", "first", "last", "first_at", "last_at")
-_SPANS: Final = """
+_RECEIPTS: Final = ", ".join(f"'{kind}'" for kind in RECEIPT_KINDS)
+_SPANS: Final = f"""
 select engine, boot, min(seq) as first, max(seq) as last, coalesce(unix_micros(min_by(at, seq)), 0) as first_at,
        coalesce(unix_micros(max_by(at, seq)), 0) as last_at, count(*) as records,
-       max(int(kind = 'received')) as receiving, file
+       max(int(kind = 'received')) as receiving, count_if(kind in ({_RECEIPTS})) as receipts, file
 from (select engine, boot, seq, at, kind, case when seq is null then file end as file,
              seq - row_number() over (partition by engine, boot order by seq) as island
       from events)
@@ -70,6 +71,7 @@ class Contents:
     receiving: tuple[tuple[str, str], ...]
     troubled: tuple[str, ...]
     numbered: int
+    receipts: int
 
     def repeats(self, manifest: Manifest) -> bool:
         """Whether a record is in it twice, or may be in the tables already."""
@@ -88,7 +90,7 @@ class BatchTables:
     def take(self, files: Sequence[WholeFile]) -> Manifest:
         """Add the records of some files. Raises ShortReadError, Spark's errors and OSError; nothing is half taken."""
         lake = self._lake
-        with lake.staged("batch") as place:
+        with lake.writing, lake.staged("batch") as place:
             self._read_files(files, place / "read")
             return self.add(place / "read", place)
 
@@ -108,6 +110,8 @@ class BatchTables:
         seen = merged(before.seen + found.spans)
         after = msgspec.structs.replace(before, seen=seen)
         changed = self._tables(place, after, found, Existing(self._spark, version))
+        if found.receipts:
+            fields |= {"receipts": before.receipts + found.receipts, "receipts_batch": before.batch + 1}
         fields |= {"seen": seen, "troubled": tuple(sorted({*before.troubled, *found.troubled}))}
         whole = {"events": (*before.of("events"), *files), **changed}
         return self._lake.commit(lambda _: Change(files=whole, fields=fields))
@@ -141,6 +145,7 @@ class BatchTables:
             receiving=tuple(sorted({(row["engine"], row["boot"]) for row in numbered if row["receiving"]})),
             troubled=tuple(row["file"] for row in found if row["file"] is not None),
             numbered=sum(row["records"] for row in numbered),
+            receipts=sum(row["receipts"] for row in numbered),
         )
 
     def _write_unseen(self, events: Path, before: Manifest, place: Path) -> Path:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from paired_servicebus.pipeline.ingest.event_parser import TYPES, arrow_schema
+from paired_servicebus.pipeline.judging.receipts_sql import PAIRING_BY_NAME
 from paired_servicebus.pipeline.table_store.manifest import Manifest
 from paired_servicebus.pipeline.table_store.schema import GAPS
 
@@ -22,7 +23,8 @@ _TOLD: Final = ("primary", "secondary", "syphon", "backlog_queues", "version")
 _NUMBERS: Final = """
     select engine, boot, min_by(first_at, first) as first_at, max_by(last_at, last) as last_at,
            min(first) as first_seq, max(last) as last_seq, sum(last - first + 1) as records,
-           max(case when first = 1 then last_at end) as complete_to
+           max(case when first = 1 then last_at end) as complete_to,
+           case when count(*) > 1 or min(first) > 1 then max_by(first_at, first) end as complete_from
     from spans group by engine, boot
 """
 _LAST: Final = """
@@ -30,7 +32,7 @@ _LAST: Final = """
                    where kind = '{0}') where place = 1
 """
 _BOOTS: Final = f"""
-    select numbers.*, coalesce(started.pairing, known.pairing, regexp_replace(numbers.engine, '@[^@]*$', '')) as pairing,
+    select numbers.*, coalesce(started.pairing, known.pairing, {PAIRING_BY_NAME.format(engine="numbers.engine")}) as pairing,
            coalesce(started.at, known.started_at) as started_at,
            {", ".join(f"coalesce(started.{name}, known.{name}) as {name}" for name in _TOLD)},
            coalesce(stopped.at, case when known.ended = 'stopped' then known.ended_at end) as stopped_at,
@@ -52,7 +54,7 @@ ENGINES: Final = f"""
 with numbers as ({_NUMBERS}), started as ({_LAST.format("engine-started")}), stopped as ({_LAST.format("engine-stopped")}),
      boots as ({_BOOTS}), placed as ({_PLACED}), told as ({_ENDED})
 select pairing, engine, boot, started_at, first_at, last_at, first_seq, last_seq, records,
-       last_seq - records as missing, complete_to, ended,
+       last_seq - records as missing, complete_to, complete_from, ended,
        case ended when 'stopped' then stopped_at when 'restarted' then newest_boot when 'silent' then last_at end
            as ended_at,
        case ended when 'stopped' then stop_reason when 'restarted' then 'the engine was killed, and started again'
