@@ -246,7 +246,8 @@ class PipelineProcess:
 def start_pipeline(order: PipelineOrder) -> PipelineProcess:
     """Start the pipeline without waiting for it.
 
-    Raises PipelineError: the folder has other things in it, another user can change it, or the log or the process cannot be created.
+    Raises PipelineError: the folder has other things in it, another user can change it, or the log or the process
+    cannot be created.
     """
     tables = order.tables
     log = tables / "logs" / "pipeline.log"

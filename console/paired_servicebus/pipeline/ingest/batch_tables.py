@@ -111,7 +111,7 @@ class BatchTables:
         if found.repeats(before):
             events = self._write_unseen(events, before, place / "unseen")
             found = self._look_into(events)
-        fields = {"repeated": before.repeated + came - found.numbered}
+        fields: dict[str, Any] = {"repeated": before.repeated + came - found.numbered}
         files = staged_parts(events, "events", before.batch + 1)
         if not files:
             return self._lake.commit(lambda _: Change(fields=fields))
@@ -121,7 +121,7 @@ class BatchTables:
         if found.receipts:
             fields |= {"receipts": before.receipts + found.receipts, "receipts_batch": before.batch + 1}
         fields |= {"seen": seen, "troubled": tuple(sorted({*before.troubled, *found.troubled}))}
-        whole = {"events": (*before.of("events"), *files), **changed}
+        whole: dict[str, Files] = {"events": (*before.of("events"), *files), **changed}
         return self._lake.commit(lambda _: Change(files=whole, fields=fields))
 
     # -- events -------------------------------------------------------------------------------------------------------

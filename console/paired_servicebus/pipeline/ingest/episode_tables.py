@@ -77,11 +77,13 @@ _SUMMED: Final = f"""
            min_by(at, seq) filter (where kind = 'ping-accepted') as first_ping_at,
            max(case when closes then at end) as closed_at, max(case when closes then state end) as closed_by,
            max_by(at, seq) as last_at, coalesce(max(state = 'forced'), false) as forced,
-           coalesce(min_by(why, seq) filter (where state in ({_DIVERTING})), max(case when opens then why end)) as cause,
+           coalesce(min_by(why, seq) filter (where state in ({_DIVERTING})),
+                    max(case when opens then why end)) as cause,
            max(case when closes then why end) as closed_why,
            count_if(kind = 'ping-sent') as pings_sent, count_if(kind = 'ping-accepted') as pings_accepted,
            count_if(kind = 'ping-failed') as pings_failed,
-           to_json(transform(array_sort(collect_list(case when kind in ({_ORDERS}) then struct(seq, at, kind, `by`, why) end)),
+           to_json(transform(
+               array_sort(collect_list(case when kind in ({_ORDERS}) then struct(seq, at, kind, `by`, why) end)),
                one -> struct(date_format(one.at, "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'") as at, one.kind as what,
                              coalesce(one.`by`, '') as by, coalesce(one.why, '') as why))) as orders
     from placed where episode > 0 group by engine, boot, lower(entity), episode
