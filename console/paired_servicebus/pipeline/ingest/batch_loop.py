@@ -66,7 +66,7 @@ class BatchLoop:
         self._note(listed)
         done, total = 0, listed.size
         self._show(READING, 0, total // MEGABYTE)
-        while taken := self._take_next():
+        while taken := self.take_next():
             done += sum(one.file.size for one in taken)
             self._show(READING, min(done, total) // MEGABYTE, total // MEGABYTE)
         self._show("judging messages", 0, None)
@@ -84,12 +84,12 @@ class BatchLoop:
                     self._note(listed)
                     flusher.ask(listed.journals)
                 if is_polled.is_due():
-                    while self._take_next() and not ended():
+                    while self.take_next() and not ended():
                         upkeep.look()
                 upkeep.look()
                 time.sleep(LOOK)
 
-    def _take_next(self) -> Sequence[WholeFile]:
+    def take_next(self) -> Sequence[WholeFile]:
         """Take the next files, and return them; empty: there are none. Raises the last error."""
         for tried in range(1, TRIES + 1):
             files = self._files.batch()
