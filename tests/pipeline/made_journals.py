@@ -25,7 +25,7 @@ from paired_servicebus.core.model.pairing_events import (
 )
 
 Draw = Callable[[some.SearchStrategy[Any]], Any]
-ENGINES = ("orders@web-1", "orders@web-2", "orders-drain@web-2", "stock@web-1", "odd")
+ENGINES = ("orders@web-1", "orders@web-1", "orders@web-2", "orders-drain@web-2", "stock@web-1", "odd")
 ENTITIES = ("orders", "Orders", "news", "by-session")
 KINDS = ("delivered", "diverted", "in doubt", "refused", "moved", "dead-lettered", "received", "received", "read")
 SPAN = 4000
@@ -36,20 +36,34 @@ SPAN = 4000
 def journals(draw: Draw) -> list[Record]:
     """Records of some engines in any order, some of them twice; some are missing."""
     found: list[Record] = []
+    is_at_rest = draw(some.booleans())
     for boot in range(draw(some.integers(1, 4))):
         engine = draw(some.sampled_from(ENGINES))
-        events = draw(some.lists(_event(), max_size=14))
-        events.sort(key=lambda event: event.at)
+        events = sorted(draw(some.lists(_event(), max_size=14)), key=lambda event: event.at)
         if draw(some.booleans()):
             events.insert(0, _started(draw, events[0].at if events else 1.0))
-        if draw(some.booleans()):
+        if is_at_rest and boot == 0:
+            events += _tail(draw)
+        if is_at_rest or draw(some.booleans()):
             events.append(EngineStopped(at=(events[-1].at if events else 1.0) + 0.5, reason="done"))
         records = [Record(engine=engine, boot=f"b{boot}", seq=seq, event=one) for seq, one in enumerate(events, 1)]
-        gone = draw(some.sets(some.integers(1, 14), max_size=3)) if draw(some.booleans()) else set()
+        gone = draw(some.sets(some.integers(1, 14), max_size=3)) if draw(some.integers(0, 3)) == 0 else set()
         found += [record for record in records if record.seq not in gone]
     found = [_at_its_own_time(record, index) for index, record in enumerate(found)]
     twice = draw(some.lists(some.sampled_from(found), max_size=3)) if found else []
     return list(draw(some.permutations(found))) + twice
+
+
+def _tail(draw: Draw) -> list[Event]:
+    """The queues' last readings, and a message that shows that receivers got past all others."""
+    read = [
+        QueueRead(
+            at=SPAN + 100.0, queue=queue, depth=draw(some.integers(0, 1)), size_bytes=0, dead_lettered=0, scheduled=0
+        )
+        for queue in (0, 1)
+    ]
+    later = {"entity": "orders", "message_id": "later"}
+    return [*read, Delivered(at=SPAN + 2000.0, **later), MessageReceived(at=SPAN + 2001.0, **later)]
 
 
 def _started(draw: Draw, at: float) -> Event:
