@@ -1,0 +1,203 @@
+"""The journal files below some folders: what a pipeline, a report and a rehearsal read.
+
+A root is an engine's journal (`events/`), a folder of whole files, or a tree of either, such as a collector's copies of
+many hosts. Whole files end in .jsonl. Names that begin with a dot or with `_` are ignored: `.open` is an engine's, and
+copying programs call an unfinished file so. Only sizes and times are looked at; no file is opened.
+
+A file or a folder that is reached twice, by a link or below two roots, is listed once.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from paired_servicebus.core.errors import PipelineError
+from paired_servicebus.core.text.untrusted_text import repeated
+from paired_servicebus.engine.journal.spool import CLOSED, OPEN, SUFFIX
+
+MOST_NAMED: Final = 5
+"""Skipped places that are named; the rest is counted."""
+_URL: Final = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
+_IGNORED: Final = (".", "_")
+
+
+@dataclass(frozen=True, slots=True)
+class JournalFile:
+    """A file that is whole by its name."""
+
+    path: Path
+    """Absolute, below its root as it was named."""
+    size: int
+    modified_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalFiles:
+    """The listing of some roots."""
+
+    roots: tuple[Path, ...]
+    files: tuple[JournalFile, ...]
+    """The least recently modified first."""
+    journals: tuple[Path, ...]
+    """Folders with an `events/`: an engine that runs there can be asked for its open file."""
+    being_written: int
+    """Files of engines that are not whole yet."""
+    notes: tuple[str, ...]
+    """Sentences about what was skipped. Two listings of the same folders have the same ones."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self.files)
+
+    def none_yet(self) -> str:
+        """Why there is nothing to read, and nothing being written, as a sentence; otherwise empty."""
+        return "" if self.files or self.being_written else f"there are no journal files in {_listed(self.roots)}"
+
+    def require(self) -> None:
+        """Raise PipelineError where there is nothing to read: tables of nothing would look like a success."""
+        if text := self.none_yet():
+            because = "".join(f"; {note}" for note in self.notes)
+            raise PipelineError(f"{text}{because}: an engine writes them, or name its journal's folder with --journal")
+
+    def require_whole(self) -> None:
+        """Raise PipelineError where no file is whole, after the engines were asked for those that they write."""
+        self.require()
+        if not self.files:
+            raise PipelineError(
+                f"there are no whole journal files in {_listed(self.roots)}, and {self.being_written} in {OPEN} not "
+                "ended: start their engine, which recovers them"
+            )
+
+
+def find_journal_files(roots: Sequence[Path]) -> JournalFiles:
+    """List the journal files below each root.
+
+    Raises PipelineError: a root is a URL, not there, no folder, or cannot be read; or there is no root.
+    """
+    if not roots:
+        raise PipelineError("no journal is named: name a folder with --journal")
+    tree = _Tree()
+    for root in roots:
+        refuse_url("--journal", root)
+        tree.walk(_required(Path(os.path.abspath(root))))  # noqa: PTH100 - a link in it keeps its name
+    files = sorted(tree.files.values(), key=lambda file: (file.modified_ns, file.path))
+    return JournalFiles(
+        roots=tuple(roots),
+        files=tuple(files),
+        journals=tuple(sorted(tree.journals)),
+        being_written=tree.being_written,
+        notes=tree.notes(),
+    )
+
+
+def refuse_url(option: str, place: Path) -> None:
+    """Raise PipelineError if the place is written as a URL: a folder of that name would be made instead."""
+    if _URL.match(str(place)):
+        raise PipelineError(
+            f"{option} is {repeated(str(place))}, a URL: only folders of this machine are read and written. "
+            "paired tables publish --to URL writes the tables to a store; rclone or a mount brings journals here"
+        )
+
+
+def _required(root: Path) -> Path:
+    try:
+        if root.is_dir():
+            os.scandir(root).close()
+            return root
+        has_name = root.exists()
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise PipelineError(f"the journal in {repeated(str(root))} cannot be read: {why}") from error
+    if has_name:
+        raise PipelineError(f"--journal is {repeated(str(root))}, which is no folder: name the folder that it is in")
+    raise PipelineError(
+        f"there is no journal in {repeated(str(root))}: an engine writes one, or name its folder with --journal"
+    )
+
+
+@dataclass(slots=True)
+class _Tree:
+    """What was found so far. A file and a folder are known by their device and number."""
+
+    files: dict[tuple[int, int], JournalFile] = field(default_factory=dict)
+    journals: list[Path] = field(default_factory=list)
+    being_written: int = 0
+    _entered: set[tuple[int, int]] = field(default_factory=set)
+    _no_text: list[Path] = field(default_factory=list)
+    _refused: dict[Path, str] = field(default_factory=dict)
+
+    def walk(self, root: Path) -> None:
+        """Take the files below a folder; without recursion, since a tree may be deep."""
+        waiting = [root]
+        while waiting:
+            folder = waiting.pop()
+            try:
+                waiting += self._folder(folder)
+            except OSError as error:
+                self._refused[folder] = error.strerror or str(error)
+
+    def notes(self) -> tuple[str, ...]:
+        """Return the sentences about what was skipped."""
+        found = []
+        if self._no_text:
+            found.append(f"{_listed(sorted(self._no_text))} is not read: its name is no text; rename it")
+        reasons: dict[str, list[Path]] = {}
+        for place, why in sorted(self._refused.items()):
+            reasons.setdefault(why, []).append(place)
+        found += [f"{_listed(places)} cannot be read ({why})" for why, places in reasons.items()]
+        return tuple(found)
+
+    def _folder(self, folder: Path) -> list[Path]:
+        """Take a folder's own files; return the folders in it. Raises OSError."""
+        if not self._enters(folder.stat()):
+            return []
+        inner: list[Path] = []
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name == OPEN and entry.is_dir():
+                    self.being_written += sum(1 for _ in folder.joinpath(OPEN).glob(f"*{SUFFIX}"))
+                elif not entry.name.startswith(_IGNORED):
+                    inner += self._entry(folder / entry.name, entry)
+        if any(place.name == CLOSED for place in inner):
+            self.journals.append(folder)
+        return inner
+
+    def _entry(self, path: Path, entry: os.DirEntry[str]) -> list[Path]:
+        """Take a file; return a folder that is to be entered."""
+        try:
+            told = entry.stat()
+            is_folder = stat.S_ISDIR(told.st_mode)
+            if not is_folder and not entry.name.endswith(SUFFIX):
+                return []
+            if not entry.name.isprintable():  # neither Spark nor a manifest can have it
+                self._no_text.append(path)
+            elif is_folder:
+                return [path]
+            elif stat.S_ISREG(told.st_mode):
+                self.files.setdefault((told.st_dev, told.st_ino), JournalFile(path, told.st_size, told.st_mtime_ns))
+            else:
+                self._refused[path] = "neither a file nor a folder"
+        except FileNotFoundError:  # the journal had no room for it any more; or a link to nothing
+            pass
+        except OSError as error:
+            self._refused[path] = error.strerror or str(error)
+        return []
+
+    def _enters(self, told: os.stat_result) -> bool:
+        place = (told.st_dev, told.st_ino)
+        is_new = place not in self._entered
+        self._entered.add(place)
+        return is_new
+
+
+def _listed(places: Sequence[Path]) -> str:
+    named = ", ".join(repeated(str(place)) for place in places[:MOST_NAMED])
+    rest = len(places) - MOST_NAMED
+    return f"{named} and {rest:,} more" if rest > 0 else named

@@ -1,0 +1,184 @@
+"""Where journal files are found: journals, folders and trees of many hosts; what is skipped, and what is said of it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from paired_servicebus.core.errors import PairedError, PipelineError
+from paired_servicebus.engine.journal.spool import CLOSED, OPEN
+from paired_servicebus.pipeline.ingest.journal_files import JournalFiles, find_journal_files
+
+
+def lock(monkeypatch: pytest.MonkeyPatch, locked: Path) -> None:
+    """Refuse to list a folder, as its mode does for everybody but root."""
+    usual = os.scandir
+
+    def scandir(folder: Path) -> object:
+        if folder == locked:
+            raise PermissionError(13, "Permission denied", str(folder))
+        return usual(folder)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+
+
+def put(path: Path, *, at: int = 1, size: int = 10) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"x" * size)
+    os.utime(path, (at, at))
+    return path
+
+
+def names(found: JournalFiles) -> list[str]:
+    return [file.path.name for file in found.files]
+
+
+@pytest.mark.parametrize("place", ["host-1/events/a.jsonl", "a.jsonl", "fleet/eu/host-1/events/a.jsonl"])
+def test_a_root_is_a_journal_a_folder_of_files_or_a_tree(tmp_path: Path, place: str) -> None:
+    path = put(tmp_path / place, at=7, size=123)
+    root = path.parents[1] if place.startswith("host-1") else tmp_path
+    found = find_journal_files([root])
+    assert [(file.path, file.size, file.modified_ns) for file in found.files] == [(path, 123, 7_000_000_000)]
+    assert found.size == 123
+    assert found.notes == ()
+
+
+def test_journals_of_many_hosts_are_one_listing_the_oldest_file_first(tmp_path: Path) -> None:
+    put(tmp_path / "one" / "host-1" / CLOSED / "a.jsonl", at=3)
+    put(tmp_path / "one" / "host-2" / CLOSED / "b.jsonl", at=1)
+    put(tmp_path / "two" / "c.jsonl", at=2)
+    found = find_journal_files([tmp_path / "one", tmp_path / "two"])
+    assert names(found) == ["b.jsonl", "c.jsonl", "a.jsonl"]
+    assert found.journals == (tmp_path / "one" / "host-1", tmp_path / "one" / "host-2")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"{OPEN}/a.jsonl", ".a.jsonl", "_a.jsonl", "a.txt", "a.jsonl.partial", ".azDownload-1-a.jsonl",
+        ".a.jsonl.Xy12", "_temporary/a.jsonl", ".drain/run/a.jsonl",
+    ],
+)  # fmt: skip
+def test_files_that_are_not_whole_are_no_journal_files(tmp_path: Path, name: str) -> None:
+    put(tmp_path / name)
+    put(tmp_path / "b.jsonl")
+    assert names(find_journal_files([tmp_path])) == ["b.jsonl"]
+
+
+def test_a_place_that_is_reached_twice_is_listed_once(tmp_path: Path) -> None:
+    path = put(tmp_path / "host-1" / CLOSED / "a.jsonl")
+    (path.parent / "again.jsonl").symlink_to(path)
+    (tmp_path / "host-2").symlink_to(tmp_path / "host-1")
+    assert len(find_journal_files([tmp_path, tmp_path / "host-1", path.parent]).files) == 1
+
+
+def test_loops_of_links_end(tmp_path: Path) -> None:
+    put(tmp_path / "host-1" / CLOSED / "a.jsonl")
+    (tmp_path / "host-1" / "up").symlink_to(tmp_path)
+    (tmp_path / "itself").symlink_to(tmp_path / "itself")
+    (tmp_path / "itself.jsonl").symlink_to(tmp_path / "itself.jsonl")
+    found = find_journal_files([tmp_path])
+    assert names(found) == ["a.jsonl"]
+    (note,) = found.notes
+    assert "itself" in note
+    assert "symbolic links" in note
+
+
+def test_a_link_to_a_file_that_is_gone_is_as_the_file_is(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").symlink_to(tmp_path / "gone")
+    put(tmp_path / "b.jsonl")
+    found = find_journal_files([tmp_path])
+    assert names(found) == ["b.jsonl"]
+    assert found.notes == ()
+
+
+@pytest.mark.parametrize("name", ["a\nb.jsonl", "a\x1b[2Jb.jsonl", os.fsdecode(b"a\xffb.jsonl")])
+def test_a_name_that_is_no_text_is_skipped_with_a_note(tmp_path: Path, name: str) -> None:
+    put(tmp_path / name)
+    put(tmp_path / "b.jsonl")
+    found = find_journal_files([tmp_path])
+    assert names(found) == ["b.jsonl"]
+    (note,) = found.notes
+    assert note.endswith("is not read: its name is no text; rename it")
+    assert note.isprintable()
+    assert find_journal_files([tmp_path]).notes == found.notes
+
+
+def test_a_folder_whose_name_is_no_text_is_not_entered(tmp_path: Path) -> None:
+    put(tmp_path / "a\nb" / "a.jsonl")
+    found = find_journal_files([tmp_path])
+    assert found.files == ()
+    assert "its name is no text" in found.notes[0]
+
+
+def test_many_skipped_places_are_counted(tmp_path: Path) -> None:
+    for number in range(40):
+        put(tmp_path / f"a\n{number:02}.jsonl")
+    (note,) = find_journal_files([tmp_path]).notes
+    assert "and 35 more is not read" in note
+
+
+def test_a_folder_that_may_not_be_read_is_reported_and_the_rest_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locked = put(tmp_path / "host-1" / CLOSED / "a.jsonl").parent
+    put(tmp_path / "host-2" / CLOSED / "b.jsonl")
+    lock(monkeypatch, locked)
+    found = find_journal_files([tmp_path])
+    assert names(found) == ["b.jsonl"]
+    assert found.notes == (f"{locked} cannot be read (Permission denied)",)
+
+
+def test_a_pipe_with_the_name_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.jsonl")
+    put(tmp_path / "b.jsonl")
+    found = find_journal_files([tmp_path])
+    assert names(found) == ["b.jsonl"]
+    assert found.notes == (f"{tmp_path / 'a.jsonl'} cannot be read (neither a file nor a folder)",)
+
+
+def test_no_file_in_any_root_is_an_error_with_the_places(tmp_path: Path) -> None:
+    roots = [tmp_path / "one", tmp_path / "two"]
+    for root in roots:
+        root.mkdir()
+    found = find_journal_files(roots)
+    assert found.none_yet() == f"there are no journal files in {roots[0]}, {roots[1]}"
+    with pytest.raises(PairedError, match=f"^there are no journal files in {roots[0]}, {roots[1]}: an engine writes"):
+        found.require()
+
+
+def test_no_file_that_may_be_read_is_an_error_with_the_reason(tmp_path: Path) -> None:
+    put(tmp_path / "a\nb.jsonl")
+    with pytest.raises(PipelineError, match=r"no journal files in .*; .* is not read: its name is no text"):
+        find_journal_files([tmp_path]).require()
+
+
+def test_a_file_that_an_engine_writes_is_waited_for(tmp_path: Path) -> None:
+    put(tmp_path / "host-1" / OPEN / "a.jsonl")
+    (tmp_path / "host-1" / CLOSED).mkdir()
+    found = find_journal_files([tmp_path])
+    found.require()
+    assert found.none_yet() == ""
+    with pytest.raises(PipelineError, match="no whole journal files"):
+        found.require_whole()
+
+
+@pytest.mark.parametrize("root", ["nowhere", "file.jsonl", "a\x00b"])
+def test_a_root_that_is_no_folder_is_refused(tmp_path: Path, root: str) -> None:
+    put(tmp_path / "file.jsonl")
+    with pytest.raises(PipelineError, match=r"there is no journal in|which is no folder|cannot be read"):
+        find_journal_files([tmp_path, tmp_path / root])
+
+
+def test_a_root_that_may_not_be_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock(monkeypatch, tmp_path)
+    with pytest.raises(PipelineError, match=f"the journal in {tmp_path} cannot be read: Permission denied"):
+        find_journal_files([tmp_path])
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/journal", "abfss://c@account.dfs.core.windows.net/x", "file:///srv"])
+def test_a_url_is_refused_with_the_verb_that_serves_stores(url: str) -> None:
+    with pytest.raises(PipelineError, match=r"a URL: only folders .* paired tables publish"):
+        find_journal_files([Path(url)])
