@@ -101,17 +101,16 @@ class EngineScene:
     def _second(self, clock: float, second: int, random: Random) -> list[e.Event]:
         events: list[e.Event] = []
         for entity in self.entities:
-            episode = next((one for one in self.episodes if one["entity"] == entity
-                            and one["failed_over_at"] <= clock < (one["failed_back_at"] or clock + 1)), None)  # fmt: skip
-            suspect = any(one["entity"] == entity and one["suspected_at"] <= clock < one["failed_over_at"]
-                          for one in self.episodes)  # fmt: skip
+            mine = [one for one in self.episodes if one["entity"] == entity]
+            away = any(one["failed_over_at"] <= clock < (one["failed_back_at"] or clock + 1) for one in mine)
+            suspect = any(one["suspected_at"] <= clock < one["failed_over_at"] for one in mine)
             number = self.rate + random.randint(-1, 1)
             route, accepted, failed = "primary", number, 0
             if suspect:
                 accepted, failed = 0, 2
                 events.append(e.FailuresCounted(at=clock, entity=entity, route="primary",
                                                 failure=FailureKind.TIMEOUT, count=2))  # fmt: skip
-            elif episode is not None:
+            elif away:
                 queue = second % 4
                 route = f"backlog/{queue}"
                 for place in range(number):
@@ -161,8 +160,8 @@ class EngineScene:
                 events += [e.QueueRead(at=changed + place / 100, queue=place, depth=count, size_bytes=count * 1100,
                                        dead_lettered=0, scheduled=0) for place, count in enumerate(depth)]  # fmt: skip
         for episode in self.episodes:
-            mine = [one for one in self.parked if one[1] == episode["entity"] and episode["failed_over_at"] - 1 <= one[0]
-                    <= (episode["failed_back_at"] or clock)]  # fmt: skip
+            since, until = episode["failed_over_at"] - 1, episode["failed_back_at"] or clock
+            mine = [one for one in self.parked if one[1] == episode["entity"] and since <= one[0] <= until]
             episode["parked"] = len(mine)
             episode["first_diverted_at"] = min((one[0] for one in mine), default=None)
         return events
@@ -215,18 +214,24 @@ def nothing_failed_over() -> MemoryTables:
 def lost_and_unknown() -> MemoryTables:
     """An outage whose backlog lost messages, and one engine's journal is missing."""
     tables = outage_of_the_data_centre()
-    run = tables.rows
-    run("update audit set status = 'missing', moved_at = null, moved = 0, dwell = null "
-        "where message_id in (select message_id from audit where diverted > 0 order by message_id limit 14)")  # fmt: skip
-    run("update audit set status = 'lost' where message_id in (select message_id from audit where status <> 'missing' "
-        "and diverted > 0 order by message_id limit 3)")  # fmt: skip
-    run("update audit set status = 'unknown' where message_id in (select message_id from audit where status = "
-        "'delivered' and diverted > 0 order by message_id limit 40)")  # fmt: skip
-    run("update audit set out_of_order = true where message_id in (select message_id from audit where status = "
-        "'delivered' and diverted > 0 order by message_id limit 276)")  # fmt: skip
-    run("update verdicts set missing = 14, lost = 3, unknown = 40, out_of_order = 276, journals = 20, "
-        "journals_complete = 18, rests_on = 'Receivers of orders reported; 18 of 20 journals are complete.'")  # fmt: skip
-    run("update engines set missing = 120, complete_to = make_timestamp(1764065100000000)")
+    fates = (("missing", 0, 14), ("lost", 14, 3), ("unknown", 17, 40))
+    for status, skipped, number in fates:
+        tables.rows(
+            "update made_audit set status = ? where message_id in (select message_id from audit where diverted > 0 "
+            "order by message_id limit ? offset ?)",
+            [status, number, skipped],
+        )
+    tables.rows("update made_audit set moved_at = null, moved = 0, dwell = null where status = 'missing'")
+    tables.rows("update made_audit set reason = 'lost, or in the journal of shop@vm-9' where status = 'unknown'")
+    tables.rows(
+        "update made_audit set out_of_order = true where message_id in (select message_id from audit where diverted > 0 "
+        "and status = 'delivered' order by message_id limit 276)"
+    )
+    tables.rows(
+        "update made_verdicts set missing = 14, lost = 3, unknown = 40, out_of_order = 276, journals = 20, "
+        "journals_complete = 18, rests_on = 'Receivers of orders record what they get. 18 of 20 journals are complete.'"
+    )
+    tables.rows("update made_engines set missing = 120, complete_to = make_timestamp(1764065100000000)")
     return tables
 
 

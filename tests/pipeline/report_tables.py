@@ -11,7 +11,7 @@ import duckdb
 import pyarrow as pa
 
 from paired_servicebus.core.model.pairing_events import EngineStarted, Record
-from paired_servicebus.pipeline.table_store.schema import TABLES
+from paired_servicebus.pipeline.table_store.schema import DATED, TABLES
 
 Row = Mapping[str, object]
 WRITTEN_AT: Final = 1_700_100_000.0
@@ -19,6 +19,9 @@ TYPES: Final = {
     "VARCHAR": pa.string(), "BIGINT": pa.int64(), "DOUBLE": pa.float64(), "BOOLEAN": pa.bool_(),
     "TIMESTAMP": pa.int64(), "DOUBLE[]": pa.list_(pa.float64()),
 }  # fmt: skip
+
+TIMES: Final = ("at", "minute", "first_at")
+"""Columns that a row's date is made of."""
 
 
 class MemoryTables:
@@ -69,14 +72,16 @@ class MemoryTables:
             f'make_timestamp("{column}") as "{column}"' if kind == "TIMESTAMP" else f'"{column}"'
             for column, kind in columns.items()
         )
-        self._connection.execute(f'create table "{name}" as select {told} from made')
+        self._connection.execute(f'create table "made_{name}" as select {told} from made')
         self._connection.unregister("made")
+        day = next((f', cast("{time}" as date) as date' for time in TIMES if name in DATED and time in columns), "")
+        self._connection.execute(f'create view "{name}" as select *{day} from "made_{name}"')
 
     def _derive(self, given: Mapping[str, Sequence[Row]], records: Sequence[Record]) -> None:
         pairing = next((one.event.pairing for one in records if isinstance(one.event, EngineStarted)), "shop")
         for name, query in _DERIVED.items():
             if name not in given:
-                self._connection.execute(f'insert into "{name}" by name {query}', [pairing] * query.count("?"))
+                self._connection.execute(f'insert into "made_{name}" by name {query}', [pairing] * query.count("?"))
 
 
 def _value(value: object, kind: str) -> object:
@@ -91,7 +96,7 @@ def _event(record: Record) -> Row:
 
 _DERIVED: Final = {
     "timeline": """
-        select * exclude (trouble, line, file) from events
+        select * exclude (trouble, line, file, date) from events
         where trouble is null and kind not in ('sends', 'failures', 'operations', 'queue-read', 'delivered', 'diverted',
             'in-doubt', 'refused', 'moved', 'dead-lettered', 'received')
     """,

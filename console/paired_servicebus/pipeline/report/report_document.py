@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from paired_servicebus.core.accounting.billing import Price
+from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.time_format import day_and_clock
 from paired_servicebus.core.text.untrusted_text import one_line
 from paired_servicebus.pipeline.report import sentences
@@ -241,7 +242,11 @@ def _cost(report: Report, price: Price | None) -> Iterator[Block]:
         for one in cost.causes
     )  # fmt: skip
     heads = ("cause", "operations in these minutes", "beyond the usual rate", "MB beyond", _money(price))
-    yield Grid(heads, rows, right=frozenset({1, 2, 3, 4}))
+    if report.fates:
+        yield Grid(heads, rows, right=frozenset({1, 2, 3, 4}))
+    else:
+        yield Grid(("cause", "operations", "MB", _money(price)), tuple((*row[:2], *row[3:]) for row in rows),
+                   right=frozenset({1, 2, 3}))  # fmt: skip
     if price is None:
         yield Paragraph("The price of a million operations is not set: set it in console.toml, under prices.")
 
@@ -252,16 +257,14 @@ def _money(price: Price | None) -> str:
 
 def _base(report: Report) -> str:
     cost = report.cost
+    length = f" in {plural(cost.minutes, 'minute')}"
     if not report.fates:
-        return f" in {cost.minutes:,} minutes."
+        return f"{length}."
     if not cost.base_minutes:
-        return (
-            f" in {cost.minutes:,} minutes. The usual rate is unknown, since nothing is recorded before: nothing is "
-            "subtracted."
-        )
+        return f"{length}. Nothing is recorded before, so the usual rate is unknown and nothing is subtracted."
     return (
-        f" in {cost.minutes:,} minutes, beyond the rate of the {cost.base_minutes:,} minutes before. Sends to the "
-        "primary are not counted as caused: the application makes them anyway."
+        f"{length}, beyond the rate of the {plural(cost.base_minutes, 'minute')} before. Sends to the primary are not "
+        "counted as caused: the application makes them anyway."
     )
 
 
@@ -293,18 +296,24 @@ def _act(act: Act, clock: Clock) -> tuple[str, ...]:
 def _timeline(report: Report) -> Iterator[Block]:
     clock = Clock(report.since, report.until)
     shown = report.timeline[:MAX_ENTRIES]
-    several = len({engine for entry in report.timeline for engine in entry.engines}) > 1
+    several = len({engine for entry in report.timeline for engine in entry.engines})
     if not shown:
         yield Paragraph("Nothing happened.")
         return
-    yield Bullets(tuple(_entry(entry, clock, several=several) for entry in shown))
+    yield Bullets(tuple(_entry(entry, clock, several if several > 1 else 0) for entry in shown))
     if len(report.timeline) > MAX_ENTRIES:
         yield Paragraph(f"and {len(report.timeline) - MAX_ENTRIES:,} more lines; --format json has them")
 
 
-def _entry(entry: TimelineEntry, clock: Clock, *, several: bool) -> Text:
+def _entry(entry: TimelineEntry, clock: Clock, engines_of: int) -> Text:
     about: Iterable[str | Strong] = (Strong(few(entry.about)), " ") if entry.about else ()
-    engines = f" [{few(entry.engines, 3)}]" if several else ""
+    engines = (
+        ""
+        if not engines_of
+        else f" – at all {len(entry.engines)} engines"
+        if len(entry.engines) == engines_of
+        else f" – at {few(entry.engines, 3)}"
+    )
     until = f"–{clock(entry.until)}" if clock(entry.until) != clock(entry.at) else ""
     spread = max(1, len(entry.about)) * len(entry.engines)
     again = f" ({entry.times:,} times)" if entry.times > spread else ""

@@ -10,7 +10,7 @@ from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.pipeline.report.incident import Chain, shared_fates
 from paired_servicebus.pipeline.report.queries.caller_queries import read_callers, read_dwell
-from paired_servicebus.pipeline.report.queries.cost_queries import read_cost
+from paired_servicebus.pipeline.report.queries.cost_queries import read_cost, read_total
 from paired_servicebus.pipeline.report.queries.curve_queries import read_curves
 from paired_servicebus.pipeline.report.queries.episode_queries import (
     count_recovered,
@@ -137,7 +137,7 @@ def _report(chosen: _Chosen, episodes: Chain, since: float, until: float, *, bef
         engines=engines,
         callers=read_callers(scope, fates),
         dwell=read_dwell(scope, fates),
-        cost=read_cost(scope, began, min(ended, until), recorded[0], before),
+        cost=read_cost(scope, began, min(ended, until), recorded[0], before) if episodes else read_total(scope),
         judgement=judgement,
         acts=acts,
         timeline=timeline,

@@ -116,9 +116,11 @@ class Finding:
     named: tuple[str, ...]
     """The oldest, each with its entity."""
     oldest_age: float | None = None
+    reasons: tuple[str, ...] = ()
+    """Of fates that are unknown or missing, and of dead letters; the most frequent ones."""
 
 
-VerdictWord = Literal["nothing lost", "lost", "unknown", "not judged"]
+VerdictWord = Literal["nothing lost", "lost", "unknown", "not judged", "not recorded"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -75,7 +75,9 @@ def _reach(report: Report) -> str:
     if report.open or not backs:
         end = "It is not over." if report.open else f"How it ended: {_endings(report)}."
         return f"From {day_and_clock(began)} UTC on, {subject}. {end}"
-    return f"From {day_and_clock(began)} to {clock(max(backs))} UTC ({seconds(max(backs) - began)}), {subject}."
+    often = max(fate.times[1] for fate in report.fates)
+    flaps = f", {often:,} failovers" if often > 1 else ""
+    return f"From {day_and_clock(began)} to {clock(max(backs))} UTC ({seconds(max(backs) - began)}{flaps}), {subject}."
 
 
 def _endings(report: Report) -> str:
@@ -131,8 +133,8 @@ def verdict(judgement: Judgement) -> str:
     figures = judgement.incident
     if judgement.verdict == "not judged":
         return "Whether anything was lost is not judged yet: paired pipeline --once does it."
-    if not figures:
-        return "Whether anything was lost is unknown: no message of this time was recorded."
+    if judgement.verdict == "not recorded":
+        return 'No message of this time was recorded one by one, so none is judged (journal = "all" records each).'
     incomplete = judgement.journals - judgement.journals_complete
     missing = f" {_journals(judgement)}." if incomplete > 0 else ""
     if judgement.verdict == "lost":
@@ -158,7 +160,7 @@ def _journals(judgement: Judgement) -> str:
 def evidence(judgement: Judgement) -> Iterator[str]:
     """Yield the facts that the verdict rests on."""
     yield from judgement.rests_on
-    if judgement.journals:
+    if judgement.journals and not judgement.rests_on:
         yield f"{_journals(judgement)}."
     if judgement.receivers:
         yield f"Receivers report the messages of {few(judgement.receivers)}: there, delivered means received."
@@ -184,8 +186,6 @@ def explanations(judgement: Judgement) -> Iterator[str]:
             f"{plural(figures['duplicates'], 'duplicate')}: an attempt without an answer is sent again, and the copy "
             "keeps its message id. Destinations that detect duplicates drop it."
         )
-    if figures.get("lost"):
-        yield "Messages that expire at their destination leave no receipt, and are among the lost."
 
 
 def finding_sentence(finding: Finding) -> str:
@@ -194,19 +194,22 @@ def finding_sentence(finding: Finding) -> str:
     more = f" and {rest:,} more" if rest > 0 else ""
     age = f", the oldest for {seconds(finding.oldest_age)}" if finding.status == "in flight" else ""
     words = STATUS_WORDS.get(finding.status, finding.status)
-    return f"{finding.total:,} {words}{age}: {', '.join(one_line(name, most=400) for name in finding.named)}{more}"
+    names = ", ".join(one_line(name, most=400) for name in finding.named)
+    reasons = "; ".join(one_line(reason, most=200) for reason in finding.reasons)
+    return f"{finding.total:,} {words}{age}{f' ({reasons})' if reasons else ''}: {names}{more}"
 
 
 def fate_sentence(fate: Fate, clock: Clock) -> str:
     """Return the story of entities that shared a fate."""
     engines = f" at {len(fate.engines)} engines ({few(fate.engines, 4)})" if len(fate.engines) > 1 else ""
-    cause = "by an operator's order" if fate.forced else _cause(fate)
+    cause = "an operator forced it" if fate.forced else _cause(fate)
     since = f", {seconds_span(fate.to_divert)} after the first failure" if fate.to_divert else ""
     often = f", the first of {count_span(fate.times)} times" if fate.times[1] > 1 else ""
     parked = "" if fate.parked is None else f" {plural(fate.parked, 'message')} parked."
+    back = _return(fate, clock)
     return (
-        f"failed over{engines} at {clock.span(fate.failed_over_at)}{since} ({cause}){often}; "
-        f"{_return(fate, clock)}.{parked}"
+        f"failed over{engines} at {clock.span(fate.failed_over_at)}{since}{often}: {cause}. "
+        f"{back[:1].upper()}{back[1:]}.{parked}"
     )
 
 

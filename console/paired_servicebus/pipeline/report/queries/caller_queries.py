@@ -83,7 +83,7 @@ with counts as (
            coalesce(sum(accepted) filter (route = 'primary'), 0) as primary_accepted,
            coalesce(sum(accepted) filter (route <> 'primary'), 0) as backlog_accepted, sum(failed) as failed
     from events
-    where kind = 'sends' and trouble is null and "at" between {since} and {until} and list_contains({engines}, engine)
+    where kind = 'sends' and trouble is null and {mine}
     group by all
 ), placed as (
     select *, primary_accepted + backlog_accepted > 0 as good,
@@ -92,7 +92,8 @@ with counts as (
     from counts
 ), parts as (
     select engine, entity, part, min(since) filter (good) as good_since, min("at") filter (good) as good_at,
-           min(since) filter (not good and failed > 0) as bad_since, max("at") filter (not good and failed > 0) as bad_at
+           min(since) filter (not good and failed > 0) as bad_since,
+           max("at") filter (not good and failed > 0) as bad_at
     from placed group by engine, entity, part
 ), gaps as (
     select *, lead(good_since) over (partition by engine, entity order by part) as next_since from parts
@@ -112,25 +113,24 @@ from counts left join longest using (entity) group by entity order by entity
 """Counts between an accepted send and the next one make a part: without accepted sends, failed attempts block it."""
 _FAILURES: Final = """
 select lower(entity) as entity, failure, sum("count")::bigint as number from events
-where kind = 'failures' and trouble is null and "at" between {since} and {until} and list_contains({engines}, engine)
+where kind = 'failures' and trouble is null and {mine}
 group by all order by number desc, failure
 """
 _REFUSED: Final = """
 select lower(entity) as entity, count(*) filter (kind = 'refused')::bigint as number,
        bool_or(kind in ('refused', 'delivered')) as recorded
 from events
-where kind in ('refused', 'delivered') and trouble is null and "at" between {since} and {until}
-  and list_contains({engines}, engine)
+where kind in ('refused', 'delivered') and trouble is null and {mine}
 group by all
 """
 _DIVERTED_ENTITIES: Final = """
 select distinct lower(entity) as entity from audit
-where list_contains({pairings}, pairing) and diverted_at between {since} and {until} order by entity
+where {diverted} order by entity
 """
 _DWELL: Final = """
 select count(*)::bigint as parked, count(dwell)::bigint as home, quantile_cont(dwell, 0.5) as middle,
        quantile_cont(dwell, 0.95) as most, max(dwell) as longest
 from audit
-where list_contains({pairings}, pairing) and diverted_at between {since} and {until}
+where {diverted}
   and list_contains({entities}, lower(entity))
 """

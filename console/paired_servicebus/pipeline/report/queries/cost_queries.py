@@ -15,6 +15,16 @@ CAUSED: Final = ("parked", "moves", "pings", "settlements", "receives")
 """Causes of an incident. Sends to the primary are none: the application makes them anyway."""
 
 
+def read_total(scope: Scope) -> IncidentCost:
+    """Return all operations of the scope's time: nothing failed over that could have caused them."""
+    first, last = scope.since // MINUTE * MINUTE, (scope.until // MINUTE + 1) * MINUTE
+    causes = tuple(
+        CauseCost(cause=row["cause"], operations=row["operations"], caused=row["operations"], bytes=row["bytes"])
+        for row in _sums(scope, first, last)
+    )
+    return IncidentCost(minutes=round((last - first) / MINUTE), base_minutes=0, causes=causes)
+
+
 def read_cost(scope: Scope, begin: float, end: float, recorded: float, before: float | None) -> IncidentCost:
     """Return the cost of the incident from `begin` to `end`.
 
@@ -49,6 +59,7 @@ def _sums(scope: Scope, since: float, until: float) -> list[Row]:
 
 _COST: Final = """
 select cause, sum(operations)::bigint as operations, coalesce(sum(bytes), 0)::bigint as bytes
-from cost where minute >= {begin} and minute < {end} and list_contains({engines}, engine)
+from cost where minute >= {begin} and minute < {end}
+  and date between cast({begin} as date) and cast({end} as date) and list_contains({engines}, engine)
 group by cause order by operations desc, cause
 """

@@ -16,7 +16,7 @@ from paired_servicebus.pipeline.report.queries.caller_queries import group_entit
 from paired_servicebus.pipeline.report.queries.table_source import Row, Scope, micros
 from paired_servicebus.pipeline.report.report_values import Act, Curves, Mark, Panel, Series
 
-MAX_BUCKETS: Final = 180
+MAX_BUCKETS: Final = 240
 LENGTHS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400)
 """Seconds that a bucket may have; longer ones are whole days."""
 MAX_GROUPS: Final = 5
@@ -90,7 +90,9 @@ def read_curves(
 
 def _sends(scope: Scope, buckets: Buckets, fates: Sequence[Fate], episodes: Chain) -> list[Panel]:
     """Return a panel for each group of entities; the groups beyond MAX_GROUPS are one."""
-    rows = scope.rows(_SENDS, **buckets.parameters())
+    rows = scope.rows(
+        _SENDS, **{**buckets.parameters(), "end": micros(buckets.since + buckets.length * buckets.count + 5)}
+    )
     groups = group_entities(fates, sorted({row["entity"] for row in rows}))
     if len(groups) > MAX_GROUPS:
         rest = groups[MAX_GROUPS - 1 :]
@@ -207,15 +209,14 @@ def _dwell(scope: Scope, buckets: Buckets) -> Panel | None:
     )
 
 
-_MINE: Final = "list_contains({engines}, engine) and trouble is null"
-_SENDS: Final = f"""
+_SENDS: Final = """
 with counts as (
-    select lower(entity) as entity, route, accepted, failed, epoch_us("at") - {{start}} as stop,
+    select lower(entity) as entity, route, accepted, failed, epoch_us("at") - {start} as stop,
            greatest(1000, least(seconds, 3600) * 1e6)::bigint as took
     from events
-    where kind = 'sends' and "at" > {{begin}} and "at" < {{end}} + interval 5 second and {_MINE}
+    where kind = 'sends' and {plotted}
 ), spread as (
-    select *, {{length}}::bigint as length, unnest(range((stop - took) // {{length}}, (stop - 1) // {{length}} + 1))
+    select *, {length}::bigint as length, unnest(range((stop - took) // {length}, (stop - 1) // {length} + 1))
         as bucket
     from counts
 ), parts as (
@@ -232,27 +233,30 @@ select count(*) as number from audit
 where list_contains({pairings}, pairing) and diverted_at < {begin}
   and (moved_at is null or moved_at >= {begin}) and status <> 'dead-lettered'
 """
-_PARKED: Final = f"""
-select ((epoch_us("at") - {{start}}) // {{length}})::bigint as bucket,
+_PARKED: Final = """
+select ((epoch_us("at") - {start}) // {length})::bigint as bucket,
        sum(case when kind = 'diverted' then 1 else -1 end)::double as change
-from events where kind in ('diverted', 'moved', 'dead-lettered') and "at" >= {{begin}} and "at" < {{end}} and {_MINE}
+from events where kind in ('diverted', 'moved', 'dead-lettered') and {plotted}
 group by all order by bucket
 """
-_DEPTHS: Final = f"""
-select coalesce(known.pairing, '') as name, queue, greatest(-1, (epoch_us("at") - {{start}}) // {{length}})::bigint as bucket,
+_DEPTHS: Final = """
+select coalesce(known.pairing, '') as name, queue,
+       greatest(-1, (epoch_us("at") - {start}) // {length})::bigint as bucket,
        arg_max(depth, "at")::double as depth
 from events left join (select engine, any_value(pairing) as pairing from engines group by engine) known using (engine)
-where kind = 'queue-read' and "at" >= {{begin}} - interval 1 day and "at" < {{end}} and {_MINE}
+where kind = 'queue-read' and "at" >= {begin} - interval 1 day and "at" < {end} and trouble is null
+  and list_contains({engines}, engine) and date between cast({begin} as date) - 1 and cast({end} as date)
 group by all order by name, queue, bucket
 """
-_MOVED: Final = f"""
-select ((epoch_us("at") - {{start}}) // {{length}})::bigint as bucket, count(*)::double as moved
-from events where kind = 'moved' and "at" >= {{begin}} and "at" < {{end}} and {_MINE} group by all order by bucket
+_MOVED: Final = """
+select ((epoch_us("at") - {start}) // {length})::bigint as bucket, count(*)::double as moved
+from events where kind = 'moved' and {plotted} group by all order by bucket
 """
 _DWELL: Final = """
 select ((epoch_us(diverted_at) - {start}) // {length})::bigint as bucket, quantile_cont(dwell, 0.5) as half,
        quantile_cont(dwell, 0.95) as "95 of 100", max(dwell) as longest
 from audit
 where list_contains({pairings}, pairing) and diverted_at >= {begin} and diverted_at < {end} and dwell is not null
+  and date between cast({begin} as date) - 2 and cast({end} as date)
 group by all order by bucket
 """

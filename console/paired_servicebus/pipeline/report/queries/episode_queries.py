@@ -117,7 +117,8 @@ from episodes order by began_at, id
 _SPANS: Final = f"select engine, {_times('first_at', 'last_at')} from engines"
 _RECORDS: Final = """
 select epoch_us(min("at")) / 1e6 as first, epoch_us(max("at")) / 1e6 as last from events
-where trouble is null and "at" >= timestamp '1970-01-01' and "at" < make_timestamp(?::bigint) and list_contains(?, engine)
+where trouble is null and "at" >= timestamp '1970-01-01' and "at" < make_timestamp(?::bigint)
+  and list_contains(?, engine)
 """
 _ENGINES: Final = f"""
 select pairing, engine, boot, ended, end_reason, "primary", secondary, version, records, missing,

@@ -9,6 +9,7 @@ from paired_servicebus.pipeline.report.report_values import Finding, Judgement, 
 
 SHOWN: Final = 10
 """Message ids of each status that are named."""
+MAX_REASONS: Final = 3
 FIGURES: Final = (
     "attempted", "accepted", "refused", "in_doubt", "recovered", "delivered", "dead_lettered", "parked", "in_flight",
     "missing", "lost", "unknown", "unexpected", "duplicates", "out_of_order",
@@ -27,7 +28,7 @@ def read_judgement(scope: Scope) -> Judgement:
     journals = sum(row["journals"] or 0 for row in whole)
     complete = sum(row["journals_complete"] or 0 for row in whole)
     return Judgement(
-        verdict=_verdict(whole, incident),
+        verdict=_verdict(scope, whole, incident),
         incident=incident,
         recorded={name: sum(int(row[name] or 0) for row in whole) for name in FIGURES} if whole else {},
         findings=findings,
@@ -41,9 +42,9 @@ def read_judgement(scope: Scope) -> Judgement:
     )
 
 
-def _verdict(whole: list[Row], incident: dict[str, int]) -> VerdictWord:
-    if not whole:
-        return "not judged"
+def _verdict(scope: Scope, whole: list[Row], incident: dict[str, int]) -> VerdictWord:
+    if not incident:
+        return "not recorded" if whole or not scope.count(_RECEIPTS) else "not judged"
     if incident.get("lost", 0) or incident.get("missing", 0):
         return "lost"
     return "unknown" if incident.get("unknown", 0) else "nothing lost"
@@ -54,7 +55,13 @@ def _incident(scope: Scope) -> dict[str, int]:
     rows = scope.rows(_STATUSES)
     found = {_key(row["status"]): int(row["number"]) for row in rows}
     sums = {name: sum(int(row[name] or 0) for row in rows) for name in _SUMS}
-    return {"messages": sum(int(row["number"]) for row in rows), **sums, **found} if rows else {}
+    if not rows:
+        return {}
+    unnamed = max(int(row["among_missing"] or 0) for row in rows)
+    if unnamed:  # some of the parked are not in their queues
+        found["parked"] = max(0, found.get("parked", 0) - unnamed)
+        found["missing"] = found.get("missing", 0) + unnamed
+    return {"messages": sum(int(row["number"]) for row in rows), **sums, **found}
 
 
 def _finding(scope: Scope, row: Row) -> Finding:
@@ -64,6 +71,7 @@ def _finding(scope: Scope, row: Row) -> Finding:
         total=row["number"],
         named=tuple(f"{one['message_id']} ({one['entity']})" for one in named),
         oldest_age=row["age"],
+        reasons=tuple(one["reason"] for one in scope.rows(_REASONS, status=row["status"], most=MAX_REASONS)),
     )
 
 
@@ -78,8 +86,7 @@ def _key(status: str) -> str:
 
 _KEYS: Final = {"accepted": "accepted_only", "dead-lettered": "dead lettered", "undelivered": "lost"}
 """Statuses whose figures have other names."""
-_SUMS: Final = ("accepted", "diverted", "home", "refused", "in_doubt", "duplicates", "out_of_order", "unexplained")
-_IN_SCOPE: Final = "list_contains({pairings}, pairing) and first_at between {since} and {until}"
+_SUMS: Final = ("accepted", "diverted", "home", "refused", "in_doubt", "duplicates", "out_of_order")
 _WHOLE: Final = """
 select *, epoch_us(complete_to) / 1e6 as complete_to, epoch_us(judged_at) / 1e6 as judged_at
 from (select * from verdicts where entity = '' and list_contains({pairings}, pairing))
@@ -88,25 +95,34 @@ _ENTITIES: Final = """
 select entity, bool_or(receivers_told) as receivers_told from verdicts
 where entity <> '' and list_contains({pairings}, pairing) group by entity order by entity
 """
-_STATUSES: Final = f"""
+_STATUSES: Final = """
 select status, count(*)::bigint as number, count(*) filter (answer = 'accepted')::bigint as accepted,
        count(*) filter (diverted > 0)::bigint as diverted,
        count(*) filter (diverted > 0 and moved > 0)::bigint as home,
        count(*) filter (answer = 'refused')::bigint as refused,
        count(*) filter (answer = 'in doubt')::bigint as in_doubt, sum(duplicates)::bigint as duplicates,
-       count(*) filter (out_of_order)::bigint as out_of_order, count(*) filter (status = 'unexpected') as unexplained
-from audit where {_IN_SCOPE} group by status order by status
+       count(*) filter (out_of_order)::bigint as out_of_order, max(among_missing) as among_missing
+from audit where {sent} group by status order by status
 """
-_TOTALS: Final = f"""
+_TOTALS: Final = """
 select status, count(*)::bigint as number, max(age) as age
-from audit where {_IN_SCOPE} and list_contains({{statuses}}, status) group by status
+from audit where {sent} and list_contains({statuses}, status) group by status
 """
-_IDS: Final = f"""
-select message_id, entity from audit where {_IN_SCOPE} and status = {{status}}
-order by first_at, message_id limit {{most}}
+_IDS: Final = """
+select message_id, entity from audit where {sent} and status = {status}
+order by first_at, message_id limit {most}
+"""
+_REASONS: Final = """
+select reason from audit where {sent} and status = {status} and coalesce(reason, '') <> ''
+group by reason order by count(*) desc, reason limit {most}
+"""
+_RECEIPTS: Final = """
+select count(*) as number from events
+where kind in ('delivered', 'diverted', 'in-doubt', 'refused', 'moved', 'dead-lettered', 'received')
+  and trouble is null and {mine}
 """
 _UNJUDGED: Final = """
 select count(*) as number from events
 where kind in ('delivered', 'diverted', 'in-doubt', 'refused', 'moved', 'dead-lettered', 'received')
-  and trouble is null and "at" > {latest} and "at" between {since} and {until} and list_contains({engines}, engine)
+  and trouble is null and "at" > {latest} and {mine}
 """

@@ -73,7 +73,12 @@ class Scope:
 
 
 def positional(query: str, known: dict[str, Any]) -> tuple[str, list[object]]:
-    """Return the query with `?` for each name in braces, and the values in that order; times become TIMESTAMPs."""
+    """Return the query with `?` for each name in braces, and the values in that order.
+
+    A name of FRAGMENTS stands for its text; times become TIMESTAMPs.
+    """
+    for name, fragment in FRAGMENTS.items():
+        query = query.replace(name, fragment)
     parts, values = query.split("{"), []
     text = [parts[0]]
     for part in parts[1:]:
@@ -83,6 +88,19 @@ def positional(query: str, known: dict[str, Any]) -> tuple[str, list[object]]:
     return "".join(text), values
 
 
+FRAGMENTS: Final = {
+    "{mine}": '"at" between {since} and {until} and list_contains({engines}, engine) '
+    "and date between cast({since} as date) and cast({until} as date)",
+    "{plotted}": '"at" >= {begin} and "at" < {end} and trouble is null and list_contains({engines}, engine) '
+    "and date between cast({begin} as date) and cast({end} as date)",
+    "{sent}": "list_contains({pairings}, pairing) and first_at between {since} and {until} "
+    "and date between cast({since} as date) and cast({until} as date)",
+    "{diverted}": "list_contains({pairings}, pairing) and diverted_at between {since} and {until} "
+    "and date between cast({since} as date) - 2 and cast({until} as date)",
+}
+"""Conditions of a scope's events, of its plots' events, and of messages by their first record or their parking.
+
+The date chooses the files; a message's is that of its first record, which may be before its parking."""
 _TIMES: Final = frozenset({"since", "until", "begin", "end", "latest"})
 
 

@@ -16,6 +16,9 @@ MAX_REASON: Final = 160
 """Characters of a reason."""
 NEAR: Final = 5.0
 """Seconds within which the same event of several entities or engines is one line."""
+CYCLE: Final = 900.0
+"""Seconds within which an event that recurs belongs to the same trouble."""
+SHOWN: Final = 3
 NO_OUTCOME: Final = "unknown: the engine ended first"
 
 
@@ -95,7 +98,7 @@ def timeline_of(rows: Sequence[Row]) -> tuple[TimelineEntry, ...]:
         place, own = newest.get(text), latest.get((engine, about))
         if row["kind"] in _REPEATING and own is not None and entries[own].text == text:
             place = own
-        elif place is not None and (row["at"] - entries[place].at > NEAR or own == place):
+        elif place is not None and (row["at"] - entries[place].until > NEAR or own == place):
             place = None
         if place is None:
             place = len(entries)
@@ -103,7 +106,23 @@ def timeline_of(rows: Sequence[Row]) -> tuple[TimelineEntry, ...]:
         else:
             entries[place] = _extended(entries[place], entry)
         newest[text] = latest[engine, about] = place
-    return tuple(entries)
+    return _without_cycles(entries)
+
+
+def _without_cycles(entries: Sequence[TimelineEntry]) -> tuple[TimelineEntry, ...]:
+    """Return the entries; an event that recurs within CYCLE has SHOWN lines, and the last one counts the rest."""
+    found: list[TimelineEntry] = []
+    lines: dict[str, list[int]] = {}
+    for entry in entries:
+        mine = lines.get(entry.text, [])
+        if mine and entry.at - found[mine[-1]].until > CYCLE:
+            mine = []
+        if len(mine) < SHOWN:
+            lines[entry.text] = [*mine, len(found)]
+            found.append(entry)
+        else:
+            found[mine[-1]] = _extended(found[mine[-1]], entry)
+    return tuple(found)
 
 
 def _extended(one: TimelineEntry, other: TimelineEntry) -> TimelineEntry:
@@ -112,7 +131,7 @@ def _extended(one: TimelineEntry, other: TimelineEntry) -> TimelineEntry:
         until=max(one.until, other.until),
         about=tuple(dict.fromkeys((*one.about, *other.about))),
         engines=tuple(dict.fromkeys((*one.engines, *other.engines))),
-        times=one.times + 1,
+        times=one.times + other.times,
     )
 
 
@@ -171,29 +190,27 @@ _SENTENCES: Final[dict[str, Callable[[Row], str | None]]] = {
 _REPEATING: Final = frozenset({"ping-accepted", "ping-failed", "destination-failed", "pump-stopped", "warned"})
 
 _KINDS: Final = ", ".join(f"'{kind}'" for kind in _SENTENCES)
-_WHERE: Final = f'"at" between {{since}} and {{until}} and list_contains({{engines}}, engine) and kind in ({_KINDS})'
+_WHERE: Final = f"{{mine}} and kind in ({_KINDS})"
 _TIMELINE: Final = f"""
-select engine, epoch_us("at") / 1e6 as "at", kind, entity, queue, was, now, why, "by", reason, throttled, backlog_queues,
-       command, target, about, text
+select engine, epoch_us("at") / 1e6 as "at", kind, entity, queue, was, now, why, "by", reason, throttled,
+       backlog_queues, command, target, about, text
 from timeline where {_WHERE} order by timeline."at", engine, boot, seq limit {{most}}
 """
 _DEAD_LETTERS: Final = """
 select engine, entity, reason, count(*)::bigint as number, epoch_us(min("at")) / 1e6 as "at",
        epoch_us(max("at")) / 1e6 as until
 from events
-where kind = 'dead-lettered' and trouble is null and "at" between {since} and {until}
-  and list_contains({engines}, engine)
+where kind = 'dead-lettered' and trouble is null and {mine}
 group by engine, entity, reason order by "at" limit {most}
 """
 _EVENTS: Final = f"select count(*) as number from timeline where {_WHERE}"
 _ACTS: Final = f"""
-select epoch_us(acts."at") / 1e6 as "at", acts.engine, coalesce(acts."by", '') as "by", coalesce(acts.command, '') as what,
+select epoch_us(acts."at") / 1e6 as "at", acts.engine, coalesce(acts."by", '') as "by",
+       coalesce(acts.command, '') as what,
        coalesce(acts.target, '') as target, coalesce(acts.why, '') as why,
        coalesce(nullif(ends.outcome, ''), '{NO_OUTCOME}') as outcome
-from timeline acts left join timeline ends
+from (select * from timeline where kind = 'commanded' and {{mine}}) acts left join timeline ends
   on ends.kind = 'command-ended' and ends.engine = acts.engine and ends.boot = acts.boot
  and ends.command_seq = acts.seq
-where acts.kind = 'commanded' and acts."at" between {{since}} and {{until}}
-  and list_contains({{engines}}, acts.engine)
 order by acts."at", acts.engine, acts.seq limit {MAX_ROWS}
 """

@@ -68,5 +68,5 @@ where trouble is null and ("at" is null or "at" < timestamp '1970-01-01' or "at"
 """
 _COUNTS: Final = """
 select count(*) as number from events
-where kind = 'sends' and trouble is null and "at" between {since} and {until} and list_contains({engines}, engine)
+where kind = 'sends' and trouble is null and {mine}
 """

@@ -23,6 +23,8 @@ from paired_servicebus.pipeline.report.render.document import (
 
 LONGEST: Final = 4000
 """Characters of one text."""
+SHORT: Final = 20
+"""Rows of a table that is not parted by a page's end."""
 NARROW: Final = 640
 """Pixels of a screen below which the narrow plots are shown."""
 
@@ -55,12 +57,13 @@ def _block(block: Block, plots: Mapping[str, tuple[str, str]]) -> Iterator[str]:
             for wide, narrow in (plots[name] for name in names if name in plots):
                 yield f'<figure><div class="wide">{wide}</div><div class="narrow">{narrow}</div></figure>'
         case Blank(label, lines):
-            yield f'<p class="label">{shown(label)}</p><div class="blank" style="height:{lines * 2}em"></div>'
+            yield f'<div class="blank" style="min-height:{lines * 2}em"><span>{shown(label)}</span></div>'
 
 
 def _grid(grid: Grid) -> Iterator[str]:
-    facts = not any(grid.heads)
-    yield f'<div class="scroll"><table{" class=facts" if facts else ""}>'
+    facts, blank = not any(grid.heads), not any(map(any, grid.rows))
+    kinds = [name for name, holds in (("facts", facts), ("form", blank), ("short", len(grid.rows) <= SHORT)) if holds]
+    yield f'<div class="scroll"><table class="{" ".join(kinds)}">'
     if not facts:
         heads = "".join(_cell("th", head, at in grid.right) for at, head in enumerate(grid.heads))
         yield f"<thead><tr>{heads}</tr></thead>"
@@ -122,14 +125,14 @@ td {{ min-width: 3.5rem; max-width: 26rem; overflow-wrap: break-word; }}
 th {{ color: #566072; font-weight: 600; border-bottom-color: #b9c2ce; }}
 table.facts td:first-child {{ color: #566072; white-space: nowrap; padding-right: 1.2rem; }}
 table.facts td {{ max-width: none; }}
+table.form {{ min-width: 100%; }}
 .right {{ text-align: right; font-variant-numeric: tabular-nums; }}
 ul {{ padding-left: 1.2rem; }}
 li {{ margin: .15rem 0; }}
 figure {{ margin: 1rem 0; }}
 figure svg {{ width: 100%; height: auto; display: block; }}
 .narrow {{ display: none; }}
-.label {{ color: #566072; margin-bottom: .3rem; }}
-.blank {{ border: 1px dashed #9aa5b4; border-radius: 4px; }}
+.blank {{ border: 1px dashed #9aa5b4; border-radius: 4px; padding: .4rem .7rem; color: #566072; }}
 @media screen and (max-width: {NARROW}px) {{
   .wide {{ display: none; }}
   .narrow {{ display: block; }}
@@ -140,7 +143,7 @@ figure svg {{ width: 100%; height: auto; display: block; }}
   @page {{ size: A4; margin: 16mm 14mm; }}
   body {{ font-size: 10pt; max-width: none; padding: 0; }}
   h2 {{ break-after: avoid; }}
-  figure, tr, .blank {{ break-inside: avoid; }}
+  figure, tr, .blank, table.short {{ break-inside: avoid; }}
   .scroll {{ overflow: visible; }}
   table {{ font-size: 7.5pt; min-width: 0; }}
   th, td {{ padding: .25rem .4rem .25rem 0; }}

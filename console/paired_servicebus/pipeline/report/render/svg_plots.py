@@ -40,6 +40,8 @@ LOOKS: Final = {
     "longest": ("#b3282d", "2 2", "all within (dotted)"),
 }
 """Colour, dashes, and words of a curve."""
+SPORADIC: Final = frozenset({"backlog", "failed"})
+"""Curves that are drawn only where they are above 0."""
 PALETTE: Final = (
     ("#2f6fb0", ""), ("#b9770e", ""), ("#3b7d3b", ""), ("#7b4fa3", ""), ("#b3282d", "6 3"), ("#0f8b8d", "6 3"),
     ("#8a5a2b", "6 3"), ("#555f6e", "2 2"),
@@ -163,9 +165,9 @@ def _curves(panel: Panel, frame: _Frame) -> list[str]:
 
 
 def _steps(series: Series, frame: _Frame) -> str:
-    """Return a path with a level for each bucket; unknown buckets leave a gap."""
+    """Return a path with a level for each bucket; unknown buckets leave a gap, and so do the long zeros of SPORADIC."""
     curves, path, before = frame.curves, [], None
-    for place, value in enumerate(series.values):
+    for place, value in enumerate(_without_zeros(series.values) if series.name in SPORADIC else series.values):
         if value is None:
             before = None
             continue
@@ -176,6 +178,12 @@ def _steps(series: Series, frame: _Frame) -> str:
         path.append(f"H{right:.1f}")
         before = value
     return "".join(path)
+
+
+def _without_zeros(values: Sequence[float | None]) -> list[float | None]:
+    """Return the values without the zeros between two zeros."""
+    around = [0.0, *(value or 0.0 for value in values), 0.0]
+    return [value if any(around[place : place + 3]) else None for place, value in enumerate(values)]
 
 
 def _looks(panel: Panel) -> list[tuple[str, str, str]]:
@@ -213,7 +221,7 @@ def _legend(panel: Panel, marks: Sequence[Mark], frame: _Frame, top: int) -> tup
     day = f"{written(frame.curves.since, '%Y-%m-%d')} UTC, {_bucket(frame.curves.bucket)} a step"
     for picture, words in [("", day), *entries]:
         words = one_line(masked(words), most=min(80, room))
-        indent = 32 if picture else 0
+        indent = 0 if not picture else 14 if picture.startswith("<text") else 32
         wide = indent + len(words) * CHARACTER + 18
         if x > 8 and x + wide > frame.width:
             x, y = 8.0, y + LINE
