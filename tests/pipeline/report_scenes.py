@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.model.verdict import FailureKind
-from tests.pipeline.report_tables import MemoryTables, Row
+from tests.pipeline.report_tables import MemoryTables
 
 START: Final = 1_764_064_800.0
 """2025-11-25 10:00:00 UTC."""
@@ -41,7 +41,7 @@ class EngineScene:
     quiet: Sequence[str] = ()
     """Entities that the outages do not reach."""
     records: list[e.Record] = field(default_factory=list)
-    episodes: list[Row] = field(default_factory=list)
+    episodes: list[dict[str, Any]] = field(default_factory=list)
     parked: list[tuple[float, str, str, int]] = field(default_factory=list)
 
     def add(self, event: e.Event) -> None:
@@ -167,7 +167,7 @@ class EngineScene:
         return events
 
 
-def tables_of(*scenes: EngineScene, **rows: Sequence[Row]) -> MemoryTables:
+def tables_of(*scenes: EngineScene, **rows: Sequence[Mapping[str, object]]) -> MemoryTables:
     """The tables of some engines."""
     played = [scene if scene.records else scene.play() for scene in scenes]
     records = [record for scene in played for record in scene.records]
@@ -224,8 +224,8 @@ def lost_and_unknown() -> MemoryTables:
     tables.rows("update made_audit set moved_at = null, moved = 0, dwell = null where status = 'missing'")
     tables.rows("update made_audit set reason = 'lost, or in the journal of shop@vm-9' where status = 'unknown'")
     tables.rows(
-        "update made_audit set out_of_order = true where message_id in (select message_id from audit where diverted > 0 "
-        "and status = 'delivered' order by message_id limit 276)"
+        "update made_audit set out_of_order = true where message_id in (select message_id from audit where "
+        "diverted > 0 and status = 'delivered' order by message_id limit 276)"
     )
     tables.rows(
         "update made_verdicts set missing = 14, lost = 3, unknown = 40, out_of_order = 276, journals = 20, "

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from paired_servicebus.core.model.pairing_events import EngineStarted, Record
 from paired_servicebus.pipeline.table_store.schema import DATED, TABLES
+from tests.pipeline.made_tables import make_version
 
 Row = Mapping[str, object]
 WRITTEN_AT: Final = 1_700_100_000.0
@@ -54,6 +55,12 @@ class MemoryTables:
     def row(self, query: str, parameters: Sequence[object] = ()) -> dict[str, Any] | None:
         found = self.rows(query, parameters)
         return found[0] if found else None
+
+    def store(self, folder: Path) -> Path:
+        """Write the same rows as tables on disk."""
+        rows = {name: self.rows(f'select * from "made_{name}"') for name in TABLES}
+        found: dict[str, Any] = {name: listed for name, listed in rows.items() if listed}
+        return make_version(folder, **found)
 
     def __enter__(self) -> MemoryTables:
         return self
@@ -126,8 +133,8 @@ _DERIVED: Final = {
     "audit": """
         select *, case when received > 0 then 'delivered' when moved > 0 then 'delivered'
                        when dead_lettered > 0 then 'dead-lettered' when diverted > 0 then 'parked'
-                       when direct > 0 then 'accepted' else 'in doubt' end as status,
-               case when direct + diverted > 0 then 'accepted' else 'in doubt' end as answer,
+                       when direct > 0 then 'accepted' when refused > 0 then 'refused' else 'in doubt' end as status,
+               case when direct + diverted > 0 then 'accepted' when refused > 0 then 'refused' else 'in doubt' end as answer,
                greatest(received - 1, 0) as duplicates, false as out_of_order,
                (epoch_us(moved_at) - epoch_us(diverted_at)) / 1e6 as dwell
         from (
