@@ -90,8 +90,9 @@ MINUTES: Final[Columns] = {
     "primary_accepted": "BIGINT", "primary_failed": "BIGINT", "backlog_accepted": "BIGINT", "backlog_failed": "BIGINT",
     "pings_sent": "BIGINT", "pings_accepted": "BIGINT", "pings_failed": "BIGINT", "ping_seconds": "DOUBLE[]",
     "availability": "DOUBLE", "accepted_share": "DOUBLE",
-    "ping_p50": "DOUBLE", "ping_p95": "DOUBLE", "ping_p99": "DOUBLE",
+    "ping_p50": "DOUBLE", "ping_p95": "DOUBLE", "ping_p99": "DOUBLE", "last_good_at": "TIMESTAMP",
 }  # fmt: skip
+"""`last_good_at`: the begin of the last second in which the primary accepted a send."""
 FAILURES: Final[Columns] = {
     "engine": "VARCHAR", "entity": "VARCHAR", "minute": "TIMESTAMP", "route": "VARCHAR", "failure": "VARCHAR",
     "count": "BIGINT",
