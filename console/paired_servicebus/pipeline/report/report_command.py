@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, Literal
 
 import msgspec
@@ -23,6 +25,7 @@ from paired_servicebus.pipeline.report.render.svg_plots import page_plots, plot_
 from paired_servicebus.pipeline.report.report_document import document_of
 from paired_servicebus.pipeline.report.report_queries import Choice, last_report, report_of, report_since
 from paired_servicebus.pipeline.report.report_values import Report
+from paired_servicebus.pipeline.report.report_words import listed
 from paired_servicebus.pipeline.table_store.table_reader import Tables
 from paired_servicebus.printing import print_lines, print_object
 from paired_servicebus.settings import seconds_of
@@ -38,14 +41,14 @@ def run_report(
     format_: Format,
     out: Path | None,
     price: Price | None,
-    environment: str = "",
+    environments: Mapping[str, str] = MappingProxyType({}),
 ) -> int:
     """Print the report of the tables in `folder`, or write it into `out` and print where.
 
     Raises PairedError: there are no tables, nothing of that kind in them, or `out` cannot be written.
     """
     with Tables.open(folder) as tables:
-        return report_from(tables, choose=choose, format_=format_, out=out, price=price, environment=environment)
+        return report_from(tables, choose=choose, format_=format_, out=out, price=price, environments=environments)
 
 
 def report_from(
@@ -55,10 +58,16 @@ def report_from(
     format_: Format,
     out: Path | None,
     price: Price | None,
-    environment: str = "",
+    environments: Mapping[str, str] = MappingProxyType({}),
 ) -> int:
-    """Do the same for any tables, such as those of a journal. `environment`: as pairing.toml names it."""
-    report = replace(choose(tables), environment=environment)
+    """Do the same for any tables, such as those of a journal.
+
+    Args:
+        environments: of pairings, as pairing.toml names them; no journal has them.
+    """
+    report = choose(tables)
+    known = [environments[name] for name in report.pairings if environments.get(name)]
+    report = replace(report, environment=listed(known))
     if out is not None:
         print_lines([str(write_report(report, out, format_=format_, price=price))])
     elif format_ == "json":

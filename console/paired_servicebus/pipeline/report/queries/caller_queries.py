@@ -78,39 +78,37 @@ def read_dwell(scope: Scope, fates: Sequence[Fate]) -> tuple[Dwell, ...]:
 
 _SENDS: Final = """
 with counts as (
-    select engine, lower(entity) as entity, "at",
-           min("at" - to_microseconds((least(seconds, 3600) * 1e6)::bigint)) as since,
-           coalesce(sum(accepted) filter (route = 'primary'), 0) as primary_accepted,
-           coalesce(sum(accepted) filter (route <> 'primary'), 0) as backlog_accepted, sum(failed) as failed
-    from events
-    where kind = 'sends' and trouble is null and {mine}
-    group by all
+    select engine, lower(entity) as entity, epoch_us("at") as stop,
+           epoch_us("at") - max(least(seconds, 3600) * 1e6)::bigint as start,
+           sum(case when route = 'primary' then accepted else 0 end) as primary_accepted,
+           sum(case when route = 'primary' then 0 else accepted end) as backlog_accepted, sum(failed) as failed
+    from events where kind = 'sends' and trouble is null and {mine} group by engine, lower(entity), "at"
+), good as (
+    select engine, entity, start, stop, lag(stop) over (partition by engine, entity order by stop) as before
+    from counts where primary_accepted + backlog_accepted > 0
+), bad as (
+    select engine, entity, start, stop from counts where primary_accepted + backlog_accepted = 0 and failed > 0
 ), placed as (
-    select *, primary_accepted + backlog_accepted > 0 as good,
-           count(*) filter (primary_accepted + backlog_accepted > 0)
-               over (partition by engine, entity order by "at" rows unbounded preceding) as part
-    from counts
-), parts as (
-    select engine, entity, part, min(since) filter (good) as good_since, min("at") filter (good) as good_at,
-           min(since) filter (not good and failed > 0) as bad_since,
-           max("at") filter (not good and failed > 0) as bad_at
-    from placed group by engine, entity, part
-), gaps as (
-    select *, lead(good_since) over (partition by engine, entity order by part) as next_since from parts
-), lengths as (
-    select engine, entity, max(epoch_us(next_since) - epoch_us(good_at)) filter (good_at is not null) as without,
-           sum(epoch_us(coalesce(next_since, bad_at)) - epoch_us(greatest(bad_since, good_at)))
-               filter (bad_since is not null) as blocked
-    from gaps group by engine, entity
+    select bad.*, good.start as next_start, good.before from bad asof left join good
+      on bad.engine = good.engine and bad.entity = good.entity and bad.stop <= good.stop
+), blocks as (
+    select engine, entity, greatest(coalesce(next_start, max(stop)) - greatest(min(start), coalesce(before, 0)), 0)
+        as blocked
+    from placed group by engine, entity, next_start, before
+), blocked as (
+    select entity, max(blocked) / 1e6 as blocked
+    from (select engine, entity, sum(blocked) as blocked from blocks group by engine, entity) group by entity
 ), longest as (
-    select entity, greatest(max(without), 0) / 1e6 as longest_without, greatest(max(blocked), 0) / 1e6 as blocked
-    from lengths group by entity
+    select entity, greatest(max(start - before), 0) / 1e6 as longest_without from good group by entity
+), sums as (
+    select entity, sum(primary_accepted)::bigint as primary_accepted,
+           sum(backlog_accepted)::bigint as backlog_accepted, sum(failed)::bigint as failed
+    from counts group by entity
 )
-select entity, sum(primary_accepted)::bigint as primary_accepted, sum(backlog_accepted)::bigint as backlog_accepted,
-       sum(failed)::bigint as failed, any_value(longest_without) as longest_without, any_value(blocked) as blocked
-from counts left join longest using (entity) group by entity order by entity
+select sums.*, longest_without, blocked from sums left join longest using (entity) left join blocked using (entity)
+order by entity
 """
-"""Counts between an accepted send and the next one make a part: without accepted sends, failed attempts block it."""
+"""Failed attempts without an accepted send beside them block until the next accepted send, or until the last of them."""
 _FAILURES: Final = """
 select lower(entity) as entity, failure, sum("count")::bigint as number from events
 where kind = 'failures' and trouble is null and {mine}
