@@ -17,6 +17,8 @@ from paired_servicebus.pipeline.table_store.schema import DATED, TABLES
 START: Final = 1_764_028_800
 """2025-11-25 00:00:00 UTC."""
 DAY: Final = 86_400
+PART: Final = 6
+"""Hours of a file of a dated table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +50,10 @@ LARGE: Final = History(name="10 M events", days=1, entities=3, rate=38, period=4
 
 def make_history(folder: Path, history: History) -> int:
     """Write the history's tables to `folder`; return the number of its events."""
-    with duckdb.connect(config={"threads": 2, "memory_limit": "3GB", "temp_directory": str(folder / "spill")}) as found:
+    with duckdb.connect(config={"threads": 2, "memory_limit": "2GB", "temp_directory": str(folder / "spill")}) as found:
         for name, query in _QUERIES.items():
-            found.execute(f"create table {name} as {query.format(**_values(history))}")
-        found.execute("create view events as select * from counts union all by name select * from receipts")
-        found.execute("create or replace view all_events as select * from events union all by name select * from told")
+            kind = "table" if name == "ticks" else "view"
+            found.execute(f"create {kind} {name} as {query.format(**_values(history))}")
         with Lake(folder) as lake, lake.staged("made") as place:
             files = {table: list(_staged(found, place, table, query)) for table, query in _TABLES.items()}
             lake.commit(lambda _: Change(files=files))
@@ -79,10 +80,17 @@ def _staged(connection: duckdb.DuckDBPyConnection, place: Path, table: str, quer
     if table not in DATED:
         yield _written(connection, place / f"{table}.parquet", table, query, "made.parquet")
         return
-    dates = connection.execute(f'select distinct cast("{time}" as date) from ({query}) order by 1').fetchall()
-    for (date,) in dates:
-        part = f"""select * from ({query}) where cast("{time}" as date) = date '{date}' order by "{time}" """
-        yield _written(connection, place / f"{table}-{date}.parquet", table, part, f"date={date}/made.parquet")
+    parts = connection.execute(
+        f"""select distinct time_bucket(interval {PART} hour, "{time}") from ({query})"""
+    ).fetchall()
+    for (begin,) in sorted(parts):
+        name = f"{begin:%Y-%m-%d-%H}"
+        part = f"""
+            select * from ({query}) where "{time}" >= timestamp '{begin}'
+            and "{time}" < timestamp '{begin}' + interval {PART} hour order by "{time}"
+        """
+        file = f"date={begin:%Y-%m-%d}/{name}.parquet"
+        yield _written(connection, place / f"{table}-{name}.parquet", table, part, file)
 
 
 def _written(connection: duckdb.DuckDBPyConnection, path: Path, table: str, query: str, name: str) -> Staged:
@@ -126,8 +134,8 @@ _QUERIES: Final = {
         from messages where is_away
     """,
     "told": f"""
-        select {_HEAD}, make_timestamp({{start}}::bigint * 1000000) as "at", 'engine-started' as kind, 'shop' as pairing,
-               'weu' as "primary", 'neu' as secondary, 4 as backlog_queues, true as syphon, '1' as version
+        select {_HEAD}, make_timestamp({{start}}::bigint * 1000000) as "at", 'engine-started' as kind,
+               'shop' as pairing, 'weu' as "primary", 'neu' as secondary, 4 as backlog_queues, true as syphon, '1' as version
         union all by name
         select {_HEAD}, at_second as "at", 'state-changed' as kind, entity, was, now, why
         from ticks join (values (0, 'healthy', 'suspect', 'timeout'),
@@ -140,6 +148,9 @@ _QUERIES: Final = {
                entity, since_begin as number, 'timeout' as reason, 2.0 as took
         from ticks where is_away and since_begin % 10 = 9
     """,
+    "all_events": """
+        select * from counts union all by name select * from receipts union all by name select * from told
+    """,
     "outages": """
         select entity, at_second as began_at, row_number() over (order by s, entity) as n from ticks
         where since_begin = 0 and s >= 600 and s + {outage} < {seconds} and {outage} > 0
@@ -147,7 +158,7 @@ _QUERIES: Final = {
     "limits": "select {start} as start, {outage} as outage, {rate} as rate",
 }
 _TABLES: Final = {
-    "events": 'select *, row_number() over (order by "at") as seq from all_events',
+    "events": 'select *, epoch_us("at") as seq from all_events',
     "timeline": "select * from told",
     "engines": """
         select 'shop' as pairing, 'shop@bench' as engine, 'one' as boot, min("at") as started_at, min("at") as first_at,
