@@ -135,7 +135,8 @@ _QUERIES: Final = {
     """,
     "told": f"""
         select {_HEAD}, make_timestamp({{start}}::bigint * 1000000) as "at", 'engine-started' as kind,
-               'shop' as pairing, 'weu' as "primary", 'neu' as secondary, 4 as backlog_queues, true as syphon, '1' as version
+               'shop' as pairing, 'weu' as "primary", 'neu' as secondary, 4 as backlog_queues, true as syphon,
+               '1' as version
         union all by name
         select {_HEAD}, at_second as "at", 'state-changed' as kind, entity, was, now, why
         from ticks join (values (0, 'healthy', 'suspect', 'timeout'),
