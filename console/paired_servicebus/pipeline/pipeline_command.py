@@ -10,7 +10,6 @@ from paired_servicebus.core.text.time_format import day_and_clock
 from paired_servicebus.pipeline.ingest.journal_files import find_journal_files, refuse_url
 from paired_servicebus.pipeline.progress_bar import Bar, wait_shown
 from paired_servicebus.pipeline.spark_processes import PipelineOrder, start_pipeline
-from paired_servicebus.pipeline.table_store.audit_sql import IN_FLIGHT
 from paired_servicebus.pipeline.table_store.table_reader import Tables
 from paired_servicebus.printing import print_lines
 
@@ -57,8 +56,8 @@ def run_pipeline(order: PipelineOrder) -> int:
 def summary(folder: Path) -> list[str]:
     """Return the tables in a few lines. Raises NoTablesError."""
     with Tables.open(folder) as tables:
-        counted = tables.row("select count(*) as events, count(*) filter (kind = 'gap') as gaps from events")
-        episodes = tables.row("select count(*) as all_of, count(*) filter (open) as open from episodes")
+        counted = tables.row("select count(*) as events, (select count(*) from gaps) as gaps from events")
+        episodes = tables.row("select count(*) as all_of, count(*) filter (outcome = 'open') as open from episodes")
         verdict = tables.verdict()
         bad, files = tables.unreadable()
         where = f" ({files})" if bad else ""
@@ -71,13 +70,19 @@ def summary(folder: Path) -> list[str]:
             f"  {episodes['all_of']:,} episodes, {episodes['open']:,} open",
         ]
     if verdict is not None:
-        named = ("accepted", "lost", "in_flight", "unexpected", "duplicates", "out_of_order", "parked")
+        named = (
+            "accepted",
+            "lost",
+            "missing",
+            "unknown",
+            "in_flight",
+            "unexpected",
+            "duplicates",
+            "out_of_order",
+            "parked",
+        )
         lines.append("  audit: " + ", ".join(f"{verdict[name] or 0:,} {name.replace('_', ' ')}" for name in named))
-        if verdict["in_flight"]:
-            lines.append(
-                f"  in flight: no receiver reported them yet, the oldest for {verdict['in_flight_age']:.0f} s; after "
-                f"{IN_FLIGHT / 60:.0f} min they count as lost"
-            )
+        lines.append(f"  {verdict['rests_on']}")
     return lines
 
 
