@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from paired_servicebus.pipeline.ingest.journal_source import Inbox
+from paired_servicebus.pipeline.ingest.table_maintenance import MaintenanceThread
 
 from paired_servicebus.core.errors import NoTablesError
 from paired_servicebus.engine.journal.spool import CLOSED
 from paired_servicebus.pipeline.ingest import streaming_queries, table_maintenance
-from paired_servicebus.pipeline.ingest.journal_source import Inbox
-from paired_servicebus.pipeline.ingest.table_maintenance import MaintenanceThread
 from paired_servicebus.pipeline.pipeline_command import summary
 from paired_servicebus.pipeline.spark.java import find_java
 from paired_servicebus.pipeline.spark.spark_session import open_session

@@ -84,7 +84,7 @@ def verdicts_sql(
         now: the time of the judgement, in microseconds since the epoch.
         since, until: only messages first seen between them, in microseconds; None: all.
     """
-    begin, end = since if since is not None else 0, until if until is not None else 2**62
+    begin, end = since if since is not None else -1, until if until is not None else 2**62
     scope = "true" if since is None and until is None else f"unix_micros(first_at) between {begin} and {end}"
     return _VERDICTS.format(
         audit=audit, receipts=receipts, engines=engines, now=now, since=begin, until=end, scope=scope
