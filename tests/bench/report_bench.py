@@ -1,7 +1,8 @@
 """`python -m tests.bench report`: how long `paired report` takes, and its memory, from the command to its end.
 
 A quiet day, 2,500 episodes and 10 million events, each the report of the latest incident and of everything, in a
-process of its own that writes HTML.
+process of its own that writes HTML. It has one thread, so that its processor seconds are those of a free core. Targets
+are for these: the clock's seconds are those of whatever else the machine does.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -28,14 +31,15 @@ TARGETS: Final = {QUIET.name: (2.0, 1024), EPISODES.name: (5.0, 1024), LARGE.nam
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportLap:
-    """One history's report: the median and the longest of the rounds, and the most memory of one."""
+    """One history's report: the medians of the rounds, and the most memory of one."""
 
     history: str
     whole: bool
     """Whether it is of everything, and not of the latest incident."""
     events: int
+    cpu_seconds: float
     seconds: float
-    longest: float
+    """By the clock."""
     megabytes: float
     reached: bool
 
@@ -51,7 +55,7 @@ def run_bench_report(*, rounds: int, json_line: bool, only: str | None = None) -
         seconds, megabytes = TARGETS[lap.history]
         what = "everything" if lap.whole else "the latest"
         sys.stdout.write(
-            f"{lap.history:16} {lap.events:>12,} events  {what:12} {lap.seconds:6.2f} s, at most {lap.longest:6.2f} s  "
+            f"{lap.history:16} {lap.events:>12,} events  {what:12} {lap.cpu_seconds:6.2f} s of a core, {lap.seconds:6.2f} s  "
             f"{lap.megabytes:6.0f} MB   at most {seconds:g} s and {megabytes:,} MB: "
             f"{'reached' if lap.reached else 'missed'}\n"
         )
@@ -62,27 +66,29 @@ def _laps(history: History, rounds: int) -> list[ReportLap]:
     with tempfile.TemporaryDirectory(prefix="paired-report-bench-") as place:
         folder = Path(place) / "tables"
         folder.mkdir()
-        events = make_history(folder, history)
+        # A child's peak begins with that of the process that started it: the history is made in another one.
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as maker:
+            events = maker.submit(make_history, folder, history).result()
         return [_lap(history, folder, events, rounds, whole=whole) for whole in (False, True)]
 
 
 def _lap(history: History, folder: Path, events: int, rounds: int, *, whole: bool) -> ReportLap:
     runs = [_run(folder, whole=whole) for _ in range(rounds)]
     seconds, megabytes = TARGETS[history.name]
-    middle, most = median(took for took, _ in runs), max(size for _, size in runs)
+    middle, most = median(cpu for cpu, _, _ in runs), max(size for _, _, size in runs)
     return ReportLap(
         history=history.name,
         whole=whole,
         events=events,
-        seconds=middle,
-        longest=max(took for took, _ in runs),
+        cpu_seconds=middle,
+        seconds=median(took for _, took, _ in runs),
         megabytes=most,
         reached=middle <= seconds and most <= megabytes,
     )
 
 
-def _run(folder: Path, *, whole: bool) -> tuple[float, float]:
-    """Return the seconds and the most resident MB of one `paired report`."""
+def _run(folder: Path, *, whole: bool) -> tuple[float, float, float]:
+    """Return the seconds of a core, those of the clock, and the most resident MB of one `paired report`."""
     since = ["--since", "2025-11-01"] if whole else []
     out = str(folder.parent / "out")
     command = [*python_command("paired_servicebus"), "report", "--tables", str(folder), "--out", out,
@@ -93,4 +99,4 @@ def _run(folder: Path, *, whole: bool) -> tuple[float, float]:
         child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode:
         raise subprocess.CalledProcessError(child.returncode, command)
-    return time.perf_counter() - began, usage.ru_maxrss / 1024
+    return usage.ru_utime + usage.ru_stime, time.perf_counter() - began, usage.ru_maxrss / 1024

@@ -159,5 +159,8 @@ _DERIVED: Final = {
                (select min(complete_to) from engines) as complete_to, (select max("at") from events) as judged_at,
                'the journals of ' || (select count(distinct engine) from engines) || ' engines' as rests_on
         from audit group by pairing
+        union all by name
+        select any_value(pairing) as pairing, entity, '' as subscription, bool_or(received > 0) as receivers_told
+        from audit group by entity
     """,
 }

@@ -236,7 +236,7 @@ def test_the_impact_is_first(report: Report) -> None:
         "From 2023-11-14 22:14:22 to 22:15:00 UTC (38.0 s), senders to orders of pairing shop could not reach the "
         "primary namespace weu.example. Callers were refused or slow for 11.0 s at most; 8 attempts failed; 1 message "
         "refused. 20 messages were parked in the backlog of neu.example; 18 of them are home, 2 still parked. "
-        "**Nothing was lost so far: 2 still parked.**"
+        "**Nothing was lost so far, by the namespaces' answers: 2 still parked.**"
     )
 
 
@@ -305,7 +305,7 @@ def test_out_of_order_is_explained_beside_nothing_lost() -> None:
         ("lost", "MESSAGES WERE LOST: 2 lost."),
         ("missing", "MESSAGES WERE LOST: 2 missing."),
         ("unknown", "Whether anything was lost is unknown for 2 messages."),
-        ("in flight", "Nothing was lost so far: 2 in flight."),
+        ("in flight", "Nothing was lost so far, by the namespaces' answers: 2 in flight."),
     ],
 )
 def test_the_verdict_names_the_messages_against_it(status: str, verdict: str) -> None:
@@ -321,6 +321,24 @@ def test_missing_messages_without_a_name_are_counted_as_missing() -> None:
     tables = made()
     tables.rows("update made_audit set among_missing = 1 where status = 'parked'")
     assert "**MESSAGES WERE LOST: 1 missing.**" in markdown(last_report(tables))
+
+
+def test_without_receipts_of_direct_sends_only_parked_messages_are_judged() -> None:
+    """journal = "parked" records no direct send, so that nothing is known of them."""
+    tables = made()
+    tables.rows("update made_audit set direct = 0")
+    verdict = "No parked message was lost so far, by the namespaces' answers: 2 still parked."
+    assert f"**{verdict} Direct sends are not recorded one by one.**" in markdown(last_report(tables))
+
+
+def test_the_verdict_names_its_basis() -> None:
+    tables = made()
+    tables.rows("update made_verdicts set receivers_told = true")
+    assert "Nothing was lost so far, by the receivers' records: " in markdown(last_report(tables))
+    tables.rows("insert into made_verdicts by name select pairing, 'payments' as entity from made_verdicts limit 1")
+    assert "the receivers' records at 1 of 2 entities and the namespaces' answers at the others: " in (
+        markdown(last_report(tables))
+    )
 
 
 def test_an_incomplete_journal_is_no_certainty() -> None:
@@ -381,7 +399,7 @@ def test_the_object_has_every_value(report: Report) -> None:
 
     assert found["source"]["batch"] == 7
     assert found["episodes"][0]["id"] == "e-one-orders-1"
-    assert found["verdict"] == "Nothing was lost so far: 2 still parked."
+    assert found["verdict"] == "Nothing was lost so far, by the namespaces' answers: 2 still parked."
     assert found["headline"].endswith("orders failed over")
 
 

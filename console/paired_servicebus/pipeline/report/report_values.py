@@ -129,7 +129,7 @@ class Judgement:
 
     verdict: VerdictWord
     incident: dict[str, int]
-    """Messages first seen in the report's time, by status; `accepted`, `diverted`, `home`, `duplicates` and
+    """Messages first seen in the report's time, by status; `accepted`, `direct`, `diverted`, `home`, `duplicates` and
     `out_of_order` beside."""
     recorded: dict[str, int]
     """The same for all that is recorded of these pairings: the sums of table verdicts."""

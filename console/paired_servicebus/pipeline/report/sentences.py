@@ -146,7 +146,19 @@ def verdict(judgement: Judgement) -> str:
     if incomplete > 0:
         return f"No loss is known, but not every journal is here.{missing}"
     away = [f"{figures[name]:,} {word}" for name, word in _AWAY if figures.get(name)]
-    return f"Nothing was lost so far: {listed(away)}." if away else "Nothing was lost."
+    none = "Nothing was lost" if figures.get("direct") else "No parked message was lost"
+    direct = "" if figures.get("direct") else " Direct sends are not recorded one by one."
+    so_far = " so far" if away else ""
+    return f"{none}{so_far}, by {_basis(judgement)}{': ' + listed(away) if away else ''}.{direct}"
+
+
+def _basis(judgement: Judgement) -> str:
+    receivers, entities = len(judgement.receivers), len(judgement.receivers) + len(judgement.silent)
+    if not receivers:
+        return "the namespaces' answers"
+    if receivers == entities:
+        return "the receivers' records"
+    return f"the receivers' records at {receivers:,} of {entities:,} entities and the namespaces' answers at the others"
 
 
 _AWAY: Final = (("in_flight", "in flight"), ("parked", "still parked"), ("in_doubt", "in doubt"))

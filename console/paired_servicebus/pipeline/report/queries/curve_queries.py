@@ -7,7 +7,7 @@ bucket's rate is that of the data, wherever the counts begin.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, floor
 from typing import Final
 
@@ -72,18 +72,17 @@ def read_curves(
 ) -> Curves:
     """Return the data of all plots."""
     buckets = Buckets.of(scope.since, scope.until, recorded)
+    away = _away(tuple(one.entity for one in episodes), episodes, scope.until)
+    others = (_parked(scope, buckets), _depths(scope, buckets), _syphon(scope, buckets), _dwell(scope, buckets))
     panels = [
         *_sends(scope, buckets, fates, episodes),
-        _parked(scope, buckets),
-        _depths(scope, buckets),
-        _syphon(scope, buckets),
-        _dwell(scope, buckets),
+        *(replace(panel, away=away) for panel in others if panel is not None),
     ]
     return Curves(
         since=float(buckets.since),
         bucket=float(buckets.length),
         buckets=buckets.count,
-        panels=tuple(panel for panel in panels if panel is not None),
+        panels=tuple(panels),
         marks=tuple(Mark(at=act.at, kind="order", text=f"{act.what} by {act.by}") for act in acts),
     )
 

@@ -86,7 +86,7 @@ def _key(status: str) -> str:
 
 _KEYS: Final = {"accepted": "accepted_only", "dead-lettered": "dead lettered", "undelivered": "lost"}
 """Statuses whose figures have other names."""
-_SUMS: Final = ("accepted", "diverted", "home", "refused", "in_doubt", "duplicates", "out_of_order")
+_SUMS: Final = ("accepted", "direct", "diverted", "home", "refused", "in_doubt", "duplicates", "out_of_order")
 _WHOLE: Final = """
 select *, epoch_us(complete_to) / 1e6 as complete_to, epoch_us(judged_at) / 1e6 as judged_at
 from (select * from verdicts where entity = '' and list_contains({pairings}, pairing))
@@ -97,7 +97,7 @@ where entity <> '' and list_contains({pairings}, pairing) group by entity order 
 """
 _STATUSES: Final = """
 select status, count(*)::bigint as number, count(*) filter (answer = 'accepted')::bigint as accepted,
-       count(*) filter (diverted > 0)::bigint as diverted,
+       count(*) filter (direct > 0)::bigint as direct, count(*) filter (diverted > 0)::bigint as diverted,
        count(*) filter (diverted > 0 and moved > 0)::bigint as home,
        count(*) filter (answer = 'refused')::bigint as refused,
        count(*) filter (answer = 'in doubt')::bigint as in_doubt, sum(duplicates)::bigint as duplicates,
