@@ -55,7 +55,8 @@ def run_bench_report(*, rounds: int, json_line: bool, only: str | None = None) -
         seconds, megabytes = TARGETS[lap.history]
         what = "everything" if lap.whole else "the latest"
         sys.stdout.write(
-            f"{lap.history:16} {lap.events:>12,} events  {what:12} {lap.cpu_seconds:6.2f} s of a core, {lap.seconds:6.2f} s  "
+            f"{lap.history:16} {lap.events:>12,} events  {what:12} "
+            f"{lap.cpu_seconds:6.2f} s of a core, {lap.seconds:6.2f} s by the clock  "
             f"{lap.megabytes:6.0f} MB   at most {seconds:g} s and {megabytes:,} MB: "
             f"{'reached' if lap.reached else 'missed'}\n"
         )
