@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -12,7 +12,7 @@ import duckdb
 from paired_servicebus.core.judging.audit import audit
 from paired_servicebus.core.judging.audit_limits import IN_FLIGHT
 from paired_servicebus.core.judging.backlog_checks import BacklogReading
-from paired_servicebus.core.judging.engine_boots import BootFold, pairing_by_name
+from paired_servicebus.core.judging.engine_boots import BootFold, pairings_of_engines
 from paired_servicebus.core.judging.receipts import ReceiptFold
 from paired_servicebus.core.judging.verdicts import verdicts
 from paired_servicebus.core.model.pairing_events import Event, QueueRead, Record
@@ -74,7 +74,7 @@ def by_functions(
             receipts.add(record)
     at = end_of(records) if now is None else now
     made, named = boots.boots(), receipts.receipts(boots.pairings())
-    fates = audit(named, made, readings_of(records), now=at, in_flight=in_flight)
+    fates = audit(named, made, readings_of(records, pairings_of_engines(made)), now=at, in_flight=in_flight)
     found = verdicts(fates, named, made, now=at, **span)
     rows = [{**_row(one), **one.counts} for one in found]
     for row in rows:
@@ -111,11 +111,11 @@ def by_sql(
         return Judged(*(rows_of(connection, table) for table in ("receipts", "audit", "verdicts")))
 
 
-def readings_of(records: Sequence[Record]) -> list[BacklogReading]:
+def readings_of(records: Sequence[Record], pairings: Mapping[str, str]) -> list[BacklogReading]:
     """What is read of the queues, as the pipeline's table has it: the last one of each engine's minute."""
     return [
         BacklogReading(
-            pairing=pairing_by_name(row["engine"]),
+            pairing=pairings[row["engine"]],
             queue=row["queue"],
             read_at=row["read_at"],
             held=row["depth"] + row["scheduled"] + row["dead_lettered"],

@@ -204,6 +204,14 @@ def _end_of(one: _Boot, last_at: int, newest_boot: int, newest: int) -> tuple[En
     return "running", None, None
 
 
+def pairings_of_engines(boots: Iterable[EngineBoot]) -> Mapping[str, str]:
+    """Return each engine's pairing, whatever the boot."""
+    found: dict[str, str] = {}
+    for one in boots:
+        found[one.engine] = max(one.pairing, found.get(one.engine, ""))
+    return found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalCover:
     """The times between which all journals of a pairing are complete; None: no limit."""

@@ -113,7 +113,8 @@ concat_ws(' ',
     case when coalesce(journals, 0) = 0 then 'No engine is known.'
          else concat(journals_complete, ' of ', journals, case when journals = 1 then ' journal is complete'
             when journals_complete = 1 then ' journals is complete' else ' journals are complete' end,
-            coalesce(concat(' to ', substr(cast(complete_to as string), 1, 16), ' UTC'), ''),
+            case when complete_to is null then ''
+                 else concat(' to ', substr(cast(complete_to as string), 1, 16), ' UTC') end,
             case when journals_complete < journals then concat(': ', array_join(weak, ', ')) else '' end, '.') end,
     case when subscription = '' and attempted > 0 and direct = 0
          then 'Direct sends are not recorded; messages that stayed on the direct path are not counted.' end,
