@@ -275,7 +275,7 @@ def test_three_entities_with_one_fate_are_told_once() -> None:
     ]
     report = last_report(made(*counts, *changes, episodes=episodes))
     (fate,), (callers,) = report.fates, report.callers
-    assert fate.entities == callers.entities == names
+    assert fate.entities == callers.entities == ("invoices", "orders", "payments")
     (failed_over,) = (entry for entry in report.timeline if "→ failed over" in entry.text)
     assert failed_over.about == names
     assert markdown(report).count("no send accepted for 10 s") == 1
