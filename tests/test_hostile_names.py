@@ -21,7 +21,7 @@ from paired_servicebus.engine.instance.logs import FORMAT, MaskingFormatter
 from paired_servicebus.engine.journal import message_trace
 from paired_servicebus.engine.journal.records import encode
 from paired_servicebus.engine.journal.spool import CLOSED
-from paired_servicebus.pipeline.drain.progress_bar import Bar
+from paired_servicebus.pipeline.progress_bar import Bar
 from paired_servicebus.pipeline.report.markdown_report import LONGEST, as_markdown, plain
 from paired_servicebus.pipeline.report.report_command import as_object, run_report, write_report
 from paired_servicebus.pipeline.report.report_queries import last_report

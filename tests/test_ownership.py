@@ -174,7 +174,7 @@ def test_no_spark_runs_where_others_could_write_its_configuration(tmp_path: Path
         place.mkdir(parents=True)
     sticky(tmp_path / what)
     with pytest.raises(PipelineError, match=r"is writable by every user and Spark runs .* name another folder with"):
-        start_pipeline(PipelineOrder(journal=tmp_path, tables=tables, once=True))
+        start_pipeline(PipelineOrder(journals=(tmp_path,), tables=tables, once=True))
     assert not list(tables.rglob("*.log"))
 
 

@@ -20,9 +20,11 @@ from paired_servicebus.engine.journal.spool import SUFFIX
 from paired_servicebus.interpreter import python_command, python_environment
 from paired_servicebus.pipeline.drain import drain_command as drain
 from paired_servicebus.pipeline.drain.drain_files import DrainOrder
+from paired_servicebus.pipeline.progress_bar import Bar
 from paired_servicebus.pipeline.rehearsal import rehearsal_command as rehearsal
 from paired_servicebus.pipeline.rehearsal.histories.recorded_history import RecordedHistory
 from paired_servicebus.pipeline.rehearsal.policy_ranking import Order as Rehearsal
+from paired_servicebus.pipeline.rehearsal.spark_tasks import SparkChoice
 from paired_servicebus.pipeline.spark_processes import PipelineOrder, start_pipeline
 from paired_servicebus.sandbox_process import sandbox_process
 
@@ -58,7 +60,7 @@ def test_the_trap_springs_for_whoever_steps_in(trap: Callable[[], str]) -> None:
 def test_the_pipeline_imports_nothing_of_it(trap: Callable[[], str], tmp_path: Path) -> None:
     (tmp_path / f"1{SUFFIX}").touch()
     pipeline = start_pipeline(
-        PipelineOrder(journal=tmp_path, tables=tmp_path / "tables", once=True, java_home=tmp_path / "no-java-here")
+        PipelineOrder(journals=(tmp_path,), tables=tmp_path / "tables", once=True, java_home=tmp_path / "no-java-here")
     )
     assert pipeline.wait(WITHIN) == 2
     assert "no-java-here" in pipeline.trouble(), "it came as far as its order"
@@ -70,7 +72,7 @@ def test_a_rehearsal_imports_nothing_of_it(trap: Callable[[], str]) -> None:
         history=RecordedHistory(source="", seconds=1.0, entities=(), queues=1, loads=()), policies=(Policy(),), seeds=1
     )
     with pytest.raises(PipelineError, match="Spark"):
-        rehearsal.run_on_spark(order, "local[1]")
+        rehearsal.run_on_spark(order, SparkChoice(master="local[1]"), bar=Bar(quiet=True))
     assert trap() == ""
 
 

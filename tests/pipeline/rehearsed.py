@@ -80,13 +80,13 @@ def _compared(name: str) -> int:
     policies = policies_for(scenario)
     with tempfile.TemporaryDirectory() as folder:
         before = asyncio.run(play(name, Path(folder), duration=DURATION, seed=6))
-        recorded = read_history(Path(folder) / "journal", scenario.policy)
+        recorded = read_history([Path(folder) / "journal"], scenario.policy)
     order = order_of(known(scenario, recorded), policies, SEEDS)
     found = rehearsed(order, [row for chunk in range(order.chunks) for row in run_chunk(order, chunk)])
     recommended, forecast = found.recommended, found.lines[found.best]
     with tempfile.TemporaryDirectory() as folder:
         result = asyncio.run(play(name, Path(folder), duration=DURATION, seed=7, policy=recommended))
-        offered = read_history(Path(folder) / "journal", recommended)
+        offered = read_history([Path(folder) / "journal"], recommended)
     again = order_of(known(scenario, offered), (recommended,), SEEDS)
     line = rehearsed(again, [row for chunk in range(again.chunks) for row in run_chunk(again, chunk)]).lines[0]
     failovers = sum(one.failovers for one in result.entities.values())

@@ -84,7 +84,7 @@ def locked(standing: Grounds) -> set[str]:
 def audited(standing: Grounds) -> Tables:
     """The tables of the whole journal."""
     tables = standing.places.state / "tables"
-    pipeline = start_pipeline(PipelineOrder(journal=standing.places.spool, tables=tables, once=True))
+    pipeline = start_pipeline(PipelineOrder(journals=(standing.places.spool,), tables=tables, once=True))
     try:
         assert pipeline.wait(300) == 0, pipeline.trouble()
     finally:
@@ -166,7 +166,9 @@ def test_an_executor_that_is_killed_changes_no_table(spark: Cluster, tmp_path: P
     lines = (line for file in (tmp_path / CLOSED).iterdir() for line in file.read_text().splitlines())
     written = Counter(json.loads(line)["kind"] for line in lines)
     pipeline = start_pipeline(
-        PipelineOrder(journal=tmp_path, tables=tmp_path / "tables", once=True, master=spark.master, settings=SETTINGS)
+        PipelineOrder(
+            journals=(tmp_path,), tables=tmp_path / "tables", once=True, master=spark.master, settings=SETTINGS
+        )
     )
     try:
         while not (found := executors(spark)):

@@ -167,7 +167,7 @@ async def test_a_rehearsal_of_a_damaged_journal_says_what_it_passed_over(tmp_pat
     strange = GOOD.replace(b'"kind":"warned","about":"here","text":"good"', b'"kind":"state-changed","entity":"orders",'
                            b'"was":"healthy","now":"heal\\u0000","why":"x"')  # fmt: skip
     path.write_bytes(between([*lines, strange], UNREADABLE["a byte that is not UTF-8"]))
-    history = read_history(tmp_path, Policy())
+    history = read_history([tmp_path], Policy())
     said = " ".join(history.unknown)
     assert f"line {(len(lines) + 1) // 2 + 1} of {path.name} cannot be read" in said
     assert "what 1 changes of state mean" in said

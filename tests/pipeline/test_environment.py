@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import socket
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from paired_servicebus.pipeline.drain import drain_command as drain
-from paired_servicebus.pipeline.drain import drain_main
 from paired_servicebus.pipeline.drain.drain_files import DrainOrder
+from paired_servicebus.pipeline.spark import masters
 from paired_servicebus.pipeline.spark.spark_session import DEFAULTS, spark_variables, withheld, write_defaults
 from paired_servicebus.pipeline.spark_processes import PipelineOrder, start_pipeline
 
@@ -45,6 +46,13 @@ def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home
 
 
+@pytest.fixture
+def unused_master() -> Iterator[int]:
+    """A port that accepts connections, as a master's does."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
 def told(java: Path) -> tuple[str, str, str]:
     """The environment, the arguments, the file of settings."""
     environ, _, rest = (java / "told").read_text().partition("arguments: ")
@@ -60,7 +68,7 @@ def test_the_jvm_of_a_pipeline_has_no_key_and_its_settings_are_no_arguments(
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--properties-file /mine pyspark-shell")
     pipeline = start_pipeline(
         PipelineOrder(
-            journal=tmp_path / "journal",
+            journals=(tmp_path / "journal",),
             tables=tmp_path / "tables",
             once=True,
             settings={"spark.hadoop.fs.s3a.secret.key": "s3cr3t: = x", "spark.driver.memory": "3g"},
@@ -95,11 +103,12 @@ def drained(tmp_path: Path, master: str, settings: Mapping[str, str]) -> DrainOr
     return order
 
 
-@pytest.mark.parametrize(("master", "whole"), [("local[1]", True), ("spark://127.0.0.1:9", False)])
+@pytest.mark.parametrize(("master", "whole"), [("local[1]", True), ("spark://127.0.0.1:{port}", False)])
 def test_the_jvm_of_a_drain_has_keys_only_where_its_tasks_run(
-    java: Path, tmp_path: Path, master: str, whole: bool
+    java: Path, tmp_path: Path, master: str, whole: bool, unused_master: int
 ) -> None:
     """On this machine the tasks, which the JVM starts, read pairing.toml; elsewhere executors have their own keys."""
+    master = master.format(port=unused_master)
     order = drained(tmp_path, master, {"spark.hadoop.fs.s3a.secret.key": "s3cr3t"})
     environ, arguments, file = told(java)
     assert ("c4n4ry" in environ) is whole
@@ -140,13 +149,13 @@ def test_the_file_of_settings_is_its_users_alone_even_where_one_was(tmp_path: Pa
 def test_the_driver_listens_where_its_cluster_reaches_it_alone(
     master: str, towards: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drain_main, "_own_address", {towards: "10.9.9.9"}.__getitem__)
-    order = DrainOrder(run="r", pairing="p", config="c", spool="s", queues=[], master=master, parallelism=1)
-    settings = drain_main._cluster_settings(order)
+    monkeypatch.setattr(masters, "_own_address", {towards: "10.9.9.9"}.__getitem__)
+    settings = masters.driver_settings(master)
     assert (settings["spark.driver.host"], settings["spark.driver.bindAddress"]) == ("10.9.9.9", "10.9.9.9")
 
 
-@pytest.mark.parametrize("master", ["local[*]", "spark://127.0.0.1:7077", "yarn"])
-def test_elsewhere_no_address_is_chosen(master: str) -> None:
-    order = DrainOrder(run="r", pairing="p", config="c", spool="s", queues=[], master=master, parallelism=1)
-    assert not any("driver" in name for name in drain_main._cluster_settings(order))
+@pytest.mark.parametrize(
+    ("master", "host"), [("local[*]", "127.0.0.1"), ("spark://127.0.0.1:7", "127.0.0.1"), ("yarn", None)]
+)
+def test_on_this_machine_it_is_loopback_and_elsewhere_no_address_is_chosen(master: str, host: str | None) -> None:
+    assert masters.driver_settings(master).get("spark.driver.host") == host

@@ -29,7 +29,7 @@ def starting(tmp_path: Path) -> Iterator[PipelineProcess]:
     (tmp_path / "journal").mkdir()
     (tmp_path / "journal" / "e-1-1.jsonl").touch()
     pipeline = start_pipeline(
-        PipelineOrder(journal=tmp_path / "journal", tables=tmp_path / "tables", once=True, java_home=tmp_path)
+        PipelineOrder(journals=(tmp_path / "journal",), tables=tmp_path / "tables", once=True, java_home=tmp_path)
     )
     try:
         end = time.monotonic() + WITHIN

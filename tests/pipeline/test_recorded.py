@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from paired_servicebus.core.errors import ConfigurationError
+from paired_servicebus.core.errors import ConfigurationError, PipelineError
 from paired_servicebus.core.model.pairing_events import (
     EngineStarted,
     EngineStopped,
@@ -236,15 +236,15 @@ def test_a_journal_is_read_from_its_files_and_what_cannot_be_read_is_said(tmp_pa
     lines = [records.encode(record) for record in numbered(*FAILED_OVER)]
     (tmp_path / spool.CLOSED / "e-1.jsonl").write_bytes(b"\n".join([*lines, b'{"torn": ']))
 
-    found = read_history(tmp_path, POLICY)
+    found = read_history([tmp_path], POLICY)
 
     assert len(found.outages) == 1
     assert any("1 unreadable lines" in sentence for sentence in found.unknown)
 
 
 def test_a_folder_without_a_journal_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="no journal in"):
-        read_history(tmp_path, POLICY)
+    with pytest.raises(PipelineError, match="no journal files in"):
+        read_history([tmp_path], POLICY)
 
 
 @pytest.mark.parametrize(

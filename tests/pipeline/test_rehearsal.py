@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from paired_servicebus.core.errors import ConfigurationError
+from paired_servicebus.core.errors import ConfigurationError, PipelineError
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.verdict import FailureKind
 from paired_servicebus.pipeline.rehearsal.histories.recorded_history import (
@@ -144,6 +144,6 @@ def test_what_cannot_be_rehearsed_is_said_in_a_sentence(asked: RehearsalRequest,
 
 
 def test_where_nothing_is_recorded_an_hour_is_made_up(tmp_path: Path) -> None:
-    assert history_for(None, NOW) is HOUR
-    with pytest.raises(ConfigurationError, match="no journal"):
-        history_for(tmp_path, NOW)
+    assert history_for([], NOW) is HOUR
+    with pytest.raises(PipelineError, match="no journal"):
+        history_for([tmp_path], NOW)

@@ -91,7 +91,7 @@ def stage(journal: Path, tmp_path: Path) -> tuple[Path, Path]:
 
 
 def begin(journal: Path, tables: Path, **how: Any) -> PipelineProcess:
-    return start_pipeline(PipelineOrder(journal=journal, tables=tables, **{"once": True, **how}))
+    return start_pipeline(PipelineOrder(journals=(journal,), tables=tables, **{"once": True, **how}))
 
 
 def once(spark: Any, journal: Path, folder: Path) -> None:

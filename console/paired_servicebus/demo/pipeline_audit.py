@@ -58,7 +58,7 @@ def judged(result: DemoResult, order: PlayRequest) -> DemoResult:
 
 def make_tables(order: PlayRequest) -> None:
     """Has the pipeline make all tables of the demo's journal. Raises PairedError: it could not."""
-    pipeline = start_pipeline(PipelineOrder(journal=order.journal, tables=order.tables, once=True))
+    pipeline = start_pipeline(PipelineOrder(journals=(order.journal,), tables=order.tables, once=True))
     try:
         status = pipeline.wait(TABLES_TIMEOUT)
     finally:

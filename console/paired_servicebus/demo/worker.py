@@ -166,7 +166,7 @@ async def _followed(order: PlayRequest) -> AsyncIterator[None]:
     async def start() -> None:
         await asyncio.sleep(TABLES_AFTER)
         try:
-            started.append(start_pipeline(PipelineOrder(journal=order.journal, tables=order.tables)))
+            started.append(start_pipeline(PipelineOrder(journals=(order.journal,), tables=order.tables)))
         except PairedError as error:
             log.warning("no tables: %s", error)
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from paired_servicebus.core.errors import PipelineError
 from paired_servicebus.core.text.time_format import day_and_clock
-from paired_servicebus.pipeline.ingest.journal_source import none_yet, require_files
+from paired_servicebus.pipeline.ingest.journal_files import find_journal_files, refuse_url
+from paired_servicebus.pipeline.progress_bar import Bar, wait_shown
 from paired_servicebus.pipeline.spark_processes import PipelineOrder, start_pipeline
 from paired_servicebus.pipeline.table_store.audit_sql import IN_FLIGHT
 from paired_servicebus.pipeline.table_store.table_reader import Tables
@@ -23,18 +24,23 @@ def run_pipeline(order: PipelineOrder) -> int:
     """
     if order.trigger <= 0:
         raise PipelineError(f"--trigger is {order.trigger:g}; it must be more than 0 seconds")
+    refuse_url("--tables", order.tables)
+    found = find_journal_files(order.journals)
     if order.once:
-        require_files(order.journal)
-    elif missing := none_yet(order.journal):
+        found.require()
+    elif missing := found.none_yet():
         _tell(f"{missing} yet: waiting for an engine that writes there")
+    bar = Bar()
+    for note in found.notes:
+        bar.say(note)
     pipeline = start_pipeline(order)
     if not order.once:
+        journals = ", ".join(str(journal) for journal in order.journals)
         _tell(
-            f"following {order.journal} into {order.tables} (log: {pipeline.log}); Ctrl-C ends it, and nothing is lost "
-            "by it"
+            f"following {journals} into {order.tables} (log: {pipeline.log}); Ctrl-C ends it, and nothing is lost by it"
         )
     try:
-        status = pipeline.wait()
+        status = wait_shown(pipeline.wait, pipeline.log, bar)
     except KeyboardInterrupt:
         if order.once:
             raise
@@ -44,8 +50,6 @@ def run_pipeline(order: PipelineOrder) -> int:
             pipeline.stop()
     if status:
         raise PipelineError(pipeline.trouble() or f"the pipeline was ended with status {status}; see {pipeline.log}")
-    if note := pipeline.note():
-        _tell(note)
     _tell(*summary(order.tables))
     return 0
 

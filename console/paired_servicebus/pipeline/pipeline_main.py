@@ -64,7 +64,7 @@ def _run(order: PipelineOrder, ending: list[int]) -> None:
     from paired_servicebus.pipeline.ingest.streaming_queries import StreamingPipeline
 
     began = time.monotonic()
-    journal, folder = order.journal, order.tables
+    (journal,), folder = order.journals, order.tables
     if order.once:
         require_files(journal)
     else:

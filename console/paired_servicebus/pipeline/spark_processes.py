@@ -34,6 +34,10 @@ TROUBLE: Final = "paired: "
 NOTE: Final = "note: "
 """The beginning of a log line for the operator while the process goes on."""
 TOOK: Final = "took: "
+PROGRESS: Final = "progress: "
+"""The beginning of a log line with a Progress as JSON."""
+PROGRESS_EVERY: Final = 0.5
+"""Seconds between two such lines."""
 STOP: Final = 20.0
 ORPHANED: Final = 3
 """Exit status of a process that did not end in order in time."""
@@ -62,6 +66,15 @@ def start_process(module: str, *arguments: str, log: Path, order: bytes = b"") -
     return process
 
 
+def wait_for(process: subprocess.Popen[bytes], timeout: float | None = None) -> int | None:
+    """Return a process's exit status, its JVM ended too; None: it runs on after `timeout` seconds."""
+    try:
+        process.wait(timeout)
+    except subprocess.TimeoutExpired:
+        return None
+    return end_process(process)
+
+
 def end_process(process: subprocess.Popen[bytes]) -> int:
     """Kill a process that has not ended, with its JVM; return its exit status."""
     if process.poll() is None:
@@ -88,6 +101,31 @@ def said(log: Path, beginning: str) -> str:
     except OSError:
         return ""
     return next((line.removeprefix(beginning) for line in reversed(lines) if line.startswith(beginning)), "")
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a process is; without a total, how much it has done."""
+
+    what: str
+    done: int = 0
+    total: int | None = None
+
+
+class ProgressLines:
+    """Writes the progress of a process to its log, for the terminal of its parent."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._what = ""
+        self._written_at = 0.0
+
+    def show(self, what: str, done: int = 0, total: int | None = None) -> None:
+        """Write how far `what` is: at its begin and its end, and every half second between."""
+        now = self._clock()
+        if what == self._what and done != total and now - self._written_at < PROGRESS_EVERY:
+            return
+        self._what, self._written_at = what, now
+        write_line(PROGRESS + msgspec.json.encode(Progress(what=what, done=done, total=total)).decode())
 
 
 def watch_parent(end: Callable[[], object], *, within: float) -> None:
@@ -134,8 +172,8 @@ def exit_on_signal() -> Iterator[None]:
 class PipelineOrder(msgspec.Struct, frozen=True, kw_only=True):
     """The order of a pipeline: all of its input."""
 
-    journal: Path
-    """The journal's folder, or a folder with whole journal files."""
+    journals: tuple[Path, ...]
+    """Each a journal, a folder of whole files, or a tree of either: see ingest.journal_files."""
     tables: Path
     once: bool = False
     """Make the tables of the present files, and end; otherwise follow the journal until stopped."""
@@ -178,11 +216,7 @@ class PipelineProcess:
 
     def wait(self, timeout: float | None = None) -> int | None:
         """Its exit status: 0 done, 2 failed with a sentence, negative: killed. None: it runs on after `timeout` s."""
-        try:
-            self.process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            return None
-        return end_process(self.process)
+        return wait_for(self.process, timeout)
 
     def stop(self, within: float = STOP) -> int:
         """End it cleanly, or kill it after `within` seconds; return its exit status.

@@ -13,6 +13,16 @@ from paired_servicebus.core.errors import ConfigurationMissingError
 from paired_servicebus.engine.instance.engine_paths import engine_paths
 from paired_servicebus.verbs.parameters import Config, Consent, JsonLine
 
+Journals = Annotated[
+    tuple[Path, ...],
+    Parameter(
+        name="--journal",
+        help="A journal, a folder of its files, or a tree of many hosts' journals; as often as needed. "
+        "Else the pairing.toml's engine's.",
+    ),
+]
+Conf = Annotated[tuple[str, ...], Parameter(help="A setting of Spark's, NAME=VALUE; as often as needed.")]
+JavaHome = Annotated[Path | None, Parameter(help="A Java to run Spark on; else one is looked for.")]
 ReportFormat = Annotated[Literal["md", "json"], Parameter(help="Markdown, or one JSON object.")]
 
 
@@ -29,7 +39,7 @@ def drain(
         Path | None, Parameter(help="The journal's folder as every executor sees it; else this pairing's.")
     ] = None,
     beside_syphon: Annotated[bool, Parameter(help="Though an engine here moves the same messages.")] = False,
-    conf: Annotated[tuple[str, ...], Parameter(help="A setting of Spark's, NAME=VALUE; as often as needed.")] = (),
+    conf: Conf = (),
     consent: Consent = Consent(),
     config: Config = None,
     json: JsonLine = False,
@@ -38,7 +48,8 @@ def drain(
 
     Ctrl-C ends it cleanly.
     """
-    from paired_servicebus.pipeline.drain.drain_command import DrainPlan, run_drain, spark_settings  # with the SDK
+    from paired_servicebus.pipeline.drain.drain_command import DrainPlan, run_drain  # with the SDK
+    from paired_servicebus.pipeline.spark.operator_conf import spark_settings
 
     found = load_config(find_config(config))
     plan = DrainPlan(
@@ -59,35 +70,45 @@ def drain(
 def pipeline(
     *,
     once: Annotated[bool, Parameter(help="Make the tables of the present journal, and end.")] = False,
-    journal: Annotated[Path | None, Parameter(help="A journal's folder; else the pairing.toml's engine's.")] = None,
-    tables: Annotated[Path | None, Parameter(help="Where the tables are; else beside the journal.")] = None,
+    journal: Journals = (),
+    tables: Annotated[Path | None, Parameter(help="Where the tables are; else beside the first journal.")] = None,
     master: Annotated[str | None, Parameter(help="Spark's master URL; else this machine.")] = None,
     trigger: Annotated[float, Parameter(help="Seconds between two looks for new journal files.")] = 5.0,
-    java_home: Annotated[Path | None, Parameter(help="A Java to run Spark on; else one is looked for.")] = None,
+    java_home: JavaHome = None,
+    conf: Conf = (),
     config: Config = None,
 ) -> int:
-    """Make the journal into tables by Spark.
+    """Make journals into tables by Spark.
 
-    The tables are events, episodes, minutes, backlog, syphon, cost and the audit of messages.
+    The tables are events, engines, episodes, minutes, backlog, syphon, cost and the audit of messages.
     """
     from paired_servicebus.pipeline.pipeline_command import run_pipeline  # with duckdb behind it
+    from paired_servicebus.pipeline.spark.operator_conf import spark_settings
     from paired_servicebus.pipeline.spark_processes import PipelineOrder
 
-    found = journal or engine_paths(load_config(find_config(config)).name).spool
-    place = tables or found.parent / "tables"
-    return run_pipeline(
-        PipelineOrder(journal=found, tables=place, once=once, master=master, trigger=trigger, java_home=java_home)
+    found = journal or (engine_paths(load_config(find_config(config)).name).spool,)
+    order = PipelineOrder(
+        journals=found,
+        tables=tables or found[0].parent / "tables",
+        once=once,
+        master=master,
+        trigger=trigger,
+        java_home=java_home,
+        settings=spark_settings(conf),
     )
+    return run_pipeline(order)
 
 
 def rehearse(
     *,
-    journal: Annotated[Path | None, Parameter(help="An engine's journal; else the pairing.toml's.")] = None,
+    journal: Journals = (),
     failover_interval: Annotated[str, Parameter(help="The failover intervals to try.")] = "0s,5s,30s,60s",
     failback_pings: Annotated[str, Parameter(help="How many accepted pings in a row to try.")] = "1,3",
     ping_interval: Annotated[str, Parameter(help="The ping intervals to try.")] = "10s,60s",
     seeds: Annotated[int, Parameter(help="Readings of the record, where it leaves a choice.")] = 200,
-    master: Annotated[str | None, Parameter(help="Where Spark runs them; else on this machine.")] = None,
+    master: Annotated[str, Parameter(help="Where Spark runs them, as Spark's master URL.")] = "local[*]",
+    java_home: JavaHome = None,
+    conf: Conf = (),
     config: Config = None,
     json: JsonLine = False,
 ) -> int:
@@ -96,15 +117,21 @@ def rehearse(
     Without recorded failures a synthetic hour is replayed, and marked as such.
     """
     from paired_servicebus.pipeline.rehearsal.rehearsal_command import RehearsalRequest, run_rehearsal
+    from paired_servicebus.pipeline.rehearsal.spark_tasks import SparkChoice
+    from paired_servicebus.pipeline.spark.operator_conf import spark_settings
 
     asked = RehearsalRequest(
-        intervals=failover_interval, pings=failback_pings, ping_intervals=ping_interval, seeds=seeds, master=master
+        intervals=failover_interval,
+        pings=failback_pings,
+        ping_intervals=ping_interval,
+        seeds=seeds,
+        spark=SparkChoice(master=master, java_home=java_home, settings=spark_settings(conf)),
     )
     settings = _settings_if_any(config)
     places = engine_paths(settings.name) if settings is not None else None
-    recorded = journal or (places.spool if places is not None and places.spool.is_dir() else None)
+    own = (places.spool,) if places is not None and places.spool.is_dir() else ()
     policy = settings.policy if settings is not None else None
-    return run_rehearsal(asked, journal=recorded, current=policy, json_line=json)
+    return run_rehearsal(asked, journals=journal or own, current=policy, json_line=json)
 
 
 def report(

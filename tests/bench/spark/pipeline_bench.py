@@ -134,7 +134,9 @@ def _once(folder: Path, count: int, ended: threading.Event, master: str | None =
     size = write_journal(folder / "journal", count)
     settings = SETTINGS if master is not None else {}
     pipeline = start_pipeline(
-        PipelineOrder(journal=folder / "journal", tables=folder / "tables", once=True, master=master, settings=settings)
+        PipelineOrder(
+            journals=(folder / "journal",), tables=folder / "tables", once=True, master=master, settings=settings
+        )
     )
     try:
         until = time.monotonic() + MOST
@@ -160,7 +162,7 @@ def _once(folder: Path, count: int, ended: threading.Event, master: str | None =
 def _live(folder: Path, plan: PipelinePlan, ended: threading.Event) -> Live:
     journal, over = folder / "journal", threading.Event()
     prepare(journal)
-    pipeline = start_pipeline(PipelineOrder(journal=journal, tables=folder / "tables", trigger=TRIGGER))
+    pipeline = start_pipeline(PipelineOrder(journals=(journal,), tables=folder / "tables", trigger=TRIGGER))
     with ThreadPoolExecutor(max_workers=1) as engine:
         played = engine.submit(asyncio.run, _play(journal, plan.rate, over))
         try:

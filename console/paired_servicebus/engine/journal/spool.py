@@ -13,7 +13,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -180,14 +180,14 @@ class SpoolReader:
     of the latest iteration.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, paths: Callable[[], Iterable[Path]]) -> None:
+        self._paths = paths
         self.unknown = 0
         self.unread = UnreadableLines()
 
     def __iter__(self) -> Iterator[Record]:
         self.unknown, self.unread = 0, UnreadableLines()
-        for path in sorted((self._folder / CLOSED).glob(f"*{SUFFIX}")):
+        for path in self._paths():
             try:
                 file = path.open("rb")
             except FileNotFoundError:  # it was the oldest, and there was no room for it any more
@@ -205,5 +205,11 @@ class SpoolReader:
 
 
 def read_records(folder: Path) -> SpoolReader:
-    """Yield the records of the complete files in a journal's folder."""
-    return SpoolReader(folder)
+    """Return the records of the complete files in a journal's folder."""
+    return SpoolReader(lambda: sorted((folder / CLOSED).glob(f"*{SUFFIX}")))
+
+
+def read_files(paths: Iterable[Path]) -> SpoolReader:
+    """Return the records of these files, in their order; a file that is gone has none."""
+    listed = tuple(paths)
+    return SpoolReader(lambda: listed)

@@ -19,7 +19,7 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
@@ -35,7 +35,6 @@ from paired_servicebus.core.model.namespace_info import first_label
 from paired_servicebus.core.model.pairing_events import Commanded, CommandEnded
 from paired_servicebus.core.model.snapshot import SyphonStatus
 from paired_servicebus.core.operator.order_checks import typed_right
-from paired_servicebus.core.text.masking import masked
 from paired_servicebus.engine.clients.client_factory import open_admin
 from paired_servicebus.engine.clients.preflight import look_up_name
 from paired_servicebus.engine.commands import drain_progress
@@ -57,8 +56,8 @@ from paired_servicebus.pipeline.drain.drain_files import (
     read_told,
     write,
 )
-from paired_servicebus.pipeline.drain.progress_bar import Bar
 from paired_servicebus.pipeline.drain.receipts import Receipts, ReceiptTally, gather, left_by_others, progress_of
+from paired_servicebus.pipeline.progress_bar import Bar
 from paired_servicebus.pipeline.spark_processes import end_process, start_process
 from paired_servicebus.printing import print_lines, print_object
 
@@ -107,14 +106,6 @@ class DrainPlan:
     def spool(self) -> Path:
         """The journal's folder."""
         return (self.journal or self.places.spool).absolute()
-
-
-def spark_settings(conf: Sequence[str]) -> dict[str, str]:
-    """Return the settings in NAME=VALUE texts. Raises ConfigurationError: one is no setting of Spark's."""
-    strange = next((one for one in conf if not one.startswith("spark.") or "=" not in one), None)
-    if strange is not None:
-        raise ConfigurationError(f"--conf is {masked(strange)}; it is a setting of Spark's, as spark.NAME=VALUE")
-    return dict(one.split("=", 1) for one in conf)
 
 
 def run_drain(plan: DrainPlan, *, json_line: bool = False) -> int:
@@ -299,8 +290,8 @@ class _Drain:
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._stop, order)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._stop, order)
         try:
-            with _process(order, self._plan.settings, log) as process, self._bar.shown(found.lying):
-                told = await self._until_told(order, process, log)
+            with _process(order, self._plan.settings, log) as process, self._bar.shown("draining", found.lying):
+                told = await self._until_told(order, found, process, log)
                 await self._until_ended(process)
         except TimeoutError:
             self._bar.say("the process with Spark did not end by itself, and was ended")
@@ -321,7 +312,9 @@ class _Drain:
                     return
                 await asyncio.sleep(LOOK)
 
-    async def _until_told(self, order: DrainOrder, process: subprocess.Popen[bytes], log: Path) -> Told:
+    async def _until_told(
+        self, order: DrainOrder, found: DrainTargets, process: subprocess.Popen[bytes], log: Path
+    ) -> Told:
         gathered_at = 0.0
         while True:
             await asyncio.sleep(LOOK)
@@ -333,15 +326,17 @@ class _Drain:
                 await asyncio.to_thread(gather, order.folder, self._plan.spool, self._tally)
             told = read_told(order.folder)
             if told is not None:
-                self._show(order, told)
+                self._show(order, found, told)
                 if told.outcome is not None or told.trouble:
                     return told
             if has_ended:
                 raise DrainError(f"the process with Spark ended before the drain did; its log is {log}")
 
-    def _show(self, order: DrainOrder, told: Told) -> None:
+    def _show(self, order: DrainOrder, found: DrainTargets, told: Told) -> None:
         progress = progress_of(order.folder, self._tally)
-        self._bar.show(msgspec.structs.replace(told, progress=progress), stopping=self._stops > 0)
+        done = progress.moved + progress.dead_lettered
+        total = None if found.lying is None else max(found.lying, done)
+        self._bar.show("ending in order" if self._stops else f"wave {told.wave}: {told.phase}", done, total)
         text = f"a drain runs beside: {progress.moved:,} moved, wave {told.wave}, {told.phase}"
         drain_progress.write_progress(self._plan.spool, drain_progress.DrainProgress(at=time.time(), text=text))
 

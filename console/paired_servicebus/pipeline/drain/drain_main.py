@@ -8,16 +8,13 @@ cleanly. Its tasks are in drain_task, its decisions in waves.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
-import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import msgspec
 from azure.core.exceptions import AzureError
@@ -179,32 +176,10 @@ async def _depth(ask: Callable[[], Any]) -> QueueDepth | None:
 
 
 def _cluster_settings(order: DrainOrder) -> dict[str, object]:
-    """Spark settings for a cluster's executors: our address and their size."""
+    """Spark settings for a cluster's executors: their size."""
     if order.master.startswith("local"):
         return {}
-    settings: dict[str, object] = {"spark.cores.max": order.parallelism, "spark.task.maxFailures": 4}
-    host = urlsplit(order.master.removeprefix("k8s://").split(",")[0]).hostname
-    if host is not None and not _is_loopback(host):  # its ports listen where the cluster can reach us, and nowhere else
-        address = _own_address(host)
-        settings |= {"spark.driver.host": address, "spark.driver.bindAddress": address}
-    return settings
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _own_address(towards: str) -> str:
-    """Return this machine's address on the route to a host."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect((towards, 9))
-        except OSError:
-            return socket.getfqdn()
-        return str(probe.getsockname()[0])
+    return {"spark.cores.max": order.parallelism, "spark.task.maxFailures": 4}
 
 
 if __name__ == "__main__":

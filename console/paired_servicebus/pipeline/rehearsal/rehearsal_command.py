@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -14,34 +15,41 @@ import msgspec
 from paired_servicebus.core.errors import ConfigurationError, PipelineError, UnreadableError
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.foreign_json import read_json
+from paired_servicebus.pipeline.progress_bar import Bar, wait_shown
 from paired_servicebus.pipeline.rehearsal.histories.journal_history import read_history
 from paired_servicebus.pipeline.rehearsal.histories.recorded_history import HOUR, RecordedHistory
 from paired_servicebus.pipeline.rehearsal.policy_ranking import Order, order_of, policies_of, rehearsed
 from paired_servicebus.pipeline.rehearsal.rehearsal_format import as_object, as_text
-from paired_servicebus.pipeline.rehearsal.spark_tasks import ORDER, ROWS, SparkOrder, SparkResult
-from paired_servicebus.pipeline.spark_processes import TROUBLE, end_process, exit_on_signal, said, start_process
+from paired_servicebus.pipeline.rehearsal.spark_tasks import ORDER, ROWS, SparkChoice, SparkOrder, SparkResult
+from paired_servicebus.pipeline.spark_processes import (
+    TROUBLE,
+    end_process,
+    exit_on_signal,
+    said,
+    start_process,
+    wait_for,
+)
 from paired_servicebus.printing import print_lines, print_object
 from paired_servicebus.settings import seconds_of
 
-LOCAL: Final = "local[*]"
 _RAN: Final = msgspec.json.Decoder(SparkResult)
 
 
-def run_rehearsal(asked: RehearsalRequest, *, journal: Path | None, current: Policy | None, json_line: bool) -> int:
+def run_rehearsal(asked: RehearsalRequest, *, journals: Sequence[Path], current: Policy | None, json_line: bool) -> int:
     """Rehearse, and print the table and the recommendation.
 
     Args:
-        journal: an engine's journal; None, or one in which nothing failed: a made-up hour.
+        journals: journals of engines, or trees of them; none, or such in which nothing failed: a made-up hour.
         current: the policy in force; None: not known, the defaults.
 
     Raises:
         PairedError: it cannot be done; one sentence.
     """
     policy = current or Policy()
-    order = rehearsal_order(asked, history_for(journal, policy), policy)
+    order = rehearsal_order(asked, history_for(journals, policy), policy)
     sys.stderr.write(f"rehearsing {len(order.policies)} policies, {order.seeds} readings each\n")
     with exit_on_signal():
-        ran = run_on_spark(order, asked.master or LOCAL)
+        ran = run_on_spark(order, asked.spark, bar=Bar())
     found = rehearsed(order, ran.rows)
     rate = order.runs / ran.seconds * 60
     sys.stderr.write(f"{order.runs:,} runs in {ran.seconds:,.1f} s, {rate:,.0f} a minute, Spark's start aside\n")
@@ -55,18 +63,18 @@ def run_rehearsal(asked: RehearsalRequest, *, journal: Path | None, current: Pol
 # -- on Spark ------------------------------------------------------------------------------------------------------
 
 
-def run_on_spark(order: Order, master: str) -> SparkResult:
+def run_on_spark(order: Order, spark: SparkChoice, *, bar: Bar) -> SparkResult:
     """Every run, in a process of its own with a log instead of a terminal.
 
     Raises PipelineError: it could not; the sentence is the process's own.
     """
     with tempfile.TemporaryDirectory(prefix="paired-rehearse-") as name:
         folder = Path(name)
-        (folder / ORDER).write_bytes(msgspec.json.encode(SparkOrder(order=order, master=master)))
+        (folder / ORDER).write_bytes(msgspec.json.encode(SparkOrder(order=order, spark=spark)))
         log = folder / "process.log"
         process = start_process("paired_servicebus.pipeline.rehearsal.spark_tasks", name, log=log)
         try:
-            status = process.wait()
+            status = wait_shown(partial(wait_for, process), log, bar)
         finally:
             end_process(process)  # with its JVM, which writes into the folder
         if status:
@@ -94,17 +102,17 @@ class RehearsalRequest:
     pings: str
     ping_intervals: str
     seeds: int
-    master: str | None = None
+    spark: SparkChoice = field(default_factory=SparkChoice)
 
 
-def history_for(journal: Path | None, policy: Policy) -> RecordedHistory:
-    """Return the recorded history, or the synthetic hour if the journal has no failure.
+def history_for(journals: Sequence[Path], policy: Policy) -> RecordedHistory:
+    """Return the recorded history, or the synthetic hour if the journals have no failure.
 
-    Raises ConfigurationError: there is no journal at `journal`.
+    Raises PairedError: a journal is not there, or there is nothing in any.
     """
-    if journal is None:
+    if not journals:
         return HOUR
-    history = read_history(journal, policy)
+    history = read_history(journals, policy)
     return history if history.outages else HOUR
 
 

@@ -17,23 +17,32 @@ from typing import Any, Final
 import msgspec
 
 from paired_servicebus.core.errors import PairedError
+from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.untrusted_text import one_line
 from paired_servicebus.foreign_json import read_json
 from paired_servicebus.pipeline.rehearsal.policy_ranking import NAMES, Order, Row, run_chunk
 from paired_servicebus.pipeline.spark.java import find_java
 from paired_servicebus.pipeline.spark.spark_session import open_session
-from paired_servicebus.pipeline.spark_processes import TROUBLE, watch_parent
+from paired_servicebus.pipeline.spark_processes import TROUBLE, ProgressLines, watch_parent
 
 ORDER: Final = "order.json"
 ROWS: Final = "rows.json"
+
+
+class SparkChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """Where and on what Spark runs."""
+
+    master: str = "local[*]"
+    java_home: Path | None = None
+    settings: dict[str, str] = {}
+    """Spark's own, on top of ours."""
 
 
 class SparkOrder(msgspec.Struct, frozen=True, kw_only=True):
     """The order of the process."""
 
     order: Order
-    master: str
-    java_home: str | None = None
+    spark: SparkChoice
 
 
 class SparkResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +53,7 @@ class SparkResult(msgspec.Struct, frozen=True, kw_only=True):
     """From the first chunk to the last, without Spark's start."""
 
 
-_WANTED: Final = msgspec.json.Decoder(SparkOrder)
+_WANTED: Final = msgspec.json.Decoder(SparkOrder, dec_hook=lambda kind, value: kind(value))
 
 
 def spread(spark: Any, order: Order) -> list[Row]:
@@ -72,9 +81,12 @@ def main(folder: Path) -> int:
     """Run the order in `folder` and write the rows there. Return 2 and write one sentence on failure."""
     try:
         wanted = read_json(_WANTED, (folder / ORDER).read_bytes())
-        configured = None if wanted.java_home is None else Path(wanted.java_home)
-        java = find_java(configured=configured, shims=folder)
-        with open_session(app="rehearse", work=folder, java=java, master=wanted.master) as spark:
+        choice = wanted.spark
+        java = find_java(configured=choice.java_home, shims=folder)
+        with open_session(
+            app="rehearse", work=folder, java=java, master=choice.master, private=choice.settings
+        ) as spark:
+            ProgressLines().show(f"rehearsing on {masked(choice.master)}, {wanted.order.runs:,} runs")
             began = time.monotonic()
             rows = spread(spark, wanted.order)
             ran = SparkResult(rows=rows, seconds=time.monotonic() - began)

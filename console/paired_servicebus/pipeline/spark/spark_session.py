@@ -1,7 +1,7 @@
-"""A Spark session for this project: on loopback, in UTC, silent, isolated from other Sparks.
+"""A Spark session for this project: on loopback or a cluster, in UTC, silent, with the operator's own configuration.
 
 Only for separate processes: Spark takes over SIGINT, and the JVM and its Python workers write to the terminal under any
-configuration. No `sparkContext`, RDD or `_jvm` is used, so that a session of Spark Connect works too.
+configuration.
 
 The parent has a pairing's keys or AZURE_CLIENT_SECRET in its environment, which the JVM does not need: it gets only the
 variables of Spark, Hadoop and its object stores. AZURE_* is not among them, since hadoop-azure reads only its settings.
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
 import threading
 import time
@@ -25,6 +26,9 @@ from typing import Any, Final
 from paired_servicebus.core.errors import SparkFailedError, SparkMissingError
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.pipeline.spark.java import Java
+from paired_servicebus.pipeline.spark.masters import LOOPBACK, driver_settings, is_local, require_master
+from paired_servicebus.pipeline.spark.operator_conf import link_others, operator_defaults, operator_folder
+from paired_servicebus.pipeline.spark.start_log import StartLog
 
 STOP: Final = 10.0
 """Seconds that a session has to stop in."""
@@ -58,20 +62,27 @@ def open_session(
         raise SparkMissingError(
             "Spark is not installed: pip install 'servicebus-paired-console[spark]' installs it, with a Java"
         )
-    loopback = master.startswith("local") or "127.0.0.1" in master or "localhost" in master
-    _set_up(work, java, loopback=loopback)
+    require_master(master)
+    given = dict(private or {})
+    own = {**_settings(work), **driver_settings(master), **(settings or {})}
+    given = {**_set_up(work, java, own), **given}
+    if "spark.driver.host" in given:
+        own.pop("spark.driver.bindAddress", None)  # by default the same; Spark's own default then
+    elif is_local(master):  # otherwise its other ports listen on the network
+        os.environ["SPARK_LOCAL_IP"] = LOOPBACK
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(f"paired {app}").master(master)
-    write_defaults(work / "conf", private or {})
-    own = {**_settings(work), **(_LOOPBACK if loopback else {}), **(settings or {})}
-    for name in own.keys() - (private or {}).keys():
+    write_defaults(work / "conf", given)
+    for name in own.keys() - given.keys():
         builder = builder.config(name, str(own[name]))
+    log = StartLog()
     try:
         with nullcontext() if whole_environment else withheld():
             spark = builder.getOrCreate()
     except Exception as error:  # whatever py4j, the JVM or the master said
-        raise SparkFailedError(f"Spark did not start on {master}: {first_line(error)}") from error
+        why = (log.reason() if _EXITED in str(error) else "") or first_line(error)
+        raise SparkFailedError(f"Spark did not start on {masked(master)}: {why}") from error
     try:
         yield spark
     finally:
@@ -86,12 +97,21 @@ def first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {masked(said)[:400]}" if said else type(error).__name__
 
 
-def _set_up(work: Path, java: Java, *, loopback: bool) -> None:
-    """Return the environment that the JVM and its Python workers inherit."""
+def _set_up(work: Path, java: Java, own: Mapping[str, object]) -> dict[str, str]:
+    """Make the configuration and the environment of the JVM; return the settings of the operator's own files.
+
+    Raises SparkFailedError: the operator's configuration cannot be read.
+    """
     conf = work / "conf"
-    conf.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (conf / "log4j2.properties").write_text(_LOG4J.format(file=work / "spark.log"))
+    theirs = operator_folder(os.environ, ours=conf)
+    shutil.rmtree(conf, ignore_errors=True)  # with the links of an earlier start
+    conf.mkdir(mode=0o700, parents=True)
     (conf / "fairscheduler.xml").write_text(_FAIR)
+    if theirs is None or not link_others(theirs, conf):
+        (conf / "log4j2.properties").write_text(_LOG4J.format(file=work / "spark.log"))
+    defaults = {} if theirs is None else operator_defaults(theirs)
+    if _JAVA_OPTIONS in defaults:
+        defaults[_JAVA_OPTIONS] = f"{own[_JAVA_OPTIONS]} {defaults[_JAVA_OPTIONS]}"
     os.environ.update(
         JAVA_HOME=str(java.home),
         SPARK_CONF_DIR=str(conf),
@@ -100,16 +120,15 @@ def _set_up(work: Path, java: Java, *, loopback: bool) -> None:
         PYTHONSAFEPATH="1",  # the JVM starts `python -m pyspark.daemon`
         TZ="UTC",
     )
-    if loopback:  # otherwise its ports listen on the network
-        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ.pop("SPARK_HOME", None)  # another Spark of this machine's
     time.tzset()
+    return defaults
 
 
 def _settings(work: Path) -> dict[str, object]:
     return {
         "spark.driver.memory": HEAP,
-        "spark.driver.extraJavaOptions": f'{_SHORT} -Duser.timezone=UTC "-Djava.io.tmpdir={work}"',
+        _JAVA_OPTIONS: f'{_SHORT} -Duser.timezone=UTC "-Djava.io.tmpdir={work}"',
         "spark.sql.files.ignoreMissingFiles": "true",  # a journal's oldest files give way to newer ones
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -136,15 +155,15 @@ def _stop(spark: Any) -> None:
     stopping.join(STOP)
 
 
-_CAUSE: Final = re.compile(r"(?:Caused by: )?((?:[\w$]+\.)*[\w$]*(?:Error|Exception): \S.*)")
+_EXITED: Final = "JAVA_GATEWAY_EXITED"
+_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+_CAUSE: Final = re.compile(r"(?:Caused by: |: )?((?:[\w$]+\.)*[\w$]*(?:Error|Exception): \S.*)")
 
 _QUERY: Final = re.compile(r"\[STREAM_FAILED\] Query \[.*?\] terminated with exception: | SQLSTATE: \w+$")
 """The text around the reason in every failed query's error."""
 
 _SHORT: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """For minutes of work on two cores: Java's second compiler took a third of the processor for a million events."""
-
-_LOOPBACK: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 _FAIR: Final = """<?xml version="1.0"?>
 <allocations><pool name="default">

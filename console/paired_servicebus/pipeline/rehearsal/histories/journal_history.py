@@ -7,7 +7,7 @@ answer only proves a loss at the time of the request. While an entity is failed 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -36,7 +36,8 @@ from paired_servicebus.core.model.pairing_events import (
 )
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.verdict import FailureKind
-from paired_servicebus.engine.journal.spool import CLOSED, read_records
+from paired_servicebus.engine.journal.spool import read_files
+from paired_servicebus.pipeline.ingest.journal_files import find_journal_files
 from paired_servicebus.pipeline.rehearsal.histories.observations import (
     EntityObservations,
     Observation,
@@ -66,24 +67,34 @@ VERBS: Final[dict[type[Event], Verb]] = {
 }
 
 
-def read_history(folder: Path, policy: Policy) -> RecordedHistory:
-    """Return the history in a journal's folder.
+def read_history(journals: Sequence[Path], policy: Policy) -> RecordedHistory:
+    """Return the history in journals, or trees of them.
 
     Args:
+        journals: a record that is in several of them counts once.
         policy: the policy in force; it sets how long a send waited for its answer.
 
     Raises:
-        ConfigurationError: the journal is missing or empty.
+        PipelineError: a journal is missing, or there are no files in any.
+        ConfigurationError: the records name no entity.
     """
-    if not (folder / CLOSED).is_dir():
-        raise ConfigurationError(f"there is no journal in {folder}: name the folder that has {CLOSED}/ in it")
-    reader = read_records(folder)
-    history = history_of(reader, policy, source=str(folder))
+    found = find_journal_files(journals)
+    found.require_whole()
+    reader = read_files(file.path for file in sorted(found.files, key=lambda file: (file.path.name, file.size)))
+    history = history_of(_once(reader), policy, source=", ".join(str(journal) for journal in journals))
     skipped = reader.unread.count + reader.unknown
-    if not skipped:
-        return history
     unread = f"{skipped} unreadable lines of the journal"
-    return replace(history, unknown=(*history.unknown, "; ".join((unread, *reader.unread.tell()))))
+    notes = ("; ".join((unread, *reader.unread.tell())),) if skipped else ()
+    return replace(history, unknown=(*history.unknown, *notes, *found.notes))
+
+
+def _once(records: Iterable[Record]) -> Iterator[Record]:
+    """Leave out records that came before: an engine's are in order, by the names of its files."""
+    latest: dict[tuple[str, str], int] = {}
+    for record in records:
+        if record.seq > latest.get((record.engine, record.boot), 0):
+            latest[record.engine, record.boot] = record.seq
+            yield record
 
 
 def history_of(records: Iterable[Record], policy: Policy, *, source: str) -> RecordedHistory:
