@@ -1,18 +1,13 @@
-"""The manifest: spans of numbers, the gaps between them, and what a reader is told where there are no tables."""
+"""The manifest: spans of numbers, the gaps between them, and what is held of them."""
 
 from __future__ import annotations
 
 from itertools import pairwise
-from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from paired_servicebus.core.errors import NoTablesError
-from paired_servicebus.pipeline.table_store import manifest as manifests
 from paired_servicebus.pipeline.table_store.manifest import Gap, Manifest, RecordSpan, merged
-from paired_servicebus.pipeline.table_store.table_reader import Tables
 
 
 def span(first: int, last: int, boot: str = "b") -> RecordSpan:
@@ -46,25 +41,10 @@ def test_boots_have_gaps_of_their_own() -> None:
     assert found.gaps() == (Gap("e", "b", 6, 7), Gap("e", "c", 1, 2))
 
 
-def test_a_gap_is_a_row_that_says_so(tmp_path: Path) -> None:
-    manifests.write(tmp_path, Manifest(seen=(span(1, 5), span(8, 9))))
-    with Tables.open(tmp_path) as tables:
-        (row,) = tables.rows("select engine, boot, seq, kind, trouble from events")
-    assert row == {"engine": "e", "boot": "b", "seq": 6, "kind": "gap", "trouble": "gap: 2 records missing"}
-
-
-def test_no_tables_is_one_sentence_how_to_get_them(tmp_path: Path) -> None:
-    with pytest.raises(NoTablesError, match=r"there are no tables in .*: paired pipeline --once makes them"):
-        Tables.open(tmp_path / "nowhere")
-
-
-def test_tables_of_another_version_are_made_anew(tmp_path: Path) -> None:
-    (tmp_path / manifests.NAME).write_text('{"version": 99, "files": "otherwise"}')
-    with pytest.raises(NoTablesError, match="of version 99, this program reads 1"):
-        Tables.open(tmp_path)
-
-
-def test_a_manifest_that_is_none(tmp_path: Path) -> None:
-    (tmp_path / manifests.NAME).write_text('{"version": 1, "batch"')
-    with pytest.raises(NoTablesError, match="is no manifest"):
-        Tables.open(tmp_path)
+def test_merged_spans_keep_the_times_of_their_ends() -> None:
+    one, two, inner = (
+        RecordSpan("e", "b", 1, 5, 10, 50),
+        RecordSpan("e", "b", 6, 9, 60, 90),
+        RecordSpan("e", "b", 2, 3, 20, 30),
+    )
+    assert merged((two, inner, one)) == (RecordSpan("e", "b", 1, 9, 10, 90),)

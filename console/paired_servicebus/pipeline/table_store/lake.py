@@ -1,18 +1,22 @@
-"""The single writer of the tables: its lock, the current manifest, and the removal of other files.
+"""The single writer of the tables: its lock, the current version, and the commit of the next one.
 
-A batch writes its files under new names, then `commit` replaces the manifest: all of its tables change atomically. The
-next start removes unfinished files. Replaced files stay for GRACE seconds, for readers with the previous manifest.
+A batch writes its files into a folder of `staging`, then `commit` makes a version of them and of the unchanged files,
+and `current` is switched to it: all tables change atomically. The next start removes unfinished ones. The last KEPT
+versions stay, and replaced ones for GRACE seconds more, for readers that opened them.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -21,13 +25,34 @@ import msgspec
 
 from paired_servicebus.core.errors import DamagedTablesError, NoTablesError, PipelineError, PipelineRunningError
 from paired_servicebus.pipeline.table_store import manifest as manifests
+from paired_servicebus.pipeline.table_store import versions
+from paired_servicebus.pipeline.table_store.empty_files import empty_name, write_empty
 from paired_servicebus.pipeline.table_store.manifest import File, Manifest
 from paired_servicebus.pipeline.table_store.schema import TABLES
+from paired_servicebus.pipeline.table_store.versions import CURRENT, VERSIONS, Version, number_of, version_name
 
 GRACE: Final = 60.0
-STORY: Final = "story"
-STORY_KEPT: Final = 30 * 24 * 3600.0
-"""Seconds that a story is kept for, should the second query have to begin again."""
+KEPT: Final = 3
+STAGING: Final = "staging"
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A new file of a table: where it was written, and what it becomes. Its size is read at the commit."""
+
+    path: Path
+    file: File
+
+
+Files = Sequence[File | Staged]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of the tables: the new list of files of each changed table, and fields of the manifest."""
+
+    files: Mapping[str, Files] = field(default_factory=dict)
+    fields: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Lake:
@@ -39,20 +64,25 @@ class Lake:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.manifest = Manifest()
+        self.note = ""
+        """What was wrong with the newest version, as a sentence; empty: nothing."""
         self._lock = threading.RLock()
         self._held = -1
-        self._replaced: list[tuple[float, Path]] = []
+        self._version = Version(folder, Manifest())
+        self._pinned: list[int] = []
 
     def __enter__(self) -> Self:
         """Take the writer's lock and remove unfinished files of a killed writer.
 
         Raises:
             PipelineRunningError: there is another writer.
-            PipelineError: the folder is unusable, or its manifest is damaged.
+            PipelineError: the folder is unusable or not for tables.
+            NoTablesError: its tables are of a later program, or none of them is whole.
         """
         try:
-            for name in (*TABLES, STORY, "checkpoints", "work", "logs"):
+            if why := versions.whose(self.folder):
+                raise PipelineError(why)
+            for name in (VERSIONS, STAGING, "work", "logs"):
                 (self.folder / name).mkdir(mode=0o700, parents=True, exist_ok=True)
             self._held = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -60,41 +90,55 @@ class Lake:
                 f"the tables' folder {self.folder} cannot be used: {error.strerror or error}"
             ) from error
         try:
-            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            other = os.pread(self._held, 32, 0).decode(errors="replace").strip()
-            os.close(self._held)
-            raise PipelineRunningError(
-                f"another pipeline (pid {other or 'unknown'}) writes the tables in {self.folder}: end it first, "
-                "or name another folder with --tables"
-            ) from error
-        os.ftruncate(self._held, 0)
-        os.pwrite(self._held, str(os.getpid()).encode(), 0)
-        try:
+            self._take_lock()
             self._begin()
         except BaseException:
             os.close(self._held)
+            self._held = -1
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with self._lock:  # who is in the middle of a commit ends it; who comes later is refused
+        with self._lock:  # a commit in progress ends first; a later one is refused
             os.close(self._held)
             self._held = -1
 
     @property
-    def checkpoints(self) -> Path:
-        """Return the folder of Spark's checkpoints for this life of the tables; those of other tables do not apply."""
-        return self.folder / "checkpoints" / self.manifest.life
+    def manifest(self) -> Manifest:
+        """The manifest of the current version."""
+        return self._version.manifest
 
-    def place(self, table: str, name: str) -> Path:
-        """Return the path of a new file of a table; readers ignore it until the commit."""
-        return self.folder / table / name
+    @property
+    def path(self) -> Path:
+        """The folder of the current version. Long work has to pin it."""
+        return self._version.path
 
-    def commit(self, change: Callable[[Manifest], dict[str, Any]]) -> Manifest:
-        """Commit a change of the tables. `change` maps the manifest to its new fields.
+    @contextmanager
+    def pinned(self) -> Iterator[Version]:
+        """Yield the current version, and keep its files inside the block, whatever is committed meanwhile."""
+        with self._lock:
+            version = self._version
+            self._pinned.append(number_of(version.path))
+        try:
+            yield version
+        finally:
+            with self._lock:
+                self._pinned.remove(number_of(version.path))
+
+    @contextmanager
+    def staged(self, name: str) -> Iterator[Path]:
+        """Yield a new folder for files that are to be committed; it is removed at the end. Raises OSError."""
+        place = self.folder / STAGING / f"{name}-{uuid.uuid4().hex[:8]}"
+        place.mkdir(mode=0o700)
+        try:
+            yield place
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+
+    def commit(self, change: Callable[[Manifest], Change]) -> Manifest:
+        """Make the next version. `change` maps the manifest to what is new.
 
         Raises:
             OSError: the disk refuses; the tables are as they were.
@@ -103,80 +147,131 @@ class Lake:
         with self._lock:
             if self._held < 0:
                 raise PipelineError(f"the tables in {self.folder} have another writer by now: this pipeline has ended")
-            before = self.manifest
-            new = change(before)
-            after = msgspec.structs.replace(before, batch=before.batch + 1, written_at=time.time(), **new)
-            for table, file in _files(after) - _files(before):
-                _sync(self.place(table, file.name))
-            manifests.write(self.folder, after)
-            self.manifest = after
-            now = time.monotonic()
-            self._replaced += [(now, self.place(table, file.name)) for table, file in _files(before) - _files(after)]
-            self._publish()
-            self._tidy(now)
+            before, new = self._version, change(self._version.manifest)
+            number = max([before.manifest.batch, *map(number_of, versions.version_paths(self.folder))]) + 1
+            making = self.folder / VERSIONS / f".{version_name(number)}"
+            try:
+                files = self._link_all(making, before, new.files, number)
+                after = msgspec.structs.replace(
+                    before.manifest, **{**new.fields, "files": files, "batch": number, "written_at": time.time()}
+                )
+                manifests.write(making, after)
+                place = making.rename(making.with_name(version_name(number)))
+            except BaseException:
+                shutil.rmtree(making, ignore_errors=True)
+                raise
+            manifests.sync(place.parent)
+            self._switch(place)
+            self._version = Version(place, after)
+            self._tidy()
             return after
 
-    @property
-    def writing(self) -> threading.RLock:
-        """The lock from reading the manifest to writing its successor."""
-        return self._lock
+    # -- a version ----------------------------------------------------------------------------------------------------
 
-    # -- what a killed pipeline left --------------------------------------------------------------------------
+    def _link_all(
+        self, making: Path, before: Version, changed: Mapping[str, Files], number: int
+    ) -> dict[str, tuple[File, ...]]:
+        """Link all files of the next version into its folder; return them by table."""
+        making.mkdir(mode=0o700)
+        folders: set[Path] = set()
+        found: dict[str, tuple[File, ...]] = {}
+        for table in TABLES:
+            wanted = [one for one in changed.get(table, before.manifest.of(table)) if _file(one).rows]
+            if not wanted:
+                wanted = [self._empty(table)]
+            found[table] = tuple(_link(making / table, before.path / table, one, folders) for one in wanted)
+        for folder in folders:
+            manifests.sync(folder)
+        return found
+
+    def _empty(self, table: str) -> Staged:
+        """Return a file without rows: a plain reader finds the columns of every table."""
+        path = self.folder / STAGING / f"{table}.parquet"
+        if not path.exists():
+            write_empty(path, table)
+        return Staged(path, File(name=empty_name(table), rows=0))
+
+    def _switch(self, place: Path) -> None:
+        new = self.folder / f".{CURRENT}.new"
+        new.unlink(missing_ok=True)
+        new.symlink_to(Path(VERSIONS) / place.name)
+        new.replace(self.folder / CURRENT)
+        manifests.sync(self.folder)
+
+    def _tidy(self) -> None:
+        """Remove versions that were replaced long ago."""
+        found, oldest = versions.version_paths(self.folder), time.time() - GRACE
+        used = {*self._pinned, number_of(self.path)}
+        due = [
+            path
+            for path, successor in zip(found[KEPT:], found[KEPT - 1 :], strict=False)
+            if number_of(path) not in used and successor.stat().st_mtime < oldest
+        ]
+        for path in due:
+            shutil.rmtree(path, ignore_errors=True)
+
+    # -- the start ----------------------------------------------------------------------------------------------------
+
+    def _take_lock(self) -> None:
+        try:
+            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            other = os.pread(self._held, 32, 0).decode(errors="replace").strip()
+            raise PipelineRunningError(
+                f"another pipeline (pid {other or 'unknown'}) writes the tables in {self.folder}: end it first, "
+                "or name another folder with --tables"
+            ) from error
+        os.ftruncate(self._held, 0)
+        os.pwrite(self._held, str(os.getpid()).encode(), 0)
 
     def _begin(self) -> None:
+        """Find the tables, and remove what a killed writer left. The first version has no rows."""
         try:
-            self.manifest = manifests.read(self.folder)
+            self._version = versions.newest(self.folder)
         except DamagedTablesError:
             raise
-        except NoTablesError:  # none, or of another version: everything is made from the journal
-            self.manifest = Manifest(life=uuid.uuid4().hex[:12])
-            shutil.rmtree(self.folder / STORY, ignore_errors=True)
-            (self.folder / STORY).mkdir(mode=0o700)
-            manifests.write(self.folder, self.manifest)
-        self._publish()
-        old = time.time() - STORY_KEPT
-        for told in (self.folder / STORY).iterdir():
-            if told.name.startswith(".") or told.stat().st_mtime < old:
-                told.unlink()
-        for table in TABLES:
-            kept = {file.name for file in self.manifest.of(table)}
-            for found in (self.folder / table).iterdir():
-                if found.name not in kept:
-                    _remove(found)
-        for other in (self.folder / "checkpoints").iterdir():
-            if other.name != self.manifest.life:
-                _remove(other)
-
-    def _publish(self) -> None:
-        """Story files of batches that count get the name under which the second query sees them."""
-        for waiting in (self.folder / STORY).glob(".b*.parquet"):
-            if int(waiting.stem.removeprefix(".b")) <= self.manifest.batch:
-                waiting.rename(waiting.with_name(waiting.name[1:]))
-
-    def _tidy(self, now: float) -> None:
-        due = [path for at, path in self._replaced if at + GRACE <= now]
-        self._replaced = [(at, path) for at, path in self._replaced if at + GRACE > now]
-        for path in due:
-            _remove(path)
+        except NoTablesError:
+            if versions.version_paths(self.folder):  # of a later program, or unreadable
+                raise
+            self._version = Version(self.folder, Manifest(life=uuid.uuid4().hex[:12]))
+        self.note = self._version.note
+        try:
+            for place in (self.folder / STAGING, *(self.folder / VERSIONS).glob(".v*")):
+                shutil.rmtree(place, ignore_errors=True)
+            (self.folder / STAGING).mkdir(mode=0o700)
+            if self.path != self.folder:
+                self._switch(self.path)
+        except OSError as error:
+            raise PipelineError(
+                f"the tables' folder {self.folder} cannot be used: {error.strerror or error}"
+            ) from error
 
 
-def batch_name(batch: int) -> str:
-    """Return the name of a batch's files: names sort as batches do."""
-    return f"b{batch:010d}"
+def _file(one: File | Staged) -> File:
+    return one.file if isinstance(one, Staged) else one
 
 
-def _files(manifest: Manifest) -> set[tuple[str, File]]:
-    return {(table, file) for table, files in manifest.files.items() for file in files}
+def _link(place: Path, before: Path, one: File | Staged, folders: set[Path]) -> File:
+    """Link one file into a version's table; a new one is on the disk first. Adds the folders of new files."""
+    file = _file(one)
+    target = place / file.name
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not isinstance(one, Staged):
+        _hard_link(before / file.name, target)
+        return file
+    manifests.sync(one.path)
+    _hard_link(one.path, target)
+    folders |= {target.parent, place}
+    return msgspec.structs.replace(file, size=target.stat().st_size)
 
 
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
-
-
-def _sync(path: Path) -> None:
-    for part in (*path.glob("*.parquet"), path) if path.is_dir() else (path,):
-        manifests.sync(part)
-    manifests.sync(path.parent)
+def _hard_link(source: Path, target: Path) -> None:
+    try:
+        target.hardlink_to(source)
+    except OSError as error:
+        if error.errno in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
+            raise PipelineError(
+                f"the file system of {target.parent} has no hard links, which the tables need: name another folder "
+                "with --tables"
+            ) from error
+        raise

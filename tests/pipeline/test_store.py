@@ -1,0 +1,222 @@
+"""The store: versions of all tables, the link to the newest, what a killed or damaged one leaves, and refusals."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from paired_servicebus.core.errors import DamagedTablesError, NoTablesError, PipelineError, PipelineRunningError
+from paired_servicebus.core.model.pairing_events import DestinationFailed, SendsCounted, Warned
+from paired_servicebus.pipeline.table_store import lake as lakes
+from paired_servicebus.pipeline.table_store.lake import Change, Lake
+from paired_servicebus.pipeline.table_store.schema import DATED, TABLES
+from paired_servicebus.pipeline.table_store.table_reader import Tables
+from tests.pipeline.made_tables import event_rows, make_version, utc
+
+DAY = 86_400.0
+T0 = 1_790_000_000.0
+
+
+def minute(at: float, accepted: int) -> dict[str, object]:
+    return {"engine": "e1", "entity": "orders", "minute": utc(at), "primary_accepted": accepted}
+
+
+def accepted(folder: Path) -> list[int]:
+    with Tables.open(folder) as tables:
+        return [row["primary_accepted"] for row in tables.rows("select primary_accepted from minutes order by minute")]
+
+
+def test_every_table_is_there_for_a_plain_reader_before_any_record(tmp_path: Path) -> None:
+    make_version(tmp_path)
+    for table, columns in TABLES.items():
+        found = duckdb.sql(f"select * from '{tmp_path}/current/{table}/**/*.parquet'")
+        assert found.fetchall() == []
+        assert set(columns) <= set(found.columns)
+        assert ("date" in found.columns) is (table in DATED)
+
+
+def test_a_version_is_one_state_of_all_tables(tmp_path: Path) -> None:
+    make_version(tmp_path, minutes=[minute(T0, 1), minute(T0 + DAY, 2)], cost=[{"cause": "sends", "operations": 1}])
+    before = (tmp_path / "current").resolve()
+    make_version(tmp_path, minutes=[minute(T0, 3)])
+    assert accepted(tmp_path) == [3]
+    assert duckdb.sql(f"select sum(primary_accepted) from '{before}/minutes/**/*.parquet'").fetchall() == [(3,)]
+    (old,) = (before / "cost").rglob("*.parquet")
+    (new,) = (tmp_path / "current" / "cost").rglob("*.parquet")
+    assert os.path.samefile(old, new)
+
+
+def test_times_are_timestamps_for_the_reader_and_instants_for_others(tmp_path: Path) -> None:
+    events = [
+        SendsCounted(at=T0, entity="orders", route="primary", accepted=1, failed=0, seconds=1.0),
+        DestinationFailed(at=T0 + 1, entity="orders", reason="busy", retry_at=T0 + 60),
+        Warned(at=T0 + 2, about="here", text="of all"),
+    ]
+    make_version(tmp_path, events=event_rows(events))
+    with Tables.open(tmp_path) as tables:
+        rows = tables.rows('select "at", retry_at, date::varchar as day from events order by seq')
+        assert [row["at"] for row in rows] == [utc(T0), utc(T0 + 1), utc(T0 + 2)]
+        assert rows[1]["retry_at"] == utc(T0 + 60)
+        assert {row["day"] for row in rows} == {"2026-09-21"}
+        assert tables.rows("select kind from timeline order by seq") == [
+            {"kind": "destination-failed"},
+            {"kind": "warned"},
+        ]
+    kind = duckdb.sql(f"select typeof(\"at\") from '{tmp_path}/current/events/**/*.parquet' limit 1").fetchall()
+    assert kind == [("TIMESTAMP WITH TIME ZONE",)]
+
+
+def test_three_versions_stay_and_older_ones_for_those_who_read_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        make_version(tmp_path, minutes=[minute(T0, number)])
+    assert len(list((tmp_path / "versions").iterdir())) == 5
+    monkeypatch.setattr(lakes, "GRACE", -1.0)
+    with Tables.open(tmp_path) as tables:
+        with Lake(tmp_path) as lake:
+            with lake.pinned() as pinned:
+                for _ in range(4):
+                    lake.commit(lambda _: Change())
+                assert pinned.path.exists()
+            lake.commit(lambda _: Change())
+            assert not pinned.path.exists()
+        assert [path.name for path in sorted((tmp_path / "versions").iterdir())] == [
+            f"v{number:010d}" for number in (8, 9, 10)
+        ]
+        assert tables.rows("select primary_accepted as n from minutes") == [{"n": 4}]
+        assert tables.batch == 10
+
+
+def damage_manifest(newest: Path) -> None:
+    (newest / "manifest.json").write_bytes(b'{"version":2,"life":"\xff"}')
+
+
+def lose_manifest(newest: Path) -> None:
+    (newest / "manifest.json").unlink()
+
+
+def cut_a_file(newest: Path) -> None:
+    (path,) = (newest / "minutes").rglob("*.parquet")
+    data = path.read_bytes()
+    path.unlink()
+    path.write_bytes(data[:-1])
+
+
+def lose_the_version(newest: Path) -> None:
+    shutil.rmtree(newest)
+
+
+@pytest.mark.parametrize("damage", [damage_manifest, lose_manifest, cut_a_file, lose_the_version])
+def test_a_damaged_newest_version_gives_way_to_the_one_before_with_a_note(tmp_path: Path, damage) -> None:  # type: ignore[no-untyped-def]
+    make_version(tmp_path, minutes=[minute(T0, 1)])
+    make_version(tmp_path, minutes=[minute(T0, 2)])
+    newest = (tmp_path / "current").resolve()
+    damage(newest)
+    with Tables.open(tmp_path) as tables:
+        assert "damaged" in tables.note
+        assert tables.batch == 1
+    assert accepted(tmp_path) == [1]
+    with Lake(tmp_path) as lake:
+        assert "damaged" in lake.note
+        assert lake.manifest.batch == 1
+        lake.commit(lambda _: Change())
+        assert lake.note
+    assert accepted(tmp_path) == [1]
+    with Tables.open(tmp_path) as tables:
+        assert tables.note == ""
+
+
+def test_a_lost_link_is_found_again_without_loss(tmp_path: Path) -> None:
+    make_version(tmp_path, minutes=[minute(T0, 1)])
+    (tmp_path / "current").unlink()
+    assert accepted(tmp_path) == [1]
+    with Lake(tmp_path):
+        assert (tmp_path / "current").exists()
+
+
+def test_tables_of_which_none_is_whole_are_one_sentence_and_stay(tmp_path: Path) -> None:
+    make_version(tmp_path, minutes=[minute(T0, 1)])
+    damage_manifest((tmp_path / "current").resolve())
+    for opened in (Tables.open, lambda folder: Lake(folder).__enter__()):
+        with pytest.raises(DamagedTablesError, match=r"no version of the tables in .* is whole .*: move .* away"):
+            opened(tmp_path)
+    assert list((tmp_path / "versions").rglob("minutes/*/*.parquet"))
+
+
+def test_tables_of_a_later_program_are_refused_and_stay(tmp_path: Path) -> None:
+    make_version(tmp_path, minutes=[minute(T0, 1)])
+    manifest = (tmp_path / "current").resolve() / "manifest.json"
+    manifest.write_text('{"version": 99, "files": "otherwise"}')
+    for opened in (Tables.open, lambda folder: Lake(folder).__enter__()):
+        with pytest.raises(NoTablesError, match="of version 99, this program reads 2"):
+            opened(tmp_path)
+    assert manifest.read_text() == '{"version": 99, "files": "otherwise"}'
+
+
+def test_a_folder_of_somebody_else_is_refused_untouched(tmp_path: Path) -> None:
+    (tmp_path / "holiday.jpg").write_bytes(b"sun")
+    (tmp_path / "logs").mkdir()
+    with pytest.raises(PipelineError, match=r"has holiday\.jpg in it, which is not of tables"):
+        Lake(tmp_path).__enter__()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["holiday.jpg", "logs"]
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PipelineError, match="is a file"):
+        Lake(tmp_path / "file").__enter__()
+
+
+def test_what_was_never_committed_is_removed(tmp_path: Path) -> None:
+    make_version(tmp_path, minutes=[minute(T0, 1)])
+    half = tmp_path / "versions" / ".v0000000002"
+    half.mkdir()
+    staged = tmp_path / "staging" / "b0000000002"
+    staged.mkdir(parents=True)
+    with Lake(tmp_path):
+        assert not half.exists()
+        assert not staged.exists()
+    assert accepted(tmp_path) == [1]
+
+
+def test_a_change_that_fails_changes_nothing(tmp_path: Path) -> None:
+    from paired_servicebus.pipeline.table_store.lake import Staged
+    from paired_servicebus.pipeline.table_store.manifest import File
+
+    make_version(tmp_path, minutes=[minute(T0, 1)])
+    with Lake(tmp_path) as lake:
+        never = Staged(tmp_path / "never-written", File(name="x.parquet", rows=1))
+        with pytest.raises(FileNotFoundError):
+            lake.commit(lambda _: Change(files={"engines": [never]}))
+        assert lake.manifest.batch == 1
+    assert [path.name for path in (tmp_path / "versions").iterdir()] == ["v0000000001"]
+    assert accepted(tmp_path) == [1]
+
+
+def test_a_second_pipeline_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    with (
+        Lake(tmp_path),
+        pytest.raises(PipelineRunningError, match=r"another pipeline \(pid \d+\) writes the tables in"),
+    ):
+        Lake(tmp_path).__enter__()
+
+
+def test_a_pipeline_that_has_ended_commits_nothing(tmp_path: Path) -> None:
+    with Lake(tmp_path) as ended:
+        pass
+    with Lake(tmp_path), pytest.raises(PipelineError, match="another writer"):
+        ended.commit(lambda _: Change())
+
+
+def test_no_tables_is_one_sentence_how_to_get_them(tmp_path: Path) -> None:
+    with pytest.raises(NoTablesError, match=r"there are no tables in .*: paired pipeline --once makes them"):
+        Tables.open(tmp_path / "nowhere")
+
+
+def test_a_year_of_days_is_one_table(tmp_path: Path) -> None:
+    make_version(tmp_path, minutes=[minute(T0 + DAY * day, day) for day in range(365)])
+    with Tables.open(tmp_path) as tables:
+        assert len(tables.manifest.of("minutes")) == 365
+        assert tables.row("select sum(primary_accepted) as n from minutes where date = '2026-09-22'") == {"n": 1}
