@@ -265,15 +265,17 @@ class Refused(_SendReceipt, kind="refused"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageReceived(_Receipt, kind="received"):
-    """A receiver got a message, once per delivery. Applications record it for audited messages.
+    """A receiver got a message, once per delivery; receivers record it where the pairing has `record_received`.
 
-    `stream` is the unit of order. `number` is the sender's own count within it, if any. `subscription` is the topic's
-    subscription that it came from.
+    `stream` is the unit of order: the session, or a name of the application's own. `number` is the sender's own count
+    within it, if any. `subscription` is the topic's subscription that it came from. `sequence_number` is the entity's.
     """
 
     stream: str = ""
     number: int | None = None
     subscription: str | None = None
+    session: str | None = None
+    sequence_number: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

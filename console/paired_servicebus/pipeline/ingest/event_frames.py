@@ -1,17 +1,36 @@
-"""Journal lines as events that are new to the tables: event_parser.py under Spark, without earlier events."""
+"""Journal files as events that are new to the tables: event_parser.py under Spark, without earlier events."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
+from paired_servicebus.pipeline.table_store.empty_files import NO_DATE
 from paired_servicebus.pipeline.table_store.manifest import RecordSpan
 from paired_servicebus.pipeline.table_store.schema import EVENTS, spark_ddl
 
+DATED_EVENTS = {**EVENTS, "date": "DATE"}
+
+
+def lines_of(spark: Any, paths: Sequence[Path]) -> Any:
+    """Return the lines of files, as they are, with their file's name: `value`, `file`."""
+    from pyspark.sql import functions as f
+
+    reader = spark.read.options(lineSep="\n", __globPaths__="false")  # a name may have any character
+    return reader.text([str(path) for path in paths]).select("value", f.col("_metadata.file_name").alias("file"))
+
 
 def typed(lines: Any) -> Any:
-    """Events from lines: a DataFrame with `value` (a line) and `file` (its file's name) in, schema.EVENTS out."""
-    return lines.select("value", "file").mapInArrow(_batches, spark_ddl(EVENTS))
+    """Return events with their date, from `value` (a line) and `file` (its file's name)."""
+    return dated(lines.mapInArrow(_batches, spark_ddl(EVENTS)))
+
+
+def dated(events: Any) -> Any:
+    """Return events with the date that their table is partitioned by."""
+    from pyspark.sql import functions as f
+
+    return events.withColumn("date", f.coalesce(f.to_date("at"), f.lit(NO_DATE).cast("date")))
 
 
 def _batches(batches: Iterator[Any]) -> Iterator[Any]:
@@ -23,20 +42,25 @@ def _batches(batches: Iterator[Any]) -> Iterator[Any]:
         yield from events_of(value.cast("binary").to_pylist(), file.to_pylist()).to_batches()
 
 
-def unseen(events: Any, seen: Iterable[RecordSpan], troubled: Iterable[str]) -> Any:
-    """Those that the tables do not hold yet, each once: by their number, or by their file where they have none."""
+def unseen(events: Any, seen: Iterable[RecordSpan], held: Any) -> Any:
+    """Return the events that the tables do not hold yet, each once.
+
+    A record is known by its number. A line without one is known by its file's name and its text: `held` are the tables'
+    lines of that kind, None without any.
+    """
     from pyspark.sql import functions as f
 
     spark = events.sparkSession
-    spans, names = [(span.engine, span.boot, span.first, span.last) for span in seen], [(name,) for name in troubled]
+    spans = [(span.engine, span.boot, span.first, span.last) for span in seen]
     if spans:
-        held = f.broadcast(spark.createDataFrame(spans, "s_engine string, s_boot string, first bigint, last bigint"))
+        known = f.broadcast(spark.createDataFrame(spans, "s_engine string, s_boot string, first bigint, last bigint"))
         same = (f.col("engine") == f.col("s_engine")) & (f.col("boot") == f.col("s_boot"))
-        events = events.join(held, same & f.col("seq").between(f.col("first"), f.col("last")), "left_anti")
-    events = events.where("seq is null").unionByName(
-        events.where("seq is not null").dropDuplicates(["engine", "boot", "seq"])
-    )
-    if names:
-        whole = f.broadcast(spark.createDataFrame(names, "t_file string"))
-        events = events.join(whole, f.col("seq").isNull() & (f.col("file") == f.col("t_file")), "left_anti")
-    return events
+        events = events.join(known, same & f.col("seq").between(f.col("first"), f.col("last")), "left_anti")
+    numbered = events.where("seq is not null").dropDuplicates(["engine", "boot", "seq"])
+    others = events.where("seq is null")
+    if held is not None:
+        lines = f.broadcast(held.select(f.col("file").alias("h_file"), f.col("line").alias("h_line")).distinct())
+        others = others.join(
+            lines, (f.col("file") == f.col("h_file")) & (f.col("line") == f.col("h_line")), "left_anti"
+        )
+    return numbered.unionByName(others)

@@ -19,17 +19,28 @@ from paired_servicebus.core.model.pairing_events import KINDS
 from paired_servicebus.engine.journal.records import LATEST, VERSION
 from paired_servicebus.pipeline.table_store.schema import EVENT_FIELDS, EVENTS, HEADER, Columns, required_fields
 
-TYPES: Final = {"VARCHAR": pa.string(), "BIGINT": pa.int64(), "DOUBLE": pa.float64(), "BOOLEAN": pa.bool_()}
+TYPES: Final = {
+    "VARCHAR": pa.string(),
+    "BIGINT": pa.int64(),
+    "DOUBLE": pa.float64(),
+    "BOOLEAN": pa.bool_(),
+    "TIMESTAMP": pa.timestamp("us", tz="UTC"),
+    "DOUBLE[]": pa.list_(pa.float64()),
+}
+_IN_A_LINE: Final = {"TIMESTAMP": "DOUBLE"}
+"""A field's time is in seconds; the record's own time is `ts`, in microseconds."""
 
 
-def _schema(columns: Columns) -> pa.Schema:
+def arrow_schema(columns: Columns) -> Any:
+    """Return the columns as Arrow has them."""
     return pa.schema([(name, TYPES[kind]) for name, kind in columns.items()])
 
 
 LONGEST: Final = 64 * 1024
 """Characters of a bad line that its row has."""
-_LINE: Final = _schema({**HEADER, **EVENT_FIELDS})
-_ROW: Final = _schema(EVENTS)
+_HEADER: Final[Columns] = {"ts" if name == "at" else name: kind for name, kind in HEADER.items()} | {"ts": "BIGINT"}
+_LINE: Final = arrow_schema({**_HEADER, **{name: _IN_A_LINE.get(kind, kind) for name, kind in EVENT_FIELDS.items()}})
+_ROW: Final = arrow_schema(EVENTS)
 _KINDS: Final = pa.array(sorted(KINDS))
 _NUMBERED: Final = pa.array(["newer version", "unknown kind"])
 """Troubles of lines that have a number nevertheless."""
@@ -85,7 +96,7 @@ def _parsed(lines: list[bytes]) -> list[Any]:
 def _trouble(table: Any, torn: Any) -> Any:
     """Return the trouble of each row; null without one."""
     ours = pc.greater(table["seq"], 0)
-    for name in HEADER:
+    for name in _HEADER:
         ours = pc.and_kleene(pc.is_valid(table[name]), ours)
     known = pc.is_in(table["kind"], value_set=_KINDS)
     found = pc.if_else(_is_possible(table), pa.scalar(None, pa.string()), "impossible")
@@ -109,8 +120,9 @@ def _is_possible(table: Any) -> Any:
     """Whether a row's time and numbers can be."""
     found = _within(table["ts"], 0, LATEST - 1)
     for name, kind in {**EVENT_FIELDS, "seq": "BIGINT"}.items():
-        if kind in ("BIGINT", "DOUBLE") and table[name].null_count < len(table):
-            found = pc.and_(found, _within(table[name], -_MOST, _MOST))
+        if kind in ("BIGINT", "DOUBLE", "TIMESTAMP") and table[name].null_count < len(table):
+            most = _MOST if kind != "TIMESTAMP" else LATEST // 1_000_000 - 1
+            found = pc.and_(found, _within(table[name], -_MOST if kind != "TIMESTAMP" else 0, most))
     return found
 
 
@@ -121,14 +133,26 @@ def _within(numbers: Any, least: int, most: int) -> Any:
 
 def _rows(table: Any, trouble: Any, line: Any, file: Any) -> Any:
     numbered = pc.or_(pc.is_null(trouble), pc.is_in(trouble, value_set=_NUMBERED))
+    header = {name: _where(numbered, table[name]) for name in _HEADER}
+    ts = header.pop("ts")
+    possible = pc.and_(pc.greater_equal(ts, 0), pc.less(ts, LATEST))
     columns = {
-        **{name: _where(numbered, table[name]) for name in HEADER},
-        **{name: table[name] for name in EVENT_FIELDS},
+        **header,
+        "at": _where(pc.fill_null(possible, fill_value=False), ts).cast(TYPES["TIMESTAMP"]),
+        **{name: _field(table[name], kind) for name, kind in EVENT_FIELDS.items()},
         "trouble": trouble,
         "line": line,
         "file": file,
     }
     return pa.table([columns[name] for name in EVENTS], schema=_ROW)
+
+
+def _field(values: Any, kind: str) -> Any:
+    if kind != "TIMESTAMP":
+        return values
+    possible = pc.and_(pc.greater_equal(values, 0.0), pc.less(values, LATEST / 1e6))
+    seconds = _where(pc.fill_null(possible, fill_value=False), values)
+    return pc.multiply(seconds, 1e6).cast(pa.int64(), safe=False).cast(TYPES[kind])
 
 
 def _where(condition: Any, values: Any) -> Any:

@@ -129,7 +129,6 @@ def _settings(work: Path) -> dict[str, object]:
     return {
         "spark.driver.memory": HEAP,
         _JAVA_OPTIONS: f'{_SHORT} -Duser.timezone=UTC "-Djava.io.tmpdir={work}"',
-        "spark.sql.files.ignoreMissingFiles": "true",  # a journal's oldest files give way to newer ones
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.speculation": "false",
@@ -139,9 +138,11 @@ def _settings(work: Path) -> dict[str, object]:
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": 2,
-        "spark.sql.streaming.stateStore.providerClass": (
-            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-        ),
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.sql.parquet.compression.codec": "zstd",
+        "spark.sql.maxConcurrentOutputFileWriters": 32,  # days of one task: otherwise it sorts its rows first
+        "spark.sql.sources.parallelPartitionDiscovery.threshold": 10_000,  # below it the driver lists files itself
+        "spark.sql.files.openCostInBytes": 256 * 1024,  # a quiet engine's files are small
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.python.worker.reuse": "true",
         "spark.executorEnv.PYTHONSAFEPATH": "1",

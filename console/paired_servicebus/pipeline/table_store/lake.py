@@ -115,6 +115,16 @@ class Lake:
         """The folder of the current version. Long work has to pin it."""
         return self._version.path
 
+    @property
+    def version(self) -> Version:
+        """The current version. Long work has to pin it."""
+        return self._version
+
+    @property
+    def writing(self) -> threading.RLock:
+        """The lock from reading a version to committing its successor."""
+        return self._lock
+
     @contextmanager
     def pinned(self) -> Iterator[Version]:
         """Yield the current version, and keep its files inside the block, whatever is committed meanwhile."""

@@ -90,6 +90,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """The batch of the latest judgement; later receipts are only in `events`."""
     judged_at: float = 0.0
     """When that was; 0: never."""
+    unsettled: int = 0
+    """Messages whose fate was open then: a later judgement may differ, without new receipts."""
+    receipts: int = 0
+    """Events about messages that are not judged yet."""
+    receipts_batch: int = 0
+    """The batch that brought the last of them."""
 
     def of(self, table: str) -> tuple[File, ...]:
         """Return a table's files, oldest first."""

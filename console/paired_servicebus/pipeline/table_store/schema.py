@@ -71,13 +71,15 @@ ENGINES: Final[Columns] = {
     "pairing": "VARCHAR", "engine": "VARCHAR", "boot": "VARCHAR",
     "started_at": "TIMESTAMP", "first_at": "TIMESTAMP", "last_at": "TIMESTAMP",
     "first_seq": "BIGINT", "last_seq": "BIGINT", "records": "BIGINT", "missing": "BIGINT", "complete_to": "TIMESTAMP",
+    "complete_from": "TIMESTAMP",
     "ended": "VARCHAR", "ended_at": "TIMESTAMP", "end_reason": "VARCHAR",
     "primary": "VARCHAR", "secondary": "VARCHAR", "syphon": "BOOLEAN", "backlog_queues": "BIGINT", "version": "VARCHAR",
     "receives": "BOOLEAN",
 }  # fmt: skip
 """An engine's boot. `pairing`: by its engine-started record, else by its engine's name up to the last "@".
 `missing`: records that its numbers lack, the first ones included. `complete_to`: the time of the last record before
-the first gap; null: the first record is missing. `ended`: stopped, restarted, silent or running. `receives`: whether
+the first gap; null: the first record is missing. `complete_from`: the time of the first record after the last gap;
+null: no gap. `ended`: stopped, restarted, silent or running. `receives`: whether
 it recorded `received` events."""
 GAPS: Final[Columns] = {
     "engine": "VARCHAR", "boot": "VARCHAR", "first_seq": "BIGINT", "last_seq": "BIGINT", "missing": "BIGINT",
@@ -88,8 +90,9 @@ MINUTES: Final[Columns] = {
     "primary_accepted": "BIGINT", "primary_failed": "BIGINT", "backlog_accepted": "BIGINT", "backlog_failed": "BIGINT",
     "pings_sent": "BIGINT", "pings_accepted": "BIGINT", "pings_failed": "BIGINT", "ping_seconds": "DOUBLE[]",
     "availability": "DOUBLE", "accepted_share": "DOUBLE",
-    "ping_p50": "DOUBLE", "ping_p95": "DOUBLE", "ping_p99": "DOUBLE",
+    "ping_p50": "DOUBLE", "ping_p95": "DOUBLE", "ping_p99": "DOUBLE", "last_good_at": "TIMESTAMP",
 }  # fmt: skip
+"""`last_good_at`: the begin of the last second in which the primary accepted a send."""
 FAILURES: Final[Columns] = {
     "engine": "VARCHAR", "entity": "VARCHAR", "minute": "TIMESTAMP", "route": "VARCHAR", "failure": "VARCHAR",
     "count": "BIGINT",
@@ -131,31 +134,36 @@ between this episode's begin and its entity's next."""
 
 RECEIPTS: Final[Columns] = {
     "pairing": "VARCHAR", "entity": "VARCHAR", "message_id": "VARCHAR", "subscription": "VARCHAR",
-    "stream": "VARCHAR", "number": "BIGINT", "key": "VARCHAR",
+    "stream": "VARCHAR", "number": "BIGINT", "session": "VARCHAR", "key": "VARCHAR",
     "direct": "BIGINT", "diverted": "BIGINT", "in_doubt": "BIGINT", "refused": "BIGINT", "moved": "BIGINT",
     "dead_lettered": "BIGINT", "received": "BIGINT", "queue": "BIGINT", "reason": "VARCHAR",
     "diverted_by": "VARCHAR", "diverted_boot": "VARCHAR", "diverted_seq": "BIGINT",
+    "reached_by": "VARCHAR", "reached_boot": "VARCHAR", "reached_seq": "BIGINT",
     "first_at": "TIMESTAMP", "accepted_at": "TIMESTAMP", "diverted_at": "TIMESTAMP", "moved_at": "TIMESTAMP",
-    "dead_lettered_at": "TIMESTAMP", "received_at": "TIMESTAMP", "received_by": "VARCHAR", "received_seq": "BIGINT",
-    "last_at": "TIMESTAMP",
+    "dead_lettered_at": "TIMESTAMP", "reached_at": "TIMESTAMP", "received_at": "TIMESTAMP",
+    "received_by": "VARCHAR", "received_boot": "VARCHAR", "received_seq": "BIGINT", "last_at": "TIMESTAMP",
 }  # fmt: skip
-"""The receipts of a message, summed, for each subscription that reported it: `audit` is judged from them."""
+"""The receipts of a message, summed, for each subscription that reported it: `audit` is judged from them.
+`reached_…`: the last acceptance by the destination, direct or by the syphon; `received_…`: the first delivery."""
 AUDIT: Final[Columns] = {
     "pairing": "VARCHAR", "entity": "VARCHAR", "message_id": "VARCHAR", "status": "VARCHAR", "answer": "VARCHAR",
     "key": "VARCHAR", "queue": "BIGINT", "reason": "VARCHAR", "stream": "VARCHAR", "number": "BIGINT",
     "direct": "BIGINT", "diverted": "BIGINT", "in_doubt": "BIGINT", "refused": "BIGINT", "moved": "BIGINT",
     "dead_lettered": "BIGINT", "received": "BIGINT", "duplicates": "BIGINT", "out_of_order": "BOOLEAN",
     "first_at": "TIMESTAMP", "accepted_at": "TIMESTAMP", "diverted_at": "TIMESTAMP", "moved_at": "TIMESTAMP",
-    "received_at": "TIMESTAMP", "last_at": "TIMESTAMP", "dwell": "DOUBLE", "age": "DOUBLE",
+    "reached_at": "TIMESTAMP", "received_at": "TIMESTAMP", "last_at": "TIMESTAMP", "dwell": "DOUBLE", "age": "DOUBLE",
+    "receivers_told": "BOOLEAN", "among_missing": "BIGINT",
 }  # fmt: skip
-"""A message's fate, one row each. `dwell`: seconds that it was parked. `age`: seconds since its destination accepted
-it, at the judgement."""
+"""A message's fate, one row each. `dwell`: seconds that it was parked. `age`: seconds since its destination (else its
+queue) accepted it, at the judgement. `reason`: of a dead letter, and of a fate that is unknown or missing.
+`receivers_told`: whether any receiver of its entity records what it gets. `among_missing`: on parked messages, how many
+of its pairing's parked messages are missing without being known by name."""
 VERDICTS: Final[Columns] = {
     "pairing": "VARCHAR", "entity": "VARCHAR", "subscription": "VARCHAR",
     **dict.fromkeys(
         (
-            "attempted", "accepted", "refused", "in_doubt", "recovered", "delivered", "dead_lettered", "parked",
-            "in_flight", "missing", "lost", "unknown", "unexpected", "duplicates", "out_of_order",
+            "attempted", "accepted", "refused", "in_doubt", "recovered", "reached", "delivered", "dead_lettered",
+            "parked", "in_flight", "missing", "lost", "unknown", "unexpected", "unsent", "duplicates", "out_of_order",
         ),
         "BIGINT",
     ),
@@ -163,7 +171,8 @@ VERDICTS: Final[Columns] = {
     "journals": "BIGINT", "journals_complete": "BIGINT", "complete_to": "TIMESTAMP", "judged_at": "TIMESTAMP",
     "rests_on": "VARCHAR",
 }  # fmt: skip
-"""`entity` '' is the pairing as a whole, `subscription` '' the entity as a whole. `rests_on`: a sentence."""
+"""`entity` '' is the pairing as a whole, `subscription` '' the entity as a whole. `reached`: accepted by the primary,
+directly or from the backlog. `unsent`: received, and no journal here has its sender. `rests_on`: sentences."""
 
 TABLES: Final[dict[str, Columns]] = {
     "events": EVENTS,

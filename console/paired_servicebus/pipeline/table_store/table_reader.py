@@ -96,11 +96,11 @@ class Tables:
 
     def verdicts(self) -> list[dict[str, Any]]:
         """Return the verdict on each pairing as a whole, by name; empty: not judged yet. Raises as `rows`."""
-        return self.rows("select * from verdicts where entity = '' order by pairing")
+        return self.rows("select * from verdicts where pairing <> '' and entity = '' order by pairing")
 
     def verdict(self) -> dict[str, Any] | None:
-        """Return the verdict on the first pairing as a whole; None: not judged yet. Raises as `rows`."""
-        return next(iter(self.verdicts()), None)
+        """Return the verdict on everything; None: not judged yet. Raises as `rows`."""
+        return self.row("select * from verdicts where pairing = '' and entity = ''")
 
     def unreadable(self) -> tuple[int, str]:
         """How many lines of the journal could not be read, and how many in which file. Raises as `rows`."""

@@ -1,0 +1,197 @@
+"""A judgement: `receipts`, `audit`, `verdicts`, and what episodes have of them. Spark runs the SQL of `judging`.
+
+New receipts are added to the known ones, of the days that they belong to; then every message is judged, since the age
+of a message and the receivers of its entity may have changed its fate. Settled messages older than KEPT are dropped.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from paired_servicebus.pipeline.ingest.episode_tables import JUDGED as FIGURES
+from paired_servicebus.pipeline.ingest.event_parser import arrow_schema
+from paired_servicebus.pipeline.ingest.table_files import Existing, frame, staged_parts, write_rows
+from paired_servicebus.pipeline.judging import audit_sql, receipts_sql
+from paired_servicebus.pipeline.judging.limits import IN_FLIGHT, micros
+from paired_servicebus.pipeline.judging.verdict_sql import verdicts_sql
+from paired_servicebus.pipeline.table_store.empty_files import NO_DATE
+from paired_servicebus.pipeline.table_store.lake import Change, Files, Lake
+from paired_servicebus.pipeline.table_store.manifest import Manifest
+from paired_servicebus.pipeline.table_store.schema import TABLES
+from paired_servicebus.pipeline.table_store.versions import Version
+
+KEPT: Final = 30 * 24 * 3600 * 1_000_000
+"""Microseconds, back from the newest record, or from now if that claims to be later."""
+UNSETTLED: Final = ("parked", "in doubt", "in flight", "missing", "unknown", "lost")
+_OPEN: Final = ", ".join(f"'{status}'" for status in UNSETTLED)
+_DATE: Final = f"coalesce(to_date(first_at), date '{NO_DATE}') as date"
+
+_TOUCHED: Final = """
+select distinct cast(coalesce(to_date(first_at), date '1970-01-01') as string) as date from (
+    select first_at from known left semi join (select distinct message_id as id from new) on message_id = id
+    union all select first_at from new
+)
+"""
+_KEPT: Final = f"""
+with latest as (select *, max(received_at) over (partition by pairing, lower(entity)) as last_received from audit)
+select pairing as kept_pairing, lower(entity) as kept_entity, message_id as kept_id from latest
+where last_at >= timestamp_micros({{horizon}}) or status in ({_OPEN}) or received_at = last_received
+"""
+"""The message that an entity's receivers reported last stays: with none, it would seem that they report nothing."""
+_DIVERTED: Final = """
+    select diverted_by as engine, diverted_boot as boot, lower(entity) as name, diverted_at as at, 1 as place,
+           diverted_at, moved, dead_lettered, greatest(moved_at, dead_lettered_at) as left_at,
+           moved + dead_lettered >= diverted as has_left, cast(null as string) as id
+    from receipts where diverted > 0
+    union all
+    select engine, boot, lower(entity), began_at, 0, null, null, null, null, null, id from episodes
+"""
+EPISODE_FIGURES: Final = f"""
+with placed as (
+    select *, last_value(id, true) over (partition by engine, boot, name order by at, place) as episode
+    from ({_DIVERTED})
+)
+select episode as id, min(diverted_at) as first_diverted_at,
+       case when bool_and(has_left) then max(left_at) end as backlog_empty_at,
+       count(diverted_at) as parked, count_if(moved > 0) as moved, count_if(dead_lettered > 0) as dead_lettered
+from placed where episode is not null and place = 1 group by episode
+"""
+
+
+def judge(spark: Any, lake: Lake) -> None:
+    """Judge all messages, and commit. Raises Spark's errors and OSError; then the tables are as they were."""
+    with lake.pinned() as version, lake.staged("judged") as place:
+        began = version.manifest
+        end = began.end(time.time())
+        work = _Judgement(spark, version, place, end)
+        receipts = work.receipts()
+        new = {"receipts": receipts, **work.audit()}
+        figures = work.figures()
+        dropped = work.dropped(new)
+        unsettled = work.unsettled
+
+        def change(now: Manifest) -> Change:
+            events = tuple(file for file in now.of("events") if file.last_at >= end - KEPT or not file.last_at)
+            episodes = _with_figures(place, lake.version, figures)
+            fields = {
+                "judged": began.batch,
+                "judged_at": time.time(),
+                "unsettled": unsettled,
+                "receipts": now.receipts - began.receipts,
+            }
+            return Change(files={**new, **dropped, "events": events, **episodes}, fields=fields)
+
+        lake.commit(change)
+
+
+class _Judgement:
+    """One judgement's steps, each with its files."""
+
+    def __init__(self, spark: Any, version: Version, place: Path, end: int) -> None:
+        self._spark = spark
+        self._existing = Existing(spark, version)
+        self._manifest = version.manifest
+        self._place = place
+        self._end = end
+        self._batch = version.manifest.batch + 1
+        self.unsettled = 0
+        for table in ("engines", "backlog", "episodes"):
+            self._existing.rows(table).createOrReplaceTempView(table)
+
+    def receipts(self) -> Files:
+        """Add the new receipts to the known ones; make the view `receipts` of all."""
+        spark, existing, table = self._spark, self._existing, "receipts"
+        existing.rows("events", self._manifest.unjudged()).createOrReplaceTempView("new_events")
+        partial = receipts_sql.PARTIAL.format(events="new_events", engines="engines")
+        known = existing.of(table)
+        kept: Files = ()
+        if known:
+            spark.sql(partial).createOrReplaceTempView("new")
+            existing.rows(table).createOrReplaceTempView("known")
+            touched = {row["date"] for row in spark.sql(_TOUCHED).collect()}
+            kept = tuple(file for file in known if file.date not in touched)
+            some = existing.rows(table, [file for file in known if file.date in touched])
+            some.createOrReplaceTempView("touched")
+            columns = ", ".join(f"`{name}`" for name in TABLES[table])
+            partial = f"select {columns} from ({partial}) union all select {columns} from touched"
+        new = self._write(table, receipts_sql.MERGE.format(partials=f"({partial})"))
+        paths = [*existing.paths(table, kept), *(one.path for one in new)]
+        frame(spark, table, paths).createOrReplaceTempView(table)
+        return (*kept, *new)
+
+    def audit(self) -> dict[str, Files]:
+        """Judge; make the view `audit`."""
+        spark = self._spark
+        judged = audit_sql.JUDGED.format(
+            receipts="receipts", engines="engines", backlog="backlog", now=self._end, in_flight=micros(IN_FLIGHT)
+        )
+        new = self._write("audit", judged)
+        frame(spark, "audit", [one.path for one in new]).createOrReplaceTempView("audit")
+        verdicts = spark.sql(verdicts_sql(now=self._end)).toArrow()
+        (row,) = spark.sql(f"select count(*) as n from audit where status in ({_OPEN})").collect()
+        self.unsettled = row["n"]
+        return {"audit": new, "verdicts": write_rows(self._place, "verdicts", verdicts, self._batch)}
+
+    def figures(self) -> Any:
+        """Return the figures of each episode as an Arrow table."""
+        return self._spark.sql(EPISODE_FIGURES).toArrow()
+
+    def dropped(self, new: dict[str, Files]) -> dict[str, Files]:
+        """Return the files of `receipts` and `audit` without settled messages of long ago; empty: there are none."""
+        horizon = self._end - KEPT
+        if not any(_first(one) and _first(one) < horizon for one in new["audit"]):
+            return {}
+        spark = self._spark
+        spark.sql(_KEPT.format(horizon=horizon)).createOrReplaceTempView("kept")
+        found: dict[str, Files] = {}
+        for table in ("receipts", "audit"):
+            kept = (
+                f"select {table}.* from {table} left semi join kept on pairing = kept_pairing and "
+                "message_id = kept_id and lower(entity) = kept_entity"
+            )
+            found[table] = self._write(table, kept, "kept")
+        return found
+
+    def _write(self, table: str, query: str, what: str = "all") -> Files:
+        columns = ", ".join(f"`{name}`" for name in TABLES[table])
+        folder = self._place / f"{table}-{what}"
+        rows = self._spark.sql(f"select {columns}, {_DATE} from ({query})")
+        rows.write.partitionBy("date").parquet(str(folder))
+        return staged_parts(folder, table, self._batch, f"j{self._batch:010d}-{what}")
+
+
+def _first(one: Any) -> int:
+    file = getattr(one, "file", one)
+    return int(file.first_at)
+
+
+def _with_figures(place: Path, version: Version, figures: Any) -> dict[str, Files]:
+    """Return the file of `episodes` with new figures; figures of messages that were dropped stay."""
+    files = [version.path / "episodes" / file.name for file in version.manifest.of("episodes") if file.rows]
+    if not files:
+        return {}
+    by_id = {row["id"]: row for row in figures.to_pylist()}
+    rows = pa.concat_tables([pq.read_table(path) for path in files]).to_pylist()
+    for row in rows:
+        row.update(_updated(row, by_id.get(row["id"])))
+    table = pa.Table.from_pylist(rows, schema=arrow_schema(TABLES["episodes"]))
+    return {"episodes": write_rows(place, "episodes", table, version.manifest.batch + 1)}
+
+
+def _updated(row: dict[str, Any], new: dict[str, Any] | None) -> dict[str, Any]:
+    """Return an episode's figures: those of its messages, and at least the ones that it had."""
+    new = new or dict.fromkeys(FIGURES)
+    counts = {name: max(new[name] or 0, row[name] or 0) for name in ("parked", "moved", "dead_lettered")}
+    empty = new["backlog_empty_at"] if new["parked"] else row["backlog_empty_at"]
+    if not counts["parked"]:
+        empty = row["failed_back_at"]
+    return {
+        **counts,
+        "first_diverted_at": row["first_diverted_at"] or new["first_diverted_at"],
+        "backlog_empty_at": empty,
+    }

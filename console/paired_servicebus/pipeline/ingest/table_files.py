@@ -1,0 +1,148 @@
+"""Files of the tables, as Spark and Arrow read and write them: the present ones of a version, and new ones by day."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from paired_servicebus.pipeline.ingest.event_parser import arrow_schema
+from paired_servicebus.pipeline.table_store.empty_files import NO_DATE
+from paired_servicebus.pipeline.table_store.lake import Staged
+from paired_servicebus.pipeline.table_store.manifest import File
+from paired_servicebus.pipeline.table_store.schema import TABLES, spark_ddl
+from paired_servicebus.pipeline.table_store.versions import Version
+
+TIMES: Final = {"events": "at", "timeline": "at", "receipts": "first_at", "audit": "first_at"}
+"""The column of a table's date; of the others it is `minute`."""
+
+
+class Existing:
+    """The tables of one version, for Spark."""
+
+    def __init__(self, spark: Any, version: Version) -> None:
+        self._spark = spark
+        self._version = version
+
+    def of(self, table: str) -> tuple[File, ...]:
+        """Return a table's files with rows."""
+        return tuple(file for file in self._version.manifest.of(table) if file.rows)
+
+    def paths(self, table: str, files: Iterable[File] | None = None) -> list[Path]:
+        """Return the paths of some of a table's files, or of all."""
+        return [self._version.path / table / file.name for file in (self.of(table) if files is None else files)]
+
+    def rows(self, table: str, files: Iterable[File] | None = None) -> Any:
+        """Return the rows of some of a table's files, or of all, as a DataFrame."""
+        return frame(self._spark, table, self.paths(table, files))
+
+
+def frame(spark: Any, table: str, paths: Sequence[Path]) -> Any:
+    """Return the rows of Parquet files, or of folders of them, as a DataFrame of a table's columns."""
+    if not paths:
+        return spark.createDataFrame(arrow_schema(TABLES[table]).empty_table())
+    reader = spark.read.schema(spark_ddl(TABLES[table])).options(__globPaths__="false", recursiveFileLookup="true")
+    return reader.parquet(*map(str, paths))
+
+
+def parts(folder: Path) -> list[Path]:
+    """Return the Parquet files that Spark wrote into a folder."""
+    return sorted(path for path in folder.rglob("*.parquet") if not path.name.startswith((".", "_")))
+
+
+def staged_parts(folder: Path, table: str, batch: int, name: str = "") -> list[Staged]:
+    """Return the files that Spark wrote into a folder, by date or not, for a commit. Those without rows are left out."""
+    found = []
+    for number, path in enumerate(parts(folder)):
+        about = pq.read_metadata(path)
+        if not about.num_rows:
+            continue
+        day = f"{path.parent.name}/" if path.parent != folder else ""
+        first, last = _range(about, column_name(table))
+        name_ = f"{day}{name or f'b{batch:010d}'}-{number}.parquet"
+        found.append(Staged(path, File(name=name_, rows=about.num_rows, first_at=first, last_at=last, batch=batch)))
+    return found
+
+
+def write_days(place: Path, table: str, rows: Any, batch: int) -> list[Staged]:
+    """Write an Arrow table as one file for each day. Raises OSError."""
+    days = days_of(rows[column_name(table)])
+    found = []
+    for day in sorted(set(days)):
+        some = rows.filter(pc.equal(pa.array(days), day))
+        path = place / f"{table}-{day}.parquet"
+        _write(path, table, some)
+        times = pc.min_max(some[column_name(table)].cast(pa.int64())).as_py()
+        file = File(
+            name=f"date={day}/b{batch:010d}.parquet",
+            rows=some.num_rows,
+            first_at=times["min"] or 0,
+            last_at=times["max"] or 0,
+            batch=batch,
+        )
+        found.append(Staged(path, file))
+    return found
+
+
+def days_of(times: Any) -> list[str]:
+    """Return the days of times, as their partitions are called."""
+    return pc.fill_null(pc.strftime(times, "%Y-%m-%d"), NO_DATE).to_pylist()
+
+
+def write_rows(place: Path, table: str, rows: Any, batch: int) -> list[Staged]:
+    """Write an Arrow table as the one file of a table without dates. Raises OSError."""
+    path = place / f"{table}.parquet"
+    _write(path, table, rows)
+    return [Staged(path, File(name=f"b{batch:010d}.parquet", rows=rows.num_rows, batch=batch))]
+
+
+def column_name(table: str) -> str:
+    """Return the column of a table's date."""
+    return TIMES.get(table, "minute")
+
+
+def merge_parts(sources: Sequence[Path], target: Path, table: str) -> None:
+    """Write the rows of some files of a table as one, some at a time. Raises OSError."""
+    schema = arrow_schema(TABLES[table])
+    with pq.ParquetWriter(target, schema, compression="zstd") as writer:
+        for source in sources:
+            with pq.ParquetFile(source) as file:
+                for group in range(file.num_row_groups):
+                    writer.write_table(_as(file.read_row_group(group), schema))
+
+
+def _write(path: Path, table: str, rows: Any) -> None:
+    pq.write_table(_as(rows, arrow_schema(TABLES[table])), path, compression="zstd")
+
+
+def _as(rows: Any, schema: Any) -> Any:
+    """Return the rows in exactly these columns; those that they lack are null."""
+    have = set(rows.column_names)
+    columns = [
+        rows[field.name].cast(field.type) if field.name in have else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def _range(about: Any, column: str) -> tuple[int, int]:
+    """Return the first and the last time of a file, from its statistics, in microseconds; 0: it has none."""
+    index = next(i for i in range(about.num_columns) if about.schema.column(i).name == column)
+    found = [about.row_group(group).column(index).statistics for group in range(about.num_row_groups)]
+    known = [one for one in found if one is not None and one.has_min_max]
+    if not known:
+        return 0, 0
+    return min(_micros(one.min) for one in known), max(_micros(one.max) for one in known)
+
+
+def _micros(at: datetime.datetime) -> int:
+    whole = at if at.tzinfo is not None else at.replace(tzinfo=datetime.UTC)
+    return (whole - _EPOCH) // datetime.timedelta(microseconds=1)
+
+
+_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)

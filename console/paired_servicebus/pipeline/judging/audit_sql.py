@@ -1,0 +1,260 @@
+"""The audit: the fate of every message, judged from its receipts (SPEC.md section 11).
+
+    delivered      a receiver got it
+    accepted       its destination accepted it, and no receiver of the entity tells
+    in flight      its destination accepted it lately, or a receiver has not got past it: slow is not lost
+    parked         in the backlog, as far as the journals go
+    dead-lettered  by the syphon
+    missing        parked by its receipts, and the backlog queues hold less than that
+    lost           accepted by its destination, every receiver got past it, no journal is incomplete
+    unknown        would be lost, missing or unexpected, but a journal is incomplete; `reason` has which
+    refused, in doubt; unexpected: received, though refused or never attempted
+
+A receiver got past a message when it got another one that was accepted later: by the same engine, in the order of its
+records' numbers; or by another engine, by their clocks and with a margin for them. Receivers that got nothing else for
+IN_FLIGHT after the message are behind. A topic's message may be kept out by each subscription's filter, and a session
+may wait alone: those are never lost, only unknown.
+
+JUDGED is a statement over the views `receipts` (MERGE), `engines` and `backlog`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from paired_servicebus.pipeline.judging.limits import (
+    CLOCK_MARGIN,
+    ORDER_MARGIN,
+    PASS_MARGIN,
+    READING_MARGIN,
+    RECEIVER_FORGOTTEN,
+    micros,
+)
+from paired_servicebus.pipeline.judging.receipts_sql import PAIRING_BY_NAME
+
+_BOOTS: Final = """
+boots as (
+    select pairing, engine, boot, syphon, first_at, last_at,
+           case when engine like '%-drain@%' then 'stopped' else coalesce(ended, 'running') end as ended,
+           coalesce(missing, 0) > 0 as has_gap,
+           case when coalesce(missing, 0) = 0 then null when complete_from is not null then complete_from
+                when missing = first_seq - 1 then first_at else last_at end as complete_from
+    from {engines}
+)"""
+"""Boots of engines. A drain's task ends with its journal; it records nothing else. `complete_from`: the end of the
+last gap."""
+
+_COVER: Final = """
+cover as (
+    select pairing, max(complete_from) as covered_from,
+           min(case when ended in ('running', 'silent') then last_at end) as covered_to,
+           max(case when syphon then 1 else 0 end) > 0 or max(case when engine like '%-drain@%' then 1 else 0 end) > 0
+               as syphon_known,
+           max_by(engine, complete_from) as gap_engine,
+           min_by(engine, case when ended in ('running', 'silent') then last_at end) as late_engine
+    from boots group by pairing
+)"""
+"""The times between which every journal of a pairing is complete; null: no limit."""
+
+_ORDERED: Final = f"""
+placed as (
+    select receipts.*, lower(receipts.entity) as folded, boots.first_at as boot_at,
+           case when number is null then coalesce(diverted_boot, reached_boot, '') else ' ' end as sender,
+           coalesce(number, diverted_seq, reached_seq) as place
+    from {{receipts}} as receipts
+    left join boots on receipts.received_by = boots.engine and receipts.received_boot = boots.boot
+                   and receipts.pairing = boots.pairing
+),
+ordered as (
+    select *, max(case when received > 0 then place end) over earlier as place_before,
+           max(case when received > 0 then unix_micros(accepted_at) end) over earlier as accepted_before
+    from placed
+    window earlier as (partition by pairing, folded, lower(subscription), stream, received_by, sender
+                       order by boot_at, received_boot, received_seq rows between unbounded preceding and 1 preceding)
+),
+late as (
+    select *, received > 0 and place < place_before
+              and (number is not null or unix_micros(accepted_at) + {micros(ORDER_MARGIN)} < accepted_before) as is_late
+    from ordered
+)"""
+"""Order of receipt is by number within a receiver's engine. Without a sender's number, messages are compared with those
+of the same sender."""
+
+_MESSAGES: Final = """
+messages as (
+    select pairing, folded, message_id, max(entity) as entity, max(stream) as stream, max(number) as number,
+           max(key) as key, max(session) as session,
+           cast(sum(direct) as bigint) as direct, cast(sum(diverted) as bigint) as diverted,
+           cast(sum(in_doubt) as bigint) as in_doubt, cast(sum(refused) as bigint) as refused,
+           cast(sum(moved) as bigint) as moved, cast(sum(dead_lettered) as bigint) as dead_lettered,
+           cast(sum(received) as bigint) as received, cast(sum(greatest(received - 1, 0)) as bigint) as again,
+           max(queue) as queue, max(reason) as reason, max(reached_boot) as reached_boot,
+           max(reached_seq) as reached_seq,
+           min(first_at) as first_at, min(accepted_at) as accepted_at, min(diverted_at) as diverted_at,
+           max(moved_at) as moved_at, max(dead_lettered_at) as dead_lettered_at, max(reached_at) as reached_at,
+           min(received_at) as received_at, max(last_at) as last_at,
+           max(case when is_late then 1 else 0 end) > 0 as out_of_order
+    from late group by pairing, folded, message_id
+)"""
+
+_RECEIVERS: Final = f"""
+entities as (
+    select pairing, folded, max(received) > 0 as told, max(direct) > 0 as told_all,
+           max(subscription) is not null as is_topic,
+           max(session) is not null as has_sessions
+    from placed group by pairing, folded
+),
+receivers as (
+    select pairing, folded, received_by, received_boot, max(reached_at) as position, max(received_at) as got_at,
+           max(coalesce(ended, 'running')) as ended
+    from (select placed.*, boots.ended from placed left join boots on placed.received_by = boots.engine
+              and placed.received_boot = boots.boot and placed.pairing = boots.pairing
+          where received > 0 and subscription is null and direct + moved = 1)
+    group by pairing, folded, received_by, received_boot
+),
+ranked as (
+    select *, max(case when ended <> 'stopped' then 1 else 0 end) over entity > 0 as any_runs,
+           max(got_at) over entity as newest_at
+    from receivers where ended <> 'restarted'
+    window entity as (partition by pairing, folded)
+),
+counted as (
+    select pairing, folded, received_by, received_boot, position, got_at from ranked
+    where (ended <> 'stopped' or not any_runs)
+      and unix_micros(got_at) + {micros(RECEIVER_FORGOTTEN)} >= unix_micros(newest_at)
+),
+fronts as (
+    select pairing, folded, count(*) as behind, min(position) as position, min(got_at) as got_at
+    from counted group by pairing, folded
+),
+boot_positions as (
+    select placed.pairing, placed.folded, placed.received_by, placed.received_boot, placed.reached_boot,
+           max(reached_seq) as seq, max_by(reached_at, reached_seq) as reached_at
+    from placed join counted on placed.pairing = counted.pairing and placed.folded = counted.folded
+         and placed.received_by = counted.received_by and placed.received_boot = counted.received_boot
+    where received > 0 and subscription is null and direct + moved = 1
+    group by placed.pairing, placed.folded, placed.received_by, placed.received_boot, placed.reached_boot
+),
+boot_fronts as (
+    select pairing, folded, reached_boot, count(*) as boot_behind, min(seq) as boot_seq, min(reached_at) as boot_at
+    from boot_positions group by pairing, folded, reached_boot
+)"""
+"""How far receivers got, by their slowest: in the deliveries of each engine, and by the clock. A receiver that ended is
+counted only where none runs."""
+
+_FACTS: Final = f"""
+facts as (
+    select messages.*, entities.told, entities.told_all, entities.is_topic, entities.has_sessions,
+           cover.covered_from, cover.covered_to, cover.gap_engine, cover.late_engine,
+           coalesce(cover.syphon_known, false) as syphon_known,
+           direct + diverted as accepted, direct + moved > 0 as reached,
+           case when direct + diverted > 0 then 'accepted' when in_doubt > 0 then 'in doubt'
+                when refused > 0 then 'refused' else 'never attempted' end as answer,
+           ({{now}} - unix_micros(coalesce(reached_at, accepted_at))) / 1e6 as age,
+           coalesce(unix_micros(reached_at) + {{in_flight}} <= unix_micros(fronts.got_at)
+               and ((boot_behind = behind and reached_seq < boot_seq
+                     and unix_micros(reached_at) + {micros(PASS_MARGIN)} < unix_micros(boot_fronts.boot_at))
+                    or unix_micros(reached_at) + {micros(CLOCK_MARGIN)} < unix_micros(fronts.position)),
+               false) as passed,
+           cover.pairing is not null
+               and coalesce(coalesce(reached_at, received_at) > covered_from, true)
+               and coalesce(unix_micros(coalesce(reached_at, received_at)) + {{in_flight}} <= unix_micros(covered_to),
+                            true) as covered,
+           received = 0 and diverted > moved + dead_lettered and (told or direct + moved = 0) as in_backlog,
+           dead_lettered > 0 and direct = 0 and received = 0 and diverted <= moved + dead_lettered
+               and coalesce(moved_at <= dead_lettered_at, true) as is_dead
+    from messages
+    join entities on messages.pairing = entities.pairing and messages.folded = entities.folded
+    left join cover on messages.pairing = cover.pairing
+    left join fronts on messages.pairing = fronts.pairing and messages.folded = fronts.folded
+    left join boot_fronts on messages.pairing = boot_fronts.pairing and messages.folded = boot_fronts.folded
+                         and messages.reached_boot = boot_fronts.reached_boot
+)"""
+
+_BACKLOG: Final = f"""
+depths as (
+    select pairing, queue, read_at, held from (
+        select pairing, queue, read_at, held,
+               row_number() over (partition by pairing, queue order by read_at desc, held desc) as newest
+        from (select coalesce(named.pairing, {PAIRING_BY_NAME.format(engine="readings.engine")}) as pairing,
+                     queue, read_at,
+                     coalesce(depth, 0) + coalesce(scheduled, 0) + coalesce(dead_lettered, 0) as held
+              from {{backlog}} as readings
+              left join (select engine, max(pairing) as pairing from boots group by engine) as named
+                on readings.engine = named.engine
+              where read_at is not null)
+    ) where newest = 1
+),
+parked as (
+    select facts.pairing, facts.queue, depths.read_at, depths.held, count(*) as expected
+    from facts join depths on facts.pairing = depths.pairing and facts.queue = depths.queue
+    where in_backlog and unix_micros(diverted_at) + {micros(READING_MARGIN)} < unix_micros(read_at)
+    group by facts.pairing, facts.queue, depths.read_at, depths.held
+),
+short as (
+    select parked.pairing, sum(expected) - max(all_held) as short_by,
+           sum(case when held = 0 then expected else 0 end) as of_empty
+    from parked join (select pairing, sum(held) as all_held from depths group by pairing) as whole
+      on parked.pairing = whole.pairing
+    group by parked.pairing
+),
+named as (
+    select parked.pairing, parked.queue, parked.read_at, parked.held, parked.expected,
+           cast(short_by as bigint) as short_by, held = 0 and of_empty <= short_by as is_named,
+           cast(short_by - case when of_empty <= short_by then of_empty else 0 end as bigint) as unnamed
+    from parked join short on parked.pairing = short.pairing where short_by > 0
+)"""
+"""What the backlog queues held at their last readings, beside what they should hold by the receipts. Queues are summed:
+a queue's surplus may be another's deficit. A message is named where its queue held nothing."""
+
+_CLOCK: Final = "substr(cast({at} as string), 1, 16)"
+"""A time to the minute, UTC."""
+
+_REASON: Final = f"""
+case status
+    when 'missing' then concat('queue ', queue, ' held none of its ', expected, ' at ', {_CLOCK.format(at="read_at")})
+    when 'unknown' then case
+        when in_backlog and not syphon_known
+            then 'not in its queue: missing, or moved by an engine whose journal is not here'
+        when is_topic then 'no subscription whose receivers tell got it; a filter may have kept it out'
+        when has_sessions then 'its session may wait for a receiver'
+        when covered_from is not null and unix_micros(coalesce(reached_at, diverted_at)) <= unix_micros(covered_from)
+            then concat('lost, or in a journal that is not here: ', gap_engine, ' lacks records before ',
+                        {_CLOCK.format(at="covered_from")})
+        else concat('lost, or in a journal that is not here: ', coalesce(late_engine, pairing),
+                    ' recorded nothing after ', coalesce({_CLOCK.format(at="covered_to")}, 'that')) end
+    else reason end"""
+
+JUDGED: Final = f"""
+with {_BOOTS},{_COVER},{_ORDERED},{_MESSAGES},{_RECEIVERS},{_FACTS},{_BACKLOG},
+judged as (
+    select facts.*, named.read_at, named.expected, named.unnamed,
+           case when received > 0 and answer = 'refused' then 'unexpected'
+                when received > 0 and answer = 'never attempted' and told_all and covered then 'unexpected'
+                when received > 0 then 'delivered'
+                when in_backlog then
+                    case when not coalesce(is_named, false) then 'parked'
+                         when syphon_known and coalesce(diverted_at > covered_from, true)
+                              and coalesce(read_at <= covered_to, true) then 'missing'
+                         else 'unknown' end
+                when is_dead then 'dead-lettered'
+                when reached and not told then 'accepted'
+                when reached and (age < {{in_flight}} / 1e6 or not (passed or is_topic)) then 'in flight'
+                when reached and (is_topic or has_sessions or not covered) then 'unknown'
+                when reached then 'lost'
+                when answer <> 'never attempted' then answer
+                else 'dead-lettered' end as status
+    from facts
+    left join named on facts.pairing = named.pairing and facts.queue = named.queue and in_backlog
+                   and unix_micros(diverted_at) + {micros(READING_MARGIN)} < unix_micros(read_at)
+)
+select pairing, entity, message_id, status, answer, key, queue, {_REASON} as reason, stream, number,
+       direct, diverted, in_doubt, refused, moved, dead_lettered, received,
+       cast(case when told then again else greatest(direct + moved - 1, 0) end as bigint) as duplicates, out_of_order,
+       first_at, accepted_at, diverted_at, moved_at, reached_at, received_at, last_at,
+       (unix_micros(moved_at) - unix_micros(diverted_at)) / 1e6 as dwell, age, told as receivers_told,
+       case when status = 'parked' then nullif(unnamed, 0) end as among_missing
+from judged
+"""
+"""Parameters: `now`, the journals' end in microseconds (this machine's clock, if that is earlier); `in_flight`, the
+limit in microseconds."""

@@ -1,0 +1,178 @@
+"""Verdicts: the audit summed up, and what each sum rests on.
+
+A row is of an entity, of a pairing (`entity` ''), or of everything (`pairing` '' too). A topic has a row for each
+subscription that tells, with deliveries and duplicates only: its filter is not known here. The same SQL judges one
+incident: the messages that were first seen in a span of time.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_COUNTED: Final = (
+    ("attempted", "answer <> 'never attempted'"),
+    ("accepted", "answer = 'accepted'"),
+    ("refused", "answer = 'refused'"),
+    ("in_doubt", "answer = 'in doubt'"),
+    ("recovered", "answer = 'in doubt' and (received > 0 or (not receivers_told and moved > 0))"),
+    ("reached", "direct + moved > 0 or received > 0"),
+    ("delivered", "received > 0"),
+    ("dead_lettered", "status = 'dead-lettered'"),
+    ("parked", "status = 'parked'"),
+    ("in_flight", "status = 'in flight'"),
+    ("missing", "status = 'missing'"),
+    ("lost", "status = 'lost'"),
+    ("unknown", "status = 'unknown'"),
+    ("unexpected", "status = 'unexpected'"),
+    ("unsent", "answer = 'never attempted' and received > 0 and status <> 'unexpected'"),
+    ("out_of_order", "out_of_order"),
+    ("direct", "direct > 0"),
+    ("told", "receivers_told"),
+)
+_COUNTS: Final = ",\n           ".join(
+    f"cast(count(case when {rule} then 1 end) as bigint) as {name}" for name, rule in _COUNTED
+)
+
+_JOURNALS: Final = """
+journals as (
+    select pairing, engine,
+           max(case when missing > 0 and coalesce(unix_micros(complete_from) > {since}, true)
+                     and coalesce(unix_micros(complete_to) < {until}, true) then missing else 0 end) as lacks,
+           max(case when ended = 'silent' and unix_micros(last_at) < {until} then last_at end) as silent_at,
+           max(last_at) as last_at, max(case when ended in ('stopped', 'restarted') then 0 else 1 end) as runs
+    from {engines}
+    where engine not like '%-drain@%' and unix_micros(first_at) <= {until}
+      and (unix_micros(last_at) >= {since} or ended not in ('stopped', 'restarted'))
+    group by pairing, engine
+),
+all_journals as (
+    select * from journals
+    union all select '' as pairing, engine, lacks, silent_at, last_at, runs from journals
+),
+known as (
+    select pairing, cast(count(*) as bigint) as journals,
+           cast(count(case when lacks = 0 and silent_at is null then 1 end) as bigint) as journals_complete,
+           coalesce(min(case when lacks = 0 and silent_at is null and runs = 1 then last_at end),
+                    max(case when lacks = 0 and silent_at is null then last_at end)) as complete_to,
+           sort_array(collect_set(case
+               when lacks > 0
+                   then concat(engine, ' lacks ', lacks, case when lacks = 1 then ' record' else ' records' end)
+               when silent_at is not null
+                   then concat(engine, ' recorded nothing after ', substr(cast(silent_at as string), 1, 16), ' UTC')
+               end)) as weak
+    from all_journals group by pairing
+),
+syphons as (
+    select pairing, max(case when syphon or engine like '%-drain@%' then 1 else 0 end) as syphon
+    from (select pairing, engine, syphon from {engines} union all select '' as pairing, engine, syphon from {engines})
+    group by pairing
+)"""
+
+
+def verdicts_sql(
+    *,
+    audit: str = "audit",
+    receipts: str = "receipts",
+    engines: str = "engines",
+    now: int,
+    since: int | None = None,
+    until: int | None = None,
+) -> str:
+    """Return the statement over these views, in the columns of schema.VERDICTS.
+
+    Args:
+        now: the time of the judgement, in microseconds since the epoch.
+        since, until: only messages first seen between them, in microseconds; None: all.
+    """
+    begin, end = since if since is not None else 0, until if until is not None else 2**62
+    scope = "true" if since is None and until is None else f"unix_micros(first_at) between {begin} and {end}"
+    return _VERDICTS.format(
+        audit=audit, receipts=receipts, engines=engines, now=now, since=begin, until=end, scope=scope
+    )
+
+
+_NUMBERS: Final = (*(name for name, _ in _COUNTED), "duplicates")
+_SUM: Final = ", ".join(f"cast(coalesce(sum({name}), 0) as bigint) as {name}" for name in _NUMBERS)
+_OWN: Final = ", ".join(_NUMBERS)
+_TOLD_BY_SUBSCRIPTION: Final = {"delivered": "count(*)", "duplicates": "sum(received - 1)"}
+_BY_SUBSCRIPTION: Final = ", ".join(
+    f"cast({_TOLD_BY_SUBSCRIPTION.get(name, 'null')} as bigint) as {name}" for name in _NUMBERS
+)
+
+_RESTS_ON: Final = """
+concat_ws(' ',
+    case when subscription <> '' then concat('Only what receivers of ', entity, '/', subscription,
+            ' recorded; its filter is not known here.')
+         when entities = 0 then 'No message has a receipt here.'
+         when told_entities = 0 then concat('No receiver', of_entity,
+            ' records what it gets: accepted means that the primary, or a backlog queue, accepted a message.')
+         when told_entities < entities then concat('Receivers of ', told_entities, ' of ', entities,
+            ' entities record what they get, last at ', substr(cast(told_at as string), 1, 16), ' UTC.')
+         else concat('Receivers', of_entity,
+            ' record what they get, last at ', substr(cast(told_at as string), 1, 16), ' UTC.') end,
+    case when coalesce(journals, 0) = 0 then 'No engine is known.'
+         else concat(journals_complete, ' of ', journals, case when journals = 1 then ' journal is complete'
+            when journals_complete = 1 then ' journals is complete' else ' journals are complete' end,
+            coalesce(concat(' to ', substr(cast(complete_to as string), 1, 16), ' UTC'), ''),
+            case when journals_complete < journals then concat(': ', array_join(weak, ', ')) else '' end, '.') end,
+    case when subscription = '' and attempted > 0 and direct = 0
+         then 'Direct sends are not recorded; messages that stayed on the direct path are not counted.' end,
+    case when parked > 0 and coalesce(syphon, 0) = 0
+         then 'No journal here is of an engine with a syphon: parked messages may have been moved since.' end,
+    case when among_missing > 0 then concat(among_missing,
+         ' of the parked messages are not in the backlog queues; which ones is not known.') end,
+    case when unsent > 0 then concat(unsent, ' received messages have no sender in these journals.') end,
+    case when lost > 0 then concat('A lost message may have expired, or be in the dead-letter queue of its entity, ',
+         'or have gone to a receiver that records nothing.') end)"""
+
+_VERDICTS: Final = f"""
+with {_JOURNALS},
+counted as (
+    select pairing, max(entity) as entity,
+           {_COUNTS},
+           cast(coalesce(sum(duplicates), 0) as bigint) as duplicates,
+           cast(coalesce(max(among_missing), 0) as bigint) as unnamed,
+           max(case when status = 'in flight' then age end) as in_flight_age, max(received_at) as told_at
+    from {{audit}} where {{scope}} group by pairing, lower(entity)
+),
+leveled as (
+    select *, pairing as whole from counted union all select *, '' as whole from counted
+),
+short as (
+    select pairing, max(unnamed) as among_missing from counted group by pairing
+    union all select '' as pairing, coalesce(sum(most), 0) as among_missing
+    from (select max(unnamed) as most from counted group by pairing)
+),
+sums as (
+    select whole as pairing, {_SUM}, max(in_flight_age) as in_flight_age, max(told_at) as told_at,
+           count(*) as entities, count(case when told > 0 then 1 end) as told_entities
+    from leveled group by whole
+),
+spine as (select pairing from known union select whole as pairing from leveled union select '' as pairing),
+sums_and_parts as (
+    select spine.pairing, '' as entity, '' as subscription, {", ".join(f"coalesce({n}, 0) as {n}" for n in _NUMBERS)},
+           in_flight_age, told_at, coalesce(entities, 0) as entities, coalesce(told_entities, 0) as told_entities,
+           coalesce(among_missing, 0) as among_missing
+    from spine left join sums on spine.pairing = sums.pairing left join short on spine.pairing = short.pairing
+    union all
+    select pairing, entity, '' as subscription, {_OWN}, in_flight_age, told_at, 1 as entities,
+           case when told > 0 then 1 else 0 end as told_entities, 0 as among_missing
+    from counted
+    union all
+    select pairing, max(entity) as entity, max(subscription) as subscription,
+           {_BY_SUBSCRIPTION},
+           cast(null as double) as in_flight_age, max(received_at) as told_at, 1 as entities, 1 as told_entities,
+           0 as among_missing
+    from {{receipts}} where subscription is not null and received > 0 and {{scope}}
+    group by pairing, lower(entity), lower(subscription)
+),
+rows as (select *, case when entity = '' then '' else concat(' of ', entity) end as of_entity from sums_and_parts)
+select rows.pairing, entity, subscription, attempted, accepted, refused, in_doubt, recovered, reached, delivered,
+       dead_lettered, parked - among_missing as parked, in_flight, missing + among_missing as missing, lost, unknown,
+       unexpected, unsent, duplicates, out_of_order, in_flight_age, told_entities > 0 as receivers_told,
+       coalesce(journals, 0) as journals, coalesce(journals_complete, 0) as journals_complete, complete_to,
+       timestamp_micros({{now}}) as judged_at, {_RESTS_ON} as rests_on
+from rows
+left join known on rows.pairing = known.pairing
+left join syphons on rows.pairing = syphons.pairing
+"""
