@@ -82,14 +82,14 @@ def make_once(journals: tuple[Path, ...], tables: Path) -> None:
 
 def rows_of(tables: Path) -> dict[str, list[dict[str, Any]]]:
     """All rows of all tables, sorted, without what is unsteady."""
+    found = {}
     with Tables.open(tables) as opened:
-        return {
-            table: sorted(
-                ({name: row[name] for name in row if name not in UNSTEADY.get(table, ())} for row in opened.rows(f"select * from {table}")),
-                key=str,
-            )
-            for table in TABLES
-        }  # fmt: skip
+        for table in TABLES:
+            left_out = UNSTEADY.get(table, ())
+            rows = opened.rows(f"select * from {table}")
+            kept = [{name: value for name, value in row.items() if name not in left_out} for row in rows]
+            found[table] = sorted(kept, key=str)
+    return found
 
 
 class Shipper:
