@@ -154,6 +154,8 @@ def test_options_that_do_not_go_together_are_remarked_with_the_file(tmp_path: Pa
     (remark,) = found.remarks
     assert remark.startswith(f"{tmp_path / 'pairing.toml'}: [pairing] hold_until_failover waits until send_timeout")
     assert read(tmp_path, with_pairing('hold_until_failover = true\nfailover_interval = "20s"')).remarks == ()
+    (unused,) = read(tmp_path, with_pairing("record_received = true")).remarks
+    assert "record_received has no effect" in unused
 
 
 def test_every_option_can_be_set() -> None:

@@ -237,6 +237,8 @@ class _Hosting:
         extras = _Extras.of(self.metrics, self.on_change, self.fleet)
         if not self.control:
             extras.refuse()
+            if options.record_received and self.on_event is None:
+                raise ConfigurationError("record_received needs a journal, which an engine has: pass control=True")
             return await pair(client, options, on_event=self.on_event, judge=self.judge)
         check_arguments(client, options)
         options.policy()  # before anything is made

@@ -226,8 +226,14 @@ def load_config(path: Path, *, environ: Mapping[str, str] = os.environ) -> Pairi
         fleet=_fleet(SettingLocation(path, _FLEET, "", environ, remarks), document),
         gateway=gateway,
         hides_bodies=_hides_bodies(SettingLocation(path, _CONSOLE, "", environ, remarks), document),
-        remarks=(*remarks, *(f"{path}: [pairing] {text}" for text in policy.remarks if gateway is None)),
+        remarks=(*remarks, *(f"{path}: [pairing] {text}" for text in _remarks(policy) if gateway is None)),
     )
+
+
+def _remarks(policy: Policy) -> tuple[str, ...]:
+    """Return remarks on the policy of an engine without a gateway."""
+    unused = "record_received has no effect: this engine has no receivers without a [gateway]"
+    return (*policy.remarks, *([unused] if policy.record_received else []))
 
 
 def _probe(path: Path, pairing: Mapping[str, Any]) -> tuple[str, ...]:

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from azure.servicebus import ServiceBusMessage
 
 from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.pairing_events import MessageReceived
 from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.control.discovery import local_engines, query_engines
 from paired_servicebus.engine.instance.engine_paths import engine_paths
@@ -54,6 +56,18 @@ def test_a_console_lists_and_commands_it_until_it_is_closed(servicebus_sandbox: 
     assert "servicebus-pairing" not in [thread.name for thread in threading.enumerate()]
     kinds = [record.event.kind for record in read_records(engine_paths("primary").spool)]
     assert (kinds[0], kinds[-1]) == ("engine-started", "engine-stopped")
+
+
+def test_each_message_that_a_blocking_receiver_gets_is_in_the_journal(servicebus_sandbox: Any, short: Path) -> None:
+    """`record_received`, for an application without asyncio."""
+    with pair(servicebus_sandbox, control=True, record_received=True) as paired:
+        with paired.get_queue_sender("orders") as sender:
+            sender.send_messages([ServiceBusMessage(b"x", message_id=name) for name in ("one", "two")])
+        with paired.get_queue_receiver("orders") as receiver:
+            receiver.complete_message(*receiver.receive_messages(1, max_wait_time=5))
+            receiver.complete_message(next(receiver))
+    received = [record.event for record in read_records(engine_paths("primary").spool)]
+    assert [one.message_id for one in received if isinstance(one, MessageReceived)] == ["one", "two"]
 
 
 PROGRAM = """

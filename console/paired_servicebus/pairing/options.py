@@ -65,6 +65,8 @@ class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
             0.5; 0 to 0.9.
         destinations: the only entities that this syphon delivers to; messages for others are dead-lettered in their
             backlog queue. None: any entity that the primary client's key reaches, as named by the backlog's senders.
+        record_received: False; True: journal each message that a receiver made by this pairing, or a client of its
+            gateway, gets. Then the audit follows messages to their receivers.
         start_degraded: False; True: pair without the secondary's answer, and retry in the background. Sends that need
             the backlog are refused until a backlog queue answers.
     """
@@ -92,6 +94,7 @@ class SendAvailabilityPairedNamespaceOptions(PairedNamespaceOptions):
     syphon_rate: float = DEFAULTS.syphon_rate
     syphon_live_share: float = DEFAULTS.syphon_live_share
     destinations: tuple[str, ...] | None = DEFAULTS.destinations
+    record_received: bool = DEFAULTS.record_received
     start_degraded: bool = DEFAULTS.start_degraded
 
     def policy(self) -> Policy:
@@ -130,6 +133,7 @@ class PairingOptions(TypedDict, total=False):
     syphon_rate: float
     syphon_live_share: float
     destinations: tuple[str, ...] | None
+    record_received: bool
     start_degraded: bool
 
 

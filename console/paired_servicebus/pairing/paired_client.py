@@ -9,10 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
-from azure.core.async_paging import AsyncItemPaged
 from azure.servicebus.aio import ServiceBusClient
 
 from paired_servicebus.core.backlog.poll_schedule import PollReason
@@ -48,7 +46,7 @@ from paired_servicebus.pairing.monitoring.syphon_report import SyphonReport, Unm
 from paired_servicebus.pairing.monitoring.unused_queues import UnusedQueues
 from paired_servicebus.pairing.operator_orders import OperatorOrders
 from paired_servicebus.pairing.options import SendAvailabilityPairedNamespaceOptions
-from paired_servicebus.pairing.paired_receiver import PairedReceiver
+from paired_servicebus.pairing.primary_receivers import PrimaryReceivers
 from paired_servicebus.pairing.runtime.client_watch import ClientWatch, WatchedClient
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, bounded, end_all
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime, Together
@@ -65,7 +63,7 @@ if TYPE_CHECKING:
     from prometheus_client.registry import Collector
 
 
-class PairedServiceBusClient(OperatorOrders):
+class PairedServiceBusClient(OperatorOrders, PrimaryReceivers):
     """A primary namespace with a secondary one behind it, made by `pair_namespaces`.
 
     Closing it, or leaving its context, closes both namespaces' clients too.
@@ -198,37 +196,6 @@ class PairedServiceBusClient(OperatorOrders):
         """Return whether an entity's sends go to the backlog now; None: it is unknown here."""
         entities = self._steering.machine.entities()
         return next((each.diverting for each in entities if each.path.casefold() == path.casefold()), None)
-
-    def list_queue_sessions(
-        self, queue_name: str, *, state_updated_after: datetime | None = None, timeout: float | None = None
-    ) -> AsyncItemPaged[str]:
-        """List the ids of a queue's sessions in the primary namespace, as the SDK does. Raises PairingClosedError."""
-        self._steering.refuse_when_ended()
-        return self._primary.list_queue_sessions(queue_name, state_updated_after=state_updated_after, timeout=timeout)
-
-    def list_subscription_sessions(
-        self,
-        topic_name: str,
-        subscription_name: str,
-        *,
-        state_updated_after: datetime | None = None,
-        timeout: float | None = None,
-    ) -> AsyncItemPaged[str]:
-        """List the ids of a subscription's sessions in the primary namespace. Raises PairingClosedError."""
-        self._steering.refuse_when_ended()
-        return self._primary.list_subscription_sessions(
-            topic_name, subscription_name, state_updated_after=state_updated_after, timeout=timeout
-        )
-
-    def get_queue_receiver(self, queue_name: str, **options: Any) -> PairedReceiver:
-        """Return a receiver on the primary namespace, with the SDK's options. Raises PairingClosedError."""
-        self._steering.refuse_when_ended()
-        return PairedReceiver(self._primary.get_queue_receiver(queue_name, **options))
-
-    def get_subscription_receiver(self, topic_name: str, subscription_name: str, **options: Any) -> PairedReceiver:
-        """Return a receiver on the primary namespace, with the SDK's options. Raises PairingClosedError."""
-        self._steering.refuse_when_ended()
-        return PairedReceiver(self._primary.get_subscription_receiver(topic_name, subscription_name, **options))
 
     async def stands_ready(self) -> None:
         """Wait for the first try to open the link to each backlog queue; sends need not wait for it."""

@@ -14,6 +14,7 @@ from azure.servicebus.aio import ServiceBusReceiver
 from azure.servicebus.exceptions import ServiceBusError
 
 from paired_servicebus.pairing import sdk_internals
+from paired_servicebus.pairing.delivery_receipts import DeliveryReceipts
 from paired_servicebus.pairing.sending.sdk_messages import is_ping
 
 if TYPE_CHECKING:
@@ -28,8 +29,9 @@ class PairedReceiver(_ReceiverNames):
     It wraps one `ServiceBusReceiver`, which has every other name. `async for` leaves out pings, too.
     """
 
-    def __init__(self, receiver: ServiceBusReceiver) -> None:
+    def __init__(self, receiver: ServiceBusReceiver, receipts: DeliveryReceipts | None = None) -> None:
         self._receiver = receiver
+        self._receipts = receipts
 
     if not TYPE_CHECKING:
 
@@ -52,7 +54,7 @@ class PairedReceiver(_ReceiverNames):
     async def __anext__(self) -> ServiceBusReceivedMessage:
         while await self._was_ping(message := await anext(self._receiver)):
             pass
-        return message
+        return self._recorded([message])[0]
 
     async def receive_messages(
         self, max_message_count: int | None = 1, max_wait_time: float | None = None
@@ -62,12 +64,18 @@ class PairedReceiver(_ReceiverNames):
         Pings among the messages shorten the list, which may be empty early.
         """
         received = await self._receiver.receive_messages(max_message_count, max_wait_time)
-        return [message for message in received if not await self._was_ping(message)]
+        return self._recorded([message for message in received if not await self._was_ping(message)])
 
     async def _without_pings(self) -> AsyncIterator[ServiceBusReceivedMessage]:
         async for message in self._receiver:
             if not await self._was_ping(message):
-                yield message
+                yield self._recorded([message])[0]
+
+    def _recorded(self, messages: list[ServiceBusReceivedMessage]) -> list[ServiceBusReceivedMessage]:
+        """Return the messages once their receipts are written, if the pairing records them."""
+        if self._receipts is not None:
+            self._receipts.write(messages)
+        return messages
 
     async def _was_ping(self, message: ServiceBusReceivedMessage) -> bool:
         """Settle a message if it is a ping of ours; return whether it was."""

@@ -1,7 +1,7 @@
 """The pipeline's process; `spark_processes` starts it with an order.
 
 Its order is the first line of standard input, and the end of that input ends it. The last log line has the reason for a
-failure. SIGTERM ends a following pipeline cleanly, any other immediately. A kill loses nothing: see streaming_queries.
+failure. SIGTERM ends a following pipeline cleanly, any other immediately. A kill loses nothing: see batch_loop.
 """
 
 from __future__ import annotations
@@ -19,15 +19,20 @@ import msgspec
 from paired_servicebus.core.errors import PairedError
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.untrusted_text import indent_lines, one_line
-from paired_servicebus.pipeline.ingest.journal_source import JournalFlusher, journal_files, require_files
+from paired_servicebus.pipeline.ingest.journal_files import find_journal_files
+from paired_servicebus.pipeline.ingest.new_files import JournalFlusher
 from paired_servicebus.pipeline.spark.java import find_java
+from paired_servicebus.pipeline.spark.masters import is_local
 from paired_servicebus.pipeline.spark.spark_session import LOCAL, first_line, open_session
+from paired_servicebus.pipeline.spark.worker_sight import require_sight
 from paired_servicebus.pipeline.spark_processes import (
+    NOTE,
     STOP,
     TOOK,
     TROUBLE,
     PipelineOrder,
     PipelineTimes,
+    ProgressLines,
     watch_parent,
     write_line,
 )
@@ -54,23 +59,24 @@ def main() -> int:
     except Exception as error:  # noqa: BLE001 - Spark's kinds of errors are many: all of it is above in the log
         write_line(masked(indent_lines("".join(traceback.format_exception(error)))))
         return _say(
-            f"the pipeline ended: {first_line(error)}; the next start repeats unfinished work. Should that "
-            f"fail likewise, remove {order.tables / 'checkpoints'}: nothing is lost or taken twice by it"
+            f"the pipeline ended: {first_line(error)}; the tables are as they were, and the next start goes on; see "
+            f"{order.tables / 'logs' / 'pipeline.log'}"
         )
     return 0
 
 
 def _run(order: PipelineOrder, ending: list[int]) -> None:
-    from paired_servicebus.pipeline.ingest.streaming_queries import StreamingPipeline
+    from paired_servicebus.pipeline.ingest.batch_loop import BatchLoop
 
     began = time.monotonic()
-    (journal,), folder = order.journals, order.tables
+    folder = order.tables
+    listed = find_journal_files(order.journals)
     if order.once:
-        require_files(journal)
-    else:
-        journal_files(journal)
-    JournalFlusher(journal).ask()  # the engine has time while Spark starts
+        listed.require()
+    JournalFlusher().ask(listed.journals)  # the engines have time while Spark starts
     with Lake(folder) as lake:
+        if lake.note:
+            write_line(NOTE + one_line(lake.note))
         work = folder / "work"
         java = find_java(configured=order.java_home, shims=work)
         shutil.rmtree(work / "scratch", ignore_errors=True)
@@ -79,14 +85,16 @@ def _run(order: PipelineOrder, ending: list[int]) -> None:
         )
         with session as spark:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # Spark had taken it
-            pipeline = StreamingPipeline(spark, lake, journal)
+            if not is_local(order.master or LOCAL):
+                require_sight(spark, read=listed.roots, written=folder / "work")
+            loop = BatchLoop(spark, lake, order.journals, ProgressLines().show)
             stands_at = time.monotonic()
             if order.once:
-                pipeline.once()
+                loop.once()
                 times = PipelineTimes(stands_at - began, time.monotonic() - stands_at)
                 write_line(TOOK + msgspec.json.encode(times).decode())
             else:
-                pipeline.follow(order.trigger, lambda: bool(ending))
+                loop.follow(order.trigger, lambda: bool(ending))
 
 
 def _say(sentence: str) -> int:

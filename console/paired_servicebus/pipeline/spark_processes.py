@@ -26,6 +26,7 @@ from paired_servicebus.core.errors import PipelineError
 from paired_servicebus.foreign_json import read_json
 from paired_servicebus.interpreter import python_command, python_environment
 from paired_servicebus.ownership import foreign_access
+from paired_servicebus.pipeline.table_store.versions import whose
 
 TRIGGER: Final = 5.0
 """Seconds between two looks for new journal files."""
@@ -245,11 +246,14 @@ class PipelineProcess:
 def start_pipeline(order: PipelineOrder) -> PipelineProcess:
     """Start the pipeline without waiting for it.
 
-    Raises PipelineError: another user can change the folder, or the log or the process cannot be created.
+    Raises PipelineError: the folder has other things in it, another user can change it, or the log or the process
+    cannot be created.
     """
     tables = order.tables
     log = tables / "logs" / "pipeline.log"
     try:
+        if why := whose(tables):
+            raise PipelineError(why)
         _refuse_foreign(tables)
         log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         log.unlink(missing_ok=True)

@@ -56,11 +56,11 @@ class Setting:
 
 
 @asynccontextmanager
-async def relay_setting() -> AsyncIterator[Setting]:
+async def relay_setting(**options: Any) -> AsyncIterator[Setting]:
     with shorten_sleeps():
         async with Sandbox.start() as sandbox, AsyncExitStack() as stack:
             world = World(sandbox, stack)
-            paired = await world.pair(backlog_queue_count=1, send_timeout=1.0, failover_interval=0.5)
+            paired = await world.pair(backlog_queue_count=1, send_timeout=1.0, failover_interval=0.5, **options)
             gateway = Gateway(paired, KeyRing([SEND, LISTEN, BOTH, ROOT]))
             gateway.holding = 0.5
             await gateway.listen(0)

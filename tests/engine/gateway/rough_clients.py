@@ -72,6 +72,9 @@ class FakePairing:
             raise WireLinkError(f"{path} refused a link", "amqp:not-found")
         return self.entities[path.lower()]
 
+    def delivery_receipts(self, path: str) -> None:
+        """Of no receiver here."""
+
     def is_diverting(self, path: str) -> bool | None:
         return self.diverting.get(path)
 

@@ -238,14 +238,17 @@ class _SendReceipt(_Receipt):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diverted(_SendReceipt, kind="diverted"):
-    """A message was accepted by a backlog queue."""
+    """A message was accepted by a backlog queue. `is_scheduled`: receivers get it at a later time."""
 
     queue: int
+    is_scheduled: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivered(_SendReceipt, kind="delivered"):
-    """The primary accepted a message directly (journal = "all")."""
+    """The primary accepted a message directly (journal = "all"). `is_scheduled`: receivers get it at a later time."""
+
+    is_scheduled: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,6 +272,7 @@ class MessageReceived(_Receipt, kind="received"):
 
     `stream` is the unit of order: the session, or a name of the application's own. `number` is the sender's own count
     within it, if any. `subscription` is the topic's subscription that it came from. `sequence_number` is the entity's.
+    `delivery_count`: earlier deliveries of the same copy, such as after an abandoned lock; None: unknown.
     """
 
     stream: str = ""
@@ -276,6 +280,7 @@ class MessageReceived(_Receipt, kind="received"):
     subscription: str | None = None
     session: str | None = None
     sequence_number: int | None = None
+    delivery_count: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -98,6 +98,8 @@ class Policy:
     primary."""
     destinations: tuple[str, ...] | None = None
     """Entities that this engine's syphon delivers to; messages for others are dead-lettered. None: all."""
+    record_received: bool = False
+    """Journal each message that a receiver of the pairing, or of its gateway, gets."""
     start_degraded: bool = False
     """Pair even if the secondary namespace does not answer, and complete the pairing later."""
 

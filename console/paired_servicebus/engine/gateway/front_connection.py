@@ -265,7 +265,8 @@ class FrontConnection(ClientSocket):
                 self._pending_links += 1
                 self.start(self._attach_sender(event.link, address))
             elif isinstance(event.link, SenderLink):
-                self._links[event.link] = RelayedReceiver(self, event.link, address)
+                receipts = self._front.pairing.delivery_receipts(address.path)
+                self._links[event.link] = RelayedReceiver(self, event.link, address, receipts)
         except (AmqpRefusal, WireError) as error:
             self._refuse(event.link, error if isinstance(error, AmqpRefusal) else refusal_of_send(error))
 

@@ -55,6 +55,7 @@ _MARK: Final = b"x-ms-"
 """The common beginning of the reserved names."""
 _RESERVED: Final = frozenset(name.encode() for name in envelope.RESERVED)
 _SCHEDULED: Final = envelope.SCHEDULED_ANNOTATION.encode()
+_SCHEDULED_PROPERTY: Final = envelope.SCHEDULED.encode()
 _OURS: Final = b"x-opt-"
 _BROKERS: Final = frozenset(name.encode() for name in envelope.BROKERS)
 _STR8, _LIST8 = 0xA1, 0xC0
@@ -165,6 +166,14 @@ def message_id_of(section: bytes | None) -> str:
 
 def id_of(message: EncodedMessage) -> str:
     return message.message_id
+
+
+def is_scheduled(message: EncodedMessage) -> bool:
+    """Return whether receivers get the message, parked or not, at a later time."""
+    annotations, properties = message.sections.message_annotations, message.sections.application_properties
+    return (annotations is not None and _SCHEDULED in annotations) or (
+        properties is not None and _SCHEDULED_PROPERTY in properties
+    )
 
 
 def body_bytes(message: EncodedMessage) -> int:

@@ -39,6 +39,7 @@ ENCODED_FORM: Final[MessageForm[EncodedMessage]] = MessageForm(
     id_of=encoded_messages.id_of,
     body_bytes=encoded_messages.body_bytes,
     size_of=encoded_messages.size_of,
+    is_scheduled=encoded_messages.is_scheduled,
     park=encoded_messages.park,
     refuse_too_large=encoded_messages.refuse_too_large,
 )

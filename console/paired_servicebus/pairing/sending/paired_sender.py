@@ -28,6 +28,7 @@ from paired_servicebus.pairing.sending.sdk_messages import (
     body_bytes,
     forget,
     id_of,
+    is_scheduled,
     outgoing,
     park,
     scheduled,
@@ -37,7 +38,12 @@ from paired_servicebus.pairing.sending.send_driver import Backlog, MessageForm, 
 from paired_servicebus.pairing.sending.sender_link import LinkUse, SdkSenderLink, size_of
 
 SDK_FORM: Final[MessageForm[Sendable]] = MessageForm(
-    id_of=id_of, body_bytes=body_bytes, size_of=size_of, park=park, refuse_too_large=refuse_too_large
+    id_of=id_of,
+    body_bytes=body_bytes,
+    size_of=size_of,
+    is_scheduled=is_scheduled,
+    park=park,
+    refuse_too_large=refuse_too_large,
 )
 
 

@@ -114,6 +114,14 @@ def id_of(message: Sendable) -> str:
     return text(properties.message_id) if properties is not None and properties.message_id is not None else ""
 
 
+def is_scheduled(message: Sendable) -> bool:
+    """Return whether receivers get the message, parked or not, at a later time."""
+    raw = raw_of(message)
+    annotations, properties = raw.annotations or {}, raw.application_properties or {}
+    in_annotations = envelope.SCHEDULED_ANNOTATION in annotations or SCHEDULED_ANNOTATION in annotations
+    return in_annotations or envelope.SCHEDULED in properties
+
+
 def batch_key(message: Sendable) -> object:
     """Return the key of messages to one entity that may share a batch: session and partition key."""
     raw = raw_of(message)

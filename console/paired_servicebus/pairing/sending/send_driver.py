@@ -37,6 +37,7 @@ Backlog = Mapping[int, Coalescer]
 class MessageForm(Generic[M]):
     """What a call needs to know of messages of one form.
 
+    is_scheduled: whether a message, parked or not, names a time for receivers to get it.
     park: returns the message in its envelope, for a path. refuse_too_large: raises BacklogMessageSizeError for a parked
     message and a limit in bytes.
     """
@@ -44,6 +45,7 @@ class MessageForm(Generic[M]):
     id_of: Callable[[M], str]
     body_bytes: Callable[[M], int]
     size_of: Callable[[Any], int]
+    is_scheduled: Callable[[Any], bool]
     park: Callable[[M, str], Any]
     refuse_too_large: Callable[[Any, int], None]
 
@@ -220,17 +222,23 @@ class SendDriver(Generic[M]):
     # -- what came of it --------------------------------------------------------------------------------------
 
     def _accepted(self, route: Route, messages: Sequence[Any]) -> None:
-        steering, name, key = self._steering, self.entity_name, self.key
+        steering, name = self._steering, self.entity_name
         now = steering.clock()
         steering.meter.carried(route.queue, sum(map(self._form.body_bytes, messages)))
-        if route.queue is not None:
+        if route.queue is not None or steering.policy.journal == "all":
             for message in messages:
-                named = self._form.id_of(message)
-                steering.announce(e.Diverted(at=now, entity=name, message_id=named, queue=route.queue, key=key))
-        elif steering.policy.journal == "all":
-            for message in messages:
-                steering.announce(e.Delivered(at=now, entity=name, message_id=self._form.id_of(message), key=key))
+                self._announce_accepted(route, message, now)
         steering.tell(e.SendAccepted(at=now, entity=name, queue=route.queue, messages=len(messages)))
+
+    def _announce_accepted(self, route: Route, message: Any, at: float) -> None:
+        name, named, key = self.entity_name, self._form.id_of(message), self.key
+        scheduled = self._form.is_scheduled(message) or None
+        event = (
+            e.Delivered(at=at, entity=name, message_id=named, key=key, is_scheduled=scheduled)
+            if route.queue is None
+            else e.Diverted(at=at, entity=name, message_id=named, queue=route.queue, key=key, is_scheduled=scheduled)
+        )
+        self._steering.announce(event)
 
     def _failed(self, route: Route, error: BaseException, *, messages: int, ids: Sequence[Any] = ()) -> Judgement:
         steering, name = self._steering, self.entity_name

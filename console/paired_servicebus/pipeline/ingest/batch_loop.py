@@ -27,6 +27,10 @@ TRIES: Final = 4
 PAUSE: Final = 1.0
 """Seconds before the next try."""
 LOOK: Final = 0.2
+MEGABYTE: Final = 1024 * 1024
+READING: Final = "reading journals, in MB"
+Show = Callable[[str, int, int | None], None]
+"""Shows what is done, how much of it, and of how much in all; None: that is not known."""
 TAKEN: Final = "taken"
 _NOT_THERE: Final = ("FAILED_READ_FILE.FILE_NOT_EXIST", "PATH_NOT_FOUND", "FileNotFoundException")
 
@@ -36,24 +40,33 @@ log = logging.getLogger(__name__)
 class BatchLoop:
     """The batches of one session into one folder of tables.
 
-    Raises PipelineError: a root of the journals is not there.
+    Args:
+        roots: of the journals.
+        show: shows the progress of `once`.
     """
 
-    def __init__(self, spark: Any, lake: Lake, roots: Sequence[Path]) -> None:
+    def __init__(
+        self, spark: Any, lake: Lake, roots: Sequence[Path], show: Show = lambda what, done, total: None
+    ) -> None:
         self._spark = spark
         self._lake = lake
         self._tables = BatchTables(spark, lake)
         manifest = lake.manifest
         self._files = NewFiles(roots, lake.folder / TAKEN, life=manifest.life, batch=manifest.batch)
         self._noted: set[str] = set()
+        self._show = show
 
     def once(self) -> None:
         """Make the tables of the present files. Raises Spark's errors, and PipelineError without any file."""
         listed = self._files.listed()
         listed.require_whole()
         self._note(listed)
-        while self._take_next():
-            pass
+        done, total = 0, listed.size
+        self._show(READING, 0, total // MEGABYTE)
+        while taken := self._take_next():
+            done += sum(one.file.size for one in taken)
+            self._show(READING, min(done, total) // MEGABYTE, total // MEGABYTE)
+        self._show("judging messages", 0, None)
         if self._files.unfinished:
             write_line(f"{NOTE}{unfinished(self._files.unfinished)}")
         finish(self._spark, self._lake)
@@ -73,12 +86,12 @@ class BatchLoop:
                 upkeep.look()
                 time.sleep(LOOK)
 
-    def _take_next(self) -> bool:
-        """Take the next files; return whether there were any. Raises the last error."""
+    def _take_next(self) -> Sequence[WholeFile]:
+        """Take the next files, and return them; empty: there are none. Raises the last error."""
         for tried in range(1, TRIES + 1):
             files = self._files.batch()
             if not files:
-                return False
+                return ()
             try:
                 done = self._tables.take(files)
             except ShortReadError:
@@ -90,7 +103,7 @@ class BatchLoop:
                 self._after(error, files, tried)
             else:
                 self._files.settle(files, done.batch)
-                return True
+                return files
         raise PipelineError(f"{files[0].file.path} and files beside it change while they are read: try again later")
 
     def _after(self, error: Exception, files: Sequence[WholeFile], tried: int) -> None:

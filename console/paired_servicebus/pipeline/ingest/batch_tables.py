@@ -32,6 +32,7 @@ from paired_servicebus.pipeline.ingest.table_files import (
     write_days,
     write_rows,
 )
+from paired_servicebus.pipeline.spark import spark_session
 from paired_servicebus.pipeline.table_store.lake import Change, Files, Lake
 from paired_servicebus.pipeline.table_store.manifest import Manifest, RecordSpan, held, merged
 from paired_servicebus.pipeline.table_store.schema import COUNTED_KINDS, RECEIPT_KINDS, TIMELINE
@@ -59,6 +60,10 @@ _RARE: Final = (
 )  # fmt: skip
 
 
+SMALL: Final = 8 * 1024 * 1024
+"""Bytes of a batch's files up to which Spark spends more on compiling a query than on running it."""
+
+
 class ShortReadError(PipelineError):
     """The executors read other bytes of the journal's files than are there."""
 
@@ -84,12 +89,15 @@ class BatchTables:
     """Takes batches into the tables of a lake."""
 
     def __init__(self, spark: Any, lake: Lake) -> None:
-        self._spark = spark
+        self._large = spark
+        self._small = spark_session.for_small_work(spark)
+        self._spark = self._small
         self._lake = lake
 
     def take(self, files: Sequence[WholeFile]) -> Manifest:
         """Add the records of some files. Raises ShortReadError, Spark's errors and OSError; nothing is half taken."""
         lake = self._lake
+        self._spark = self._large if sum(one.file.size for one in files) > SMALL else self._small
         with lake.writing, lake.staged("batch") as place:
             self._read_files(files, place / "read")
             return self.add(place / "read", place)
@@ -103,17 +111,17 @@ class BatchTables:
         if found.repeats(before):
             events = self._write_unseen(events, before, place / "unseen")
             found = self._look_into(events)
-        fields = {"repeated": before.repeated + came - found.numbered}
+        fields: dict[str, Any] = {"repeated": before.repeated + came - found.numbered}
         files = staged_parts(events, "events", before.batch + 1)
         if not files:
             return self._lake.commit(lambda _: Change(fields=fields))
         seen = merged(before.seen + found.spans)
         after = msgspec.structs.replace(before, seen=seen)
-        changed = self._tables(place, after, found, Existing(self._spark, version))
+        changed = self._tables(events, place, after, found, Existing(self._small, version))
         if found.receipts:
             fields |= {"receipts": before.receipts + found.receipts, "receipts_batch": before.batch + 1}
         fields |= {"seen": seen, "troubled": tuple(sorted({*before.troubled, *found.troubled}))}
-        whole = {"events": (*before.of("events"), *files), **changed}
+        whole: dict[str, Files] = {"events": (*before.of("events"), *files), **changed}
         return self._lake.commit(lambda _: Change(files=whole, fields=fields))
 
     # -- events -------------------------------------------------------------------------------------------------------
@@ -159,10 +167,12 @@ class BatchTables:
 
     # -- the other tables ---------------------------------------------------------------------------------------------
 
-    def _tables(self, place: Path, after: Manifest, found: Contents, existing: Existing) -> dict[str, Files]:
+    def _tables(
+        self, events: Path, place: Path, after: Manifest, found: Contents, existing: Existing
+    ) -> dict[str, Files]:
         """Return the new files of all tables but the judged ones; the view `events` has the batch."""
-        spark, batch = self._spark, after.batch + 1
-        told = spark.sql(_TIMELINE).toArrow()
+        spark, batch = self._small, after.batch + 1
+        told = self._spark.sql(_TIMELINE).toArrow()
         spark.createDataFrame(told).createOrReplaceTempView("told")
         changed: dict[str, Files] = dict(self._sums(place, existing, batch))
         if told.num_rows:
@@ -170,14 +180,14 @@ class BatchTables:
         engines = self._engines(after, found, existing)
         changed["engines"] = write_rows(place, "engines", engines, batch)
         changed["gaps"] = write_rows(place, "gaps", gaps_of(after), batch)
-        episodes = episode_rows(spark, told, engines, existing, changed)
+        episodes = episode_rows(spark, events, told, engines, existing, changed)
         if episodes is not None:
             changed["episodes"] = write_rows(place, "episodes", episodes, batch)
         return changed
 
     def _sums(self, place: Path, existing: Existing, batch: int) -> dict[str, Files]:
         """Add the batch's sums to the rows of the days that it has records of."""
-        spark = self._spark
+        spark = self._small
         days = self._sum_up()
         changed: dict[str, Files] = {}
         for table, rule in SUMMED.items():
@@ -193,19 +203,19 @@ class BatchTables:
 
     def _sum_up(self) -> dict[str, set[str]]:
         """Make the views of sums; return the days of each kind of event."""
-        spark = self._spark
-        sums = spark.sql(summed_tables.SUMS).toArrow()
+        spark = self._small
+        sums = self._spark.sql(summed_tables.SUMS).toArrow()
         spark.createDataFrame(sums).createOrReplaceTempView("sums")
         days: dict[str, set[str]] = {}
         for kind, day in zip(sums["kind"].to_pylist(), days_of(sums["minute"]), strict=True):
             days.setdefault(kind, set()).add(day)
         for name, query, kind in _RARE:
-            new = spark.sql(query if kind in days else f"{query} having false")
+            new = self._spark.sql(query if kind in days else f"{query} having false")
             spark.createDataFrame(new.toArrow()).createOrReplaceTempView(name)
         return days
 
     def _engines(self, after: Manifest, found: Contents, existing: Existing) -> Any:
-        spark = self._spark
+        spark = self._small
         spark.createDataFrame(spans_of(after)).createOrReplaceTempView("spans")
         spark.createDataFrame(receiving_of(found.receiving)).createOrReplaceTempView("receiving")
         existing.rows("engines").createOrReplaceTempView("known")

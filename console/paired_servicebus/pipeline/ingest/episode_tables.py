@@ -6,14 +6,15 @@ numbers: no clock is compared with another one.
     suspect ──▶ failed over ──▶ first ping accepted ──▶ failed back
         └──▶ recovered: it never failed over
 
-EPISODES reads the views `story` (the boots' rows of STORY_KINDS), `engines` (their rows), `sends` (sends that the
-primary accepted, around the begins of episodes), `minutes` (those before) and `known` (the present rows of these
-boots, whose figures of the latest judgement stay).
+STORIES reads the views `story` (the boots' rows of STORY_KINDS) and `engines` (their rows). EPISODES reads its result,
+`ended`, and `sends` (sends that the primary accepted, around the begins of episodes), `minutes` (those before), `known`
+(the present rows of these boots, whose figures of the latest judgement stay) and `others` (the rows of other boots).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -76,11 +77,13 @@ _SUMMED: Final = f"""
            min_by(at, seq) filter (where kind = 'ping-accepted') as first_ping_at,
            max(case when closes then at end) as closed_at, max(case when closes then state end) as closed_by,
            max_by(at, seq) as last_at, coalesce(max(state = 'forced'), false) as forced,
-           coalesce(min_by(why, seq) filter (where state in ({_DIVERTING})), max(case when opens then why end)) as cause,
+           coalesce(min_by(why, seq) filter (where state in ({_DIVERTING})),
+                    max(case when opens then why end)) as cause,
            max(case when closes then why end) as closed_why,
            count_if(kind = 'ping-sent') as pings_sent, count_if(kind = 'ping-accepted') as pings_accepted,
            count_if(kind = 'ping-failed') as pings_failed,
-           to_json(transform(array_sort(collect_list(case when kind in ({_ORDERS}) then struct(seq, at, kind, `by`, why) end)),
+           to_json(transform(
+               array_sort(collect_list(case when kind in ({_ORDERS}) then struct(seq, at, kind, `by`, why) end)),
                one -> struct(date_format(one.at, "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'") as at, one.kind as what,
                              coalesce(one.`by`, '') as by, coalesce(one.why, '') as why))) as orders
     from placed where episode > 0 group by engine, boot, lower(entity), episode
@@ -116,11 +119,16 @@ _MADE: Final = {
     "last_good_at": "coalesce(good_at, known_last_good_at)",
     **{name: f"known_{name}" for name in JUDGED},
 }
-EPISODES: Final = f"""
+STORIES: Final = f"""
 with marked as ({_MARKED}), opened as ({_OPENED}), numbered as ({_NUMBERED}), placed as ({_PLACED}),
-     summed as ({_SUMMED}), ended as ({_ENDED}), good as ({_GOOD}), carried as (select id, {_CARRIED} from known)
+     summed as ({_SUMMED})
+{_ENDED}
+"""
+EPISODES: Final = f"""
+with good as ({_GOOD}), carried as (select id, {_CARRIED} from known)
 select {", ".join(f"{how} as `{name}`" for name, how in _MADE.items())}
 from ended left join good using (id) left join carried using (id)
+union all select {", ".join(f"`{name}`" for name in COLUMNS)} from others
 """
 SENDS: Final = """
 select engine, entity, timestamp_micros(unix_micros(at) - bigint(seconds * 1e6D)) as good_at
@@ -128,14 +136,17 @@ from events where kind = 'sends' and trouble is null and route = 'primary' and a
 """
 
 
-def episode_rows(spark: Any, told: Any, engines: Any, existing: Existing, changed: Mapping[str, Files]) -> Any | None:
+def episode_rows(
+    spark: Any, events: Path, told: Any, engines: Any, existing: Existing, changed: Mapping[str, Files]
+) -> Any | None:
     """Return all rows of `episodes` as an Arrow table; None: none of them changes.
 
     Args:
+        events: the folder of the batch's events.
         told: the batch's rows of `timeline`, an Arrow table.
         engines: the new table `engines`, an Arrow table.
         existing: the tables before the batch.
-        changed: the files of the tables that the batch has changed already; `events` and `sends` are not among them.
+        changed: the files of the tables that the batch has changed already; `events` is not among them.
     """
     before = existing.rows("engines").select("engine", "boot", "ended").toArrow()
     boots = _touched(told) | _ended_otherwise(before, engines)
@@ -147,12 +158,14 @@ def episode_rows(spark: Any, told: Any, engines: Any, existing: Existing, change
     for table in ("timeline", "minutes"):
         _new(spark, table, existing, changed).createOrReplaceTempView(table)
     spark.sql(f"{story} and entity is not null and at is not null").createOrReplaceTempView("story")
+    ended = spark.sql(STORIES).toArrow()
+    spark.createDataFrame(ended).createOrReplaceTempView("ended")
     existing.rows("episodes").createOrReplaceTempView("episodes")
-    spark.sql("select * from episodes left semi join touched using (engine, boot)").createOrReplaceTempView("known")
+    for name, how in (("known", "semi"), ("others", "anti")):
+        spark.sql(f"select * from episodes left {how} join touched using (engine, boot)").createOrReplaceTempView(name)
     begins = told.filter(pc.equal(told["kind"], "state-changed"))
-    _sends(spark, begins, existing).createOrReplaceTempView("sends")
-    rest = spark.sql("select * from episodes left anti join touched using (engine, boot)")
-    return spark.sql(EPISODES).unionByName(rest.select(*COLUMNS)).toArrow()
+    _sends(spark, events, begins, existing).createOrReplaceTempView("sends")
+    return spark.sql(EPISODES).toArrow()
 
 
 def _touched(told: Any) -> set[tuple[str, str]]:
@@ -181,15 +194,13 @@ def _new(spark: Any, table: str, existing: Existing, changed: Mapping[str, Files
     return frame(spark, table, [*existing.paths(table, [one for one in files if not isinstance(one, Staged)]), *new])
 
 
-def _sends(spark: Any, begins: Any, existing: Existing) -> Any:
-    """Return the accepted sends of the batch, and of older files around the changes of state in it."""
-    new = spark.sql(SENDS)
-    if not begins.num_rows:
-        return new
-    times = pc.min_max(begins["at"].cast(pa.int64())).as_py()
-    first, last = times["min"] - BEFORE * 1_000_000, times["max"]
-    files = [file for file in existing.of("events") if file.last_at >= first and file.first_at <= last]
-    if not files:
-        return new
-    existing.rows("events", files).createOrReplaceTempView("older")
-    return new.unionAll(spark.sql(SENDS.replace("from events", "from older")))
+def _sends(spark: Any, events: Path, begins: Any, existing: Existing) -> Any:
+    """Return the accepted sends around the changes of state of the batch, from it and from older files."""
+    paths: list[Path] = []
+    if begins.num_rows:
+        times = pc.min_max(begins["at"].cast(pa.int64())).as_py()
+        first, last = times["min"] - BEFORE * 1_000_000, times["max"]
+        older = [file for file in existing.of("events") if file.last_at >= first and file.first_at <= last]
+        paths = [events, *existing.paths("events", older)]
+    frame(spark, "events", paths).createOrReplaceTempView("events")
+    return spark.sql(SENDS)

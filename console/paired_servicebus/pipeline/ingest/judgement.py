@@ -19,14 +19,17 @@ from paired_servicebus.pipeline.ingest.table_files import Existing, frame, stage
 from paired_servicebus.pipeline.judging import audit_sql, receipts_sql
 from paired_servicebus.pipeline.judging.limits import IN_FLIGHT, micros
 from paired_servicebus.pipeline.judging.verdict_sql import verdicts_sql
+from paired_servicebus.pipeline.spark.spark_session import for_small_work
 from paired_servicebus.pipeline.table_store.empty_files import NO_DATE
-from paired_servicebus.pipeline.table_store.lake import Change, Files, Lake
-from paired_servicebus.pipeline.table_store.manifest import Manifest
+from paired_servicebus.pipeline.table_store.lake import Change, Files, Lake, Staged
+from paired_servicebus.pipeline.table_store.manifest import File, Manifest
 from paired_servicebus.pipeline.table_store.schema import TABLES
 from paired_servicebus.pipeline.table_store.versions import Version
 
 KEPT: Final = 30 * 24 * 3600 * 1_000_000
 """Microseconds, back from the newest record, or from now if that claims to be later."""
+SMALL: Final = 50_000
+"""Rows up to which Spark spends more on compiling a judgement than on running it."""
 UNSETTLED: Final = ("parked", "in doubt", "in flight", "missing", "unknown", "lost")
 _OPEN: Final = ", ".join(f"'{status}'" for status in UNSETTLED)
 _DATE: Final = f"coalesce(to_date(first_at), date '{NO_DATE}') as date"
@@ -68,7 +71,7 @@ def judge(spark: Any, lake: Lake) -> None:
     with lake.pinned() as version, lake.staged("judged") as place:
         began = version.manifest
         end = began.end(time.time())
-        work = _Judgement(spark, version, place, end)
+        work = _Judgement(for_small_work(spark) if _rows(began) < SMALL else spark, version, place, end)
         receipts = work.receipts()
         new = {"receipts": receipts, **work.audit()}
         figures = work.figures()
@@ -87,6 +90,10 @@ def judge(spark: Any, lake: Lake) -> None:
             return Change(files={**new, **dropped, "events": events, **episodes}, fields=fields)
 
         lake.commit(change)
+
+
+def _rows(manifest: Manifest) -> int:
+    return sum(file.rows for file in (*manifest.of("receipts"), *manifest.unjudged()))
 
 
 class _Judgement:
@@ -109,7 +116,7 @@ class _Judgement:
         existing.rows("events", self._manifest.unjudged()).createOrReplaceTempView("new_events")
         partial = receipts_sql.PARTIAL.format(events="new_events", engines="engines")
         known = existing.of(table)
-        kept: Files = ()
+        kept: tuple[File, ...] = ()
         if known:
             spark.sql(partial).createOrReplaceTempView("new")
             existing.rows(table).createOrReplaceTempView("known")
@@ -157,7 +164,7 @@ class _Judgement:
             found[table] = self._write(table, kept, "kept")
         return found
 
-    def _write(self, table: str, query: str, what: str = "all") -> Files:
+    def _write(self, table: str, query: str, what: str = "all") -> list[Staged]:
         columns = ", ".join(f"`{name}`" for name in TABLES[table])
         folder = self._place / f"{table}-{what}"
         rows = self._spark.sql(f"select {columns}, {_DATE} from ({query})")

@@ -56,7 +56,7 @@ def parts(folder: Path) -> list[Path]:
 
 
 def staged_parts(folder: Path, table: str, batch: int, name: str = "") -> list[Staged]:
-    """Return the files that Spark wrote into a folder, by date or not, for a commit. Those without rows are left out."""
+    """Return the files that Spark wrote into a folder, by date or not, for a commit; not those without rows."""
     found = []
     for number, path in enumerate(parts(folder)):
         about = pq.read_metadata(path)
@@ -91,7 +91,8 @@ def write_days(place: Path, table: str, rows: Any, batch: int) -> list[Staged]:
 
 def days_of(times: Any) -> list[str]:
     """Return the days of times, as their partitions are called."""
-    return pc.fill_null(pc.strftime(times, "%Y-%m-%d"), NO_DATE).to_pylist()
+    found: list[str] = pc.fill_null(pc.strftime(times, "%Y-%m-%d"), NO_DATE).to_pylist()
+    return found
 
 
 def write_rows(place: Path, table: str, rows: Any, batch: int) -> list[Staged]:

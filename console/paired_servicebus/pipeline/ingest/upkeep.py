@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 def finish(spark: Any, lake: Lake) -> None:
     """Judge what is not judged, and compact. Raises Spark's errors and OSError."""
-    if lake.manifest.batch and (lake.manifest.receipts or not lake.manifest.judged_at or lake.manifest.unsettled):
+    if lake.manifest.unjudged():
         judge(spark, lake)
     if found := crowds(lake.manifest):
         compact(lake, found)
@@ -45,7 +45,7 @@ def finish(spark: Any, lake: Lake) -> None:
 def judgement_is_due(manifest: Manifest, now: float) -> bool:
     """Return whether it is time for a judgement while a journal is followed; `now` in seconds since the epoch."""
     since = now - manifest.judged_at
-    if since < REST or not manifest.batch:
+    if since < REST or not manifest.unjudged():
         return False
     if manifest.receipts:
         known = sum(file.rows for file in manifest.of("receipts"))

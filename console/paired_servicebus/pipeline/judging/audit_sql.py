@@ -12,8 +12,9 @@
 
 A receiver got past a message when it got another one that was accepted later: by the same engine, in the order of its
 records' numbers; or by another engine, by their clocks and with a margin for them. Receivers that got nothing else for
-IN_FLIGHT after the message are behind. A topic's message may be kept out by each subscription's filter, and a session
-may wait alone: those are never lost, only unknown.
+IN_FLIGHT after the message are behind. A topic's message may be kept out by each subscription's filter, a session may
+wait alone, a scheduled message is late, and one without a sender here has a journal elsewhere: those are never lost,
+only unknown.
 
 JUDGED is a statement over the views `receipts` (MERGE), `engines` and `backlog`.
 """
@@ -87,7 +88,8 @@ messages as (
            cast(sum(direct) as bigint) as direct, cast(sum(diverted) as bigint) as diverted,
            cast(sum(in_doubt) as bigint) as in_doubt, cast(sum(refused) as bigint) as refused,
            cast(sum(moved) as bigint) as moved, cast(sum(dead_lettered) as bigint) as dead_lettered,
-           cast(sum(received) as bigint) as received, cast(sum(greatest(received - 1, 0)) as bigint) as again,
+           cast(sum(received) as bigint) as received, max(scheduled) as scheduled,
+           cast(sum(greatest(received - redelivered - 1, 0)) as bigint) as again,
            max(queue) as queue, max(reason) as reason, max(reached_boot) as reached_boot,
            max(reached_seq) as reached_seq,
            min(first_at) as first_at, min(accepted_at) as accepted_at, min(diverted_at) as diverted_at,
@@ -217,7 +219,9 @@ case status
         when in_backlog and not syphon_known
             then 'not in its queue: missing, or moved by an engine whose journal is not here'
         when is_topic then 'no subscription whose receivers tell got it; a filter may have kept it out'
+        when scheduled > 0 then 'it was scheduled for a later time'
         when has_sessions then 'its session may wait for a receiver'
+        when answer = 'never attempted' then 'lost, or in a journal that is not here: its sender has none here'
         when covered_from is not null and unix_micros(coalesce(reached_at, diverted_at)) <= unix_micros(covered_from)
             then concat('lost, or in a journal that is not here: ', gap_engine, ' lacks records before ',
                         {_CLOCK.format(at="covered_from")})
@@ -240,7 +244,8 @@ judged as (
                 when is_dead then 'dead-lettered'
                 when reached and not told then 'accepted'
                 when reached and (age < {{in_flight}} / 1e6 or not (passed or is_topic)) then 'in flight'
-                when reached and (is_topic or has_sessions or not covered) then 'unknown'
+                when reached and (is_topic or has_sessions or scheduled > 0 or answer = 'never attempted'
+                                  or not covered) then 'unknown'
                 when reached then 'lost'
                 when answer <> 'never attempted' then answer
                 else 'dead-lettered' end as status

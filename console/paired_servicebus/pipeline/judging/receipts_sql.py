@@ -27,6 +27,8 @@ select coalesce(known.pairing, {PAIRING_BY_NAME.format(engine="event.engine")}) 
        cast(case when kind = 'moved' then 1 else 0 end as bigint) as moved,
        cast(case when kind = 'dead-lettered' then 1 else 0 end as bigint) as dead_lettered,
        cast(case when kind = 'received' then 1 else 0 end as bigint) as received,
+       cast(case when kind = 'received' and event.delivery_count > 0 then 1 else 0 end as bigint) as redelivered,
+       cast(case when event.is_scheduled then 1 else 0 end as bigint) as scheduled,
        event.queue,
        case when kind = 'dead-lettered' then event.reason end as reason,
        case when kind = 'diverted' then event.engine end as diverted_by,
@@ -54,13 +56,13 @@ where event.trouble is null and event.message_id is not null and event.entity is
 """
 """Of the views `events` (not summed yet) and `engines`."""
 
-_SUMS: Final = ("direct", "diverted", "in_doubt", "refused", "moved", "dead_lettered", "received")
+_SUMS: Final = ("direct", "diverted", "in_doubt", "refused", "moved", "dead_lettered", "received", "redelivered")
 
 MERGE: Final = f"""
 select pairing, max(entity) as entity, message_id, max(subscription) as subscription, max(stream) as stream,
        max(number) as number, max(session) as session, max(key) as key,
        {", ".join(f"cast(sum({name}) as bigint) as {name}" for name in _SUMS)},
-       max(queue) as queue, max(reason) as reason,
+       max(scheduled) as scheduled, max(queue) as queue, max(reason) as reason,
        min_by(diverted_by, diverted_at) as diverted_by, min_by(diverted_boot, diverted_at) as diverted_boot,
        min_by(diverted_seq, diverted_at) as diverted_seq,
        max_by(reached_by, reached_at) as reached_by, max_by(reached_boot, reached_at) as reached_boot,

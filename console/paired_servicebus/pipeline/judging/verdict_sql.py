@@ -94,7 +94,7 @@ def verdicts_sql(
 _NUMBERS: Final = (*(name for name, _ in _COUNTED), "duplicates")
 _SUM: Final = ", ".join(f"cast(coalesce(sum({name}), 0) as bigint) as {name}" for name in _NUMBERS)
 _OWN: Final = ", ".join(_NUMBERS)
-_TOLD_BY_SUBSCRIPTION: Final = {"delivered": "count(*)", "duplicates": "sum(received - 1)"}
+_TOLD_BY_SUBSCRIPTION: Final = {"delivered": "count(*)", "duplicates": "sum(greatest(received - redelivered - 1, 0))"}
 _BY_SUBSCRIPTION: Final = ", ".join(
     f"cast({_TOLD_BY_SUBSCRIPTION.get(name, 'null')} as bigint) as {name}" for name in _NUMBERS
 )

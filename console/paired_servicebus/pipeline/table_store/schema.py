@@ -136,7 +136,8 @@ RECEIPTS: Final[Columns] = {
     "pairing": "VARCHAR", "entity": "VARCHAR", "message_id": "VARCHAR", "subscription": "VARCHAR",
     "stream": "VARCHAR", "number": "BIGINT", "session": "VARCHAR", "key": "VARCHAR",
     "direct": "BIGINT", "diverted": "BIGINT", "in_doubt": "BIGINT", "refused": "BIGINT", "moved": "BIGINT",
-    "dead_lettered": "BIGINT", "received": "BIGINT", "queue": "BIGINT", "reason": "VARCHAR",
+    "dead_lettered": "BIGINT", "received": "BIGINT", "redelivered": "BIGINT", "scheduled": "BIGINT",
+    "queue": "BIGINT", "reason": "VARCHAR",
     "diverted_by": "VARCHAR", "diverted_boot": "VARCHAR", "diverted_seq": "BIGINT",
     "reached_by": "VARCHAR", "reached_boot": "VARCHAR", "reached_seq": "BIGINT",
     "first_at": "TIMESTAMP", "accepted_at": "TIMESTAMP", "diverted_at": "TIMESTAMP", "moved_at": "TIMESTAMP",
@@ -144,7 +145,8 @@ RECEIPTS: Final[Columns] = {
     "received_by": "VARCHAR", "received_boot": "VARCHAR", "received_seq": "BIGINT", "last_at": "TIMESTAMP",
 }  # fmt: skip
 """The receipts of a message, summed, for each subscription that reported it: `audit` is judged from them.
-`reached_…`: the last acceptance by the destination, direct or by the syphon; `received_…`: the first delivery."""
+`redelivered`: deliveries of a copy that a receiver had before. `scheduled`: 1 if it was sent for a later time.
+`reached_…`: the last acceptance by the destination, direct or by the syphon. `received_…`: the first delivery."""
 AUDIT: Final[Columns] = {
     "pairing": "VARCHAR", "entity": "VARCHAR", "message_id": "VARCHAR", "status": "VARCHAR", "answer": "VARCHAR",
     "key": "VARCHAR", "queue": "BIGINT", "reason": "VARCHAR", "stream": "VARCHAR", "number": "BIGINT",

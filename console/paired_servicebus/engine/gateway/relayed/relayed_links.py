@@ -22,6 +22,7 @@ from paired_servicebus.engine.gateway.relay_connection import (
     error_of_refusal,
 )
 from paired_servicebus.pairing.amqp_client.client_links import AttachFields, WireReceiver
+from paired_servicebus.pairing.delivery_receipts import DeliveryReceipts
 from servicebus_amqp.encoding.messaging_types import ACCEPTED, Target
 from servicebus_amqp.encoding.performatives import Attach
 from servicebus_amqp.node_address import NodeAddress
@@ -41,6 +42,7 @@ class DeliveryPassage:
     """Messages from the primary to one link of a client, and their outcomes both ways.
 
     admits: whether a message is passed on; the others are accepted here. on_lost: gets the end of the primary's link.
+    receipts: written for each message before it is passed on; None: none.
     """
 
     def __init__(
@@ -49,12 +51,14 @@ class DeliveryPassage:
         link: SenderLink,
         on_lost: Callable[[WireError], None],
         admits: Callable[[bytes], bool] | None = None,
+        receipts: DeliveryReceipts | None = None,
     ) -> None:
         self.upstream: WireReceiver | None = None
         self._owner = owner
         self._link = link
         self._on_lost = on_lost
         self._admits = admits
+        self._receipts = receipts
         self._held: dict[bytes, tuple[int, int | None]] = {}
         """Unsettled deliveries by tag: the primary's id, and ours once the first frame has left."""
         self._waiting_bytes = 0
@@ -125,6 +129,8 @@ class DeliveryPassage:
             return
         if not link.is_attached:
             return
+        if self._receipts is not None:
+            self._receipts.write_encoded(event.payload)
         number = link.send(event.payload, tag=event.tag, message_format=event.message_format, settled=event.settled)
         if not event.settled:
             self._held[event.tag] = (event.delivery_id, number)
@@ -167,11 +173,13 @@ class RelayedReceiver(FrontLink):
 
     direction = LinkDirection.RECEIVES
 
-    def __init__(self, owner: FrontOwner, link: SenderLink, address: NodeAddress) -> None:
+    def __init__(
+        self, owner: FrontOwner, link: SenderLink, address: NodeAddress, receipts: DeliveryReceipts | None = None
+    ) -> None:
         super().__init__(owner, address.resource, GatewayRight.LISTEN)
         self.link = link
         self._address = address
-        self._passage = DeliveryPassage(owner, link, self._on_lost)
+        self._passage = DeliveryPassage(owner, link, self._on_lost, receipts=receipts)
         link.answers_drains = False
         self._attaching = owner.relay.start(self._attach())
 
