@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -107,6 +108,30 @@ def test_tables_in_a_store_are_refused(pipeline: Interrupted, tmp_path: Path) ->
     order = PipelineOrder(journals=(tmp_path,), tables=Path("abfss://c@a.dfs.core.windows.net/x"), once=True)
     with pytest.raises(PipelineError, match=r"--tables is abfss://c@a.* a URL: .* paired tables publish --to"):
         run_pipeline(order)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("versions/v0000000001/manifest.json", '{"version": 99}', "are of version 99, this program reads"),
+        ("versions/v0000000001/manifest.json", "{", "no version of the tables in .* is whole"),
+        ("notes.txt", "theirs", "has notes.txt in it, which is not of tables"),
+    ],
+)
+def test_tables_of_a_later_program_and_folders_of_somebody_else_are_untouched(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, content: str, reason: str
+) -> None:
+    (tmp_path / "e-1-1.jsonl").touch()
+    theirs = tmp_path / "theirs" / name
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text(content)
+    arguments = ["pipeline", "--journal", str(tmp_path), "--tables", str(tmp_path / "theirs"), "--once"]
+    assert main(arguments) == 2
+    said = capsys.readouterr().err
+    assert re.search(reason, said)
+    assert said.count("\n") == 1
+    assert [path for path in (tmp_path / "theirs").rglob("*") if path.is_file()] == [theirs]
+    assert theirs.read_text() == content
 
 
 @pytest.mark.parametrize("verb", ["pipeline", "rehearse"])

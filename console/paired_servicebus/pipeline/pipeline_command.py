@@ -11,6 +11,7 @@ from paired_servicebus.core.text.time_format import day_and_clock
 from paired_servicebus.pipeline.ingest.journal_files import find_journal_files, refuse_url
 from paired_servicebus.pipeline.progress_bar import Bar, wait_shown
 from paired_servicebus.pipeline.spark_processes import PipelineOrder, start_pipeline
+from paired_servicebus.pipeline.table_store import versions
 from paired_servicebus.pipeline.table_store.table_reader import Tables
 from paired_servicebus.printing import print_lines
 
@@ -35,6 +36,7 @@ def run_pipeline(order: PipelineOrder) -> int:
     if order.trigger <= 0:
         raise PipelineError(f"--trigger is {order.trigger:g}; it must be more than 0 seconds")
     refuse_url("--tables", order.tables)
+    refuse_tables(order.tables)
     found = find_journal_files(order.journals)
     if order.once:
         found.require()
@@ -67,6 +69,20 @@ def run_pipeline(order: PipelineOrder) -> int:
             raise
         _tell(f"no tables were made in {order.tables} yet")
     return 0
+
+
+def refuse_tables(folder: Path) -> None:
+    """Raise PipelineError or NoTablesError for tables of a later program and for somebody else's folder.
+
+    Nothing is touched then; the process would write its log there.
+    """
+    try:
+        if why := versions.whose(folder):
+            raise PipelineError(why)
+        if versions.version_paths(folder):
+            versions.newest(folder)
+    except OSError as error:
+        raise PipelineError(f"the tables' folder {folder} cannot be used: {error.strerror or error}") from error
 
 
 def summary(folder: Path) -> list[str]:
