@@ -131,6 +131,10 @@ def test_tables_older_than_the_limit_are_stale(tmp_path: Path) -> None:
     assert checked(tmp_path, engine("e1"), at=NOW + 601) == (1, ())
 
 
+def test_tables_without_a_record_are_not_fresh(tmp_path: Path) -> None:
+    assert checked(tmp_path) == (1, ())
+
+
 def test_an_engine_with_missing_records_or_late_ones_is_named(tmp_path: Path) -> None:
     found = checked(tmp_path, engine("e1"), engine("e2", missing=3), engine("e3", at=NOW - 700), engine("e4", at=NOW))
     assert found == (1, ("e2", "e3"))

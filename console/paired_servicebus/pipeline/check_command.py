@@ -50,8 +50,8 @@ class TablesCheck(msgspec.Struct, frozen=True, kw_only=True):
     written_at: float
     newest_at: float
     """The time of the newest record."""
-    age: float
-    """Seconds from the newest record to now."""
+    age: float | None
+    """Seconds from the newest record to now; None: there is no record."""
     max_age: float
     engines: int
     complete: int
@@ -98,13 +98,14 @@ def check_tables(tables: Tables, *, max_age: float, now: float) -> TablesCheck:
     )
     unjudged = len(manifest.unjudged())
     judged_late = bool(unjudged) and now - manifest.judged_at > max_age
+    is_fresh = bool(newest) and now - newest <= max_age
     is_whole = not incomplete and not judged_late and not tables.note
     return TablesCheck(
-        status=FRESH if is_whole and now - newest <= max_age else STALE,
+        status=FRESH if is_whole and is_fresh else STALE,
         batch=manifest.batch,
         written_at=manifest.written_at,
         newest_at=newest,
-        age=max(0.0, now - newest),
+        age=max(0.0, now - newest) if newest else None,
         max_age=max_age,
         engines=len(engines),
         complete=len(engines) - len(incomplete),
@@ -119,10 +120,10 @@ def check_tables(tables: Tables, *, max_age: float, now: float) -> TablesCheck:
 
 def as_lines(found: TablesCheck, folder: Path) -> list[str]:
     """Return the state as lines, the worst first."""
-    newest = f"the newest record is of {_moment(found.newest_at)}" if found.newest_at else "they have no record"
-    fresh = f"{newest}, {age(found.age)} ago" if found.newest_at else newest
-    if found.age > found.max_age:
-        fresh += f": more than {age(found.max_age)}"
+    fresh = "they have no record"
+    if found.age is not None:
+        limit = f": more than {age(found.max_age)}" if found.age > found.max_age else ""
+        fresh = f"the newest record is of {_moment(found.newest_at)}, {age(found.age)} ago{limit}"
     lines = [
         f"tables in {folder}: {'fresh and whole' if found.status == FRESH else 'NOT fresh and whole'}",
         f"  {fresh}; batch {found.batch}, written {_moment(found.written_at)}",
