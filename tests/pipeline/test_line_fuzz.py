@@ -33,6 +33,8 @@ WHOLE: Final = [
     records.encode(Record(engine="e", boot="b", seq=seq, event=event))
     for seq, event in enumerate(events(300, per_second=12, start=1_790_000_000.0), start=1)
 ]
+STRANGE: Final = [line.replace(b'"engine":"e"', b'"engine":"x"') for line in WHOLE]
+"""What is changed: a changed record of "e" might have the number of a whole one."""
 VALUES: Final[tuple[Any, ...]] = (
     None, True, -1, 0, 1 << 63, 1 << 64, 1e308, 0.5, "", "\x00", "\ud800", "é" * 50, [], [None], {}, {"v": {"v": 1}},
 )  # fmt: skip
@@ -44,7 +46,7 @@ TEXTS: Final = (
 
 def fuzzed(chance: random.Random) -> bytes:
     """A line that nobody would write; now and then it is whole."""
-    line = chance.choice(WHOLE)
+    line = chance.choice(STRANGE)
     for _ in range(chance.randint(1, 3)):
         line = chance.choice((_cut, _put, _flipped, _other_value, _twice, _shuffled, _evil))(chance, line)
     return line.replace(b"\n", b" ")
@@ -137,7 +139,7 @@ def test_the_pipeline_takes_a_journal_of_such_lines(tmp_path: Path, capsys: pyte
     with Tables.open(tables) as opened:
         found = opened.row("select count(*) as lines from events where trouble is null and engine = 'e' and boot = 'b'")
         assert found is not None
-        assert found["lines"] >= len(WHOLE)
+        assert found["lines"] == len(WHOLE)
         assert opened.unreadable()[0] > 1000
     assert main(["tables", "query", "--tables", str(tables), "select line, trouble from events"]) == 0
     assert "\x1b" not in capsys.readouterr().out

@@ -40,6 +40,7 @@ def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def publish(tables: Path, to: Path) -> dict[str, PublishedTable]:
     """Publish to a folder of Delta tables; what was done, by table, without those that had not changed."""
+    pytest.importorskip("deltalake", reason="the extra `publish` is not installed")
     with held(tables) as version:
         done = publish_delta(version, find_target(str(to), {}), shown=lambda *_: None)
     return {one.table: one for one in done if one.dates}
