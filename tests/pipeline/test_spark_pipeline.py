@@ -10,31 +10,31 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from paired_servicebus.core.errors import NoTablesError
+from paired_servicebus.core.errors import NoTablesError, PipelineError
 from paired_servicebus.engine.journal.spool import CLOSED
-from paired_servicebus.pipeline.ingest import streaming_queries, table_maintenance
-from paired_servicebus.pipeline.ingest.journal_source import Inbox
-from paired_servicebus.pipeline.ingest.table_maintenance import MaintenanceThread
+from paired_servicebus.pipeline.ingest import batch_tables, judgement, new_files, upkeep
+from paired_servicebus.pipeline.ingest.batch_loop import BatchLoop
+from paired_servicebus.pipeline.ingest.batch_tables import ShortReadError
 from paired_servicebus.pipeline.pipeline_command import summary
-from paired_servicebus.pipeline.spark.java import find_java
-from paired_servicebus.pipeline.spark.spark_session import open_session
 from paired_servicebus.pipeline.spark_processes import PipelineOrder, PipelineProcess, start_pipeline
-from paired_servicebus.pipeline.table_store import manifest as manifests
+from paired_servicebus.pipeline.table_store import versions
 from paired_servicebus.pipeline.table_store.lake import Lake
 from paired_servicebus.pipeline.table_store.table_reader import Tables
 from tests.bench.spark.synthetic_journal import write_journal
 from tests.damaged import GOOD, UNREADABLE
+from tests.pipeline.batches import rows_of, take_once
 
 pytestmark = [
     pytest.mark.skipif(not os.environ.get("PAIRED_SPARK"), reason="PAIRED_SPARK=1 runs what needs Spark and minutes"),
@@ -46,12 +46,11 @@ EVENTS = 20_000
 PER_SECOND = 50
 LATEST = 1_790_000_500 * 1_000_000
 LONG = 600.0
-VIEWS = ("events", "gaps", "episodes", "minutes", "backlog", "syphon", "cost", "audit")
 
 
 @pytest.fixture(scope="module")
 def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A journal of four files: two outages, and a last file with every kind of bad line."""
+    """A journal of five files: two outages, and a last file with every kind of bad line."""
     folder = tmp_path_factory.mktemp("journal")
     write_journal(folder, EVENTS, per_second=PER_SECOND, lines=EVENTS // 4)
     event = {"v": 1, "engine": "bench@here", "boot": "b0", "seq": EVENTS + 1, "ts": LATEST, "kind": "warned"}
@@ -68,24 +67,17 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    work = tmp_path_factory.mktemp("work")
-    with open_session(app="test", work=work, java=find_java(shims=work)) as session:
-        yield session
-
-
-@pytest.fixture(scope="module")
 def made(spark: Any, journal: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
     """What the tables say when nothing goes wrong."""
     folder = tmp_path_factory.mktemp("tables")
-    once(spark, journal, folder)
-    return said(folder)
+    take_once(spark, folder, journal)
+    return rows_of(folder)
 
 
 @pytest.fixture
 def stage(journal: Path, tmp_path: Path) -> tuple[Path, Path]:
-    """A journal and a folder for tables, for a test that changes both."""
-    copy = tmp_path / "a journal"
+    """A journal and a folder for tables, for a test that changes both. Some names in the path are unusual."""
+    copy = tmp_path / "a [journal] of, 50%" / "{it}"
     shutil.copytree(journal, copy)
     return copy, tmp_path / "its tables"
 
@@ -94,24 +86,11 @@ def begin(journal: Path, tables: Path, **how: Any) -> PipelineProcess:
     return start_pipeline(PipelineOrder(journals=(journal,), tables=tables, **{"once": True, **how}))
 
 
-def once(spark: Any, journal: Path, folder: Path) -> None:
-    """As a process of its own, but in this one."""
-    with Lake(folder) as lake:
-        streaming_queries.StreamingPipeline(spark, lake, journal).once()
-
-
 def finish(pipeline: PipelineProcess) -> None:
     try:
         assert pipeline.wait(LONG) == 0, pipeline.log.read_text()[-3000:]
     finally:
         pipeline.stop()
-
-
-def said(folder: Path) -> dict[str, list[dict[str, Any]]]:
-    with Tables.open(folder) as tables:
-        found = {view: sorted(tables.rows(f"select * from {view}"), key=str) for view in VIEWS}
-        found["verdicts"] = sorted(tables.rows("select * exclude (through_batch) from verdicts"), key=str)
-    return found
 
 
 def until(look: Callable[[], bool], pipeline: PipelineProcess) -> None:
@@ -124,7 +103,7 @@ def until(look: Callable[[], bool], pipeline: PipelineProcess) -> None:
 
 def batch(folder: Path) -> int:
     try:
-        return manifests.read(folder).batch
+        return versions.newest(folder).manifest.batch
     except NoTablesError:
         return -1
 
@@ -148,7 +127,7 @@ def jvm_of(pipeline: PipelineProcess) -> int:
 
 
 class Killer:
-    """Kills, of this process's Spark, each Python daemon's first new worker, and the first that prepares a batch."""
+    """Kills each Python daemon's first new worker, of this process's Spark."""
 
     def __init__(self) -> None:
         self.killed: list[str] = []
@@ -176,14 +155,10 @@ class Killer:
 
     def _meet(self, pid: int, commands: dict[int, str]) -> None:
         parent = parent_of(pid)
-        if "driver_worker" in commands[pid] and "preparing" not in self.killed:
-            self.killed.append("preparing")
-        elif "pyspark.daemon" in commands.get(parent, "") and parent not in self._spared:
+        if "pyspark.daemon" in commands.get(parent, "") and parent not in self._spared:
             self._spared.add(parent)
             self.killed.append("working")
-        else:
-            return
-        kill(pid)
+            kill(pid)
 
 
 def command_of(pid: int) -> str:
@@ -211,26 +186,26 @@ def gone(pids: list[int]) -> bool:
 
 def test_a_journal_as_tables(made: dict[str, list[dict[str, Any]]]) -> None:
     kinds = [row["trouble"] for row in made["events"] if row["trouble"]]
-    assert sorted(kinds) == ["foreign", "gap: 1 record missing", "newer version", "torn", "unknown kind"]
+    assert sorted(kinds) == ["foreign", "newer version", "torn", "unknown kind"]
     assert sum(1 for row in made["events"] if not row["trouble"]) == EVENTS + 1
-    assert [(row["from_seq"], row["missing"]) for row in made["gaps"]] == [(EVENTS + 3, 1)]
+    assert [(row["first_seq"], row["missing"]) for row in made["gaps"]] == [(EVENTS + 3, 1)]
     assert {(row["entity"], row["outcome"]) for row in made["episodes"]} == {
         (entity, "failed back") for entity in ("orders", "payments", "audit")
     }
-    whole = next(row for row in made["verdicts"] if row["entity"] == "")
-    assert (whole["unexpected"], whole["duplicates"], whole["out_of_order"]) == (0, 0, 0)
-    assert whole["accepted"] == whole["delivered"] + whole["parked"] + whole["lost"] + whole["in_flight"]
+    whole = next(row for row in made["verdicts"] if row["entity"] == "" and row["pairing"] == "")
+    assert (whole["unexpected"], whole["duplicates"], whole["lost"]) == (0, 0, 0)
+    assert whole["accepted"] == sum(1 for row in made["audit"] if row["answer"] == "accepted")
 
 
 def test_killed_at_any_moment_and_found_late_it_says_the_same(
-    stage: tuple[Path, Path], made: dict[str, list[dict[str, Any]]]
+    stage: tuple[Path, Path], made: dict[str, list[dict[str, Any]]], tmp_path: Path
 ) -> None:
     journal, folder = stage
     late = sorted((journal / CLOSED).iterdir())[1]
-    late = late.rename(journal / late.name)  # found after newer ones
+    late = late.rename(tmp_path / late.name)  # found after newer ones
 
     driver = begin(journal, folder)
-    until(lambda: any((folder / "events").glob("*/*")), driver)
+    until(lambda: any((folder / "staging").rglob("*.parquet")), driver)
     processes = below(driver.process.pid)
     driver.process.kill()
     driver.process.wait()
@@ -247,29 +222,48 @@ def test_killed_at_any_moment_and_found_late_it_says_the_same(
 
     late.rename(journal / CLOSED / late.name)
     finish(begin(journal, folder))
-    assert said(folder) == made
+    assert rows_of(folder) == made
 
 
-def test_a_lost_checkpoint_and_copied_files_give_nothing_twice(
+def test_lost_records_versions_and_links_and_copied_files_give_nothing_twice(
     spark: Any, stage: tuple[Path, Path], made: dict[str, list[dict[str, Any]]]
 ) -> None:
     journal, folder = stage
-    once(spark, journal, folder)
-    (record,) = folder.glob("checkpoints/*/inbox/taken")  # as if killed between a commit and the record of its files
-    record.unlink()
-    once(spark, journal, folder)
-    assert said(folder) == made
+    take_once(spark, folder, journal)
+    (folder / "taken").unlink()  # as if killed between a commit and the record of its files
+    for path in sorted((journal / CLOSED).iterdir())[::2]:
+        shutil.copy(path, path.with_name(f"copy-of-{path.name}") if "-z" not in path.name else path)
+    take_once(spark, folder, journal)
+    assert rows_of(folder) == made
+    assert versions.newest(folder).manifest.repeated >= EVENTS
 
-    shutil.rmtree(folder / "checkpoints")
-    first = sorted((journal / CLOSED).iterdir())[0]
-    shutil.copy(first, first.with_name(f"copy-of-{first.name}"))
-    once(spark, journal, folder)
-    assert said(folder) == made
-    assert manifests.read(folder).repeated >= EVENTS
+    (folder / "current").unlink()
+    take_once(spark, folder, journal)
+    assert rows_of(folder) == made
 
-    (folder / manifests.NAME).unlink()
-    once(spark, journal, folder)
-    assert said(folder) == made
+    newest = (folder / "current").resolve()
+    (newest / "manifest.json").write_bytes(bytes(100))
+    take_once(spark, folder, journal)
+    assert rows_of(folder) == made
+
+    shutil.rmtree(folder / "versions")
+    take_once(spark, folder, journal)
+    assert rows_of(folder) == made
+
+
+def test_a_batch_of_a_damaged_version_is_taken_again(
+    spark: Any, stage: tuple[Path, Path], made: dict[str, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files that only the damaged version had are not counted as taken."""
+    journal, folder = stage
+    monkeypatch.setattr(new_files, "MOST_FILES", 1)
+    with Lake(folder) as lake:
+        loop = BatchLoop(spark, lake, [journal])
+        assert loop.take_next()
+        assert loop.take_next()
+    shutil.rmtree((folder / "current").resolve())
+    take_once(spark, folder, journal)
+    assert rows_of(folder) == made
 
 
 def test_whatever_a_line_is_it_becomes_a_row_and_stops_no_start(spark: Any, tmp_path: Path) -> None:
@@ -280,150 +274,180 @@ def test_whatever_a_line_is_it_becomes_a_row_and_stops_no_start(spark: Any, tmp_
     files = {f"bench@here-z{number}.jsonl": line for number, line in enumerate(strange.values())}
     for number, (name, line) in enumerate(files.items()):
         (journal / CLOSED / name).write_bytes(line + b"\n" + GOOD.replace(b"9001", b"%d" % (9001 + number)) + b"\n")
-    once(spark, journal, folder)
-    once(spark, journal, folder)
+    take_once(spark, folder, journal)
+    (folder / "taken").unlink()
+    take_once(spark, folder, journal)
     with Tables.open(folder) as tables:
-        bad = tables.rows("select file, trouble from events where trouble is not null and kind is distinct from 'gap'")
+        bad = tables.rows("select file, trouble from events where trouble is not null")
         (good,) = tables.rows("select count(*) as number from events where trouble is null")
     assert sorted(row["file"] for row in bad) == sorted(files)
     assert good["number"] == 1000 + len(files)
     assert f"{len(files)} unreadable lines (1 in " in "\n".join(summary(folder))
 
 
+def test_counts_beyond_all_sums_stop_nothing(spark: Any, tmp_path: Path) -> None:
+    """The most that a field may say, so often that no 64 bits hold the sum."""
+    line = {"v": 1, "engine": "e", "boot": "b", "kind": "sends", "entity": "orders", "route": "primary", "failed": 0,
+            "seconds": 1.0, "accepted": 2**53, "ts": LATEST}  # fmt: skip
+    path = tmp_path / "j" / "many.jsonl"
+    path.parent.mkdir()
+    path.write_text("".join(json.dumps({**line, "seq": seq}) + "\n" for seq in range(1, 2001)))
+    take_once(spark, tmp_path / "t", tmp_path / "j")
+    with Tables.open(tmp_path / "t") as tables:
+        assert tables.row("select count(*) as n from events where trouble is null") == {"n": 2000}
+        assert tables.row("select primary_accepted as n from minutes") == {"n": 0}
+
+
 def test_a_journal_without_a_file_is_an_error_and_makes_no_tables(tmp_path: Path) -> None:
     (tmp_path / "journal" / CLOSED).mkdir(parents=True)
     pipeline = begin(tmp_path / "journal", tmp_path / "tables")
     assert pipeline.wait(LONG) == 2
-    assert pipeline.trouble().startswith(f"there are no journal files in {tmp_path / 'journal' / CLOSED}: ")
+    assert pipeline.trouble().startswith(f"there are no journal files in {tmp_path / 'journal'}")
     assert batch(tmp_path / "tables") == -1
+
+
+def test_somebody_elses_folder_is_refused_and_left_as_it_was(journal: Path, tmp_path: Path) -> None:
+    (tmp_path / "photo.jpg").touch()
+    with pytest.raises(PipelineError, match=r"photo\.jpg"):
+        begin(journal, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["photo.jpg"]
 
 
 def test_python_processes_that_are_killed_change_nothing(
     spark: Any, journal: Path, made: dict[str, list[dict[str, Any]]], tmp_path: Path
 ) -> None:
-    """Those that wait for work, those that work, and the one that prepares a batch of episodes."""
+    """Those that wait for work, and those that work."""
     for pid in below(os.getpid()):
         if "pyspark.daemon" in command_of(pid):
             kill(pid)
     with Killer() as killer:
-        once(spark, journal, tmp_path)
-    assert sorted(killer.killed) == ["preparing", "working", "working"]
-    assert said(tmp_path) == made
+        take_once(spark, tmp_path, journal)
+    assert killer.killed
+    assert rows_of(tmp_path) == made
 
 
-def test_a_checkpoint_of_which_half_is_lost_loses_nothing(
-    spark: Any, stage: tuple[Path, Path], made: dict[str, list[dict[str, Any]]], capsys: pytest.CaptureFixture[str]
+def test_a_read_that_is_short_takes_nothing(
+    spark: Any, stage: tuple[Path, Path], made: dict[str, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spark itself would take a new batch for one that is done; and it would not go on without its state."""
+    """The bug (E2): files counted as taken whatever the executors had read of them."""
     journal, folder = stage
-    late = sorted((journal / CLOSED).iterdir())[1]
-    late = late.rename(journal / late.name)
-    once(spark, journal, folder)
-    late.rename(journal / CLOSED / late.name)
-    for name in ("journal/offsets", "journal/commits", "journal/sources", "story/state"):
-        (lost,) = folder.glob(f"checkpoints/*/{name}")
-        shutil.rmtree(lost)
-    once(spark, journal, folder)
-    assert said(folder) == made
-    assert "checkpoint of the story" in capsys.readouterr().out
-
-    (metadata,) = folder.glob("checkpoints/*/story/metadata")
-    metadata.write_bytes(bytes(metadata.stat().st_size))  # as a machine's crash can leave it
-    once(spark, journal, folder)
-    assert said(folder) == made
-    assert "metadata is missing" in capsys.readouterr().out
+    read = batch_tables.lines_of
+    with monkeypatch.context() as patch:
+        patch.setattr(batch_tables, "lines_of", lambda spark, paths: read(spark, paths[1:]))
+        with pytest.raises(ShortReadError, match=r"read [\d,]+ of [\d,]+ bytes of 5 journal files"):
+            take_once(spark, folder, journal)
+        assert batch(folder) == -1
+    take_once(spark, folder, journal)
+    assert rows_of(folder) == made
 
 
-def test_followed_for_long_spark_keeps_no_name_of_an_old_file(
-    spark: Any, journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: dict[str, list[dict[str, Any]]]
-) -> None:
-    monkeypatch.setattr(streaming_queries, "MOST_BYTES", 1)  # a delivery for each file
-    monkeypatch.setattr(streaming_queries, "FORGET", 2)
-    end, events = time.monotonic() + LONG, len(made["events"]) - len(made["gaps"])
-    known: list[int] = []
-    with Lake(tmp_path) as lake:
-
-        def is_over() -> bool:
-            assert time.monotonic() < end
-            logs = [path.read_text() for path in lake.checkpoints.glob("journal/sources/0/[0-9]*")]
-            known.append(sum(log.count('"path"') for log in logs))
-            return sum(file.rows for file in lake.manifest.of("events")) == events and known[-1] == 0
-
-        streaming_queries.StreamingPipeline(spark, lake, journal).follow(1.0, is_over)
-        assert max(known) > 0
-    once(spark, journal, tmp_path)
-    assert said(tmp_path) == made
-
-
-def test_files_that_the_journal_gave_up_before_spark_looked_hold_up_nobody(
+def test_files_that_the_journal_gave_up_meanwhile_hold_up_nothing(
     spark: Any, stage: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The bug: Spark saw nothing new, so that the delivery was never taken, and nothing came after it."""
     journal, folder = stage
-    *given_up, newest = sorted((journal / CLOSED).iterdir())
-    newest = newest.rename(journal / newest.name)
-    deliver, end = Inbox.deliver, time.monotonic() + 60
+    *_, newest = sorted((journal / CLOSED).iterdir())
+    read = batch_tables.lines_of
 
-    def delivered(inbox: Inbox, most_bytes: int | None = None) -> None:
-        deliver(inbox, most_bytes)
-        for path in given_up:
-            path.unlink(missing_ok=True)
+    def gone_first(spark: Any, paths: Any) -> Any:
+        lines = read(spark, paths)
+        for path in (journal / CLOSED).iterdir():
+            if path != newest:
+                path.unlink()
+        return lines
 
-    def is_over() -> bool:
-        assert time.monotonic() < end
-        if newest.exists():
-            newest.rename(journal / CLOSED / newest.name)
-        return bool(lake.manifest.of("events"))
-
-    monkeypatch.setattr(Inbox, "deliver", delivered)
-    with Lake(folder) as lake:
-        streaming_queries.StreamingPipeline(spark, lake, journal).follow(1.0, is_over)
-    assert {row["file"] for row in said(folder)["events"] if row["file"]} == {newest.name}
+    monkeypatch.setattr(batch_tables, "lines_of", gone_first)
+    take_once(spark, folder, journal)
+    with Tables.open(folder) as tables:
+        assert tables.row("select count(*) as n from events") == {"n": 5}
 
 
-def test_followed_live_by_one_pipeline_and_no_second(stage: tuple[Path, Path]) -> None:
+def test_copies_that_grow_are_taken_when_they_are_whole(
+    spark: Any, stage: tuple[Path, Path], made: dict[str, list[dict[str, Any]]]
+) -> None:
+    """Half a copy that ends between two lines, then within one, then the whole."""
     journal, folder = stage
+    path = sorted((journal / CLOSED).iterdir())[0]
+    data = path.read_bytes()
+    half = data[: data.index(b"\n", len(data) // 2) + 1]
+    for part in (half, half + b'{"v":1,"eng', data):
+        path.write_bytes(part)
+        take_once(spark, folder, journal)
+    assert rows_of(folder) == made
+
+
+def test_a_full_disk_leaves_the_tables_as_they_were(
+    stage: tuple[Path, Path], made: dict[str, list[dict[str, Any]]]
+) -> None:
+    """The tables' disk has room for the first batches and not for the judgement."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a small disk")
+    journal, folder = stage
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2600k,mode=700", "tmpfs", folder], check=False).returncode:
+        pytest.skip("nothing can be mounted here")
+    try:
+        pipeline = begin(journal, folder)
+        assert pipeline.wait(LONG) == 2
+        assert "No space left" in pipeline.trouble() or "space" in pipeline.log.read_text()
+        subprocess.run(["mount", "-o", "remount,size=200m", folder], check=True)
+        finish(begin(journal, folder))
+        assert rows_of(folder) == made
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+def test_followed_live_by_one_pipeline_and_no_second(stage: tuple[Path, Path], tmp_path: Path) -> None:
+    journal, folder = stage
+    late = sorted((journal / CLOSED).iterdir())[1]
+    late = late.rename(tmp_path / late.name)
     live = begin(journal, folder, once=False, trigger=1.0)
     try:
-        until(lambda: batch(folder) >= 2, live)
+        until(lambda: batch(folder) >= 1, live)
         second = begin(journal, folder)
         assert second.wait(LONG) == 2
         assert f"another pipeline (pid {live.process.pid}) writes the tables" in second.trouble()
+        late.rename(journal / CLOSED / late.name)
+        until(lambda: _events(folder) == EVENTS + 5, live)
     finally:
         assert live.stop() == 0
 
 
-def test_fewer_files_say_the_same(spark: Any, journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files are made one, judged or not; each step leaves what readers see as it was."""
-    monkeypatch.setattr(streaming_queries, "MOST_BYTES", 1)  # a batch for each file
+def _events(folder: Path) -> int:
+    with Tables.open(folder) as tables:
+        found = tables.row("select count(*) as n from events")
+    assert found is not None
+    return int(found["n"])
+
+
+def test_followed_to_the_end_the_tables_say_the_same(
+    spark: Any, journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: dict[str, list[dict[str, Any]]]
+) -> None:
+    """A batch for each file, with judgements and mergers beside them."""
+    monkeypatch.setattr(new_files, "MOST_FILES", 1)
+    monkeypatch.setattr(upkeep, "REST", 0.0)
+    end = time.monotonic() + LONG
     with Lake(tmp_path) as lake:
-        streaming_queries.StreamingPipeline(spark, lake, journal).once()
-        whole = said(tmp_path)
-        assert len(lake.manifest.of("events")) >= 4
-        assert sum(1 for row in whole["events"] if not row["trouble"]) == EVENTS + 1
 
-        monkeypatch.setattr(table_maintenance, "MOST_FILES", 2)
-        lake.commit(lambda now: {"judged": 0, "files": {**now.files, "audit": ()}})  # as before the first judgement
-        table_maintenance.tidy(spark, lake)
-        assert len(lake.manifest.of("events")) == 1
-        assert len(lake.manifest.of("minutes")) == 1
-        assert said(tmp_path) == whole
-        monkeypatch.setattr(table_maintenance, "MOST_FILES", 1)
-        with MaintenanceThread(spark, lake) as judge:  # as beside a journal that is followed
-            end = time.monotonic() + LONG
-            while not lake.manifest.judged:
-                judge.look()
-                assert time.monotonic() < end
-                time.sleep(0.01)
-        assert said(tmp_path) == whole
+        def is_over() -> bool:
+            assert time.monotonic() < end
+            now = lake.manifest
+            return sum(file.rows for file in now.of("events")) == EVENTS + 5 and not now.unjudged()
 
-        monkeypatch.setattr(table_maintenance, "KEPT", 0)  # all is old but the newest record
-        table_maintenance.judge(spark, lake)
-        (audit,) = lake.manifest.of("audit")
-        with Tables.open(tmp_path) as tables:
-            left = [row["status"] for row in tables.rows("select status from audit")]
-        before = Counter(row["status"] for row in whole["audit"])
-        newest = Counter(left).pop("delivered")
-        assert Counter(left) == {**before, "delivered": newest}
-        assert 0 < newest < before["delivered"]
-        assert audit.rows == len(left)
+        BatchLoop(spark, lake, [journal]).follow(1.0, is_over)
+    assert rows_of(tmp_path) == made
+
+
+def test_settled_messages_of_long_ago_are_dropped(
+    spark: Any, journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: dict[str, list[dict[str, Any]]]
+) -> None:
+    monkeypatch.setattr(judgement, "KEPT", 0)  # all is old but the newest record
+    take_once(spark, tmp_path, journal)
+    with Tables.open(tmp_path) as tables:
+        left = Counter(row["status"] for row in tables.rows("select status from audit"))
+        episodes = tables.rows("select id, parked from episodes order by id")
+    before = Counter(row["status"] for row in made["audit"])
+    assert {**left, "delivered": 0} == {**before, "delivered": 0}
+    assert 0 < left["delivered"] < before["delivered"]
+    assert episodes == sorted(
+        ({"id": row["id"], "parked": row["parked"]} for row in made["episodes"]), key=lambda row: row["id"]
+    )

@@ -18,6 +18,7 @@ from paired_servicebus.pipeline.ingest.batch_tables import BatchTables, ShortRea
 from paired_servicebus.pipeline.ingest.journal_files import JournalFiles
 from paired_servicebus.pipeline.ingest.new_files import ASK, Countdown, JournalFlusher, NewFiles, WholeFile
 from paired_servicebus.pipeline.ingest.upkeep import Upkeep, finish
+from paired_servicebus.pipeline.ingest.version_1 import convert
 from paired_servicebus.pipeline.spark.spark_session import first_line
 from paired_servicebus.pipeline.spark_processes import NOTE, write_line
 from paired_servicebus.pipeline.table_store.lake import Lake
@@ -50,6 +51,8 @@ class BatchLoop:
     ) -> None:
         self._spark = spark
         self._lake = lake
+        if note := convert(spark, lake):
+            write_line(NOTE + one_line(note))
         self._tables = BatchTables(spark, lake)
         manifest = lake.manifest
         self._files = NewFiles(roots, lake.folder / TAKEN, life=manifest.life, batch=manifest.batch)
@@ -63,7 +66,7 @@ class BatchLoop:
         self._note(listed)
         done, total = 0, listed.size
         self._show(READING, 0, total // MEGABYTE)
-        while taken := self._take_next():
+        while taken := self.take_next():
             done += sum(one.file.size for one in taken)
             self._show(READING, min(done, total) // MEGABYTE, total // MEGABYTE)
         self._show("judging messages", 0, None)
@@ -81,12 +84,12 @@ class BatchLoop:
                     self._note(listed)
                     flusher.ask(listed.journals)
                 if is_polled.is_due():
-                    while self._take_next() and not ended():
+                    while self.take_next() and not ended():
                         upkeep.look()
                 upkeep.look()
                 time.sleep(LOOK)
 
-    def _take_next(self) -> Sequence[WholeFile]:
+    def take_next(self) -> Sequence[WholeFile]:
         """Take the next files, and return them; empty: there are none. Raises the last error."""
         for tried in range(1, TRIES + 1):
             files = self._files.batch()

@@ -38,7 +38,7 @@ from paired_servicebus.pipeline.table_store.manifest import Manifest, RecordSpan
 from paired_servicebus.pipeline.table_store.schema import COUNTED_KINDS, RECEIPT_KINDS, TIMELINE
 
 _LISTED: Final = ", ".join(f"'{kind}'" for kind in COUNTED_KINDS)
-_TIMELINE: Final = f"""
+TIMELINE_OF_EVENTS: Final = f"""
 select {", ".join(f"`{name}`" for name in TIMELINE)} from events
 where trouble is null and kind not in ({_LISTED})
 """
@@ -172,7 +172,7 @@ class BatchTables:
     ) -> dict[str, Files]:
         """Return the new files of all tables but the judged ones; the view `events` has the batch."""
         spark, batch = self._small, after.batch + 1
-        told = self._spark.sql(_TIMELINE).toArrow()
+        told = self._spark.sql(TIMELINE_OF_EVENTS).toArrow()
         spark.createDataFrame(told).createOrReplaceTempView("told")
         changed: dict[str, Files] = dict(self._sums(place, existing, batch))
         if told.num_rows:

@@ -74,8 +74,8 @@ def spans_of(manifest: Manifest) -> Any:
         "boot": pa.array([one.boot for one in spans], pa.string()),
         "first": pa.array([one.first for one in spans], pa.int64()),
         "last": pa.array([one.last for one in spans], pa.int64()),
-        "first_at": pa.array([one.first_at for one in spans], pa.int64()).cast(at),
-        "last_at": pa.array([one.last_at for one in spans], pa.int64()).cast(at),
+        "first_at": pa.array([one.first_at or None for one in spans], pa.int64()).cast(at),
+        "last_at": pa.array([one.last_at or None for one in spans], pa.int64()).cast(at),
     }
     return pa.table(columns)
 

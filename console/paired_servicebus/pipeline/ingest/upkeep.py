@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 def finish(spark: Any, lake: Lake) -> None:
     """Judge what is not judged, and compact. Raises Spark's errors and OSError."""
-    if lake.manifest.unjudged():
+    if lake.manifest.unjudged() or (lake.manifest.batch and not lake.manifest.judged_at):
         judge(spark, lake)
     if found := crowds(lake.manifest):
         compact(lake, found)

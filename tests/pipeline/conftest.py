@@ -1,0 +1,21 @@
+"""One Spark for all tests of this folder that need one and do not kill it: a start takes ten seconds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    if not os.environ.get("PAIRED_SPARK"):
+        pytest.skip("PAIRED_SPARK=1 runs what needs Spark and minutes")
+    from paired_servicebus.pipeline.spark.java import find_java
+    from paired_servicebus.pipeline.spark.spark_session import open_session
+
+    work = tmp_path_factory.mktemp("work")
+    with open_session(app="test", work=work, java=find_java(shims=work)) as session:
+        yield session
