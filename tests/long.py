@@ -28,6 +28,7 @@ PROOFS: Final[dict[str, str]] = {
     "gateway-java": "-m tests.conformance.java --gateway all",
     "gateway-javascript": "-m tests.conformance.rhea --gateway",
     "installed-size": "-m tests.installed_size",
+    "journal-fuzz": "-m pytest -q -n 0 tests/pipeline/test_line_fuzz.py",
     "poison": "-m tests.poison --fuzz 600",
     "python-versions": "-m tests.conformance.python_versions",
     "samples": "-m tests.conformance.samples",

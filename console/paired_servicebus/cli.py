@@ -32,7 +32,7 @@ from paired_servicebus.engine.service.launcher import Launch, Ready
 from paired_servicebus.extras import explain_missing
 from paired_servicebus.printing import print_lines, print_object, report_error
 from paired_servicebus.ui.display.profile import ScreenOptions
-from paired_servicebus.verbs import engine_commands, order_verbs, spark_commands
+from paired_servicebus.verbs import engine_commands, order_verbs, spark_commands, table_verbs
 from paired_servicebus.verbs.bench_commands import bench
 from paired_servicebus.verbs.drill_verb import drill
 from paired_servicebus.verbs.fleet_verb import fleet as fleet_verbs
@@ -66,6 +66,7 @@ app.command(drill)
 app.command(fleet_verbs)
 app.command(gateway)
 app.command(snapshot)
+app.command(table_verbs.tables)
 for _verb in (engine_commands.down, *order_verbs.VERBS, *spark_commands.VERBS):
     app.command(_verb)
 for _group in order_verbs.GROUPS:

@@ -19,6 +19,7 @@ EXTRA_OF: Final = {
     "azure.mgmt": "fleet",
     "cyclopts": "fleet",
     "cryptography": "sandbox",
+    "deltalake": "publish",
     "duckdb": "console",
     "rich": "console",
     "textual": "console",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -240,6 +241,20 @@ def test_a_journal_is_read_from_its_files_and_what_cannot_be_read_is_said(tmp_pa
 
     assert len(found.outages) == 1
     assert any("1 unreadable lines" in sentence for sentence in found.unknown)
+
+
+def test_copies_of_a_journal_and_half_of_one_count_once(tmp_path: Path) -> None:
+    whole, copy = tmp_path / "host-1", tmp_path / "collected" / "host-1"
+    lines = [records.encode(record) for record in numbered(*FAILED_OVER)]
+    for folder in (whole, copy):
+        spool.prepare(folder)
+    (whole / spool.CLOSED / "e-1.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+    (copy / spool.CLOSED / "e-1.jsonl").write_bytes(b"\n".join(lines[: len(lines) // 2]) + b"\n")
+
+    alone = read_history([whole], POLICY)
+
+    assert read_history([tmp_path], POLICY) == replace(alone, source=str(tmp_path))
+    assert read_history([copy, whole], POLICY) == replace(alone, source=f"{copy}, {whole}")
 
 
 def test_a_folder_without_a_journal_is_named(tmp_path: Path) -> None:

@@ -17,11 +17,14 @@ Journals = Annotated[
     tuple[Path, ...],
     Parameter(
         name="--journal",
+        show_default=False,
         help="A journal, a folder of its files, or a tree of many hosts' journals; as often as needed. "
         "Else the pairing.toml's engine's.",
     ),
 ]
-Conf = Annotated[tuple[str, ...], Parameter(help="A setting of Spark's, NAME=VALUE; as often as needed.")]
+Conf = Annotated[
+    tuple[str, ...], Parameter(show_default=False, help="A setting of Spark's, NAME=VALUE; as often as needed.")
+]
 JavaHome = Annotated[Path | None, Parameter(help="A Java to run Spark on; else one is looked for.")]
 ReportFormat = Annotated[
     Literal["md", "html", "json"], Parameter(help="Markdown, a page in one file, or one JSON object.")

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from paired_servicebus.core.errors import PipelineError
+from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.engine.journal.spool import CLOSED, OPEN, SUFFIX
 
@@ -100,8 +101,9 @@ def find_journal_files(roots: Sequence[Path]) -> JournalFiles:
 def refuse_url(option: str, place: Path) -> None:
     """Raise PipelineError if the place is written as a URL: a folder of that name would be made instead."""
     if _URL.match(str(place)):
+        url = masked(str(place).replace(":/", "://", 1))  # a path has lost one of them
         raise PipelineError(
-            f"{option} is {repeated(str(place))}, a URL: only folders of this machine are read and written. "
+            f"{option} is {repeated(url)}, a URL: only folders of this machine are read and written. "
             "paired tables publish --to URL writes the tables to a store; rclone or a mount brings journals here"
         )
 

@@ -1,0 +1,212 @@
+"""The tables as Delta tables, one commit a table, each commit with the batch that it holds.
+
+A commit replaces the dates whose files changed since the last one. It carries a transaction id (the tables' life, and
+the batch) and the state of the files of each date: so a repeated publish changes nothing, and a lost local state costs
+nothing. Dates that the tables dropped by age stay; a date between others that has no more rows is emptied.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import duckdb
+import msgspec
+
+from paired_servicebus.core.errors import PipelineError
+from paired_servicebus.core.text.masking import masked
+from paired_servicebus.foreign_json import read_json
+from paired_servicebus.pipeline.publishing.publish_target import PublishTarget, store_reason
+from paired_servicebus.pipeline.table_store.empty_files import NO_DATE, no_rows
+from paired_servicebus.pipeline.table_store.manifest import File, Manifest
+from paired_servicebus.pipeline.table_store.schema import DATED, TABLES
+from paired_servicebus.pipeline.table_store.versions import Version
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+FILES: Final = "paired.files"
+BATCH: Final = "paired.batch"
+LIFE: Final = "paired.life"
+HISTORY: Final = 100
+"""Commits that are looked into for our latest: others may compact the tables."""
+ALL: Final = ""
+"""The date of a table without dates."""
+_FILES: Final = msgspec.json.Decoder(dict[str, str])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedTable:
+    """What a publish did with one table. No dates: nothing had changed."""
+
+    table: str
+    dates: tuple[str, ...] = ()
+    rows: int = 0
+
+
+def publish_delta(
+    version: Version, target: PublishTarget, *, shown: Callable[[str, int], object]
+) -> tuple[PublishedTable, ...]:
+    """Publish a version's tables. All targets are looked at before the first is written.
+
+    Args:
+        version: its files have to stay until the end.
+        target: where.
+        shown: is called with a table's name and the number of tables before it.
+
+    Raises PipelineError: a target is somebody else's, or the store refuses or does not answer.
+    """
+    before = {table: _before(target, table, version.manifest) for table in TABLES}
+    done = []
+    for number, table in enumerate(TABLES):
+        shown(table, number)
+        done.append(_publish(version, target, table, before[table]))
+    return tuple(done)
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """A table at the target: whether it is there, its batch, and the state of its dates."""
+
+    exists: bool = False
+    batch: int = -1
+    states: Mapping[str, str] | None = None
+    """None: not known, so all is published."""
+
+
+def app_id(manifest: Manifest) -> str:
+    """Return the name under which Delta tables keep the batch of these tables."""
+    return f"paired/{manifest.life}"
+
+
+def _before(target: PublishTarget, table: str, manifest: Manifest) -> _Before:
+    from deltalake import DeltaTable
+
+    place = target.of(table)
+    with _StoreErrors(target, table):
+        if not DeltaTable.is_deltatable(place, target.options):
+            _refuse_files(target, table)
+            return _Before()
+        found = DeltaTable(place, storage_options=target.options)
+        batch = found.transaction_version(app_id(manifest))
+        if batch is None:
+            raise PipelineError(
+                f"{masked(place)} is a table of something else, or of tables that were made from nothing since: "
+                "nothing was written; publish to another place"
+            )
+        return _Before(exists=True, batch=batch, states=_states(found, manifest.life))
+
+
+def _refuse_files(target: PublishTarget, table: str) -> None:
+    folder = target.folder
+    if folder is not None and (folder / table).exists() and any((folder / table).iterdir()):
+        raise PipelineError(
+            f"{folder / table} has files that are of no Delta table: nothing was written; name a new or empty folder "
+            "with --to"
+        )
+
+
+def _states(found: DeltaTable, life: str) -> dict[str, str] | None:
+    """Return the state of each date in our latest commit; None: it is too long ago."""
+    for commit in found.history(HISTORY):
+        if commit.get(LIFE) == life and isinstance(commit.get(FILES), str):
+            return read_json(_FILES, commit[FILES])
+    return None
+
+
+def _publish(version: Version, target: PublishTarget, table: str, before: _Before) -> PublishedTable:
+    from deltalake import CommitProperties, Transaction, write_deltalake
+
+    manifest = version.manifest
+    states = states_of(version.path / table, manifest.of(table), is_dated=table in DATED)
+    changed = sorted(changed_dates(states, before.states or {}))
+    if before.exists and (before.batch >= manifest.batch or not changed):
+        return PublishedTable(table=table)
+    kept = {date: state for date, state in (before.states or {}).items() if date not in changed}
+    properties = CommitProperties(
+        custom_metadata={
+            FILES: msgspec.json.encode({**kept, **states}).decode(), BATCH: str(manifest.batch), LIFE: manifest.life,
+        },
+        app_transactions=[Transaction(app_id(manifest), manifest.batch)],
+    )  # fmt: skip
+    dated = table in DATED
+    files = [file for file in manifest.of(table) if file.rows and file.date in changed]
+    with _StoreErrors(target, table), duckdb.connect(config={"threads": 1}) as connection:
+        write_deltalake(
+            target.of(table),
+            connection.sql(rows_of(version, table, files)),
+            mode="overwrite",
+            partition_by=["date"] if dated else None,
+            predicate=_replaced(changed, before) if before.exists and dated else None,
+            schema_mode="merge",
+            storage_options=target.options,
+            commit_properties=properties,
+        )
+    return PublishedTable(table=table, dates=tuple(changed), rows=sum(file.rows for file in files))
+
+
+def states_of(place: Path, files: Iterable[File], *, is_dated: bool) -> dict[str, str]:
+    """Return a short text for each date of a table that changes with any of its files.
+
+    An unchanged file is a hard link from version to version, with its time. Raises OSError.
+    """
+    found = sorted((file for file in files if file.rows), key=lambda file: file.name)
+    by_date: dict[str, list[tuple[str, int, int]]] = {} if is_dated else {ALL: []}
+    for file in found:
+        by_date.setdefault(file.date, []).append((file.name, file.size, (place / file.name).stat().st_mtime_ns))
+    return {date: hashlib.sha256(repr(one).encode()).hexdigest()[:16] for date, one in by_date.items()}
+
+
+def changed_dates(now: Mapping[str, str], before: Mapping[str, str]) -> set[str]:
+    """Return the dates to replace: new ones, other ones, and those since the oldest that have no rows any more."""
+    oldest = _oldest(now)
+    emptied = {date for date in before.keys() - now.keys() if date >= oldest}
+    return {date for date, state in now.items() if before.get(date) != state} | emptied
+
+
+def _oldest(dates: Iterable[str]) -> str:
+    """Return the oldest date that is of a time; later than all without one."""
+    return min((date for date in dates if date != NO_DATE), default="9999-12-31")
+
+
+def _replaced(changed: Sequence[str], before: _Before) -> str:
+    """Return the rows that a commit replaces; without a known state, all since the oldest date."""
+    listed = ", ".join(f"'{date}'" for date in changed)
+    return f"date IN ({listed})" + (f" OR date >= '{_oldest(changed)}'" if before.states is None else "")
+
+
+def rows_of(version: Version, table: str, files: Iterable[File]) -> str:
+    """Return the query of the rows in some of a table's files, with all its columns; times are instants."""
+    dated = table in DATED
+    empty = f"select {no_rows(table)}{', cast(null as date) as date' if dated else ''} where false"
+    names = [str(version.path / table / file.name).replace("'", "''") for file in files]
+    if not names:
+        return empty
+    listed = ", ".join(f"'{name}'" for name in names)
+    return (
+        f"{empty} union all by name select * from read_parquet([{listed}], union_by_name = true, "
+        f"hive_partitioning = {str(dated).lower()})"
+    )
+
+
+class _StoreErrors:
+    """Makes any error of the library one sentence with the table, the place and the reason."""
+
+    def __init__(self, target: PublishTarget, table: str) -> None:
+        self._target = target
+        self._table = table
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        from deltalake.exceptions import DeltaError
+
+        if isinstance(error, DeltaError | OSError | ValueError | duckdb.Error):
+            raise PipelineError(
+                f"{self._table} was not published to {masked(self._target.place)}: {store_reason(error)}. What is "
+                "there is as it was; the next publish adds what is missing"
+            ) from error

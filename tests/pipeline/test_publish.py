@@ -1,0 +1,322 @@
+"""The tables as Delta tables and as plain files elsewhere: what is written, what is refused, what stays as it was."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from paired_servicebus.cli import main
+from paired_servicebus.core.errors import PairedError, PipelineError
+from paired_servicebus.pipeline.publishing import delta_tables, publish_command
+from paired_servicebus.pipeline.publishing.delta_tables import PublishedTable, changed_dates, publish_delta
+from paired_servicebus.pipeline.publishing.publish_command import held, run_publish
+from paired_servicebus.pipeline.publishing.publish_target import PublishTarget, find_target, store_reason
+from paired_servicebus.pipeline.table_store.schema import TABLES
+from paired_servicebus.pipeline.table_store.table_reader import Tables
+from tests.pipeline.made_tables import Row, make_version, utc
+
+DAY = 86_400.0
+MONDAY = 1_795_478_400.0  # 2026-11-24
+KEYS = {"AZURE_STORAGE_ACCOUNT_KEY": "c4n4ry"}
+
+
+def minute(day: int, accepted: int) -> Row:
+    return {"engine": "e1", "entity": "orders", "minute": utc(MONDAY + day * DAY), "primary_accepted": accepted}
+
+
+@pytest.fixture
+def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Tables of two days. Of all tables three are published: a Delta table takes some 30 ms of a processor."""
+    monkeypatch.setattr(delta_tables, "TABLES", {name: TABLES[name] for name in ("engines", "minutes", "verdicts")})
+    return make_version(
+        tmp_path / "tables", minutes=[minute(0, 1), minute(1, 2)], engines=[{"engine": "e1", "boot": "b1"}]
+    )
+
+
+def publish(tables: Path, to: Path) -> dict[str, PublishedTable]:
+    """Publish to a folder of Delta tables; what was done, by table, without those that had not changed."""
+    pytest.importorskip("deltalake", reason="the extra `publish` is not installed")
+    with held(tables) as version:
+        done = publish_delta(version, find_target(str(to), {}), shown=lambda *_: None)
+    return {one.table: one for one in done if one.dates}
+
+
+def delta(to: Path, table: str) -> Any:
+    return pytest.importorskip("deltalake").DeltaTable(str(to / table))
+
+
+def rows(to: Path, table: str, columns: str) -> list[tuple[Any, ...]]:
+    """Rows of a Delta table, as duckdb reads the files that its log names."""
+    files = [uri.removeprefix("file://") for uri in delta(to, table).file_uris()]
+    if not files:
+        return []
+    with duckdb.connect() as connection:
+        found = connection.execute(
+            f"select {columns} from read_parquet(?, hive_partitioning = true, union_by_name = true) order by all",
+            [files],
+        )
+        return found.fetchall()
+
+
+# -- Delta -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_first_publish_has_every_table_and_a_second_one_changes_nothing(
+    tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delta_tables, "TABLES", TABLES)
+    to = tmp_path / "delta"
+    done = publish(tables, to)
+    assert done["minutes"] == PublishedTable(table="minutes", dates=("2026-11-24", "2026-11-25"), rows=2)
+    assert rows(to, "minutes", "primary_accepted, date::varchar") == [(1, "2026-11-24"), (2, "2026-11-25")]
+    assert rows(to, "engines", "engine, boot") == [("e1", "b1")]
+    assert {field.name for field in delta(to, "audit").schema().fields} >= {"message_id", "status", "date"}
+    assert str(next(f for f in delta(to, "minutes").schema().fields if f.name == "minute").type) == (
+        'PrimitiveType("timestamp")'
+    )
+
+    assert publish(tables, to) == {}
+    assert delta(to, "minutes").version() == 0
+
+
+def test_only_dates_whose_files_changed_are_replaced(tables: Path, tmp_path: Path) -> None:
+    to = tmp_path / "delta"
+    publish(tables, to)
+    before = {uri for uri in delta(to, "minutes").file_uris() if "2026-11-25" in uri}
+    with_another = [minute(0, 10), minute(1, 2), minute(2, 3)]
+    make_version(tables, minutes=with_another)
+    (tables / "current" / "minutes" / "date=2026-11-25").exists()
+
+    done = publish(tables, to)
+
+    assert list(done) == ["minutes"]
+    assert rows(to, "minutes", "primary_accepted") == [(2,), (3,), (10,)]
+    assert "2026-11-26" in done["minutes"].dates
+    assert len(before) == 1
+
+
+def test_each_commit_has_its_batch_as_a_transaction_of_these_tables(tables: Path, tmp_path: Path) -> None:
+    to = tmp_path / "delta"
+    publish(tables, to)
+    make_version(tables, minutes=[minute(0, 7)])
+    publish(tables, to)
+    with Tables.open(tables) as opened:
+        life, batch = opened.manifest.life, opened.batch
+    assert delta(to, "minutes").transaction_version(f"paired/{life}") == batch == 2
+    assert delta(to, "engines").transaction_version(f"paired/{life}") == 1, "it had not changed"
+
+
+def test_dates_that_the_tables_dropped_by_age_stay_and_those_without_rows_are_emptied() -> None:
+    before = {"1970-01-01": "a", "2026-11-01": "b", "2026-11-24": "c", "2026-11-25": "d"}
+    now = {"2026-11-23": "x", "2026-11-25": "d"}
+    assert changed_dates(now, before) == {"2026-11-23", "2026-11-24"}
+    assert changed_dates({**now, "1970-01-01": "a"}, before) == {"2026-11-23", "2026-11-24"}
+    assert changed_dates({}, before) == set()
+
+
+def test_a_row_that_moved_to_another_date_is_there_once(tables: Path, tmp_path: Path) -> None:
+    to = tmp_path / "delta"
+    make_version(tables, minutes=[minute(1, 1), minute(2, 2)])
+    publish(tables, to)
+    make_version(tables, minutes=[minute(1, 3)])
+    publish(tables, to)
+    assert rows(to, "minutes", "primary_accepted") == [(3,)]
+
+
+def test_where_the_log_forgot_our_commit_all_present_dates_are_published_and_older_ones_stay(
+    tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    to = tmp_path / "delta"
+    publish(tables, to)
+    make_version(tables, minutes=[minute(1, 5)])
+    monkeypatch.setattr("paired_servicebus.pipeline.publishing.delta_tables._states", lambda *_: None)
+    publish(tables, to)
+    assert rows(to, "minutes", "primary_accepted") == [(1,), (5,)]
+
+
+def test_a_column_that_is_new_is_added(tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    to = tmp_path / "delta"
+    publish(tables, to)
+    monkeypatch.setitem(TABLES, "minutes", {**TABLES["minutes"], "added": "VARCHAR"})
+    make_version(tables, minutes=[minute(0, 1), {**minute(1, 2), "added": "new"}])
+    publish(tables, to)
+    assert "added" in {field.name for field in delta(to, "minutes").schema().fields}
+    assert rows(to, "minutes", "primary_accepted, added") == [(1, None), (2, "new")]
+
+
+def test_somebody_elses_table_is_refused_before_anything_is_written(tables: Path, tmp_path: Path) -> None:
+    deltalake = pytest.importorskip("deltalake")
+    to = tmp_path / "delta"
+    deltalake.write_deltalake(str(to / "verdicts"), duckdb.sql("select 1 as theirs"))
+    with pytest.raises(PipelineError, match=r"verdicts is a table of something else.*nothing was written"):
+        publish(tables, to)
+    assert sorted(path.name for path in to.iterdir()) == ["verdicts"]
+    assert rows(to, "verdicts", "theirs") == [(1,)]
+
+
+def test_files_that_are_no_delta_table_are_refused(tables: Path, tmp_path: Path) -> None:
+    pytest.importorskip("deltalake")
+    (tmp_path / "delta" / "minutes").mkdir(parents=True)
+    (tmp_path / "delta" / "minutes" / "theirs.parquet").write_text("theirs")
+    with pytest.raises(PipelineError, match="has files that are of no Delta table: nothing was written"):
+        publish(tables, tmp_path / "delta")
+    assert not (tmp_path / "delta" / "engines").exists()
+
+
+def test_tables_that_were_made_from_nothing_do_not_replace_a_history(tables: Path, tmp_path: Path) -> None:
+    to = tmp_path / "delta"
+    publish(tables, to)
+    others = make_version(tmp_path / "others", minutes=[minute(1, 9)])
+    with pytest.raises(PipelineError, match="made from nothing since: nothing was written"):
+        publish(others, to)
+    assert len(rows(to, "minutes", "primary_accepted")) == 2
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(tables: Path, tmp_path: Path) -> None:
+    pytest.importorskip("deltalake")
+    (tmp_path / "file").write_text("a file")
+    with pytest.raises(
+        PipelineError, match=r"^engines was not published to .*/file/below: .* is there is as it was"
+    ) as it:
+        publish(tables, tmp_path / "file" / "below")
+    assert "\n" not in str(it.value)
+    assert (tmp_path / "file").read_text() == "a file"
+
+
+def test_a_version_that_is_replaced_meanwhile_is_kept_until_the_end(tables: Path) -> None:
+    import shutil
+
+    with held(tables) as version:
+        shutil.rmtree(tables / "versions")
+        assert len(list((version.path / "minutes").rglob("*.parquet"))) == 2
+    assert list((tables / publish_command.HELD).iterdir()) == []
+
+
+# -- plain files -------------------------------------------------------------------------------------------------------
+
+
+def test_plain_files_in_another_folder_are_tables_that_every_reader_has(tables: Path, tmp_path: Path) -> None:
+    to = tmp_path / "copy"
+    assert main(["tables", "publish", "--tables", str(tables), "--to", str(to), "--format", "parquet"]) == 0
+    with duckdb.connect() as connection:
+        found = connection.execute(
+            f"select primary_accepted from read_parquet('{to}/current/minutes/**/*.parquet') order by 1"
+        )
+        assert found.fetchall() == [(1,), (2,)]
+    with Tables.open(to) as opened:
+        assert opened.batch == 1
+
+
+def test_a_change_of_plain_files_is_a_version_with_links_to_the_rest(
+    tables: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    to = tmp_path / "copy"
+    run_publish(tables, to=str(to), format_="parquet", json_line=False)
+    make_version(tables, minutes=[minute(0, 10)])
+    run_publish(tables, to=str(to), format_="parquet", json_line=False)
+    first, second = (to / "versions" / f"v000000000{number}" / "engines" / "made.parquet" for number in (1, 2))
+    assert first.samefile(second)
+    run_publish(tables, to=str(to), format_="parquet", json_line=False)
+    assert capsys.readouterr().out.splitlines()[-1].endswith("nothing had changed")
+
+
+@pytest.mark.parametrize("content", ["notes.txt", "versions/v0000000001/manifest.json"])
+def test_another_folder_of_somebody_else_is_refused_and_untouched(tables: Path, tmp_path: Path, content: str) -> None:
+    path = tmp_path / "copy" / content
+    path.parent.mkdir(parents=True)
+    path.write_text('{"version": 99}')
+    with pytest.raises(PairedError, match="nothing was written"):
+        run_publish(tables, to=str(tmp_path / "copy"), format_="parquet", json_line=False)
+    assert [found for found in (tmp_path / "copy").rglob("*") if found.is_file()] == [path]
+
+
+def test_a_full_disk_leaves_the_version_before(tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    to = tmp_path / "copy"
+    run_publish(tables, to=str(to), format_="parquet", json_line=False)
+    make_version(tables, minutes=[minute(0, 10)])
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("shutil.copy2", full)
+    with pytest.raises(
+        PipelineError, match=r"not published to .*: No space left on device. What is there is as it was"
+    ):
+        run_publish(tables, to=str(to), format_="parquet", json_line=False)
+    with Tables.open(to) as opened:
+        assert opened.batch == 1
+    assert [path.name for path in (to / "versions").iterdir()] == ["v0000000001"]
+
+
+@pytest.mark.parametrize("inside", ["", "copy", ".."])
+def test_the_tables_own_folder_is_no_target(tables: Path, inside: str) -> None:
+    with pytest.raises(PipelineError, match="in the tables' own folder or around it"):
+        run_publish(tables, to=str(tables / inside), format_="delta", json_line=False)
+
+
+# -- targets -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/x", "gs://b/x", "file:///srv/x", "https://a.blob.core.windows.net/c"])
+def test_stores_that_are_not_served_are_refused_with_those_that_are(url: str) -> None:
+    with pytest.raises(PipelineError, match="writes to folders and to Azure's storage: abfss://CONTAINER@ACCOUNT"):
+        find_target(url, KEYS)
+
+
+@pytest.mark.parametrize("url", ["abfss://c@a/x?sig=c4n4ry", "az://name:c4n4ry@c/x", "abfss://c@a/x#c4n4ry"])
+def test_a_key_in_a_url_is_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(PipelineError, match="belongs into the environment") as caught:
+        find_target(url, KEYS)
+    assert "c4n4ry" not in str(caught.value)
+
+
+def test_a_store_takes_delta_alone(tables: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "c4n4ry")
+    with pytest.raises(PipelineError, match="--format parquet is for folders"):
+        run_publish(tables, to="az://c/x", format_="parquet", json_line=False)
+
+
+@pytest.mark.parametrize(("environ", "asked"), [({}, True), (KEYS, False), ({"AZURE_STORAGE_ACCOUNT_KEY": ""}, True)])
+def test_without_a_key_in_the_environment_azure_identity_is_asked(environ: Mapping[str, str], asked: bool) -> None:
+    target = find_target("az://c/x", environ, token=lambda: "c4n4ry")
+    assert (target.options.get("bearer_token") == "c4n4ry") is asked
+    assert "c4n4ry" not in repr(target)
+
+
+def test_the_reason_of_a_store_has_no_address_and_no_colours() -> None:
+    text = (
+        "Generic MicrosoftAzure error\n \x1b[31m↳\x1b[0m Error performing GET https://a/b?sig=c4n4ry in 3 ms\n"
+        "  \x1b[31m↳\x1b[0m error sending request https://a/b?sig=c4n4ry\n   \x1b[31m↳\x1b[0m Connection refused"
+    )
+    assert store_reason(OSError(text)) == "Connection refused"
+    assert store_reason(OSError("x https://a/b?sig=c4n4ry y")) == "x its URL y"
+    assert store_reason(OSError("403 Forbidden\n<Code>AuthorizationFailure</Code><Message>")) == (
+        "AuthorizationFailure, 403 Forbidden"
+    )
+
+
+def test_without_the_library_the_extra_is_named(tables: Path, tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    from tests.test_extras import BLOCK
+
+    code = BLOCK % ["deltalake"] + (
+        "from paired_servicebus.cli import main\n"
+        f"sys.exit(main(['tables', 'publish', '--tables', {str(tables)!r}, '--to', {str(tmp_path / 'to')!r}]))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False, env=dict(os.environ)
+    )
+    assert ran.returncode == 2
+    assert "pip install 'servicebus-paired-console[publish]'" in ran.stderr
+    assert not (tmp_path / "to").exists()
+
+
+def test_a_target_is_written_by_its_table() -> None:
+    assert PublishTarget(place="az://c/x/", folder=None).of("minutes") == "az://c/x/minutes"
