@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console as RichConsole
+from rich.segment import Segments
 from textual.app import App
 from textual.screen import Screen
 
@@ -24,7 +25,9 @@ def written(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     updates: list[int] = []
 
     def display(_app: App[Any], _screen: Screen[Any], update: Any) -> None:
-        if update is not None:
+        if isinstance(update, Segments):  # without a cursor
+            updates.append(sum(len(segment.text.encode()) for segment in update.segments))
+        elif update is not None:
             updates.append(len(update.render_segments(terminal).encode()))
 
     monkeypatch.setattr(App, "_display", display)

@@ -409,10 +409,7 @@ class PairedServiceBusClient(OperatorOrders, PrimaryReceivers):
                 self._syphon.know(self._poller.found)
 
     def _follow(self) -> None:
-        """Update the figure of parked messages and the syphon's status.
-
-        Runs each second, and with each reading before its requester resumes.
-        """
+        """Update parked messages and the syphon's status: each second, and before a reading's requester resumes."""
         self._parked.look()
         if self._syphon_report is not None:
             self._syphon_report.follow()
