@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from paired_servicebus.pipeline.ingest.journal_source import require_files, require_whole_files
 
 from paired_servicebus.core.errors import PipelineError
 from paired_servicebus.engine.journal import spool
 from paired_servicebus.engine.journal.spool import CLOSED
 from paired_servicebus.pipeline import pipeline_command
-from paired_servicebus.pipeline.ingest.journal_source import require_files, require_whole_files
 from paired_servicebus.pipeline.pipeline_command import run_pipeline
 from paired_servicebus.pipeline.spark_processes import PipelineOrder
 from paired_servicebus.pipeline.table_store.lake import Lake

@@ -23,7 +23,9 @@ Journals = Annotated[
 ]
 Conf = Annotated[tuple[str, ...], Parameter(help="A setting of Spark's, NAME=VALUE; as often as needed.")]
 JavaHome = Annotated[Path | None, Parameter(help="A Java to run Spark on; else one is looked for.")]
-ReportFormat = Annotated[Literal["md", "json"], Parameter(help="Markdown, or one JSON object.")]
+ReportFormat = Annotated[
+    Literal["md", "html", "json"], Parameter(help="Markdown, a page in one file, or one JSON object.")
+]
 
 
 def drain(
@@ -138,19 +140,26 @@ def report(
     *,
     episode: Annotated[str | None, Parameter(help="The incident of this episode; else the latest.")] = None,
     since: Annotated[str | None, Parameter(help='Everything since: "2h" ago, or "2026-11-21 08:30".')] = None,
+    pairing: Annotated[str | None, Parameter(help="Of this pairing, if the tables have several.")] = None,
     format: ReportFormat = "md",
     out: Annotated[Path | None, Parameter(help="A folder to write it to, with its plots.")] = None,
     tables: Annotated[Path | None, Parameter(help="The pipeline's tables; else the pairing.toml's.")] = None,
     config: Config = None,
 ) -> int:
-    """Report an incident from the pipeline's tables: events, cost and lost messages."""
+    """Report an incident from the pipeline's tables: impact, verdict, cost and timeline."""
     from paired_servicebus.pipeline.report.report_command import chooser, run_report
     from paired_servicebus.ui.shell.preferences import config_folder, load_preferences
 
-    folder = tables or engine_paths(load_config(find_config(config)).name).tables
-    choose = chooser(episode=episode, since=since)
-    price = load_preferences(config_folder()).price
-    return run_report(folder, choose=choose, format_=format, out=out, price=price)
+    settings = _settings_if_any(config) if tables else load_config(find_config(config))
+    folder = tables or engine_paths(settings.name if settings else "").tables
+    return run_report(
+        folder,
+        choose=chooser(episode=episode, since=since, pairing=pairing),
+        format_=format,
+        out=out,
+        price=load_preferences(config_folder()).price,
+        environments={settings.name: settings.environment} if settings else {},
+    )
 
 
 VERBS: Final[tuple[Callable[..., int], ...]] = (drain, pipeline, rehearse, report)
