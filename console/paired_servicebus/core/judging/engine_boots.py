@@ -113,13 +113,20 @@ class BootFold:
     def __init__(self) -> None:
         self._boots: dict[tuple[str, str], _Boot] = {}
 
+    def note(self, engine: str, boot: str, seq: int, at: int) -> bool:
+        """Take the number of a record of an unknown kind; return whether it is new."""
+        times = self._boots.setdefault((engine, boot), _Boot()).times
+        if seq in times:
+            return False
+        times[seq] = at
+        return True
+
     def add(self, record: Record) -> bool:
         """Take one record; return whether it is new."""
-        boot = self._boots.setdefault((record.engine, record.boot), _Boot())
-        if record.seq in boot.times:
-            return False
         event = record.event
-        boot.times[record.seq] = micros(event.at)
+        if not self.note(record.engine, record.boot, record.seq, micros(event.at)):
+            return False
+        boot = self._boots[record.engine, record.boot]
         if isinstance(event, MessageReceived):
             boot.receives = True
         elif isinstance(event, EngineStarted):
