@@ -54,9 +54,9 @@ def make_history(folder: Path, history: History) -> int:
         "threads": 2,
         "memory_limit": "2GB",
         "temp_directory": str(folder / "spill"),
-        "enable_progress_bar": False,
     }
     with duckdb.connect(config=settings) as found:
+        found.execute("set enable_progress_bar = false")
         for name, query in _QUERIES.items():
             kind = "table" if name == "ticks" else "view"
             found.execute(f"create {kind} {name} as {query.format(**_values(history))}")

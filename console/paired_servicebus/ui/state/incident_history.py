@@ -15,7 +15,6 @@ from paired_servicebus.core.errors import ConfigurationError, NoTablesError
 from paired_servicebus.core.incidents.incident_fold import TOGETHER_SECONDS, IncidentRecord
 from paired_servicebus.core.model.pairing_events import Record, StateChanged
 from paired_servicebus.core.text.number_format import plural
-from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.ui.render.state_looks import QUIET
 
 if TYPE_CHECKING:
