@@ -25,6 +25,7 @@ from tests.bench import (
     message_way,
     rabbitmq_shovel,
     regression,
+    report_bench,
     trees,
 )
 from tests.bench.developer_plans import DrainPlan, EnginePlan, PipelinePlan, ScreenPlan
@@ -75,6 +76,17 @@ def console(*, plan: ScreenPlan = ScreenPlan(), json: JsonLine = False) -> int:
 def pipeline(*, plan: PipelinePlan = PipelinePlan(), json: JsonLine = False) -> int:
     """Measure how fast Spark makes a journal into tables, and its lag behind a live one."""
     return developer_benches.run_bench_pipeline(plan, json_line=json)
+
+
+@app.command
+def report(
+    *,
+    rounds: Annotated[int, Parameter(help="How often each report is made.")] = 3,
+    only: Annotated[str | None, Parameter(help='One of the histories, such as "a quiet day".')] = None,
+    json: JsonLine = False,
+) -> int:
+    """Measure how long `paired report` takes, and its memory: a quiet day, 2,500 episodes, 10 million events."""
+    return report_bench.run_bench_report(rounds=rounds, json_line=json, only=only)
 
 
 @app.command

@@ -16,14 +16,15 @@ from hypothesis import strategies as some
 
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
+from paired_servicebus.pipeline.ingest.episodes import EpisodeHistory, as_row
+from paired_servicebus.pipeline.ingest.partial_aggregates import look_into
+from paired_servicebus.pipeline.ingest.table_maintenance import write_arrow
+
 from paired_servicebus.core.errors import DamagedTablesError
 from paired_servicebus.core.model.pairing_events import MessageReceived, PingSent, StateChanged
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.pipeline.ingest import partial_aggregates
-from paired_servicebus.pipeline.ingest.episodes import EpisodeHistory, as_row
 from paired_servicebus.pipeline.ingest.event_parser import events_of
-from paired_servicebus.pipeline.ingest.partial_aggregates import look_into
-from paired_servicebus.pipeline.ingest.table_maintenance import write_arrow
 from paired_servicebus.pipeline.rehearsal.histories.journal_history import read_history
 from paired_servicebus.pipeline.report.markdown_report import as_markdown
 from paired_servicebus.pipeline.report.report_command import as_object

@@ -18,8 +18,8 @@ from paired_servicebus.ui.state import incident_history, selection
 from paired_servicebus.ui.state.incident_history import HistoryNews, Incident, IncidentHistory
 from paired_servicebus.ui.state.view import Neighbour, Neighbours, Page, View
 from paired_servicebus.ui.widgets.incident_list import IncidentList, IncidentReport
-from tests.pipeline.made_tables import make_tables, micros
-from tests.pipeline.test_report import EPISODE, EVENTS, records
+from tests.pipeline.report_tables import MemoryTables
+from tests.pipeline.test_report import EPISODE, EVENTS, T, records
 
 
 @pytest.fixture
@@ -29,15 +29,17 @@ def folder(tmp_path: Path) -> Path:
         **EPISODE,
         "id": "later",
         "entity": "payments",
-        "suspected_ts": micros(1_700_000_000.0 + 3600),
-        "failed_over_ts": micros(1_700_000_000.0 + 3610),
-        "last_ts": micros(1_700_000_000.0 + 3620),
-        "failed_back_ts": None,
-        "backlog_empty_ts": None,
+        "began_at": T + 3600,
+        "suspected_at": T + 3600,
+        "failed_over_at": T + 3610,
+        "last_at": T + 3620,
+        "first_ping_at": None,
+        "failed_back_at": None,
+        "backlog_empty_at": None,
         "outcome": "open",
     }
-    end = StateChanged(at=1_700_003_700.0, entity="audit", was="unknown", now="healthy", why="a send was accepted")
-    return make_tables(tmp_path / "tables", records(*EVENTS, end), episodes=[EPISODE, later])
+    end = StateChanged(at=T + 3700, entity="audit", was="unknown", now="healthy", why="a send was accepted")
+    return MemoryTables(records(*EVENTS, end), rows={"episodes": [EPISODE, later]}).store(tmp_path / "tables")
 
 
 def test_incidents_are_listed_newest_first_with_the_report_of_the_chosen_one(folder: Path) -> None:

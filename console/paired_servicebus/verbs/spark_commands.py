@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 from cyclopts import Parameter
 
 from paired_servicebus.config import PairingConfig, find_config, load_config
-from paired_servicebus.core.errors import ConfigurationMissingError
+from paired_servicebus.core.errors import ConfigurationError, ConfigurationMissingError
 from paired_servicebus.engine.instance.engine_paths import engine_paths
 from paired_servicebus.verbs.parameters import Config, Consent, JsonLine
 
@@ -26,7 +26,9 @@ Conf = Annotated[
     tuple[str, ...], Parameter(show_default=False, help="A setting of Spark's, NAME=VALUE; as often as needed.")
 ]
 JavaHome = Annotated[Path | None, Parameter(help="A Java to run Spark on; else one is looked for.")]
-ReportFormat = Annotated[Literal["md", "json"], Parameter(help="Markdown, or one JSON object.")]
+ReportFormat = Annotated[
+    Literal["md", "html", "json"], Parameter(help="Markdown, a page in one file, or one JSON object.")
+]
 
 
 def drain(
@@ -141,19 +143,42 @@ def report(
     *,
     episode: Annotated[str | None, Parameter(help="The incident of this episode; else the latest.")] = None,
     since: Annotated[str | None, Parameter(help='Everything since: "2h" ago, or "2026-11-21 08:30".')] = None,
+    pairing: Annotated[str | None, Parameter(help="Of this pairing, if the tables have several.")] = None,
     format: ReportFormat = "md",
     out: Annotated[Path | None, Parameter(help="A folder to write it to, with its plots.")] = None,
     tables: Annotated[Path | None, Parameter(help="The pipeline's tables; else the pairing.toml's.")] = None,
+    journal: Annotated[
+        tuple[Path, ...],
+        Parameter(
+            show_default=False,
+            help="Journals to read instead of tables, without Spark: up to a million events. As often as needed.",
+        ),
+    ] = (),
     config: Config = None,
 ) -> int:
-    """Report an incident from the pipeline's tables: events, cost and lost messages."""
-    from paired_servicebus.pipeline.report.report_command import chooser, run_report
+    """Report an incident from the pipeline's tables, or from journals: impact, verdict, cost and timeline."""
+    from paired_servicebus.pipeline.ingest.journal_files import refuse_url
+    from paired_servicebus.pipeline.journal_tables import JournalTables
+    from paired_servicebus.pipeline.report.report_command import chooser, report_from
+    from paired_servicebus.pipeline.table_store.table_reader import Tables
     from paired_servicebus.ui.shell.preferences import config_folder, load_preferences
 
-    folder = tables or engine_paths(load_config(find_config(config)).name).tables
-    choose = chooser(episode=episode, since=since)
-    price = load_preferences(config_folder()).price
-    return run_report(folder, choose=choose, format_=format, out=out, price=price)
+    if journal and tables is not None:
+        raise ConfigurationError("--journal and --tables are two sources of a report: give one of them")
+    named = bool(journal) or tables is not None
+    settings = _settings_if_any(config) if named else load_config(find_config(config))
+    folder = tables or engine_paths(settings.name if settings else "").tables
+    refuse_url("--tables", folder)
+    choose = chooser(episode=episode, since=since, pairing=pairing)
+    with JournalTables.open(journal) if journal else Tables.open(folder) as source:
+        return report_from(
+            source,
+            choose=choose,
+            format_=format,
+            out=out,
+            price=load_preferences(config_folder()).price,
+            environments={settings.name: settings.environment} if settings else {},
+        )
 
 
 VERBS: Final[tuple[Callable[..., int], ...]] = (drain, pipeline, rehearse, report)

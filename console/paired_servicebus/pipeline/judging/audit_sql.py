@@ -23,13 +23,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from paired_servicebus.pipeline.judging.limits import (
+from paired_servicebus.core.judging.audit_limits import (
     CLOCK_MARGIN,
     ORDER_MARGIN,
     PASS_MARGIN,
     READING_MARGIN,
     RECEIVER_FORGOTTEN,
-    micros,
 )
 from paired_servicebus.pipeline.judging.receipts_sql import PAIRING_BY_NAME
 
@@ -37,7 +36,6 @@ _BOOTS: Final = """
 boots as (
     select pairing, engine, boot, syphon, first_at, last_at,
            case when engine like '%-drain@%' then 'stopped' else coalesce(ended, 'running') end as ended,
-           coalesce(missing, 0) > 0 as has_gap,
            case when coalesce(missing, 0) = 0 then null when complete_from is not null then complete_from
                 when missing = first_seq - 1 then first_at else last_at end as complete_from
     from {engines}
@@ -54,8 +52,15 @@ cover as (
            max_by(engine, complete_from) as gap_engine,
            min_by(engine, case when ended in ('running', 'silent') then last_at end) as late_engine
     from boots group by pairing
+),
+reach as (
+    select pairing, case when covered_to is null then {now}
+                         when unix_micros(covered_to) >= {now} - {in_flight} then unix_micros(covered_to) - {in_flight}
+                         else {now} - {in_flight} end as readings_to
+    from cover
 )"""
-"""The times between which every journal of a pairing is complete; null: no limit."""
+"""The times between which every journal of a pairing is complete; null: no limit. `readings_to`: the latest reading of
+a queue after which no journal here is behind by more than IN_FLIGHT."""
 
 _ORDERED: Final = f"""
 placed as (
@@ -75,7 +80,7 @@ ordered as (
 ),
 late as (
     select *, received > 0 and place < place_before
-              and (number is not null or unix_micros(accepted_at) + {micros(ORDER_MARGIN)} < accepted_before) as is_late
+              and (number is not null or unix_micros(accepted_at) + {ORDER_MARGIN} < accepted_before) as is_late
     from ordered
 )"""
 """Order of receipt is by number within a receiver's engine. Without a sender's number, messages are compared with those
@@ -123,7 +128,7 @@ ranked as (
 counted as (
     select pairing, folded, received_by, received_boot, position, got_at from ranked
     where (ended <> 'stopped' or not any_runs)
-      and unix_micros(got_at) + {micros(RECEIVER_FORGOTTEN)} >= unix_micros(newest_at)
+      and unix_micros(got_at) + {RECEIVER_FORGOTTEN} >= unix_micros(newest_at)
 ),
 fronts as (
     select pairing, folded, count(*) as behind, min(position) as position, min(got_at) as got_at
@@ -155,8 +160,8 @@ facts as (
            ({{now}} - unix_micros(coalesce(reached_at, accepted_at))) / 1e6 as age,
            coalesce(unix_micros(reached_at) + {{in_flight}} <= unix_micros(fronts.got_at)
                and ((boot_behind = behind and reached_seq < boot_seq
-                     and unix_micros(reached_at) + {micros(PASS_MARGIN)} < unix_micros(boot_fronts.boot_at))
-                    or unix_micros(reached_at) + {micros(CLOCK_MARGIN)} < unix_micros(fronts.position)),
+                     and unix_micros(reached_at) + {PASS_MARGIN} < unix_micros(boot_fronts.boot_at))
+                    or unix_micros(reached_at) + {CLOCK_MARGIN} < unix_micros(fronts.position)),
                false) as passed,
            cover.pairing is not null
                and coalesce(coalesce(reached_at, received_at) > covered_from, true)
@@ -184,13 +189,15 @@ depths as (
               from {{backlog}} as readings
               left join (select engine, max(pairing) as pairing from boots group by engine) as named
                 on readings.engine = named.engine
-              where read_at is not null)
+              where read_at is not null) as readings
+        join reach using (pairing)
+        where unix_micros(read_at) <= readings_to
     ) where newest = 1
 ),
 parked as (
     select facts.pairing, facts.queue, depths.read_at, depths.held, count(*) as expected
     from facts join depths on facts.pairing = depths.pairing and facts.queue = depths.queue
-    where in_backlog and unix_micros(diverted_at) + {micros(READING_MARGIN)} < unix_micros(read_at)
+    where in_backlog and unix_micros(diverted_at) + {READING_MARGIN} < unix_micros(read_at)
     group by facts.pairing, facts.queue, depths.read_at, depths.held
 ),
 short as (
@@ -234,12 +241,14 @@ with {_BOOTS},{_COVER},{_ORDERED},{_MESSAGES},{_RECEIVERS},{_FACTS},{_BACKLOG},
 judged as (
     select facts.*, named.read_at, named.expected, named.unnamed,
            case when received > 0 and answer = 'refused' then 'unexpected'
-                when received > 0 and answer = 'never attempted' and told_all and covered then 'unexpected'
+                when received > 0 and answer = 'never attempted' and moved = 0 and told_all and covered
+                    then 'unexpected'
                 when received > 0 then 'delivered'
                 when in_backlog then
                     case when not coalesce(is_named, false) then 'parked'
                          when syphon_known and coalesce(diverted_at > covered_from, true)
-                              and coalesce(read_at <= covered_to, true) then 'missing'
+                              and coalesce(unix_micros(read_at) + {{in_flight}} <= unix_micros(covered_to), true)
+                             then 'missing'
                          else 'unknown' end
                 when is_dead then 'dead-lettered'
                 when reached and not told then 'accepted'
@@ -251,7 +260,7 @@ judged as (
                 else 'dead-lettered' end as status
     from facts
     left join named on facts.pairing = named.pairing and facts.queue = named.queue and in_backlog
-                   and unix_micros(diverted_at) + {micros(READING_MARGIN)} < unix_micros(read_at)
+                   and unix_micros(diverted_at) + {READING_MARGIN} < unix_micros(read_at)
 )
 select pairing, entity, message_id, status, answer, key, queue, {_REASON} as reason, stream, number,
        direct, diverted, in_doubt, refused, moved, dead_lettered, received,

@@ -1,26 +1,17 @@
-"""The limits of the audit, in seconds, and the words that duckdb lacks of Spark's SQL.
+"""The words that duckdb lacks of Spark's SQL.
 
-The SQL of this room counts in microseconds and runs in Spark (ANSI mode) and in duckdb; both use these constants.
+The SQL of this room counts in microseconds and runs in Spark (ANSI mode) and in duckdb. Its limits are those of
+paired_servicebus.core.judging.audit_limits, which this module passes on.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-IN_FLIGHT: Final = 900
-"""A message that its destination accepted is in flight for this long at least: Service Bus itself may be as late, and
-a prefetching receiver holds messages until their locks end (section 10)."""
-PASS_MARGIN: Final = 60
-"""A receiver got past a message when it received one that the same engine delivered this much later: an engine's own
-sends overlap."""
-CLOCK_MARGIN: Final = 900
-"""The same for a message that another engine delivered: their clocks differ."""
-RECEIVER_FORGOTTEN: Final = 24 * 3600
-"""A receiver without a message for so long, while others of the entity had some, does not hold others back."""
-READING_MARGIN: Final = 60
-"""A backlog queue's reading counts for messages that were diverted this long before it."""
-ORDER_MARGIN: Final = 1
-"""Messages without a sender's number are out of order if their sender had accepted answers this far apart."""
+from paired_servicebus.core.judging import audit_limits
+
+IN_FLIGHT: Final = audit_limits.IN_FLIGHT // audit_limits.SECOND
+"""Seconds that a message is in flight at least."""
 
 DUCKDB_WORDS: Final = (
     "create or replace macro unix_micros(moment) as epoch_us(moment)",

@@ -84,7 +84,7 @@ def verdicts_sql(
         now: the time of the judgement, in microseconds since the epoch.
         since, until: only messages first seen between them, in microseconds; None: all.
     """
-    begin, end = since if since is not None else 0, until if until is not None else 2**62
+    begin, end = since if since is not None else -1, until if until is not None else 2**62
     scope = "true" if since is None and until is None else f"unix_micros(first_at) between {begin} and {end}"
     return _VERDICTS.format(
         audit=audit, receipts=receipts, engines=engines, now=now, since=begin, until=end, scope=scope
@@ -113,7 +113,8 @@ concat_ws(' ',
     case when coalesce(journals, 0) = 0 then 'No engine is known.'
          else concat(journals_complete, ' of ', journals, case when journals = 1 then ' journal is complete'
             when journals_complete = 1 then ' journals is complete' else ' journals are complete' end,
-            coalesce(concat(' to ', substr(cast(complete_to as string), 1, 16), ' UTC'), ''),
+            case when complete_to is null then ''
+                 else concat(' to ', substr(cast(complete_to as string), 1, 16), ' UTC') end,
             case when journals_complete < journals then concat(': ', array_join(weak, ', ')) else '' end, '.') end,
     case when subscription = '' and attempted > 0 and direct = 0
          then 'Direct sends are not recorded; messages that stayed on the direct path are not counted.' end,

@@ -1,26 +1,37 @@
-"""The values of a report. Times are seconds since the epoch, durations seconds; None: not known, or not yet."""
+"""The values of an incident: its episodes, and the groups of entities that shared a fate.
+
+Times are seconds since the epoch, durations seconds; None: unknown, or not yet.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Final
 
 TOGETHER: Final = 120.0
 """Seconds between two episodes that still make one incident."""
+ALIKE: Final = 30.0
+"""Seconds by which the times of one fate may differ."""
+OPEN: Final = "open"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncidentEpisode:
-    """One entity's way from suspect to home."""
+    """One failover of one entity at one engine, from suspect to home."""
 
     id: str
+    pairing: str
     engine: str
+    boot: str
     entity: str
     outcome: str
-    open: bool
+    """open, recovered, failed back, pinned, engine ended, or engine silent."""
+    end_reason: str
+    """A sentence; empty: none is known."""
     forced: bool
     cause: str
+    began_at: float
     last_good_at: float | None
     """The last send that the primary accepted before."""
     suspected_at: float | None
@@ -31,16 +42,18 @@ class IncidentEpisode:
     failed_back_at: float | None
     backlog_empty_at: float | None
     last_at: float
-    """The latest thing that is known of it."""
-    parked: int
+    """The time of its latest event."""
+    parked: int | None
+    """None: not judged yet."""
     moved: int
     dead_lettered: int
     pings: int
+    """Sent."""
 
     @property
-    def began_at(self) -> float:
-        """When it was first noticed."""
-        return min(at for at in (self.suspected_at, self.failed_over_at, self.last_at) if at is not None)
+    def open(self) -> bool:
+        """Whether it is not over."""
+        return self.outcome == OPEN
 
     @property
     def ended_at(self) -> float:
@@ -49,10 +62,7 @@ class IncidentEpisode:
 
     @property
     def to_detect(self) -> float | None:
-        """Return the longest possible delay of detection: from the last good send to the first counted failure.
-
-        In seconds.
-        """
+        """Return the longest possible delay of detection: from the last good send to the first counted failure."""
         return _between(self.last_good_at, self.suspected_at)
 
     @property
@@ -75,236 +85,123 @@ def _between(since: float | None, until: float | None) -> float | None:
     return None if since is None or until is None else max(0.0, until - since)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Availability:
-    """The results for callers of one entity within the report's time."""
-
-    entity: str
-    primary_accepted: int
-    backlog_accepted: int
-    failed: int
-    """Attempts, on either route."""
-    failures: dict[str, int]
-    """By kind."""
-    longest_without: float
-    """Seconds between two accepted sends, at most, while some were tried."""
-
-    @property
-    def share(self) -> float | None:
-        """Of attempts that were accepted, by whichever route."""
-        accepted = self.primary_accepted + self.backlog_accepted
-        return accepted / (accepted + self.failed) if accepted + self.failed else None
-
-    @property
-    def primary_share(self) -> float | None:
-        """Of messages that the primary took."""
-        accepted = self.primary_accepted + self.backlog_accepted
-        return self.primary_accepted / accepted if accepted else None
+Chain = tuple[IncidentEpisode, ...]
+"""The episodes of one incident, in order of their begin."""
+Range = tuple[float, float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dwell:
-    """How long messages were parked, of those that have come home."""
-
-    entity: str
-    parked: int
-    home: int
-    middle: float | None
-    most: float | None
-    """The 95th of a hundred."""
-    longest: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
-    """Billed operations of one cause."""
-
-    cause: str
-    operations: int
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimelineEntry:
-    """A line of the timeline."""
-
-    at: float
-    about: str
-    """An entity, a backlog queue, or empty: the engine."""
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimelineAct:
-    """An operator's action."""
-
-    at: float
-    by: str
-    what: str
-    target: str
-    why: str
-    outcome: str
-
-
-Verdict = Literal["nothing lost", "messages lost", "not judged"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Audit:
-    """The audit's figures over the whole record, its verdict, and its evidence."""
-
-    verdict: Verdict
-    figures: dict[str, int]
-    receivers_told: bool
-    evidence: tuple[str, ...]
-    in_flight_age: float | None = None
-    """Seconds that the oldest message has waited for a receiver, of those that are not counted as lost yet."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
-    """Something over time for a plot: a value for each of the report's buckets."""
-
-    name: str
-    values: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Curves:
-    """The data of the plots. Rates are messages a second."""
-
-    since: float
-    bucket: float
-    """Seconds."""
-    sends: dict[str, tuple[Series, ...]]
-    """By entity: to the primary, to the backlog, failed."""
-    parked: Series
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """One report."""
-
-    batch: int
-    written_at: float
-    read_at: float
-    since: float
-    until: float
-    episodes: tuple[IncidentEpisode, ...]
-    recovered: int
-    """Times that an entity was suspect and recovered without a failover."""
-    availability: tuple[Availability, ...]
-    dwell: tuple[Dwell, ...]
-    cost: tuple[Cost, ...]
-    audit: Audit
-    acts: tuple[TimelineAct, ...]
-    timeline: tuple[TimelineEntry, ...]
-    curves: Curves
-    warnings: tuple[str, ...]
-    """The facts that the tables lack, with the reasons."""
-
-    @property
-    def entities(self) -> tuple[str, ...]:
-        """Those that failed over, in that order."""
-        return tuple(dict.fromkeys(one.entity for one in self.episodes if one.failed_over_at is not None))
-
-
-def incidents(episodes: Sequence[IncidentEpisode]) -> list[tuple[IncidentEpisode, ...]]:
-    """Episodes that overlap or nearly touch, together; oldest first."""
+def incidents(episodes: Iterable[IncidentEpisode]) -> list[Chain]:
+    """Return the episodes of a pairing that overlap or nearly touch, together; the oldest incident first."""
     found: list[list[IncidentEpisode]] = []
-    end = 0.0
+    current: dict[str, tuple[list[IncidentEpisode], float]] = {}
     for episode in sorted(episodes, key=lambda one: (one.began_at, one.id)):
-        if found and episode.began_at <= end + TOGETHER:
-            found[-1].append(episode)
-        else:
-            found.append([episode])
-            end = 0.0
-        end = max(end, episode.ended_at)
+        chain, end = current.get(episode.pairing, ([], 0.0))
+        if not chain or episode.began_at > end + TOGETHER:
+            chain, end = [], 0.0
+            found.append(chain)
+        chain.append(episode)
+        current[episode.pairing] = chain, max(end, episode.ended_at)
     return [tuple(chain) for chain in found]
 
 
-Row = dict[str, Any]
-LONGEST: Final = 160
-"""Characters of a reason."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fate:
+    """Entities, at one engine or several, that failed over and returned together."""
+
+    entities: tuple[str, ...]
+    engines: tuple[str, ...]
+    times: tuple[int, int]
+    """The fewest and the most failovers of an entity at an engine."""
+    forced: bool
+    outcome: str
+    """Of the last episode."""
+    end_reasons: tuple[str, ...]
+    causes: tuple[str, ...]
+    suspected_at: Range | None
+    """The earliest and the latest of the first episodes; so are `failed_over_at`, `to_detect` and `to_divert`."""
+    failed_over_at: Range | None
+    first_ping_at: Range | None
+    failed_back_at: Range | None
+    """Of the last episodes; so are `first_ping_at` and `backlog_empty_at`."""
+    backlog_empty_at: Range | None
+    to_detect: Range | None
+    to_divert: Range | None
+    away: Range | None
+    """Seconds that an entity was failed over at an engine, all its episodes together."""
+    to_drain: Range | None
+    parked: int | None
+    dead_lettered: int
+    pings: int
 
 
-def timeline_of(rows: Sequence[Row]) -> tuple[TimelineEntry, ...]:
-    """Return a sentence for each event row, in order of time; repeats without news are merged with their number."""
-    moments: list[TimelineEntry] = []
-    repeats: dict[str, int] = {}
-    latest: dict[str, int] = {}
-    for row in rows:
-        tell = _TELLS.get(row["kind"])
-        text = tell(row) if tell is not None else None
-        if text is None:
-            continue
-        about = _about(row)
-        key = f"{about}\0{text}" if row["kind"] in _REPEATING else ""
-        if key and latest.get(about) is not None and moments[latest[about]].text.split(" (again")[0] == text:
-            repeats[key] = repeats.get(key, 1) + 1
-            index = latest[about]
-            told = moments[index]
-            moments[index] = TimelineEntry(at=told.at, about=about, text=f"{text} (again, {repeats[key]} times in all)")
-            continue
-        repeats.pop(key, None)
-        latest[about] = len(moments)
-        moments.append(TimelineEntry(at=row["ts"] / 1e6, about=about, text=text))
-    return tuple(moments)
+def shared_fates(chain: Chain) -> tuple[Fate, ...]:
+    """Return the groups of entities that shared a fate, in order of their first failovers.
+
+    A fate is shared if cause by force, number of failovers (one or several), and outcome are equal, and the first
+    failovers and the last failbacks are at most ALIKE apart.
+    """
+    threads: dict[tuple[str, str], list[IncidentEpisode]] = {}
+    for episode in chain:
+        threads.setdefault((episode.engine, episode.entity.casefold()), []).append(episode)
+    groups: list[list[list[IncidentEpisode]]] = []
+    for thread in sorted(threads.values(), key=lambda one: (one[0].failed_over_at or one[0].began_at, one[0].id)):
+        group = next((found for found in groups if _is_shared(found[0], thread)), None)
+        if group is None:
+            groups.append([thread])
+        else:
+            group.append(thread)
+    return tuple(_fate(group) for group in groups)
 
 
-def _about(row: Row) -> str:
-    if row.get("entity"):
-        return str(row["entity"])
-    return f"backlog/{row['queue']}" if row.get("queue") is not None else ""
+def _is_shared(one: Sequence[IncidentEpisode], other: Sequence[IncidentEpisode]) -> bool:
+    return (
+        _kind(one) == _kind(other)
+        and _is_near(one[0].failed_over_at, other[0].failed_over_at)
+        and _is_near(one[-1].failed_back_at, other[-1].failed_back_at)
+    )
 
 
-def _short(text: object) -> str:
-    said = " ".join(str(text or "").split())
-    return said if len(said) <= LONGEST else f"{said[: LONGEST - 1]}…"
+def _kind(thread: Sequence[IncidentEpisode]) -> tuple[bool, bool, str]:
+    return len(thread) > 1, thread[0].forced, thread[-1].outcome
 
 
-def _state(row: Row) -> str:
-    by = f" (by {row['by']})" if row["by"] else ""
-    return f"{row['was']} → {row['now']}: {_short(row['why'])}{by}"
+def _is_near(one: float | None, other: float | None) -> bool:
+    return one == other if one is None or other is None else abs(one - other) <= ALIKE
 
 
-def _hand(what: str) -> Callable[[Row], str]:
-    def tell(row: Row) -> str:
-        why = f': "{_short(row["why"])}"' if row["why"] else ""
-        return f"{what} by {row['by']}{why}"
+def _fate(group: Sequence[Sequence[IncidentEpisode]]) -> Fate:
+    episodes = [episode for thread in group for episode in thread]
+    firsts, lasts = [thread[0] for thread in group], [thread[-1] for thread in group]
+    drained = all(one.backlog_empty_at is not None for one in lasts)
+    judged = [one.parked for one in episodes if one.parked is not None]
+    return Fate(
+        entities=tuple(dict.fromkeys(one.entity for one in firsts)),
+        engines=tuple(dict.fromkeys(one.engine for one in firsts)),
+        times=(min(map(len, group)), max(map(len, group))),
+        forced=firsts[0].forced,
+        outcome=lasts[0].outcome,
+        end_reasons=tuple(dict.fromkeys(one.end_reason for one in lasts if one.end_reason)),
+        causes=tuple(dict.fromkeys(one.cause for one in episodes if one.cause)),
+        suspected_at=_range(one.suspected_at for one in firsts),
+        failed_over_at=_range(one.failed_over_at for one in firsts),
+        first_ping_at=_range(one.first_ping_at for one in lasts),
+        failed_back_at=_range(one.failed_back_at for one in lasts),
+        backlog_empty_at=_range(one.backlog_empty_at for one in lasts) if drained else None,
+        to_detect=_range(one.to_detect for one in firsts),
+        to_divert=_range(one.to_divert for one in firsts),
+        away=_range(_away(thread) for thread in group),
+        to_drain=_range(one.to_drain for one in lasts),
+        parked=sum(judged) if judged else None,
+        dead_lettered=sum(one.dead_lettered for one in episodes),
+        pings=sum(one.pings for one in episodes),
+    )
 
-    return tell
+
+def _away(thread: Sequence[IncidentEpisode]) -> float | None:
+    found = [one.to_recover for one in thread if one.to_recover is not None]
+    return sum(found) if found else None
 
 
-def _ping_accepted(row: Row) -> str:
-    return "a ping was accepted"
-
-
-def _ping_failed(row: Row) -> str:
-    return f"a ping was {'throttled' if row['throttled'] else 'not accepted'}: {_short(row['reason'])}"
-
-
-def _dead_lettered(row: Row) -> str:
-    return f"dead-lettered: {_short(row['reason'])}"
-
-
-_TELLS: Final[dict[str, Callable[[Row], str | None]]] = {
-    "engine-started": lambda row: f"the engine started with {row['backlog_queues']} backlog queues",
-    "engine-stopped": lambda row: f"the engine stopped: {_short(row['reason'])}",
-    "state-changed": _state,
-    "ping-accepted": _ping_accepted,
-    "ping-failed": _ping_failed,
-    "queue-pulled": lambda row: f"left the rotation: {_short(row['reason'])}",
-    "queue-restored": lambda row: "is in the rotation again",
-    "dead-lettered": _dead_lettered,
-    "destination-failed": lambda row: f"the syphon could not deliver: {_short(row['reason'])}",
-    "destination-healed": lambda row: "the syphon delivers again",
-    "pump-stopped": lambda row: f"its pump stopped: {_short(row['reason'])}",
-    "forced": _hand("forced"),
-    "pinned": _hand("pinned"),
-    "released": _hand("released"),
-    "syphon-paused": _hand("the syphon was paused"),
-    "syphon-resumed": _hand("the syphon was resumed"),
-    "warned": lambda row: f"warning about {row['about']}: {_short(row['text'])}",
-}
-_REPEATING: Final = frozenset({"ping-accepted", "ping-failed", "dead-lettered", "destination-failed", "pump-stopped"})
+def _range(values: Iterable[float | None]) -> Range | None:
+    found = [value for value in values if value is not None]
+    return (min(found), max(found)) if found else None

@@ -20,19 +20,16 @@ from typing import Any, Final, Self
 
 import duckdb
 
-from paired_servicebus.core.accounting.billing import Price
 from paired_servicebus.core.errors import NoTablesError
-from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.pipeline.table_store import versions
 from paired_servicebus.pipeline.table_store.empty_files import no_rows
 from paired_servicebus.pipeline.table_store.manifest import Manifest
 from paired_servicebus.pipeline.table_store.schema import DATED, TABLES
+from paired_servicebus.pipeline.table_store.table_queries import TableQueries
 from paired_servicebus.pipeline.table_store.versions import Version
 
 MEMORY: Final = "512MB"
-MOST_NAMED: Final = 5
-"""Journal files with unreadable lines that are named."""
-_SETTINGS: Final[dict[str, str | bool | int | float | list[str]]] = {
+SETTINGS: Final[dict[str, str | bool | int | float | list[str]]] = {
     "threads": 1,
     "memory_limit": MEMORY,
     "autoinstall_known_extensions": False,
@@ -40,7 +37,7 @@ _SETTINGS: Final[dict[str, str | bool | int | float | list[str]]] = {
 }
 
 
-class Tables:
+class Tables(TableQueries):
     """The tables as of one batch. A context manager; for one thread.
 
     `manifest` names the files, `note` is a sentence about a damaged newer version (empty without one), `read_at` is
@@ -89,42 +86,9 @@ class Tables:
         self._take(versions.newest(self.folder))
         return self._rows_or_error(query, parameters)
 
-    def row(self, query: str, parameters: Sequence[object] = ()) -> dict[str, Any] | None:
-        """Return the first row; None where there is none. Raises as `rows`."""
-        found = self.rows(query, parameters)
-        return found[0] if found else None
-
-    def verdicts(self) -> list[dict[str, Any]]:
-        """Return the verdict on each pairing as a whole, by name; empty: not judged yet. Raises as `rows`."""
-        return self.rows("select * from verdicts where pairing <> '' and entity = '' order by pairing")
-
-    def verdict(self) -> dict[str, Any] | None:
-        """Return the verdict on everything; None: not judged yet. Raises as `rows`."""
-        return self.row("select * from verdicts where pairing = '' and entity = ''")
-
-    def unreadable(self) -> tuple[int, str]:
-        """How many lines of the journal could not be read, and how many in which file. Raises as `rows`."""
-        found = self.rows(
-            "select file, count(*) as lines from events where trouble is not null group by file "
-            "order by lines desc, file"
-        )
-        named = [f"{row['lines']:,} in {repeated(row['file'] or 'a file')}" for row in found[:MOST_NAMED]]
-        rest = len(found) - len(named)
-        return sum(row["lines"] for row in found), ", ".join([*named, *([f"the rest in {rest} more"] if rest else [])])
-
-    def cost(self, price: Price | None = None) -> list[dict[str, Any]]:
-        """Operations and bytes by cause over all time, with `price` and `currency` where a price is known."""
-        found = self.rows(
-            "select cause, sum(operations)::bigint as operations, sum(bytes)::bigint as bytes from cost group by cause "
-            "order by operations desc, cause"
-        )
-        if price is None:
-            return found
-        return [{**row, "price": price.of(row["operations"]), "currency": price.currency} for row in found]
-
     def _take(self, version: Version) -> None:
         self.path, self.manifest, self.note = version.path, version.manifest, version.note
-        self._connection = duckdb.connect(config=_SETTINGS)
+        self._connection = duckdb.connect(config=SETTINGS)
         for table in TABLES:
             self._connection.execute(f"create view {table} as {view(version.path, version.manifest, table)}")
 

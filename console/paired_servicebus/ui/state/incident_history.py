@@ -17,7 +17,8 @@ from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.time_format import clock
 
 if TYPE_CHECKING:
-    from paired_servicebus.pipeline.report.incident import IncidentEpisode, Report
+    from paired_servicebus.pipeline.report.incident import IncidentEpisode
+    from paired_servicebus.pipeline.report.report_values import Report
 
 MAX_INCIDENTS: Final = 50
 """Incidents in the list, the newest first."""
@@ -79,12 +80,13 @@ def read_history(folder: Path, chosen: str, *, spool: Path | None = None) -> His
 
 
 def _read_tables(folder: Path, chosen: str) -> HistoryNews:
-    from paired_servicebus.pipeline.report.report_queries import read_incidents, report_of
+    from paired_servicebus.pipeline.report.queries.episode_queries import read_incidents
+    from paired_servicebus.pipeline.report.report_queries import report_of
     from paired_servicebus.pipeline.table_store.table_reader import Tables
 
     try:
         with Tables.open(folder) as tables:
-            chains = read_incidents(tables)[-MAX_INCIDENTS:][::-1]
+            chains = sorted(read_incidents(tables), key=lambda chain: -chain[0].began_at)[:MAX_INCIDENTS]
             incidents = tuple(_incident(chain) for chain in chains)
             known = [one.episode for one in incidents]
             chosen = chosen if chosen in known else next(iter(known), "")
@@ -156,35 +158,37 @@ def _is_same(row: Incident, record: IncidentRecord) -> bool:
 def _incident(chain: Sequence[IncidentEpisode]) -> Incident:
     began = min(one.began_at for one in chain)
     over = not any(one.open for one in chain)
+    judged = [one.parked for one in chain if one.parked is not None]
     return Incident(
         episode=chain[0].id,
         began_at=began,
         lasted=max(one.ended_at for one in chain) - began if over else None,
         entities=tuple(dict.fromkeys(one.entity for one in chain)),
-        parked=sum(one.parked for one in chain),
+        parked=sum(judged) if judged else None,
     )
 
 
 def _sentences(report: Report) -> Iterator[str]:
     """Yield the report as paragraphs, without the width of its tables."""
-    from paired_servicebus.pipeline.report.markdown_report import percent, seconds, sentences
+    from paired_servicebus.pipeline.report.report_words import Clock, few, percent, seconds, seconds_span
+    from paired_servicebus.pipeline.report.sentences import fate_sentence, impact
 
-    yield from (sentence.replace("**", "") for sentence in sentences(report))
-    for one in report.episodes:
+    yield from impact(report)
+    for fate in report.fates:
+        yield f"{few(fate.entities)} {fate_sentence(fate, Clock(report.since, report.until))}"
         steps = (
-            ("detected within", one.to_detect),
-            ("failed over after", one.to_divert),
-            ("back after", one.to_recover),
-            ("backlog empty after", one.to_drain),
+            ("detected within", fate.to_detect),
+            ("failed over after", fate.to_divert),
+            ("away for", fate.away),
+            ("backlog empty after", fate.to_drain),
         )
-        took = [f"{step} {seconds(time)}" for step, time in steps if time is not None]
-        yield f"{one.entity} {clock(one.began_at)}: {', '.join([*took, plural(one.pings, 'ping')])}"
-    for met in report.availability:
-        yield (
-            f"{met.entity}: {percent(met.share)} of attempts accepted, {met.failed:,} failed, "
-            f"{seconds(met.longest_without)} at most without an accepted send"
-        )
+        took = [f"{step} {seconds_span(time)}" for step, time in steps if time is not None]
+        yield f"{few(fate.entities)}: {', '.join([*took, plural(fate.pings, 'ping')])}"
+    for met in report.callers:
+        without = f", {seconds(met.longest_without)} at most without an accepted send" if met.longest_without else ""
+        yield f"{few(met.entities)}: {percent(met.share)} of attempts accepted, {met.failed:,} failed{without}"
     for parked in report.dwell:
         home = f"{parked.home:,} of {parked.parked:,} parked are home"
-        yield f"{parked.entity}: {home}, half within {seconds(parked.middle)}, all within {seconds(parked.longest)}"
-    yield from report.warnings
+        within = f", half within {seconds(parked.middle)}, all within {seconds(parked.longest)}" if parked.home else ""
+        yield f"{few(parked.entities)}: {home}{within}"
+    yield from report.unknowns

@@ -1,0 +1,181 @@
+"""The tables of a journal without Spark: all of them, from files as engines and copies leave them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from paired_servicebus.core.errors import PipelineError
+from paired_servicebus.core.judging.audit_limits import SECOND
+from paired_servicebus.core.model.pairing_events import (
+    Commanded,
+    Delivered,
+    Diverted,
+    EngineStopped,
+    Event,
+    Forced,
+    MessageReceived,
+    Moved,
+    OperationsCounted,
+    PingAccepted,
+    PingSent,
+    QueueRead,
+    Record,
+    SendsCounted,
+    StateChanged,
+)
+from paired_servicebus.engine.journal import records
+from paired_servicebus.pipeline.journal_tables import JournalTables
+from paired_servicebus.pipeline.report.report_queries import last_report
+from paired_servicebus.pipeline.table_store.schema import DATED, TABLES
+from tests.pipeline.judged import by_functions, records_of
+from tests.pipeline.test_audit import at_rest, passed_by, receipt, started
+
+
+def put(folder: Path, *groups: Sequence[Record]) -> Path:
+    """Whole journal files, one for each group, under a tree of hosts."""
+    for number, group in enumerate(groups):
+        place = folder / f"host-{number}" / "events"
+        place.mkdir(parents=True, exist_ok=True)
+        lines = b"".join(records.encode(record) + b"\n" for record in group)
+        (place / f"orders-{number:013d}-000000000001.jsonl").write_bytes(lines)
+    return folder
+
+
+def change(at: float, was: str, now: str, why: str = "timeout") -> Event:
+    return StateChanged(at=at, entity="orders", was=was, now=now, why=why)
+
+
+STORY: list[Event] = [
+    started(10.0),
+    SendsCounted(at=60.0, entity="orders", route="primary", accepted=5, failed=0, seconds=1.0),
+    Delivered(at=60.0, entity="orders", message_id="a"),
+    change(100.0, "healthy", "suspect", "first timeout"),
+    change(101.0, "suspect", "failed over"),
+    Diverted(at=102.0, entity="orders", message_id="b", queue=0),
+    QueueRead(at=110.0, queue=0, depth=1, size_bytes=100, dead_lettered=0, scheduled=0),
+    PingSent(at=120.0, entity="orders", number=1),
+    PingAccepted(at=121.0, entity="orders", number=1, took=0.25),
+    change(121.5, "failed over", "healthy", "a ping was accepted"),
+    Moved(at=130.0, entity="orders", message_id="b", queue=0),
+    OperationsCounted(
+        at=131.0,
+        sends=1,
+        parked=1,
+        pings=1,
+        receives=0,
+        moves=1,
+        settlements=1,
+        sent_bytes=7,
+        parked_bytes=8,
+        moved_bytes=9,
+    ),
+    Commanded(at=199.0, command="force", target="orders", by="kim"),
+    Forced(at=199.5, entity="orders", by="kim", why="a rehearsal"),
+    change(200.0, "healthy", "forced", "forced by kim"),
+]
+
+
+def test_every_table_has_its_columns_and_the_rows_of_the_journal(tmp_path: Path) -> None:
+    with JournalTables.open([put(tmp_path, records_of(STORY))]) as tables:
+        for table, columns in TABLES.items():
+            names = [row["column_name"] for row in tables.rows(f"describe {table}")]
+            assert names == [*columns, *(["date"] if table in DATED else [])]
+        first, second = tables.rows(
+            "select *, epoch_us(began_at) as began, epoch_us(last_good_at) as good, epoch_us(failed_back_at) as back "
+            "from episodes order by began_at"
+        )
+        assert (first["outcome"], first["cause"], first["began"], first["back"]) == (
+            "failed back", "timeout", 100 * SECOND, 121_500_000,
+        )  # fmt: skip
+        assert (first["parked"], first["moved"], first["good"]) == (1, 1, 59 * SECOND)
+        assert (second["outcome"], second["forced"], second["id"]) == (
+            "open", True, f"orders@orders@web-1@{200 * SECOND}",
+        )  # fmt: skip
+        assert [(one["what"], one["by"]) for one in json.loads(second["orders"])] == [("forced", "kim")]
+        (minute,) = tables.rows("select * from minutes where pings_sent > 0")
+        assert (minute["pings_accepted"], minute["ping_p50"]) == (1, 0.25)
+        assert tables.rows("select cause, operations, bytes from cost order by cause") == [
+            {"cause": "moves", "operations": 1, "bytes": 9},
+            {"cause": "parked", "operations": 1, "bytes": 8},
+            {"cause": "pings", "operations": 1, "bytes": 0},
+            {"cause": "sends", "operations": 1, "bytes": 7},
+            {"cause": "settlements", "operations": 1, "bytes": 0},
+        ]
+        assert tables.row("select count(*) as n from timeline where kind = 'commanded'") == {"n": 1}
+        assert tables.row("select count(*) as n from timeline where kind = 'diverted'") == {"n": 0}
+        assert last_report(tables).pairings == ("orders",)
+
+
+def test_copies_gaps_and_lines_that_are_no_records(tmp_path: Path) -> None:
+    """A file twice, a torn line, a kind of a newer program, a missing record."""
+    whole = records_of(STORY)
+    put(tmp_path, whole[:5], whole[:7], whole[8:])
+    with next(tmp_path.rglob("*.jsonl")).open("ab") as file:
+        file.write(b'{"v":1,"engine":"orders@web-1","boot":"b1","seq":99,"ts":1,"kind":"of-tomorrow"}\n')
+        file.write(b'{"v":1,"engine":"orders@w')
+    with JournalTables.open([tmp_path]) as tables:
+        (engine,) = tables.rows("select * from engines")
+        assert (engine["records"], engine["missing"], engine["last_seq"]) == (15, 84, 99)
+        assert [
+            (row["first_seq"], row["last_seq"]) for row in tables.rows("select * from gaps order by first_seq")
+        ] == [
+            (8, 8),
+            (16, 98),
+        ]
+        assert tables.row("select count(*) as n from events where trouble is null") == {"n": 14}
+        troubles = tables.rows("select trouble from events where trouble is not null order by trouble")
+        assert [row["trouble"] for row in troubles] == ["torn", "unknown kind"]
+        assert tables.unreadable()[0] == 2
+
+
+def test_they_judge_as_the_functions_do(tmp_path: Path) -> None:
+    groups = [
+        at_rest([receipt(Delivered, "m", 100.0), *passed_by()]),
+        records_of([started(), receipt(Diverted, "n"), receipt(Moved, "n", 2.0)], engine="stock@web-2"),
+        records_of([receipt(MessageReceived, "n", 3.0, entity="orders")], engine="stock@web-3"),
+    ]
+    flat = [record for group in groups for record in group]
+    with JournalTables.open([put(tmp_path, *groups)]) as tables:
+        judged = by_functions(flat)
+        rows = tables.rows("select message_id, status, reason from audit")
+        assert {row["message_id"]: row["status"] for row in rows} == judged.statuses()
+        verdict = tables.verdict()
+        assert verdict is not None
+        assert (verdict["rests_on"], verdict["lost"]) == (judged.verdict()["rests_on"], judged.verdict()["lost"])
+        assert [row["pairing"] for row in tables.verdicts()] == ["orders", "stock"]
+
+
+def test_too_many_events_need_the_pipeline(tmp_path: Path) -> None:
+    put(tmp_path, records_of(STORY))
+    with pytest.raises(PipelineError, match="15 records, and 10 at most are judged without the pipeline: run paired"):
+        JournalTables.open([tmp_path], most=10)
+
+
+def test_no_journal_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match="there are no journal files in"):
+        JournalTables.open([tmp_path])
+
+
+def test_an_engine_that_is_gone_ends_its_episode_with_a_reason(tmp_path: Path) -> None:
+    """A dead pod's episode stayed open for ever; a clock two hours back left one open (E5)."""
+    dead = records_of([started(10.0), change(100.0, "healthy", "suspect"), change(101.0, "suspect", "failed over")])
+    other = records_of([started(10.0), EngineStopped(at=5000.0, reason="done")], engine="orders@web-2")
+    back = records_of(
+        [
+            started(10_000.0),
+            change(10_100.0, "healthy", "suspect"),
+            change(10_101.0, "suspect", "failed over"),
+            change(2_900.0, "failed over", "healthy", "a ping was accepted"),
+            EngineStopped(at=2_950.0, reason="done"),
+        ],
+        engine="stock@web-3",
+    )
+    with JournalTables.open([put(tmp_path, dead, other, back)]) as tables:
+        found = {row["engine"]: row for row in tables.rows("select * from episodes")}
+    assert found["orders@web-1"]["outcome"] == "engine silent"
+    assert found["orders@web-1"]["end_reason"] == "it recorded nothing for 15 minutes, while others of its pairing did"
+    assert found["stock@web-3"]["outcome"] == "failed back"
