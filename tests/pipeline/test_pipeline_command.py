@@ -7,15 +7,18 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from paired_servicebus.pipeline.ingest.journal_source import require_files, require_whole_files
 
 from paired_servicebus.cli import main
 from paired_servicebus.core.errors import PipelineError
+from paired_servicebus.core.model.pairing_events import EngineStarted, Record
+from paired_servicebus.engine.journal.records import encode
 from paired_servicebus.engine.journal.spool import CLOSED
 from paired_servicebus.pipeline import pipeline_command
 from paired_servicebus.pipeline.pipeline_command import run_pipeline
 from paired_servicebus.pipeline.spark_processes import PipelineOrder
 from tests.pipeline.made_tables import make_version
+
+START = 1_790_000_000.0
 
 
 class Interrupted:
@@ -135,7 +138,7 @@ def test_tables_of_a_later_program_and_folders_of_somebody_else_are_untouched(
     assert theirs.read_text() == content
 
 
-@pytest.mark.parametrize("verb", ["pipeline", "rehearse"])
+@pytest.mark.parametrize("verb", ["pipeline", "rehearse", "report"])
 def test_a_journal_in_a_store_is_refused(
     verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,3 +167,25 @@ def test_a_conf_that_is_no_setting_is_refused(capsys: pytest.CaptureFixture[str]
     for verb in ("pipeline", "rehearse"):
         assert main([verb, "--journal", "/nowhere", "--conf", "memory=2g"]) == 2
         assert "--conf is memory=2g; it is a setting of Spark's" in capsys.readouterr().err
+
+
+def test_a_report_reads_the_journals_of_several_hosts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for host in ("a", "b"):
+        started = EngineStarted(
+            at=START, pairing="orders", primary="p", secondary="s", backlog_queues=1, syphon=True, version="1"
+        )
+        line = encode(Record(engine=f"orders@{host}", boot="b", seq=1, event=started))
+        (tmp_path / host).mkdir()
+        (tmp_path / host / "e-1.jsonl").write_bytes(line + b"\n")
+    assert main(["report", "--journal", str(tmp_path / "a"), "--journal", str(tmp_path / "b")]) == 0
+    out = capsys.readouterr().out
+    assert "orders@a" in out
+    assert "orders@b" in out
+
+
+def test_a_report_has_one_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "--journal", str(tmp_path), "--tables", str(tmp_path)]) == 2
+    assert "--journal and --tables are two sources" in capsys.readouterr().err

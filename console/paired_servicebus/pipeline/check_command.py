@@ -26,7 +26,7 @@ STALE: Final = 1
 NONE: Final = 3
 GONE: Final = 24 * 3600.0
 """Seconds without a record after which an engine that left no end is one that was removed."""
-MOST_NAMED: Final = 10
+MAX_NAMED: Final = 10
 """Engines that are named; the rest is counted."""
 
 
@@ -141,11 +141,11 @@ def as_lines(found: TablesCheck, folder: Path) -> list[str]:
 
 
 def _incomplete(found: TablesCheck) -> Iterator[str]:
-    for one in found.incomplete[:MOST_NAMED]:
+    for one in found.incomplete[:MAX_NAMED]:
         missing = f"{one.missing:,} records missing" if one.missing else "running, and silent"
         yield f"{repeated(one.engine)}: {missing}; its newest record is of {_moment(one.last_at)}"
-    if len(found.incomplete) > MOST_NAMED:
-        yield f"and {len(found.incomplete) - MOST_NAMED:,} more"
+    if len(found.incomplete) > MAX_NAMED:
+        yield f"and {len(found.incomplete) - MAX_NAMED:,} more"
 
 
 def _journals(tables: Tables) -> list[EngineJournal]:

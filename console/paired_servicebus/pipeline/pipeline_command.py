@@ -72,7 +72,7 @@ def run_pipeline(order: PipelineOrder) -> int:
 
 
 def refuse_tables(folder: Path) -> None:
-    """Raise PipelineError or NoTablesError for tables of a later program and for somebody else's folder.
+    """Raise PipelineError or NoTablesError for tables of a later program and for a folder of other files.
 
     Nothing is touched then; the process would write its log there.
     """

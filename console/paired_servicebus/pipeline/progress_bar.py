@@ -21,15 +21,15 @@ from paired_servicebus.foreign_json import read_json
 from paired_servicebus.pipeline import spark_processes
 from paired_servicebus.pipeline.spark_processes import NOTE, PROGRESS
 
-LOOK: Final = 0.25
+POLL_SECONDS: Final = 0.25
 """Seconds between two looks into a log."""
-SPAN: Final = 10.0
+RATE_SECONDS: Final = 10.0
 """Seconds over which a rate is taken."""
 FIRST_LINE: Final = 3.0
-"""Seconds until the first line without a terminal: what takes less needs none."""
+"""Seconds until the first line without a terminal: shorter work needs none."""
 LINE_EVERY: Final = 10.0
 """Seconds between two lines without a terminal."""
-MOST: Final = 1024 * 1024
+MAX_READ_BYTES: Final = 1024 * 1024
 """Bytes of a log that are looked into at a time."""
 _PROGRESS: Final = msgspec.json.Decoder(spark_processes.Progress)
 
@@ -84,7 +84,7 @@ class Bar:
     def _rate(self, done: int) -> float:
         now = self._clock()
         self._seen.append((now, done))
-        while len(self._seen) > 2 and now - self._seen[0][0] > SPAN:
+        while len(self._seen) > 2 and now - self._seen[0][0] > RATE_SECONDS:
             self._seen.popleft()
         (began, before) = self._seen[0]
         return (done - before) / (now - began) if now > began else 0.0
@@ -97,14 +97,14 @@ class LogReader:
         self._log = log
         self._bar = bar
         self._place = 0
-        self._told: set[str] = set()
+        self._shown: set[str] = set()
         self._latest = spark_processes.Progress(what="starting Spark")
 
     def look(self) -> None:
         """Show the lines that are new, and the latest progress."""
         for line in self._new():
-            if line.startswith(NOTE) and line not in self._told:
-                self._told.add(line)
+            if line.startswith(NOTE) and line not in self._shown:
+                self._shown.add(line)
                 self._bar.say(masked(line.removeprefix(NOTE)))
             elif line.startswith(PROGRESS):
                 self._take(line.removeprefix(PROGRESS))
@@ -120,12 +120,12 @@ class LogReader:
         try:
             with self._log.open("rb") as file:
                 end = file.seek(0, os.SEEK_END)
-                file.seek(max(self._place, end - MOST))
+                file.seek(max(self._place, end - MAX_READ_BYTES))
                 data = file.read()
         except OSError:  # it is the process's business to complain
             return []
         whole, line_end, _ = data.rpartition(b"\n")
-        self._place = max(self._place, end - MOST) + len(whole) + len(line_end)
+        self._place = max(self._place, end - MAX_READ_BYTES) + len(whole) + len(line_end)
         return whole.decode(errors="replace").splitlines() if line_end else []
 
 
@@ -139,7 +139,7 @@ def wait_shown(wait: Callable[[float], int | None], log: Path, bar: Bar) -> int:
     """
     reader = LogReader(log, bar)
     with bar.shown("starting Spark"):
-        while (status := wait(LOOK)) is None:
+        while (status := wait(POLL_SECONDS)) is None:
             reader.look()
         reader.look()
     return status

@@ -27,9 +27,9 @@ from paired_servicebus.pipeline.table_store.versions import Version
 from paired_servicebus.printing import print_lines, print_object, report_error
 
 QueryFormat = Literal["table", "json", "csv"]
-MOST_ROWS: Final = 10_000
+MAX_TABLE_ROWS: Final = 10_000
 """Rows of a table for people."""
-_AT_A_TIME: Final = 2_000
+_FETCHED_ROWS: Final = 2_000
 _CLOSED: Final = (
     "set allowed_directories = ['{place}']",
     "set enable_external_access = false",
@@ -89,7 +89,7 @@ def selected(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[list[str]
 
 
 def _fetched(done: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
-    while rows := done.fetchmany(_AT_A_TIME):
+    while rows := done.fetchmany(_FETCHED_ROWS):
         yield from rows
 
 
@@ -104,15 +104,15 @@ def _print(format_: QueryFormat, names: list[str], rows: Iterator[tuple[Any, ...
 
 
 def as_table(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
-    """Return aligned columns as lines, MOST_ROWS at most; numbers are to the right."""
+    """Return aligned columns as lines, MAX_TABLE_ROWS at most; numbers are to the right."""
     shown: list[Sequence[Any]] = []
     for row in rows:
-        if len(shown) == MOST_ROWS:
+        if len(shown) == MAX_TABLE_ROWS:
             break
         shown.append(row)
     else:
         return [*_aligned(names, shown), _counted(len(shown))]
-    return [*_aligned(names, shown), f"only the first {MOST_ROWS:,} rows: --format csv prints all"]
+    return [*_aligned(names, shown), f"only the first {MAX_TABLE_ROWS:,} rows: --format csv prints all"]
 
 
 def _aligned(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:

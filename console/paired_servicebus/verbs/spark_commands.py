@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 from cyclopts import Parameter
 
 from paired_servicebus.config import PairingConfig, find_config, load_config
-from paired_servicebus.core.errors import ConfigurationMissingError
+from paired_servicebus.core.errors import ConfigurationError, ConfigurationMissingError
 from paired_servicebus.engine.instance.engine_paths import engine_paths
 from paired_servicebus.verbs.parameters import Config, Consent, JsonLine
 
@@ -147,22 +147,38 @@ def report(
     format: ReportFormat = "md",
     out: Annotated[Path | None, Parameter(help="A folder to write it to, with its plots.")] = None,
     tables: Annotated[Path | None, Parameter(help="The pipeline's tables; else the pairing.toml's.")] = None,
+    journal: Annotated[
+        tuple[Path, ...],
+        Parameter(
+            show_default=False,
+            help="Journals to read instead of tables, without Spark: up to a million events. As often as needed.",
+        ),
+    ] = (),
     config: Config = None,
 ) -> int:
-    """Report an incident from the pipeline's tables: impact, verdict, cost and timeline."""
-    from paired_servicebus.pipeline.report.report_command import chooser, run_report
+    """Report an incident from the pipeline's tables, or from journals: impact, verdict, cost and timeline."""
+    from paired_servicebus.pipeline.ingest.journal_files import refuse_url
+    from paired_servicebus.pipeline.journal_tables import JournalTables
+    from paired_servicebus.pipeline.report.report_command import chooser, report_from
+    from paired_servicebus.pipeline.table_store.table_reader import Tables
     from paired_servicebus.ui.shell.preferences import config_folder, load_preferences
 
-    settings = _settings_if_any(config) if tables else load_config(find_config(config))
+    if journal and tables is not None:
+        raise ConfigurationError("--journal and --tables are two sources of a report: give one of them")
+    named = bool(journal) or tables is not None
+    settings = _settings_if_any(config) if named else load_config(find_config(config))
     folder = tables or engine_paths(settings.name if settings else "").tables
-    return run_report(
-        folder,
-        choose=chooser(episode=episode, since=since, pairing=pairing),
-        format_=format,
-        out=out,
-        price=load_preferences(config_folder()).price,
-        environments={settings.name: settings.environment} if settings else {},
-    )
+    refuse_url("--tables", folder)
+    choose = chooser(episode=episode, since=since, pairing=pairing)
+    with JournalTables.open(journal) if journal else Tables.open(folder) as source:
+        return report_from(
+            source,
+            choose=choose,
+            format_=format,
+            out=out,
+            price=load_preferences(config_folder()).price,
+            environments={settings.name: settings.environment} if settings else {},
+        )
 
 
 VERBS: Final[tuple[Callable[..., int], ...]] = (drain, pipeline, rehearse, report)

@@ -57,7 +57,7 @@ def publish(
     json: JsonLine = False,
     config: Config = None,
 ) -> int:
-    """Write what changed in the tables to a store or another folder; a second publish of the same changes nothing.
+    """Write the tables' changes to a store or another folder; a second publish of the same changes nothing.
 
     Access to a store comes from AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN, or by azure-identity.
     """

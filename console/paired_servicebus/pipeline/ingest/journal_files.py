@@ -1,4 +1,4 @@
-"""The journal files below some folders: what a pipeline, a report and a rehearsal read.
+"""The journal files below some folders, for a pipeline, a report and a rehearsal.
 
 A root is an engine's journal (`events/`), a folder of whole files, or a tree of either, such as a collector's copies of
 many hosts. Whole files end in .jsonl. Names that begin with a dot or with `_` are ignored: `.open` is an engine's, and
@@ -22,7 +22,7 @@ from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.engine.journal.spool import CLOSED, OPEN, SUFFIX
 
-MOST_NAMED: Final = 5
+MAX_NAMED: Final = 5
 """Skipped places that are named; the rest is counted."""
 _URL: Final = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
 _IGNORED: Final = (".", "_")
@@ -50,7 +50,7 @@ class JournalFiles:
     being_written: int
     """Files of engines that are not whole yet."""
     notes: tuple[str, ...]
-    """Sentences about what was skipped. Two listings of the same folders have the same ones."""
+    """Sentences about skipped places. Two listings of the same folders have the same ones."""
 
     @property
     def size(self) -> int:
@@ -126,7 +126,7 @@ def _required(root: Path) -> Path:
 
 @dataclass(slots=True)
 class _Tree:
-    """What was found so far. A file and a folder are known by their device and number."""
+    """The files and folders found so far. A file and a folder are known by their device and number."""
 
     files: dict[tuple[int, int], JournalFile] = field(default_factory=dict)
     journals: list[Path] = field(default_factory=list)
@@ -146,7 +146,7 @@ class _Tree:
                 self._refused[folder] = error.strerror or str(error)
 
     def notes(self) -> tuple[str, ...]:
-        """Return the sentences about what was skipped."""
+        """Return the sentences about skipped places."""
         found = []
         if self._no_text:
             found.append(f"{_listed(sorted(self._no_text))} is not read: its name is no text; rename it")
@@ -174,16 +174,18 @@ class _Tree:
     def _entry(self, path: Path, entry: os.DirEntry[str]) -> list[Path]:
         """Take a file; return a folder that is to be entered."""
         try:
-            told = entry.stat()
-            is_folder = stat.S_ISDIR(told.st_mode)
+            status = entry.stat()
+            is_folder = stat.S_ISDIR(status.st_mode)
             if not is_folder and not entry.name.endswith(SUFFIX):
                 return []
             if not entry.name.isprintable():  # neither Spark nor a manifest can have it
                 self._no_text.append(path)
             elif is_folder:
                 return [path]
-            elif stat.S_ISREG(told.st_mode):
-                self.files.setdefault((told.st_dev, told.st_ino), JournalFile(path, told.st_size, told.st_mtime_ns))
+            elif stat.S_ISREG(status.st_mode):
+                self.files.setdefault(
+                    (status.st_dev, status.st_ino), JournalFile(path, status.st_size, status.st_mtime_ns)
+                )
             else:
                 self._refused[path] = "neither a file nor a folder"
         except FileNotFoundError:  # the journal had no room for it any more; or a link to nothing
@@ -192,14 +194,14 @@ class _Tree:
             self._refused[path] = error.strerror or str(error)
         return []
 
-    def _enters(self, told: os.stat_result) -> bool:
-        place = (told.st_dev, told.st_ino)
+    def _enters(self, status: os.stat_result) -> bool:
+        place = (status.st_dev, status.st_ino)
         is_new = place not in self._entered
         self._entered.add(place)
         return is_new
 
 
 def _listed(places: Sequence[Path]) -> str:
-    named = ", ".join(repeated(str(place)) for place in places[:MOST_NAMED])
-    rest = len(places) - MOST_NAMED
+    named = ", ".join(repeated(str(place)) for place in places[:MAX_NAMED])
+    rest = len(places) - MAX_NAMED
     return f"{named} and {rest:,} more" if rest > 0 else named

@@ -40,7 +40,7 @@ _FILES: Final = msgspec.json.Decoder(dict[str, str])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedTable:
-    """What a publish did with one table. No dates: nothing had changed."""
+    """The change of one published table. No dates: there was none."""
 
     table: str
     dates: tuple[str, ...] = ()
@@ -57,7 +57,7 @@ def publish_delta(
         target: where.
         shown: is called with a table's name and the number of tables before it.
 
-    Raises PipelineError: a target is somebody else's, or the store refuses or does not answer.
+    Raises PipelineError: a target has another table, or the store refuses or does not answer.
     """
     before = {table: _before(target, table, version.manifest) for table in TABLES}
     done = []
@@ -207,6 +207,6 @@ class _StoreErrors:
 
         if isinstance(error, DeltaError | OSError | ValueError | duckdb.Error):
             raise PipelineError(
-                f"{self._table} was not published to {masked(self._target.place)}: {store_reason(error)}. What is "
-                "there is as it was; the next publish adds what is missing"
+                f"{self._table} was not published to {masked(self._target.place)}: {store_reason(error)}. The "
+                "tables there are whole; the next publish adds the rest"
             ) from error

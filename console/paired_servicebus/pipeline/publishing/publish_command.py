@@ -32,9 +32,9 @@ LEFT: Final = 24 * 3600.0
 
 
 def run_publish(folder: Path, *, to: str, format_: PublishFormat, json_line: bool) -> int:
-    """Publish the tables in `folder`, and print what changed.
+    """Publish the tables in `folder`, and print the changes.
 
-    Raises PairedError: there are no tables, the target is somebody else's, or refuses; one sentence.
+    Raises PairedError: there are no tables, the target has other tables, or refuses; one sentence.
     """
     target = find_target(to, os.environ)
     if format_ == "parquet" and target.folder is None:
@@ -57,7 +57,7 @@ def run_publish(folder: Path, *, to: str, format_: PublishFormat, json_line: boo
 
 
 def as_lines(version: Version, target: PublishTarget, done: tuple[PublishedTable, ...]) -> list[str]:
-    """Return what a publish did as lines."""
+    """Return the changes of a publish as lines."""
     changed = [one for one in done if one.dates]
     batch = f"batch {version.manifest.batch} of the tables is in {masked(target.place)}"
     if not changed:
@@ -71,7 +71,7 @@ def as_lines(version: Version, target: PublishTarget, done: tuple[PublishedTable
 
 @contextmanager
 def held(folder: Path) -> Iterator[Version]:
-    """Yield the newest version of the tables; its files stay inside the block, whatever a pipeline commits.
+    """Yield the newest version of the tables; its files stay inside the block, also when a pipeline commits.
 
     Raises NoTablesError: there are none.
     """

@@ -26,7 +26,7 @@ KEYS: Final = (
 PATIENCE: Final = {"connect_timeout": "5s", "timeout": "60s", "max_retries": "2", "retry_timeout": "20s"}
 """Of one request. The library's own are ten tries in three minutes."""
 SCOPE: Final = "https://storage.azure.com/.default"
-_MOST_TEXT: Final = 300
+_MAX_REASON: Final = 300
 _URL: Final = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]+):/", re.IGNORECASE)
 _STEERING: Final = re.compile(r"\x1b\[[0-9;]*m")
 _CODE: Final = re.compile(r"<Code>(\w+)</Code>")
@@ -102,4 +102,4 @@ def store_reason(error: Exception) -> str:
         return f"{code[1]}{f', {status[1]}' if status is not None else ''}"
     lines = [line.strip(" ↳\t") for line in text.splitlines() if line.strip(" ↳\t")]
     last = lines[-1] if lines else type(error).__name__
-    return one_line(masked(re.sub(r"https?://\S+", "its URL", last)), most=_MOST_TEXT)
+    return one_line(masked(re.sub(r"https?://\S+", "its URL", last)), most=_MAX_REASON)

@@ -25,7 +25,7 @@ KEPT: Final = 3
 def publish_folder(version: Version, folder: Path) -> tuple[PublishedTable, ...]:
     """Copy a version into a folder.
 
-    Raises PipelineError: the folder is somebody else's, or cannot be written; what was there is as it was.
+    Raises PipelineError: the folder has other files, or cannot be written; its content is unchanged.
     """
     try:
         before = _before(version.manifest, folder)
@@ -34,7 +34,7 @@ def publish_folder(version: Version, folder: Path) -> tuple[PublishedTable, ...]
         return _copy(version, before, folder)
     except OSError as error:
         raise PipelineError(
-            f"the tables were not published to {folder}: {error.strerror or error}. What is there is as it was"
+            f"the tables were not published to {folder}: {error.strerror or error}. Its content is unchanged"
         ) from error
 
 
@@ -98,8 +98,8 @@ def _is_same(source: Path, there: Path) -> bool:
     """Return whether a file was copied before: a copy keeps its time."""
     if not there.exists():
         return False
-    told, before = source.stat(), there.stat()
-    return (told.st_size, told.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+    status, before = source.stat(), there.stat()
+    return (status.st_size, status.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
 
 
 def _switch(folder: Path, name: str) -> None:

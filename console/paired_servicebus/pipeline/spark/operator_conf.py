@@ -2,7 +2,7 @@
 
 Spark reads one configuration folder. Ours is made anew at each start, with links to the operator's other files
 (core-site.xml, hive-site.xml, metrics.properties, spark-env.sh, a log4j2 file instead of ours) and with the settings
-of the operator's spark-defaults.conf. Those give way to --conf, and to what the tables' contents depend on.
+of the operator's spark-defaults.conf. Those give way to --conf, and to settings that the tables' contents depend on.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FIXED: Final = frozenset(
         "spark.sql.parquet.outputTimestampType",
     }
 )  # fmt: skip
-"""Settings of a file for all programs that would change what these ones write, or where."""
+"""Settings that a file for all programs may not change: the tables' contents and places depend on them."""
 _LINE: Final = re.compile(r"(?P<name>spark\.\S+?)(?:\s*[=:]\s*|\s+)(?P<value>.*)")
 
 

@@ -13,9 +13,9 @@ from typing import Final
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.untrusted_text import one_line
 
-MOST: Final = 64 * 1024
+MAX_LOG_BYTES: Final = 64 * 1024
 """Bytes of the log that are looked into."""
-_MOST_TEXT: Final = 400
+_MAX_REASON: Final = 400
 _THROWN: Final = re.compile(r'Exception in thread "[^"]*" (?:[\w$]+\.)*[\w$]+: (?P<reason>\S.*)')
 _ERROR: Final = re.compile(r"(?:Error: |error: |Error occurred during |.*error while loading shared libraries: ).*\S.*")
 _NOISE: Final = re.compile(
@@ -38,15 +38,17 @@ class StartLog:
         try:
             with open("/dev/fd/2", "rb", buffering=0) as file:  # noqa: PTH123 - a descriptor, not a path
                 size = os.fstat(file.fileno()).st_size
-                text = os.pread(file.fileno(), MOST, max(self._begin, size - MOST)).decode(errors="replace")
+                text = os.pread(file.fileno(), MAX_LOG_BYTES, max(self._begin, size - MAX_LOG_BYTES)).decode(
+                    errors="replace"
+                )
         except OSError:  # written to and not readable: a pipe of another user's
             return ""
         return reason_in(text)
 
     @staticmethod
     def _size() -> int:
-        told = os.fstat(2)
-        return told.st_size if stat.S_ISREG(told.st_mode) else -1
+        status = os.fstat(2)
+        return status.st_size if stat.S_ISREG(status.st_mode) else -1
 
 
 def reason_in(text: str) -> str:
@@ -55,7 +57,7 @@ def reason_in(text: str) -> str:
     thrown = [found["reason"] for line in lines if (found := _THROWN.match(line))]
     errors = [_with_next(lines, index) for index, line in enumerate(lines) if _ERROR.match(line)]
     said = thrown[-1] if thrown else errors[0] if errors else lines[-1] if lines else ""
-    return one_line(masked(said), most=_MOST_TEXT)
+    return one_line(masked(said), most=_MAX_REASON)
 
 
 def _with_next(lines: list[str], index: int) -> str:
