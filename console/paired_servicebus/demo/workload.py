@@ -54,9 +54,6 @@ STREAMS: Final = (
 )
 
 
-_ENTITIES: Final = {stream.name: stream.entity for stream in STREAMS}
-
-
 @dataclass(slots=True)
 class WorkloadLists:
     """The application's own account of the run."""
@@ -121,11 +118,12 @@ class Workload:
         paired = self._paired
         async with asyncio.TaskGroup() as group:
             if ORDERS in self._entities:
-                group.create_task(self._receive(lambda: paired.get_queue_receiver(ORDERS)))
+                group.create_task(self._receive(ORDERS, lambda: paired.get_queue_receiver(ORDERS)))
             if AUDIT in self._entities:
-                group.create_task(self._receive(lambda: paired.get_subscription_receiver(AUDIT, SUBSCRIPTION)))
+                group.create_task(self._receive(AUDIT, lambda: paired.get_subscription_receiver(AUDIT, SUBSCRIPTION)))
             for session in SESSIONS if PAYMENTS in self._entities else ():
-                group.create_task(self._receive(partial(paired.get_queue_receiver, PAYMENTS, session_id=session)))
+                in_session = partial(paired.get_queue_receiver, PAYMENTS, session_id=session)
+                group.create_task(self._receive(PAYMENTS, in_session))
 
     def stop_receiving(self) -> None:
         """Stop the receivers after their current messages."""
@@ -185,7 +183,7 @@ class Workload:
 
     # -- receiving --------------------------------------------------------------------------------------------
 
-    async def _receive(self, receiver_of: Callable[[], PairedReceiver]) -> None:
+    async def _receive(self, entity: str, receiver_of: Callable[[], PairedReceiver]) -> None:
         """Receive and complete messages; open a new receiver after an error."""
         while self._receiving:
             try:
@@ -195,9 +193,9 @@ class Workload:
                 await asyncio.sleep(RETRY_AFTER)
                 continue
             async with _closing(receiver):
-                await self._receive_with(receiver)
+                await self._receive_with(entity, receiver)
 
-    async def _receive_with(self, receiver: PairedReceiver) -> None:
+    async def _receive_with(self, entity: str, receiver: PairedReceiver) -> None:
         quiet = 0
         while self._receiving:
             try:
@@ -205,7 +203,7 @@ class Workload:
                     await _keep_session(receiver)
                     received = await receiver.receive_messages(50, max_wait_time=0.5)
                 for message in received:
-                    self._arrived(message)
+                    self._arrived(entity, message)
                     async with asyncio.timeout(SETTLE):
                         await receiver.complete_message(message)
             except (ServiceBusError, OSError, TimeoutError, ValueError):
@@ -215,13 +213,12 @@ class Workload:
             if quiet >= 6:
                 return  # a connection that went silent looks like an empty queue: take a new one
 
-    def _arrived(self, message: ServiceBusReceivedMessage) -> None:
+    def _arrived(self, entity: str, message: ServiceBusReceivedMessage) -> None:
         name = _text(message.message_id)
         properties: dict[Any, Any] = message.application_properties or {}
         arrival = Arrival(name, _text(message.subject), int(properties.get(b"number", -1)))
         self.lists.arrivals.append(arrival)
         self.lists.arrived.add(name)
-        entity = _ENTITIES.get(arrival.stream, "")
         self._record(
             MessageReceived(
                 at=time.time(),
@@ -230,6 +227,7 @@ class Workload:
                 stream=arrival.stream,
                 number=arrival.number,
                 subscription=SUBSCRIPTION if entity == AUDIT else None,
+                session=message.session_id,
             )
         )
 
