@@ -11,7 +11,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.pipeline.judged import by_functions, records_of
+from tests.pipeline.test_audit import started
 
+from paired_servicebus.core.model.pairing_events import EngineStopped, Event
 from paired_servicebus.demo import pipeline_audit
 from paired_servicebus.demo.demo_sandbox import pair_on
 from paired_servicebus.demo.player import Player
@@ -28,6 +31,7 @@ from paired_servicebus.demo.result import (
 from paired_servicebus.demo.scenario_model import ENTITIES, LONGEST_CAPTION, Scenario
 from paired_servicebus.demo.scenarios import LISTED, SCENARIOS
 from paired_servicebus.demo.worker_protocol import PlayRequest
+from paired_servicebus.engine.journal import records
 from paired_servicebus.sandbox_process import AnnouncedNamespace, SandboxProcess
 from servicebus_sandbox import Sandbox
 
@@ -88,16 +92,30 @@ def holds(result: DemoResult, scenario: Scenario) -> bool:
 
 
 async def played(scenario: Scenario) -> tuple[DemoResult, list[str]]:
-    """How it ended, and what was said."""
+    """How it ended, and what was said. The journal's audit has to agree with the application's lists."""
     said: list[str] = []
+    events: list[Event] = []
     async with Sandbox.start() as sandbox:
         names = [AnnouncedNamespace(each.name, each.connection_string) for each in sandbox.namespaces]
         standing = SandboxProcess(names, str(sandbox.ca_file), sandbox.control_url)
-        async with await pair_on(standing, scenario.policy, on_event=lambda _: None) as paired:
+        async with await pair_on(standing, scenario.policy, on_event=events.append) as paired:
             for entity in ENTITIES:
                 paired.watch(entity)
-            player = Player(scenario, standing, paired, seed=1, say=said.append, pace=PACE)
-            return await player.play(DURATION), said
+            player = Player(scenario, standing, paired, seed=1, say=said.append, pace=PACE, record=events.append)
+            result = await player.play(DURATION)
+    disagrees = differs(audited(events), result.messages)
+    return msgspec.structs.replace(result, broken=[*result.broken, *disagrees]), said
+
+
+def audited(events: list[Event]) -> JournalAudit:
+    """What the project's own functions make of the receipts."""
+    found = by_functions(records_of([started(), *events, EngineStopped(at=events[-1].at, reason="done")])).verdict()
+    return JournalAudit(
+        lost=found["lost"] + found["missing"] + found["unknown"] + found["in_flight"],
+        unexpected=found["unexpected"],
+        duplicates=found["duplicates"],
+        out_of_order=found["out_of_order"],
+    )
 
 
 @pytest.mark.slow
@@ -175,7 +193,7 @@ def test_an_audit_that_differs_from_the_lists_is_said_and_one_that_is_skipped_sa
     assert msgspec.json.encode(agrees) == b'{"lost":0,"unexpected":0,"duplicates":2,"out_of_order":0}'
 
 
-def test_a_demo_without_spark_or_with_a_pipeline_that_fails_says_why_there_is_no_audit(
+def test_a_demo_without_spark_or_with_a_pipeline_that_fails_is_judged_by_the_projects_own_functions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
@@ -187,11 +205,20 @@ def test_a_demo_without_spark_or_with_a_pipeline_that_fails_says_why_there_is_no
     monkeypatch.setattr(pipeline_audit, "is_installed", lambda: False)
     without = pipeline_audit.judged(result, order)
     assert without.balanced
-    assert without.audit == JournalAudit(skipped=pipeline_audit.NOT_INSTALLED)
+    assert without.report is None
+    assert without.audit is not None
+    assert "there is no journal in" in str(without.audit.skipped)
+    lines = [records.encode(record) for record in records_of([started(), EngineStopped(at=9.0, reason="done")])]
+    events = order.journal / "events"
+    events.mkdir(parents=True)
+    (events / "demo-0000000000001-000000000001.jsonl").write_bytes(b"".join(line + b"\n" for line in lines))
+    judged = pipeline_audit.judged(result, order)
+    by = f"the project's own functions ({pipeline_audit.NOT_INSTALLED})"
+    assert judged.audit == JournalAudit(lost=0, unexpected=0, duplicates=0, out_of_order=0, by=by)
+    assert Path(str(judged.report)).read_text().startswith("#")
     monkeypatch.setattr(pipeline_audit, "is_installed", lambda: True)
-    (tmp_path / "demo").write_text("no folder")
+    order.tables.write_text("no folder")
     failed = pipeline_audit.judged(result, order)
-    assert failed.balanced
     assert failed.audit is not None
-    assert "cannot be started" in str(failed.audit.skipped)
-    assert failed.report is None
+    assert "own functions (" in str(failed.audit.by)
+    assert "is a file" in str(failed.audit.by)

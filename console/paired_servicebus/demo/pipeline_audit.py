@@ -1,8 +1,8 @@
 """The pipeline's result for a demo: the audit and the incident report.
 
-Spark makes the audit from the engine's journal with the receivers' receipts. The demo's verdict comes from the
-application's own lists. Both must agree. Without Spark or Java, or if they fail, the demo gives the reason for the
-missing audit.
+Spark makes the audit from the engines' journals with the receivers' receipts. The demo's verdict comes from the
+application's own lists. Both must agree. Without Spark or Java, or if they fail, the project's own functions make the
+audit, and the demo gives the reason.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ import msgspec
 
 from paired_servicebus.core.errors import PairedError
 from paired_servicebus.demo.result import DemoResult, JournalAudit, differs
+from paired_servicebus.demo.scenarios import UNNUMBERED
 from paired_servicebus.demo.worker_protocol import PlayRequest
 from paired_servicebus.engine.instance.engine_paths import engine_paths
+from paired_servicebus.pipeline.journal_tables import JournalTables
 from paired_servicebus.pipeline.report.report_command import write_report
 from paired_servicebus.pipeline.report.report_queries import report_since
 from paired_servicebus.pipeline.spark_processes import PipelineOrder, start_pipeline
@@ -24,6 +26,8 @@ from paired_servicebus.pipeline.table_store.table_reader import Tables
 
 TABLES_TIMEOUT: Final = 300.0
 """Seconds that the last tables may take; they take some ten on a machine with nothing else to do."""
+SPARK: Final = "Spark"
+FUNCTIONS: Final = "the project's own functions"
 REPORT_FOLDER: Final = "demo"
 NOT_INSTALLED: Final = (
     "Spark is not installed: pip install '.[spark]' (in a clone of this repository) installs it, with a Java"
@@ -36,16 +40,14 @@ def is_installed() -> bool:
 
 
 def judged(result: DemoResult, order: PlayRequest) -> DemoResult:
-    """Return the result with the audit of the journal and the report's path, or with the reason why there is none.
+    """Return the result with the audit of the journals and the report's path, or with the reason why there is none.
 
     The engine and a pipeline that followed it have ended. Ctrl-C leaves it at that.
     """
-    if not is_installed():
-        return _skipped(result, NOT_INSTALLED)
     try:
-        make_tables(order)
-        with Tables.open(order.tables) as tables:
-            audit = _audit(tables)
+        by, tables = _tables(order)
+        with tables:
+            audit = _audit(tables, by, numbered=result.scenario not in UNNUMBERED)
             report = write_report(report_since(tables, 0.0), _place(result))
     except PairedError as error:
         return _skipped(result, str(error))
@@ -56,9 +58,21 @@ def judged(result: DemoResult, order: PlayRequest) -> DemoResult:
     )
 
 
+def _tables(order: PlayRequest) -> tuple[str, Tables | JournalTables]:
+    """Return the maker of the tables, for a person, and the tables. Raises PairedError: there are none."""
+    reason = NOT_INSTALLED
+    if is_installed():
+        try:
+            make_tables(order)
+            return SPARK, Tables.open(order.tables)
+        except PairedError as error:
+            reason = str(error)
+    return f"{FUNCTIONS} ({reason})", JournalTables.open(order.journals)
+
+
 def make_tables(order: PlayRequest) -> None:
     """Has the pipeline make all tables of the demo's journal. Raises PairedError: it could not."""
-    pipeline = start_pipeline(PipelineOrder(journals=(order.journal,), tables=order.tables, once=True))
+    pipeline = start_pipeline(PipelineOrder(journals=order.journals, tables=order.tables, once=True))
     try:
         status = pipeline.wait(TABLES_TIMEOUT)
     finally:
@@ -69,15 +83,17 @@ def make_tables(order: PlayRequest) -> None:
         raise PairedError(pipeline.trouble() or f"the pipeline ended with status {status}")
 
 
-def _audit(tables: Tables) -> JournalAudit:
+def _audit(tables: Tables | JournalTables, by: str, *, numbered: bool) -> JournalAudit:
     found = tables.verdict()
     if found is None:
         raise PairedError("the tables hold no verdict")
+    at_rest = ("lost", "missing", "unknown", "in_flight")  # nothing is on its way any more
     return JournalAudit(
-        lost=int(found["lost"]) + int(found["in_flight"]),  # all has come to rest: nothing is on its way any more
+        lost=sum(int(found[name]) for name in at_rest),
         unexpected=int(found["unexpected"]),
         duplicates=int(found["duplicates"]),
-        out_of_order=int(found["out_of_order"]),
+        out_of_order=int(found["out_of_order"]) if numbered else None,
+        by=by,
     )
 
 

@@ -63,6 +63,9 @@ class JournalAudit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     unexpected: int | None = None
     duplicates: int | None = None
     out_of_order: int | None = None
+    """None: the senders number no message."""
+    by: str | None = None
+    """What made it, for a person."""
     skipped: str | None = None
 
 
@@ -125,7 +128,7 @@ def differs(audit: JournalAudit, messages: MessageCounts) -> list[str]:
     return [
         f"the journal's audit counts {by_journal} {name.replace('_', ' ')}, the application's lists {by_lists}"
         for name, by_journal, by_lists in pairs
-        if by_journal != by_lists
+        if by_journal is not None and by_journal != by_lists
     ]
 
 
@@ -151,7 +154,8 @@ def as_lines(result: DemoResult) -> str:
         lines += languages_lines(result.languages)
     lines.append(f"  the syphon moved {result.syphon.moved}; {result.billed_operations} billed operations")
     if result.audit is not None:
-        lines.append(f"  the journal's audit by Spark: {result.audit.skipped or _said(result.audit)}")
+        by = f" by {result.audit.by}" if result.audit.by else ""
+        lines.append(f"  the journal's audit{by}: {result.audit.skipped or _said(result.audit)}")
     if result.report is not None:
         lines.append(f"  the incident report: {result.report}")
     lines += [f"  DID NOT HOLD: {sentence}" for sentence in result.broken]
@@ -161,7 +165,5 @@ def as_lines(result: DemoResult) -> str:
 
 
 def _said(audit: JournalAudit) -> str:
-    return (
-        f"{audit.lost} lost, {audit.unexpected} unexpected, {audit.duplicates} duplicates, "
-        f"{audit.out_of_order} out of order"
-    )
+    order = "" if audit.out_of_order is None else f", {audit.out_of_order} out of order"
+    return f"{audit.lost} lost, {audit.unexpected} unexpected, {audit.duplicates} duplicates{order}"

@@ -16,7 +16,7 @@ import msgspec
 from paired_servicebus.core.errors import ConfigurationError, PairedError
 from paired_servicebus.demo.result import DemoResult, as_lines
 from paired_servicebus.demo.scenario_model import LEAST_DURATION
-from paired_servicebus.demo.scenarios import UNAUDITED, scenario_named
+from paired_servicebus.demo.scenarios import scenario_named
 from paired_servicebus.demo.worker_protocol import PlayDone, PlayFailed, PlayRequest, WorkerLine
 from paired_servicebus.interpreter import python_command, python_environment
 from paired_servicebus.pipeline.spark_processes import exit_on_signal
@@ -30,7 +30,7 @@ def run_demo(*, scenario: str, duration: float, seed: int, headless: bool, json_
     Args:
         duration: seconds of sending; draining comes on top.
         json_line: the last line of standard output is the result as one JSON object, and the only one.
-        spark: have the journal audited and an incident report written, where Spark is installed.
+        spark: have the journal audited and an incident report written; by Spark, where it is installed.
 
     Raises:
         PairedError: it could not be played; one sentence.
@@ -56,7 +56,7 @@ def run_demo(*, scenario: str, duration: float, seed: int, headless: bool, json_
         say = print_nothing if json_line else print
         with worker_process(order, folder) as worker:
             result = relay_lines(worker, say) if headless else _watch(worker, order)
-        if result is not None and spark and scenario not in UNAUDITED:
+        if result is not None and spark:
             result = _judged(result, order, say)
     if result is None:
         print("the demo was left before its end: nothing to compare", file=sys.stderr)
@@ -69,8 +69,8 @@ def _judged(result: DemoResult, order: PlayRequest, say: Callable[[str], object]
     """Return the result with the pipeline's audit and report."""
     from paired_servicebus.demo import pipeline_audit  # with duckdb behind it
 
-    if pipeline_audit.is_installed():
-        say("Spark audits the journal and writes the incident report; Ctrl-C leaves that out")
+    by = "Spark audits the journal" if pipeline_audit.is_installed() else "the journal is audited without Spark"
+    say(f"{by}, and the incident report is written; Ctrl-C leaves that out")
     with exit_on_signal():
         return pipeline_audit.judged(result, order)
 

@@ -26,6 +26,12 @@ class PlayRequest(msgspec.Struct, frozen=True, kw_only=True):
         return Path(self.folder) / "journal"
 
     @property
+    def journals(self) -> tuple[Path, ...]:
+        """The journals of all engines: the fleet's other hosts have theirs beside this one."""
+        others = sorted(one.parent for one in Path(self.folder).glob("*/events") if one.parent != self.journal)
+        return (self.journal, *others)
+
+    @property
     def tables(self) -> Path:
         """Where the pipeline writes."""
         return Path(self.folder) / "tables"

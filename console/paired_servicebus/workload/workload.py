@@ -31,6 +31,9 @@ GIVE_UP_AFTER: Final = 40.0
 SETTLE: Final = 5.0
 RENEW_BEFORE: Final = timedelta(seconds=5)
 
+Source = tuple[str, str | None, str | None]
+"""A receiver's entity, subscription and session."""
+
 
 @dataclass(frozen=True, slots=True)
 class MessageStream:
@@ -217,7 +220,7 @@ class Workload:
             return self._paired.get_queue_receiver(entity, **options)
         return self._paired.get_subscription_receiver(entity, subscription, **options)
 
-    async def _receive(self, source: tuple[str, str | None, str | None]) -> None:
+    async def _receive(self, source: Source) -> None:
         """Receive and complete messages; open a new receiver after an error."""
         while self._receiving:
             try:
@@ -228,9 +231,9 @@ class Workload:
                 await asyncio.sleep(self._retry_after)
                 continue
             async with _closing(receiver):
-                await self._receive_with(receiver)
+                await self._receive_with(source, receiver)
 
-    async def _receive_with(self, receiver: PairedReceiver) -> None:
+    async def _receive_with(self, source: Source, receiver: PairedReceiver) -> None:
         quiet = 0
         while self._receiving:
             try:
@@ -238,7 +241,7 @@ class Workload:
                     await _keep_session(receiver)
                     received = await receiver.receive_messages(50, max_wait_time=0.5)
                 for message in received:
-                    self._arrived(message)
+                    self._arrived(source, message)
                     async with asyncio.timeout(SETTLE):
                         await receiver.complete_message(message)
             except (ServiceBusError, OSError, TimeoutError, ValueError):
@@ -249,21 +252,22 @@ class Workload:
             if quiet >= 6:
                 return  # a connection that went silent looks like an empty queue: take a new one
 
-    def _arrived(self, message: ServiceBusReceivedMessage) -> None:
+    def _arrived(self, source: Source, message: ServiceBusReceivedMessage) -> None:
         name = _text(message.message_id)
         properties: dict[Any, Any] = message.application_properties or {}
         arrival = Arrival(name, _text(message.subject), int(properties.get(b"number", -1)))
         self.lists.arrivals.append(arrival)
         self.lists.arrived.add(name)
-        stream = self._streams.get(arrival.stream)
+        entity, subscription, _ = source
         self._record(
             MessageReceived(
                 at=time.time(),
-                entity=stream.entity if stream is not None else "",
+                entity=entity,
                 message_id=name,
                 stream=arrival.stream,
                 number=arrival.number,
-                subscription=stream.subscription if stream is not None else None,
+                subscription=subscription,
+                session=message.session_id,
             )
         )
 

@@ -42,7 +42,8 @@ class FleetHost:
         """Take the engine and its pairing."""
         self.engine = host
         self.paired = paired
-        self.application = Workload(paired, seed=seed, streams=(MessageStream(ORDERS, self.name, EVERY),))
+        streams = (MessageStream(ORDERS, self.name, EVERY),)
+        self.application = Workload(paired, seed=seed, record=host.record, streams=streams)
 
     def note(self, record: Record, line: bytes) -> None:
         """Note when the engine diverts by an order."""
