@@ -30,6 +30,7 @@ SAMPLES = {
     int: 1,
     float: 1.5,
     bool: True,
+    bool | None: True,
     FailureKind: FailureKind.TIMEOUT,
     str | None: None,
     int | None: None,

@@ -36,6 +36,7 @@ DEFAULTS = {
     "syphon_live_share": 0.5,
     "destinations": None,
     "start_degraded": False,
+    "record_received": False,
 }
 
 ENDS = {
@@ -57,7 +58,7 @@ ENDS = {
 }
 """Least and greatest, a second time. The specification leaves those of syphon_receive_window and close_grace open."""
 
-SWITCHES = ("enable_syphon", "hold_until_failover", "start_degraded")
+SWITCHES = ("enable_syphon", "hold_until_failover", "start_degraded", "record_received")
 CHOICES = {
     "ping": ("message", "link"),
     "ttl_policy": ("restart", "elapsed"),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 
 import duckdb
-import pyarrow as pa
 
 from paired_servicebus.core.model.pairing_events import EngineStarted, Record
 from paired_servicebus.pipeline.table_store.schema import DATED, TABLES
@@ -16,11 +17,6 @@ from tests.pipeline.made_tables import make_version
 
 Row = Mapping[str, object]
 WRITTEN_AT: Final = 1_700_100_000.0
-TYPES: Final = {
-    "VARCHAR": pa.string(), "BIGINT": pa.int64(), "DOUBLE": pa.float64(), "BOOLEAN": pa.bool_(),
-    "TIMESTAMP": pa.int64(), "DOUBLE[]": pa.list_(pa.float64()),
-}  # fmt: skip
-
 TIMES: Final = ("at", "minute", "first_at")
 """Columns that a row's date is made of."""
 
@@ -70,17 +66,21 @@ class MemoryTables:
 
     def _make(self, name: str, rows: Iterable[Row]) -> None:
         columns = TABLES[name]
-        listed = list(rows)
-        arrays = [
-            pa.array([_value(row.get(column), kind) for row in listed], TYPES[kind]) for column, kind in columns.items()
-        ]
-        self._connection.register("made", pa.table(dict(zip(columns, arrays, strict=True))))
+        read = {column: "BIGINT" if kind == "TIMESTAMP" else kind for column, kind in columns.items()}
         told = ", ".join(
             f'make_timestamp("{column}") as "{column}"' if kind == "TIMESTAMP" else f'"{column}"'
             for column, kind in columns.items()
         )
-        self._connection.execute(f'create table "made_{name}" as select {told} from made')
-        self._connection.unregister("made")
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as lines:
+            for row in rows:
+                values = {column: _value(row.get(column), kind) for column, kind in columns.items()}
+                lines.write(json.dumps(values, default=str) + "\n")
+            lines.flush()
+            self._connection.execute(
+                f'create table "made_{name}" as select {told} from read_json(?, columns = {read!r}, '
+                "format = 'newline_delimited')",
+                [lines.name],
+            )
         day = next((f', cast("{time}" as date) as date' for time in TIMES if name in DATED and time in columns), "")
         self._connection.execute(f'create view "{name}" as select *{day} from "made_{name}"')
 

@@ -66,8 +66,6 @@ def main() -> int:
 
 
 def _run(order: PipelineOrder, ending: list[int]) -> None:
-    from paired_servicebus.pipeline.ingest.batch_loop import BatchLoop
-
     began = time.monotonic()
     folder = order.tables
     listed = find_journal_files(order.journals)
@@ -84,6 +82,8 @@ def _run(order: PipelineOrder, ending: list[int]) -> None:
             app="pipeline", work=work, java=java, master=order.master or LOCAL, private=order.settings
         )
         with session as spark:
+            from paired_servicebus.pipeline.ingest.batch_loop import BatchLoop  # with pyarrow, which the extra brings
+
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # Spark had taken it
             if not is_local(order.master or LOCAL):
                 require_sight(spark, read=listed.roots, written=folder / "work")

@@ -168,7 +168,7 @@ def test_verbs_over_the_fleet() -> None:
             "force", "pin", "release", "pause-syphon", "resume-syphon", "read-only", "read-write",
         },
         EnginesPerOrder.ONE: {"redrive", "move-stranded", "clean-up"},
-        EnginesPerOrder.NONE: {"stop", "drain", "end-drain"},
+        EnginesPerOrder.NONE: {"stop", "drain", "end-drain", "redrive-letters"},
     }  # fmt: skip
 
 

@@ -281,7 +281,6 @@ ACTIONS: Final[tuple[Action, ...]] = (
     ),
     Action(
         id="redrive-letters",
-        participle="re-driven",
         key="R",
         label="re-drive",
         help="return some dead letters to their queue",
