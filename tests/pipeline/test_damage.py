@@ -19,6 +19,8 @@ pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 from paired_servicebus.pipeline.ingest.episodes import EpisodeHistory, as_row
 from paired_servicebus.pipeline.ingest.partial_aggregates import look_into
 from paired_servicebus.pipeline.ingest.table_maintenance import write_arrow
+from paired_servicebus.pipeline.report.markdown_report import as_markdown
+from paired_servicebus.pipeline.report.svg_plots import plots_of
 
 from paired_servicebus.core.errors import DamagedTablesError
 from paired_servicebus.core.model.pairing_events import MessageReceived, PingSent, StateChanged
@@ -26,10 +28,8 @@ from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.pipeline.ingest import partial_aggregates
 from paired_servicebus.pipeline.ingest.event_parser import events_of
 from paired_servicebus.pipeline.rehearsal.histories.journal_history import read_history
-from paired_servicebus.pipeline.report.markdown_report import as_markdown
 from paired_servicebus.pipeline.report.report_command import as_object
 from paired_servicebus.pipeline.report.report_queries import last_report, report_since
-from paired_servicebus.pipeline.report.svg_plots import plots_of
 from paired_servicebus.pipeline.table_store import audit_sql, manifest
 from paired_servicebus.pipeline.table_store.lake import Lake
 from paired_servicebus.pipeline.table_store.manifest import File, Manifest

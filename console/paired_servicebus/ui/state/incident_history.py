@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 from paired_servicebus.core.errors import ConfigurationError, NoTablesError
 from paired_servicebus.core.incidents.incident_fold import TOGETHER_SECONDS, IncidentRecord
 from paired_servicebus.core.text.number_format import plural
-from paired_servicebus.core.text.time_format import clock
 
 if TYPE_CHECKING:
     from paired_servicebus.pipeline.report.incident import IncidentEpisode
