@@ -48,11 +48,11 @@ def crowds(manifest: Manifest) -> list[Crowd]:
     return found
 
 
-def compact(lake: Lake, some: Sequence[Crowd]) -> None:
-    """Merge files, and commit. Raises OSError; then the tables are as they were."""
+def compact(lake: Lake) -> None:
+    """Merge the files that are to be merged, and commit. Raises OSError; then the tables are as they were."""
     with lake.pinned() as version, lake.staged("compact") as place:
         made: dict[str, list[tuple[Crowd, Staged]]] = defaultdict(list)
-        for number, crowd in enumerate(some):
+        for number, crowd in enumerate(crowds(version.manifest)):
             path = place / f"{number}.parquet"
             merge_parts([version.path / crowd.table / file.name for file in crowd.files], path, crowd.table)
             made[crowd.table].append((crowd, Staged(path, _one(crowd, f"{version.manifest.batch:010d}-{number}"))))

@@ -38,8 +38,8 @@ def finish(spark: Any, lake: Lake) -> None:
     """Judge what is not judged, and compact. Raises Spark's errors and OSError."""
     if lake.manifest.unjudged() or (lake.manifest.batch and not lake.manifest.judged_at):
         judge(spark, lake)
-    if found := crowds(lake.manifest):
-        compact(lake, found)
+    if crowds(lake.manifest):
+        compact(lake)
 
 
 def judgement_is_due(manifest: Manifest, now: float) -> bool:
@@ -96,8 +96,7 @@ class Upkeep:
         manifest = self._lake.manifest
         if judgement_is_due(manifest, time.time()):
             return lambda: judge(self._spark, self._lake)
-        found = crowds(manifest)
-        return (lambda: compact(self._lake, found)) if found else None
+        return (lambda: compact(self._lake)) if crowds(manifest) else None
 
     def _begin(self, work: Work, now: float) -> None:
         self._error, self._is_late, self._until = None, False, now + MOST
