@@ -50,7 +50,13 @@ LARGE: Final = History(name="10 M events", days=1, entities=3, rate=38, period=4
 
 def make_history(folder: Path, history: History) -> int:
     """Write the history's tables to `folder`; return the number of its events."""
-    with duckdb.connect(config={"threads": 2, "memory_limit": "2GB", "temp_directory": str(folder / "spill")}) as found:
+    settings: dict[str, str | bool | int | float | list[str]] = {
+        "threads": 2,
+        "memory_limit": "2GB",
+        "temp_directory": str(folder / "spill"),
+    }
+    with duckdb.connect(config=settings) as found:
+        found.execute("set enable_progress_bar = false")
         for name, query in _QUERIES.items():
             kind = "table" if name == "ticks" else "view"
             found.execute(f"create {kind} {name} as {query.format(**_values(history))}")

@@ -134,7 +134,8 @@ _DERIVED: Final = {
         select *, case when received > 0 then 'delivered' when moved > 0 then 'delivered'
                        when dead_lettered > 0 then 'dead-lettered' when diverted > 0 then 'parked'
                        when direct > 0 then 'accepted' when refused > 0 then 'refused' else 'in doubt' end as status,
-               case when direct + diverted > 0 then 'accepted' when refused > 0 then 'refused' else 'in doubt' end as answer,
+               case when direct + diverted > 0 then 'accepted' when refused > 0 then 'refused' else 'in doubt' end
+                   as answer,
                greatest(received - 1, 0) as duplicates, false as out_of_order,
                (epoch_us(moved_at) - epoch_us(diverted_at)) / 1e6 as dwell
         from (

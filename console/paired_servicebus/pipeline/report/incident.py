@@ -175,8 +175,8 @@ def _fate(group: Sequence[Sequence[IncidentEpisode]]) -> Fate:
     drained = all(one.backlog_empty_at is not None for one in lasts)
     judged = [one.parked for one in episodes if one.parked is not None]
     return Fate(
-        entities=tuple(dict.fromkeys(one.entity for one in firsts)),
-        engines=tuple(dict.fromkeys(one.engine for one in firsts)),
+        entities=tuple(sorted({one.entity for one in firsts}, key=str.casefold)),
+        engines=tuple(sorted({one.engine for one in firsts})),
         times=(min(map(len, group)), max(map(len, group))),
         forced=firsts[0].forced,
         outcome=lasts[0].outcome,

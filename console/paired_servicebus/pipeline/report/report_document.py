@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from paired_servicebus.core.accounting.billing import Price
@@ -10,6 +10,7 @@ from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.time_format import day_and_clock
 from paired_servicebus.core.text.untrusted_text import one_line
 from paired_servicebus.pipeline.report import sentences
+from paired_servicebus.pipeline.report.incident import Fate
 from paired_servicebus.pipeline.report.render.document import (
     Blank,
     Block,
@@ -37,6 +38,11 @@ from paired_servicebus.pipeline.report.report_words import (
 
 MAX_ENTRIES: Final = 150
 """Lines of the timeline and of the acts that are shown."""
+MAX_FATES: Final = 20
+"""Groups of entities that are listed."""
+MAX_LABEL: Final = 60
+"""Characters of a group's entities in a table; longer ones have a number."""
+GROUP: Final = "Group"
 MAX_ENGINES: Final = 25
 """Starts of engines that are listed; the incomplete ones first."""
 FIGURES: Final = (
@@ -101,32 +107,53 @@ def _fates(report: Report) -> Iterator[Block]:
     clock = Clock(report.since, report.until)
     if not report.fates:
         return
+    several = len({one.engine for one in report.episodes}) > 1
+    labels, shown = _labels(report.fates), report.fates[:MAX_FATES]
     yield Bullets(
-        tuple((Strong(few(fate.entities)), f" {sentences.fate_sentence(fate, clock)}") for fate in report.fates)
-    )
-    yield Grid(
-        ("entities", "first failure", "failed over", "first ping accepted", "failed back", "backlog empty"),
         tuple(
-            (few(fate.entities, 12), *map(clock.span, (fate.suspected_at, fate.failed_over_at, fate.first_ping_at,
-             fate.failed_back_at, fate.backlog_empty_at)))
-            for fate in report.fates
-        ),
+            (f"{label}: " if label.startswith(GROUP) else "", Strong(few(fate.entities, 12, room=200)),
+             f" {sentences.fate_sentence(fate, clock, several_engines=several)}")
+            for label, fate in zip(labels, shown, strict=False)
+        )
     )  # fmt: skip
-    yield Grid(
-        ("entities", "engines", "failovers", "to detect, at most", "to divert", "away", "to drain", "pings"),
-        tuple(
-            (few(fate.entities, 12), f"{len(fate.engines):,}", count_span(fate.times),
-             *map(seconds_span, (fate.to_detect, fate.to_divert, fate.away, fate.to_drain)), f"{fate.pings:,}")
-            for fate in report.fates
-        ),
-        right=frozenset({1, 2, 7}),
-    )  # fmt: skip
+    if len(report.fates) > len(shown):
+        yield Paragraph(f"and {len(report.fates) - len(shown):,} more groups; --format json has them")
+    yield from _fate_tables(shown, labels, clock)
     yield Paragraph(
         "To detect: from the last good send to the first failure. To divert: to the failover. Away: from failovers to "
         "failbacks. To drain: from the last failback to an empty backlog."
     )
     if report.recovered:
         yield Paragraph(f"Suspect {times(report.recovered)} without failing over: a send succeeded in time.")
+
+
+def _fate_tables(fates: Sequence[Fate], labels: Sequence[str], clock: Clock) -> Iterator[Block]:
+    named = list(zip(labels, fates, strict=False))
+    yield Grid(
+        ("entities", "first failure", "failed over", "first ping accepted", "failed back", "backlog empty"),
+        tuple(
+            (label, *map(clock.span, (fate.suspected_at, fate.failed_over_at, fate.first_ping_at, fate.failed_back_at,
+             fate.backlog_empty_at)))
+            for label, fate in named
+        ),
+    )  # fmt: skip
+    yield Grid(
+        ("entities", "engines", "failovers", "to detect, at most", "to divert", "away", "to drain", "pings"),
+        tuple(
+            (label, f"{len(fate.engines):,}", count_span(fate.times),
+             *map(seconds_span, (fate.to_detect, fate.to_divert, fate.away, fate.to_drain)), f"{fate.pings:,}")
+            for label, fate in named
+        ),
+        right=frozenset({1, 2, 7}),
+    )  # fmt: skip
+
+
+def _labels(fates: Sequence[Fate]) -> list[str]:
+    """Return the names of the groups in tables: their entities, or numbers if those are long or equal."""
+    names = [", ".join(fate.entities) for fate in fates]
+    if len(set(names)) == len(names) and all(len(name) <= MAX_LABEL for name in names):
+        return [few(fate.entities) for fate in fates]
+    return [f"{GROUP} {number}" for number in range(1, len(fates) + 1)]
 
 
 def _callers(report: Report) -> Iterator[Block]:

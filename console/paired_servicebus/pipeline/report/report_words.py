@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from math import isfinite
 from typing import Final
 
@@ -16,6 +17,8 @@ MAX_NAME: Final = 160
 """Characters of a name in a sentence."""
 FEW: Final = 6
 """Names that a sentence lists."""
+ROOM: Final = 120
+"""Characters of a list of names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +77,14 @@ def listed(words: Iterable[str]) -> str:
     return ", ".join(found[:-1]) + f" and {found[-1]}" if len(found) > 1 else "".join(found)
 
 
-def few(names: Sequence[str], most: int = FEW) -> str:
-    """List at most `most` names, and the number of the others."""
+def few(names: Sequence[str], most: int = FEW, *, room: int = ROOM) -> str:
+    """List at most `most` names, as many as `room` characters have space for, and the number of the others."""
     shown = [one_line(name, most=MAX_NAME) for name in names]
-    if len(shown) <= most:
+    fitting = max(1, sum(1 for end in accumulate(len(name) + 2 for name in shown) if end <= room + 2))
+    if len(shown) <= min(most, fitting):
         return listed(shown)
-    return f"{', '.join(shown[: most - 1])} and {len(shown) - most + 1:,} more"
+    kept = max(1, min(most - 1, fitting))
+    return f"{', '.join(shown[:kept])} and {len(shown) - kept:,} more"
 
 
 def times(count: int) -> str:

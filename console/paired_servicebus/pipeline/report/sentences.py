@@ -30,7 +30,7 @@ def headline(report: Report) -> str:
         return f"Nothing failed over from {day_and_clock(report.since)} to {day_and_clock(report.until)} UTC"
     began = min(one.began_at for one in report.episodes)
     still = ", not over" if report.open else ""
-    return f"Incident of {day_and_clock(began)} UTC{still}: {few(report.entities, 4)} failed over"
+    return f"Incident of {day_and_clock(began)} UTC{still}: {few(report.entities, 4, room=60)} failed over"
 
 
 def source_sentence(report: Report) -> str:
@@ -211,9 +211,11 @@ def finding_sentence(finding: Finding) -> str:
     return f"{finding.total:,} {words}{age}{f' ({reasons})' if reasons else ''}: {names}{more}"
 
 
-def fate_sentence(fate: Fate, clock: Clock) -> str:
-    """Return the story of entities that shared a fate."""
-    engines = f" at {len(fate.engines)} engines ({few(fate.engines, 4)})" if len(fate.engines) > 1 else ""
+def fate_sentence(fate: Fate, clock: Clock, *, several_engines: bool = False) -> str:
+    """Return the story of entities that shared a fate. `several_engines`: the incident has more than one."""
+    engines = f" at {few(fate.engines)}" if several_engines else ""
+    if len(fate.engines) > 1:
+        engines = f" at {len(fate.engines)} engines ({few(fate.engines, 4)})"
     cause = "an operator forced it" if fate.forced else _cause(fate)
     since = f", {seconds_span(fate.to_divert)} after the first failure" if fate.to_divert else ""
     often = f", the first of {count_span(fate.times)} times" if fate.times[1] > 1 else ""

@@ -108,7 +108,7 @@ with counts as (
 select sums.*, longest_without, blocked from sums left join longest using (entity) left join blocked using (entity)
 order by entity
 """
-"""Failed attempts without an accepted send beside them block until the next accepted send, or until the last of them."""
+"""Failed attempts without an accepted send beside them block until the next accepted one, or until the last of them."""
 _FAILURES: Final = """
 select lower(entity) as entity, failure, sum("count")::bigint as number from events
 where kind = 'failures' and trouble is null and {mine}
