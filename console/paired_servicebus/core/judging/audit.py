@@ -80,6 +80,11 @@ class _Evidence:
     now: int
     in_flight: int
 
+    def patience(self, sums: Receipt) -> int:
+        """Return how long a message of an entity may take to its receiver."""
+        front = self.fronts.get((sums.pairing, sums.entity.lower()))
+        return self.in_flight if front is None else front.patience(self.in_flight)
+
 
 def audit(
     receipts: Sequence[Receipt],
@@ -166,7 +171,8 @@ def _status(
 ) -> Status:
     sums = facts.sums
     if sums.received:
-        return "unexpected" if _is_unexpected(facts, kind, cover, evidence.in_flight) else "delivered"
+        patience = evidence.patience(sums)
+        return "unexpected" if _is_unexpected(facts, kind, cover, patience) else "delivered"
     if facts.is_in_backlog(told=kind.told):
         return _parked_status(sums, cover, shortage, evidence.in_flight)
     if facts.is_dead:
@@ -177,17 +183,17 @@ def _status(
     return "dead-lettered" if answer == "never attempted" else answer
 
 
-def _is_unexpected(facts: MessageFacts, kind: EntityKind, cover: JournalCover | None, in_flight: int) -> bool:
+def _is_unexpected(facts: MessageFacts, kind: EntityKind, cover: JournalCover | None, patience: int) -> bool:
     """Return whether a received message was refused, or had no sender though all senders' journals are here."""
     if facts.answer == "refused":
         return True
     is_unsent = facts.answer == "never attempted" and not facts.sums.moved
-    return is_unsent and kind.records_all and _is_covered(facts.sums, cover, in_flight)
+    return is_unsent and kind.records_all and _is_covered(facts.sums, cover, patience)
 
 
-def _is_covered(sums: Receipt, cover: JournalCover | None, in_flight: int) -> bool:
+def _is_covered(sums: Receipt, cover: JournalCover | None, patience: int) -> bool:
     at = sums.reached_at if sums.reached_at is not None else sums.received_at
-    return cover is not None and cover.covers(at, None if at is None else at + in_flight)
+    return cover is not None and cover.covers(at, None if at is None else at + patience)
 
 
 def _parked_status(
@@ -211,7 +217,7 @@ def _reached_status(
         if front is None or not front.is_past(sums, evidence.in_flight):
             return "in flight"
     may_wait = kind.is_topic or kind.has_sessions or sums.scheduled
-    if may_wait or facts.answer == "never attempted" or not _is_covered(sums, cover, evidence.in_flight):
+    if may_wait or facts.answer == "never attempted" or not _is_covered(sums, cover, evidence.patience(sums)):
         return "unknown"
     return "lost"
 

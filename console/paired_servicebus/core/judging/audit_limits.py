@@ -13,6 +13,9 @@ PASS_MARGIN: Final = 60 * SECOND
 sends overlap."""
 CLOCK_MARGIN: Final = 900 * SECOND
 """The same for a message that another engine delivered: their clocks differ."""
+LOCK_CYCLES: Final = 3600 * SECOND
+"""A message may be held so long by receivers that let locks end: Service Bus dead-letters it after ten locks of at most
+five minutes, by default."""
 RECEIVER_FORGOTTEN: Final = 24 * 3600 * SECOND
 """A receiver without a message for so long, while others of the entity had some, does not hold others back."""
 READING_MARGIN: Final = 60 * SECOND

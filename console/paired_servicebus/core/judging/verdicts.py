@@ -256,7 +256,7 @@ def _rests_on(sums: _Sums, journals: _Journals | None, *, has_syphon: bool) -> I
     if counts["lost"]:
         yield (
             "A lost message may have expired, or be in the dead-letter queue of its entity, "
-            "or have gone to a receiver that records nothing."
+            "or have gone to a receiver that records nothing here."
         )
 
 

@@ -12,9 +12,10 @@
 
 A receiver got past a message when it got another one that was accepted later: by the same engine, in the order of its
 records' numbers; or by another engine, by their clocks and with a margin for them. Receivers that got nothing else for
-IN_FLIGHT after the message are behind. A topic's message may be kept out by each subscription's filter, a session may
-wait alone, a scheduled message is late, and one without a sender here has a journal elsewhere: those are never lost,
-only unknown.
+IN_FLIGHT after the message, and for twice as long as their slowest message took, are behind.
+
+A topic's message may be kept out by each subscription's filter, a session may wait alone, a scheduled message is late,
+and one without a sender here has a journal elsewhere: those are never lost, only unknown.
 
 JUDGED is a statement over the views `receipts` (MERGE), `engines` and `backlog`.
 """
@@ -25,6 +26,7 @@ from typing import Final
 
 from paired_servicebus.core.judging.audit_limits import (
     CLOCK_MARGIN,
+    LOCK_CYCLES,
     ORDER_MARGIN,
     PASS_MARGIN,
     READING_MARGIN,
@@ -111,28 +113,36 @@ entities as (
            max(session) is not null as has_sessions
     from placed group by pairing, folded
 ),
+engine_ends as (select pairing, engine, max_by(ended, first_at) as ended from boots group by pairing, engine),
 receivers as (
     select pairing, folded, received_by, received_boot, max(reached_at) as position, max(received_at) as got_at,
-           max(coalesce(ended, 'running')) as ended
-    from (select placed.*, boots.ended from placed left join boots on placed.received_by = boots.engine
-              and placed.received_boot = boots.boot and placed.pairing = boots.pairing
-          where received > 0 and subscription is null and direct + moved = 1)
+           max(unix_micros(received_at) - unix_micros(reached_at)) as slowest, max(redelivered) > 0 as redelivers
+    from placed where received > 0 and subscription is null and direct + moved = 1
     group by pairing, folded, received_by, received_boot
 ),
 ranked as (
-    select *, max(case when ended <> 'stopped' then 1 else 0 end) over entity > 0 as any_runs,
-           max(got_at) over entity as newest_at
-    from receivers where ended <> 'restarted'
-    window entity as (partition by pairing, folded)
+    select receivers.*, coalesce(ended, 'running') as ended,
+           max(case when coalesce(ended, 'running') <> 'stopped' then 1 else 0 end) over entity > 0 as any_runs,
+           max(got_at) over entity as newest_at,
+           row_number() over (partition by receivers.pairing, folded, received_by order by got_at desc) as nth
+    from receivers left join engine_ends on received_by = engine and receivers.pairing = engine_ends.pairing
+    window entity as (partition by receivers.pairing, folded)
 ),
+recent as (select * from ranked where unix_micros(got_at) + {RECEIVER_FORGOTTEN} >= unix_micros(newest_at)),
 counted as (
-    select pairing, folded, received_by, received_boot, position, got_at from ranked
-    where (ended <> 'stopped' or not any_runs)
-      and unix_micros(got_at) + {RECEIVER_FORGOTTEN} >= unix_micros(newest_at)
+    select pairing, folded, received_by, received_boot, position, got_at from recent
+    where nth = 1 and (ended <> 'stopped' or not any_runs)
+),
+paces as (
+    select pairing, folded, greatest(2 * max(slowest), {{in_flight}},
+                                     max(case when redelivers then {LOCK_CYCLES} else 0 end)) as patience
+    from recent group by pairing, folded
 ),
 fronts as (
-    select pairing, folded, count(*) as behind, min(position) as position, min(got_at) as got_at
-    from counted group by pairing, folded
+    select counted.pairing, counted.folded, max(patience) as patience, count(*) as behind, min(position) as position,
+           min(got_at) as got_at
+    from counted join paces on counted.pairing = paces.pairing and counted.folded = paces.folded
+    group by counted.pairing, counted.folded
 ),
 boot_positions as (
     select placed.pairing, placed.folded, placed.received_by, placed.received_boot, placed.reached_boot,
@@ -146,8 +156,9 @@ boot_fronts as (
     select pairing, folded, reached_boot, count(*) as boot_behind, min(seq) as boot_seq, min(reached_at) as boot_at
     from boot_positions group by pairing, folded, reached_boot
 )"""
-"""How far receivers got, by their slowest: in the deliveries of each engine, and by the clock. A receiver that ended is
-counted only where none runs."""
+"""How far receivers got, by their slowest: in the deliveries of each engine, and by the clock. An engine that stopped
+is counted only where none runs. `patience`: twice the age of the oldest message that they got in a day, and at least
+LOCK_CYCLES where they got copies again: prefetched messages whose locks end come in any order."""
 
 _FACTS: Final = f"""
 facts as (
@@ -158,15 +169,15 @@ facts as (
            case when direct + diverted > 0 then 'accepted' when in_doubt > 0 then 'in doubt'
                 when refused > 0 then 'refused' else 'never attempted' end as answer,
            ({{now}} - unix_micros(coalesce(reached_at, accepted_at))) / 1e6 as age,
-           coalesce(unix_micros(reached_at) + {{in_flight}} <= unix_micros(fronts.got_at)
+           coalesce(unix_micros(reached_at) + patience <= unix_micros(fronts.got_at)
                and ((boot_behind = behind and reached_seq < boot_seq
                      and unix_micros(reached_at) + {PASS_MARGIN} < unix_micros(boot_fronts.boot_at))
                     or unix_micros(reached_at) + {CLOCK_MARGIN} < unix_micros(fronts.position)),
                false) as passed,
            cover.pairing is not null
                and coalesce(coalesce(reached_at, received_at) > covered_from, true)
-               and coalesce(unix_micros(coalesce(reached_at, received_at)) + {{in_flight}} <= unix_micros(covered_to),
-                            true) as covered,
+               and coalesce(unix_micros(coalesce(reached_at, received_at)) + coalesce(patience, {{in_flight}})
+                            <= unix_micros(covered_to), true) as covered,
            received = 0 and diverted > moved + dead_lettered and (told or direct + moved = 0) as in_backlog,
            dead_lettered > 0 and direct = 0 and received = 0 and diverted <= moved + dead_lettered
                and coalesce(moved_at <= dead_lettered_at, true) as is_dead

@@ -124,7 +124,7 @@ concat_ws(' ',
          ' of the parked messages are not in the backlog queues; which ones is not known.') end,
     case when unsent > 0 then concat(unsent, ' received messages have no sender in these journals.') end,
     case when lost > 0 then concat('A lost message may have expired, or be in the dead-letter queue of its entity, ',
-         'or have gone to a receiver that records nothing.') end)"""
+         'or have gone to a receiver that records nothing here.') end)"""
 
 _VERDICTS: Final = f"""
 with {_JOURNALS},
