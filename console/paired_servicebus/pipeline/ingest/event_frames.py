@@ -45,9 +45,10 @@ def _batches(batches: Iterator[Any]) -> Iterator[Any]:
 def unseen(events: Any, seen: Iterable[RecordSpan], held: Any) -> Any:
     """Return the events that the tables do not hold yet, each once.
 
-    A record is known by its number. A line without one is known by its file's name and its text: `held` are the tables'
+    A record is known by its number; of two with one number the readable one counts. A line without one is known by its file's name and its text: `held` are the tables'
     lines of that kind, None without any.
     """
+    from pyspark.sql import Window
     from pyspark.sql import functions as f
 
     spark = events.sparkSession
@@ -56,7 +57,9 @@ def unseen(events: Any, seen: Iterable[RecordSpan], held: Any) -> Any:
         known = f.broadcast(spark.createDataFrame(spans, "s_engine string, s_boot string, first bigint, last bigint"))
         same = (f.col("engine") == f.col("s_engine")) & (f.col("boot") == f.col("s_boot"))
         events = events.join(known, same & f.col("seq").between(f.col("first"), f.col("last")), "left_anti")
-    numbered = events.where("seq is not null").dropDuplicates(["engine", "boot", "seq"])
+    best = Window.partitionBy("engine", "boot", "seq").orderBy(f.col("trouble").isNotNull(), "trouble", "line")
+    numbered = events.where("seq is not null").withColumn("rank", f.row_number().over(best)).where("rank = 1")
+    numbered = numbered.drop("rank")
     others = events.where("seq is null")
     if held is not None:
         lines = f.broadcast(held.select(f.col("file").alias("h_file"), f.col("line").alias("h_line")).distinct())
