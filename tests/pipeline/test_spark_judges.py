@@ -44,7 +44,9 @@ def compare(spark: Any, folder: Path, journal: Path) -> None:
     take_once(spark, folder / "tables", journal)
     with Tables.open(folder / "tables") as by_spark, JournalTables.open([journal]) as by_functions:
         for table in TABLES:
-            assert rows_of(by_functions, table) == rows_of(by_spark, table), table
+            mine, theirs = rows_of(by_functions, table), rows_of(by_spark, table)
+            only = [one for one in mine if one not in theirs], [one for one in theirs if one not in mine]
+            assert mine == theirs, (table, only)
 
 
 def test_a_journal_of_failovers(spark: Any, tmp_path: Path) -> None:
