@@ -9,23 +9,30 @@ from dataclasses import replace
 from azure.servicebus import ServiceBusMessage, ServiceBusReceiveMode
 
 from paired_servicebus.core.model.pairing_events import EngineStopped, Event, QueueRead, Record
+from paired_servicebus.pairing import PairedServiceBusClient
 from servicebus_sandbox import Sandbox
 from servicebus_sandbox.fixtures.sdk_sleeps import shorten_sleeps
 from tests.pairing.conftest import World, until
 from tests.pipeline.judged import by_functions, by_sql, records_of
 from tests.pipeline.test_audit import started
 
+DAY = 24 * 3600.0
 SLOWER = 20_000
 """A second of the test is more than five hours of the audit, whose limits are in minutes."""
 
 
-def slowly(events: Iterable[Event], *, hours_more: float = 1.0) -> list[Record]:
-    """The events as a slower world would have them, between an engine's start and its end."""
-    told = list(events)
-    first = told[0].at
-    stretched = [replace(event, at=first + (event.at - first) * SLOWER) for event in told]
-    end = EngineStopped(at=stretched[-1].at + hours_more * 3600, reason="done")
-    return records_of([started(first), *stretched, end])
+def slowly(events: Iterable[Event], *, later: str = "") -> list[Record]:
+    """The events as a slower world would have them, between an engine's start and its end.
+
+    The message `later`, and all after it, comes two days later.
+    """
+    first, shift, found = None, 0.0, []
+    for event in events:
+        first = event.at if first is None else first
+        shift = shift or (2 * DAY if later and getattr(event, "message_id", None) == later else 0.0)
+        found.append(replace(event, at=first + (event.at - first) * SLOWER + shift))
+    end = EngineStopped(at=found[-1].at + 3600, reason="done")
+    return records_of([started(found[0].at), *found, end])
 
 
 async def deleted(world: World, namespace: str, path: str, count: int) -> set[str]:
@@ -34,6 +41,15 @@ async def deleted(world: World, namespace: str, path: str, count: int) -> set[st
     async with world.client(namespace) as client, client.get_queue_receiver(path, receive_mode=mode) as receiver:
         found = await receiver.receive_messages(count, max_wait_time=2)
     return {str(message.message_id) for message in found}
+
+
+async def received(paired: PairedServiceBusClient, count: int) -> None:
+    """Receive and complete as many messages, through the pairing."""
+    async with paired.get_queue_receiver("orders") as receiver:
+        while count > 0:
+            for message in await receiver.receive_messages(count, max_wait_time=2):
+                await receiver.complete_message(message)
+                count -= 1
 
 
 async def test_messages_deleted_from_the_primary_are_lost_and_named() -> None:
@@ -45,15 +61,11 @@ async def test_messages_deleted_from_the_primary_are_lost_and_named() -> None:
                 for number in range(10):
                     await sender.send_messages(ServiceBusMessage(b"x", message_id=f"m{number}"))
                 gone = await deleted(world, "primary", "orders", 3)
+                await received(paired, 7)
                 await sender.send_messages(ServiceBusMessage(b"x", message_id="later"))
-            async with paired.get_queue_receiver("orders") as receiver:
-                got = 0
-                while got < 8:
-                    for message in await receiver.receive_messages(10, max_wait_time=2):
-                        await receiver.complete_message(message)
-                        got += 1
+                await received(paired, 1)
     assert len(gone) == 3
-    records = slowly(world.events)
+    records = slowly(world.events, later="later")
     for judge in (by_functions, by_sql):
         found = judge(records)
         assert {name for name, status in found.statuses().items() if status == "lost"} == gone
