@@ -14,6 +14,7 @@ import time
 from typing import Final
 
 PROOFS: Final[dict[str, str]] = {
+    "audits": "-m pytest -q -n 2 tests/pipeline/test_demo_audit.py",
     "chaos": "-m tests.chaos --minutes 20",
     "conformance": "-m tests.conformance",
     "conformance-gateway": "-m tests.conformance --gateway",
@@ -32,10 +33,11 @@ PROOFS: Final[dict[str, str]] = {
     "poison": "-m tests.poison --fuzz 600",
     "python-versions": "-m tests.conformance.python_versions",
     "samples": "-m tests.conformance.samples",
+    "slow-receivers": "-m pytest -q -n 0 tests/pipeline/test_slow_receivers.py",
     "verify": "-m tests.verify --kills 20",
 }
 """By name: what Python runs."""
-SETTINGS: Final = {"PAIRED_FUZZ_SECONDS": "600"}
+SETTINGS: Final = {"PAIRED_FUZZ_SECONDS": "600", "PAIRED_SEEDS": "50", "PAIRED_SPARK": "all"}
 LAST: Final = 5
 """Lines of a proof's output that are repeated at its end."""
 

@@ -1,4 +1,7 @@
-"""Messages that somebody deletes from a namespace are found and named, by the receipts of a real pairing."""
+"""Messages that are deleted from a namespace are found and named, by the receipts of a real pairing.
+
+Those that its receivers have not received yet are in flight.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +9,34 @@ from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
+import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusReceiveMode
 
-from paired_servicebus.core.model.pairing_events import EngineStopped, Event, QueueRead, Record
+from paired_servicebus.core.model.pairing_events import EngineStopped, Event, MessageReceived, QueueRead, Record
+from paired_servicebus.pairing import PairedServiceBusClient
 from servicebus_sandbox import Sandbox
 from servicebus_sandbox.fixtures.sdk_sleeps import shorten_sleeps
 from tests.pairing.conftest import World, until
 from tests.pipeline.judged import by_functions, by_sql, records_of
 from tests.pipeline.test_audit import started
 
+DAY = 24 * 3600.0
 SLOWER = 20_000
 """A second of the test is more than five hours of the audit, whose limits are in minutes."""
 
 
-def slowly(events: Iterable[Event], *, hours_more: float = 1.0) -> list[Record]:
-    """The events as a slower world would have them, between an engine's start and its end."""
-    told = list(events)
-    first = told[0].at
-    stretched = [replace(event, at=first + (event.at - first) * SLOWER) for event in told]
-    end = EngineStopped(at=stretched[-1].at + hours_more * 3600, reason="done")
-    return records_of([started(first), *stretched, end])
+def slowly(events: Iterable[Event], *, later: str = "") -> list[Record]:
+    """The events as a slower world would have them, between an engine's start and its end.
+
+    The message `later`, and all after it, comes two days later.
+    """
+    first, shift, found = None, 0.0, []
+    for event in events:
+        first = event.at if first is None else first
+        shift = shift or (2 * DAY if later and getattr(event, "message_id", None) == later else 0.0)
+        found.append(replace(event, at=first + (event.at - first) * SLOWER + shift))
+    end = EngineStopped(at=found[-1].at + 3600, reason="done")
+    return records_of([started(found[0].at), *found, end])
 
 
 async def deleted(world: World, namespace: str, path: str, count: int) -> set[str]:
@@ -34,6 +45,15 @@ async def deleted(world: World, namespace: str, path: str, count: int) -> set[st
     async with world.client(namespace) as client, client.get_queue_receiver(path, receive_mode=mode) as receiver:
         found = await receiver.receive_messages(count, max_wait_time=2)
     return {str(message.message_id) for message in found}
+
+
+async def received(paired: PairedServiceBusClient, count: int) -> None:
+    """Receive and complete as many messages, through the pairing."""
+    async with paired.get_queue_receiver("orders") as receiver:
+        while count > 0:
+            for message in await receiver.receive_messages(count, max_wait_time=2):
+                await receiver.complete_message(message)
+                count -= 1
 
 
 async def test_messages_deleted_from_the_primary_are_lost_and_named() -> None:
@@ -45,15 +65,11 @@ async def test_messages_deleted_from_the_primary_are_lost_and_named() -> None:
                 for number in range(10):
                     await sender.send_messages(ServiceBusMessage(b"x", message_id=f"m{number}"))
                 gone = await deleted(world, "primary", "orders", 3)
+                await received(paired, 7)
                 await sender.send_messages(ServiceBusMessage(b"x", message_id="later"))
-            async with paired.get_queue_receiver("orders") as receiver:
-                got = 0
-                while got < 8:
-                    for message in await receiver.receive_messages(10, max_wait_time=2):
-                        await receiver.complete_message(message)
-                        got += 1
+                await received(paired, 1)
     assert len(gone) == 3
-    records = slowly(world.events)
+    records = slowly(world.events, later="later")
     for judge in (by_functions, by_sql):
         found = judge(records)
         assert {name for name, status in found.statuses().items() if status == "lost"} == gone
@@ -82,3 +98,28 @@ async def test_messages_deleted_from_the_backlog_are_missing_and_named() -> None
         found = judge(records)
         assert {name for name, status in found.statuses().items() if status == "missing"} == gone
         assert found.reasons()["m0"].startswith("queue 0 held none of its 5 at ")
+
+
+@pytest.mark.parametrize("prefetch", [0, 8])
+async def test_messages_that_two_real_receivers_are_behind_with_are_in_flight(prefetch: int) -> None:
+    with shorten_sleeps():
+        async with Sandbox.start() as sandbox, AsyncExitStack() as stack:
+            world = World(sandbox, stack)
+            paired = await world.pair(journal="all", record_received=True)
+            async with paired.get_queue_sender("orders") as sender:
+                for number in range(30):
+                    await sender.send_messages(ServiceBusMessage(b"x", message_id=f"m{number}"))
+                async with (
+                    paired.get_queue_receiver("orders", prefetch_count=prefetch) as one,
+                    paired.get_queue_receiver("orders", prefetch_count=prefetch) as other,
+                ):
+                    for receiver in (one, other, one):
+                        for message in await receiver.receive_messages(5, max_wait_time=2):
+                            await receiver.complete_message(message)
+                    await sender.send_messages(ServiceBusMessage(b"x", message_id="later"))
+    got = {event.message_id for event in world.told(MessageReceived)}
+    for count in range(len(world.events) - 20, len(world.events) + 1):
+        for judge in (by_functions, by_sql) if count == len(world.events) else (by_functions,):
+            found = judge(slowly(world.events[:count], later="later"))
+            assert {status for name, status in found.statuses().items() if name not in got} <= {"in flight", "accepted"}
+            assert found.verdict()["lost"] == 0

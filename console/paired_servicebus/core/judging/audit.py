@@ -71,7 +71,7 @@ class MessageFate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Evidence:
-    """What the receipts of all messages, the journals and the queues tell about one."""
+    """The evidence about one message: from all receipts, the journals and the queues."""
 
     covers: Mapping[str, JournalCover]
     entities: Mapping[tuple[str, str], EntityKind]
@@ -104,7 +104,9 @@ def audit(
     covers, entities = covers_of(boots), entities_of(receipts)
     facts = facts_of(receipts, boots)
     parked = [
-        one.sums for one in facts if one.is_in_backlog(told=entities[one.sums.pairing, one.sums.entity.lower()].told)
+        one.sums
+        for one in facts
+        if one.is_in_backlog(recorded=entities[one.sums.pairing, one.sums.entity.lower()].recorded)
     ]
     evidence = _Evidence(
         covers=covers,
@@ -120,9 +122,9 @@ def audit(
 def _judge(facts: MessageFacts, evidence: _Evidence) -> MessageFate:
     sums = facts.sums
     kind = evidence.entities[sums.pairing, sums.entity.lower()]
-    told, cover = kind.told, evidence.covers.get(sums.pairing)
+    recorded, cover = kind.recorded, evidence.covers.get(sums.pairing)
     shortage = evidence.shortages.get((sums.pairing, sums.queue)) if sums.queue is not None else None
-    if shortage is not None and not (facts.is_in_backlog(told=told) and shortage.concerns(sums)):
+    if shortage is not None and not (facts.is_in_backlog(recorded=recorded) and shortage.concerns(sums)):
         shortage = None
     at = sums.reached_at if sums.reached_at is not None else sums.accepted_at
     age = None if at is None else (evidence.now - at) / 1e6
@@ -145,7 +147,7 @@ def _judge(facts: MessageFacts, evidence: _Evidence) -> MessageFate:
         moved=sums.moved,
         dead_lettered=sums.dead_lettered,
         received=sums.received,
-        duplicates=facts.again if told else max(sums.direct + sums.moved - 1, 0),
+        duplicates=facts.again if recorded else max(sums.direct + sums.moved - 1, 0),
         out_of_order=facts.out_of_order,
         first_at=sums.first_at,
         accepted_at=sums.accepted_at,
@@ -156,7 +158,7 @@ def _judge(facts: MessageFacts, evidence: _Evidence) -> MessageFate:
         last_at=sums.last_at,
         dwell=None if sums.moved_at is None or sums.diverted_at is None else (sums.moved_at - sums.diverted_at) / 1e6,
         age=age,
-        receivers_told=told,
+        receivers_told=recorded,
         among_missing=(shortage.unnamed or None) if status == "parked" and shortage is not None else None,
     )
 
@@ -173,12 +175,12 @@ def _status(
     if sums.received:
         patience = evidence.patience(sums)
         return "unexpected" if _is_unexpected(facts, kind, cover, patience) else "delivered"
-    if facts.is_in_backlog(told=kind.told):
+    if facts.is_in_backlog(recorded=kind.recorded):
         return _parked_status(sums, cover, shortage, evidence.in_flight)
     if facts.is_dead:
         return "dead-lettered"
     if facts.has_reached:
-        return _reached_status(facts, kind, cover, age, evidence) if kind.told else "accepted"
+        return _reached_status(facts, kind, cover, age, evidence) if kind.recorded else "accepted"
     answer = facts.answer
     return "dead-lettered" if answer == "never attempted" else answer
 
@@ -208,7 +210,7 @@ def _parked_status(
 def _reached_status(
     facts: MessageFacts, kind: EntityKind, cover: JournalCover | None, age: float | None, evidence: _Evidence
 ) -> Status:
-    """Judge a message that its destination accepted and no receiver reported, where receivers tell."""
+    """Judge a message that its destination accepted and no receiver reported, where receivers record."""
     sums = facts.sums
     if age is None or age < evidence.in_flight / 1e6:
         return "in flight"
@@ -234,10 +236,10 @@ def _reason(
         return f"queue {sums.queue} held none of its {shortage.expected} at {minute_of(shortage.read_at)}"
     if status != "unknown":
         return sums.reason
-    if facts.is_in_backlog(told=kind.told) and not (cover and cover.syphon_known):
+    if facts.is_in_backlog(recorded=kind.recorded) and not (cover and cover.syphon_known):
         return "not in its queue: missing, or moved by an engine whose journal is not here"
     if kind.is_topic:
-        return "no subscription whose receivers tell got it; a filter may have kept it out"
+        return "no subscription that records deliveries got it; a filter may have kept it out"
     if sums.scheduled:
         return "it was scheduled for a later time"
     if kind.has_sessions:

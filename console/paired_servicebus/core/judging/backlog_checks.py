@@ -1,4 +1,4 @@
-"""What the backlog queues held at their last readings, beside what they should hold by the receipts.
+"""The last readings of the backlog queues, beside the number that they should hold by the receipts.
 
 Queues are summed, since one queue's surplus may be another's deficit. Pure.
 """

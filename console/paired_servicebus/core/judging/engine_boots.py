@@ -78,7 +78,7 @@ class JournalGap:
 
 @dataclass(slots=True)
 class _Boot:
-    """What is known of a boot."""
+    """The known facts about a boot."""
 
     times: dict[int, int] = field(default_factory=dict)
     """By number."""

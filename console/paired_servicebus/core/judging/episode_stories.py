@@ -38,7 +38,7 @@ class _Episode:
     """One episode under construction. closing: the change that ended it."""
 
     begin: e.StateChanged
-    told: list[Any] = field(default_factory=list)
+    recorded: list[Any] = field(default_factory=list)
     closing: e.StateChanged | None = None
 
     @property
@@ -95,11 +95,11 @@ def _episodes(events: Sequence[Any]) -> list[_Episode]:
                 found.append(current)
                 waiting = []
             if current is not None:
-                current.told.append(event)
+                current.recorded.append(event)
                 if event.now not in _OPEN:
                     current.closing, current = event, None
         elif current is not None:
-            current.told.append(event)
+            current.recorded.append(event)
         elif isinstance(event, _ORDERS):
             waiting.append(event)
             _add_late_order(found, event, events[index + 1 :])
@@ -113,19 +113,19 @@ def _add_late_order(found: list[_Episode], event: Any, later: Sequence[Any]) -> 
         return
     begin = next((one for one in later if isinstance(one, e.StateChanged) and one.now in _OPEN), None)
     if begin is None or not 0 <= micros(begin.at) - micros(event.at) <= NEAR:
-        found[-1].told.append(event)
+        found[-1].recorded.append(event)
 
 
 def _row(one: _Episode, boot: EngineBoot, good: Sequence[int]) -> Row:
-    states = [event for event in one.told if isinstance(event, e.StateChanged)]
+    states = [event for event in one.recorded if isinstance(event, e.StateChanged)]
     diverting = next((event for event in states if event.now in DIVERTING), None)
-    ping = next((event for event in one.told if isinstance(event, e.PingAccepted)), None)
+    ping = next((event for event in one.recorded if isinstance(event, e.PingAccepted)), None)
     outcome = _outcome(one, boot, failed_over=diverting is not None)
-    last_at = micros(one.told[-1].at)
+    last_at = micros(one.recorded[-1].at)
     if outcome == "engine ended" and boot.ended_at is not None:
         last_at = max(last_at, boot.ended_at)
     place = bisect_left(good, one.began_at)
-    pings = [_PINGS.get(event.__class__) for event in one.told]
+    pings = [_PINGS.get(event.__class__) for event in one.recorded]
     return {
         "id": f"{one.begin.entity}@{boot.engine}@{one.began_at}",
         "pairing": boot.pairing,
@@ -144,7 +144,7 @@ def _row(one: _Episode, boot: EngineBoot, good: Sequence[int]) -> Row:
         "cause": one.begin.why if diverting is None else diverting.why,
         "end_reason": boot.end_reason if one.closing is None else one.closing.why,
         **{name: pings.count(name) for name in _PINGS.values()},
-        "orders": json.dumps([_order(event) for event in one.told if isinstance(event, _ORDERS)]),
+        "orders": json.dumps([_order(event) for event in one.recorded if isinstance(event, _ORDERS)]),
     }
 
 

@@ -1,6 +1,6 @@
-"""A message's facts, from its receipts: what its sender was told, where it went, and whether it came in order.
+"""A message's facts, from its receipts: the answer to its sender, where it went, and whether it came in order.
 
-The receipts of a topic's message, one for each subscription that tells, are one message. Pure.
+The receipts of a topic's message, one for each subscription that records, are one message. Pure.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class MessageFacts:
             return False
         return sums.moved_at is None or sums.dead_lettered_at is None or sums.moved_at <= sums.dead_lettered_at
 
-    def is_in_backlog(self, *, told: bool) -> bool:
-        """Return whether a copy of it is parked, as far as its receipts go. `told`: whether receivers tell."""
+    def is_in_backlog(self, *, recorded: bool) -> bool:
+        """Return whether a copy of it is parked, as far as its receipts go. `recorded`: whether receivers record."""
         sums = self.sums
         is_parked = sums.received == 0 and sums.diverted > sums.moved + sums.dead_lettered
-        return is_parked and (told or not self.has_reached)
+        return is_parked and (recorded or not self.has_reached)
 
 
 def facts_of(receipts: Sequence[Receipt], boots: Iterable[EngineBoot]) -> list[MessageFacts]:
@@ -128,9 +128,9 @@ def _place(one: Receipt) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntityKind:
-    """What is known of an entity by its receipts."""
+    """The known facts about an entity, by its receipts."""
 
-    told: bool
+    recorded: bool
     """Whether a receiver records what it gets."""
     records_all: bool
     """Whether a sender records direct sends."""
@@ -148,6 +148,6 @@ def entities_of(receipts: Iterable[Receipt]) -> Mapping[tuple[str, str], EntityK
         flags[2] |= one.subscription is not None
         flags[3] |= one.session is not None
     return {
-        key: EntityKind(told=told, records_all=all_, is_topic=topic, has_sessions=sessions)
-        for key, (told, all_, topic, sessions) in found.items()
+        key: EntityKind(recorded=recorded, records_all=all_, is_topic=topic, has_sessions=sessions)
+        for key, (recorded, all_, topic, sessions) in found.items()
     }

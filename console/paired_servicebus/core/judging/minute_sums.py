@@ -206,7 +206,7 @@ def _quantile(values: list[float], share: float) -> float | None:
 
 def _queue_row(key: tuple[str, int, int], one: _Queue) -> Row:
     engine, queue, minute = key
-    last, spread = one.last, one.n * one.sum_tt - one.sum_t * one.sum_t
+    last, spread = one.last, round(one.n * one.sum_tt - one.sum_t * one.sum_t, 6)
     row: Row = {"engine": engine, "queue": queue, "minute": minute, "parked": one.parked}
     if last is None:
         return row

@@ -20,7 +20,7 @@ EntityKey = tuple[str, str]
 
 @dataclass(slots=True)
 class _Receiver:
-    """What one boot received of an entity."""
+    """The deliveries of an entity to one boot."""
 
     position: int = 0
     got_at: int = 0

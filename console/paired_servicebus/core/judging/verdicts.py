@@ -1,6 +1,6 @@
 """Verdicts: the audit summed up, and what each sum rests on.
 
-A verdict is on an entity, on a pairing (`entity` ''), or on everything (`pairing` '' too). A subscription that tells
+A verdict is on an entity, on a pairing (`entity` ''), or on everything (`pairing` '' too). A subscription that records
 has its own, with deliveries and duplicates only. Pure.
 """
 
@@ -67,9 +67,9 @@ class _Sums:
     direct: int = 0
     unnamed: int = 0
     in_flight_age: float | None = None
-    told_at: int | None = None
+    recorded_at: int | None = None
     entities: int = 1
-    told: int = 0
+    recorded: int = 0
 
 
 def verdicts(
@@ -96,11 +96,13 @@ def verdicts(
         by_pairing.setdefault(one.pairing, []).append(one)
         by_pairing.setdefault("", []).append(one)
     by_pairing.setdefault("", [])
-    told = [one for one in receipts if one.subscription is not None and one.received and begin <= one.first_at <= end]
+    recorded = [
+        one for one in receipts if one.subscription is not None and one.received and begin <= one.first_at <= end
+    ]
     whole = [_total(pairing, found) for pairing, found in by_pairing.items()]
     return [
         _verdict(sums, journals.get(sums.pairing), sums.pairing in syphons, now)
-        for sums in (*whole, *entities, *_subscriptions(told))
+        for sums in (*whole, *entities, *_subscriptions(recorded))
     ]
 
 
@@ -123,8 +125,8 @@ def _sum(pairing: str, group: list[MessageFate]) -> _Sums:
         in_flight_age=max(
             (one.age for one in group if one.status == "in flight" and one.age is not None), default=None
         ),
-        told_at=max((one.received_at for one in group if one.received_at is not None), default=None),
-        told=int(any(one.receivers_told for one in group)),
+        recorded_at=max((one.received_at for one in group if one.received_at is not None), default=None),
+        recorded=int(any(one.receivers_told for one in group)),
     )
 
 
@@ -140,9 +142,9 @@ def _total(pairing: str, found: list[_Sums]) -> _Sums:
         direct=sum(one.direct for one in found),
         unnamed=sum(unnamed.values()),
         in_flight_age=max((one.in_flight_age for one in found if one.in_flight_age is not None), default=None),
-        told_at=max((one.told_at for one in found if one.told_at is not None), default=None),
+        recorded_at=max((one.recorded_at for one in found if one.recorded_at is not None), default=None),
         entities=len(found),
-        told=sum(one.told for one in found),
+        recorded=sum(one.recorded for one in found),
     )
     total.counts["parked"] = (total.counts["parked"] or 0) - total.unnamed
     total.counts["missing"] = (total.counts["missing"] or 0) + total.unnamed
@@ -163,8 +165,8 @@ def _subscriptions(receipts: Iterable[Receipt]) -> list[_Sums]:
                 "delivered": len(group),
                 "duplicates": sum(max(one.received - one.redelivered - 1, 0) for one in group),
             },
-            told_at=max((one.received_at for one in group if one.received_at is not None), default=None),
-            told=1,
+            recorded_at=max((one.received_at for one in group if one.received_at is not None), default=None),
+            recorded=1,
         )
         for (pairing, _, _), group in found.items()
     ]
@@ -178,7 +180,7 @@ class _Journals:
     complete: int
     complete_to: int | None
     weak: tuple[str, ...]
-    """What the others lack, a clause each."""
+    """The defects of the others, a clause each."""
 
 
 def _journals(boots: Iterable[EngineBoot], since: int, until: int) -> Mapping[str, _Journals]:
@@ -232,7 +234,7 @@ def _verdict(sums: _Sums, journals: _Journals | None, has_syphon: bool, now: int
         subscription=sums.subscription,
         counts=sums.counts,
         in_flight_age=sums.in_flight_age,
-        receivers_told=sums.told > 0,
+        receivers_told=sums.recorded > 0,
         journals=journals.total if journals else 0,
         journals_complete=journals.complete if journals else 0,
         complete_to=journals.complete_to if journals else None,
@@ -262,18 +264,18 @@ def _rests_on(sums: _Sums, journals: _Journals | None, *, has_syphon: bool) -> I
 
 def _receivers(sums: _Sums) -> str:
     of_entity = f" of {sums.entity}" if sums.entity else ""
-    last = "" if sums.told_at is None else minute_of(sums.told_at)
+    last = "" if sums.recorded_at is None else minute_of(sums.recorded_at)
     if sums.subscription:
         return f"Only what receivers of {sums.entity}/{sums.subscription} recorded; its filter is not known here."
     if not sums.entities:
         return "No message has a receipt here."
-    if not sums.told:
+    if not sums.recorded:
         return (
             f"No receiver{of_entity} records what it gets: accepted means that the primary, or a backlog queue, "
             "accepted a message."
         )
-    if sums.told < sums.entities:
-        return f"Receivers of {sums.told} of {sums.entities} entities record what they get, last at {last} UTC."
+    if sums.recorded < sums.entities:
+        return f"Receivers of {sums.recorded} of {sums.entities} entities record what they get, last at {last} UTC."
     return f"Receivers{of_entity} record what they get, last at {last} UTC."
 
 

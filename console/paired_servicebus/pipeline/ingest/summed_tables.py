@@ -165,7 +165,10 @@ SUMMED: Final = {
         source=f"""
             select engine, queue, minute, n as parked, {_nothing(*_FIGURES, *_FIT)} from sums where kind = 'diverted'
             union all select engine, queue, minute, null, {_listed((*_FIGURES, *_FIT))} from readings""",
-        derived={"slope": "(n * sum_td - sum_t * sum_d) / nullif(n * sum_tt - sum_t * sum_t, 0D)"},
+        derived={
+            # of one reading the spread is 0 but for rounding
+            "slope": "(n * sum_td - sum_t * sum_d) / nullif(round(n * sum_tt - sum_t * sum_t, 6), 0D)"
+        },
     ),
     "syphon": SummedTable(
         keys=("engine", "queue", "entity", "minute"),

@@ -1,7 +1,7 @@
 """The audit: the fate of every message, judged from its receipts (SPEC.md section 11).
 
     delivered      a receiver got it
-    accepted       its destination accepted it, and no receiver of the entity tells
+    accepted       its destination accepted it, and no receiver of the entity records what it gets
     in flight      its destination accepted it lately, or a receiver has not got past it: slow is not lost
     parked         in the backlog, as far as the journals go
     dead-lettered  by the syphon
@@ -108,7 +108,7 @@ messages as (
 
 _RECEIVERS: Final = f"""
 entities as (
-    select pairing, folded, max(received) > 0 as told, max(direct) > 0 as told_all,
+    select pairing, folded, max(received) > 0 as recorded, max(direct) > 0 as records_all,
            max(subscription) is not null as is_topic,
            max(session) is not null as has_sessions
     from placed group by pairing, folded
@@ -162,7 +162,7 @@ LOCK_CYCLES where they got copies again: prefetched messages whose locks end com
 
 _FACTS: Final = f"""
 facts as (
-    select messages.*, entities.told, entities.told_all, entities.is_topic, entities.has_sessions,
+    select messages.*, entities.recorded, entities.records_all, entities.is_topic, entities.has_sessions,
            cover.covered_from, cover.covered_to, cover.gap_engine, cover.late_engine,
            coalesce(cover.syphon_known, false) as syphon_known,
            direct + diverted as accepted, direct + moved > 0 as reached,
@@ -178,7 +178,7 @@ facts as (
                and coalesce(coalesce(reached_at, received_at) > covered_from, true)
                and coalesce(unix_micros(coalesce(reached_at, received_at)) + coalesce(patience, {{in_flight}})
                             <= unix_micros(covered_to), true) as covered,
-           received = 0 and diverted > moved + dead_lettered and (told or direct + moved = 0) as in_backlog,
+           received = 0 and diverted > moved + dead_lettered and (recorded or direct + moved = 0) as in_backlog,
            dead_lettered > 0 and direct = 0 and received = 0 and diverted <= moved + dead_lettered
                and coalesce(moved_at <= dead_lettered_at, true) as is_dead
     from messages
@@ -224,7 +224,7 @@ named as (
            cast(short_by - case when of_empty <= short_by then of_empty else 0 end as bigint) as unnamed
     from parked join short on parked.pairing = short.pairing where short_by > 0
 )"""
-"""What the backlog queues held at their last readings, beside what they should hold by the receipts. Queues are summed:
+"""The last readings of the backlog queues, beside the number that they should hold by the receipts. Queues are summed:
 a queue's surplus may be another's deficit. A message is named where its queue held nothing."""
 
 _CLOCK: Final = "substr(cast({at} as string), 1, 16)"
@@ -236,7 +236,7 @@ case status
     when 'unknown' then case
         when in_backlog and not syphon_known
             then 'not in its queue: missing, or moved by an engine whose journal is not here'
-        when is_topic then 'no subscription whose receivers tell got it; a filter may have kept it out'
+        when is_topic then 'no subscription that records deliveries got it; a filter may have kept it out'
         when scheduled > 0 then 'it was scheduled for a later time'
         when has_sessions then 'its session may wait for a receiver'
         when answer = 'never attempted' then 'lost, or in a journal that is not here: its sender has none here'
@@ -252,7 +252,7 @@ with {_BOOTS},{_COVER},{_ORDERED},{_MESSAGES},{_RECEIVERS},{_FACTS},{_BACKLOG},
 judged as (
     select facts.*, named.read_at, named.expected, named.unnamed,
            case when received > 0 and answer = 'refused' then 'unexpected'
-                when received > 0 and answer = 'never attempted' and moved = 0 and told_all and covered
+                when received > 0 and answer = 'never attempted' and moved = 0 and records_all and covered
                     then 'unexpected'
                 when received > 0 then 'delivered'
                 when in_backlog then
@@ -262,7 +262,7 @@ judged as (
                              then 'missing'
                          else 'unknown' end
                 when is_dead then 'dead-lettered'
-                when reached and not told then 'accepted'
+                when reached and not recorded then 'accepted'
                 when reached and (age < {{in_flight}} / 1e6 or not (passed or is_topic)) then 'in flight'
                 when reached and (is_topic or has_sessions or scheduled > 0 or answer = 'never attempted'
                                   or not covered) then 'unknown'
@@ -275,9 +275,10 @@ judged as (
 )
 select pairing, entity, message_id, status, answer, key, queue, {_REASON} as reason, stream, number,
        direct, diverted, in_doubt, refused, moved, dead_lettered, received,
-       cast(case when told then again else greatest(direct + moved - 1, 0) end as bigint) as duplicates, out_of_order,
+       cast(case when recorded then again else greatest(direct + moved - 1, 0) end as bigint) as duplicates,
+       out_of_order,
        first_at, accepted_at, diverted_at, moved_at, reached_at, received_at, last_at,
-       (unix_micros(moved_at) - unix_micros(diverted_at)) / 1e6 as dwell, age, told as receivers_told,
+       (unix_micros(moved_at) - unix_micros(diverted_at)) / 1e6 as dwell, age, recorded as receivers_told,
        case when status = 'parked' then nullif(unnamed, 0) end as among_missing
 from judged
 """

@@ -1,7 +1,7 @@
 """Verdicts: the audit summed up, and what each sum rests on.
 
 A row is of an entity, of a pairing (`entity` ''), or of everything (`pairing` '' too). A topic has a row for each
-subscription that tells, with deliveries and duplicates only: its filter is not known here. The same SQL judges one
+subscription that records, with deliveries and duplicates only: its filter is not known here. The same SQL judges one
 incident: the messages that were first seen in a span of time.
 """
 
@@ -27,7 +27,7 @@ _COUNTED: Final = (
     ("unsent", "answer = 'never attempted' and received > 0 and status <> 'unexpected'"),
     ("out_of_order", "out_of_order"),
     ("direct", "direct > 0"),
-    ("told", "receivers_told"),
+    ("recorded", "receivers_told"),
 )
 _COUNTS: Final = ",\n           ".join(
     f"cast(count(case when {rule} then 1 end) as bigint) as {name}" for name, rule in _COUNTED
@@ -94,9 +94,12 @@ def verdicts_sql(
 _NUMBERS: Final = (*(name for name, _ in _COUNTED), "duplicates")
 _SUM: Final = ", ".join(f"cast(coalesce(sum({name}), 0) as bigint) as {name}" for name in _NUMBERS)
 _OWN: Final = ", ".join(_NUMBERS)
-_TOLD_BY_SUBSCRIPTION: Final = {"delivered": "count(*)", "duplicates": "sum(greatest(received - redelivered - 1, 0))"}
+_COUNTED_BY_SUBSCRIPTION: Final = {
+    "delivered": "count(*)",
+    "duplicates": "sum(greatest(received - redelivered - 1, 0))",
+}
 _BY_SUBSCRIPTION: Final = ", ".join(
-    f"cast({_TOLD_BY_SUBSCRIPTION.get(name, 'null')} as bigint) as {name}" for name in _NUMBERS
+    f"cast({_COUNTED_BY_SUBSCRIPTION.get(name, 'null')} as bigint) as {name}" for name in _NUMBERS
 )
 
 _RESTS_ON: Final = """
@@ -104,12 +107,12 @@ concat_ws(' ',
     case when subscription <> '' then concat('Only what receivers of ', entity, '/', subscription,
             ' recorded; its filter is not known here.')
          when entities = 0 then 'No message has a receipt here.'
-         when told_entities = 0 then concat('No receiver', of_entity,
+         when recording_entities = 0 then concat('No receiver', of_entity,
             ' records what it gets: accepted means that the primary, or a backlog queue, accepted a message.')
-         when told_entities < entities then concat('Receivers of ', told_entities, ' of ', entities,
-            ' entities record what they get, last at ', substr(cast(told_at as string), 1, 16), ' UTC.')
+         when recording_entities < entities then concat('Receivers of ', recording_entities, ' of ', entities,
+            ' entities record what they get, last at ', substr(cast(recorded_at as string), 1, 16), ' UTC.')
          else concat('Receivers', of_entity,
-            ' record what they get, last at ', substr(cast(told_at as string), 1, 16), ' UTC.') end,
+            ' record what they get, last at ', substr(cast(recorded_at as string), 1, 16), ' UTC.') end,
     case when coalesce(journals, 0) = 0 then 'No engine is known.'
          else concat(journals_complete, ' of ', journals, case when journals = 1 then ' journal is complete'
             when journals_complete = 1 then ' journals is complete' else ' journals are complete' end,
@@ -133,7 +136,7 @@ counted as (
            {_COUNTS},
            cast(coalesce(sum(duplicates), 0) as bigint) as duplicates,
            cast(coalesce(max(among_missing), 0) as bigint) as unnamed,
-           max(case when status = 'in flight' then age end) as in_flight_age, max(received_at) as told_at
+           max(case when status = 'in flight' then age end) as in_flight_age, max(received_at) as recorded_at
     from {{audit}} where {{scope}} group by pairing, lower(entity)
 ),
 leveled as (
@@ -145,32 +148,32 @@ short as (
     from (select max(unnamed) as most from counted group by pairing)
 ),
 sums as (
-    select whole as pairing, {_SUM}, max(in_flight_age) as in_flight_age, max(told_at) as told_at,
-           count(*) as entities, count(case when told > 0 then 1 end) as told_entities
+    select whole as pairing, {_SUM}, max(in_flight_age) as in_flight_age, max(recorded_at) as recorded_at,
+           count(*) as entities, count(case when recorded > 0 then 1 end) as recording_entities
     from leveled group by whole
 ),
 spine as (select pairing from known union select whole as pairing from leveled union select '' as pairing),
 sums_and_parts as (
     select spine.pairing, '' as entity, '' as subscription, {", ".join(f"coalesce({n}, 0) as {n}" for n in _NUMBERS)},
-           in_flight_age, told_at, coalesce(entities, 0) as entities, coalesce(told_entities, 0) as told_entities,
-           coalesce(among_missing, 0) as among_missing
+           in_flight_age, recorded_at, coalesce(entities, 0) as entities,
+           coalesce(recording_entities, 0) as recording_entities, coalesce(among_missing, 0) as among_missing
     from spine left join sums on spine.pairing = sums.pairing left join short on spine.pairing = short.pairing
     union all
-    select pairing, entity, '' as subscription, {_OWN}, in_flight_age, told_at, 1 as entities,
-           case when told > 0 then 1 else 0 end as told_entities, 0 as among_missing
+    select pairing, entity, '' as subscription, {_OWN}, in_flight_age, recorded_at, 1 as entities,
+           case when recorded > 0 then 1 else 0 end as recording_entities, 0 as among_missing
     from counted
     union all
     select pairing, max(entity) as entity, max(subscription) as subscription,
            {_BY_SUBSCRIPTION},
-           cast(null as double) as in_flight_age, max(received_at) as told_at, 1 as entities, 1 as told_entities,
-           0 as among_missing
+           cast(null as double) as in_flight_age, max(received_at) as recorded_at, 1 as entities,
+           1 as recording_entities, 0 as among_missing
     from {{receipts}} where subscription is not null and received > 0 and {{scope}}
     group by pairing, lower(entity), lower(subscription)
 ),
 rows as (select *, case when entity = '' then '' else concat(' of ', entity) end as of_entity from sums_and_parts)
 select rows.pairing, entity, subscription, attempted, accepted, refused, in_doubt, recovered, reached, delivered,
        dead_lettered, parked - among_missing as parked, in_flight, missing + among_missing as missing, lost, unknown,
-       unexpected, unsent, duplicates, out_of_order, in_flight_age, told_entities > 0 as receivers_told,
+       unexpected, unsent, duplicates, out_of_order, in_flight_age, recording_entities > 0 as receivers_told,
        coalesce(journals, 0) as journals, coalesce(journals_complete, 0) as journals_complete, complete_to,
        timestamp_micros({{now}}) as judged_at, {_RESTS_ON} as rests_on
 from rows
