@@ -20,6 +20,7 @@ VALUES = {
     "int": some.integers(0, 2**63 - 1),
     "float": some.floats(allow_nan=False, allow_infinity=False),
     "bool": some.booleans(),
+    "bool | None": some.none() | some.booleans(),
     "FailureKind": some.sampled_from(FailureKind),
     "str | None": some.none() | some.text(),
     "int | None": some.none() | some.integers(0, 2**31),

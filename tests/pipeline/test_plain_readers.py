@@ -13,8 +13,10 @@ import duckdb
 import pytest
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
-pl = pytest.importorskip("polars", reason="CI installs polars beside the extra `spark`")
-pd = pytest.importorskip("pandas", reason="the extra `spark` is not installed")
+pytest.importorskip("polars", reason="CI installs polars beside the extra `spark`")
+
+import pandas as pd
+import polars as pl
 
 from paired_servicebus.pipeline.ingest import new_files
 from paired_servicebus.pipeline.table_store.schema import DATED, TABLES

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
@@ -47,7 +46,7 @@ def test_a_version_is_one_state_of_all_tables(tmp_path: Path) -> None:
     assert duckdb.sql(f"select sum(primary_accepted) from '{before}/minutes/**/*.parquet'").fetchall() == [(3,)]
     (old,) = (before / "cost").rglob("*.parquet")
     (new,) = (tmp_path / "current" / "cost").rglob("*.parquet")
-    assert os.path.samefile(old, new)
+    assert old.samefile(new)
 
 
 def test_times_are_timestamps_for_the_reader_and_instants_for_others(tmp_path: Path) -> None:

@@ -221,7 +221,7 @@ def _newest(tables: Path) -> float:
         found = manifests.read(tables)
     except NoTablesError:
         return 0.0
-    return max((file.last_ts for file in found.of("events")), default=0) / 1e6
+    return max((file.last_at for file in found.of("events")), default=0) / 1e6
 
 
 def _cpu(pipeline: PipelineProcess) -> float:

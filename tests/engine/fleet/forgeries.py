@@ -43,7 +43,8 @@ OPERATORS: Final = "\n".join(
 OVER_FLEET: Final = [one.id for one in FLEET_VERBS.values() if one.over is not EnginesPerOrder.NONE]
 NOT_OVER_FLEET: Final = [one.id for one in FLEET_VERBS.values() if one.over is EnginesPerOrder.NONE]
 TARGETS: Final = {
-    Scope.ENTITY: ("payments",), Scope.ALL: (), Scope.QUEUE: ("0",), Scope.UNUSED: ("primary/x-servicebus-transfer/2",)
+    Scope.ENTITY: ("payments",), Scope.ALL: (), Scope.QUEUE: ("0",), Scope.UNUSED: ("primary/x-servicebus-transfer/2",),
+    Scope.DEAD_LETTERS: ("0/1",),
 }  # fmt: skip
 
 

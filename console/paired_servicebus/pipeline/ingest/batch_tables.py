@@ -138,8 +138,9 @@ class BatchTables:
         wanted, found = sum(one.readable for one in files), read.get["bytes"] or 0
         if found != wanted:
             raise ShortReadError(
-                f"Spark's workers read {found:,} of {wanted:,} bytes of {len(files)} journal files, {files[0].file.path} "
-                "among them: nothing of them is taken; see that every worker has the same journal folders"
+                f"Spark's workers read {found:,} of {wanted:,} bytes of {len(files)} journal files, "
+                f"{files[0].file.path} among them: nothing of them is taken; see that every "
+                "worker has the same journal folders"
             )
 
     def _look_into(self, events: Path) -> Contents:

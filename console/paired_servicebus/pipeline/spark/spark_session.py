@@ -100,6 +100,14 @@ def for_small_work(spark: Any) -> Any:
     return session
 
 
+def literal_path(path: Path) -> str:
+    """Return a path as Spark's readers take it, whatever its characters.
+
+    Their option `__globPaths__` is no way out: with it Spark 4.3 reads each of several such files several times.
+    """
+    return _GLOB.sub(r"\\\g<0>", str(path))
+
+
 def first_line(error: BaseException) -> str:
     """Return the reason for Spark's failure without its stack: the innermost cause, otherwise the first line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -177,6 +185,7 @@ def _stop(spark: Any) -> None:
 
 _EXITED: Final = "JAVA_GATEWAY_EXITED"
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+_GLOB: Final = re.compile(r"[\[\]{}*?\\,]")
 _CAUSE: Final = re.compile(r"(?:Caused by: |: )?((?:[\w$]+\.)*[\w$]*(?:Error|Exception): \S.*)")
 
 _QUERY: Final = re.compile(r"\[STREAM_FAILED\] Query \[.*?\] terminated with exception: | SQLSTATE: \w+$")
