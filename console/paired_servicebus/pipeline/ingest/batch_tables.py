@@ -28,6 +28,7 @@ from paired_servicebus.pipeline.ingest.table_files import (
     days_of,
     frame,
     parts,
+    rows_in,
     staged_parts,
     write_days,
     write_rows,
@@ -127,20 +128,27 @@ class BatchTables:
     # -- events -------------------------------------------------------------------------------------------------------
 
     def _read_files(self, files: Sequence[WholeFile], place: Path) -> None:
-        """Write the events of files. They count only if the executors read exactly what this process sees."""
+        """Write the events of files. They count only if the executors read, and wrote, what this process sees."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as f
 
-        read = Observation("read")
+        read, written = Observation("read"), Observation("written")
         lines = lines_of(self._spark, [one.file.path for one in files])
         lines = lines.observe(read, f.sum(f.octet_length("value") + 1).alias("bytes"))
-        typed(lines).write.partitionBy("date").parquet(str(place))
+        events = typed(lines).observe(written, f.count("*").alias("rows"))
+        events.write.partitionBy("date").parquet(str(place))
         wanted, found = sum(one.readable for one in files), read.get["bytes"] or 0
         if found != wanted:
             raise ShortReadError(
                 f"Spark's workers read {found:,} of {wanted:,} bytes of {len(files)} journal files, "
                 f"{files[0].file.path} among them: nothing of them is taken; see that every "
                 "worker has the same journal folders"
+            )
+        rows, found = written.get["rows"] or 0, rows_in(place)
+        if found != rows:
+            raise ShortReadError(
+                f"Spark's workers wrote {rows:,} rows, and {found:,} of them are in {place}: nothing of them is taken; "
+                "see that every worker has the tables' folder"
             )
 
     def _look_into(self, events: Path) -> Contents:

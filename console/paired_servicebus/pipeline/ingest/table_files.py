@@ -70,6 +70,11 @@ def staged_parts(folder: Path, table: str, batch: int, name: str = "") -> list[S
     return found
 
 
+def rows_in(folder: Path) -> int:
+    """Return the number of rows in the files that Spark wrote into a folder."""
+    return sum(pq.read_metadata(path).num_rows for path in parts(folder))
+
+
 def write_days(place: Path, table: str, rows: Any, batch: int) -> list[Staged]:
     """Write an Arrow table as one file for each day. Raises OSError."""
     days = days_of(rows[column_name(table)])

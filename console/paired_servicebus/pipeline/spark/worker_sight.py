@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from paired_servicebus.core.errors import SparkFailedError
 
-TASKS: Final = 16
-"""More than a small cluster's cores, so that each of its workers gets some."""
+TASKS: Final = 32
+"""More than a small cluster's cores, so that each of its workers gets some, also one that starts seconds later."""
 PAUSE: Final = 0.2
 """Seconds that each task takes at least: a fast worker takes not all of them."""
 
