@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
+from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import ParkedView, SyphonStatus, UnusedQueue, UnusedView
 from paired_servicebus.ui.screens.arm_dialog import ArmDialog
 from paired_servicebus.ui.screens.pages import DashboardScreen
 from paired_servicebus.ui.screens.question_dialogs import ConfirmDialog
 from paired_servicebus.ui.state.view import Page
-from paired_servicebus.ui.widgets.entity_table import pings_in_a_row
+from paired_servicebus.ui.widgets.entity_table import EntityRows, pings_in_a_row
 
 SIZES = [(60, 20), (70, 22), (80, 24), (100, 30), (140, 40), (200, 50)]
 PAUSE = ("right", "enter")
@@ -301,3 +302,11 @@ async def test_wide_screens_give_every_failed_entity_its_reason(open_console: An
     async with open_console(made.snapshot(*entities), size=(140, 40)) as console:
         assert console.screen().count("no send accepted since") == 4
         assert "more, all healthy" in console.screen()
+
+
+async def test_rows_out_of_sight_have_states_and_a_few_names(open_console: Any, made: Any) -> None:
+    failed = [made.failed_over(f"queue-{number}") for number in range(6)]
+    quiet = made.entity("audit", state=State.UNKNOWN), made.entity("orders")
+    async with open_console(made.snapshot(*failed, *quiet), size=(80, 24)) as console:
+        shown = EntityRows(console.app.view, 80, 8)
+        assert shown.out_of_sight(0).text.strip() == "↓ 2 more (1 unknown · 1 healthy)  audit and orders"

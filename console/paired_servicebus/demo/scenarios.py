@@ -156,7 +156,7 @@ SCENARIOS: Final = (
         captions=(
             Caption(0, "all is well; soon both namespaces are down"),
             Caption(0.12, "the primary is silent: sends go to the backlog"),
-            Caption(0.32, "the secondary as well: senders are told at once"),
+            Caption(0.32, "the secondary as well: senders get errors at once"),
             Caption(0.52, "the secondary is back: the backlog takes messages again"),
             Caption(0.6, "the primary too: nothing was restarted, nothing is lost"),
         ),

@@ -24,6 +24,7 @@ from paired_servicebus.ui.state.row_order import by_state
 from paired_servicebus.ui.state.view import EngineLink, Page, View
 
 REFUSED: Final = "sends are refused"
+NOT_READY: Final = "not ready to fail over"
 """The engine's alarm begins so; the first row contains it already."""
 
 
@@ -259,9 +260,12 @@ def _quiet(snapshot: Snapshot, now: float) -> tuple[SummaryRow, ...]:
 
 
 def _alarms(snapshot: Snapshot) -> list[Part]:
-    """Return the first alarm and the number of others, without those that the rows contain."""
-    lost = bool(situation.refused_entities(snapshot))
-    alarms = [alarm for alarm in snapshot.alarms if not (lost and alarm.startswith(REFUSED))]
+    """Return the first alarm and the number of others, without those that the rows contain.
+
+    While sends are refused, the rows contain why the backlog takes none, and the check to run.
+    """
+    contained = (REFUSED, NOT_READY) if situation.refused_entities(snapshot) else ()
+    alarms = [alarm for alarm in snapshot.alarms if not alarm.startswith(contained)]
     if not alarms:
         return []
     more = f" (and {plural(len(alarms) - 1, 'more alarm')})" if alarms[1:] else ""

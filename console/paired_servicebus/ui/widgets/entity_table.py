@@ -18,7 +18,20 @@ from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import EntityView
 from paired_servicebus.core.text.number_format import NOT_KNOWN, count, duration, plural, rate, short_count, time_or_day
 from paired_servicebus.core.text.time_format import age, clock, roughly, until
-from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, pack, rule, shorten
+from paired_servicebus.ui.render.spans import (
+    BLANK,
+    MAX_NAMES,
+    Line,
+    Role,
+    Span,
+    cut,
+    fit,
+    line,
+    name_list,
+    pack,
+    rule,
+    shorten,
+)
 from paired_servicebus.ui.render.state_looks import LOOKS, QUIET, ping_mark
 from paired_servicebus.ui.state.row_order import NOWHERE, SORTS, WORST_FIRST, by_state
 from paired_servicebus.ui.state.situation import why_now
@@ -296,15 +309,19 @@ class EntityRows(LazyLines):
         return len(self._places) + self.overflows
 
     def out_of_sight(self, top: int) -> Line:
-        """Return the number of rows above and below the window at `top`, and their states if they are not healthy."""
+        """Return the number of rows above and below the window at `top`, their states, and the names of a few."""
         seen = {index for index, part in self._places[top : top + self.height] if part == 0}
         first, last = min(seen, default=0), max(seen, default=-1)
         parts = [
             _hidden(sign, self._entities[part], self._view.selected, self._needs_eyes)
             for sign, part in (("↑", slice(0, first)), ("↓", slice(last + 1, None)))
         ]
-        spans = [span for part in parts for span in part]
-        return Line(cut((Span("  "), *spans), self._width))
+        spans = [Span("  "), *(span for part in parts for span in part)]
+        below = self._entities[last + 1 :]
+        if 0 < len(below) <= MAX_NAMES and not any(self._needs_eyes(one) for one in below):
+            room = self._width - sum(span.width for span in spans)
+            spans += [Span(pack((name_list([one.path for one in below]),), room), Role.MUTED)]
+        return Line(cut(spans, self._width))
 
     def line_at(self, place: int) -> Line:
         if place == len(self._places):
@@ -335,7 +352,8 @@ def _hidden(
         return ()
     unwell = [one for one in entities if one.state not in QUIET]
     elsewhere = sum(needs_eyes(one) for one in entities) - len(unwell)
-    which = f" ({_states(unwell)})" if unwell else ", all healthy" if _all_healthy(entities) and not elsewhere else ""
+    quiet = ", all healthy" if _all_healthy(entities) else f" ({_states(entities)})"
+    which = f" ({_states(unwell)})" if unwell else "" if elsewhere else quiet
     which += f", {elsewhere} not healthy elsewhere" if elsewhere else ""
     own = f", the selected {selected}" if any(one.path == selected for one in entities) else ""
     role = LOOKS[next(iter(by_state(unwell)))].role if unwell else Role.MUTED

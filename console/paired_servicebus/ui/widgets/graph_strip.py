@@ -72,7 +72,8 @@ class GraphStrip(Lines):
         """Return charts where there is room, else rows of bars; always `height` lines."""
         note = backlog_note(view)
         if view.snapshot is None or view.graphs is None:
-            return _absent(_why_absent(view), width, height, note)
+            charts = width >= WIDE and height >= LEAST_CHART  # there the backlog's own strip has the note
+            return _absent(_why_absent(view), width, height, None if charts else note)
         found = view.graphs
         if width >= WIDE and height >= LEAST_CHART:
             extra = 1 if height > LEAST_CHART else 0

@@ -134,5 +134,4 @@ class EventInFull(Lines):
         entry = shown[place]
         at = datetime.fromtimestamp(entry.at, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
         sentence = wrap(f"{entry.sentence.subject} {entry.text}", width - 2, lines=height - 1)
-        note = Span(entry.kind or "console", Role.MUTED)
-        return [rule(f"{at} UTC", width, note=note), *[line(" ", Span(text, entry.role)) for text in sentence]]
+        return [rule(f"{at} UTC", width), *[line(" ", Span(text, entry.role)) for text in sentence]]
