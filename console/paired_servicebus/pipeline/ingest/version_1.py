@@ -23,6 +23,7 @@ from paired_servicebus.pipeline.ingest.episode_tables import EPISODES, SENDS, ST
 from paired_servicebus.pipeline.ingest.summed_tables import SUMMED
 from paired_servicebus.pipeline.ingest.table_files import frame, staged_parts, write_days, write_rows
 from paired_servicebus.pipeline.judging.receipts_sql import MERGE, PARTIAL
+from paired_servicebus.pipeline.spark.spark_session import spark_path
 from paired_servicebus.pipeline.table_store import manifest as manifests
 from paired_servicebus.pipeline.table_store.empty_files import NO_DATE
 from paired_servicebus.pipeline.table_store.lake import Change, Files, Lake
@@ -215,8 +216,8 @@ class _Conversion:
 
     def _view(self, name: str, table: str, files: Sequence[_File]) -> None:
         spark, schema = self._spark, _OLD_COLUMNS[table]
-        paths = [str(self._lake.folder / table / file.name) for file in files]
-        reader = spark.read.schema(schema).options(__globPaths__="false", recursiveFileLookup="true")
+        paths = [spark_path(self._lake.folder / table / file.name) for file in files]
+        reader = spark.read.schema(schema).option("recursiveFileLookup", "true")
         rows = reader.parquet(*paths) if paths else spark.createDataFrame([], schema)
         rows.createOrReplaceTempView(name)
 
