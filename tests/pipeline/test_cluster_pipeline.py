@@ -72,7 +72,7 @@ def blind(monkeypatch: pytest.MonkeyPatch, journal: Path) -> Iterator[list[str]]
         return start(command, *args, **how)
 
     monkeypatch.setattr(loopback_cluster.subprocess, "Popen", unshared)
-    return covered
+    yield covered
 
 
 @pytest.mark.parametrize("where", ["the journal", "the journal's files", "the tables"])

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from paired_servicebus.pipeline.ingest.event_parser import arrow_schema
-from paired_servicebus.pipeline.spark.spark_session import literal_path
+from paired_servicebus.pipeline.spark.spark_session import spark_path
 from paired_servicebus.pipeline.table_store.empty_files import NO_DATE
 from paired_servicebus.pipeline.table_store.lake import Staged
 from paired_servicebus.pipeline.table_store.manifest import File
@@ -47,8 +47,8 @@ def frame(spark: Any, table: str, paths: Sequence[Path]) -> Any:
     """Return the rows of Parquet files, or of folders of them, as a DataFrame of a table's columns."""
     if not paths:
         return spark.createDataFrame(arrow_schema(TABLES[table]).empty_table())
-    reader = spark.read.schema(spark_ddl(TABLES[table])).options(recursiveFileLookup="true")
-    return reader.parquet(*map(literal_path, paths))
+    reader = spark.read.schema(spark_ddl(TABLES[table])).option("recursiveFileLookup", "true")
+    return reader.parquet(*map(spark_path, paths))
 
 
 def parts(folder: Path) -> list[Path]:

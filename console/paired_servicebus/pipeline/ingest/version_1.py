@@ -23,7 +23,7 @@ from paired_servicebus.pipeline.ingest.episode_tables import EPISODES, SENDS, ST
 from paired_servicebus.pipeline.ingest.summed_tables import SUMMED
 from paired_servicebus.pipeline.ingest.table_files import frame, staged_parts, write_days, write_rows
 from paired_servicebus.pipeline.judging.receipts_sql import MERGE, PARTIAL
-from paired_servicebus.pipeline.spark.spark_session import literal_path
+from paired_servicebus.pipeline.spark.spark_session import spark_path
 from paired_servicebus.pipeline.table_store import manifest as manifests
 from paired_servicebus.pipeline.table_store.empty_files import NO_DATE
 from paired_servicebus.pipeline.table_store.lake import Change, Files, Lake
@@ -216,9 +216,9 @@ class _Conversion:
 
     def _view(self, name: str, table: str, files: Sequence[_File]) -> None:
         spark, schema = self._spark, _OLD_COLUMNS[table]
-        paths = [self._lake.folder / table / file.name for file in files]
-        reader = spark.read.schema(schema).options(recursiveFileLookup="true")
-        rows = reader.parquet(*map(literal_path, paths)) if paths else spark.createDataFrame([], schema)
+        paths = [spark_path(self._lake.folder / table / file.name) for file in files]
+        reader = spark.read.schema(schema).option("recursiveFileLookup", "true")
+        rows = reader.parquet(*paths) if paths else spark.createDataFrame([], schema)
         rows.createOrReplaceTempView(name)
 
     def _write(self, table: str, query: str) -> Files:

@@ -100,12 +100,9 @@ def for_small_work(spark: Any) -> Any:
     return session
 
 
-def literal_path(path: Path) -> str:
-    """Return a path as Spark's readers take it, whatever its characters.
-
-    Their option `__globPaths__` is no way out: with it Spark 4.3 reads each of several such files several times.
-    """
-    return _GLOB.sub(r"\\\g<0>", str(path))
+def spark_path(path: Path) -> str:
+    """Return a path as Spark's readers take it: they would look for patterns in it."""
+    return "".join(f"\\{one}" if one in "[]{}*?\\" else one for one in str(path))
 
 
 def first_line(error: BaseException) -> str:
@@ -185,7 +182,6 @@ def _stop(spark: Any) -> None:
 
 _EXITED: Final = "JAVA_GATEWAY_EXITED"
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
-_GLOB: Final = re.compile(r"[\[\]{}*?\\,]")
 _CAUSE: Final = re.compile(r"(?:Caused by: |: )?((?:[\w$]+\.)*[\w$]*(?:Error|Exception): \S.*)")
 
 _QUERY: Final = re.compile(r"\[STREAM_FAILED\] Query \[.*?\] terminated with exception: | SQLSTATE: \w+$")

@@ -77,12 +77,9 @@ class Tables(TableQueries):
 
         Raises NoTablesError: a file of the tables is missing or broken.
         """
-        try:
-            return self._rows(query, parameters)
-        except duckdb.IOException:  # a version that was opened long ago is removed
-            if self.path.is_dir():
-                return self._rows_or_error(query, parameters)
-        self._connection.close()
+        if self.path.is_dir():
+            return self._rows_or_error(query, parameters)
+        self._connection.close()  # a version that was opened long ago is removed
         self._take(versions.newest(self.folder))
         return self._rows_or_error(query, parameters)
 
