@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +55,7 @@ def test_two_executors_give_the_same_rows_as_one_process(spark: Any, journal: Pa
 
 
 @pytest.fixture
-def blind(monkeypatch: pytest.MonkeyPatch, journal: Path) -> Iterator[list[str]]:
+def blind(monkeypatch: pytest.MonkeyPatch, journal: Path) -> list[str]:
     """The second worker lives in a mount namespace where something else covers a folder of this machine's."""
     if os.geteuid() != 0 or subprocess.run(["unshare", "-m", "true"], check=False).returncode:
         pytest.skip("only root can make a worker blind")
@@ -72,7 +71,7 @@ def blind(monkeypatch: pytest.MonkeyPatch, journal: Path) -> Iterator[list[str]]
         return start(command, *args, **how)
 
     monkeypatch.setattr(loopback_cluster.subprocess, "Popen", unshared)
-    yield covered
+    return covered
 
 
 @pytest.mark.parametrize("where", ["the journal", "the journal's files", "the tables"])
