@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +55,7 @@ def test_two_executors_give_the_same_rows_as_one_process(spark: Any, journal: Pa
 
 
 @pytest.fixture
-def blind(monkeypatch: pytest.MonkeyPatch, journal: Path) -> Iterator[list[str]]:
+def blind(monkeypatch: pytest.MonkeyPatch, journal: Path) -> list[str]:
     """The second worker lives in a mount namespace where something else covers a folder of this machine's."""
     if os.geteuid() != 0 or subprocess.run(["unshare", "-m", "true"], check=False).returncode:
         pytest.skip("only root can make a worker blind")
@@ -72,7 +71,7 @@ def blind(monkeypatch: pytest.MonkeyPatch, journal: Path) -> Iterator[list[str]]
         return start(command, *args, **how)
 
     monkeypatch.setattr(loopback_cluster.subprocess, "Popen", unshared)
-    yield covered
+    return covered
 
 
 @pytest.mark.parametrize("where", ["the journal", "the journal's files", "the tables"])
@@ -81,8 +80,8 @@ def test_a_worker_that_sees_nothing_ends_the_run_and_nothing_is_taken(
 ) -> None:
     """The bug (E2): half of the events were lost for good, with exit status 0."""
     tables = tmp_path / "tables"
-    (tables / "work").mkdir(mode=0o700, parents=True)
-    blind.append(str({"the journal": journal.parent, "the tables": tables / "work"}.get(where, journal / CLOSED)))
+    (tables / "staging").mkdir(mode=0o700, parents=True)
+    blind.append(str({"the journal": journal.parent, "the tables": tables}.get(where, journal / CLOSED)))
     (tmp_path / "daemons").mkdir()
     with cluster(tmp_path / "daemons", workers=2) as standing:
         status, trouble = run(standing.master, journal, tables)
