@@ -80,8 +80,8 @@ def test_a_worker_that_sees_nothing_ends_the_run_and_nothing_is_taken(
 ) -> None:
     """The bug (E2): half of the events were lost for good, with exit status 0."""
     tables = tmp_path / "tables"
-    (tables / "work").mkdir(mode=0o700, parents=True)
-    blind.append(str({"the journal": journal.parent, "the tables": tables / "work"}.get(where, journal / CLOSED)))
+    (tables / "staging").mkdir(mode=0o700, parents=True)
+    blind.append(str({"the journal": journal.parent, "the tables": tables}.get(where, journal / CLOSED)))
     (tmp_path / "daemons").mkdir()
     with cluster(tmp_path / "daemons", workers=2) as standing:
         status, trouble = run(standing.master, journal, tables)

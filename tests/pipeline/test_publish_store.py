@@ -200,7 +200,7 @@ def test_a_container_that_is_not_there_is_one_sentence(
 def test_a_publish_that_is_killed_leaves_whole_tables_and_the_next_one_adds_the_rest(store: str, tables: Path) -> None:
     assert publish(tables, store) == 0
     make_version(tables, minutes=[minute(day, day) for day in range(40)])
-    command = ["paired", "tables", "publish", "--tables", str(tables), "--to", store]
+    command = [sys.executable, "-m", "paired_servicebus", "tables", "publish", "--tables", str(tables), "--to", store]
     for delay in (0.6, 0.9, 1.2):
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         time.sleep(delay)

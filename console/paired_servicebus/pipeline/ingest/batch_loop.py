@@ -75,7 +75,7 @@ class BatchLoop:
         finish(self._spark, self._lake)
 
     def follow(self, period: float, ended: Callable[[], bool]) -> None:
-        """Keep the tables up to date until `ended`, polling for files every `period` s. Raises Spark's errors."""
+        """Keep the tables up to date until `ended`, with a look every `period` seconds. Raises Spark's errors."""
         flusher, is_asked, is_polled = JournalFlusher(), Countdown(ASK, period), Countdown(0.0, period)
         with Upkeep(self._spark, self._lake) as upkeep:
             while not ended():

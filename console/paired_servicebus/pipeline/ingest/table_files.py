@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from paired_servicebus.core.errors import SparkFailedError
 from paired_servicebus.pipeline.ingest.event_parser import arrow_schema
 from paired_servicebus.pipeline.spark.spark_session import spark_path
 from paired_servicebus.pipeline.table_store.empty_files import NO_DATE
@@ -51,6 +52,25 @@ def frame(spark: Any, table: str, paths: Sequence[Path]) -> Any:
     return reader.parquet(*map(spark_path, paths))
 
 
+def write_dated(rows: Any, folder: Path) -> None:
+    """Write rows with their `date` into a folder.
+
+    Raises SparkFailedError: this process does not find all of them there. Spark itself does not notice if a worker
+    writes into a folder of its own.
+    """
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as f
+
+    written = Observation("written")
+    rows.observe(written, f.count(f.lit(1)).alias("rows")).write.partitionBy("date").parquet(str(folder))
+    found, wanted = sum(pq.read_metadata(path).num_rows for path in parts(folder)), written.get["rows"]
+    if found != wanted:
+        raise SparkFailedError(
+            f"of {wanted:,} rows that Spark's workers wrote into {folder}, {found:,} are there: nothing is taken; see "
+            "that every worker has the same table folder"
+        )
+
+
 def parts(folder: Path) -> list[Path]:
     """Return the Parquet files that Spark wrote into a folder."""
     return sorted(path for path in folder.rglob("*.parquet") if not path.name.startswith((".", "_")))
@@ -68,11 +88,6 @@ def staged_parts(folder: Path, table: str, batch: int, name: str = "") -> list[S
         name_ = f"{day}{name or f'b{batch:010d}'}-{number}.parquet"
         found.append(Staged(path, File(name=name_, rows=about.num_rows, first_at=first, last_at=last, batch=batch)))
     return found
-
-
-def rows_in(folder: Path) -> int:
-    """Return the number of rows in the files that Spark wrote into a folder."""
-    return sum(pq.read_metadata(path).num_rows for path in parts(folder))
 
 
 def write_days(place: Path, table: str, rows: Any, batch: int) -> list[Staged]:

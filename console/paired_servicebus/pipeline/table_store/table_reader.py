@@ -77,8 +77,11 @@ class Tables(TableQueries):
 
         Raises NoTablesError: a file of the tables is missing or broken.
         """
-        if self.path.is_dir():
+        try:
             return self._rows_or_error(query, parameters)
+        except NoTablesError:
+            if self.path.is_dir():
+                raise
         self._connection.close()  # a version that was opened long ago is removed
         self._take(versions.newest(self.folder))
         return self._rows_or_error(query, parameters)
