@@ -33,6 +33,7 @@ PROOFS: Final[dict[str, str]] = {
     "poison": "-m tests.poison --fuzz 600",
     "python-versions": "-m tests.conformance.python_versions",
     "samples": "-m tests.conformance.samples",
+    "shipping": "-m pytest -q -n 0 tests/pipeline/test_shipping.py",
     "slow-receivers": "-m pytest -q -n 0 tests/pipeline/test_slow_receivers.py",
     "verify": "-m tests.verify --kills 20",
 }
