@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import msgspec
 import pytest
-from paired_servicebus.pipeline.ingest.journal_source import require_files, require_whole_files
 
+from paired_servicebus.cli import main
 from paired_servicebus.core.errors import PipelineError
-from paired_servicebus.engine.journal import spool
+from paired_servicebus.core.model.pairing_events import EngineStarted, Record
+from paired_servicebus.engine.journal.records import encode
 from paired_servicebus.engine.journal.spool import CLOSED
 from paired_servicebus.pipeline import pipeline_command
 from paired_servicebus.pipeline.pipeline_command import run_pipeline
 from paired_servicebus.pipeline.spark_processes import PipelineOrder
-from paired_servicebus.pipeline.table_store.lake import Lake
+from tests.pipeline.made_tables import make_version
+
+START = 1_790_000_000.0
 
 
 class Interrupted:
@@ -38,24 +43,35 @@ def pipeline(monkeypatch: pytest.MonkeyPatch) -> Interrupted:
 
 
 def run(folder: Path, *, once: bool) -> int:
-    return run_pipeline(PipelineOrder(journals=(folder,), tables=folder, once=once))
+    return run_pipeline(PipelineOrder(journals=(folder,), tables=folder / "tables", once=once))
 
 
 def test_ctrl_c_is_the_end_of_one_that_follows(
     pipeline: Interrupted, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with Lake(tmp_path):
-        pass
+    verdict = {
+        "pairing": "orders", "entity": "", "subscription": "", "accepted": 1200, "lost": 0, "unknown": 3,
+        "rests_on": "18 of 20 journals are complete.",
+    }  # fmt: skip
+    make_version(
+        tmp_path / "tables",
+        engines=[{"engine": "e1"}, {"engine": "e2"}],
+        gaps=[{"engine": "e1", "missing": 4}],
+        episodes=[{"id": "a", "outcome": "open"}, {"id": "b", "outcome": "failed back"}],
+        verdicts=[verdict],
+    )
     assert run(tmp_path, once=False) == 0
     assert not pipeline.running
-    assert "0 events" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "0 events of 2 engines; 0 unreadable lines, 4 records missing" in out
+    assert "2 episodes, 1 open" in out
+    assert "audit of orders: 1,200 accepted, 0 lost, 0 missing, 3 unknown" in out
+    assert "18 of 20 journals are complete." in out
 
 
 def test_tables_that_were_not_all_made_are_not_called_done(pipeline: Interrupted, tmp_path: Path) -> None:
     """The bug: the exit status was 0, and what came next in a script read old tables."""
-    with Lake(tmp_path):
-        pass
-    (tmp_path / CLOSED / "e-1-1.jsonl").touch()
+    (tmp_path / "e-1-1.jsonl").touch()
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, once=True)
     assert not pipeline.running
@@ -66,24 +82,110 @@ def test_once_over_no_journal_file_is_an_error_that_says_where_it_looked(
     pipeline: Interrupted, tmp_path: Path, has_events: bool
 ) -> None:
     """Tables of nothing would look like a success: exit status 0, 0 events, nothing lost."""
-    looked = tmp_path / CLOSED if has_events else tmp_path
-    looked.mkdir(exist_ok=True)
+    if has_events:
+        (tmp_path / CLOSED).mkdir()
     with pytest.raises(PipelineError, match=f"there are no journal files in {tmp_path}: "):
         run(tmp_path, once=True)
+    assert pipeline.running, "it was not started"
 
 
 def test_following_no_journal_file_waits_and_says_where(
     pipeline: Interrupted, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with Lake(tmp_path):
-        pass
     assert run(tmp_path, once=False) == 0
-    assert f"there are no journal files in {tmp_path} yet: waiting for an engine" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert f"there are no journal files in {tmp_path} yet: waiting for an engine" in out
+    assert "no tables were made" in out
 
 
-def test_a_file_that_an_engine_still_writes_is_one_and_is_waited_for(tmp_path: Path) -> None:
-    spool.prepare(tmp_path)
-    (tmp_path / spool.OPEN / "e-1-1.jsonl").touch()
-    require_files(tmp_path)
-    with pytest.raises(PipelineError, match="no whole journal files"):
-        require_whole_files(tmp_path)
+def test_skipped_files_are_told_before_spark_starts(
+    pipeline: Interrupted, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a\nb.jsonl").touch()
+    assert run(tmp_path, once=False) == 0
+    assert "is not read: its name is no text; rename it" in capsys.readouterr().err
+
+
+def test_tables_in_a_store_are_refused(pipeline: Interrupted, tmp_path: Path) -> None:
+    """The bug: `--tables abfss://…` made a local folder."""
+    (tmp_path / "e-1-1.jsonl").touch()
+    order = PipelineOrder(journals=(tmp_path,), tables=Path("abfss://c@a.dfs.core.windows.net/x"), once=True)
+    with pytest.raises(PipelineError, match=r"--tables is abfss://c@a.* a URL: .* paired tables publish --to"):
+        run_pipeline(order)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("versions/v0000000001/manifest.json", '{"version": 99}', "are of version 99, this program reads"),
+        ("versions/v0000000001/manifest.json", "{", "no version of the tables in .* is whole"),
+        ("notes.txt", "theirs", "has notes.txt in it, which is not of tables"),
+    ],
+)
+def test_tables_of_a_later_program_and_folders_of_somebody_else_are_untouched(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, content: str, reason: str
+) -> None:
+    (tmp_path / "e-1-1.jsonl").touch()
+    theirs = tmp_path / "theirs" / name
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text(content)
+    arguments = ["pipeline", "--journal", str(tmp_path), "--tables", str(tmp_path / "theirs"), "--once"]
+    assert main(arguments) == 2
+    said = capsys.readouterr().err
+    assert re.search(reason, said)
+    assert said.count("\n") == 1
+    assert [path for path in (tmp_path / "theirs").rglob("*") if path.is_file()] == [theirs]
+    assert theirs.read_text() == content
+
+
+@pytest.mark.parametrize("verb", ["pipeline", "rehearse", "report"])
+def test_a_journal_in_a_store_is_refused(
+    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([verb, "--journal", str(tmp_path), "--journal", "s3://bucket/x"]) == 2
+    assert "--journal is s3://bucket/x, a URL" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_options_of_spark_reach_the_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bug: `pipeline` had no --conf."""
+    orders: list[PipelineOrder] = []
+    monkeypatch.setattr(pipeline_command, "run_pipeline", lambda order: orders.append(order) or 0)
+    conf = ("--conf", "spark.driver.host=10.0.0.5", "--conf", "spark.executor.memory=2g")
+    journals = ("--journal", str(tmp_path / "a"), "--journal", str(tmp_path / "b"))
+    assert main(["pipeline", *journals, *conf, "--java-home", "/java", "--once"]) == 0
+    (order,) = orders
+    assert order.journals == (tmp_path / "a", tmp_path / "b")
+    assert order.tables == tmp_path / "tables"
+    assert order.settings == {"spark.driver.host": "10.0.0.5", "spark.executor.memory": "2g"}
+    assert order.java_home == Path("/java")
+    assert PipelineOrder.read(msgspec.json.encode(order, enc_hook=str)) == order
+
+
+def test_a_conf_that_is_no_setting_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    for verb in ("pipeline", "rehearse"):
+        assert main([verb, "--journal", "/nowhere", "--conf", "memory=2g"]) == 2
+        assert "--conf is memory=2g; it is a setting of Spark's" in capsys.readouterr().err
+
+
+def test_a_report_reads_the_journals_of_several_hosts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for host in ("a", "b"):
+        started = EngineStarted(
+            at=START, pairing="orders", primary="p", secondary="s", backlog_queues=1, syphon=True, version="1"
+        )
+        line = encode(Record(engine=f"orders@{host}", boot="b", seq=1, event=started))
+        (tmp_path / host).mkdir()
+        (tmp_path / host / "e-1.jsonl").write_bytes(line + b"\n")
+    assert main(["report", "--journal", str(tmp_path / "a"), "--journal", str(tmp_path / "b")]) == 0
+    out = capsys.readouterr().out
+    assert "orders@a" in out
+    assert "orders@b" in out
+
+
+def test_a_report_has_one_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "--journal", str(tmp_path), "--tables", str(tmp_path)]) == 2
+    assert "--journal and --tables are two sources" in capsys.readouterr().err

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Final
 
-from paired_servicebus.core.errors import PipelineError
+from paired_servicebus.core.errors import NoTablesError, PipelineError
 from paired_servicebus.core.text.time_format import day_and_clock
 from paired_servicebus.pipeline.ingest.journal_files import find_journal_files, refuse_url
 from paired_servicebus.pipeline.progress_bar import Bar, wait_shown
 from paired_servicebus.pipeline.spark_processes import PipelineOrder, start_pipeline
+from paired_servicebus.pipeline.table_store import versions
 from paired_servicebus.pipeline.table_store.table_reader import Tables
 from paired_servicebus.printing import print_lines
+
+NAMED: Final = (
+    "accepted", "lost", "missing", "unknown", "in_flight", "unexpected", "duplicates", "out_of_order", "parked",
+)  # fmt: skip
+"""Figures of a verdict in the summary."""
+_COUNTED: Final = """
+select (select count(*) from events) as events, (select count(distinct engine) from engines) as engines,
+       (select coalesce(sum(missing), 0)::bigint from gaps) as missing,
+       (select count(*) from episodes) as episodes, (select count(*) from episodes where outcome = 'open') as open
+"""
 
 
 def run_pipeline(order: PipelineOrder) -> int:
@@ -24,6 +36,7 @@ def run_pipeline(order: PipelineOrder) -> int:
     if order.trigger <= 0:
         raise PipelineError(f"--trigger is {order.trigger:g}; it must be more than 0 seconds")
     refuse_url("--tables", order.tables)
+    refuse_tables(order.tables)
     found = find_journal_files(order.journals)
     if order.once:
         found.require()
@@ -49,41 +62,50 @@ def run_pipeline(order: PipelineOrder) -> int:
             pipeline.stop()
     if status:
         raise PipelineError(pipeline.trouble() or f"the pipeline was ended with status {status}; see {pipeline.log}")
-    _tell(*summary(order.tables))
+    try:
+        _tell(*summary(order.tables))
+    except NoTablesError:
+        if order.once:
+            raise
+        _tell(f"no tables were made in {order.tables} yet")
     return 0
+
+
+def refuse_tables(folder: Path) -> None:
+    """Raise PipelineError or NoTablesError for tables of a later program and for a folder of other files.
+
+    Nothing is touched then; the process would write its log there.
+    """
+    try:
+        if why := versions.whose(folder):
+            raise PipelineError(why)
+        if versions.version_paths(folder):
+            versions.newest(folder)
+    except OSError as error:
+        raise PipelineError(f"the tables' folder {folder} cannot be used: {error.strerror or error}") from error
 
 
 def summary(folder: Path) -> list[str]:
     """Return the tables in a few lines. Raises NoTablesError."""
     with Tables.open(folder) as tables:
-        counted = tables.row("select count(*) as events, (select count(*) from gaps) as gaps from events")
-        episodes = tables.row("select count(*) as all_of, count(*) filter (outcome = 'open') as open from episodes")
-        verdict = tables.verdict()
+        counted = tables.row(_COUNTED)
+        verdicts = tables.verdicts()
         bad, files = tables.unreadable()
         where = f" ({files})" if bad else ""
-        assert counted is not None, "a count has a row"
-        assert episodes is not None, "a count has a row"
+        assert counted is not None, "counts have a row"
         lines = [
             f"tables in {folder} as of batch {tables.batch}, written {day_and_clock(tables.written_at)} UTC",
-            f"  {counted['events']:,} events; {bad:,} unreadable lines{where}, {counted['gaps']:,} gaps; "
-            f"{tables.manifest.repeated:,} came twice and were taken once",
-            f"  {episodes['all_of']:,} episodes, {episodes['open']:,} open",
+            f"  {counted['events']:,} events of {counted['engines']:,} engines; {bad:,} unreadable lines{where}, "
+            f"{counted['missing']:,} records missing; {tables.manifest.repeated:,} came twice and were taken once",
+            f"  {counted['episodes']:,} episodes, {counted['open']:,} open",
         ]
-    if verdict is not None:
-        named = (
-            "accepted",
-            "lost",
-            "missing",
-            "unknown",
-            "in_flight",
-            "unexpected",
-            "duplicates",
-            "out_of_order",
-            "parked",
-        )
-        lines.append("  audit: " + ", ".join(f"{verdict[name] or 0:,} {name.replace('_', ' ')}" for name in named))
-        lines.append(f"  {verdict['rests_on']}")
-    return lines
+        note = tables.note
+    for verdict in verdicts:
+        named = ", ".join(f"{verdict[name] or 0:,} {name.replace('_', ' ')}" for name in NAMED)
+        lines.append(f"  audit of {verdict['pairing']}: {named}")
+        if verdict["rests_on"]:
+            lines.append(f"    {verdict['rests_on']}")
+    return [*lines, *([f"  {note}"] if note else [])]
 
 
 def _tell(*lines: str) -> None:

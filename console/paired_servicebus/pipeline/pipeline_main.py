@@ -36,7 +36,7 @@ from paired_servicebus.pipeline.spark_processes import (
     watch_parent,
     write_line,
 )
-from paired_servicebus.pipeline.table_store.lake import Lake
+from paired_servicebus.pipeline.table_store.lake import STAGING, Lake
 
 NICE: Final = 10
 
@@ -86,7 +86,7 @@ def _run(order: PipelineOrder, ending: list[int]) -> None:
         with session as spark:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # Spark had taken it
             if not is_local(order.master or LOCAL):
-                require_sight(spark, read=listed.roots, written=folder / "work")
+                require_sight(spark, read=listed.roots, written=folder / STAGING)
             loop = BatchLoop(spark, lake, order.journals, ProgressLines().show)
             stands_at = time.monotonic()
             if order.once:

@@ -27,12 +27,12 @@ from paired_servicebus.engine.journal import records
 from paired_servicebus.engine.journal.spool import prepare
 from paired_servicebus.engine.journal.writer import Journal
 from paired_servicebus.pipeline.spark_processes import PipelineOrder, PipelineProcess, start_pipeline
-from paired_servicebus.pipeline.table_store import manifest as manifests
+from paired_servicebus.pipeline.table_store import versions
 from tests.bench.developer_plans import PipelinePlan
 from tests.bench.spark.loopback_cluster import SETTINGS, cluster
 from tests.bench.spark.synthetic_journal import events, write_journal
 
-RATE_TARGET: Final = 25_000
+RATE_TARGET: Final = 30_000
 LAG_TARGET: Final = 10.0
 CORE_TARGET: Final = 0.5
 TRIGGER: Final = 5.0
@@ -147,7 +147,7 @@ def _once(folder: Path, count: int, ended: threading.Event, master: str | None =
     took = pipeline.took()
     if status != 0 or took is None:
         raise BenchError(f"the pipeline did not make its tables: {pipeline.trouble() or 'it took too long'}")
-    found = sum(file.rows for file in manifests.read(folder / "tables").of("events"))
+    found = sum(file.rows for file in versions.newest(folder / "tables").manifest.of("events"))
     if found != count:
         raise BenchError(f"of {count:,} events {found:,} are in the tables")
     return Once(
@@ -218,10 +218,10 @@ async def _play(folder: Path, rate: int, over: threading.Event) -> None:
 def _newest(tables: Path) -> float:
     """The newest event in the tables, in seconds."""
     try:
-        found = manifests.read(tables)
+        found = versions.newest(tables).manifest
     except NoTablesError:
         return 0.0
-    return max((file.last_ts for file in found.of("events")), default=0) / 1e6
+    return max((file.last_at for file in found.of("events")), default=0) / 1e6
 
 
 def _cpu(pipeline: PipelineProcess) -> float:

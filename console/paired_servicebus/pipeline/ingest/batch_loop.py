@@ -75,7 +75,7 @@ class BatchLoop:
         finish(self._spark, self._lake)
 
     def follow(self, period: float, ended: Callable[[], bool]) -> None:
-        """Keep the tables up to date until `ended`, with a look at the files every `period` s. Raises Spark's errors."""
+        """Keep the tables up to date until `ended`, with a look every `period` seconds. Raises Spark's errors."""
         flusher, is_asked, is_polled = JournalFlusher(), Countdown(ASK, period), Countdown(0.0, period)
         with Upkeep(self._spark, self._lake) as upkeep:
             while not ended():
@@ -102,7 +102,7 @@ class BatchLoop:
                     raise
             except (OSError, PipelineError):
                 raise
-            except Exception as error:  # Spark's kinds of errors are many: the last is raised
+            except Exception as error:  # noqa: BLE001 - Spark's kinds of errors are many: the last is raised
                 self._after(error, files, tried)
             else:
                 self._files.settle(files, done.batch)
@@ -115,8 +115,8 @@ class BatchLoop:
         there = [one for one in files if one.file.path.exists()]
         if len(there) == len(files) and any(word in str(error) for word in _NOT_THERE):
             raise PipelineError(
-                f"a worker of Spark's does not see {files[0].file.path} or a file beside it, which is there: nothing of "
-                "them is taken; see that every worker has the same journal and table folders"
+                f"a worker of Spark's does not see {files[0].file.path} or a file beside it, which is there: nothing "
+                "of them is taken; see that every worker has the same journal and table folders"
             ) from error
         if tried == TRIES:
             raise error

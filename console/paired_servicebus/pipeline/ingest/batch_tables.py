@@ -29,6 +29,7 @@ from paired_servicebus.pipeline.ingest.table_files import (
     frame,
     parts,
     staged_parts,
+    write_dated,
     write_days,
     write_rows,
 )
@@ -134,12 +135,13 @@ class BatchTables:
         read = Observation("read")
         lines = lines_of(self._spark, [one.file.path for one in files])
         lines = lines.observe(read, f.sum(f.octet_length("value") + 1).alias("bytes"))
-        typed(lines).write.partitionBy("date").parquet(str(place))
+        write_dated(typed(lines), place)
         wanted, found = sum(one.readable for one in files), read.get["bytes"] or 0
         if found != wanted:
             raise ShortReadError(
-                f"Spark's workers read {found:,} of {wanted:,} bytes of {len(files)} journal files, {files[0].file.path} "
-                "among them: nothing of them is taken; see that every worker has the same journal folders"
+                f"Spark's workers read {found:,} of {wanted:,} bytes of {len(files)} journal files, "
+                f"{files[0].file.path} among them: nothing of them is taken; see that every worker has the same "
+                "journal folders"
             )
 
     def _look_into(self, events: Path) -> Contents:
@@ -162,7 +164,7 @@ class BatchTables:
         if before.troubled:
             held = Existing(self._spark, self._lake.version).rows("events").where("seq is null")
         rows = unseen(frame(self._spark, "events", [events]), before.seen, held)
-        dated(rows).write.partitionBy("date").parquet(str(place))
+        write_dated(dated(rows), place)
         return place
 
     # -- the other tables ---------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """Compaction: of many small files of a table's day one. Rows are copied by Arrow; nothing is computed.
 
-A batch adds a file to `events` and `timeline`. FAN files that were merged as often are merged to one, so a row is copied
-a few times however many batches a day has. When a day is over, its small files are made one. Files with more than LARGE
-rows are left alone.
+A batch adds a file to `events` and `timeline`. FAN files that were merged as often are merged to one, so a row is
+copied a few times, however many batches a day has. When a day is over, its small files are made one. Files with LARGE
+rows or more are left alone.
 """
 
 from __future__ import annotations

@@ -32,7 +32,8 @@ _LAST: Final = """
                    where kind = '{0}') where place = 1
 """
 _BOOTS: Final = f"""
-    select numbers.*, coalesce(started.pairing, known.pairing, {PAIRING_BY_NAME.format(engine="numbers.engine")}) as pairing,
+    select numbers.*,
+           coalesce(started.pairing, known.pairing, {PAIRING_BY_NAME.format(engine="numbers.engine")}) as pairing,
            coalesce(started.at, known.started_at) as started_at,
            {", ".join(f"coalesce(started.{name}, known.{name}) as {name}" for name in _TOLD)},
            coalesce(stopped.at, case when known.ended = 'stopped' then known.ended_at end) as stopped_at,
@@ -42,7 +43,8 @@ _BOOTS: Final = f"""
          left join stopped using (engine, boot) left join receiving using (engine, boot)
 """
 _PLACED: Final = """
-    select *, max(first_at) over (partition by engine) as newest_boot, max(last_at) over (partition by pairing) as newest
+    select *, max(first_at) over (partition by engine) as newest_boot,
+           max(last_at) over (partition by pairing) as newest
     from boots
 """
 _ENDED: Final = f"""
@@ -51,7 +53,8 @@ _ENDED: Final = f"""
     from placed
 """
 ENGINES: Final = f"""
-with numbers as ({_NUMBERS}), started as ({_LAST.format("engine-started")}), stopped as ({_LAST.format("engine-stopped")}),
+with numbers as ({_NUMBERS}), started as ({_LAST.format("engine-started")}),
+     stopped as ({_LAST.format("engine-stopped")}),
      boots as ({_BOOTS}), placed as ({_PLACED}), told as ({_ENDED})
 select pairing, engine, boot, started_at, first_at, last_at, first_seq, last_seq, records,
        last_seq - records as missing, complete_to, complete_from, ended,

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from paired_servicebus.pipeline.spark.spark_session import spark_path
 from paired_servicebus.pipeline.table_store.empty_files import NO_DATE
 from paired_servicebus.pipeline.table_store.manifest import RecordSpan
 from paired_servicebus.pipeline.table_store.schema import EVENTS, spark_ddl
@@ -17,8 +18,8 @@ def lines_of(spark: Any, paths: Sequence[Path]) -> Any:
     """Return the lines of files, as they are, with their file's name: `value`, `file`."""
     from pyspark.sql import functions as f
 
-    reader = spark.read.options(lineSep="\n", __globPaths__="false")  # a name may have any character
-    return reader.text([str(path) for path in paths]).select("value", f.col("_metadata.file_name").alias("file"))
+    lines = spark.read.text([spark_path(path) for path in paths], lineSep="\n")
+    return lines.select("value", f.col("_metadata.file_name").alias("file"))
 
 
 def typed(lines: Any) -> Any:

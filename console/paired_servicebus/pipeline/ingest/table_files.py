@@ -11,7 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from paired_servicebus.core.errors import SparkFailedError
 from paired_servicebus.pipeline.ingest.event_parser import arrow_schema
+from paired_servicebus.pipeline.spark.spark_session import spark_path
 from paired_servicebus.pipeline.table_store.empty_files import NO_DATE
 from paired_servicebus.pipeline.table_store.lake import Staged
 from paired_servicebus.pipeline.table_store.manifest import File
@@ -46,8 +48,27 @@ def frame(spark: Any, table: str, paths: Sequence[Path]) -> Any:
     """Return the rows of Parquet files, or of folders of them, as a DataFrame of a table's columns."""
     if not paths:
         return spark.createDataFrame(arrow_schema(TABLES[table]).empty_table())
-    reader = spark.read.schema(spark_ddl(TABLES[table])).options(__globPaths__="false", recursiveFileLookup="true")
-    return reader.parquet(*map(str, paths))
+    reader = spark.read.schema(spark_ddl(TABLES[table])).option("recursiveFileLookup", "true")
+    return reader.parquet(*map(spark_path, paths))
+
+
+def write_dated(rows: Any, folder: Path) -> None:
+    """Write rows with their `date` into a folder.
+
+    Raises SparkFailedError: this process does not find all of them there. Spark itself does not notice if a worker
+    writes into a folder of its own.
+    """
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as f
+
+    written = Observation("written")
+    rows.observe(written, f.count(f.lit(1)).alias("rows")).write.partitionBy("date").parquet(str(folder))
+    found, wanted = sum(pq.read_metadata(path).num_rows for path in parts(folder)), written.get["rows"]
+    if found != wanted:
+        raise SparkFailedError(
+            f"of {wanted:,} rows that Spark's workers wrote into {folder}, {found:,} are there: nothing is taken; see "
+            "that every worker has the same table folder"
+        )
 
 
 def parts(folder: Path) -> list[Path]:

@@ -21,8 +21,9 @@ from paired_servicebus.pipeline.ingest.batch_tables import TIMELINE_OF_EVENTS
 from paired_servicebus.pipeline.ingest.engine_tables import ENGINES, gaps_of, spans_of
 from paired_servicebus.pipeline.ingest.episode_tables import EPISODES, SENDS, STORIES, STORY_KINDS
 from paired_servicebus.pipeline.ingest.summed_tables import SUMMED
-from paired_servicebus.pipeline.ingest.table_files import frame, staged_parts, write_days, write_rows
+from paired_servicebus.pipeline.ingest.table_files import frame, staged_parts, write_dated, write_days, write_rows
 from paired_servicebus.pipeline.judging.receipts_sql import MERGE, PARTIAL
+from paired_servicebus.pipeline.spark.spark_session import spark_path
 from paired_servicebus.pipeline.table_store import manifest as manifests
 from paired_servicebus.pipeline.table_store.empty_files import NO_DATE
 from paired_servicebus.pipeline.table_store.lake import Change, Files, Lake
@@ -174,7 +175,8 @@ select lower(entity) as old_entity, message_id as old_id from old_audit
 where first_ts < (select coalesce(min(unix_micros(at)), 0) from events)
 """
 """Messages whose first receipts are not among the events any more."""
-_RECEIPTS: Final = """
+_IS_LONGER: Final = "lower(entity) = old_entity and message_id = old_id"
+_RECEIPTS: Final = f"""
 select (select case when count(distinct pairing) = 1 then max(pairing) else '' end from engines) as pairing, entity,
        message_id, nullif(subscription, '') as subscription, nullif(stream, '') as stream, number, direct, diverted,
        in_doubt, refused, moved, dead_lettered, received, queue, reason, timestamp_micros(first_ts) as first_at,
@@ -182,7 +184,7 @@ select (select case when count(distinct pairing) = 1 then max(pairing) else '' e
        timestamp_micros(moved_ts) as moved_at, timestamp_micros(received_ts) as received_at, received_seq,
        timestamp_micros(coalesce(moved_ts, case when direct > 0 then accepted_ts end)) as reached_at,
        timestamp_micros(last_ts) as last_at
-from old_audit left semi join longer on lower(entity) = old_entity and message_id = old_id
+from old_audit left semi join longer on {_IS_LONGER}
 """
 
 
@@ -215,8 +217,8 @@ class _Conversion:
 
     def _view(self, name: str, table: str, files: Sequence[_File]) -> None:
         spark, schema = self._spark, _OLD_COLUMNS[table]
-        paths = [str(self._lake.folder / table / file.name) for file in files]
-        reader = spark.read.schema(schema).options(__globPaths__="false", recursiveFileLookup="true")
+        paths = [spark_path(self._lake.folder / table / file.name) for file in files]
+        reader = spark.read.schema(schema).option("recursiveFileLookup", "true")
         rows = reader.parquet(*paths) if paths else spark.createDataFrame([], schema)
         rows.createOrReplaceTempView(name)
 
@@ -225,7 +227,7 @@ class _Conversion:
         columns = ", ".join(f"`{name}`" for name in TABLES[table])
         folder = self._place / table
         rows = self._spark.sql(f"select {columns}, coalesce(to_date({day}), date '{NO_DATE}') as date from ({query})")
-        rows.write.partitionBy("date").parquet(str(folder))
+        write_dated(rows, folder)
         return staged_parts(folder, table, self._batch)
 
     def _spans(self) -> tuple[RecordSpan, ...]:
@@ -278,7 +280,7 @@ class _Conversion:
             spark.sql(_EVENTS).createOrReplaceTempView(f"{name}_events")
             part = PARTIAL.format(events=f"{name}_events", engines="engines")
             if name == "judged":
-                part = f"select * from ({part}) left anti join longer on lower(entity) = old_entity and message_id = old_id"
+                part = f"select * from ({part}) left anti join longer on {_IS_LONGER}"
             parts.append(part)
         frame(spark, "receipts", []).createOrReplaceTempView("no_receipts")
         whole = spark.sql("select * from no_receipts")

@@ -100,6 +100,11 @@ def for_small_work(spark: Any) -> Any:
     return session
 
 
+def spark_path(path: Path) -> str:
+    """Return a path as Spark's readers take it: they would look for patterns in it."""
+    return "".join(f"\\{one}" if one in "[]{}*?\\" else one for one in str(path))
+
+
 def first_line(error: BaseException) -> str:
     """Return the reason for Spark's failure without its stack: the innermost cause, otherwise the first line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

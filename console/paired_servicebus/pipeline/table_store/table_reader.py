@@ -78,11 +78,11 @@ class Tables(TableQueries):
         Raises NoTablesError: a file of the tables is missing or broken.
         """
         try:
-            return self._rows(query, parameters)
-        except duckdb.IOException:  # a version that was opened long ago is removed
+            return self._rows_or_error(query, parameters)
+        except NoTablesError:
             if self.path.is_dir():
-                return self._rows_or_error(query, parameters)
-        self._connection.close()
+                raise
+        self._connection.close()  # a version that was opened long ago is removed
         self._take(versions.newest(self.folder))
         return self._rows_or_error(query, parameters)
 
