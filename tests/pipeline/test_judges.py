@@ -43,7 +43,7 @@ def _sorted(rows: list[Row], keys: tuple[str, ...]) -> list[Row]:
     return sorted((rounded(row) for row in rows), key=lambda row: tuple(str(row[key]).lower() for key in keys))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(records=journals(), late=some.integers(0, 3000), in_flight=some.sampled_from([1, 60, 900]))
 def test_they_agree_on_every_journal(records: list[Record], late: int, in_flight: int) -> None:
     once = list({(one.engine, one.boot, one.seq): one for one in records}.values())
@@ -51,7 +51,7 @@ def test_they_agree_on_every_journal(records: list[Record], late: int, in_flight
     assert_alike(by_functions(records, **chosen), by_sql(once, **chosen))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(records=journals(), batches=some.integers(2, 4), since=some.integers(0, SPAN), long=some.integers(1, SPAN))
 def test_they_agree_whatever_the_batches_and_the_span(
     records: list[Record], batches: int, since: int, long: int
@@ -75,7 +75,7 @@ FATES = some.sampled_from(
 
 
 @pytest.mark.parametrize("judge", [by_functions, by_sql])
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     fates=some.lists(FATES, min_size=1, max_size=12),
     deliveries=some.lists(some.integers(0, 13), max_size=30),

@@ -64,55 +64,67 @@ reach as (
 """The times between which every journal of a pairing is complete; null: no limit. `readings_to`: the latest reading of
 a queue after which no journal here is behind by more than IN_FLIGHT."""
 
-_ORDERED: Final = f"""
-placed as (
-    select receipts.*, lower(receipts.entity) as folded, boots.first_at as boot_at,
-           case when number is null then coalesce(diverted_boot, reached_boot, '') else ' ' end as sender,
-           coalesce(number, diverted_seq, reached_seq) as place
-    from {{receipts}} as receipts
-    left join boots on receipts.received_by = boots.engine and receipts.received_boot = boots.boot
-                   and receipts.pairing = boots.pairing
+_ENTITIES: Final = """
+placed as (select *, lower(entity) as folded from {receipts}),
+entities as (
+    select pairing, folded, max(received) > 0 as recorded, max(direct) > 0 as records_all,
+           max(subscription) is not null as is_topic, max(session) is not null as has_sessions
+    from placed group by pairing, folded
+)"""
+
+_LATE: Final = f"""
+deliveries as (
+    select placed.pairing, folded, message_id, lower(subscription) as listener, stream, received_by, received_boot,
+           received_seq, number is not null as is_numbered, unix_micros(accepted_at) as accepted,
+           boots.first_at as boot_at, coalesce(number, diverted_seq, reached_seq) as place,
+           case when number is null then coalesce(diverted_boot, reached_boot, '') else ' ' end as sender
+    from placed
+    left join boots on received_by = boots.engine and received_boot = boots.boot and placed.pairing = boots.pairing
+    where received > 0
 ),
 ordered as (
-    select *, max(case when received > 0 then place end) over earlier as place_before,
-           max(case when received > 0 then unix_micros(accepted_at) end) over earlier as accepted_before
-    from placed
-    window earlier as (partition by pairing, folded, lower(subscription), stream, received_by, sender
+    select *, max(place) over earlier as place_before, max(accepted) over earlier as accepted_before
+    from deliveries
+    window earlier as (partition by pairing, folded, listener, stream, received_by, sender
                        order by boot_at, received_boot, received_seq rows between unbounded preceding and 1 preceding)
 ),
 late as (
-    select *, received > 0 and place < place_before
-              and (number is not null or unix_micros(accepted_at) + {ORDER_MARGIN} < accepted_before) as is_late
-    from ordered
+    select distinct pairing, folded, message_id from ordered
+    where place < place_before and (is_numbered or accepted + {ORDER_MARGIN} < accepted_before)
 )"""
 """Order of receipt is by number within a receiver's engine. Without a sender's number, messages are compared with those
 of the same sender."""
 
-_MESSAGES: Final = """
+_SUMS: Final = (
+    "direct", "diverted", "in_doubt", "refused", "moved", "dead_lettered", "received", "again",
+)  # fmt: skip
+_LEAST: Final = ("first_at", "accepted_at", "diverted_at", "received_at")
+_GREATEST: Final = (
+    "entity", "stream", "number", "key", "session", "scheduled", "queue", "reason", "reached_boot", "reached_seq",
+    "moved_at", "dead_lettered_at", "reached_at", "last_at",
+)  # fmt: skip
+_COLUMNS: Final = ", ".join(("pairing", "folded", "message_id", *_SUMS, *_LEAST, *_GREATEST))
+_MESSAGES: Final = f"""
+parts as (
+    select placed.*, greatest(received - redelivered - 1, 0) as again, is_topic from placed
+    join entities on placed.pairing = entities.pairing and placed.folded = entities.folded
+),
+whole as (
+    select {_COLUMNS} from parts where not is_topic
+    union all
+    select pairing, folded, message_id, {", ".join(f"cast(sum({name}) as bigint) as {name}" for name in _SUMS)},
+           {", ".join(f"min({name}) as {name}" for name in _LEAST)},
+           {", ".join(f"max({name}) as {name}" for name in _GREATEST)}
+    from parts where is_topic group by pairing, folded, message_id
+),
 messages as (
-    select pairing, folded, message_id, max(entity) as entity, max(stream) as stream, max(number) as number,
-           max(key) as key, max(session) as session,
-           cast(sum(direct) as bigint) as direct, cast(sum(diverted) as bigint) as diverted,
-           cast(sum(in_doubt) as bigint) as in_doubt, cast(sum(refused) as bigint) as refused,
-           cast(sum(moved) as bigint) as moved, cast(sum(dead_lettered) as bigint) as dead_lettered,
-           cast(sum(received) as bigint) as received, max(scheduled) as scheduled,
-           cast(sum(greatest(received - redelivered - 1, 0)) as bigint) as again,
-           max(queue) as queue, max(reason) as reason, max(reached_boot) as reached_boot,
-           max(reached_seq) as reached_seq,
-           min(first_at) as first_at, min(accepted_at) as accepted_at, min(diverted_at) as diverted_at,
-           max(moved_at) as moved_at, max(dead_lettered_at) as dead_lettered_at, max(reached_at) as reached_at,
-           min(received_at) as received_at, max(last_at) as last_at,
-           max(case when is_late then 1 else 0 end) > 0 as out_of_order
-    from late group by pairing, folded, message_id
+    select whole.*, late.message_id is not null as out_of_order
+    from whole left join late on whole.pairing = late.pairing and whole.folded = late.folded
+                             and whole.message_id = late.message_id
 )"""
+"""A queue's message has one row in `receipts`; only a topic's are added up, which moves all rows."""
 
 _RECEIVERS: Final = f"""
-entities as (
-    select pairing, folded, max(received) > 0 as recorded, max(direct) > 0 as records_all,
-           max(subscription) is not null as is_topic,
-           max(session) is not null as has_sessions
-    from placed group by pairing, folded
-),
 engine_ends as (select pairing, engine, max_by(ended, first_at) as ended from boots group by pairing, engine),
 receivers as (
     select pairing, folded, received_by, received_boot, max(reached_at) as position, max(received_at) as got_at,
@@ -205,11 +217,21 @@ depths as (
         where unix_micros(read_at) <= readings_to
     ) where newest = 1
 ),
+backlogged as (
+    select placed.pairing, placed.queue, placed.diverted_at
+    from placed join entities on placed.pairing = entities.pairing and placed.folded = entities.folded
+    left join (select pairing, folded, message_id from placed where subscription is not null and received > 0
+               group by pairing, folded, message_id) as listened
+      on placed.pairing = listened.pairing and placed.folded = listened.folded
+     and placed.message_id = listened.message_id
+    where subscription is null and received = 0 and diverted > moved + dead_lettered
+      and listened.message_id is null and (recorded or direct + moved = 0)
+),
 parked as (
-    select facts.pairing, facts.queue, depths.read_at, depths.held, count(*) as expected
-    from facts join depths on facts.pairing = depths.pairing and facts.queue = depths.queue
-    where in_backlog and unix_micros(diverted_at) + {READING_MARGIN} < unix_micros(read_at)
-    group by facts.pairing, facts.queue, depths.read_at, depths.held
+    select backlogged.pairing, backlogged.queue, depths.read_at, depths.held, count(*) as expected
+    from backlogged join depths on backlogged.pairing = depths.pairing and backlogged.queue = depths.queue
+    where unix_micros(diverted_at) + {READING_MARGIN} < unix_micros(read_at)
+    group by backlogged.pairing, backlogged.queue, depths.read_at, depths.held
 ),
 short as (
     select parked.pairing, sum(expected) - max(all_held) as short_by,
@@ -248,7 +270,7 @@ case status
     else reason end"""
 
 JUDGED: Final = f"""
-with {_BOOTS},{_COVER},{_ORDERED},{_MESSAGES},{_RECEIVERS},{_FACTS},{_BACKLOG},
+with {_BOOTS},{_COVER},{_ENTITIES},{_LATE},{_MESSAGES},{_RECEIVERS},{_FACTS},{_BACKLOG},
 judged as (
     select facts.*, named.read_at, named.expected, named.unnamed,
            case when received > 0 and answer = 'refused' then 'unexpected'

@@ -132,39 +132,35 @@ concat_ws(' ',
 _VERDICTS: Final = f"""
 with {_JOURNALS},
 counted as (
-    select pairing, max(entity) as entity,
+    select pairing, lower(entity) as folded, max(entity) as entity,
            {_COUNTS},
            cast(coalesce(sum(duplicates), 0) as bigint) as duplicates,
            cast(coalesce(max(among_missing), 0) as bigint) as unnamed,
            max(case when status = 'in flight' then age end) as in_flight_age, max(received_at) as recorded_at
     from {{audit}} where {{scope}} group by pairing, lower(entity)
 ),
+levels as (select 'entity' as level union all select 'pairing' as level union all select 'all' as level),
 leveled as (
-    select *, pairing as whole from counted union all select *, '' as whole from counted
+    select level, case when level = 'all' then '' else pairing end as whole,
+           case when level = 'entity' then folded else '' end as part, entity, {_OWN}, in_flight_age, recorded_at,
+           1 as is_entity, case when level <> 'entity' and nth = 1 then pairing_unnamed else 0 end as unnamed
+    from (select *, max(unnamed) over (partition by pairing) as pairing_unnamed,
+                 row_number() over (partition by pairing order by folded) as nth from counted) as shared
+    cross join levels
+    union all
+    select case when pairing = '' then 'all' else 'pairing' end as level, pairing as whole, '' as part, '' as entity,
+           {", ".join(f"0 as {name}" for name in _NUMBERS)}, null as in_flight_age, null as recorded_at,
+           0 as is_entity, 0 as unnamed
+    from (select pairing from known union select '' as pairing) as spine
 ),
-short as (
-    select pairing, max(unnamed) as among_missing from counted group by pairing
-    union all select '' as pairing, coalesce(sum(most), 0) as among_missing
-    from (select max(unnamed) as most from counted group by pairing)
-),
-sums as (
-    select whole as pairing, {_SUM}, max(in_flight_age) as in_flight_age, max(recorded_at) as recorded_at,
-           count(*) as entities, count(case when recorded > 0 then 1 end) as recording_entities
-    from leveled group by whole
-),
-spine as (select pairing from known union select whole as pairing from leveled union select '' as pairing),
 sums_and_parts as (
-    select spine.pairing, '' as entity, '' as subscription, {", ".join(f"coalesce({n}, 0) as {n}" for n in _NUMBERS)},
-           in_flight_age, recorded_at, coalesce(entities, 0) as entities,
-           coalesce(recording_entities, 0) as recording_entities, coalesce(among_missing, 0) as among_missing
-    from spine left join sums on spine.pairing = sums.pairing left join short on spine.pairing = short.pairing
+    select whole as pairing, max(case when level = 'entity' then entity else '' end) as entity, '' as subscription,
+           {_SUM}, max(in_flight_age) as in_flight_age, max(recorded_at) as recorded_at, sum(is_entity) as entities,
+           count(case when recorded > 0 then 1 end) as recording_entities,
+           cast(sum(unnamed) as bigint) as among_missing
+    from leveled group by level, whole, part
     union all
-    select pairing, entity, '' as subscription, {_OWN}, in_flight_age, recorded_at, 1 as entities,
-           case when recorded > 0 then 1 else 0 end as recording_entities, 0 as among_missing
-    from counted
-    union all
-    select pairing, max(entity) as entity, max(subscription) as subscription,
-           {_BY_SUBSCRIPTION},
+    select pairing, max(entity) as entity, max(subscription) as subscription, {_BY_SUBSCRIPTION},
            cast(null as double) as in_flight_age, max(received_at) as recorded_at, 1 as entities,
            1 as recording_entities, 0 as among_missing
     from {{receipts}} where subscription is not null and received > 0 and {{scope}}
