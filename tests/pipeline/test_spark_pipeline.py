@@ -425,6 +425,7 @@ def test_followed_to_the_end_the_tables_say_the_same(
     """A batch for each file, with judgements and mergers beside them."""
     monkeypatch.setattr(new_files, "MOST_FILES", 1)
     monkeypatch.setattr(upkeep, "REST", 0.0)
+    monkeypatch.setattr(upkeep, "AGAIN", 0.0)
     end = time.monotonic() + LONG
     with Lake(tmp_path) as lake:
 

@@ -187,8 +187,11 @@ _CAUSE: Final = re.compile(r"(?:Caused by: |: )?((?:[\w$]+\.)*[\w$]*(?:Error|Exc
 _QUERY: Final = re.compile(r"\[STREAM_FAILED\] Query \[.*?\] terminated with exception: | SQLSTATE: \w+$")
 """The text around the reason in every failed query's error."""
 
-_SHORT: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""For minutes of work on two cores: Java's second compiler took a third of the processor for a million events."""
+_SHORT: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+"""For minutes of work on two cores: Java's second compiler took a third of the processor for a million events.
+
+Without it, 48 MB of compiled code are all that Java keeps. Spark's queries fill them within minutes, and then nothing is
+compiled any more."""
 
 _FAIR: Final = """<?xml version="1.0"?>
 <allocations><pool name="default">
