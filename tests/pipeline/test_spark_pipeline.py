@@ -231,8 +231,8 @@ def test_lost_records_versions_and_links_and_copied_files_give_nothing_twice(
     journal, folder = stage
     take_once(spark, folder, journal)
     (folder / "taken").unlink()  # as if killed between a commit and the record of its files
-    for path in sorted((journal / CLOSED).iterdir())[::2]:
-        shutil.copy(path, path.with_name(f"copy-of-{path.name}") if "-z" not in path.name else path)
+    for path in sorted((journal / CLOSED).iterdir())[:-1]:  # the last has lines without a number
+        shutil.copy(path, path.with_name(f"copy-of-{path.name}"))
     take_once(spark, folder, journal)
     assert rows_of(folder) == made
     assert versions.newest(folder).manifest.repeated >= EVENTS
