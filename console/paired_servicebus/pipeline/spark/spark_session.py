@@ -190,8 +190,8 @@ _QUERY: Final = re.compile(r"\[STREAM_FAILED\] Query \[.*?\] terminated with exc
 _SHORT: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 """For minutes of work on two cores: Java's second compiler took a third of the processor for a million events.
 
-Without it, 48 MB of compiled code are all that Java keeps. Spark's queries fill them within minutes, and then nothing is
-compiled any more."""
+Without it, 48 MB of compiled code are all that Java keeps. Spark's queries fill them within minutes, and then nothing
+is compiled any more."""
 
 _FAIR: Final = """<?xml version="1.0"?>
 <allocations><pool name="default">
