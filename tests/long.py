@@ -16,6 +16,7 @@ from typing import Final
 PROOFS: Final[dict[str, str]] = {
     "audits": "-m pytest -q -n 2 tests/pipeline/test_demo_audit.py",
     "chaos": "-m tests.chaos --minutes 20",
+    "cluster-pipeline": "-m pytest -q -n 0 tests/pipeline/test_cluster_pipeline.py",
     "conformance": "-m tests.conformance",
     "conformance-gateway": "-m tests.conformance --gateway",
     "drill": "-m tests.drill --kills 20",
