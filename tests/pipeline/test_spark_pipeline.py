@@ -22,6 +22,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
+
 from paired_servicebus.core.errors import NoTablesError, PipelineError
 from paired_servicebus.engine.journal.spool import CLOSED
 from paired_servicebus.pipeline.ingest import batch_tables, judgement, new_files, upkeep

@@ -117,6 +117,9 @@ async def test_clean_up_leaves_a_queue_that_another_host_uses(hosts: Hosts) -> N
     await hosts.engine("web-1", backlog_queue_count=3)
     await hosts.engine("web-2")
     console = await hosts.watch("web-2")
+    await shown(
+        console, lambda fleet: {"web-1", "web-2"} <= reporting(fleet) and by_name(fleet, "web-1").queues == (0, 1, 2)
+    )
     async with asyncio.timeout(WAIT):
         async for update in console.updates():
             if isinstance(update, Snapshot) and update.unused.queues:
