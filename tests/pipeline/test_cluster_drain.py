@@ -100,7 +100,7 @@ async def test_a_worker_that_is_killed_loses_no_message_and_doubles_only_what_it
     standing.fill(COUNT // 2, destination="audit", start=COUNT // 2)
     for number, path in enumerate(("orders", "audit")):
         first = number * COUNT // 2
-        standing.sent_by(f"sender-of-{path}", (f"m{name}" for name in range(first, first + COUNT // 2)), path)
+        standing.sent_by(f"drained@sender-of-{path}", (f"m{name}" for name in range(first, first + COUNT // 2)), path)
     process = await drain(standing, spark, "--rate", "1500", "--why", "an incident")
     await until(lambda: moved(standing) > COUNT // 5 and locked(standing), patience=200)
     assert len(spark.executors(0)) > 1
@@ -125,10 +125,10 @@ async def test_a_worker_that_is_killed_loses_no_message_and_doubles_only_what_it
     assert (acts[0].command, acts[0].why) == ("drain", "an incident")
     audit = await asyncio.to_thread(audited, standing)
     assert audit.rows("select status, count(*) as count from audit group by status") == [
-        {"status": "delivered", "count": COUNT}
+        {"status": "accepted", "count": COUNT}
     ]
     assert audit.rows("select sum(moved) as moved from audit where moved > 0") == [{"moved": receipts.total()}]
-    [verdict] = audit.rows("select * from verdicts where entity = ''")
+    [verdict] = audit.rows("select * from verdicts where pairing = 'drained' and entity = ''")
     assert [verdict[name] for name in ("accepted", "parked", "lost", "unexpected")] == [COUNT, 0, 0, 0]
 
 
