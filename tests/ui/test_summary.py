@@ -19,6 +19,7 @@ from paired_servicebus.core.model.snapshot import (
     Readiness,
     SyphonStatus,
 )
+from paired_servicebus.core.operator.actions import BY_ID
 from paired_servicebus.ui.render.spans import name_list, pack, shortenable
 from paired_servicebus.ui.state.summary import Level, summary
 from paired_servicebus.ui.state.view import Page, Silent, Unreachable, View, apply_news
@@ -203,7 +204,12 @@ def test_a_stuck_syphon_is_wrong_and_a_paused_one_notable(made: Any) -> None:
     paused = made.snapshot(syphon=made.syphon(SyphonStatus.PAUSED, text="paused by kim"))
     assert summary(view_of(stuck)).level is Level.WRONG
     assert summary(view_of(paused)).level is Level.NOTABLE
-    assert "do: resume the syphon (p)" in summary(view_of(paused)).text
+    assert "do: resume the syphon (S)" in summary(view_of(paused)).text
+
+
+@pytest.mark.parametrize("state", [State.FORCED, State.PINNED])
+def test_the_key_to_release_is_the_one_of_the_order(made: Any, state: State) -> None:
+    assert f"do: release ({BY_ID['release'].key}) when" in summary(view_of(made.snapshot(made.entity("a", state)))).text
 
 
 def test_a_pulled_queue_is_notable_and_said(made: Any) -> None:
