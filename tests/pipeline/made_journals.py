@@ -67,10 +67,10 @@ def _tail(draw: Draw) -> list[Event]:
 
 
 def _started(draw: Draw, at: float) -> Event:
-    pairing = draw(some.sampled_from(["orders", "orders", "stock", "named"]))
+    pairing = draw(some.sampled_from(["orders", "orders", "stock", "shop"]))
     syphon = draw(some.booleans())
     return EngineStarted(
-        at=at, pairing=pairing, primary="p", secondary="s", backlog_queues=2, syphon=syphon, version="1"
+        at=at, pairing=pairing, primary="p", secondary=f"s-{pairing[:1]}", backlog_queues=2, syphon=syphon, version="1"
     )
 
 

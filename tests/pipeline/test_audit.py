@@ -46,9 +46,9 @@ def receipt(kind: type[Event], name: str, at: float = 1.0, **more: Any) -> Event
     return kind(**{"at": at, "entity": "orders", "message_id": name, **known.get(kind, {}), **more})
 
 
-def started(at: float = 0.0, *, pairing: str = "orders", syphon: bool = True) -> Event:
+def started(at: float = 0.0, *, pairing: str = "orders", syphon: bool = True, secondary: str = "s") -> Event:
     return EngineStarted(
-        at=at, pairing=pairing, primary="p", secondary="s", backlog_queues=1, syphon=syphon, version="1"
+        at=at, pairing=pairing, primary="p", secondary=secondary, backlog_queues=1, syphon=syphon, version="1"
     )
 
 
@@ -235,10 +235,33 @@ def test_figures_are_of_one_incident_as_well_as_of_all_that_is_recorded(judge: J
 def test_two_pairings_with_equal_ids_are_two_messages(judge: Judge) -> None:
     """Their receipts were added up, and 100 parked messages were not seen."""
     parked = [started(), *(receipt(Diverted, f"m{i}", i) for i in range(100))]
-    moved = [started(pairing="stock"), *(receipt(kind, f"m{i}", i) for i in range(100) for kind in (Diverted, Moved))]
+    moved = [
+        started(pairing="stock", secondary="t"),
+        *(receipt(kind, f"m{i}", i) for i in range(100) for kind in (Diverted, Moved)),
+    ]
     found = judge([*records_of(parked), *records_of(moved, engine="stock@web-1")])
     assert (found.verdict("orders")["parked"], found.verdict("stock")["parked"]) == (100, 0)
     assert (found.verdict()["parked"], found.verdict()["reached"]) == (100, 100)
+
+
+def test_engines_of_the_same_namespaces_are_one_pairing_whatever_its_names(judge: Judge) -> None:
+    """What an application's process parked, an engine of another name moved; a drain has the name of one of them."""
+    parked = [started(pairing="shop-2", syphon=False), receipt(Diverted, "a"), receipt(Diverted, "b")]
+    moved = [started(pairing="orders"), receipt(Moved, "a", 2.0)]
+    drained = [receipt(Moved, "b", 3.0)]
+    found = judge(
+        [
+            *records_of(parked, engine="shop-2@web-1"),
+            *records_of(moved, engine="orders@ops"),
+            *records_of(drained, engine="shop-2-drain@ops"),
+            *records_of([started(pairing="shop", secondary="t"), receipt(Diverted, "a")], engine="shop@web-9"),
+        ]
+    )
+    assert {(row["pairing"], row["message_id"], row["status"]) for row in found.audit} == {
+        ("orders", "a", "accepted"),
+        ("orders", "b", "accepted"),
+        ("shop", "a", "parked"),
+    }
 
 
 def test_a_pairing_is_named_by_its_engine_s_start_else_by_the_engine_s_name(judge: Judge) -> None:

@@ -195,3 +195,30 @@ def _close(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         {name: round(value, 9) if isinstance(value, float) else value for name, value in row.items() if name != "file"}
         for row in rows
     ]
+
+
+def started(pairing: str) -> e.Event:
+    return e.EngineStarted(
+        at=T0, pairing=pairing, primary="contoso", secondary="backup", backlog_queues=1, syphon=True, version="1"
+    )
+
+
+def parked(name: str) -> e.Event:
+    return e.Diverted(at=T0 + 5, entity="orders", message_id=name, queue=0)
+
+
+def test_a_name_that_is_heard_later_joins_what_is_known(spark: Any, tmp_path: Path) -> None:
+    """An application's parked messages were judged before an engine of another name, which moved one, was heard."""
+    first = [started("shop"), changed(1, "healthy", "failed over"), parked("a"), parked("b")]
+    write_file(tmp_path / "j" / "events" / "a-0000000000001-000000000001.jsonl", numbered(first, engine="shop@web"))
+    take_once(spark, tmp_path / "t", tmp_path / "j")
+    assert {row["pairing"] for row in rows_of(tmp_path / "t")["audit"]} == {"shop"}
+    later = [started("orders"), e.Moved(at=T0 + 30, entity="orders", message_id="a", queue=0)]
+    write_file(tmp_path / "j" / "events" / "b-0000000000001-000000000001.jsonl", numbered(later, engine="orders@ops"))
+    take_once(spark, tmp_path / "t", tmp_path / "j")
+    found = rows_of(tmp_path / "t")
+    assert [(row["pairing"], row["message_id"], row["status"]) for row in found["audit"]] == [
+        ("orders", "a", "accepted"),
+        ("orders", "b", "parked"),
+    ]
+    assert {row["pairing"] for table in ("engines", "episodes", "receipts") for row in found[table]} == {"orders"}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from paired_servicebus.core.model.pairing_events import EngineStarted, EngineStopped, MessageReceived, Record
@@ -50,6 +50,8 @@ class EngineBoot:
     backlog_queues: int | None = None
     version: str | None = None
     receives: bool = False
+    pairing_name: str = ""
+    """The pairing's name by this engine; `pairing` is the one by which its messages are judged."""
 
     @property
     def is_drain(self) -> bool:
@@ -107,6 +109,28 @@ def micros(at: float) -> int:
     return round(at * 1_000_000)
 
 
+def shared_names(boots: Iterable[tuple[str, EngineStarted | None]]) -> Mapping[str, str]:
+    """Return the pairing of each name that an engine gave it.
+
+    Engines of the same two namespaces share backlog queues, whatever their names: they are one pairing, by the first
+    of its names.
+    """
+    named = {(name, _namespaces(started)) for name, started in boots}
+    first: dict[tuple[str, str], str] = {}
+    for name, namespaces in named:
+        if namespaces is not None:
+            first[namespaces] = min(name, first.get(namespaces, name))
+    found: dict[str, str] = {}
+    for name, namespaces in named:
+        shared = name if namespaces is None else first[namespaces]
+        found[name] = min(shared, found.get(name, shared))
+    return found
+
+
+def _namespaces(started: EngineStarted | None) -> tuple[str, str] | None:
+    return None if started is None else (started.primary.lower(), started.secondary.lower())
+
+
 class BootFold:
     """Takes records in any order; `boots` returns those so far."""
 
@@ -137,14 +161,20 @@ class BootFold:
 
     def pairings(self) -> dict[tuple[str, str], str]:
         """Return each boot's pairing."""
+        names = self._pairing_names()
+        shared = shared_names((names[boot], one.started) for boot, one in self._boots.items())
+        return {boot: shared[name] for boot, name in names.items()}
+
+    def _pairing_names(self) -> dict[tuple[str, str], str]:
         return {
-            name: one.started.pairing if one.started is not None else pairing_by_name(name[0])
-            for name, one in self._boots.items()
+            boot: one.started.pairing if one.started is not None else pairing_by_name(boot[0])
+            for boot, one in self._boots.items()
         }
 
     def boots(self) -> tuple[EngineBoot, ...]:
         """Return the boots, by engine and begin."""
         pairings, spans = self.pairings(), {name: one.spans() for name, one in self._boots.items()}
+        pairing_names = self._pairing_names()
         newest_boot: dict[str, int] = {}
         newest: dict[str, int] = {}
         for name, one in self._boots.items():
@@ -152,7 +182,10 @@ class BootFold:
             newest_boot[name[0]] = max(first, newest_boot.get(name[0], first))
             newest[pairings[name]] = max(last, newest.get(pairings[name], last))
         found = [
-            _made(name, one, spans[name], pairings[name], newest_boot[name[0]], newest[pairings[name]])
+            replace(
+                _made(name, one, spans[name], pairings[name], newest_boot[name[0]], newest[pairings[name]]),
+                pairing_name=pairing_names[name],
+            )
             for name, one in self._boots.items()
         ]
         return tuple(sorted(found, key=lambda one: (one.engine, one.first_at, one.boot)))

@@ -33,7 +33,8 @@ _LAST: Final = """
 """
 _BOOTS: Final = f"""
     select numbers.*,
-           coalesce(started.pairing, known.pairing, {PAIRING_BY_NAME.format(engine="numbers.engine")}) as pairing,
+           coalesce(started.pairing, known.pairing_name, {PAIRING_BY_NAME.format(engine="numbers.engine")})
+               as pairing_name,
            coalesce(started.at, known.started_at) as started_at,
            {", ".join(f"coalesce(started.{name}, known.{name}) as {name}" for name in _TOLD)},
            coalesce(stopped.at, case when known.ended = 'stopped' then known.ended_at end) as stopped_at,
@@ -42,6 +43,13 @@ _BOOTS: Final = f"""
     from numbers left join known using (engine, boot) left join started using (engine, boot)
          left join stopped using (engine, boot) left join receiving using (engine, boot)
 """
+_SHARED: Final = """
+    select *, min(pairing_name) over (
+        partition by lower(`primary`), lower(secondary), case when `primary` is null then pairing_name end
+    ) as of_namespaces from named
+"""
+_GROUPED: Final = "select *, min(of_namespaces) over (partition by pairing_name) as pairing from shared"
+"""Engines of the same two namespaces share backlog queues, whatever their names: they are one pairing."""
 _PLACED: Final = """
     select *, max(first_at) over (partition by engine) as newest_boot,
            max(last_at) over (partition by pairing) as newest
@@ -55,7 +63,7 @@ _ENDED: Final = f"""
 ENGINES: Final = f"""
 with numbers as ({_NUMBERS}), started as ({_LAST.format("engine-started")}),
      stopped as ({_LAST.format("engine-stopped")}),
-     boots as ({_BOOTS}), placed as ({_PLACED}), told as ({_ENDED})
+     named as ({_BOOTS}), shared as ({_SHARED}), boots as ({_GROUPED}), placed as ({_PLACED}), told as ({_ENDED})
 select pairing, engine, boot, started_at, first_at, last_at, first_seq, last_seq, records,
        last_seq - records as missing, complete_to, complete_from, ended,
        case ended when 'stopped' then stopped_at when 'restarted' then newest_boot when 'silent' then last_at end
@@ -63,7 +71,7 @@ select pairing, engine, boot, started_at, first_at, last_at, first_seq, last_seq
        case ended when 'stopped' then stop_reason when 'restarted' then 'the engine was killed, and started again'
                   when 'silent' then 'it recorded nothing for {SILENT} minutes, while others of its pairing did' end
            as end_reason,
-       `primary`, secondary, syphon, backlog_queues, version, receives
+       `primary`, secondary, syphon, backlog_queues, version, receives, pairing_name
 from told
 """
 

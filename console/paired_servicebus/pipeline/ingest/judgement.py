@@ -7,6 +7,7 @@ of a message and the receivers of its entity may have changed its fate. Settled 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,6 +41,15 @@ select distinct cast(coalesce(to_date(first_at), date '1970-01-01') as string) a
     union all select first_at from new
 )
 """
+_STALE: Final = """
+select distinct cast(coalesce(to_date(first_at), date '1970-01-01') as string) as date
+from known left semi join other_names on pairing = other_name
+"""
+_RENAMED: Final = """
+select known.* except (pairing), coalesce(shared_name, pairing) as pairing
+from {rows} as known left join other_names on pairing = other_name
+"""
+"""An engine that was heard later can show that two names are one pairing."""
 _KEPT: Final = f"""
 with latest as (select *, max(received_at) over (partition by pairing, lower(entity)) as last_received from audit)
 select pairing as kept_pairing, lower(entity) as kept_entity, message_id as kept_id from latest
@@ -76,11 +86,11 @@ def judge(spark: Any, lake: Lake) -> None:
         new = {"receipts": receipts, **work.audit()}
         figures = work.figures()
         dropped = work.dropped(new)
-        unsettled = work.unsettled
+        unsettled, shared_names = work.unsettled, work.shared_names
 
         def change(now: Manifest) -> Change:
             events = tuple(file for file in now.of("events") if file.last_at >= end - KEPT or not file.last_at)
-            episodes = _with_figures(place, lake.version, figures)
+            episodes = _with_figures(place, lake.version, figures, shared_names)
             fields = {
                 "judged": began.batch,
                 "judged_at": time.time(),
@@ -109,6 +119,7 @@ class _Judgement:
         self.unsettled = 0
         for table in ("engines", "backlog", "episodes"):
             self._existing.rows(table).createOrReplaceTempView(table)
+        self.shared_names = self._shared_names()
 
     def receipts(self) -> Files:
         """Add the new receipts to the known ones; make the view `receipts` of all."""
@@ -120,16 +131,28 @@ class _Judgement:
         if known:
             spark.sql(partial).createOrReplaceTempView("new")
             existing.rows(table).createOrReplaceTempView("known")
-            touched = {row["date"] for row in spark.sql(_TOUCHED).collect()}
+            queries = (_TOUCHED, _STALE) if self.shared_names else (_TOUCHED,)
+            touched = {row["date"] for query in queries for row in spark.sql(query).collect()}
             kept = tuple(file for file in known if file.date not in touched)
-            some = existing.rows(table, [file for file in known if file.date in touched])
-            some.createOrReplaceTempView("touched")
+            existing.rows(table, [file for file in known if file.date in touched]).createOrReplaceTempView("touched")
+            if self.shared_names:
+                spark.sql(_RENAMED.format(rows="touched")).createOrReplaceTempView("touched")
             columns = ", ".join(f"`{name}`" for name in TABLES[table])
             partial = f"select {columns} from ({partial}) union all select {columns} from touched"
         new = self._write(table, receipts_sql.MERGE.format(partials=f"({partial})"))
         paths = [*existing.paths(table, kept), *(one.path for one in new)]
         frame(spark, table, paths).createOrReplaceTempView(table)
         return (*kept, *new)
+
+    def _shared_names(self) -> dict[str, str]:
+        """Return the pairing of each other name that engines gave it; make the view `other_names` of them."""
+        paths = self._existing.paths("engines")
+        rows = [row for path in paths for row in pq.read_table(path, columns=["pairing_name", "pairing"]).to_pylist()]
+        names = {row["pairing_name"]: row["pairing"] for row in rows if row["pairing_name"] != row["pairing"]}
+        if names:
+            found = [{"other_name": other, "shared_name": shared} for other, shared in names.items()]
+            self._spark.createDataFrame(pa.Table.from_pylist(found)).createOrReplaceTempView("other_names")
+        return names
 
     def audit(self) -> dict[str, Files]:
         """Judge; make the view `audit`."""
@@ -177,7 +200,7 @@ def _first(one: Any) -> int:
     return int(file.first_at)
 
 
-def _with_figures(place: Path, version: Version, figures: Any) -> dict[str, Files]:
+def _with_figures(place: Path, version: Version, figures: Any, shared_names: Mapping[str, str]) -> dict[str, Files]:
     """Return the file of `episodes` with new figures; figures of messages that were dropped stay."""
     files = [version.path / "episodes" / file.name for file in version.manifest.of("episodes") if file.rows]
     if not files:
@@ -185,7 +208,7 @@ def _with_figures(place: Path, version: Version, figures: Any) -> dict[str, File
     by_id = {row["id"]: row for row in figures.to_pylist()}
     rows = pa.concat_tables([pq.read_table(path) for path in files]).to_pylist()
     for row in rows:
-        row.update(_updated(row, by_id.get(row["id"])))
+        row.update(_updated(row, by_id.get(row["id"])), pairing=shared_names.get(row["pairing"], row["pairing"]))
     table = pa.Table.from_pylist(rows, schema=arrow_schema(TABLES["episodes"]))
     return {"episodes": write_rows(place, "episodes", table, version.manifest.batch + 1)}
 

@@ -74,9 +74,11 @@ ENGINES: Final[Columns] = {
     "complete_from": "TIMESTAMP",
     "ended": "VARCHAR", "ended_at": "TIMESTAMP", "end_reason": "VARCHAR",
     "primary": "VARCHAR", "secondary": "VARCHAR", "syphon": "BOOLEAN", "backlog_queues": "BIGINT", "version": "VARCHAR",
-    "receives": "BOOLEAN",
+    "receives": "BOOLEAN", "pairing_name": "VARCHAR",
 }  # fmt: skip
-"""An engine's boot. `pairing`: by its engine-started record, else by its engine's name up to the last "@".
+"""An engine's boot. `pairing_name`: by its engine-started record, else by its engine's name up to the last "@".
+`pairing`: the first name, by the alphabet, of those that engines gave the same two namespaces. Their messages share
+backlog queues and are judged together.
 `missing`: records that its numbers lack, the first ones included. `complete_to`: the time of the last record before
 the first gap; null: the first record is missing. `complete_from`: the time of the first record after the last gap;
 null: no gap. `ended`: stopped, restarted, silent or running. `receives`: whether
