@@ -163,7 +163,15 @@ def test_a_forced_failover_has_no_first_failure() -> None:
     forced = {**EPISODE, "suspected_at": None, "forced": True}
     text = markdown(last_report(made(episodes=[forced])))
     assert "**orders** failed over at 22:14:32: an operator forced it. Back on the primary at 22:15:00" in text
-    assert "senders to orders of pairing shop were diverted by an operator" in text
+    assert (
+        "senders to orders of pairing shop were diverted from the primary namespace weu.example by an operator" in text
+    )
+
+
+def test_an_order_beside_an_outage_is_counted_and_not_the_cause() -> None:
+    later = {**EPISODE, "id": "another", "suspected_at": None, "forced": True}
+    text = markdown(last_report(made(episodes=[EPISODE, later])))
+    assert "could not reach the primary namespace weu.example (1 of 2 failovers were forced by an operator)" in text
 
 
 def test_an_open_episode_is_marked() -> None:

@@ -67,10 +67,7 @@ def _reach(report: Report) -> str:
     began = min(one.began_at for one in report.episodes)
     engines = tuple(dict.fromkeys(one.engine for one in report.episodes))
     where = f" at {len(engines)} engines" if len(engines) > 1 else ""
-    how = "were diverted by an operator" if all(one.forced for one in report.fates) else "could not reach the primary"
-    primary = few(tuple(dict.fromkeys(one.primary for one in report.engines if one.primary)), 2)
-    namespace = f" namespace {primary}" if primary else ""
-    subject = f"senders to {few(report.entities)}{pairing} {how}{namespace}{where}"
+    subject = f"senders to {few(report.entities)}{pairing} {_diversion(report)}{where}"
     backs = [one.failed_back_at for one in report.episodes if one.failed_back_at is not None]
     if report.open or not backs:
         end = "It is not over." if report.open else f"How it ended: {_endings(report)}."
@@ -78,6 +75,16 @@ def _reach(report: Report) -> str:
     often = max(fate.times[1] for fate in report.fates)
     flaps = f", {often:,} failovers" if often > 1 else ""
     return f"From {day_and_clock(began)} to {clock(max(backs))} UTC ({seconds(max(backs) - began)}{flaps}), {subject}."
+
+
+def _diversion(report: Report) -> str:
+    primary = few(tuple(dict.fromkeys(one.primary for one in report.engines if one.primary)), 2)
+    namespace = f"the primary namespace {primary}" if primary else "the primary"
+    forced, number = sum(one.forced for one in report.episodes), len(report.episodes)
+    if forced == number:
+        return f"were diverted from {namespace} by an operator"
+    by_operators = f" ({forced:,} of {number:,} failovers were forced by an operator)" if forced else ""
+    return f"could not reach {namespace}{by_operators}"
 
 
 def _endings(report: Report) -> str:
