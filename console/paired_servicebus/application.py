@@ -190,6 +190,8 @@ async def _pair_by_name(
     hosting: _Hosting,
 ) -> PairedServiceBusClient:
     """Make the clients and pair them; close them if pairing fails."""
+    for name in chosen.keys() - PairingOptions.__annotations__.keys():
+        raise TypeError(f"pair_namespaces() has no option {name}; it has {', '.join(PairingOptions.__annotations__)}")
     primary, secondary = _checked("primary", primary), _checked("secondary", secondary)
     async with AsyncExitStack() as stack:
         try:
