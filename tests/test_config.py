@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from paired_servicebus import config
-from paired_servicebus.config import find_config, load_config
+from paired_servicebus.config import find_config, load_config, load_settings
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.sections.fleet_options import Fleet
@@ -55,6 +55,15 @@ def test_the_smallest_file_has_the_defaults_and_a_syphon(tmp_path: Path) -> None
     assert found.primary.connection_string is not None
     assert found.primary.connection_string.reveal() == ENVIRON["PRIMARY"]
     assert not found.primary.emulated
+
+
+def test_an_operators_shell_needs_no_secret_to_name_the_engine(tmp_path: Path) -> None:
+    """The engine may be a service whose secrets only it can read."""
+    (path := tmp_path / "pairing.toml").write_text(with_pairing('environment = "production"'))
+    found = load_settings(path)
+    assert (found.name, found.environment, found.policy) == ("orders", "production", Policy(enable_syphon=True))
+    with pytest.raises(ConfigurationError, match="PRIMARY, which is not set"):
+        load_config(path, environ={})
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
-from paired_servicebus.config import PairingConfig, find_config, load_config
+from paired_servicebus.config import PairingConfig, PairingSettings, find_config, load_config, load_settings
 from paired_servicebus.core.errors import ControlError, EngineRunningError, PairedError
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.untrusted_text import indent_lines
@@ -117,7 +117,7 @@ def up(
     key: OrderKey = DEFAULT_KEY,
 ) -> int:
     """Start the engine for a pairing.toml, or find the running one, and open the dashboard on it."""
-    settings = load_config(find_config(config))
+    settings = load_settings(find_config(config))
     places = engine_paths(settings.name)
     if foreground:
         from paired_servicebus.engine.service.main import run_here  # with the SDK behind it
@@ -204,7 +204,7 @@ def status(
     from paired_servicebus.verbs.status import run_status, run_watch
 
     _choose_one(config, engine)
-    chosen = engine_paths(load_config(find_config(config)).name) if config is not None else None
+    chosen = engine_paths(load_settings(find_config(config)).name) if config is not None else None
     if engine is not None and engine != engine_commands.ALL:
         chosen = engine_commands.only_engine(engine)
     if watch and json:
@@ -226,7 +226,7 @@ def find(
     from paired_servicebus.engine.journal.message_trace import as_json, as_lines
     from paired_servicebus.engine.journal.message_trace import find as look_for
 
-    settings = load_config(find_config(config))
+    settings = load_settings(find_config(config))
     found = look_for(engine_paths(settings.name).spool, message_id)
     kind = settings.policy.journal
     _print_result(as_json(found, kind) if json else as_lines(found, kind))
@@ -303,15 +303,15 @@ def sandbox(
     )
 
 
-def _start(settings: PairingConfig, places: EnginePaths, *, read_only: bool = False, shown: bool = False) -> Ready:
+def _start(settings: PairingSettings, places: EnginePaths, *, read_only: bool = False, shown: bool = False) -> Ready:
     """Start the engine. `shown`: with its steps on the terminal."""
     from paired_servicebus.verbs.start_display import start_display
 
-    with Launch.begin(settings, places, read_only=read_only) as launch:
+    with Launch.begin(load_config(settings.path), places, read_only=read_only) as launch:
         return launch.wait(told=start_display(settings.name)) if shown else launch.wait()
 
 
-def _find_or_start(settings: PairingConfig, places: EnginePaths, *, read_only: bool) -> Path:
+def _find_or_start(settings: PairingSettings, places: EnginePaths, *, read_only: bool) -> Path:
     """Return the engine's socket."""
     holder = running(places.lock)
     if holder is not None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final, Literal, cast
@@ -92,17 +92,15 @@ class NamespaceConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PairingConfig:
-    """A pairing.toml, read and checked."""
+class PairingSettings:
+    """A pairing.toml but for its namespaces: what an operator's shell can read, which lacks the engine's secrets."""
 
     path: Path
     name: str
-    environment: str
-    read_only: bool
+    environment: str = ""
+    read_only: bool = False
     policy: Policy
-    entities: tuple[str, ...]
-    primary: NamespaceConfig
-    secondary: NamespaceConfig
+    entities: tuple[str, ...] = ()
     journal_mb: int = 4096
     """Of the journal's files so much is kept, the newest."""
     require_reason: bool = False
@@ -115,14 +113,22 @@ class PairingConfig:
     """A group of this machine whose members may watch and command the engine; empty: only its own user."""
     probe: tuple[str, ...] = ()
     """Those of the entities that are probed while nothing is sent to them; none by default, since it is billed."""
-    fleet: Fleet | None = None
-    """The engine's part in the fleet; None: it takes none."""
     gateway: GatewayOptions | None = None
     """Where clients of any language connect; None: nowhere."""
     hides_bodies: bool = False
     """Whether consoles get no message's body."""
     remarks: tuple[str, ...] = field(default=(), compare=False)
     """Warnings about the file, which is used nevertheless."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairingConfig(PairingSettings):
+    """A pairing.toml, read and checked, with the secrets that it names."""
+
+    primary: NamespaceConfig
+    secondary: NamespaceConfig
+    fleet: Fleet | None = None
+    """The engine's part in the fleet; None: it takes none."""
 
 
 def find_config(given: Path | None = None) -> Path:
@@ -189,18 +195,36 @@ def load_config(path: Path, *, environ: Mapping[str, str] = os.environ) -> Pairi
     Raises:
         ConfigurationError: with problem, place and remedy.
     """
-    document = _parse(path)
-    known = (*_TABLES, _FLEET, _GATEWAY, _CONSOLE)
-    unknown = [key for key in document if key not in known]
-    if unknown:
-        raise ConfigurationError(f"{path}: [{unknown[0]}] is no section{_nearest(unknown[0], known)}")
-    remarks: list[str] = []
-    pairing = _read_table(SettingLocation(path, "pairing", "", environ, remarks), document, PAIRING_KEYS)
+    document, places = _open(path, environ)
+    found = _settings(document, places)
+    values = {each.name: getattr(found, each.name) for each in fields(found)}
+    known = len(places(_FLEET).remarks)
+    values |= {name: _namespace(places(name), document) for name in ("primary", "secondary")}
+    values["fleet"] = _fleet(places(_FLEET), document)
+    return PairingConfig(**values | {"remarks": (*found.remarks, *places(_FLEET).remarks[known:])})
+
+
+def load_settings(path: Path) -> PairingSettings:
+    """Read a pairing.toml without its namespaces: no secret is looked for. Raises ConfigurationError."""
+    return _settings(*_open(path, {}))
+
+
+def _open(path: Path, environ: Mapping[str, str]) -> tuple[dict[str, Any], Callable[[str], SettingLocation]]:
+    """Return the file's sections, and the location of each, which share their remarks."""
+    document, remarks, known = _parse(path), list[str](), (*_TABLES, _FLEET, _GATEWAY, _CONSOLE)
+    for unknown in document.keys() - set(known):
+        raise ConfigurationError(f"{path}: [{unknown}] is no section{_nearest(unknown, known)}")
+    return document, lambda table: SettingLocation(path, table, "", environ, remarks)
+
+
+def _settings(document: dict[str, Any], places: Callable[[str], SettingLocation]) -> PairingSettings:
+    place = places("pairing")
+    path, pairing = place.path, _read_table(place, document, PAIRING_KEYS)
     if "name" not in pairing:
         raise ConfigurationError(
             f'{path}: [pairing] name is missing; it calls the engine something, as in name = "orders"'
         )
-    gateway = _gateway(SettingLocation(path, _GATEWAY, "", environ, remarks), document)
+    gateway = _gateway(places(_GATEWAY), document)
     defaults = {"enable_syphon": True, **(GATEWAY_POLICY if gateway is not None else {})}
     chosen = defaults | {key: pairing[key] for key in _POLICY if key in pairing}
     chosen["destinations"] = _destinations(path, pairing)
@@ -208,25 +232,26 @@ def load_config(path: Path, *, environ: Mapping[str, str] = os.environ) -> Pairi
         policy = Policy(**cast("dict[str, Any]", chosen))
     except ConfigurationError as error:
         raise ConfigurationError(f"{path}: [pairing] {error}") from error
-    return PairingConfig(
+    remarks = (*place.remarks, *(f"{path}: [pairing] {text}" for text in _remarks(policy) if gateway is None))
+    plain = (
+        "environment",
+        "read_only",
+        "require_reason",
+        "journal_mb",
+        "entities",
+        "metrics",
+        "on_change",
+        "control_group",
+    )
+    return PairingSettings(
         path=path,
         name=pairing["name"],
-        environment=pairing.get("environment", ""),
-        read_only=pairing.get("read_only", False),
-        require_reason=pairing.get("require_reason", False),
-        journal_mb=pairing.get("journal_mb", 4096),
         policy=policy,
-        entities=pairing.get("entities", ()),
-        metrics=pairing.get("metrics"),
-        on_change=pairing.get("on_change", ()),
-        control_group=pairing.get("control_group", ""),
         probe=_probe(path, pairing),
-        primary=_namespace(SettingLocation(path, "primary", "", environ, remarks), document),
-        secondary=_namespace(SettingLocation(path, "secondary", "", environ, remarks), document),
-        fleet=_fleet(SettingLocation(path, _FLEET, "", environ, remarks), document),
         gateway=gateway,
-        hides_bodies=_hides_bodies(SettingLocation(path, _CONSOLE, "", environ, remarks), document),
-        remarks=(*remarks, *(f"{path}: [pairing] {text}" for text in _remarks(policy) if gateway is None)),
+        hides_bodies=_hides_bodies(places(_CONSOLE), document),
+        remarks=remarks,
+        **{key: pairing[key] for key in plain if key in pairing},
     )
 
 

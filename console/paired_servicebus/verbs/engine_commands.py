@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from paired_servicebus.config import find_config, load_config
+from paired_servicebus.config import find_config, load_settings
 from paired_servicebus.core.errors import (
     ConfigurationError,
     ConfigurationMissingError,
@@ -136,7 +136,7 @@ def _select(engines: EngineSelection) -> tuple[EnginePaths, ...]:
     if engines.engine is not None:
         return tuple(places for places in local_engines() if places.name == engines.engine)[:1]
     try:
-        return (engine_paths(load_config(find_config(engines.config)).name),)
+        return (engine_paths(load_settings(find_config(engines.config)).name),)
     except ConfigurationMissingError as error:
         return (_only_one(error),)
 

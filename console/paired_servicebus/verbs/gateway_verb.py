@@ -13,7 +13,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from paired_servicebus.config import find_config, load_config
+from paired_servicebus.config import find_config, load_settings
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.engine.control.discovery import local_engines
@@ -54,7 +54,7 @@ def gateway(
         raise ConfigurationError("--rotate, --add and --remove are one change each: choose one of them")
     if rights is not None and add is None:
         raise ConfigurationError("--rights are those of an added key: name it with --add")
-    settings = load_config(find_config(config))
+    settings = load_settings(find_config(config))
     if settings.gateway is None:
         raise ConfigurationError(
             f"{settings.path} has no gateway: add the line [gateway] at its end, and start the engine again"

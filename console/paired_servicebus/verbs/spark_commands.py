@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 
 from cyclopts import Parameter
 
-from paired_servicebus.config import PairingConfig, find_config, load_config
+from paired_servicebus.config import PairingSettings, find_config, load_config, load_settings
 from paired_servicebus.core.errors import ConfigurationError, ConfigurationMissingError
 from paired_servicebus.engine.instance.engine_paths import engine_paths
 from paired_servicebus.verbs.parameters import Config, Consent, JsonLine
@@ -91,7 +91,7 @@ def pipeline(
     from paired_servicebus.pipeline.spark.operator_conf import spark_settings
     from paired_servicebus.pipeline.spark_processes import PipelineOrder
 
-    found = journal or (engine_paths(load_config(find_config(config)).name).spool,)
+    found = journal or (engine_paths(load_settings(find_config(config)).name).spool,)
     order = PipelineOrder(
         journals=found,
         tables=tables or found[0].parent / "tables",
@@ -166,7 +166,7 @@ def report(
     if journal and tables is not None:
         raise ConfigurationError("--journal and --tables are two sources of a report: give one of them")
     named = bool(journal) or tables is not None
-    settings = _settings_if_any(config) if named else load_config(find_config(config))
+    settings = _settings_if_any(config) if named else load_settings(find_config(config))
     folder = tables or engine_paths(settings.name if settings else "").tables
     refuse_url("--tables", folder)
     choose = chooser(episode=episode, since=since, pairing=pairing)
@@ -184,10 +184,10 @@ def report(
 VERBS: Final[tuple[Callable[..., int], ...]] = (drain, pipeline, rehearse, report)
 
 
-def _settings_if_any(config: Path | None) -> PairingConfig | None:
+def _settings_if_any(config: Path | None) -> PairingSettings | None:
     """Load the named or default pairing.toml; None if there is none."""
     try:
         found = find_config(config)
     except ConfigurationMissingError:
         return None
-    return load_config(found)
+    return load_settings(found)

@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 
 from cyclopts import App, Parameter
 
-from paired_servicebus.config import find_config, load_config
+from paired_servicebus.config import find_config, load_settings
 from paired_servicebus.engine.instance.engine_paths import engine_paths
 from paired_servicebus.verbs.parameters import Config, JsonLine
 
@@ -71,6 +71,6 @@ def _folder(folder: Path | None, config: Path | None) -> Path:
     from paired_servicebus.pipeline.ingest.journal_files import refuse_url
 
     if folder is None:
-        return engine_paths(load_config(find_config(config)).name).tables
+        return engine_paths(load_settings(find_config(config)).name).tables
     refuse_url("--tables", folder)
     return folder
