@@ -83,8 +83,13 @@ def read_curves(
         bucket=float(buckets.length),
         buckets=buckets.count,
         panels=tuple(panels),
-        marks=tuple(Mark(at=act.at, kind="order", text=f"{act.what} by {act.by}") for act in acts),
+        marks=tuple(Mark(at=act.at, kind="order", text=f"{act.what} by {_name(act.by)}") for act in acts),
     )
+
+
+def _name(by: str) -> str:
+    """Return an operator without the fingerprint of the key; the timeline has it, and a legend has no room."""
+    return by.partition(" (SHA256:")[0]
 
 
 def _sends(scope: Scope, buckets: Buckets, fates: Sequence[Fate], episodes: Chain) -> list[Panel]:
