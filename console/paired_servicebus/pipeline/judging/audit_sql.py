@@ -74,7 +74,8 @@ entities as (
 
 _LATE: Final = f"""
 deliveries as (
-    select placed.pairing, folded, message_id, lower(subscription) as listener, stream, received_by, received_boot,
+    select /*+ broadcast(boots) */
+           placed.pairing, folded, message_id, lower(subscription) as listener, stream, received_by, received_boot,
            received_seq, number is not null as is_numbered, unix_micros(accepted_at) as accepted,
            boots.first_at as boot_at, coalesce(number, diverted_seq, reached_seq) as place,
            case when number is null then coalesce(diverted_boot, reached_boot, '') else ' ' end as sender
@@ -106,7 +107,7 @@ _GREATEST: Final = (
 _COLUMNS: Final = ", ".join(("pairing", "folded", "message_id", *_SUMS, *_LEAST, *_GREATEST))
 _MESSAGES: Final = f"""
 parts as (
-    select placed.*, greatest(received - redelivered - 1, 0) as again, is_topic from placed
+    select /*+ broadcast(entities) */ placed.*, greatest(received - redelivered - 1, 0) as again, is_topic from placed
     join entities on placed.pairing = entities.pairing and placed.folded = entities.folded
 ),
 whole as (
@@ -157,7 +158,8 @@ fronts as (
     group by counted.pairing, counted.folded
 ),
 boot_positions as (
-    select placed.pairing, placed.folded, placed.received_by, placed.received_boot, placed.reached_boot,
+    select /*+ broadcast(counted) */
+           placed.pairing, placed.folded, placed.received_by, placed.received_boot, placed.reached_boot,
            max(reached_seq) as seq, max_by(reached_at, reached_seq) as reached_at
     from placed join counted on placed.pairing = counted.pairing and placed.folded = counted.folded
          and placed.received_by = counted.received_by and placed.received_boot = counted.received_boot
@@ -174,7 +176,8 @@ LOCK_CYCLES where they got copies again: prefetched messages whose locks end com
 
 _FACTS: Final = f"""
 facts as (
-    select messages.*, entities.recorded, entities.records_all, entities.is_topic, entities.has_sessions,
+    select /*+ broadcast(entities, cover, fronts, boot_fronts) */
+           messages.*, entities.recorded, entities.records_all, entities.is_topic, entities.has_sessions,
            cover.covered_from, cover.covered_to, cover.gap_engine, cover.late_engine,
            coalesce(cover.syphon_known, false) as syphon_known,
            direct + diverted as accepted, direct + moved > 0 as reached,
@@ -218,7 +221,7 @@ depths as (
     ) where newest = 1
 ),
 backlogged as (
-    select placed.pairing, placed.queue, placed.diverted_at
+    select /*+ broadcast(entities) */ placed.pairing, placed.queue, placed.diverted_at
     from placed join entities on placed.pairing = entities.pairing and placed.folded = entities.folded
     left join (select pairing, folded, message_id from placed where subscription is not null and received > 0
                group by pairing, folded, message_id) as listened
@@ -228,7 +231,8 @@ backlogged as (
       and listened.message_id is null and (recorded or direct + moved = 0)
 ),
 parked as (
-    select backlogged.pairing, backlogged.queue, depths.read_at, depths.held, count(*) as expected
+    select /*+ broadcast(depths) */ backlogged.pairing, backlogged.queue, depths.read_at, depths.held,
+           count(*) as expected
     from backlogged join depths on backlogged.pairing = depths.pairing and backlogged.queue = depths.queue
     where unix_micros(diverted_at) + {READING_MARGIN} < unix_micros(read_at)
     group by backlogged.pairing, backlogged.queue, depths.read_at, depths.held
@@ -272,7 +276,7 @@ case status
 JUDGED: Final = f"""
 with {_BOOTS},{_COVER},{_ENTITIES},{_LATE},{_MESSAGES},{_RECEIVERS},{_FACTS},{_BACKLOG},
 judged as (
-    select facts.*, named.read_at, named.expected, named.unnamed,
+    select /*+ broadcast(named) */ facts.*, named.read_at, named.expected, named.unnamed,
            case when received > 0 and answer = 'refused' then 'unexpected'
                 when received > 0 and answer = 'never attempted' and moved = 0 and records_all and covered
                     then 'unexpected'
