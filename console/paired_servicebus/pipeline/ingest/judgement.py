@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from paired_servicebus.pipeline.ingest.episode_tables import JUDGED as FIGURES
 from paired_servicebus.pipeline.ingest.event_parser import arrow_schema
-from paired_servicebus.pipeline.ingest.table_files import Existing, frame, staged_parts, write_dated, write_rows
+from paired_servicebus.pipeline.ingest.table_files import Existing, frame, parts, staged_parts, write_dated, write_rows
 from paired_servicebus.pipeline.judging import audit_sql, receipts_sql
 from paired_servicebus.pipeline.judging.limits import IN_FLIGHT, micros
 from paired_servicebus.pipeline.judging.verdict_sql import verdicts_sql
@@ -169,7 +169,7 @@ class _Judgement:
         folder = self._place / f"{table}-{what}"
         rows = self._spark.sql(f"select {columns}, {_DATE} from ({query})")
         write_dated(rows, folder)
-        return staged_parts(folder, table, self._batch, f"j{self._batch:010d}-{what}")
+        return staged_parts(parts(folder), table, self._batch, f"j{self._batch:010d}-{what}")
 
 
 def _first(one: Any) -> int:
