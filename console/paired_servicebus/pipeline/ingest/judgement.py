@@ -134,10 +134,15 @@ class _Judgement:
     def audit(self) -> dict[str, Files]:
         """Judge; make the view `audit`."""
         spark = self._spark
-        judged = audit_sql.JUDGED.format(
-            receipts="receipts", engines="engines", backlog="backlog", now=self._end, in_flight=micros(IN_FLIGHT)
-        )
-        new = self._write("audit", judged)
+        given = {
+            "receipts": "receipts", "engines": "engines", "backlog": "backlog", "now": self._end,
+            "in_flight": micros(IN_FLIGHT),
+        }  # fmt: skip
+        for name, query in audit_sql.PARTS.items():  # each once, however often it is read
+            folder = str(self._place / name)
+            spark.sql(query.format(**given)).write.parquet(folder)
+            spark.read.parquet(folder).createOrReplaceTempView(name)
+        new = self._write("audit", audit_sql.JUDGED.format(**given))
         frame(spark, "audit", [one.path for one in new]).createOrReplaceTempView("audit")
         verdicts = spark.sql(verdicts_sql(now=self._end)).toArrow()
         (row,) = spark.sql(f"select count(*) as n from audit where status in ({_OPEN})").collect()
