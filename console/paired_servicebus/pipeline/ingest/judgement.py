@@ -139,9 +139,13 @@ class _Judgement:
             "in_flight": micros(IN_FLIGHT),
         }  # fmt: skip
         for name, query in audit_sql.PARTS.items():  # each once, however often it is read
-            folder = str(self._place / name)
-            spark.sql(query.format(**given)).write.parquet(folder)
-            spark.read.parquet(folder).createOrReplaceTempView(name)
+            part = spark.sql(query.format(**given))
+            if name == "late":  # its size is not bounded, and decides how it is joined
+                part.write.parquet(str(self._place / name))
+                part = spark.read.parquet(str(self._place / name))
+            else:
+                part = spark.createDataFrame(part.toArrow())
+            part.createOrReplaceTempView(name)
         new = self._write("audit", audit_sql.JUDGED.format(**given))
         frame(spark, "audit", [one.path for one in new]).createOrReplaceTempView("audit")
         verdicts = spark.sql(verdicts_sql(now=self._end)).toArrow()
