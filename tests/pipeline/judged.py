@@ -103,10 +103,12 @@ def by_sql(
             columns = ", ".join(f'"{name}"' for name in TABLES["receipts"])
             both = f"(select {columns} from receipts union all select {columns} from ({new}))"
             _make(connection, "receipts", receipts_sql.MERGE.format(partials=both))
-        judged = audit_sql.JUDGED.format(
-            receipts="receipts", engines="engines", backlog="backlog", now=at, in_flight=in_flight
-        )
-        _make(connection, "audit", judged)
+        given = {
+            "receipts": "receipts", "engines": "engines", "backlog": "backlog", "now": at, "in_flight": in_flight
+        }  # fmt: skip
+        for name, query in audit_sql.PARTS.items():
+            connection.execute(f"create or replace temp table {name} as {query.format(**given)}")
+        _make(connection, "audit", audit_sql.JUDGED.format(**given))
         _make(connection, "verdicts", verdicts_sql(now=at, **span))
         return Judged(*(rows_of(connection, table) for table in ("receipts", "audit", "verdicts")))
 

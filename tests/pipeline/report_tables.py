@@ -32,7 +32,7 @@ class MemoryTables:
         batch: int = 7,
         written_at: float = WRITTEN_AT,
     ) -> None:
-        self.folder = Path("/made/tables")
+        self.folders = (Path("/made/tables"),)
         self.batch = batch
         self.written_at = self.read_at = written_at
         self.queries = 0
@@ -117,6 +117,7 @@ _DERIVED: Final = {
                any_value("primary") filter (kind = 'engine-started') as "primary",
                any_value(secondary) filter (kind = 'engine-started') as secondary,
                any_value(version) filter (kind = 'engine-started') as version,
+               any_value(syphon) filter (kind = 'engine-started') as syphon,
                bool_or(kind = 'received') as receives
         from events where trouble is null group by engine, boot
     """,

@@ -14,27 +14,27 @@ from paired_servicebus.core.errors import PipelineError
 from paired_servicebus.pipeline.ingest import batch_loop
 from paired_servicebus.pipeline.ingest.batch_loop import TRIES, BatchLoop
 from paired_servicebus.pipeline.ingest.batch_tables import ShortReadError
-from paired_servicebus.pipeline.ingest.new_files import WholeFile
+from paired_servicebus.pipeline.ingest.journal_files import JournalFile
 from paired_servicebus.pipeline.table_store.lake import Lake
 from paired_servicebus.pipeline.table_store.manifest import Manifest
 
-Step = Callable[[Sequence[WholeFile]], None]
+Step = Callable[[Sequence[JournalFile]], None]
 GONE = "[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file"
 
 
-def fails(_: Sequence[WholeFile]) -> None:
+def fails(_: Sequence[JournalFile]) -> None:
     raise RuntimeError("Python worker failed to connect back.")
 
 
-def is_short(_: Sequence[WholeFile]) -> None:
+def is_short(_: Sequence[JournalFile]) -> None:
     raise ShortReadError("workers read 1 of 3 bytes")
 
 
-def is_blind(_: Sequence[WholeFile]) -> None:
+def is_blind(_: Sequence[JournalFile]) -> None:
     raise RuntimeError(GONE)
 
 
-def ends(_: Sequence[WholeFile]) -> None:
+def ends(_: Sequence[JournalFile]) -> None:
     pass
 
 
@@ -45,9 +45,9 @@ class Played:
         self.left = list(steps)
         self.taken: list[str] = []
 
-    def take(self, files: Sequence[WholeFile]) -> Manifest:
+    def take(self, files: Sequence[JournalFile]) -> Manifest:
         self.left.pop(0)(files)
-        self.taken += [one.file.path.name for one in files]
+        self.taken += [one.path.name for one in files]
         return Manifest(batch=len(self.taken))
 
 
@@ -87,7 +87,7 @@ def test_an_error_that_stays_is_raised(loop: Any) -> None:
 
 
 def test_a_full_disk_is_an_end_at_once(loop: Any) -> None:
-    def is_full(_: Sequence[WholeFile]) -> None:
+    def is_full(_: Sequence[JournalFile]) -> None:
         raise OSError(28, "No space left on device")
 
     found, _ = loop(is_full)
@@ -102,13 +102,13 @@ def test_a_short_read_of_unchanged_files_is_an_end_at_once(loop: Any) -> None:
 
 
 def test_a_short_read_of_a_file_that_grew_is_repeated(loop: Any, journal: Path) -> None:
-    def grows(files: Sequence[WholeFile]) -> None:
+    def grows(files: Sequence[JournalFile]) -> None:
         (journal / "a.jsonl").write_text("{}\n{}\n")
         is_short(files)
 
     found, played = loop(grows, ends)
     (taken,) = found.take_next()
-    assert taken.readable == 6
+    assert taken.size == 6
     assert played.taken == ["a.jsonl"]
 
 
@@ -119,7 +119,7 @@ def test_files_that_only_this_process_sees_are_one_sentence(loop: Any) -> None:
 
 
 def test_files_that_are_gone_are_listed_again(loop: Any, journal: Path) -> None:
-    def given_up(files: Sequence[WholeFile]) -> None:
+    def given_up(files: Sequence[JournalFile]) -> None:
         (journal / "a.jsonl").rename(journal / "b.jsonl")
         is_blind(files)
 

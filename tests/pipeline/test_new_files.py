@@ -27,7 +27,7 @@ def opened(tmp_path: Path, *, batch: int = 0, life: str = LIFE) -> NewFiles:
 
 
 def names(files: NewFiles) -> list[str]:
-    return [one.file.path.name for one in files.batch()]
+    return [one.path.name for one in files.batch()]
 
 
 def test_a_file_is_taken_once_also_by_the_next_process(tmp_path: Path) -> None:
@@ -73,18 +73,6 @@ def test_half_a_copy_waits_until_it_is_whole_or_old(tmp_path: Path) -> None:
     assert (names(files), files.unfinished) == (["a.jsonl"], 0)
     a_file(path, '{"v":1}\n')
     assert names(files) == ["a.jsonl"]
-
-
-@pytest.mark.parametrize(
-    ("text", "readable"), [("", 0), ("\n", 1), ("{}\n", 3), ("{}\n{}", 6), ("\ufeff{}\n", 3), ("{}\r\n\n", 5)]
-)
-def test_the_bytes_that_spark_has_to_read(tmp_path: Path, text: str, readable: int) -> None:
-    path = tmp_path / "j" / "a.jsonl"
-    path.parent.mkdir()
-    path.write_bytes(text.encode())
-    os.utime(path, (1.0, 1.0))
-    (one,) = opened(tmp_path).batch()
-    assert one.readable == readable
 
 
 def test_a_batch_has_a_most_of_files_and_bytes_and_one_at_least(

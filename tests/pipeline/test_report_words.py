@@ -11,6 +11,7 @@ from paired_servicebus.core.model.pairing_events import Commanded, CommandEnded,
 from paired_servicebus.pipeline.report.report_command import as_object
 from paired_servicebus.pipeline.report.report_queries import last_report
 from paired_servicebus.pipeline.report.report_values import Report
+from paired_servicebus.pipeline.report.sentences import source_sentence
 from tests.pipeline.report_tables import MemoryTables
 from tests.pipeline.test_report import EPISODE, EVENTS, START, T, made, markdown, records, sends
 
@@ -123,6 +124,36 @@ def test_without_receipts_of_direct_sends_only_parked_messages_are_judged() -> N
     tables.rows("update made_audit set direct = 0")
     verdict = "No parked message was lost so far, by the namespaces' answers: 2 still parked."
     assert f"**{verdict} Direct sends are not recorded one by one.**" in markdown(last_report(tables))
+
+
+def test_parked_messages_that_no_journal_follows_are_of_unknown_fate() -> None:
+    """A sender's journal alone: another engine's syphon may have moved them, or not."""
+    tables = made()
+    tables.rows("update made_engines set syphon = false")
+    text = markdown(last_report(tables))
+    fate = "The fate of 2 parked messages is unknown: no journal of an engine with a syphon is known."
+    assert f"**{fate}**" in text
+    assert "still parked." not in text
+    assert last_report(tables).judgement.verdict == "unknown"
+
+
+def test_a_drains_journal_follows_parked_messages() -> None:
+    tables = made()
+    tables.rows("update made_engines set syphon = null, engine = 'shop-drain@host/1'")
+    assert last_report(tables).judgement.syphon_known
+
+
+@pytest.mark.parametrize(
+    ("folders", "named"),
+    [
+        (("/a",), "/a by"),
+        (("/a", "/b", "/c"), "/a, /b and /c by"),
+        (("/a", "/b", "/c", "/d", "/e"), "/c and 2 more by"),
+    ],
+)
+def test_every_journal_is_named(report: Report, folders: tuple[str, ...], named: str) -> None:
+    source = replace(report.source, kind="journal", folders=folders)
+    assert named in source_sentence(replace(report, source=source))
 
 
 def test_the_verdict_names_its_basis() -> None:

@@ -333,9 +333,9 @@ def test_a_read_that_is_short_takes_nothing(
 ) -> None:
     """The bug (E2): files counted as taken whatever the executors had read of them."""
     journal, folder = stage
-    read = batch_tables.lines_of
+    write = batch_tables.write_journal
     with monkeypatch.context() as patch:
-        patch.setattr(batch_tables, "lines_of", lambda spark, paths: read(spark, paths[1:]))
+        patch.setattr(batch_tables, "write_journal", lambda spark, files, folder: write(spark, files[1:], folder))
         with pytest.raises(ShortReadError, match=r"read [\d,]+ of [\d,]+ bytes of 5 journal files"):
             take_once(spark, folder, journal)
         assert batch(folder) == -1
@@ -348,16 +348,15 @@ def test_files_that_the_journal_gave_up_meanwhile_hold_up_nothing(
 ) -> None:
     journal, folder = stage
     *_, newest = sorted((journal / CLOSED).iterdir())
-    read = batch_tables.lines_of
+    write = batch_tables.write_journal
 
-    def gone_first(spark: Any, paths: Any) -> Any:
-        lines = read(spark, paths)
+    def gone_first(spark: Any, files: Any, folder: Path) -> Any:
         for path in (journal / CLOSED).iterdir():
             if path != newest:
                 path.unlink()
-        return lines
+        return write(spark, files, folder)
 
-    monkeypatch.setattr(batch_tables, "lines_of", gone_first)
+    monkeypatch.setattr(batch_tables, "write_journal", gone_first)
     take_once(spark, folder, journal)
     with Tables.open(folder) as tables:
         assert tables.row("select count(*) as n from events") == {"n": 5}

@@ -53,13 +53,13 @@ Row = dict[str, Any]
 class JournalTables(TableQueries):
     """The tables of a journal as it was when they were opened. A context manager, for one thread.
 
-    folder: the first root. batch: 0, since no pipeline made them. note: what was left out, a sentence; empty: nothing.
+    folders: the roots. batch: 0, since no pipeline made them. note: what was left out, a sentence; empty: nothing.
     """
 
     batch: Final = 0
 
-    def __init__(self, folder: Path, made: _Made) -> None:
-        self.folder = folder
+    def __init__(self, folders: tuple[Path, ...], made: _Made) -> None:
+        self.folders = folders
         self.read_at = self.written_at = made.now
         self.note = made.note
         self._connection = duckdb.connect(config=SETTINGS)
@@ -93,7 +93,7 @@ class JournalTables(TableQueries):
             with tempfile.TemporaryDirectory(prefix="paired-journal-") as scratch:
                 made = _Made(now, in_flight, Path(scratch), left_out if found.being_written else "")
                 made.take(found.files)
-                return cls(roots[0], made)
+                return cls(tuple(roots), made)
         except OSError as error:
             raise PipelineError(f"{error.filename} cannot be read: {error.strerror or error}") from error
 
@@ -110,7 +110,7 @@ class JournalTables(TableQueries):
         try:
             done = self._connection.execute(query, list(parameters))
         except duckdb.OutOfMemoryException as error:
-            raise NoTablesError(f"the tables of {self.folder} need more memory: {error}") from error
+            raise NoTablesError(f"the tables of {self.folders[0]} need more memory: {error}") from error
         names = [column[0] for column in done.description or ()]
         return [dict(zip(names, row, strict=True)) for row in done.fetchall()]
 

@@ -15,8 +15,8 @@ from typing import Any, Final
 from paired_servicebus.core.errors import PipelineError
 from paired_servicebus.core.text.untrusted_text import one_line
 from paired_servicebus.pipeline.ingest.batch_tables import BatchTables, ShortReadError
-from paired_servicebus.pipeline.ingest.journal_files import JournalFiles
-from paired_servicebus.pipeline.ingest.new_files import ASK, Countdown, JournalFlusher, NewFiles, WholeFile
+from paired_servicebus.pipeline.ingest.journal_files import JournalFile, JournalFiles
+from paired_servicebus.pipeline.ingest.new_files import ASK, Countdown, JournalFlusher, NewFiles
 from paired_servicebus.pipeline.ingest.upkeep import Upkeep, finish
 from paired_servicebus.pipeline.ingest.version_1 import convert
 from paired_servicebus.pipeline.spark.spark_session import first_line
@@ -67,7 +67,7 @@ class BatchLoop:
         done, total = 0, listed.size
         self._show(READING, 0, total // MEGABYTE)
         while taken := self.take_next():
-            done += sum(one.file.size for one in taken)
+            done += sum(one.size for one in taken)
             self._show(READING, min(done, total) // MEGABYTE, total // MEGABYTE)
         self._show("judging messages", 0, None)
         if self._files.unfinished:
@@ -89,7 +89,7 @@ class BatchLoop:
                 upkeep.look()
                 time.sleep(LOOK)
 
-    def take_next(self) -> Sequence[WholeFile]:
+    def take_next(self) -> Sequence[JournalFile]:
         """Take the next files, and return them; empty: there are none. Raises the last error."""
         for tried in range(1, TRIES + 1):
             files = self._files.batch()
@@ -107,15 +107,15 @@ class BatchLoop:
             else:
                 self._files.settle(files, done.batch)
                 return files
-        raise PipelineError(f"{files[0].file.path} and files beside it change while they are read: try again later")
+        raise PipelineError(f"{files[0].path} and files beside it change while they are read: try again later")
 
-    def _after(self, error: Exception, files: Sequence[WholeFile], tried: int) -> None:
+    def _after(self, error: Exception, files: Sequence[JournalFile], tried: int) -> None:
         """Go on to the next try, or raise."""
         reason = first_line(error)
-        there = [one for one in files if one.file.path.exists()]
+        there = [one for one in files if one.path.exists()]
         if len(there) == len(files) and any(word in str(error) for word in _NOT_THERE):
             raise PipelineError(
-                f"a worker of Spark's does not see {files[0].file.path} or a file beside it, which is there: nothing "
+                f"a worker of Spark's does not see {files[0].path} or a file beside it, which is there: nothing "
                 "of them is taken; see that every worker has the same journal and table folders"
             ) from error
         if tried == TRIES:
@@ -137,9 +137,9 @@ def unfinished(count: int) -> str:
     return f"{files} not end with a whole line and may be a copy in progress: left for the next run"
 
 
-def _is_same(one: WholeFile) -> bool:
+def _is_same(one: JournalFile) -> bool:
     try:
-        told = one.file.path.stat()
+        told = one.path.stat()
     except FileNotFoundError:
         return False
-    return (told.st_size, told.st_mtime_ns) == (one.file.size, one.file.modified_ns)
+    return (told.st_size, told.st_mtime_ns) == (one.size, one.modified_ns)

@@ -13,7 +13,7 @@ STORIES reads the views `story` (the boots' rows of STORY_KINDS) and `engines` (
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -137,12 +137,12 @@ from events where kind = 'sends' and trouble is null and route = 'primary' and a
 
 
 def episode_rows(
-    spark: Any, events: Path, told: Any, engines: Any, existing: Existing, changed: Mapping[str, Files]
+    spark: Any, events: Sequence[Path], told: Any, engines: Any, existing: Existing, changed: Mapping[str, Files]
 ) -> Any | None:
     """Return all rows of `episodes` as an Arrow table; None: none of them changes.
 
     Args:
-        events: the folder of the batch's events.
+        events: the files of the batch's events.
         told: the batch's rows of `timeline`, an Arrow table.
         engines: the new table `engines`, an Arrow table.
         existing: the tables before the batch.
@@ -194,13 +194,13 @@ def _new(spark: Any, table: str, existing: Existing, changed: Mapping[str, Files
     return frame(spark, table, [*existing.paths(table, [one for one in files if not isinstance(one, Staged)]), *new])
 
 
-def _sends(spark: Any, events: Path, begins: Any, existing: Existing) -> Any:
+def _sends(spark: Any, events: Sequence[Path], begins: Any, existing: Existing) -> Any:
     """Return the accepted sends around the changes of state of the batch, from it and from older files."""
     paths: list[Path] = []
     if begins.num_rows:
         times = pc.min_max(begins["at"].cast(pa.int64())).as_py()
         first, last = times["min"] - BEFORE * 1_000_000, times["max"]
         older = [file for file in existing.of("events") if file.last_at >= first and file.first_at <= last]
-        paths = [events, *existing.paths("events", older)]
+        paths = [*events, *existing.paths("events", older)]
     frame(spark, "events", paths).createOrReplaceTempView("events")
     return spark.sql(SENDS)

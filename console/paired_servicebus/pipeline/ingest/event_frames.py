@@ -1,46 +1,70 @@
-"""Journal files as events that are new to the tables: event_parser.py under Spark, without earlier events."""
+"""Events, written by Spark's tasks: those of journal files, and those of a query that are new to the tables."""
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial, reduce
+from operator import add
 from pathlib import Path
 from typing import Any
 
-from paired_servicebus.pipeline.spark.spark_session import spark_path
-from paired_servicebus.pipeline.table_store.empty_files import NO_DATE
+import msgspec
+import pyarrow as pa
+
+from paired_servicebus.core.errors import SparkFailedError
+from paired_servicebus.pipeline.ingest.event_writer import Contents, write_batches, write_files
+from paired_servicebus.pipeline.ingest.journal_files import JournalFile
+from paired_servicebus.pipeline.ingest.table_files import rows_in
 from paired_servicebus.pipeline.table_store.manifest import RecordSpan
-from paired_servicebus.pipeline.table_store.schema import EVENTS, spark_ddl
-
-DATED_EVENTS = {**EVENTS, "date": "DATE"}
 
 
-def lines_of(spark: Any, paths: Sequence[Path]) -> Any:
-    """Return the lines of files, as they are, with their file's name: `value`, `file`."""
-    from pyspark.sql import functions as f
+def write_journal(spark: Any, files: Sequence[JournalFile], folder: Path) -> Contents:
+    """Write the events of journal files below a folder, in as many tasks as there are processors.
 
-    lines = spark.read.text([spark_path(path) for path in paths], lineSep="\n")
-    return lines.select("value", f.col("_metadata.file_name").alias("file"))
-
-
-def typed(lines: Any) -> Any:
-    """Return events with their date, from `value` (a line) and `file` (its file's name)."""
-    return dated(lines.mapInArrow(_batches, spark_ddl(EVENTS)))
+    Raises Spark's errors, and SparkFailedError: this process does not find all that the tasks wrote.
+    """
+    context = spark.sparkContext
+    shares = _shares(files, context.defaultParallelism)
+    written = context.parallelize(shares, len(shares)).map(partial(write_files, folder=str(folder))).collect()
+    return _found(written, folder)
 
 
-def dated(events: Any) -> Any:
-    """Return events with the date that their table is partitioned by."""
-    from pyspark.sql import functions as f
+def write_events(events: Any, folder: Path) -> Contents:
+    """Write the events of a query below a folder. Raises as `write_journal`."""
+    rows = events.mapInArrow(partial(_written, folder=str(folder)), "contents binary").collect()
+    return _found([_CONTENTS.decode(row["contents"]) for row in rows], folder)
 
-    return events.withColumn("date", f.coalesce(f.to_date("at"), f.lit(NO_DATE).cast("date")))
+
+def _written(batches: Iterator[Any], folder: str) -> Iterator[Any]:
+    """In a Python worker of Spark's: Arrow batches of events in, what they hold out."""
+    found = msgspec.json.encode(write_batches(batches, folder))
+    yield pa.RecordBatch.from_pydict({"contents": pa.array([found], pa.binary())})
 
 
-def _batches(batches: Iterator[Any]) -> Iterator[Any]:
-    """In a Python worker of Spark's: Arrow batches of lines in, of events out."""
-    from paired_servicebus.pipeline.ingest.event_parser import events_of
+_CONTENTS = msgspec.json.Decoder(Contents)
 
-    for batch in batches:
-        value, file = batch.columns
-        yield from events_of(value.cast("binary").to_pylist(), file.to_pylist()).to_batches()
+
+def _shares(files: Sequence[JournalFile], most: int) -> list[list[tuple[str, int]]]:
+    """Return the files in shares of as many bytes."""
+    shares: list[tuple[int, int, list[tuple[str, int]]]] = [(0, number, []) for number in range(min(most, len(files)))]
+    for one in sorted(files, key=lambda one: one.size, reverse=True):
+        size, number, share = heapq.heappop(shares)
+        share.append((str(one.path), one.size))
+        heapq.heappush(shares, (size + one.size, number, share))
+    return [share for _, _, share in shares]
+
+
+def _found(written: Iterable[Contents], folder: Path) -> Contents:
+    """Return what the tasks wrote; it has to be there. A worker may have written into a folder of its own."""
+    whole = reduce(add, written, Contents())
+    wanted, found = sum(whole.files.values()), rows_in(map(Path, whole.files))
+    if found != wanted:
+        raise SparkFailedError(
+            f"of {wanted:,} rows that Spark's workers wrote into {folder}, {found:,} are there: nothing is taken; see "
+            "that every worker has the same table folder"
+        )
+    return whole
 
 
 def unseen(events: Any, seen: Iterable[RecordSpan], held: Any) -> Any:

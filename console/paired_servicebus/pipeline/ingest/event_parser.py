@@ -69,13 +69,28 @@ def events_of(lines: list[bytes], files: list[str]) -> Any:
     return _rows(table, trouble, _where(troubled, texts), _where(troubled, names))
 
 
-def _parsed(lines: list[bytes]) -> list[Any]:
-    """Return the lines as tables, in order; None is a line that is torn, found by halving.
+def events_of_block(block: bytes, file: str) -> Any:
+    """Return a table of schema.EVENTS of whole lines of a file, a row for each that is not blank.
+
+    A block of good lines is not cut into lines.
+    """
+    count = block.count(b"\n") + (not block.endswith(b"\n"))
+    if block.startswith(b"{") and block.count(b"\n{") == count - 1:
+        table = _read(block, count)
+        if table is not None:
+            trouble = _trouble(table, pa.scalar(value=False))
+            if trouble.null_count == count:
+                return _rows(table, trouble, pa.nulls(count, pa.string()), pa.nulls(count, pa.string()))
+    lines = block.split(b"\n")
+    return events_of(lines, [file] * len(lines))
+
+
+def _read(data: bytes, count: int) -> Any | None:
+    """Return so many lines as a table; None: one of them is torn.
 
     Each line begins as an object does: of a block that begins with `null` Arrow's reader takes the whole process down
     (apache/arrow#47409).
     """
-    data = b"\n".join(lines)
     try:
         data.decode()  # Arrow does not look
         table = pj.read_json(
@@ -84,8 +99,14 @@ def _parsed(lines: list[bytes]) -> list[Any]:
             parse_options=pj.ParseOptions(explicit_schema=_LINE, unexpected_field_behavior="ignore"),
         )
     except (pa.ArrowException, ValueError):  # one of Arrow's kinds of errors, or UnicodeDecodeError
-        table = None
-    if table is not None and table.num_rows == len(lines):
+        return None
+    return table if table.num_rows == count else None
+
+
+def _parsed(lines: list[bytes]) -> list[Any]:
+    """Return the lines as tables, in order; None is a line that is torn, found by halving."""
+    table = _read(b"\n".join(lines), len(lines))
+    if table is not None:
         return [table]
     if len(lines) == 1:
         return [None]

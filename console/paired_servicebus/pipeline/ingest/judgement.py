@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from paired_servicebus.pipeline.ingest.episode_tables import JUDGED as FIGURES
 from paired_servicebus.pipeline.ingest.event_parser import arrow_schema
-from paired_servicebus.pipeline.ingest.table_files import Existing, frame, staged_parts, write_dated, write_rows
+from paired_servicebus.pipeline.ingest.table_files import Existing, frame, parts, staged_parts, write_dated, write_rows
 from paired_servicebus.pipeline.judging import audit_sql, receipts_sql
 from paired_servicebus.pipeline.judging.limits import IN_FLIGHT, micros
 from paired_servicebus.pipeline.judging.verdict_sql import verdicts_sql
@@ -157,10 +157,19 @@ class _Judgement:
     def audit(self) -> dict[str, Files]:
         """Judge; make the view `audit`."""
         spark = self._spark
-        judged = audit_sql.JUDGED.format(
-            receipts="receipts", engines="engines", backlog="backlog", now=self._end, in_flight=micros(IN_FLIGHT)
-        )
-        new = self._write("audit", judged)
+        given = {
+            "receipts": "receipts", "engines": "engines", "backlog": "backlog", "now": self._end,
+            "in_flight": micros(IN_FLIGHT),
+        }  # fmt: skip
+        for name, query in audit_sql.PARTS.items():  # each once, however often it is read
+            part = spark.sql(query.format(**given))
+            if name == "late":  # its size is not bounded, and decides how it is joined
+                part.write.parquet(str(self._place / name))
+                part = spark.read.parquet(str(self._place / name))
+            else:
+                part = spark.createDataFrame(part.toArrow())
+            part.createOrReplaceTempView(name)
+        new = self._write("audit", audit_sql.JUDGED.format(**given))
         frame(spark, "audit", [one.path for one in new]).createOrReplaceTempView("audit")
         verdicts = spark.sql(verdicts_sql(now=self._end)).toArrow()
         (row,) = spark.sql(f"select count(*) as n from audit where status in ({_OPEN})").collect()
@@ -192,7 +201,7 @@ class _Judgement:
         folder = self._place / f"{table}-{what}"
         rows = self._spark.sql(f"select {columns}, {_DATE} from ({query})")
         write_dated(rows, folder)
-        return staged_parts(folder, table, self._batch, f"j{self._batch:010d}-{what}")
+        return staged_parts(parts(folder), table, self._batch, f"j{self._batch:010d}-{what}")
 
 
 def _first(one: Any) -> int:

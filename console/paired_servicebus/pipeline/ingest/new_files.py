@@ -11,7 +11,6 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -19,22 +18,12 @@ from paired_servicebus.core.errors import PipelineError
 from paired_servicebus.engine.journal import spool
 from paired_servicebus.pipeline.ingest.journal_files import JournalFile, JournalFiles, find_journal_files
 
-MOST_BYTES: Final = 128 * 1024 * 1024
+MOST_BYTES: Final = 256 * 1024 * 1024
 MOST_FILES: Final = 2000
 """Of one batch."""
 SETTLED: Final = 600.0
-_MARK: Final = b"\xef\xbb\xbf"
-"""Of UTF-8 at a file's start: Spark skips it."""
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class WholeFile:
-    """A file that can be taken. `readable`: the bytes that Spark has to find in it, one for each line's end."""
-
-    file: JournalFile
-    readable: int
 
 
 class NewFiles:
@@ -61,30 +50,29 @@ class NewFiles:
         """List all files. Raises PipelineError."""
         return find_journal_files(self._roots)
 
-    def batch(self) -> list[WholeFile]:
+    def batch(self) -> list[JournalFile]:
         """Return the next files of a batch, the oldest first. Raises PipelineError."""
-        found: list[WholeFile] = []
+        found: list[JournalFile] = []
         total, unfinished = 0, 0
         for file in self.listed().files:
             if self._taken.get(str(file.path)) == file.size:
                 continue
             if len(found) == MOST_FILES or (found and total + file.size > MOST_BYTES):
                 break
-            whole = _measured(file)
-            if whole is None:
-                unfinished += 1
-            else:
-                found.append(whole)
+            if _is_whole(file):
+                found.append(file)
                 total += file.size
+            else:
+                unfinished += 1
         self.unfinished = unfinished
         return found
 
-    def settle(self, files: Iterable[WholeFile], batch: int) -> None:
+    def settle(self, files: Iterable[JournalFile], batch: int) -> None:
         """Record that files are in the tables. Raises OSError."""
         with self._record.open("a") as record:
             for one in files:
-                record.write(_line(batch, one.file.path, one.file.size))
-                self._taken[str(one.file.path)] = one.file.size
+                record.write(_line(batch, one.path, one.size))
+                self._taken[str(one.path)] = one.size
 
 
 def _line(batch: int, path: Path, size: int) -> str:
@@ -108,21 +96,17 @@ def _recorded(record: Path, life: str, batch: int) -> dict[str, int]:
     return found
 
 
-def _measured(file: JournalFile) -> WholeFile | None:
-    """Return a file with the bytes to be read; None: it is a copy in progress, or has gone."""
+def _is_whole(file: JournalFile) -> bool:
+    """Whether a file is there, and no copy in progress."""
     try:
         with file.path.open("rb") as content:
-            start = content.read(len(_MARK))
             content.seek(max(0, file.size - 1))
             end = content.read(1)
     except FileNotFoundError:
-        return None
+        return False
     except OSError as error:
         raise PipelineError(f"the journal file {file.path} cannot be read: {error.strerror or error}") from error
-    if file.size and end != b"\n" and time.time() - file.modified_ns / 1e9 < SETTLED:
-        return None
-    marked = len(_MARK) if start == _MARK else 0
-    return WholeFile(file, file.size - marked + (1 if file.size and end != b"\n" else 0))
+    return not file.size or end == b"\n" or time.time() - file.modified_ns / 1e9 >= SETTLED
 
 
 ASK: Final = 1.8

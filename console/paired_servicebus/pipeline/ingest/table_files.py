@@ -63,7 +63,7 @@ def write_dated(rows: Any, folder: Path) -> None:
 
     written = Observation("written")
     rows.observe(written, f.count(f.lit(1)).alias("rows")).write.partitionBy("date").parquet(str(folder))
-    found, wanted = sum(pq.read_metadata(path).num_rows for path in parts(folder)), written.get["rows"]
+    found, wanted = rows_in(parts(folder)), written.get["rows"]
     if found != wanted:
         raise SparkFailedError(
             f"of {wanted:,} rows that Spark's workers wrote into {folder}, {found:,} are there: nothing is taken; see "
@@ -76,14 +76,19 @@ def parts(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*.parquet") if not path.name.startswith((".", "_")))
 
 
-def staged_parts(folder: Path, table: str, batch: int, name: str = "") -> list[Staged]:
-    """Return the files that Spark wrote into a folder, by date or not, for a commit; not those without rows."""
+def rows_in(paths: Iterable[Path]) -> int:
+    """Return the rows of those of some Parquet files that are there."""
+    return sum(pq.read_metadata(path).num_rows for path in paths if path.exists())
+
+
+def staged_parts(paths: Iterable[Path], table: str, batch: int, name: str = "") -> list[Staged]:
+    """Return files of rows with a date for a commit; not those without rows."""
     found = []
-    for number, path in enumerate(parts(folder)):
+    for number, path in enumerate(sorted(paths)):
         about = pq.read_metadata(path)
         if not about.num_rows:
             continue
-        day = f"{path.parent.name}/" if path.parent != folder else ""
+        day = f"{path.parent.name}/"
         first, last = _range(about, column_name(table))
         name_ = f"{day}{name or f'b{batch:010d}'}-{number}.parquet"
         found.append(Staged(path, File(name=name_, rows=about.num_rows, first_at=first, last_at=last, batch=batch)))

@@ -20,7 +20,7 @@ from paired_servicebus.pipeline.table_store.lake import Lake
 from paired_servicebus.pipeline.table_store.manifest import Manifest
 
 NEW_SHARE: Final = 4
-REST: Final = 30.0
+REST: Final = 60.0
 """Seconds at least between two judgements while a journal is followed."""
 AGAIN: Final = 300.0
 """Seconds after which open fates are judged again without new receipts."""

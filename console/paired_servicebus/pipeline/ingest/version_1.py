@@ -21,7 +21,14 @@ from paired_servicebus.pipeline.ingest.batch_tables import TIMELINE_OF_EVENTS
 from paired_servicebus.pipeline.ingest.engine_tables import ENGINES, gaps_of, spans_of
 from paired_servicebus.pipeline.ingest.episode_tables import EPISODES, SENDS, STORIES, STORY_KINDS
 from paired_servicebus.pipeline.ingest.summed_tables import SUMMED
-from paired_servicebus.pipeline.ingest.table_files import frame, staged_parts, write_dated, write_days, write_rows
+from paired_servicebus.pipeline.ingest.table_files import (
+    frame,
+    parts,
+    staged_parts,
+    write_dated,
+    write_days,
+    write_rows,
+)
 from paired_servicebus.pipeline.judging.receipts_sql import MERGE, PARTIAL
 from paired_servicebus.pipeline.spark.spark_session import spark_path
 from paired_servicebus.pipeline.table_store import manifest as manifests
@@ -228,7 +235,7 @@ class _Conversion:
         folder = self._place / table
         rows = self._spark.sql(f"select {columns}, coalesce(to_date({day}), date '{NO_DATE}') as date from ({query})")
         write_dated(rows, folder)
-        return staged_parts(folder, table, self._batch)
+        return staged_parts(parts(folder), table, self._batch)
 
     def _spans(self) -> tuple[RecordSpan, ...]:
         spans = tuple(RecordSpan(*span) for span in self._old.seen)

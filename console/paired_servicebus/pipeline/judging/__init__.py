@@ -4,6 +4,6 @@ A judgement, in Spark or in duckdb (after its DUCKDB_WORDS), from the views even
 receipts, in the columns of the table store's schema:
 
     receipts  MERGE.format(partials=f"(select * from known union all {PARTIAL.format(events=…, engines=…)})")
-    audit     JUDGED.format(receipts=…, engines=…, backlog=…, now=…, in_flight=micros(IN_FLIGHT))
+    audit     JUDGED.format(receipts=…, engines=…, backlog=…, now=…, in_flight=micros(IN_FLIGHT)), after PARTS
     verdicts  verdicts_sql(audit=…, receipts=…, engines=…, now=…)
 """

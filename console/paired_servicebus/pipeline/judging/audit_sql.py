@@ -17,7 +17,8 @@ IN_FLIGHT after the message, and for twice as long as their slowest message took
 A topic's message may be kept out by each subscription's filter, a session may wait alone, a scheduled message is late,
 and one without a sender here has a journal elsewhere: those are never lost, only unknown.
 
-JUDGED is a statement over the views `receipts` (MERGE), `engines` and `backlog`.
+JUDGED is a statement over the view `receipts` (MERGE) and the views of PARTS. These are made first, in their order,
+from `receipts`, `engines` and `backlog`; all but `late` have a few rows for each engine or entity.
 """
 
 from __future__ import annotations
@@ -35,46 +36,46 @@ from paired_servicebus.core.judging.audit_limits import (
 from paired_servicebus.pipeline.judging.receipts_sql import PAIRING_BY_NAME
 
 _BOOTS: Final = """
-boots as (
-    select pairing, engine, boot, syphon, first_at, last_at,
-           case when engine like '%-drain@%' then 'stopped' else coalesce(ended, 'running') end as ended,
-           case when coalesce(missing, 0) = 0 then null when complete_from is not null then complete_from
-                when missing = first_seq - 1 then first_at else last_at end as complete_from
-    from {engines}
-)"""
+select pairing, engine, boot, syphon, first_at, last_at,
+       case when engine like '%-drain@%' then 'stopped' else coalesce(ended, 'running') end as ended,
+       case when coalesce(missing, 0) = 0 then null when complete_from is not null then complete_from
+            when missing = first_seq - 1 then first_at else last_at end as complete_from
+from {engines}
+"""
 """Boots of engines. A drain's task ends with its journal; it records nothing else. `complete_from`: the end of the
 last gap."""
 
 _COVER: Final = """
-cover as (
-    select pairing, max(complete_from) as covered_from,
-           min(case when ended in ('running', 'silent') then last_at end) as covered_to,
-           max(case when syphon then 1 else 0 end) > 0 or max(case when engine like '%-drain@%' then 1 else 0 end) > 0
-               as syphon_known,
-           max_by(engine, complete_from) as gap_engine,
-           min_by(engine, case when ended in ('running', 'silent') then last_at end) as late_engine
-    from boots group by pairing
-),
-reach as (
-    select pairing, case when covered_to is null then {now}
-                         when unix_micros(covered_to) >= {now} - {in_flight} then unix_micros(covered_to) - {in_flight}
-                         else {now} - {in_flight} end as readings_to
-    from cover
-)"""
-"""The times between which every journal of a pairing is complete; null: no limit. `readings_to`: the latest reading of
-a queue after which no journal here is behind by more than IN_FLIGHT."""
+select pairing, max(complete_from) as covered_from,
+       min(case when ended in ('running', 'silent') then last_at end) as covered_to,
+       max(case when syphon then 1 else 0 end) > 0 or max(case when engine like '%-drain@%' then 1 else 0 end) > 0
+           as syphon_known,
+       max_by(engine, complete_from) as gap_engine,
+       min_by(engine, case when ended in ('running', 'silent') then last_at end) as late_engine
+from boots group by pairing
+"""
+"""The times between which every journal of a pairing is complete; null: no limit."""
+_REACH: Final = """
+select pairing, case when covered_to is null then {now}
+                     when unix_micros(covered_to) >= {now} - {in_flight} then unix_micros(covered_to) - {in_flight}
+                     else {now} - {in_flight} end as readings_to
+from cover
+"""
+"""`readings_to`: the latest reading of a queue after which no journal here is behind by more than IN_FLIGHT."""
 
-_ENTITIES: Final = """
-placed as (select *, lower(entity) as folded from {receipts}),
-entities as (
-    select pairing, folded, max(received) > 0 as recorded, max(direct) > 0 as records_all,
-           max(subscription) is not null as is_topic, max(session) is not null as has_sessions
-    from placed group by pairing, folded
-)"""
+_PLACED: Final = "with placed as (select *, lower(entity) as folded from {receipts})"
+_ENTITIES: Final = f"""
+{_PLACED}
+select pairing, folded, max(received) > 0 as recorded, max(direct) > 0 as records_all,
+       max(subscription) is not null as is_topic, max(session) is not null as has_sessions
+from placed group by pairing, folded
+"""
 
 _LATE: Final = f"""
+{_PLACED},
 deliveries as (
-    select placed.pairing, folded, message_id, lower(subscription) as listener, stream, received_by, received_boot,
+    select /*+ broadcast(boots) */
+           placed.pairing, folded, message_id, lower(subscription) as listener, stream, received_by, received_boot,
            received_seq, number is not null as is_numbered, unix_micros(accepted_at) as accepted,
            boots.first_at as boot_at, coalesce(number, diverted_seq, reached_seq) as place,
            case when number is null then coalesce(diverted_boot, reached_boot, '') else ' ' end as sender
@@ -87,11 +88,10 @@ ordered as (
     from deliveries
     window earlier as (partition by pairing, folded, listener, stream, received_by, sender
                        order by boot_at, received_boot, received_seq rows between unbounded preceding and 1 preceding)
-),
-late as (
-    select distinct pairing, folded, message_id from ordered
-    where place < place_before and (is_numbered or accepted + {ORDER_MARGIN} < accepted_before)
-)"""
+)
+select distinct pairing, folded, message_id from ordered
+where place < place_before and (is_numbered or accepted + {ORDER_MARGIN} < accepted_before)
+"""
 """Order of receipt is by number within a receiver's engine. Without a sender's number, messages are compared with those
 of the same sender."""
 
@@ -106,7 +106,7 @@ _GREATEST: Final = (
 _COLUMNS: Final = ", ".join(("pairing", "folded", "message_id", *_SUMS, *_LEAST, *_GREATEST))
 _MESSAGES: Final = f"""
 parts as (
-    select placed.*, greatest(received - redelivered - 1, 0) as again, is_topic from placed
+    select /*+ broadcast(entities) */ placed.*, greatest(received - redelivered - 1, 0) as again, is_topic from placed
     join entities on placed.pairing = entities.pairing and placed.folded = entities.folded
 ),
 whole as (
@@ -125,13 +125,14 @@ messages as (
 """A queue's message has one row in `receipts`; only a topic's are added up, which moves all rows."""
 
 _RECEIVERS: Final = f"""
-engine_ends as (select pairing, engine, max_by(ended, first_at) as ended from boots group by pairing, engine),
-receivers as (
-    select pairing, folded, received_by, received_boot, max(reached_at) as position, max(received_at) as got_at,
-           max(unix_micros(received_at) - unix_micros(reached_at)) as slowest, max(redelivered) > 0 as redelivers
-    from placed where received > 0 and subscription is null and direct + moved = 1
-    group by pairing, folded, received_by, received_boot
-),
+{_PLACED}
+select pairing, folded, received_by, received_boot, max(reached_at) as position, max(received_at) as got_at,
+       max(unix_micros(received_at) - unix_micros(reached_at)) as slowest, max(redelivered) > 0 as redelivers
+from placed where received > 0 and subscription is null and direct + moved = 1
+group by pairing, folded, received_by, received_boot
+"""
+_RECENT: Final = f"""
+with engine_ends as (select pairing, engine, max_by(ended, first_at) as ended from boots group by pairing, engine),
 ranked as (
     select receivers.*, coalesce(ended, 'running') as ended,
            max(case when coalesce(ended, 'running') <> 'stopped' then 1 else 0 end) over entity > 0 as any_runs,
@@ -139,42 +140,45 @@ ranked as (
            row_number() over (partition by receivers.pairing, folded, received_by order by got_at desc) as nth
     from receivers left join engine_ends on received_by = engine and receivers.pairing = engine_ends.pairing
     window entity as (partition by receivers.pairing, folded)
-),
-recent as (select * from ranked where unix_micros(got_at) + {RECEIVER_FORGOTTEN} >= unix_micros(newest_at)),
-counted as (
-    select pairing, folded, received_by, received_boot, position, got_at from recent
-    where nth = 1 and (ended <> 'stopped' or not any_runs)
-),
+)
+select *, nth = 1 and (ended <> 'stopped' or not any_runs) as is_counted
+from ranked where unix_micros(got_at) + {RECEIVER_FORGOTTEN} >= unix_micros(newest_at)
+"""
+_FRONTS: Final = f"""
+with counted as (select * from recent where is_counted),
 paces as (
     select pairing, folded, greatest(2 * max(slowest), {{in_flight}},
                                      max(case when redelivers then {LOCK_CYCLES} else 0 end)) as patience
     from recent group by pairing, folded
-),
-fronts as (
-    select counted.pairing, counted.folded, max(patience) as patience, count(*) as behind, min(position) as position,
-           min(got_at) as got_at
-    from counted join paces on counted.pairing = paces.pairing and counted.folded = paces.folded
-    group by counted.pairing, counted.folded
-),
+)
+select counted.pairing, counted.folded, max(patience) as patience, count(*) as behind, min(position) as position,
+       min(got_at) as got_at
+from counted join paces on counted.pairing = paces.pairing and counted.folded = paces.folded
+group by counted.pairing, counted.folded
+"""
+_BOOT_FRONTS: Final = f"""
+{_PLACED},
+counted as (select * from recent where is_counted),
 boot_positions as (
-    select placed.pairing, placed.folded, placed.received_by, placed.received_boot, placed.reached_boot,
+    select /*+ broadcast(counted) */
+           placed.pairing, placed.folded, placed.received_by, placed.received_boot, placed.reached_boot,
            max(reached_seq) as seq, max_by(reached_at, reached_seq) as reached_at
     from placed join counted on placed.pairing = counted.pairing and placed.folded = counted.folded
          and placed.received_by = counted.received_by and placed.received_boot = counted.received_boot
     where received > 0 and subscription is null and direct + moved = 1
     group by placed.pairing, placed.folded, placed.received_by, placed.received_boot, placed.reached_boot
-),
-boot_fronts as (
-    select pairing, folded, reached_boot, count(*) as boot_behind, min(seq) as boot_seq, min(reached_at) as boot_at
-    from boot_positions group by pairing, folded, reached_boot
-)"""
+)
+select pairing, folded, reached_boot, count(*) as boot_behind, min(seq) as boot_seq, min(reached_at) as boot_at
+from boot_positions group by pairing, folded, reached_boot
+"""
 """How far receivers got, by their slowest: in the deliveries of each engine, and by the clock. An engine that stopped
 is counted only where none runs. `patience`: twice the age of the oldest message that they got in a day, and at least
 LOCK_CYCLES where they got copies again: prefetched messages whose locks end come in any order."""
 
 _FACTS: Final = f"""
 facts as (
-    select messages.*, entities.recorded, entities.records_all, entities.is_topic, entities.has_sessions,
+    select /*+ broadcast(entities, cover, fronts, boot_fronts) */
+           messages.*, entities.recorded, entities.records_all, entities.is_topic, entities.has_sessions,
            cover.covered_from, cover.covered_to, cover.gap_engine, cover.late_engine,
            coalesce(cover.syphon_known, false) as syphon_known,
            direct + diverted as accepted, direct + moved > 0 as reached,
@@ -201,7 +205,8 @@ facts as (
                          and messages.reached_boot = boot_fronts.reached_boot
 )"""
 
-_BACKLOG: Final = f"""
+_NAMED: Final = f"""
+{_PLACED},
 depths as (
     select pairing, queue, read_at, held from (
         select pairing, queue, read_at, held,
@@ -218,7 +223,7 @@ depths as (
     ) where newest = 1
 ),
 backlogged as (
-    select placed.pairing, placed.queue, placed.diverted_at
+    select /*+ broadcast(entities) */ placed.pairing, placed.queue, placed.diverted_at
     from placed join entities on placed.pairing = entities.pairing and placed.folded = entities.folded
     left join (select pairing, folded, message_id from placed where subscription is not null and received > 0
                group by pairing, folded, message_id) as listened
@@ -228,7 +233,8 @@ backlogged as (
       and listened.message_id is null and (recorded or direct + moved = 0)
 ),
 parked as (
-    select backlogged.pairing, backlogged.queue, depths.read_at, depths.held, count(*) as expected
+    select /*+ broadcast(depths) */ backlogged.pairing, backlogged.queue, depths.read_at, depths.held,
+           count(*) as expected
     from backlogged join depths on backlogged.pairing = depths.pairing and backlogged.queue = depths.queue
     where unix_micros(diverted_at) + {READING_MARGIN} < unix_micros(read_at)
     group by backlogged.pairing, backlogged.queue, depths.read_at, depths.held
@@ -239,13 +245,12 @@ short as (
     from parked join (select pairing, sum(held) as all_held from depths group by pairing) as whole
       on parked.pairing = whole.pairing
     group by parked.pairing
-),
-named as (
-    select parked.pairing, parked.queue, parked.read_at, parked.held, parked.expected,
-           cast(short_by as bigint) as short_by, held = 0 and of_empty <= short_by as is_named,
-           cast(short_by - case when of_empty <= short_by then of_empty else 0 end as bigint) as unnamed
-    from parked join short on parked.pairing = short.pairing where short_by > 0
-)"""
+)
+select parked.pairing, parked.queue, parked.read_at, parked.held, parked.expected,
+       cast(short_by as bigint) as short_by, held = 0 and of_empty <= short_by as is_named,
+       cast(short_by - case when of_empty <= short_by then of_empty else 0 end as bigint) as unnamed
+from parked join short on parked.pairing = short.pairing where short_by > 0
+"""
 """The last readings of the backlog queues, beside the number that they should hold by the receipts. Queues are summed:
 a queue's surplus may be another's deficit. A message is named where its queue held nothing."""
 
@@ -269,10 +274,23 @@ case status
                     ' recorded nothing after ', coalesce({_CLOCK.format(at="covered_to")}, 'that')) end
     else reason end"""
 
+PARTS: Final = {
+    "boots": _BOOTS,
+    "cover": _COVER,
+    "reach": _REACH,
+    "entities": _ENTITIES,
+    "receivers": _RECEIVERS,
+    "recent": _RECENT,
+    "fronts": _FRONTS,
+    "boot_fronts": _BOOT_FRONTS,
+    "named": _NAMED,
+    "late": _LATE,
+}
+"""By name; parameters as of JUDGED."""
 JUDGED: Final = f"""
-with {_BOOTS},{_COVER},{_ENTITIES},{_LATE},{_MESSAGES},{_RECEIVERS},{_FACTS},{_BACKLOG},
+{_PLACED},{_MESSAGES},{_FACTS},
 judged as (
-    select facts.*, named.read_at, named.expected, named.unnamed,
+    select /*+ broadcast(named) */ facts.*, named.read_at, named.expected, named.unnamed,
            case when received > 0 and answer = 'refused' then 'unexpected'
                 when received > 0 and answer = 'never attempted' and moved = 0 and records_all and covered
                     then 'unexpected'

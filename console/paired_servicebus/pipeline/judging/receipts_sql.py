@@ -16,7 +16,8 @@ PAIRING_BY_NAME: Final = "regexp_replace({engine}, '(-drain)?@[^@]*$', '')"
 "-drain" to the pairing's name."""
 
 PARTIAL: Final = f"""
-select coalesce(known.pairing, {PAIRING_BY_NAME.format(engine="event.engine")}) as pairing,
+select /*+ repartition(message_id) */
+       coalesce(known.pairing, {PAIRING_BY_NAME.format(engine="event.engine")}) as pairing,
        event.entity, event.message_id, nullif(event.subscription, '') as subscription,
        nullif(event.stream, '') as stream,
        event.number, event.session, event.key,
@@ -54,7 +55,8 @@ left join (select engine, boot, max(pairing) as pairing from {{engines}} group b
 where event.trouble is null and event.message_id is not null and event.entity is not null
   and kind in ('delivered', 'diverted', 'in-doubt', 'refused', 'moved', 'dead-lettered', 'received')
 """
-"""Of the views `events` (not summed yet) and `engines`."""
+"""Of the views `events` (not summed yet) and `engines`. Spark moves the rows to their messages while they are narrow,
+and then sums them in one step."""
 
 _SUMS: Final = ("direct", "diverted", "in_doubt", "refused", "moved", "dead_lettered", "received", "redelivered")
 

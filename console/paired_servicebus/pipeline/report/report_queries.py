@@ -149,7 +149,7 @@ def _report(chosen: _Chosen, episodes: Chain, since: float, until: float, *, bef
 def _source(tables: TableSource) -> Source:
     return Source(
         kind="tables" if tables.batch else "journal",
-        folder=str(tables.folder),
+        folders=tuple(map(str, tables.folders)),
         batch=tables.batch,
         written_at=tables.written_at,
         read_at=tables.read_at,

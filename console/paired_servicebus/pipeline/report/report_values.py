@@ -13,7 +13,8 @@ class Source:
     """The tables that a report is made from, or the journal."""
 
     kind: Literal["tables", "journal"]
-    folder: str
+    folders: tuple[str, ...]
+    """That of the tables, or all of the journals."""
     batch: int
     written_at: float
     read_at: float
@@ -145,6 +146,8 @@ class Judgement:
     journals_complete: int
     complete_to: float | None
     judged_at: float | None
+    syphon_known: bool = True
+    """Whether a journal of an engine with a syphon, or of a drain, is here: others do not show what left the backlog."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,8 @@ STATUS_WORDS: Final = {
     "parked": "still parked",
     "in doubt": "in doubt: the last attempt had no answer",
 }
+NAMED: Final = 3
+"""Journals that are named."""
 
 
 def headline(report: Report) -> str:
@@ -36,13 +38,15 @@ def headline(report: Report) -> str:
 def source_sentence(report: Report) -> str:
     """Return the state of the tables that the report is made from."""
     source = report.source
+    folders = [one_line(folder) for folder in source.folders]
     if source.kind == "journal":
+        more = [f"{len(folders) - NAMED:,} more"] if len(folders) > NAMED else []
         return (
-            f"Made from the journals in {one_line(source.folder)} by this package alone, without Spark, "
+            f"Made from the journals in {listed([*folders[:NAMED], *more])} by this package alone, without Spark, "
             f"at {day_and_clock(source.read_at)} UTC."
         )
     return (
-        f"Made from batch {source.batch:,} of the tables in {one_line(source.folder)}, "
+        f"Made from batch {source.batch:,} of the tables in {folders[0]}, "
         f"written {day_and_clock(source.written_at)}, read {day_and_clock(source.read_at)} UTC."
     )
 
@@ -130,7 +134,8 @@ def _home(report: Report, parked: int) -> str:
         emptied = [one.backlog_empty_at for one in report.episodes if one.backlog_empty_at is not None]
         since = f" since {Clock(report.since, report.until)(max(emptied))} UTC" if emptied else ""
         return f"; all of them are home{since}"
-    words = (("parked", "still parked"), ("dead_lettered", "dead-lettered"), ("missing", "missing"))
+    parked_word = "still parked" if report.judgement.syphon_known else "parked and not followed"
+    words = (("parked", parked_word), ("dead_lettered", "dead-lettered"), ("missing", "missing"))
     rest = [f"{figures[name]:,} {word}" for name, word in words if figures.get(name)]
     return f"; {home:,} of them are home{', ' + listed(rest) if rest else ''}"
 
@@ -149,7 +154,7 @@ def verdict(judgement: Judgement) -> str:
         more = f", and {figures['unknown']:,} unknown" if figures.get("unknown") else ""
         return f"MESSAGES WERE LOST: {listed(found)}{more}.{missing}"
     if judgement.verdict == "unknown":
-        return f"Whether anything was lost is unknown for {plural(figures['unknown'], 'message')}.{missing}"
+        return f"{' '.join(_unknown(judgement))}{missing}"
     if incomplete > 0:
         return f"No loss is known, but not every journal is here.{missing}"
     away = [f"{figures[name]:,} {word}" for name, word in _AWAY if figures.get(name)]
@@ -157,6 +162,17 @@ def verdict(judgement: Judgement) -> str:
     direct = "" if figures.get("direct") else " Direct sends are not recorded one by one."
     so_far = " so far" if away else ""
     return f"{none}{so_far}, by {_basis(judgement)}{': ' + listed(away) if away else ''}.{direct}"
+
+
+def _unknown(judgement: Judgement) -> Iterator[str]:
+    figures = judgement.incident
+    if figures.get("unknown"):
+        yield f"Whether anything was lost is unknown for {plural(figures['unknown'], 'message')}."
+    if figures.get("parked") and not judgement.syphon_known:
+        yield (
+            f"The fate of {plural(figures['parked'], 'parked message')} is unknown: "
+            "no journal of an engine with a syphon is known."
+        )
 
 
 def _basis(judgement: Judgement) -> str:

@@ -63,6 +63,11 @@ class Tables(TableQueries):
         self._connection.close()
 
     @property
+    def folders(self) -> tuple[Path, ...]:
+        """The tables' folder."""
+        return (self.folder,)
+
+    @property
     def batch(self) -> int:
         """How often the tables have changed."""
         return self.manifest.batch

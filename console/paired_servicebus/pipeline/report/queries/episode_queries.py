@@ -70,7 +70,7 @@ def _exact_span(tables: TableSource, before: float, engines: tuple[str, ...] | N
     names = [row["engine"] for row in tables.rows(_SPANS)] if engines is None else list(engines)
     found = tables.rows(_RECORDS, [micros(before), names])
     if not found or found[0]["first"] is None:
-        raise ConfigurationError(f"the tables in {tables.folder} are empty: no journal has been read into them yet")
+        raise ConfigurationError(f"the tables in {tables.folders[0]} are empty: no journal has been read into them yet")
     return found[0]["first"], found[0]["last"]
 
 

@@ -27,8 +27,9 @@ def read_judgement(scope: Scope) -> Judgement:
     findings = tuple(_finding(scope, row) for row in sorted(found, key=lambda row: NAMED.index(row["status"])))
     journals = sum(row["journals"] or 0 for row in whole)
     complete = sum(row["journals_complete"] or 0 for row in whole)
+    syphon_known = scope.count(_SYPHONS) > 0
     return Judgement(
-        verdict=_verdict(scope, whole, incident),
+        verdict=_verdict(scope, whole, incident, syphon_known=syphon_known),
         incident=incident,
         recorded={name: sum(int(row[name] or 0) for row in whole) for name in FIGURES} if whole else {},
         findings=findings,
@@ -39,15 +40,17 @@ def read_judgement(scope: Scope) -> Judgement:
         journals_complete=complete,
         complete_to=min((row["complete_to"] for row in whole if row["complete_to"] is not None), default=None),
         judged_at=min((row["judged_at"] for row in whole if row["judged_at"] is not None), default=None),
+        syphon_known=syphon_known,
     )
 
 
-def _verdict(scope: Scope, whole: list[Row], incident: dict[str, int]) -> VerdictWord:
+def _verdict(scope: Scope, whole: list[Row], incident: dict[str, int], *, syphon_known: bool) -> VerdictWord:
     if not incident:
         return "not recorded" if whole or not scope.count(_RECEIPTS) else "not judged"
     if incident.get("lost", 0) or incident.get("missing", 0):
         return "lost"
-    return "unknown" if incident.get("unknown", 0) else "nothing lost"
+    adrift = incident.get("parked", 0) and not syphon_known
+    return "unknown" if adrift or incident.get("unknown", 0) else "nothing lost"
 
 
 def _incident(scope: Scope) -> dict[str, int]:
@@ -115,6 +118,10 @@ order by first_at, message_id limit {most}
 _REASONS: Final = """
 select reason from audit where {sent} and status = {status} and coalesce(reason, '') <> ''
 group by reason order by count(*) desc, reason limit {most}
+"""
+_SYPHONS: Final = """
+select count(*) as number from engines
+where list_contains({pairings}, pairing) and (syphon or engine like '%-drain@%')
 """
 _RECEIPTS: Final = """
 select count(*) as number from events

@@ -18,8 +18,8 @@ class TableSource(Protocol):
     """The tables of schema.py as views of one consistent state, made by the pipeline or from a journal."""
 
     @property
-    def folder(self) -> Path:
-        """The tables' folder, or the journal's."""
+    def folders(self) -> tuple[Path, ...]:
+        """The tables' folder, or the journals'."""
         ...
 
     @property
