@@ -146,8 +146,8 @@ class Judgement:
     journals_complete: int
     complete_to: float | None
     judged_at: float | None
-    syphon_known: bool = True
-    """Whether a journal of an engine with a syphon, or of a drain, is here: others do not show what left the backlog."""
+    syphon_known: bool
+    """Whether a journal of an engine with a syphon, or of a drain, is here. Others do not show what left it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
