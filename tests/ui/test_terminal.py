@@ -166,7 +166,7 @@ async def _dashboard(
 
 async def test_shown_steered_and_left(server: ControlServer, terminal: Terminal, orders_taken: Any, made: Any) -> None:
     server.publish_snapshot(made.outage())
-    await terminal.until(lambda text: "failed over: payments" in text and "6 pulled" in text)
+    await terminal.until(lambda text: "failed over: payments" in text and "queue 6 not accepting" in text)
     await terminal.quiet()
     painted = len(terminal.written)
     server.publish_snapshot(made.outage())

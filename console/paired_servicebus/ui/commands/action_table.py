@@ -189,7 +189,7 @@ def _no_incident(view: View) -> str:
 
 def _no_marks(view: View) -> str:
     if view.page is Page.ENGINES:
-        return "" if view.chosen else "commands are for the engine on screen only"
+        return "" if view.chosen else "commands go to this engine only"
     return "" if view.marks else "nothing is marked"
 
 
@@ -207,7 +207,7 @@ def _no_rows(view: View) -> str:
 
 
 def _only_timeline(view: View) -> str:
-    return "" if view.page is Page.TIMELINE else "only the timeline has it"
+    return "" if view.page is Page.TIMELINE else "it works on the timeline (page 4)"
 
 
 def _no_events(view: View) -> str:
@@ -230,7 +230,7 @@ CONSOLE_ACTIONS: Final[tuple[ConsoleAction, ...]] = (
         for number, page in enumerate(Page, start=1)
     ),
     ConsoleAction("back", ("escape",), "back", "to the first page; there: remove filter and marks", key_label="esc"),
-    ConsoleAction("mark", ("space",), "mark", "mark it; commands are for marked rows", _no_rows_to_mark),
+    ConsoleAction("mark", ("space",), "mark", "mark it; commands go to marked rows", _no_rows_to_mark),
     ConsoleAction("mark-all", ("a",), "mark all", "mark all listed rows, or all engines", _no_rows_to_mark),
     ConsoleAction("unmark", ("u",), "unmark all", "remove all marks", _no_marks),
     ConsoleAction("sort", ("s",), "sort", "by state, name, rate or change; then as listed", _no_entity_rows),

@@ -23,7 +23,7 @@ GLOSSARY: Final = (
     ("stranded", "parked in a backlog queue that this pairing does not use"),
     ("syphon", "moves parked messages to their destinations"),
     ("ping", "a test send to the primary while it is failed over"),
-    ("pulled", "a backlog queue that takes no sends now, after failures"),
+    ("not accepting", "a backlog queue that gets no sends now, after failures"),
     ("refused", "a send that raised at its caller: nothing took it"),
     ("dead letter", "a message that was given up, with its reason"),
 )
