@@ -134,7 +134,7 @@ async def test_silence_is_said_after_a_while(open_console: Any, made: Any) -> No
         clock[0] = 3.1
         console.app._check_silence()
         await console.pilot.pause()
-        assert "✗ engine silent since 14:02:11" in console.rows()[1]
+        assert "✗ engine silent" in console.rows()[1]
         await console.told(made.snapshot())
         assert "all 3 entities healthy" in console.rows()[1]
 

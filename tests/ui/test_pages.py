@@ -86,7 +86,7 @@ async def test_enter_shows_the_selected_entity_and_escape_goes_back(open_console
         assert "after 2 more accepted pings in a row; it leaves in 52 s" in screen
         assert "✓✗✓✓✓  p50 12 ms  p95 80 ms; 3 in a row; last 8 s ago" in screen
         assert "1,221            2        0.2 %" in screen, "two routes in one row"
-        assert "14:01:58 failed over: connection lost" in screen
+        assert "14:01:58 failed over: no send accepted" in screen
         await console.press("down")
         assert "── orders ──" in console.screen()
         await console.press("escape")

@@ -256,9 +256,10 @@ def test_after_the_end_of_an_engine_it_is_said_what_that_means(made: Any, change
 
 
 def test_a_silent_engine_is_said_to_be(made: Any) -> None:
-    said = summary(apply_news(view_of(made.snapshot()), Silent(made.AT)))
+    view = apply_news(view_of(made.snapshot()), Silent(made.AT))
+    said = summary(replace(view, clock=made.AT + 14))
     assert said.level is Level.BLIND
-    assert said.text.startswith("engine silent since 14:02:11: connected, but without news; figures from 14:02:11")
+    assert said.text.startswith("engine silent for 14 s (connected); figures from 14:02:11")
 
 
 def test_what_is_not_known_is_not_zero(made: Any) -> None:

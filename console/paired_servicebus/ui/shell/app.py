@@ -201,7 +201,7 @@ class PairedApp(TerminalApp):
         if self._bell:
             self.bell()
         if self._notifies:
-            self.notify_window(f"paired {after.pairing}: {headline(self.with_time(after))}")
+            self.notify_window(f"paired {after.pairing}", headline(self.with_time(after)))
 
     def _check_silence(self) -> None:
         silent_for = self.monotonic() - self._snapshot_came
