@@ -121,7 +121,7 @@ async def test_the_palette_copies_to_the_terminal(open_console: Any, outage_news
     async with open_console(*outage_news) as console:
         await console.press("y")
         await console.pilot.pause(0.2)
-        assert "name of payments, to a file" in console.screen()
+        assert console.screen().count("name of payments") == 1
         await console.press(*"command release")
         await console.pilot.pause(0.3)
         await console.press("enter")
@@ -131,6 +131,13 @@ async def test_the_palette_copies_to_the_terminal(open_console: Any, outage_news
             await console.pilot.pause(0.1)
         assert copied == ["paired release payments --yes payments --engine orders"]
         assert "54 bytes sent to the terminal's clipboard" in console.screen()
+
+
+async def test_tab_copies_to_a_new_file(open_console: Any, outage_news: Any) -> None:
+    async with open_console(*outage_news) as console:
+        await console.press("y", "down", "tab")
+        await console.pilot.pause()
+        assert "paired-20261120T140215Z-row-of-payments.txt" in console.screen()
 
 
 async def test_what_is_too_long_for_a_clipboard_says_so(open_console: Any, outage_news: Any) -> None:

@@ -215,16 +215,12 @@ def _no_events(view: View) -> str:
     return "" if listed else f"the page {view.page} lists no events"
 
 
-def _nothing_to_find(view: View) -> str:
-    return _only_timeline(view) or ("" if view.timeline_position.find else "no words to find yet")
-
-
 CONSOLE_ACTIONS: Final[tuple[ConsoleAction, ...]] = (
     *_ORDERED,
     ConsoleAction("select-previous", ("up", "k"), "previous", "select the row above", _no_rows, key_label="↑ k"),
     ConsoleAction("select-next", ("down", "j"), "next", "select the row below", _no_rows, key_label="↓ j"),
     ConsoleAction("details", ("enter",), "details", "the entity, a queue's messages, engine or incident", _no_details),
-    ConsoleAction("filter", ("slash",), "filter", "only rows with these words; n, N: the next", key_label="/"),
+    ConsoleAction("filter", ("slash",), "filter", "only rows with these words", key_label="/"),
     *(
         ConsoleAction(page.value, (str(number),), page.value, f"open {page.value}", page=page)
         for number, page in enumerate(Page, start=1)
@@ -240,12 +236,10 @@ CONSOLE_ACTIONS: Final[tuple[ConsoleAction, ...]] = (
         "copy",
         ("y",),
         "copy",
-        "a name, row, command, answer; or to a file",
+        "a name, row, command, answer; tab: to a file",
         lambda view: "" if copy_items(view) else "nothing here to copy",
     ),
     ConsoleAction("pings", ("P",), "each ping", "list each ping, or fold them onto the changes", _no_events),
-    ConsoleAction("find-older", ("n",), "find older", "the words of the filter, in an older event", _nothing_to_find),
-    ConsoleAction("find-newer", ("N",), "find newer", "the same words, the other way", _nothing_to_find),
     ConsoleAction("go-to-time", ("ctrl+g",), "go to time", "the events of a time", _only_timeline, key_label="^g"),
     ConsoleAction("page-up", ("pageup", "ctrl+b"), "page up", "the selection a page up", _no_rows, key_label="^b"),
     ConsoleAction(
