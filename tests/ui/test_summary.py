@@ -146,7 +146,7 @@ def test_a_readiness_alarm_hides_no_state(made: Any) -> None:
     snapshot = made.snapshot(*ten(made, 8, 10), alarms=(alarm, "b", "c"))
     first, *_, last = rows(snapshot)
     assert first.startswith("OUTAGE for 13 s: 2 of 10 failed over: webhooks and stock")
-    assert last.startswith("do: nothing now · ! not ready to fail over: ")
+    assert last.startswith("do: nothing now · ! backlog not usable: ")
     assert last.endswith("… (and 2 more alarms)")
 
 
@@ -253,6 +253,15 @@ def test_an_unreachable_engine_is_never_green_and_what_was_last_known_stays(made
 def test_after_the_end_of_an_engine_it_is_said_what_that_means(made: Any, changes: dict[str, Any], said: str) -> None:
     lost = apply_news(view_of(made.outage(**changes)), Unreachable(made.AT + 4, "the engine ended"))
     assert summary(lost).lines(120, 4)[2][0] == said
+
+
+def test_an_engine_that_is_not_ready_after_a_failover_has_an_unusable_backlog(made: Any) -> None:
+    alarm = "not ready to fail over: backlog queue 3 is full; make room"
+    well = summary(view_of(made.snapshot(alarms=(alarm,)))).text
+    assert "! not ready to fail over: backlog queue 3 is full" in well
+    over = summary(view_of(made.outage(alarms=(alarm,)))).text
+    assert "! backlog not usable: backlog queue 3 is full" in over
+    assert "not ready to fail over" not in over
 
 
 def test_a_silent_engine_is_said_to_be(made: Any) -> None:

@@ -150,7 +150,7 @@ def _pings(entities: list[EntityView]) -> str:
         good = sum(bool(one.last_ping_good) for one in answered)
         return f"last ping accepted by {good} of {len(entities)}, {UNKNOWN} of {len(entities) - len(answered)}"
     one = answered[0]
-    outcome = "accepted" if one.last_ping_good else f"not accepted ({one.last_ping_text})"
+    outcome = "accepted" if one.last_ping_good else f"failed ({one.last_ping_text})"
     row = f", {one.pings_in_a_row} in a row" if one.pings_in_a_row else ""
     latest = pings(one.recent_pings)
     times = f"; p50 {_ms(latest.p50)} p95 {_ms(latest.p95)}" if latest.accepted else ""

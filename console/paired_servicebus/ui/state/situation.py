@@ -155,8 +155,9 @@ def _reason(entity: EntityView) -> str:
 
 
 def _first_clause(entity: EntityView) -> str:
-    """Return the head of its why-line, without the time, which is shown beside it."""
-    return entity.why.partition("; ")[0].removesuffix(f" {clock(entity.since)}")
+    """Return the head of its why-line, without the time of its state, which is shown beside it."""
+    head = entity.why.partition("; ")[0]
+    return head if entity.state is State.FAILED_OVER else head.removesuffix(f" {clock(entity.since)}")
 
 
 def why_now(entity: EntityView, now: float, *, counts_down: bool = True) -> str:

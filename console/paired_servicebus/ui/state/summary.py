@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import Final
 
 from paired_servicebus.core.backlog.backlog_totals import stranded_messages
-from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.entity_state import DIVERTING, State
 from paired_servicebus.core.model.fleet_view import FleetView
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
 from paired_servicebus.core.operator import fleet_sentences, order_sentences
@@ -26,6 +26,8 @@ from paired_servicebus.ui.state.view import EngineLink, Page, View
 REFUSED: Final = "sends are refused"
 NOT_READY: Final = "not ready to fail over"
 """The engine's alarm begins so; the first row contains it already."""
+NOT_USABLE: Final = "backlog not usable"
+"""What the same alarm means once sends go to the backlog."""
 
 
 class Level(IntEnum):
@@ -271,6 +273,8 @@ def _alarms(snapshot: Snapshot) -> list[Part]:
     """
     contained = (REFUSED, NOT_READY) if situation.refused_entities(snapshot) else ()
     alarms = [alarm for alarm in snapshot.alarms if not alarm.startswith(contained)]
+    if any(entity.state in DIVERTING for entity in snapshot.entities):
+        alarms = [alarm.replace(NOT_READY, NOT_USABLE, 1) for alarm in alarms]
     if not alarms:
         return []
     more = f" (and {plural(len(alarms) - 1, 'more alarm')})" if alarms[1:] else ""
