@@ -140,7 +140,7 @@ class TestByHand:
         pairing.forces()
         pairing.releases()
         assert pairing.state() is State.FAILED_OVER
-        assert why(pairing.entity()).startswith('no send accepted since "released"')
+        assert why(pairing.entity()).startswith("the primary accepted no send since the release")
 
     @pytest.mark.parametrize(
         ("state", "act"),

@@ -15,6 +15,7 @@ from paired_servicebus.core.operator.why_line import why
 from .conftest import BEGAN, Told
 
 Make = Callable[..., Told]
+TO_WATCH = 'set probe = ["orders"] to watch it'
 
 
 def counted(pairing: Told, *, route: str = "primary", accepted: int = 5) -> None:
@@ -44,7 +45,7 @@ def test_a_healthy_entity_falls_quiet_after_15_minutes_and_no_sooner(healthy: To
 
 def test_the_why_line_says_since_when_nothing_was_sent(healthy: Told) -> None:
     healthy.ticks(to=1000)
-    assert why(healthy.entity()) == "nothing sent by this engine since 22:13:20, no probe: state not known"
+    assert why(healthy.entity()) == f"no sends by this engine since 22:13:20; {TO_WATCH}"
 
 
 def test_one_count_a_second_keeps_it_healthy_and_moves_no_timer(healthy: Told) -> None:
@@ -96,7 +97,7 @@ def test_a_send_that_failed_and_does_not_count_is_a_send(healthy: Told, failure:
     healthy.now = 1600
     healthy.fails(failure=failure)
     assert healthy.state() is State.UNKNOWN
-    assert why(healthy.entity()).startswith("nothing sent by this engine since 22:40:00, no probe: state not known")
+    assert why(healthy.entity()).startswith("no sends by this engine since 22:40:00; ")
 
 
 def test_an_accepted_probe_keeps_it_healthy(told: Make) -> None:
@@ -124,7 +125,7 @@ def test_force_then_release_with_no_send_since_the_start_is_unknown(told: Make) 
     pairing.releases()
     assert pairing.changes() == [("forced", "unknown")]
     assert (pairing.entity().diverting, pairing.due()) == (False, None)
-    assert why(pairing.entity()) == "nothing sent by this engine, no probe: state not known"
+    assert why(pairing.entity()) == f"no sends by this engine; {TO_WATCH}"
 
 
 def test_a_ping_is_evidence_for_15_minutes_and_not_for_ever(told: Make) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paired_servicebus.core.model.entity_state import Entity, State
-from paired_servicebus.core.operator.why_line import why
+from paired_servicebus.core.operator.why_line import failover_cause, why
 from paired_servicebus.core.text.time_format import clock
 
 NOON = 1_777_636_800.0  # 2026-05-01 12:00:00 UTC
@@ -17,6 +17,7 @@ def line(state: State, **more: object) -> str:
 
 PINGED = {
     "first_failure": "timeout",
+    "first_failure_at": NOON,
     "pings": 3,
     "ping_due": NOON + 90,
     "last_ping_at": NOON + 60,
@@ -24,7 +25,7 @@ PINGED = {
 }
 
 LINES = [
-    (State.UNKNOWN, {}, "nothing sent by this engine, no probe: state not known"),
+    (State.UNKNOWN, {}, 'no sends by this engine; set probe = ["orders"] to watch it'),
     (
         State.UNKNOWN,
         {"last_failure": "server busy", "last_failure_at": NOON},
@@ -51,35 +52,35 @@ LINES = [
     (
         State.FAILED_OVER,
         {"first_failure": "timeout", "ping_due": NOON + 60},
-        'no send accepted since "timeout"; first ping 12:01:00',
+        "timeout; first ping 12:01:00",
     ),
     (
         State.FAILED_OVER,
-        {"first_failure": "timeout", "pings": 1, "ping_in_flight": True},
-        'no send accepted since "timeout"; no ping answered yet',
+        {"first_failure": "timeout", "first_failure_at": NOON, "pings": 1, "ping_in_flight": True},
+        "timeout since 12:00:00; no ping answered yet",
     ),
     (
         State.FAILED_OVER,
         {**PINGED, "last_ping_good": False},
-        'no send accepted since "timeout"; ping 3 refused 12:01:00 (connection lost); next 12:01:30',
+        "timeout since 12:00:00; ping 3 failed 12:01:00 (connection lost); next 12:01:30",
     ),
     (
         State.FAILED_OVER,
         {**PINGED, "last_ping_good": False, "ping_due": None, "ping_in_flight": True},
-        'no send accepted since "timeout"; ping 2 refused 12:01:00 (connection lost)',
+        "timeout since 12:00:00; ping 2 failed 12:01:00 (connection lost)",
     ),
     (
         State.FAILED_OVER,
         {**PINGED, "last_ping_good": False, "last_ping_text": "server busy"},
-        'no send accepted since "timeout"; ping 3 refused 12:01:00 '
+        "timeout since 12:00:00; ping 3 failed 12:01:00 "
         "(server busy: partitioning the entity makes throttling less likely); next 12:01:30",
     ),
     (
         State.FAILED_OVER,
         {**PINGED, "last_ping_good": True, "pings_in_a_row": 2},
-        'no send accepted since "timeout"; pings accepted (2 in a row); next 12:01:30',
+        "timeout since 12:00:00; pings accepted (2 in a row); next 12:01:30",
     ),
-    (State.FAILED_OVER, {"ping_due": NOON + 60}, 'no send accepted since "released"; first ping 12:01:00'),
+    (State.FAILED_OVER, {"ping_due": NOON + 60}, "the primary accepted no send since the release; first ping 12:01:00"),
     (
         State.FORCED,
         {"by": "anna", "by_why": "a drill", "ping_due": NOON + 60},
@@ -117,19 +118,35 @@ def test_times_are_utc() -> None:
     assert clock(NOON + 3661) == "13:01:01"
 
 
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        ("timeout since 12:00:00; no ping answered yet", "timeout"),
+        ('no send accepted for 0.5 s after "timeout"', "timeout"),
+        ('no send accepted since "timeout"; first ping 12:01:00', "timeout"),
+        ('no send accepted since "released"; first ping 12:01:00', ""),
+        ("the primary accepted no send since the release; first ping 12:01:00", ""),
+    ],
+    ids=["line", "event", "older engine", "older engine, released", "released"],
+)
+def test_the_cause_of_a_failover_is_read_from_its_line(line: str, cause: str) -> None:
+    assert failover_cause(line) == cause
+
+
 class TestAsItHappens:
     """The same lines out of the machine, where a line and what it speaks of could part."""
 
     def test_a_ping_under_way_is_not_called_refused(self, told) -> None:
         pairing = told(failover_interval=0, ping_primary_interval=10)
         pairing.fails()
+        began = pairing.at
         pairing.ticks(to=10)
         assert why(pairing.entity()).endswith("no ping answered yet")
         pairing.now = 12
         pairing.ping_failed(1, took=2)
         answered = clock(pairing.at)
         pairing.ticks(to=20)
-        assert why(pairing.entity()) == f'no send accepted since "timeout"; ping 1 refused {answered} (timeout)'
+        assert why(pairing.entity()) == f"timeout since {clock(began)}; ping 1 failed {answered} (timeout)"
 
     def test_a_new_failover_does_not_tell_of_the_last_ones_pings(self, told) -> None:
         pairing = told(failover_interval=0, ping_primary_interval=10)
@@ -139,4 +156,4 @@ class TestAsItHappens:
         pairing.fails(reason="connection lost")
         entity = pairing.entity()
         assert (entity.last_ping_at, entity.last_ping_good, entity.last_ping_text) == (None, None, "")
-        assert why(entity) == f'no send accepted since "connection lost"; first ping {clock(pairing.at + 10)}'
+        assert why(entity) == f"connection lost since {clock(pairing.at)}; first ping {clock(pairing.at + 10)}"

@@ -114,7 +114,7 @@ def test_tmux_is_left_and_come_back_to_and_killed(site: Site, tmux: Tmux) -> Non
     holder = site.holder()
 
     tmux("send-keys", "y")
-    until(lambda: "name of orders, to a file" in "\n".join(tmux.screen()), first)
+    until(lambda: "row of orders" in "\n".join(tmux.screen()), first)
     tmux("send-keys", "-l", "name of orders")
     until(
         lambda: "payments" not in tmux.screen()[5] and "name of orders" in "\n".join(tmux.screen()[:6]),

@@ -56,7 +56,7 @@ async def test_an_entity_that_nothing_is_sent_to_is_unknown_while_its_namespace_
     silent.watch("orders")
     world.fault("refused")
     assert view_of(silent).state is State.UNKNOWN
-    assert view_of(silent).why == "nothing sent by this engine, no probe: state not known"
+    assert view_of(silent).why == 'no sends by this engine; set probe = ["orders"] to watch it'
     assert (await silent.inspect()).too_large is None
 
 

@@ -72,7 +72,7 @@ class MadeUp:
             path,
             State.FAILED_OVER,
             since=at("14:01:58"),
-            why='no send accepted since "connection lost"; ping 1 refused 14:02:03 (timeout); next 14:03:03',
+            why="connection lost since 14:01:58; ping 1 failed 14:02:03 (timeout); next 14:03:03",
             route="backlog/3",
             sends_per_second=38.0,
             diverted=1_204,
@@ -232,7 +232,7 @@ class MadeUp:
     def records(self) -> tuple[e.Record, ...]:
         """The outage's story so far."""
         lost = "connection lost 14:00:58; fails over at 14:01:58 unless a send succeeds"
-        over = 'no send accepted since "connection lost"; first ping 14:02:58'
+        over = 'no send accepted for 60 s after "connection lost"'
         story: list[e.Event] = [
             e.StateChanged(at=at("14:00:58"), entity="payments", was="healthy", now="suspect", why=lost),
             e.StateChanged(at=at("14:01:58"), entity="payments", was="suspect", now="failed over", why=over),

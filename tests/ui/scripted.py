@@ -19,6 +19,7 @@ from paired_servicebus.core.model.snapshot import (
     Snapshot,
     SyphonStatus,
 )
+from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.demo.scenario_model import BACKLOG_IN_USE, ENTITIES, PRIMARY, SECONDARY, FaultWindow, Scenario
 
 from .conftest import AT, MadeUp
@@ -111,7 +112,7 @@ def _entity(scenario: Scenario, path: str, share: float) -> EntityView:
         path,
         since=first + scenario.policy.failover_interval,
         first_failure_at=first,
-        why=f'no send accepted since "{cause}"; ping 3 refused 14:02:09 ({cause})',
+        why=f"{cause} since {clock(first)}; ping 3 failed 14:02:09 ({cause})",
         last_ping_at=AT - 1,
         last_ping_text=cause,
         next_ping_at=AT + 1,

@@ -120,7 +120,7 @@ def test_what_is_not_known_is_said_to_be(made: Any, action: str) -> None:
 def test_force_says_where_sends_go_and_how_many(made: Any) -> None:
     table = said("force", made.outage())
     assert table["From now on"].startswith("sends for payments, now 38/s, go to the backlog on contoso-backup")
-    assert table["Room"] == "9 of 10 backlog queues in rotation; 1,221 messages parked (read 14:02:10)"
+    assert table["Room"] == "9 of 10 backlog queues accepting; 1,221 messages parked (read 14:02:10)"
 
 
 def queues_of(made: Any, *, depth: int, growth: float | None) -> Any:
@@ -140,8 +140,8 @@ def queues_of(made: Any, *, depth: int, growth: float | None) -> Any:
         (10_000, 10_000.0, 0.0, ", 10 % full, all of it in 6 days at this rate; "),
         (10_000, 0.0, 38.0, ", 10 % full, all of it in 1 h 18 min at this rate; "),
         (10_000, 0.1, 0.0, ", 10 % full, all of it in years at this rate; "),
-        (0, 0.0, 38.0, ", 10 % full (when all is: unknown); "),
-        (10_000, None, 38.0, ", 10 % full (when all is: unknown); "),
+        (0, 0.0, 38.0, ", 10 % full (fill time unknown); "),
+        (10_000, None, 38.0, ", 10 % full (fill time unknown); "),
     ],
 )
 def test_force_says_when_the_backlog_would_be_full(
@@ -149,7 +149,7 @@ def test_force_says_when_the_backlog_would_be_full(
 ) -> None:
     queues = queues_of(made, depth=depth, growth=growth)
     room = said("force", made.snapshot(made.entity("payments", sends_per_second=sends), queues=queues))["Room"]
-    assert room.startswith(f"2 of 2 backlog queues in rotation{expected}")
+    assert room.startswith(f"2 of 2 backlog queues accepting{expected}")
 
 
 def test_sends_that_are_parked_already_are_in_the_slope_and_not_counted_twice(made: Any) -> None:
@@ -161,7 +161,7 @@ def test_sends_that_are_parked_already_are_in_the_slope_and_not_counted_twice(ma
 def test_force_into_a_backlog_that_takes_nothing_says_so(made: Any) -> None:
     none = tuple(replace(queue, in_rotation=False) for queue in made.queues())
     table = said("force", made.snapshot(made.entity("payments"), queues=none))
-    assert "accepts nothing now: no queue of contoso-backup is in rotation" in table["From now on"]
+    assert "accepts nothing now: no queue of contoso-backup accepts sends" in table["From now on"]
 
 
 def test_no_ping_is_not_a_bad_ping(made: Any) -> None:

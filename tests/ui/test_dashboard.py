@@ -34,7 +34,7 @@ async def test_healthy(open_console: Any, made: Any, size: tuple[int, int]) -> N
         if size[1] >= 32:
             assert "contoso backed by contoso-backup" in screen
             assert "send 30 s · failover 1 min · ping 1 min" in screen
-            assert "10/10 in" in screen
+            assert "10/10" in screen
         assert screen.count("sends go to the primary; no failure since the engine started") == 3
         assert "nothing happened yet" in screen
 
@@ -49,8 +49,8 @@ async def test_failed_over(open_console: Any, outage_news: Any, size: tuple[int,
         for text in ("failed over", "13 s", "38", "✗ 8 s"):
             assert text in row
         assert "next ping in 52 s" in screen
-        assert "6 pulled for 10 s: timeout a" in screen
-        assert size[1] < 32 or "9/10 in" in screen
+        assert "queue 6 not accepting for 10 s: timeout a" in screen
+        assert size[1] < 32 or "9/10" in screen
         assert "● running" in screen
         assert "moved 8,112" in screen
         assert "14:01:58 payments" in screen
@@ -134,7 +134,7 @@ async def test_silence_is_said_after_a_while(open_console: Any, made: Any) -> No
         clock[0] = 3.1
         console.app._check_silence()
         await console.pilot.pause()
-        assert "✗ engine silent since 14:02:11" in console.rows()[1]
+        assert "✗ engine silent" in console.rows()[1]
         await console.told(made.snapshot())
         assert "all 3 entities healthy" in console.rows()[1]
 
@@ -202,11 +202,11 @@ async def test_many_queues_are_summed_up(open_console: Any, made: Any) -> None:
     async with open_console(made.snapshot(queues=tuple(queues)), size=(80, 40)) as console:
         row = {
             name: next(row for row in console.rows() if row.startswith(f" {name}")).split()
-            for name in ("queue", "parked", "rotation")
+            for name in ("queue", "parked", "accepts")
         }
         assert row["queue"][-2:] == ["+55", "all"]
         assert row["parked"][-2:] == ["7", "12"]
-        assert " ".join(row["rotation"]).endswith("54/55 63/64 in")
+        assert " ".join(row["accepts"]).endswith("54/55 63/64")
 
 
 async def test_names_from_outside_are_plain_text(open_console: Any, made: Any) -> None:

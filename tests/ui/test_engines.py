@@ -1,11 +1,13 @@
-"""Several engines under one dashboard: two real ones in processes of their own, and one that does not answer."""
+"""Engines in processes of their own: several under one dashboard, one that does not answer, and a stopped one."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
+import signal
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,17 +17,22 @@ import pytest
 
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import Snapshot
+from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.engine.control.discovery import first_snapshot
 from paired_servicebus.engine.instance.engine_paths import engine_paths
-from paired_servicebus.engine.instance.lock import LockHolder, acquire
+from paired_servicebus.engine.instance.lock import LockHolder, acquire, running
 from paired_servicebus.ui.engines import other_engines
 from paired_servicebus.ui.engines.feed import EngineFeed
 from paired_servicebus.ui.engines.other_engines import EngineReply, MultiEngineFeed
-from paired_servicebus.ui.shell.app import PairedApp
-from paired_servicebus.ui.state.view import Neighbour, Neighbours, Page
+from paired_servicebus.ui.render.spans import Role
+from paired_servicebus.ui.shell.app import SILENT_AFTER_SECONDS, PairedApp
+from paired_servicebus.ui.state.view import EngineLink, Neighbour, Neighbours, Page
+from paired_servicebus.ui.widgets.entity_table import EntityTable
 from tests.bench.child_environment import child_environment
 
 ENTITY = "entity-0001"
+SEEN_WITHIN = 10.0
+"""Seconds that a busy machine may need on top of the documented ones."""
 
 
 @contextlib.asynccontextmanager
@@ -101,6 +108,39 @@ async def test_an_order_for_three_engines_reaches_two_and_says_which_it_does_not
             await until(lambda: app.view.pairing == "two" and app.view.fresh and state(app.view.snapshot) is not None)
             assert app.view.page is Page.PAIRING
         os.close(lock)
+
+
+@pytest.mark.slow
+async def test_a_stopped_engine_is_silent_and_its_figures_are_old_until_it_goes_on(here: Path) -> None:
+    """The kernel answers for a stopped process: its socket stays connected."""
+    async with engine("one", here / "1") as socket:
+        holder = running(engine_paths("one").lock)
+        assert holder is not None
+        app = PairedApp(EngineFeed(socket), pairing="one", by="kim")
+        async with app.run_test(size=(140, 40)) as pilot:
+            await until(lambda: app.view.fresh and ENTITY in text(app))
+            os.kill(holder.pid, signal.SIGSTOP)
+            try:
+                stopped = time.monotonic()
+                await until(lambda: app.view.link is EngineLink.SILENT)
+                assert time.monotonic() - stopped < SILENT_AFTER_SECONDS + SEEN_WITHIN
+                await until(lambda: "engine silent for" in text(app))
+                assert app.view.snapshot is not None
+                assert f"(connected); figures from {clock(app.view.snapshot.at)}" in text(app)
+                assert "last known: " in text(app)
+                assert roles(app) == {Role.MUTED}
+            finally:
+                os.kill(holder.pid, signal.SIGCONT)
+            await until(lambda: app.view.fresh and "engine silent" not in text(app))
+            await pilot.pause()
+            assert Role.HEALTHY in roles(app)
+
+
+def roles(app: PairedApp) -> set[Role]:
+    """The roles in the table of entities."""
+    table = app.screen.query_one(EntityTable)
+    drawn = (span for y in range(table.size.height) for span in table._line_at(y).spans)
+    return {span.role for span in drawn if span.text.strip()}
 
 
 def text(app: PairedApp) -> str:

@@ -164,7 +164,7 @@ async def test_a_step_is_added_to_what_is_there(open_console: Any, made: Any) ->
 
 async def test_trouble_with_a_backlog_queue_is_seen_without_the_table_of_queues(open_console: Any, made: Any) -> None:
     async with open_console(made.outage(), graphs()) as console:
-        assert "6 pulled for 10 s: timeout" in next(row for row in console.rows() if "last 5 min" in row)
+        assert "queue 6 not accepting for 10 s: timeout" in next(row for row in console.rows() if "last 5 min" in row)
 
 
 async def test_an_entitys_own_graphs(open_console: Any, made: Any) -> None:

@@ -99,7 +99,7 @@ def every_state(made: Any) -> Snapshot:
     """An entity in each state."""
     suspect = "connection lost 14:01:58; fails over at 14:02:58 unless a send succeeds"
     pinned = 'pinned by kim 13:50:00 "let it fail"; stays until released'
-    unknown = "nothing sent by this engine, no probe: state not known"
+    unknown = 'no sends by this engine; set probe = ["orders"] to watch it'
     entities = (
         made.entity("orders"),
         made.entity("invoices", State.SUSPECT, since=made.at("14:01:58"), why=suspect, sends_per_second=0.0),

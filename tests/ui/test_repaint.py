@@ -137,7 +137,7 @@ async def test_figures_of_a_silent_engine_grow_no_older_than_its_news(open_conso
         time.passes(console, 30)
         console.app._check_silence()
         await console.pilot.pause()
-        assert "engine silent since 14:02:11 (30 s)" in console.rows()[1]
+        assert "engine silent for 30 s (connected); figures from 14:02:11" in console.rows()[1]
         assert "last known: ▲ · OUTAGE for 13 s: payments failed over" in console.rows()[2]
 
 

@@ -146,7 +146,7 @@ def test_a_readiness_alarm_hides_no_state(made: Any) -> None:
     snapshot = made.snapshot(*ten(made, 8, 10), alarms=(alarm, "b", "c"))
     first, *_, last = rows(snapshot)
     assert first.startswith("OUTAGE for 13 s: 2 of 10 failed over: webhooks and stock")
-    assert last.startswith("do: nothing now · ! not ready to fail over: ")
+    assert last.startswith("do: nothing now · ! backlog not usable: ")
     assert last.endswith("… (and 2 more alarms)")
 
 
@@ -255,10 +255,20 @@ def test_after_the_end_of_an_engine_it_is_said_what_that_means(made: Any, change
     assert summary(lost).lines(120, 4)[2][0] == said
 
 
+def test_an_engine_that_is_not_ready_after_a_failover_has_an_unusable_backlog(made: Any) -> None:
+    alarm = "not ready to fail over: backlog queue 3 is full; make room"
+    well = summary(view_of(made.snapshot(alarms=(alarm,)))).text
+    assert "! not ready to fail over: backlog queue 3 is full" in well
+    over = summary(view_of(made.outage(alarms=(alarm,)))).text
+    assert "! backlog not usable: backlog queue 3 is full" in over
+    assert "not ready to fail over" not in over
+
+
 def test_a_silent_engine_is_said_to_be(made: Any) -> None:
-    said = summary(apply_news(view_of(made.snapshot()), Silent(made.AT)))
+    view = apply_news(view_of(made.snapshot()), Silent(made.AT))
+    said = summary(replace(view, clock=made.AT + 14))
     assert said.level is Level.BLIND
-    assert said.text.startswith("engine silent since 14:02:11: connected, but without news; figures from 14:02:11")
+    assert said.text.startswith("engine silent for 14 s (connected); figures from 14:02:11")
 
 
 def test_what_is_not_known_is_not_zero(made: Any) -> None:

@@ -1,4 +1,4 @@
-"""Reading in the timeline: filter, search, a time; and that the reader is left where he reads."""
+"""Reading in the timeline: filter, a time; and that the reader is left where he reads."""
 
 from __future__ import annotations
 
@@ -48,21 +48,9 @@ def test_a_selection_whose_event_was_forgotten_goes_to_the_oldest(story: Log) ->
 
 
 def test_a_filter_keeps_the_reader_at_the_same_time(story: Log) -> None:
-    up = timeline_reader.set_filter(story, timeline_reader.move_cursor(story, TimelinePosition(), -4), "payments")
+    up = timeline_reader.set_filter(timeline_reader.move_cursor(story, TimelinePosition(), -4), "payments")
     assert timeline_reader.entries(story, up.filter)[0].text == "number 1"
     assert selected(story, up) == "number 5"
-
-
-def test_search_goes_to_older_ones_first_and_back(story: Log) -> None:
-    older = timeline_reader.find_event(story, TimelinePosition(), "orders", newer=False)
-    assert older is not None
-    assert selected(story, older) == "number 8"
-    oldest = timeline_reader.find_event(story, older, "number 0", newer=False)
-    assert oldest is not None
-    newer = timeline_reader.find_event(story, oldest, "payments", newer=True)
-    assert newer is not None
-    assert selected(story, newer) == "number 1"
-    assert timeline_reader.find_event(story, oldest, "orders", newer=False) is None
 
 
 def test_a_time_is_gone_to(story: Log, made: Any) -> None:

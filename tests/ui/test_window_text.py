@@ -19,11 +19,26 @@ LIVE = View(pairing="orders", link=EngineLink.LIVE)
 
 @given(st.text() | st.sampled_from(["\x07\x1b]52;c;ZXZpbA==\x07", "\x1b\\\x9c\x9d2;x", "\u202egnp.x", "x" * 500]))
 def test_no_text_breaks_out_of_its_sequence(text: str) -> None:
-    for sequence, start in ((title_sequence(text), "\x1b]2;"), (notification_sequence(text), "\x1b]9;")):
-        inside = sequence.removeprefix(start).removesuffix("\x07")
-        assert sequence == f"{start}{inside}\x07"
+    notified = notification_sequence(f"paired {text}", text, once=False).split("\x07")
+    assert notified.pop() == ""
+    titled = title_sequence(text).removesuffix("\x07")
+    starts = ("\x1b]2;", "\x1b]9;", "\x1b]777;notify;")
+    for sequence, start in zip((titled, *notified), starts, strict=True):
+        assert sequence.startswith(start)
+        inside = sequence.removeprefix(start)
         assert inside.isprintable()
-        assert len(inside) <= 120
+        assert len(inside) <= 241
+    assert notified[-1].split(";")[2].startswith("paired "), "the title ends at the first semicolon, and none is in it"
+
+
+def test_a_terminal_that_knows_both_sequences_gets_one() -> None:
+    assert notification_sequence("paired a;b", "down", once=True) == "\x1b]9;paired a;b: down\x07"
+    both = "\x1b]9;paired a;b: down\x07\x1b]777;notify;paired a,b;down\x07"
+    assert notification_sequence("paired a;b", "down", once=False) == both
+    utf8 = {"LANG": "C.UTF-8"}
+    assert profile_for({"TERM": "xterm-kitty", **utf8}).notifies_once
+    assert profile_for({"TERM": "xterm-256color", "TERM_PROGRAM": "WezTerm", **utf8}).notifies_once
+    assert not profile_for({"TERM": "xterm-256color", "TERM_PROGRAM": "iTerm.app", **utf8}).notifies_once
 
 
 def test_the_title_counts_entities_in_trouble(made: Any) -> None:
@@ -51,7 +66,8 @@ async def test_what_rings_is_notified_too(
         await console.told(made.outage())
         verdict = headline(console.app.view)
     said = [sequence for sequence in written if sequence.startswith("\x1b]9;")]
-    assert said == ([f"\x1b]9;paired orders: {verdict}\x07"] if notified else [])
+    sequences = f"\x1b]9;paired orders: {verdict}\x07\x1b]777;notify;paired orders;{verdict}\x07"
+    assert said == ([sequences] if notified else [])
     assert [sequence for sequence in written if sequence.startswith("\x1b]2;")] == ["\x1b]2;▲1 orders\x07"]
 
 

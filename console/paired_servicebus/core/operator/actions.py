@@ -114,7 +114,7 @@ def _no_stop(snapshot: Snapshot, _scope: Scope, _target: str) -> str:
 
 VERB_GROUPS: Final = {
     "syphon": "Pause and resume the syphon: all of it, one queue, one destination.",
-    "read-only": "Have an engine refuse orders, or take them again.",
+    "read-only": "Make an engine read-only, or writable again.",
 }
 """The help of the first words of verbs of two words."""
 
@@ -379,7 +379,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         participle="made writable",
         help="accept orders again",
         verb="read-only off",
-        verb_help="Take orders again; dangerous, and named by the pairing.",
+        verb_help="Make the engine writable again; dangerous, and named by the pairing.",
         scopes=(Scope.ALL,),
         special=_no_unlock,
         lifts_read_only=True,

@@ -100,7 +100,7 @@ def force_cost(snapshot: Snapshot, aim: ActionTarget) -> str:
 def force_from_now(snapshot: Snapshot, aim: ActionTarget) -> str:
     sends = _sends(snapshot, aim)
     if not any(queue.in_rotation for queue in snapshot.queues):
-        return f"{sends}, go to a backlog that accepts nothing now: no queue of {snapshot.secondary} is in rotation"
+        return f"{sends}, go to a backlog that accepts nothing now: no queue of {snapshot.secondary} accepts sends"
     return f"{sends}, go to the backlog on {snapshot.secondary}; nothing is sent to {snapshot.primary}"
 
 
@@ -150,7 +150,7 @@ def _pings(entities: list[EntityView]) -> str:
         good = sum(bool(one.last_ping_good) for one in answered)
         return f"last ping accepted by {good} of {len(entities)}, {UNKNOWN} of {len(entities) - len(answered)}"
     one = answered[0]
-    outcome = "accepted" if one.last_ping_good else f"not accepted ({one.last_ping_text})"
+    outcome = "accepted" if one.last_ping_good else f"failed ({one.last_ping_text})"
     row = f", {one.pings_in_a_row} in a row" if one.pings_in_a_row else ""
     latest = pings(one.recent_pings)
     times = f"; p50 {_ms(latest.p50)} p95 {_ms(latest.p95)}" if latest.accepted else ""
@@ -190,7 +190,7 @@ def backlog_room(snapshot: Snapshot, _aim: ActionTarget) -> str:
 def _room(snapshot: Snapshot, aim: ActionTarget) -> str:
     usable = sum(queue.in_rotation for queue in snapshot.queues)
     full = _filling(snapshot, aim)
-    return f"{usable} of {plural(len(snapshot.queues), 'backlog queue')} in rotation{full}; {_parked(snapshot)}"
+    return f"{usable} of {plural(len(snapshot.queues), 'backlog queue')} accepting{full}; {_parked(snapshot)}"
 
 
 def _filling(snapshot: Snapshot, aim: ActionTarget) -> str:
@@ -206,7 +206,7 @@ def _filling(snapshot: Snapshot, aim: ActionTarget) -> str:
     more = sum(one.sends_per_second for one in entities_of(snapshot, aim) if one.state not in DIVERTING)
     messages = _total(queue.depth for queue in queues)
     if growth is None or (more and not messages):
-        return f", {percent(used, limit)} full (when all is: {UNKNOWN})"
+        return f", {percent(used, limit)} full (fill time {UNKNOWN})"
     left = seconds_until(used, limit, growth + (more * used / messages if messages else 0.0))
     return f", {percent(used, limit)} full" + (f", all of it in {in_time(left)} at this rate" if left else "")
 

@@ -22,17 +22,21 @@ def _unknown(entity: Entity) -> str:
     if entity.quiet_since is not None:
         return _quiet(entity, entity.quiet_since)
     if entity.last_failure_at is None:
-        probe = "the first probe is under way" if entity.probed_every is not None else "no probe"
-        return f"nothing sent by this engine, {probe}: state not known"
+        probe = "the first probe is under way" if entity.probed_every is not None else _to_watch(entity)
+        return f"no sends by this engine; {probe}"
     return f"no send accepted yet; last failure {_last_failure(entity, entity.last_failure_at)}"
 
 
 def _quiet(entity: Entity, since: float) -> str:
-    silence = f"nothing sent by this engine since {clock(since)}"
-    no_probe = "nor probed" if entity.probed_every is not None else "no probe"
+    probed, watch = entity.probed_every is not None, _to_watch(entity)
+    silence = f"no sends{' or probes' if probed else ''} by this engine since {clock(since)}"
     failure = entity.last_failure_at
     last = f"; last failure {_last_failure(entity, failure)}" if failure is not None else ""
-    return f"{silence}, {no_probe}: state not known{last}"
+    return f"{silence}{last}" if probed else f"{silence}{last}; {watch}"
+
+
+def _to_watch(entity: Entity) -> str:
+    return f'set probe = ["{entity.path}"] to watch it'
 
 
 def _healthy(entity: Entity) -> str:
@@ -47,16 +51,20 @@ def _suspect(entity: Entity) -> str:
 
 
 def _failed_over(entity: Entity) -> str:
-    return f'no send accepted since "{entity.first_failure or "released"}"; {_pings(entity)}'
+    if entity.first_failure_at is None:
+        return f"{entity.first_failure or 'the primary accepted no send since the release'}; {_pings(entity)}"
+    return f"{entity.first_failure} since {clock(entity.first_failure_at)}; {_pings(entity)}"
 
 
-_CAUSE: Final = re.compile(r'no send accepted since "([^"]*)"')
+_CAUSE: Final = re.compile(r'no send accepted (?:since|for \S+ s after) "([^"]*)"|(.+?) since \d\d:\d\d:\d\d; ')
+"""The first words of the line, or of the event; an older engine's line says `since "timeout"`."""
 
 
 def failover_cause(text: str) -> str:
-    """Return the first failure that a failed-over entity's why-line names; empty if it names none."""
+    """Return the first failure that the why-line or the event of a failover names; empty if it names none."""
     found = _CAUSE.match(text)
-    return found[1] if found and found[1] != "released" else ""
+    cause = (found[1] or found[2]) if found else ""
+    return "" if cause == "released" else cause
 
 
 def _forced(entity: Entity) -> str:
@@ -81,7 +89,7 @@ def _pings(entity: Entity) -> str:
     if entity.last_ping_good:
         return f"pings accepted ({entity.pings_in_a_row} in a row){following}"
     answered = entity.pings - entity.ping_in_flight
-    return f"ping {answered} refused {clock(entity.last_ping_at)} ({_with_advice(entity.last_ping_text)}){following}"
+    return f"ping {answered} failed {clock(entity.last_ping_at)} ({_with_advice(entity.last_ping_text)}){following}"
 
 
 def _probing(entity: Entity) -> str:

@@ -139,7 +139,7 @@ async def _move_stranded(context: CommandContext, target: CommandTarget) -> str:
 @_handles("drain")
 async def _drain(context: CommandContext, target: CommandTarget) -> str:
     if context.drains is None:
-        raise DrainError("this engine starts no drain; the command does: paired drain")
+        raise DrainError("this engine starts no drain: run `paired drain` in a shell")
     return await context.drains.start(why=target.why)
 
 

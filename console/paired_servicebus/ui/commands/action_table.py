@@ -189,7 +189,7 @@ def _no_incident(view: View) -> str:
 
 def _no_marks(view: View) -> str:
     if view.page is Page.ENGINES:
-        return "" if view.chosen else "commands are for the engine on screen only"
+        return "" if view.chosen else "commands go to this engine only"
     return "" if view.marks else "nothing is marked"
 
 
@@ -207,7 +207,7 @@ def _no_rows(view: View) -> str:
 
 
 def _only_timeline(view: View) -> str:
-    return "" if view.page is Page.TIMELINE else "only the timeline has it"
+    return "" if view.page is Page.TIMELINE else "it works on the timeline (page 4)"
 
 
 def _no_events(view: View) -> str:
@@ -215,22 +215,18 @@ def _no_events(view: View) -> str:
     return "" if listed else f"the page {view.page} lists no events"
 
 
-def _nothing_to_find(view: View) -> str:
-    return _only_timeline(view) or ("" if view.timeline_position.find else "no words to find yet")
-
-
 CONSOLE_ACTIONS: Final[tuple[ConsoleAction, ...]] = (
     *_ORDERED,
     ConsoleAction("select-previous", ("up", "k"), "previous", "select the row above", _no_rows, key_label="↑ k"),
     ConsoleAction("select-next", ("down", "j"), "next", "select the row below", _no_rows, key_label="↓ j"),
     ConsoleAction("details", ("enter",), "details", "the entity, a queue's messages, engine or incident", _no_details),
-    ConsoleAction("filter", ("slash",), "filter", "only rows with these words; n, N: the next", key_label="/"),
+    ConsoleAction("filter", ("slash",), "filter", "only rows with these words", key_label="/"),
     *(
         ConsoleAction(page.value, (str(number),), page.value, f"open {page.value}", page=page)
         for number, page in enumerate(Page, start=1)
     ),
     ConsoleAction("back", ("escape",), "back", "to the first page; there: remove filter and marks", key_label="esc"),
-    ConsoleAction("mark", ("space",), "mark", "mark it; commands are for marked rows", _no_rows_to_mark),
+    ConsoleAction("mark", ("space",), "mark", "mark it; commands go to marked rows", _no_rows_to_mark),
     ConsoleAction("mark-all", ("a",), "mark all", "mark all listed rows, or all engines", _no_rows_to_mark),
     ConsoleAction("unmark", ("u",), "unmark all", "remove all marks", _no_marks),
     ConsoleAction("sort", ("s",), "sort", "by state, name, rate or change; then as listed", _no_entity_rows),
@@ -240,12 +236,10 @@ CONSOLE_ACTIONS: Final[tuple[ConsoleAction, ...]] = (
         "copy",
         ("y",),
         "copy",
-        "a name, row, command, answer; or to a file",
+        "a name, row, command, answer; tab: to a file",
         lambda view: "" if copy_items(view) else "nothing here to copy",
     ),
     ConsoleAction("pings", ("P",), "each ping", "list each ping, or fold them onto the changes", _no_events),
-    ConsoleAction("find-older", ("n",), "find older", "the words of the filter, in an older event", _nothing_to_find),
-    ConsoleAction("find-newer", ("N",), "find newer", "the same words, the other way", _nothing_to_find),
     ConsoleAction("go-to-time", ("ctrl+g",), "go to time", "the events of a time", _only_timeline, key_label="^g"),
     ConsoleAction("page-up", ("pageup", "ctrl+b"), "page up", "the selection a page up", _no_rows, key_label="^b"),
     ConsoleAction(

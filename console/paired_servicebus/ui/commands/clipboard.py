@@ -97,7 +97,7 @@ def _queue(view: View) -> Iterator[Found]:
         return
     yield (f"name of backlog/{one.index}", one.path)
     counts = "unknown" if one.depth is None else f"{one.depth:,}, and {one.dead_lettered or 0:,} dead-lettered"
-    out = "" if one.in_rotation else f"; pulled: {one.pulled_reason}"
+    out = "" if one.in_rotation else f"; accepts no sends: {one.pulled_reason}"
     read = f" (read {_time(one.read_at)})" if one.read_at is not None else ""
     yield (f"row of backlog/{one.index}", f"{one.path}: messages {counts}{read}{out}")
     yield from _verbs(view, Scope.QUEUE, (str(one.index),))
@@ -108,7 +108,9 @@ def _unused(view: View) -> Iterator[Found]:
     for one in queues:
         if one.path == view.unused:
             yield (f"name of unused queue {one.index}", one.path)
-            counts = "unknown" if one.messages is None else f"{one.messages:,}, {one.dead_lettered or 0:,} dead"
+            counts = (
+                "unknown" if one.messages is None else f"{one.messages:,}, {one.dead_lettered or 0:,} dead-lettered"
+            )
             active = "unknown" if one.last_active is None else _time(one.last_active)
             row = f"{one.path}: messages {counts}; {one.status}; last active {active}"
             yield (f"row of unused queue {one.index}", row)

@@ -35,6 +35,8 @@ class Profile:
     """ASCII with colours: the terminal's font lacks our signs."""
     mouse: bool = False
     """Whether the dashboard handles the mouse; otherwise the terminal selects and copies."""
+    notifies_once: bool = False
+    """Whether the terminal would show a notification for each of OSC 9 and OSC 777."""
 
     @property
     def has_window(self) -> bool:
@@ -51,6 +53,9 @@ LETTERS_ONLY: Final = ("dumb", "unknown", "vt52", "vt100", "vt102", "vt220", "an
 """Values of TERM without colours or signs beyond ASCII."""
 FEW_SIGNS: Final = ("linux",)
 """Values of TERM with colours and with few signs beyond ASCII: a kernel's console."""
+
+NOTIFIES_TWICE: Final = ("xterm-kitty", "xterm-ghostty", "ghostty", "foot", "foot-extra", "wezterm", "WezTerm")
+"""Values of TERM or TERM_PROGRAM: terminals that know OSC 9 and OSC 777."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +77,12 @@ def profile_for(environ: Mapping[str, str]) -> Profile:
     term = environ.get("TERM", "")
     if term in ("", *LETTERS_ONLY) or not _speaks_utf8(environ):
         return PROFILES[ProfileName.PLAIN]
-    return replace(PROFILES[ProfileName.FULL], few_signs=term in FEW_SIGNS)
+    return replace(PROFILES[ProfileName.FULL], few_signs=term in FEW_SIGNS, notifies_once=notifies_once(environ))
+
+
+def notifies_once(environ: Mapping[str, str]) -> bool:
+    """Return whether one of the two sequences for a notification is enough."""
+    return environ.get("TERM") in NOTIFIES_TWICE or environ.get("TERM_PROGRAM") in NOTIFIES_TWICE
 
 
 def without_colours(environ: Mapping[str, str]) -> bool:

@@ -76,10 +76,10 @@ class TerminalApp(App[int]):
             self._write_to_window(("" if self._window_title else KEEP_TITLE) + title_sequence(title))
             self._window_title = title
 
-    def notify_window(self, text: str) -> None:
+    def notify_window(self, title: str, text: str) -> None:
         """Ask the terminal's system for a notification."""
         if self.profile.has_window:
-            self._write_to_window(notification_sequence(text))
+            self._write_to_window(notification_sequence(title, text, once=self.profile.notifies_once))
 
     def on_unmount(self) -> None:
         """Give the window its title back."""

@@ -1,4 +1,4 @@
-"""Control sequences for the terminal's window: its title, and a notification of its system (OSC 2, OSC 9).
+"""Control sequences for the terminal's window: its title, and a notification of its system (OSC 2; OSC 9, OSC 777).
 
 A stranger's text cannot end a sequence or begin another: signs that do not print are left out.
 """
@@ -20,12 +20,18 @@ def title_sequence(text: str) -> str:
     return f"\x1b]2;{_printable(text)}{_END}"
 
 
-def notification_sequence(text: str) -> str:
-    """Return the sequence for a notification; terminals that know none ignore it.
+def notification_sequence(title: str, text: str, *, once: bool) -> str:
+    """Return the sequences for a notification; terminals ignore those that they do not know.
 
-    The text has a letter first: a digit would be another command to ConEmu.
+    OSC 9 is of iTerm2 and Windows' terminals, OSC 777 of VTE and urxvt. The title has a letter first: a digit would be
+    another command to ConEmu.
+
+    Args:
+        title: it ends at a semicolon.
+        once: OSC 9 alone, for a terminal that would show both.
     """
-    return f"\x1b]9;{_printable(text)}{_END}"
+    whole = f"\x1b]9;{_printable(f'{title}: {text}')}{_END}"
+    return whole if once else f"{whole}\x1b]777;notify;{_printable(title.replace(';', ','))};{_printable(text)}{_END}"
 
 
 def _printable(text: str) -> str:

@@ -1,7 +1,7 @@
 """The health of engines, without a screen: a table for people, one JSON object for programs, an exit status for both.
 
 An engine is healthy if it answers with current figures and needs no attention: no alarm, no entity that is suspect,
-failed over, forced or pinned, no backlog queue out of the rotation, no syphon that is paused or stuck. An entity
+failed over, forced or pinned, every backlog queue accepts sends, no syphon that is paused or stuck. An entity
 without sends is unknown, which is not a fault. An engine without a healthy entity is unknown. Warnings degrade nothing.
 """
 
@@ -87,7 +87,7 @@ def complaints(snapshot: Snapshot, now: float) -> tuple[str, ...]:
         f"{entity.path} {entity.state}: {entity.why}" for entity in snapshot.entities if entity.state not in QUIET
     ]
     found += [
-        f"backlog/{queue.index} is out of the rotation: {queue.pulled_reason}"
+        f"backlog/{queue.index} accepts no sends: {queue.pulled_reason}"
         for queue in snapshot.queues
         if not queue.in_rotation
     ]

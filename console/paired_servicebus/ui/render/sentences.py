@@ -119,9 +119,7 @@ _SENTENCES: Final[dict[type[e.Event], Callable[[Any], Sentence]]] = {
     e.StateChanged: _changed,
     e.PingSent: lambda it: Sentence(it.entity, f"ping {it.number} sent"),
     e.PingAccepted: lambda it: Sentence(it.entity, f"ping {it.number} accepted after {milliseconds(it.took)}"),
-    e.PingFailed: lambda it: Sentence(
-        it.entity, f"ping {it.number} not accepted: {it.reason} ({milliseconds(it.took)})"
-    ),
+    e.PingFailed: lambda it: Sentence(it.entity, f"ping {it.number} failed: {it.reason} ({milliseconds(it.took)})"),
     e.SendsCounted: _counted,
     e.FailuresCounted: lambda it: Sentence(it.entity, f"{it.count:,} failed by {it.route}: {it.failure}"),
     e.OperationsCounted: lambda it: Sentence("cost", f"{it.sends + it.parked:,} sends, {it.moves:,} moves billed"),

@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 
-from paired_servicebus.ui.commands.action_table import KEY_LINE, ConsoleAction, by_key
+from paired_servicebus.ui.commands.action_table import CONSOLE_ACTIONS, KEY_LINE, ConsoleAction, by_key
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, wrap
 from paired_servicebus.ui.render.state_looks import LOOKS
 from paired_servicebus.ui.state.view import Newest, View
@@ -23,7 +23,7 @@ GLOSSARY: Final = (
     ("stranded", "parked in a backlog queue that this pairing does not use"),
     ("syphon", "moves parked messages to their destinations"),
     ("ping", "a test send to the primary while it is failed over"),
-    ("pulled", "a backlog queue that takes no sends now, after failures"),
+    ("not accepting", "a backlog queue that gets no sends now, after failures"),
     ("refused", "a send that raised at its caller: nothing took it"),
     ("dead letter", "a message that was given up, with its reason"),
 )
@@ -86,7 +86,7 @@ class HelpText(Lines):
             *_keys(here, view, width),
             BLANK,
             _heading(" Acts: only these change anything; x lists them for what is selected"),
-            *_keys([action for action in by_key(view) if action.changes], view, width),
+            *_keys(_acts(), view, width),
             BLANK,
             _heading(" All other keys"),
             *_keys([action for action in local if action.id not in own], view, width),
@@ -99,6 +99,12 @@ class HelpText(Lines):
             BLANK,
             Line(cut([Span(" Times are UTC. Grey figures are old. – means unknown.", Role.MUTED)], width)),
         ]
+
+
+def _acts() -> Sequence[ConsoleAction]:
+    """Return one act a label: a key that pauses or resumes has both."""
+    acts = {action.label: action for action in reversed(CONSOLE_ACTIONS) if action.changes}
+    return tuple(reversed(acts.values()))
 
 
 def _keys(actions: Sequence[ConsoleAction], view: View, width: int) -> list[Line]:

@@ -134,7 +134,7 @@ class MessageTitle(_OfMessage):
         note = "not read" if message.trouble else "asking the engine …"
         if read_at is not None:
             note = f"peeked {age(max(0.0, view.now - read_at))} ago, locks nothing"
-        name = message.row.message_id or f"number {message.row.number}"
+        name = message.row.message_id or f"sequence number {message.row.number}"
         return (rule(f"{message.tab.name} › {name}", width, note=Span(note, Role.MUTED)),)
 
 

@@ -6,7 +6,7 @@ Typed words narrow it, unless its choices have keys: then a key picks. What is n
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
 from textual import events, on
@@ -29,7 +29,7 @@ ALL_ROWS: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """One row. words: other words that find it. hidden: listed only when its words are typed."""
+    """One row. words: other words that find it. hidden: listed only when its words are typed. by_tab: done by tab."""
 
     label: str
     about: str
@@ -38,6 +38,7 @@ class Choice:
     words: str = ""
     possible: bool = True
     hidden: bool = False
+    by_tab: Callable[[], object] | None = None
 
 
 def markup(text: str) -> str:
@@ -67,6 +68,7 @@ class PickList(ModalScreen[Choice | None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", show=False),
         Binding("enter", "pick", show=False),
+        Binding("tab", "pick_by_tab", show=False, priority=True),
         Binding("up,ctrl+p", "move(-1)", show=False, priority=True),
         Binding("down,ctrl+n", "move(1)", show=False, priority=True),
         Binding("pageup", "move(-10)", show=False, priority=True),
@@ -137,6 +139,12 @@ class PickList(ModalScreen[Choice | None]):
         """Return the selected choice."""
         if self.listed:
             self.dismiss(self.listed[self.place])
+
+    def action_pick_by_tab(self) -> None:
+        """Return the selected choice with its other act, if it has one."""
+        chosen = self.listed[self.place] if self.listed else None
+        if chosen is not None and chosen.by_tab is not None:
+            self.dismiss(replace(chosen, do=chosen.by_tab))
 
     def pick_row(self, place: int) -> None:
         """Return the choice of a clicked row."""

@@ -201,7 +201,7 @@ class PairedApp(TerminalApp):
         if self._bell:
             self.bell()
         if self._notifies:
-            self.notify_window(f"paired {after.pairing}: {headline(self.with_time(after))}")
+            self.notify_window(f"paired {after.pairing}", headline(self.with_time(after)))
 
     def _check_silence(self) -> None:
         silent_for = self.monotonic() - self._snapshot_came
@@ -419,8 +419,6 @@ _LOCAL: Final[dict[str, Callable[[PairedApp], None]]] = {
     "palette": lambda app: app.pick(palette.command_bar(app)),
     "copy": lambda app: app.pick(palette.copies(app)),
     "pings": lambda app: app.choose(selection.toggle_pings),
-    "find-older": lambda app: prompts.find(app, app.view.timeline_position.find, newer=False),
-    "find-newer": lambda app: prompts.find(app, app.view.timeline_position.find, newer=True),
     "go-to-time": prompts.ask_time,
     "page-up": lambda app: app.move_pages(-1),
     "page-down": lambda app: app.move_pages(1),

@@ -31,8 +31,6 @@ SYNONYMS: Final[dict[str, str]] = {
     "read-only": "lock freeze protect",
     "read-write": "unlock",
     "filter": "search find grep only",
-    "find-older": "search next",
-    "find-newer": "search previous",
     "go-to-time": "jump when clock",
     "sort": "order worst first",
     "next-theme": "colour color dark light contrast look",
@@ -91,11 +89,10 @@ def _open(app: Console, path: str) -> None:
 
 
 def copies(app: Console) -> PickList:
-    """Return the texts to copy, each to the clipboard and to a file."""
+    """Return the texts to copy, to the clipboard or, by tab, to a new file."""
     choices: list[Choice] = []
     for item in copy_items(app.view):
         about = item.text.replace("\n", " · ")[:LONGEST]
-        choices.append(Choice(label=item.label, about=about, do=partial(prompts.copy, app, item)))
         to_file = partial(prompts.ask_file, app, item)
-        choices.append(Choice(label=f"{item.label}, to a file", about=about, do=to_file))
-    return PickList("Copy", choices, app.view, placeholder="what to copy")
+        choices.append(Choice(label=item.label, about=about, do=partial(prompts.copy, app, item), by_tab=to_file))
+    return PickList("Copy to the clipboard, or with tab to a new file", choices, app.view, placeholder="what to copy")

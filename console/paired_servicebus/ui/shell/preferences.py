@@ -4,7 +4,7 @@
     profile = "slow"        # full, slow or plain; default: by the terminal's variables
     mouse = false
     bell = false            # no sound when an entity fails over or returns, or an alarm begins or ends
-    notify = false          # no notification of the terminal (OSC 9) beside the bell
+    notify = false          # no notification of the terminal (OSC 9, OSC 777) beside the bell
     [prices]                # for the cost page, which otherwise shows no money
     million_operations = 0.80
     currency = "USD"

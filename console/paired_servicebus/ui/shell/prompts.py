@@ -1,4 +1,4 @@
-"""Prompts for a filter, words to find, a time, or a file's name, and their effects."""
+"""Prompts for a filter, a time, or a file's name, and their effects."""
 
 from __future__ import annotations
 
@@ -24,19 +24,6 @@ def ask_filter(app: Console) -> None:
         app.show(selection.apply_filter(app.view, before if words is None else words))
 
     app.push_screen(Prompt("filter", before, changed=typed), typed)
-
-
-def find(app: Console, words: str | None, *, newer: bool) -> None:
-    """Select the next event with the words; report if there is none."""
-    if not words:
-        return
-    position = timeline_reader.find_event(app.view.events, app.view.timeline_position, words, newer=newer)
-    if position is None:
-        side = "newer" if newer else "older"
-        app.show(replace(app.view, timeline_position=replace(app.view.timeline_position, find=words)))
-        app.answer(f"no {side} event has “{words}”", good=False)
-    else:
-        app.show(replace(app.view, timeline_position=position))
 
 
 def ask_time(app: Console) -> None:

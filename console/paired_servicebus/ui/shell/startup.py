@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from paired_servicebus.engine.control.control_client import user_name
 from paired_servicebus.engine.instance.engine_paths import engine_paths
-from paired_servicebus.ui.display.profile import PROFILES, Profile, ScreenOptions, profile_for
+from paired_servicebus.ui.display.profile import PROFILES, Profile, ScreenOptions, notifies_once, profile_for
 from paired_servicebus.ui.display.terminal_app import Report
 from paired_servicebus.ui.display.theme import folder, load_all, theme_for
 from paired_servicebus.ui.engines.feed import EngineFeed
@@ -48,7 +48,7 @@ def screen_settings(options: ScreenOptions, preferences: Preferences, keeper: Ch
     A theme that a key chose counts until console.toml or the terminal asks for another than at that time.
     """
     name = options.profile or preferences.profile
-    profile = PROFILES[name] if name else profile_for(os.environ)
+    profile = replace(PROFILES[name], notifies_once=notifies_once(os.environ)) if name else profile_for(os.environ)
     usual = preferences.theme or theme_for(os.environ, ascii_only=profile.ascii)
     theme = keeper.theme(usual, options.theme)
     os.environ.pop("NO_COLOR", None)  # a theme obeys it; Textual would send greys

@@ -130,7 +130,7 @@ def unmark_all(view: View) -> View:
 def apply_filter(view: View, words: str) -> View:
     """Return the view with only the rows that match the words; the selection stays if it is still listed."""
     if view.page is Page.TIMELINE:
-        return replace(view, timeline_position=timeline_reader.set_filter(view.events, view.timeline_position, words))
+        return replace(view, timeline_position=timeline_reader.set_filter(view.timeline_position, words))
     view = replace(view, filter=words)
     paths = [entity.path for entity in view.listed]
     return view if view.selected in paths else replace(view, selected=next(iter(paths), ""))

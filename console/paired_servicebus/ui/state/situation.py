@@ -151,12 +151,13 @@ def _since(at: float, now: float) -> str:
 def _reason(entity: EntityView) -> str:
     if entity.state is State.FAILED_OVER and entity.last_ping_good is False and entity.last_ping_text:
         return entity.last_ping_text
-    return _first_clause(entity)
+    return failover_cause(entity.why) or _first_clause(entity)
 
 
 def _first_clause(entity: EntityView) -> str:
-    """Return the head of its why-line, without the time, which is shown beside it."""
-    return entity.why.partition("; ")[0].removesuffix(f" {clock(entity.since)}")
+    """Return the head of its why-line, without the time of its state, which is shown beside it."""
+    head = entity.why.partition("; ")[0]
+    return head if entity.state is State.FAILED_OVER else head.removesuffix(f" {clock(entity.since)}")
 
 
 def why_now(entity: EntityView, now: float, *, counts_down: bool = True) -> str:
@@ -173,7 +174,7 @@ def why_now(entity: EntityView, now: float, *, counts_down: bool = True) -> str:
         if cause and entity.first_failure_at is not None:
             first = f"{cause} since {time_or_day(entity.first_failure_at, now)}"
         failed = entity.last_ping_good is False and (entity.last_ping_text != cause or cause not in first)
-        last = f"; last ping: {entity.last_ping_text or 'not accepted'}" if failed else ""
+        last = f"; last ping: {entity.last_ping_text or 'failed'}" if failed else ""
         if not counts_down:
             return f"{first}{last}; home once its pings are accepted"
         due = entity.next_ping_at

@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import Final
 
 from paired_servicebus.core.backlog.backlog_totals import stranded_messages
-from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.entity_state import DIVERTING, State
 from paired_servicebus.core.model.fleet_view import FleetView
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
 from paired_servicebus.core.operator import fleet_sentences, order_sentences
@@ -26,6 +26,8 @@ from paired_servicebus.ui.state.view import EngineLink, Page, View
 REFUSED: Final = "sends are refused"
 NOT_READY: Final = "not ready to fail over"
 """The engine's alarm begins so; the first row contains it already."""
+NOT_USABLE: Final = "backlog not usable"
+"""What the same alarm means once sends go to the backlog."""
 
 
 class Level(IntEnum):
@@ -77,9 +79,10 @@ def summary(view: View) -> Summary:
         since = clock(view.link_since)
         return _sentence(Level.NOTABLE, "○", f"no engine of {view.pairing} yet, retrying since {since}")
     if view.link is EngineLink.UNREACHABLE:
-        return _blind(view, f"engine unreachable since {clock(view.link_since)}")
+        reason = f": {view.link_reason}" if view.link_reason else ""
+        return _blind(view, f"engine unreachable since {clock(view.link_since)}{_lasted(view, ' ({})')}{reason}")
     if view.link is EngineLink.SILENT:
-        return _blind(view, f"engine silent since {clock(view.link_since)}")
+        return _blind(view, f"engine silent{_lasted(view, ' for {}')} (connected)")
     if view.snapshot is None:
         return _sentence(Level.NOTABLE, "○", f"connecting to the engine of {view.pairing}")
     return _of_snapshot(view.snapshot, view.now, on_engines=view.page is Page.ENGINES)
@@ -104,8 +107,7 @@ def _sentence(level: Level, glyph: str, text: str, *others: SummaryRow) -> Summa
 def _blind(view: View, lost: str) -> Summary:
     """Return the reason, the age of the figures, and the last known rows in grey."""
     figures = f"; figures from {clock(view.snapshot.at)}" if view.snapshot else ""
-    lasted = f" ({age(view.clock - view.link_since)})" if view.clock > view.link_since else ""
-    text = f"{lost}{lasted}: {view.link_reason or 'connected, but without news'}{figures}"
+    text = lost + figures
     if view.snapshot is None:
         return _sentence(Level.BLIND, "✗", text)
     before = _of_snapshot(view.snapshot, view.now)
@@ -114,6 +116,11 @@ def _blind(view: View, lost: str) -> Summary:
     if view.link is not EngineLink.UNREACHABLE:
         return _sentence(Level.BLIND, "✗", text, known, *others)
     return _sentence(Level.BLIND, "✗", text, known, SummaryRow(_without_engine(view.snapshot)), *others)
+
+
+def _lasted(view: View, form: str) -> str:
+    """Return how long the engine is lost, in that form; empty in its first moment."""
+    return form.format(age(view.clock - view.link_since)) if view.clock > view.link_since else ""
 
 
 def _without_engine(snapshot: Snapshot) -> tuple[Part, ...]:
@@ -266,6 +273,8 @@ def _alarms(snapshot: Snapshot) -> list[Part]:
     """
     contained = (REFUSED, NOT_READY) if situation.refused_entities(snapshot) else ()
     alarms = [alarm for alarm in snapshot.alarms if not alarm.startswith(contained)]
+    if any(entity.state in DIVERTING for entity in snapshot.entities):
+        alarms = [alarm.replace(NOT_READY, NOT_USABLE, 1) for alarm in alarms]
     if not alarms:
         return []
     more = f" (and {plural(len(alarms) - 1, 'more alarm')})" if alarms[1:] else ""

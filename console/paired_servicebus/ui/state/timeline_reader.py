@@ -38,18 +38,9 @@ def move_cursor(log: Log, position: TimelinePosition, steps: int) -> TimelinePos
     return _at(position, shown, max(0, place_of(shown, position.cursor) + steps))
 
 
-def set_filter(log: Log, position: TimelinePosition, words: str) -> TimelinePosition:
-    """Return the reading with only entries with these words, at the same time; they stay to be found when it ends."""
-    return replace(position, filter=words, find=words or position.find)
-
-
-def find_event(log: Log, position: TimelinePosition, words: str, *, newer: bool) -> TimelinePosition | None:
-    """Return the selection at the next entry with the words, older unless `newer`; None if there is none."""
-    shown, wanted = entries(log, position.filter), words.casefold().split()
-    here = place_of(shown, position.cursor)
-    way = range(here + 1, len(shown)) if newer else range(here - 1, -1, -1)
-    place = next((place for place in way if has_all(_text(shown[place]), wanted)), None)
-    return None if place is None or not wanted else _at(replace(position, find=words), shown, place)
+def set_filter(position: TimelinePosition, words: str) -> TimelinePosition:
+    """Return the reading with only entries with these words, at the same time."""
+    return replace(position, filter=words)
 
 
 def go_to_time(log: Log, position: TimelinePosition, at: float) -> TimelinePosition:

@@ -135,8 +135,6 @@ class TimelinePosition:
 
     filter: str = ""
     """Words that a listed event contains."""
-    find: str = ""
-    """The words of the last search."""
     cursor: int | None = None
     """Number of the selected entry; None: the newest."""
 

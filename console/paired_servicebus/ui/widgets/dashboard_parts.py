@@ -77,16 +77,16 @@ def backlog_note(view: View) -> Span | None:
 
 def _note(snapshot: Snapshot, now: float) -> Span:
     """Return the newest trouble with a queue, or the age of the depths."""
-    pulled = [queue for queue in snapshot.queues if not queue.in_rotation]
+    out = [queue for queue in snapshot.queues if not queue.in_rotation]
     sums = sum_backlog(snapshot)
     read = _read(snapshot.queues, sums, now)
-    if not pulled:
+    if not out:
         return Span(read, Role.SUSPECT if sums.old else Role.MUTED)
-    newest = max(pulled, key=lambda queue: queue.pulled_since or 0.0)
-    which = str(newest.index) if len(pulled) == 1 else f"{len(pulled)} of {len(snapshot.queues)}"
+    newest = max(out, key=lambda queue: queue.pulled_since or 0.0)
+    which = f"queue {newest.index}" if len(out) == 1 else f"{len(out)} of {len(snapshot.queues)} queues"
     since = f" for {age(now - newest.pulled_since)}" if newest.pulled_since is not None else ""
     before = f"{read} · " if sums.old else ""
-    return Span(f"{before}{which} pulled{since}: {newest.pulled_reason or 'no reason given'}", Role.SUSPECT)
+    return Span(f"{before}{which} not accepting{since}: {newest.pulled_reason or 'no reason given'}", Role.SUSPECT)
 
 
 def _read(queues: Sequence[QueueView], sums: BacklogTotals, now: float) -> str:
@@ -141,10 +141,8 @@ def _moved(queue: QueueView, _snapshot: Snapshot, width: int) -> Span:
     return Span(short_count(queue.moved, width))
 
 
-def _rotation(queue: QueueView, _snapshot: Snapshot, width: int) -> Span:
-    if queue.in_rotation:
-        return Span("in")
-    return Span("pulled" if width >= len("pulled") else "out", Role.FAILED_OVER)
+def _accepts(queue: QueueView, _snapshot: Snapshot, _width: int) -> Span:
+    return Span("yes") if queue.in_rotation else Span("no", Role.FAILED_OVER)
 
 
 def _sum_of(value: Callable[[QueueView], int | None]) -> Sum:
@@ -155,15 +153,14 @@ def _sum_of(value: Callable[[QueueView], int | None]) -> Sum:
     return total
 
 
-def _sum_in(queues: Sequence[QueueView], width: int) -> str:
-    share = f"{sum(queue.in_rotation for queue in queues)}/{len(queues)}"
-    return f"{share} in" if len(share) + len(" in") < width else share
+def _accepting(queues: Sequence[QueueView], _width: int) -> str:
+    return f"{sum(queue.in_rotation for queue in queues)}/{len(queues)}"
 
 
 _ROWS: Final[tuple[tuple[str, Draw, Sum], ...]] = (
     ("queue", _index, lambda _queues, _width: "all"),
     ("parked", _depth, _sum_of(messages_in)),
-    ("rotation", _rotation, _sum_in),
+    ("accepts", _accepts, _accepting),
 )
 _READ: Final = (_depth, _dead)
 """Read from the namespace at intervals: a sum is as old as its oldest figure."""

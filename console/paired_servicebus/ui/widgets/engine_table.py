@@ -37,7 +37,7 @@ class EngineHead(Lines):
         if view.snapshot is not None and view.snapshot.fleet is not None:
             title += " on this machine"
         if not view.chosen:
-            return [rule(title, width, note=Span("commands are for the one on screen", Role.MUTED))]
+            return [rule(title, width, note=Span("commands go to this engine only", Role.MUTED))]
         reached = 1 + sum(not one.unreachable for one in view.reach)
         note = Span(f"commands reach {reached} of the {1 + len(view.reach)} marked", Role.SUSPECT)
         return [rule(title, width, note=note)]

@@ -224,7 +224,9 @@ class MessageFacts(_MessageLines):
             ("state", row.state or choices.tab.kind.value),
         )
         shown.append(
-            rule(row.message_id or "message without an id", width, note=Span(f"number {row.number}", Role.MUTED))
+            rule(
+                row.message_id or "message without an id", width, note=Span(f"sequence number {row.number}", Role.MUTED)
+            )
         )
         kept = [pair for pair in facts if pair[1]]
         shown += [_fact(label, text, width) for label, text in kept]

@@ -1,4 +1,4 @@
-"""The selected backlog queue in words: its pump, its rotation, its settings, its dead letters."""
+"""The selected backlog queue in words: its pump, its sends, its settings, its dead letters."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class QueueDetail(Lines):
         shown = [
             rule(queue.path, width, note=Span(used, Role.MUTED)),
             _fact("pump", queue.pump_text or "no syphon here", Role.TEXT, width),
-            _fact("rotation", *_rotation(queue, view.now), width),
+            _fact("sends", *_sends(queue, view.now), width),
             _fact("settings", *_settings(queue), width),
             *_dead(queue, width, height - FIXED, view.now),
         ]
@@ -41,12 +41,12 @@ def _fact(label: str, text: str, role: Role, width: int) -> Line:
     return Line(cut(spans, width))
 
 
-def _rotation(queue: QueueView, now: float) -> tuple[str, Role]:
+def _sends(queue: QueueView, now: float) -> tuple[str, Role]:
     if queue.in_rotation:
-        return "accepting sends", Role.TEXT
+        return "accepted", Role.TEXT
     since = f" for {age(now - queue.pulled_since)}" if queue.pulled_since is not None else ""
     return (
-        f"not accepting{since}: {queue.pulled_reason or 'no reason given'}; returns after a probe succeeds",
+        f"not accepted{since}: {queue.pulled_reason or 'no reason given'}; again after a probe succeeds",
         Role.FAILED_OVER,
     )
 

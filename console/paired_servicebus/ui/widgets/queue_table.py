@@ -70,7 +70,7 @@ def _trend(queue: QueueView, _: Snapshot) -> Span:
     return Span(f"{word}{speed}", roles[word])
 
 
-def _rotation(queue: QueueView, snapshot: Snapshot) -> Span:
+def _accepts(queue: QueueView, snapshot: Snapshot) -> Span:
     if queue.index in snapshot.syphon.paused_queues:
         return Span("paused", Role.FORCED)
     return Span("yes") if queue.in_rotation else Span("no", Role.FAILED_OVER)
@@ -86,7 +86,7 @@ COLUMNS: Final[tuple[QueueColumn, ...]] = (
     QueueColumn(
         title="full/empty in", width=14, align="left", draw=lambda it, now: Span(outlook(it, now.at)), from_width=76
     ),
-    QueueColumn(title="accepts", width=7, align="left", draw=_rotation),
+    QueueColumn(title="accepts", width=7, align="left", draw=_accepts),
     QueueColumn(title="moved", width=10, from_width=100, draw=lambda it, _: Span(short_count(it.moved, 10))),
     QueueColumn(
         title="read", width=8, from_width=112, draw=lambda it, _: Span(clock(it.read_at) if it.read_at else NOT_KNOWN)
