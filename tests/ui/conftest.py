@@ -316,7 +316,7 @@ class FakeFeed:
         for item in news:
             self._tell(item)
 
-    def lose(self, reason: str = "the engine ended without a goodbye") -> None:
+    def lose(self, reason: str = "the engine process died") -> None:
         self.tell(Unreachable(AT + 4, reason))
 
 

@@ -41,7 +41,7 @@ def outlook(queue: QueueView, now: float) -> str:
         return f"empty {time_from_now(seconds_until(number, 0, queue.growth), at)}" if number else "empty"
     if trend(queue.growth) is Trend.GROWING and queue.limit_bytes and queue.size_bytes is not None:
         left = seconds_until(queue.size_bytes, queue.limit_bytes, queue.bytes_growth)
-        return f"full {time_from_now(left, read_at)}"
+        return NOT_KNOWN if left is None else f"full {time_from_now(left, read_at)}"
     return NOT_KNOWN
 
 
