@@ -47,7 +47,7 @@ def test_nothing_is_probed_by_default(told: Make) -> None:
     assert asked(pairing) == []
     assert pairing.state() is State.UNKNOWN
     assert pairing.machine.next_deadline is None
-    assert "no probe" in why(pairing.entity())
+    assert 'set probe = ["orders"]' in why(pairing.entity())
 
 
 def test_an_accepted_probe_makes_it_healthy_and_the_next_comes_an_interval_later(probed: Told) -> None:

@@ -52,7 +52,7 @@ async def test_a_paired_sender_that_rests_is_unknown_and_healthy_with_its_next_s
         clock.at += QUIET_AFTER
         steering.look()
         state, why = view(paired)
-        assert (state, why.startswith("nothing sent by this engine since ")) == (State.UNKNOWN, True)
+        assert (state, why.startswith("no sends by this engine since ")) == (State.UNKNOWN, True)
         await sender.send_messages(ServiceBusMessage(b"y"))
         assert view(paired)[0] is State.HEALTHY
     assert [(one.was, one.now) for one in world.told(StateChanged)] == [

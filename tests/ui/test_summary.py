@@ -204,7 +204,7 @@ def test_a_stuck_syphon_is_wrong_and_a_paused_one_notable(made: Any) -> None:
     paused = made.snapshot(syphon=made.syphon(SyphonStatus.PAUSED, text="paused by kim"))
     assert summary(view_of(stuck)).level is Level.WRONG
     assert summary(view_of(paused)).level is Level.NOTABLE
-    assert "do: resume the syphon (S)" in summary(view_of(paused)).text
+    assert f"do: resume the syphon ({BY_ID['resume-syphon'].key})" in summary(view_of(paused)).text
 
 
 @pytest.mark.parametrize("state", [State.FORCED, State.PINNED])

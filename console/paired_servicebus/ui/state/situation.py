@@ -13,7 +13,6 @@ from paired_servicebus.core.backlog.depth_trend import seconds_until
 from paired_servicebus.core.model.entity_state import DIVERTING, State
 from paired_servicebus.core.model.snapshot import EntityView, FindingVerdict, QueueView, Snapshot, SyphonStatus
 from paired_servicebus.core.operator import fleet_sentences
-from paired_servicebus.core.operator.actions import BY_ID
 from paired_servicebus.core.operator.state_outlook import pings_needed
 from paired_servicebus.core.operator.why_line import failover_cause
 from paired_servicebus.core.text.number_format import count, plural, rate, time_or_day
@@ -312,11 +311,9 @@ def todo(snapshot: Snapshot, state: State | None, entities: Entities) -> Part:
     if urgent:
         return urgent
     if state in (State.FORCED, State.PINNED):
-        return name_list(
-            [one.path for one in entities], before=f"do: release ({_key('release')}) when the work is done: "
-        )
+        return name_list([one.path for one in entities], before="do: release (U) when the work is done: ")
     if stranded_messages(snapshot) and state is None:
-        return _do(f"move stranded messages (page 3, {_key('move-stranded')})")
+        return _do("move stranded messages (page 3, M)")
     if state is State.SUSPECT or refused_entities(snapshot):
         return _do("nothing yet")
     return _do("nothing now") if state is State.FAILED_OVER else ()
@@ -327,7 +324,7 @@ def _for_callers(snapshot: Snapshot) -> Part:
     if any(has_no_route(snapshot, one) for one in lost):
         return _do(f"check {snapshot.secondary} from here (paired check)", "ask senders to retry later")
     pinned = [one.path for one in lost if one.state is State.PINNED]
-    return name_list(pinned, before=f"do: release ({_key('release')}), so that it can fail over: ") if pinned else ()
+    return name_list(pinned, before="do: release (U), so that it can fail over: ") if pinned else ()
 
 
 def _for_readiness(snapshot: Snapshot) -> Part:
@@ -341,14 +338,10 @@ def _for_syphon(snapshot: Snapshot) -> Part:
     if syphon.status is SyphonStatus.STUCK:
         return _do("see the syphon's line and page 3 for the cause")
     if syphon.status is SyphonStatus.PAUSED:
-        return _do(f"resume the syphon ({_key('resume-syphon')}), or messages stay parked")
+        return _do("resume the syphon (S), or messages stay parked")
     if syphon.status is SyphonStatus.OFF and not syphon.elsewhere and sum_backlog(snapshot).messages:
         return _do("check that a syphon runs elsewhere, or run one (paired up)")
     return ()
-
-
-def _key(action_id: str) -> str:
-    return BY_ID[action_id].key
 
 
 def _do(*texts: str) -> Part:
