@@ -61,7 +61,7 @@ FIRSTS: Final = (
     KeyStroke("timeline", "4", b"live", COST.undo),
     COST,
     KeyStroke("page of history", "6", b"tables", COST.undo),
-    KeyStroke("page of engines", "7", b"commands are", COST.undo),
+    KeyStroke("page of engines", "7", b"commands go", COST.undo),
     KeyStroke("help", "?", b"Keys (arr", BACK),
     KeyStroke("palette", ":", b"force fail", BACK),
     KeyStroke("line to type in", "/", b"filter", BACK),
