@@ -212,7 +212,8 @@ def load_settings(path: Path) -> PairingSettings:
 def _open(path: Path, environ: Mapping[str, str]) -> tuple[dict[str, Any], Callable[[str], SettingLocation]]:
     """Return the file's sections, and the location of each, which share their remarks."""
     document, remarks, known = _parse(path), list[str](), (*_TABLES, _FLEET, _GATEWAY, _CONSOLE)
-    for unknown in document.keys() - set(known):
+    unknown = next((table for table in document if table not in known), None)
+    if unknown is not None:
         raise ConfigurationError(f"{path}: [{unknown}] is no section{_nearest(unknown, known)}")
     return document, lambda table: SettingLocation(path, table, "", environ, remarks)
 
@@ -232,27 +233,11 @@ def _settings(document: dict[str, Any], places: Callable[[str], SettingLocation]
         policy = Policy(**cast("dict[str, Any]", chosen))
     except ConfigurationError as error:
         raise ConfigurationError(f"{path}: [pairing] {error}") from error
+    hides_bodies = _hides_bodies(places(_CONSOLE), document)
     remarks = (*place.remarks, *(f"{path}: [pairing] {text}" for text in _remarks(policy) if gateway is None))
-    plain = (
-        "environment",
-        "read_only",
-        "require_reason",
-        "journal_mb",
-        "entities",
-        "metrics",
-        "on_change",
-        "control_group",
-    )
-    return PairingSettings(
-        path=path,
-        name=pairing["name"],
-        policy=policy,
-        probe=_probe(path, pairing),
-        gateway=gateway,
-        hides_bodies=_hides_bodies(places(_CONSOLE), document),
-        remarks=remarks,
-        **{key: pairing[key] for key in plain if key in pairing},
-    )
+    plain = {each.name: pairing[each.name] for each in fields(PairingSettings) if each.name in pairing}
+    derived = {"path": path, "policy": policy, "probe": _probe(path, pairing), "remarks": remarks}
+    return PairingSettings(**plain | derived, gateway=gateway, hides_bodies=hides_bodies)
 
 
 def _remarks(policy: Policy) -> tuple[str, ...]:

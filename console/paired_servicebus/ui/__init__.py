@@ -10,12 +10,15 @@ import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from paired_servicebus.printing import report_error
 from paired_servicebus.ui.display.profile import ScreenOptions
 from paired_servicebus.ui.engines.order_signer import OrderSigner
 from paired_servicebus.ui.shell.preferences import config_folder, load_preferences
+
+if TYPE_CHECKING:
+    from paired_servicebus.ui.display.crash_log import CrashLog
 
 ENVIRONMENT: Final = {"TEXTUAL_ANIMATIONS": "none", "TEXTUAL_FPS": "30", "TEXTUAL_SMOOTH_SCROLL": "0"}
 """Textual reads these when it is imported: animations cost bytes on a slow link."""
@@ -50,8 +53,7 @@ def run_dashboard(
         signer: the operator's key, for orders over the fleet; None: they are not possible from this screen.
         start_steps: returns what the caller starts before the engine, the newest last; shown until the first figures.
 
-    Returns:
-        The exit status: 0, or 1 after an unexpected error, which is logged to a file and reported on stderr.
+    Returns the exit status: 0, or 1 after an unexpected error, which is logged to a file and reported on stderr.
     """
     _prepare_environment()
     gc.disable()  # until the first paint: collections would take a tenth of the start
@@ -78,19 +80,23 @@ def run_dashboard(
         on_ready=partial(_start_collecting, on_ready),
         report=crash.report,
     )
-    try:
-        status = app.run(mouse=settings.mouse)
-    except Exception as error:  # noqa: BLE001 - nothing may reach the terminal as a traceback
-        crash.report(error)
-        status = 1
-    finally:
-        gc.enable()
+    status = _run(partial(app.run, mouse=settings.mouse), crash)
     if keeper.take(app.theme, app.view):
         keeper.write()
     if crash.sentence:
         report_error(crash.sentence)
+    return 1 if crash.sentence else status or 0
+
+
+def _run(show: Callable[[], int | None], crash: CrashLog) -> int | None:
+    """Run the screen, and return its status."""
+    try:
+        return show()
+    except Exception as error:  # noqa: BLE001 - nothing may reach the terminal as a traceback
+        crash.report(error)
         return 1
-    return status or 0
+    finally:
+        gc.enable()
 
 
 def _prepare_environment() -> None:

@@ -199,9 +199,7 @@ async def _serve(
     group: int | None,
 ) -> None:
     identity = _identity(config, read_only=read_only)
-    this = asyncio.current_task()
-    assert this is not None
-    _on_end(this.cancel)
+    _end_by_cancelling()
     around = LocalEvidence(config, places)
     draining = DrainProcess(
         config.path.absolute(), pairing=config.name, spool=places.spool, say=lambda text: host.warn("drain", text)
@@ -239,8 +237,7 @@ async def _serve(
             if config.gateway is not None:
                 tune_collector()
             _on_end(lambda: host.stop("ended by a signal"))
-            socket, count = str(places.socket), paired.backlog_queue_count
-            starting.ready(Ready(pid=os.getpid(), socket=socket, log=log_path, backlog_queues=count))
+            starting.ready(_ready(places, log_path, paired.backlog_queue_count))
             log.info("serving as %s, boot %s", identity.engine, identity.boot)
             log.info("ending: %s", await host.ended())
             notify_systemd("STOPPING=1")
@@ -251,6 +248,17 @@ async def _serve(
             await crew.close()
             await draining.close()
             await _close(paired)
+
+
+def _end_by_cancelling() -> None:
+    """Have a signal cancel the present task, until the engine serves."""
+    this = asyncio.current_task()
+    assert this is not None
+    _on_end(this.cancel)
+
+
+def _ready(places: EnginePaths, log_path: str, backlog_queues: int) -> Ready:
+    return Ready(pid=os.getpid(), socket=str(places.socket), log=log_path, backlog_queues=backlog_queues)
 
 
 def _identity(config: PairingConfig, *, read_only: bool) -> EngineIdentity:
