@@ -71,6 +71,21 @@ def outage(**changes: Any) -> FleetView:
     return replace(base, **changes)
 
 
+def total_loss() -> FleetView:
+    """Twenty engines that lose every send: their three entities failed over in 18, two engines are silent."""
+    lost = replace(engine(1, State.FAILED_OVER).figures, sends_per_second=0.0, refused=90, refused_per_second=12.0)
+    over = [engine(number, State.FAILED_OVER, figures=lost) for number in range(1, 19)]
+    since = tuple((one.engine, State.FAILED_OVER, at("14:01:55")) for one in over)
+    entities = tuple(
+        FleetEntity(
+            path=path, states=((State.FAILED_OVER, 18),), silent=2, engines=since, sends_per_second=0.0,
+            refused_per_second=72.0,
+        )
+        for path in ENTITIES
+    )  # fmt: skip
+    return replace(outage(orders=()), me="web-1", engines=(*over, *outage().engines[-2:]), entities=entities)
+
+
 def calm() -> FleetView:
     """Three healthy engines."""
     return FleetView(

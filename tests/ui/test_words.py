@@ -7,11 +7,13 @@ sizes, and what an answer must never be there.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import pytest
 
 from paired_servicebus.core.gateway.gateway_sentences import gateway_alarms
+from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.demo.scenarios import SCENARIOS, scenario_named
 from paired_servicebus.ui.state.summary import summary
@@ -39,6 +41,9 @@ ALL_OVER = "3 entities failed over"
 PING = "next ping in 1 s, home after 1 accepted"
 OK = "{} errors before"
 NOTHING = "do: nothing now"
+ALL_REFUSE = "all 5 backlog queues refuse since 14:02:03"
+EITHER = "heals itself when either namespace answers; next ping in 1 s"
+CHECK = "do: check contoso-backup from here (paired check)"
 
 WORDS: dict[str, Words] = {
     "datacenter-outage": Words(
@@ -116,10 +121,10 @@ WORDS: dict[str, Words] = {
         0.45,
         "SENDS ARE BEING REFUSED: 36/s",
         "for 7 s",
-        "primary: timeout since 14:01:52 · all 5 backlog queues refuse since 14:02:03",
+        f"primary: timeout since 14:01:52 · {ALL_REFUSE}",
         "at callers, all 3 entities",
-        "heals itself when either namespace answers; next ping in 1 s",
-        "do: check contoso-backup from here (paired check)",
+        EITHER,
+        CHECK,
         "OUTAGE",
     ),
     "secondary-outage": Words(
@@ -231,6 +236,27 @@ def three_hundred() -> Snapshot:
     )
 
 
+def total_loss() -> Snapshot:
+    """Both namespaces are down: 60 of 300 entities had sends since, and each of those was refused."""
+    whole = snapshot_of(scenario_named("both-down"), 0.45)
+    lost, *_ = whole.entities
+    names = [f"stock-{number:03}" for number in range(300)]
+    idle = {"state": State.UNKNOWN, "why": "no send yet", "route": "primary", "accepted": 0, "diverted": 0, "failed": 0}
+    idle |= {"refused": 0, "refused_per_second": 0.0, "refused_since": None, "next_ping_at": None}
+    entities = (
+        replace(lost, path=name) if place % 5 == 2 else replace(lost, path=name, **idle)
+        for place, name in enumerate(names)
+    )
+    alarms = ("sends are refused: 720/s at callers", *whole.alarms[1:])
+    return replace(whole, entities=tuple(entities), alarms=alarms)
+
+
+def total_loss_in_a_fleet() -> Snapshot:
+    """The same for twenty engines; two are silent."""
+    whole = snapshot_of(scenario_named("both-down"), 0.45)
+    return replace(whole, fleet=fleet_views.total_loss())
+
+
 MADE: Final[dict[str, tuple[Callable[[], Snapshot], Words]]] = {
     "fleet, this engine too": (
         fleet_here,
@@ -282,10 +308,23 @@ def test_at_60_columns_the_verdict_is_whole(name: str) -> None:
     assert "do: " in text or "nothing to do" in text, text
 
 
+@pytest.mark.parametrize("name", [*WORDS, *MADE])
+async def test_a_screen_of_60_by_20_has_the_whole_verdict(open_console: Any, name: str) -> None:
+    snapshot = MADE[name][0]() if name in MADE else snapshot_of(scenario_named(name), WORDS[name].share)
+    async with open_console(snapshot, size=(60, 20)) as console:
+        rows = console.rows()[VERDICT]
+        text = "\n".join(rows)
+        assert ELLIPSIS not in "".join(row.partition("! ")[0] for row in rows), text
+        assert "callers" in text, text
+        assert "do: " in text or "nothing to do" in text, text
+        refused = "REFUSED" in text
+        assert not refused or ("primary: " in text and "backlog queues refuse" in text) or "fails over" in text, text
+
+
 @pytest.mark.parametrize("name", MADE)
 def test_other_pages_have_the_answers_in_two_lines(name: str) -> None:
     state, answers = (text for text, _ in summary(apply_news(View(pairing="orders"), MADE[name][0]())).lines(57, 2))
     assert ELLIPSIS not in state + answers, f"{state}\n{answers}"
-    assert "OUTAGE" in state or "20 engines" in state, state
+    assert any(words in state for words in ("OUTAGE", "20 engines", "SENDS ARE BEING REFUSED")), state
     if "OUTAGE" in state:
         assert [part.split()[0] for part in answers.split(" · ")] == ["callers", "heals,", "do:"]

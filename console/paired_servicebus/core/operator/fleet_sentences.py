@@ -16,6 +16,7 @@ from paired_servicebus.core.model.fleet_view import (
     WORST_FIRST,
     FleetEngine,
     FleetEntity,
+    FleetFigures,
     FleetStatus,
     FleetView,
     with_other_signers,
@@ -126,8 +127,7 @@ def engines_left_out(snapshot: Snapshot, aim: ActionTarget, reached: int) -> str
 def callers_part(view: FleetView) -> Part:
     """Return the part on calls that fail at callers of any engine; engines without a report are counted as unknown."""
     engines = present(view)
-    known = [(one, one.figures) for one in engines if one.figures is not None and one.status is FleetStatus.REPORTING]
-    failing = [one for one in known if one[1].refused_per_second > 0]
+    known, failing = _with_figures(view), _failing(view)
     of_all = f"{len(known)} of {plural(len(engines), 'engine')}" if len(known) < len(engines) else "all engines"
     if failing:
         per_second = rate(sum(figures.refused_per_second for _, figures in failing))
@@ -137,6 +137,25 @@ def callers_part(view: FleetView) -> Part:
     if not known:
         return ("callers elsewhere: unknown",)
     return (f"callers ok at {of_all}: 0 refused now", f"callers ok at {of_all}")
+
+
+def loss_part(view: FleetView) -> Part:
+    """Return "18 of 20 engines, 216/s": those at which calls fail at callers; empty if no more than one reports it."""
+    failing = _failing(view)
+    if len(failing) < 2:
+        return ()
+    text = f"{len(failing):,} of {plural(len(present(view)), 'engine')}"
+    return (f"{text}, {rate(sum(figures.refused_per_second for _, figures in failing))}/s", text)
+
+
+def _with_figures(view: FleetView) -> list[tuple[FleetEngine, FleetFigures]]:
+    """Return the reporting engines that have figures, the worst first."""
+    reporting = (one for one in present(view) if one.status is FleetStatus.REPORTING)
+    return [(one, one.figures) for one in reporting if one.figures is not None]
+
+
+def _failing(view: FleetView) -> list[tuple[FleetEngine, FleetFigures]]:
+    return [(one, figures) for one, figures in _with_figures(view) if figures.refused_per_second > 0]
 
 
 def silent_part(view: FleetView, now: float) -> Part:

@@ -136,11 +136,10 @@ def cause(entities: Entities, now: float) -> Part:
 
 
 def primary_cause(entities: Entities, now: float) -> Part:
-    """Return the part on the primary's failure and its start."""
+    """Return the part on the primary's failure, with its start if there is room."""
     reason = Counter(_reason(one) for one in entities).most_common(1)[0][0]
-    return shortenable(
-        f"primary: {reason}", least=len("primary: ") + SHORTEST_CAUSE, after=_since(began_at(entities), now)
-    )
+    text, least = f"primary: {reason}", len("primary: ") + SHORTEST_CAUSE
+    return (*shortenable(text, least=least, after=_since(began_at(entities), now)), *shortenable(text, least=least))
 
 
 def _since(at: float, now: float) -> str:
@@ -213,7 +212,8 @@ def _coming_home(snapshot: Snapshot, entities: Entities, now: float) -> Part:
     home = f"home after {needed} accepted"
     if any(has_no_route(snapshot, one) for one in entities):
         short = f"heals, {ping.removeprefix('next ')}"
-        return (f"heals itself when either namespace answers; {ping}", f"heals itself: {ping}, {home}", short)
+        either = "when either namespace answers"
+        return (f"heals itself {either}; {ping}", f"heals {either}, {ping.removeprefix('next ')}", short)
     return (f"heals itself: {ping}, {home}", f"heals itself, {ping}", f"heals, {ping.removeprefix('next ')}")
 
 

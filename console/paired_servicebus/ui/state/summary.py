@@ -176,7 +176,8 @@ def _with_fleet(here: Summary, fleet: FleetView, now: float, *, on_engines: bool
     which = fleet_sentences.unwell_part(fleet)
     if here.level >= Level.WRONG:
         first, *others = here.rows
-        return replace(here, rows=(SummaryRow((*first.parts, (*head, "")), first.role), *others))
+        loss = fleet_sentences.loss_part(fleet) if here.level is Level.LOST else ()
+        return replace(here, rows=(SummaryRow((*first.parts, loss, (*head, "")), first.role), *others))
     level = Level.WRONG if state is State.FAILED_OVER else Level.NOTABLE
     role = Role.FAILED_OVER if level is Level.WRONG else Role.SUSPECT
     rows = tuple(row for row in here.rows if row.parts != (("nothing to do",),))
