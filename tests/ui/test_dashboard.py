@@ -12,7 +12,7 @@ from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import Finding, FindingVerdict, Readiness, SyphonStatus
 from paired_servicebus.ui.screens.pages import DashboardScreen
 from paired_servicebus.ui.state.view import Records
-from paired_servicebus.ui.widgets.entity_table import EntityTable
+from paired_servicebus.ui.widgets.entities.entity_table import EntityTable
 
 SIZES = pytest.mark.parametrize("size", [(80, 24), (140, 40)], ids=["80x24", "140x40"])
 
@@ -179,7 +179,7 @@ async def test_many_entities_scroll_and_the_selection_stays_in_sight(open_consol
     async with open_console(made.snapshot(*entities)) as console:
         table = console.app.screen.query_one(EntityTable)
         assert "next ping in 52 s" in console.screen(), "the failed one has its why-line"
-        await console.press(*["down"] * 30)
+        await console.press("down", "enter", *["down"] * 30)
         assert "▸● queue-30" in console.screen()
         assert "no failure since the engine started" in console.screen(), "so has the selected one"
         await console.told(made.snapshot(*entities))

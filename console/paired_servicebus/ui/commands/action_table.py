@@ -174,7 +174,7 @@ def _no_details(view: View) -> str:
     if view.page is Page.BACKLOG:
         return "" if tabs_of(view) else "no queue is selected"
     if view.page is Page.PAIRING:
-        return "" if view.entity else "no entity is selected"
+        return "" if view.entity or view.on_fold else "no entity is selected"
     if view.page is Page.HISTORY:
         return _no_incident(view)
     return f"the page {view.page} has no details"
@@ -219,7 +219,7 @@ CONSOLE_ACTIONS: Final[tuple[ConsoleAction, ...]] = (
     *_ORDERED,
     ConsoleAction("select-previous", ("up", "k"), "previous", "select the row above", _no_rows, key_label="↑ k"),
     ConsoleAction("select-next", ("down", "j"), "next", "select the row below", _no_rows, key_label="↓ j"),
-    ConsoleAction("details", ("enter",), "details", "the entity, a queue's messages, engine or incident", _no_details),
+    ConsoleAction("details", ("enter",), "details", "entity, folded ones, messages, engine, incident", _no_details),
     ConsoleAction("filter", ("slash",), "filter", "only rows with these words", key_label="/"),
     *(
         ConsoleAction(page.value, (str(number),), page.value, f"open {page.value}", page=page)

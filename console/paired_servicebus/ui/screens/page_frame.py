@@ -5,6 +5,7 @@ The layout depends only on the terminal's size, so that nothing moves with the p
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar, Final, Protocol, cast
 
@@ -15,7 +16,8 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID
-from paired_servicebus.ui.render.spans import Role
+from paired_servicebus.ui.render.spans import Line, Role
+from paired_servicebus.ui.state.folded_rows import QUIET_ROWS, QUIET_ROWS_HIGH
 from paired_servicebus.ui.state.selection import move_selection
 from paired_servicebus.ui.state.view import Newest, View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
@@ -116,8 +118,12 @@ class Selects(Protocol):
 
 
 def steps_to_row(lines: Lines, view: View, y: int) -> int | None:
-    """Return how many rows the selection moves to be at that line; None if no row is there."""
-    if _is_selected(lines, view, y):
+    """Return how many rows the selection moves to be at that line; None if no row is there.
+
+    A row that is shown only while it is selected leaves: the rows below it are then further up.
+    """
+    drawn = _drawn(lines, view)
+    if _is_selected(drawn, y):
         return 0
     for way in (1, -1):
         moved = view
@@ -125,16 +131,21 @@ def steps_to_row(lines: Lines, view: View, y: int) -> int | None:
             before, moved = moved, move_selection(moved, way)
             if moved == before:
                 break
-            if _is_selected(lines, moved, y):
+            then = _drawn(lines, moved)
+            if _is_selected(then, y) or (way == 1 and _is_selected(then, y - (len(drawn) - len(then)))):
                 return steps * way
     return None
 
 
-def _is_selected(lines: Lines, view: View, y: int) -> bool:
-    drawn = lines.lines(view, lines.size.width, lines.size.height)
-    return y < len(drawn) and drawn[y].ground is Role.SELECTED
+def _drawn(lines: Lines, view: View) -> Sequence[Line]:
+    return lines.lines(view, lines.size.width, lines.size.height)
+
+
+def _is_selected(drawn: Sequence[Line], y: int) -> bool:
+    return 0 <= y < len(drawn) and drawn[y].ground is Role.SELECTED
 
 
 def with_size(view: View, size: Size) -> View:
     """Return the view in a terminal of that size."""
-    return replace(view, legible=size.width >= LEAST.width and size.height >= LEAST.height)
+    legible = size.width >= LEAST.width and size.height >= LEAST.height
+    return replace(view, legible=legible, quiet_rows=QUIET_ROWS_HIGH if size.height >= HIGH else QUIET_ROWS)

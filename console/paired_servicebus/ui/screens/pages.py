@@ -10,8 +10,8 @@ from paired_servicebus.ui.widgets.client_table import ClientDetail, ClientHead, 
 from paired_servicebus.ui.widgets.cost_table import CostTable
 from paired_servicebus.ui.widgets.dashboard_parts import BacklogStrip, PairingLine, RecentEvents, SyphonLine
 from paired_servicebus.ui.widgets.engine_table import EngineHead, EngineTable
+from paired_servicebus.ui.widgets.entities.entity_table import EntityHead, EntityTable
 from paired_servicebus.ui.widgets.entity_facts import EntityFacts, EntityHistory
-from paired_servicebus.ui.widgets.entity_table import EntityHead, EntityTable
 from paired_servicebus.ui.widgets.fleet_strip import FleetStrip
 from paired_servicebus.ui.widgets.graph_strip import EntityGraphs, GraphStrip
 from paired_servicebus.ui.widgets.incident_list import IncidentList, IncidentReport

@@ -324,7 +324,7 @@ class PairedApp(TerminalApp):
         return page.value
 
     def go_back(self) -> None:
-        """Cancel a pending question; else end the timeline's filter; else go to the first page; there, unfilter."""
+        """Cancel a pending question; else end the timeline's filter; else go to the first page; there, list all."""
         if self.view.asking:
             self._dispatch.cancel_question()
         elif self.view.incident_open:
@@ -332,7 +332,7 @@ class PairedApp(TerminalApp):
         elif self.view.page is Page.TIMELINE and self.view.timeline_position.filter:
             self.show(selection.apply_filter(self.view, ""))
         elif self.view.page is Page.PAIRING:
-            self.show(selection.unmark_all(selection.apply_filter(self.view, "")))
+            self.show(selection.fold(selection.unmark_all(selection.apply_filter(self.view, ""))))
         else:
             self.turn_to(Page.PAIRING)
 
@@ -364,6 +364,8 @@ class PairedApp(TerminalApp):
             self.show_messages()
         elif self.view.page is Page.HISTORY:
             self.show(selection.open_incident(self.view))
+        elif self.view.page is Page.PAIRING and self.view.on_fold:
+            self.show(selection.toggle_fold(self.view))
         else:
             self.turn_to(Page.ENTITY)
 

@@ -84,7 +84,7 @@ def _entities(app: Console) -> Sequence[Choice]:
 
 def _open(app: Console, path: str) -> None:
     """Select the entity, and turn to its page."""
-    app.show(replace(app.view, selected=path))
+    app.show(replace(app.view, selected=path, on_fold=False))
     app.turn_to(Page.ENTITY)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from paired_servicebus.ui.state import timeline_reader
+from paired_servicebus.ui.state.folded_rows import FOLD
 from paired_servicebus.ui.state.incident_history import HistoryNews
 from paired_servicebus.ui.state.row_order import SORTS, frozen_order, unused_queues
 from paired_servicebus.ui.state.view import ROWLESS, Page, View
@@ -36,11 +37,23 @@ def move_selection(view: View, steps: int) -> View:
 
 
 def _moved_entity(view: View, steps: int) -> View:
-    paths = [entity.path for entity in view.listed]
-    if not paths:
+    """Return the view with another row selected; only the table of entities has the fold among its rows."""
+    names = view.rows.names if view.page is Page.PAIRING else tuple(entity.path for entity in view.listed)
+    if not names:
         return view
-    place = paths.index(view.selected) if view.selected in paths else 0
-    return replace(view, selected=paths[_within(place + steps, len(paths))])
+    here = FOLD if view.on_fold else view.selected
+    name = names[_within((names.index(here) if here in names else 0) + steps, len(names))]
+    return replace(view, selected=name, on_fold=name == FOLD)
+
+
+def fold(view: View) -> View:
+    """Return the view with the quiet entities folded."""
+    return replace(view, is_unfolded=False)
+
+
+def toggle_fold(view: View) -> View:
+    """Return the view with the quiet entities' rows shown, or folded into one; the fold stays selected."""
+    return replace(view, is_unfolded=not view.is_unfolded)
 
 
 def _moved_client(view: View, steps: int) -> View:
@@ -100,6 +113,8 @@ def engine_rows(view: View) -> list[str]:
 def turn_to_page(view: View, page: Page) -> View:
     """Return the view on another page, with a row selected there."""
     view = replace(view, page=page, incident_open=False)
+    if page is Page.ENTITY and view.on_fold:
+        view = replace(view, on_fold=False, selected=view.rows.quiet[0].path)
     return _moved_queue(view, 1) if page is Page.BACKLOG and not view.queue else view
 
 
@@ -108,6 +123,8 @@ def mark(view: View) -> View:
     if view.page is Page.ENGINES:
         chosen = view.chosen ^ {view.engine} if view.engine else view.chosen
         return move_selection(replace(view, chosen=chosen), 1)
+    if view.on_fold:
+        return toggle_fold(view)
     if not view.selected:
         return view
     return _moved_entity(replace(view, marks=view.marks ^ {view.selected}), 1)
@@ -117,7 +134,7 @@ def mark_all(view: View) -> View:
     """Mark every listed entity; on the engines page, every engine."""
     if view.page is Page.ENGINES:
         return replace(view, chosen=frozenset(one.name for one in view.neighbours))
-    return replace(view, marks=frozenset(entity.path for entity in view.listed))
+    return _with_row(replace(view, marks=frozenset(entity.path for entity in view.listed)))
 
 
 def unmark_all(view: View) -> View:
@@ -131,9 +148,16 @@ def apply_filter(view: View, words: str) -> View:
     """Return the view with only the rows that match the words; the selection stays if it is still listed."""
     if view.page is Page.TIMELINE:
         return replace(view, timeline_position=timeline_reader.set_filter(view.timeline_position, words))
-    view = replace(view, filter=words)
-    paths = [entity.path for entity in view.listed]
-    return view if view.selected in paths else replace(view, selected=next(iter(paths), ""))
+    view = replace(view, filter=words, on_fold=False)
+    return _with_row(view)
+
+
+def _with_row(view: View) -> View:
+    """Return the view with the first listed entity selected, unless the selected row is there."""
+    names = view.rows.names
+    if (FOLD if view.on_fold else view.selected) in names:
+        return view
+    return replace(view, selected=next(iter(names), ""), on_fold=False)
 
 
 def toggle_pings(view: View) -> View:
@@ -151,7 +175,7 @@ def next_sort_order(view: View) -> View:
     names = list(SORTS)
     sort = names[(names.index(view.sort) + 1) % len(names)]
     order = frozen_order(view.snapshot.entities, sort) if view.snapshot is not None else ()
-    return replace(view, sort=sort, order=order, sorted_at=view.now)
+    return _with_row(replace(view, sort=sort, order=order, sorted_at=view.now, on_fold=False))
 
 
 def drop_marks(view: View, targets: tuple[str, ...]) -> View:

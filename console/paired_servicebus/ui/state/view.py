@@ -20,6 +20,7 @@ from paired_servicebus.core.operator.notifications import begun, turned
 from paired_servicebus.core.operator.order_sentences import ending_stage, not_answered, order_part, standing_orders
 from paired_servicebus.core.series.graphs import Graphs, follow
 from paired_servicebus.ui.state import log_entries as event_log
+from paired_servicebus.ui.state.folded_rows import QUIET_ROWS, TableRows, table_rows, unwell_in
 from paired_servicebus.ui.state.incident_history import HistoryNews
 from paired_servicebus.ui.state.keymap import DEFAULT_KEYMAP, Keymap
 from paired_servicebus.ui.state.log_entries import Log
@@ -183,6 +184,12 @@ class View:
     """The command that the engine has not answered yet."""
     legible: bool = True
     """Whether the terminal is large enough for a page and for the consequences of a dangerous command."""
+    quiet_rows: int = QUIET_ROWS
+    """Quiet entities that keep a row each beside one that is not; more are folded into one row."""
+    on_fold: bool = False
+    """Whether the selection is the row of the folded entities; no entity is selected then."""
+    is_unfolded: bool = False
+    """Whether the operator has unfolded them."""
     page: Page = Page.PAIRING
     on_unused: bool = False
     """Whether the backlog page's selection is an unused queue."""
@@ -238,6 +245,19 @@ class View:
         if found is None:
             return ()
         return list_entities(found.entities, self.filter, self.sort, self.order, found.fleet)
+
+    @property
+    def rows(self) -> TableRows:
+        """The rows of the table of entities: quiet ones are folded while the worst come first and none is filtered."""
+        if self.sort != WORST_FIRST or self.filter or self.snapshot is None:
+            return TableRows(self.listed)
+        return table_rows(
+            self.listed,
+            kept={*self.marks, self.selected},
+            at_most=self.quiet_rows,
+            is_open=self.is_unfolded,
+            unwell=unwell_in(self.snapshot.fleet),
+        )
 
     @property
     def events(self) -> Log:
@@ -321,6 +341,7 @@ def view_of_engine(view: View, name: str) -> View:
         viewer=view.viewer,
         engine_stays=view.engine_stays,
         legible=view.legible,
+        quiet_rows=view.quiet_rows,
         price=view.price,
         keys=view.keys,
         chosen=view.chosen - {name},
@@ -351,6 +372,7 @@ def _with_snapshot(view: View, snapshot: Snapshot) -> View:
     listed = list_entities(snapshot.entities, view.filter, view.sort, view.order, snapshot.fleet)
     paths = [entity.path for entity in listed]
     selected = view.selected if view.selected in paths else next(iter(paths), "")
+    on_fold = view.on_fold and bool(replace(view, snapshot=snapshot, selected="").rows.quiet)
     unused = [queue.path for queue in unused_queues(snapshot)]
     clients = [one.id for one in snapshot.gateway.clients] if snapshot.gateway is not None else []
     marks = view.marks and view.marks.intersection(entity.path for entity in snapshot.entities)
@@ -358,7 +380,8 @@ def _with_snapshot(view: View, snapshot: Snapshot) -> View:
         view,
         snapshot=snapshot,
         elapsed=0.0,
-        selected=selected,
+        selected="" if on_fold else selected,
+        on_fold=on_fold,
         unused=view.unused if view.unused in unused else next(iter(unused), ""),
         on_unused=view.on_unused and bool(unused),
         client=view.client if view.client in clients else next(iter(clients), 0),
