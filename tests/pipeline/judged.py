@@ -106,7 +106,7 @@ def by_sql(
         given = {
             "receipts": "receipts", "engines": "engines", "backlog": "backlog", "now": at, "in_flight": in_flight
         }  # fmt: skip
-        for name, query in audit_sql.PARTS.items():
+        for name, query in (part for parts in audit_sql.PARTS for part in parts.items()):
             connection.execute(f"create or replace temp table {name} as {query.format(**given)}")
         _make(connection, "audit", audit_sql.JUDGED.format(**given))
         _make(connection, "verdicts", verdicts_sql(now=at, **span))

@@ -9,7 +9,8 @@ they come to this process, and are written as one file for each day. Nothing cha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +33,7 @@ from paired_servicebus.pipeline.ingest.table_files import (
     write_rows,
 )
 from paired_servicebus.pipeline.spark import spark_session
+from paired_servicebus.pipeline.spark.side_by_side import side_by_side
 from paired_servicebus.pipeline.table_store.lake import Change, Files, Lake
 from paired_servicebus.pipeline.table_store.manifest import Manifest, merged
 from paired_servicebus.pipeline.table_store.schema import COUNTED_KINDS, TIMELINE
@@ -121,12 +123,14 @@ class BatchTables:
         """Return the new files of all tables but the judged ones; `events` are the files of the batch's."""
         spark, batch = self._small, after.batch + 1
         frame(self._spark, "events", events).createOrReplaceTempView("events")
-        told = self._spark.sql(TIMELINE_OF_EVENTS).toArrow()
+        told, sums = self._rows_of((TIMELINE_OF_EVENTS, summed_tables.SUMS))
         spark.createDataFrame(told).createOrReplaceTempView("told")
-        changed: dict[str, Files] = dict(self._sums(place, existing, batch))
+        changed: dict[str, Files]
+        engines, changed = side_by_side(
+            spark, (partial(self._engines, after, found, existing), partial(self._sums, sums, place, existing, batch))
+        )
         if told.num_rows:
             changed["timeline"] = (*existing.of("timeline"), *write_days(place, "timeline", told, batch))
-        engines = self._engines(after, found, existing)
         changed["engines"] = write_rows(place, "engines", engines, batch)
         changed["gaps"] = write_rows(place, "gaps", gaps_of(after), batch)
         episodes = episode_rows(spark, events, told, engines, existing, changed)
@@ -134,38 +138,42 @@ class BatchTables:
             changed["episodes"] = write_rows(place, "episodes", episodes, batch)
         return changed
 
-    def _sums(self, place: Path, existing: Existing, batch: int) -> dict[str, Files]:
+    def _sums(self, sums: Any, place: Path, existing: Existing, batch: int) -> dict[str, Files]:
         """Add the batch's sums to the rows of the days that it has records of."""
-        spark = self._small
-        days = self._sum_up()
-        changed: dict[str, Files] = {}
-        for table, rule in SUMMED.items():
-            dates = set().union(*(days.get(kind, set()) for kind in rule.kinds))
-            if not dates:
-                continue
-            touched = [file for file in existing.of(table) if file.date in dates]
-            existing.rows(table, touched).createOrReplaceTempView("known")
-            rows = spark.sql(rule.query(table)).toArrow()
-            kept = [file for file in existing.of(table) if file.date not in dates]
-            changed[table] = (*kept, *write_days(place, table, rows, batch))
-        return changed
+        days = self._sum_up(sums)
+        dates = {table: set().union(*(days.get(kind, set()) for kind in SUMMED[table].kinds)) for table in SUMMED}
+        adding = [partial(self._added, table, some, place, existing, batch) for table, some in dates.items() if some]
+        return dict(side_by_side(self._small, adding))
 
-    def _sum_up(self) -> dict[str, set[str]]:
+    def _added(self, table: str, dates: set[str], place: Path, existing: Existing, batch: int) -> tuple[str, Files]:
+        """Return a table's files with the batch's sums added to the rows of those days."""
+        touched = [file for file in existing.of(table) if file.date in dates]
+        existing.rows(table, touched).createOrReplaceTempView(f"known_{table}")
+        rows = self._small.sql(SUMMED[table].query(table)).toArrow()
+        kept = [file for file in existing.of(table) if file.date not in dates]
+        return table, (*kept, *write_days(place, table, rows, batch))
+
+    def _rows_of(self, queries: Iterable[str]) -> list[Any]:
+        """Return the rows of queries over the batch's events, as Arrow tables."""
+        spark = self._spark
+        return side_by_side(spark, [partial(lambda query: spark.sql(query).toArrow(), query) for query in queries])
+
+    def _sum_up(self, sums: Any) -> dict[str, set[str]]:
         """Make the views of sums; return the days of each kind of event."""
         spark = self._small
-        sums = self._spark.sql(summed_tables.SUMS).toArrow()
         spark.createDataFrame(sums).createOrReplaceTempView("sums")
         days: dict[str, set[str]] = {}
         for kind, day in zip(sums["kind"].to_pylist(), days_of(sums["minute"]), strict=True):
             days.setdefault(kind, set()).add(day)
-        for name, query, kind in _RARE:
-            new = self._spark.sql(query if kind in days else f"{query} having false")
-            spark.createDataFrame(new.toArrow()).createOrReplaceTempView(name)
+
+        new = self._rows_of(query if kind in days else f"{query} having false" for _, query, kind in _RARE)
+        for (name, _, _), rows in zip(_RARE, new, strict=True):
+            spark.createDataFrame(rows).createOrReplaceTempView(name)
         return days
 
     def _engines(self, after: Manifest, found: Contents, existing: Existing) -> Any:
         spark = self._small
         spark.createDataFrame(spans_of(after)).createOrReplaceTempView("spans")
         spark.createDataFrame(receiving_of(found.receiving)).createOrReplaceTempView("receiving")
-        existing.rows("engines").createOrReplaceTempView("known")
+        existing.rows("engines").createOrReplaceTempView("known_engines")
         return spark.sql(ENGINES).toArrow()

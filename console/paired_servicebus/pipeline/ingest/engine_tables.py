@@ -1,7 +1,7 @@
 """The tables `engines` and `gaps`: each boot's records by their numbers, and how it ended. SQL of Spark's.
 
 ENGINES reads the views `spans` (of all records in the tables), `told` (the batch's rows of `timeline`), `receiving`
-(boots with a `received` record in the batch) and `known` (the table before).
+(boots with a `received` record in the batch) and `known_engines` (the table before).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _BOOTS: Final = f"""
            coalesce(stopped.at, case when known.ended = 'stopped' then known.ended_at end) as stopped_at,
            coalesce(stopped.reason, case when known.ended = 'stopped' then known.end_reason end) as stop_reason,
            coalesce(known.receives, false) or receiving.boot is not null as receives
-    from numbers left join known using (engine, boot) left join started using (engine, boot)
+    from numbers left join known_engines as known using (engine, boot) left join started using (engine, boot)
          left join stopped using (engine, boot) left join receiving using (engine, boot)
 """
 _SHARED: Final = """

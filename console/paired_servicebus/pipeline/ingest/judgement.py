@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ from paired_servicebus.pipeline.ingest.table_files import Existing, frame, parts
 from paired_servicebus.pipeline.judging import audit_sql, receipts_sql
 from paired_servicebus.pipeline.judging.limits import IN_FLIGHT, micros
 from paired_servicebus.pipeline.judging.verdict_sql import verdicts_sql
+from paired_servicebus.pipeline.spark.side_by_side import side_by_side
 from paired_servicebus.pipeline.spark.spark_session import for_small_work
 from paired_servicebus.pipeline.table_store.empty_files import NO_DATE
 from paired_servicebus.pipeline.table_store.lake import Change, Files, Lake, Staged
@@ -84,7 +86,7 @@ def judge(spark: Any, lake: Lake) -> None:
         work = _Judgement(for_small_work(spark) if _rows(began) < SMALL else spark, version, place, end)
         receipts = work.receipts()
         new = {"receipts": receipts, **work.audit()}
-        figures = work.figures()
+        figures = work.figures
         dropped = work.dropped(new)
         unsettled, shared_names = work.unsettled, work.shared_names
 
@@ -117,6 +119,8 @@ class _Judgement:
         self._end = end
         self._batch = version.manifest.batch + 1
         self.unsettled = 0
+        self.figures: Any = None
+        """The figures of each episode, an Arrow table, once the audit is made."""
         for table in ("engines", "backlog", "episodes"):
             self._existing.rows(table).createOrReplaceTempView(table)
         self.shared_names = self._shared_names()
@@ -161,24 +165,34 @@ class _Judgement:
             "receipts": "receipts", "engines": "engines", "backlog": "backlog", "now": self._end,
             "in_flight": micros(IN_FLIGHT),
         }  # fmt: skip
-        for name, query in audit_sql.PARTS.items():  # each once, however often it is read
-            part = spark.sql(query.format(**given))
-            if name == "late":  # its size is not bounded, and decides how it is joined
-                part.write.parquet(str(self._place / name))
-                part = spark.read.parquet(str(self._place / name))
-            else:
-                part = spark.createDataFrame(part.toArrow())
-            part.createOrReplaceTempView(name)
+        for independent in audit_sql.PARTS:
+            made = [partial(self._make, name, query.format(**given)) for name, query in independent.items()]
+            side_by_side(spark, made)
         new = self._write("audit", audit_sql.JUDGED.format(**given))
         frame(spark, "audit", [one.path for one in new]).createOrReplaceTempView("audit")
-        verdicts = spark.sql(verdicts_sql(now=self._end)).toArrow()
-        (row,) = spark.sql(f"select count(*) as n from audit where status in ({_OPEN})").collect()
-        self.unsettled = row["n"]
+        verdicts, unsettled, self.figures = side_by_side(
+            spark,
+            [
+                partial(self._arrow, verdicts_sql(now=self._end)),
+                partial(self._arrow, f"select count(*) as n from audit where status in ({_OPEN})"),
+                partial(self._arrow, EPISODE_FIGURES),
+            ],
+        )
+        self.unsettled = unsettled["n"][0].as_py()
         return {"audit": new, "verdicts": write_rows(self._place, "verdicts", verdicts, self._batch)}
 
-    def figures(self) -> Any:
-        """Return the figures of each episode as an Arrow table."""
-        return self._spark.sql(EPISODE_FIGURES).toArrow()
+    def _make(self, name: str, query: str) -> None:
+        """Make a part of the audit, once, however often it is read."""
+        spark, part = self._spark, self._spark.sql(query)
+        if name == "late":  # its size is not bounded, and decides how it is joined
+            part.write.parquet(str(self._place / name))
+            part = spark.read.parquet(str(self._place / name))
+        else:
+            part = spark.createDataFrame(part.toArrow())
+        part.createOrReplaceTempView(name)
+
+    def _arrow(self, query: str) -> Any:
+        return self._spark.sql(query).toArrow()
 
     def dropped(self, new: dict[str, Files]) -> dict[str, Files]:
         """Return the files of `receipts` and `audit` without settled messages of long ago; empty: there are none."""

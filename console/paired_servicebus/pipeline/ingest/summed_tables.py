@@ -69,9 +69,9 @@ class SummedTable:
     derived: Mapping[str, str] = field(default_factory=dict)
 
     def query(self, table: str) -> str:
-        """Return the query of the table's new rows, from the batch and from the view `known` of its present rows."""
+        """Return the query of the table's new rows, from the batch and the view `known_TABLE` of its present rows."""
         names = (*self.keys, *self.measures)
-        rows = f"select {_listed(names)} from ({self.source}) union all select {_listed(names)} from known"
+        rows = f"select {_listed(names)} from ({self.source}) union all select {_listed(names)} from known_{table}"
         sums = ", ".join(f"{how.format(f'`{name}`')} as `{name}`" for name, how in self.measures.items())
         whole = f"select {_listed(self.keys)}, {sums} from ({rows}) group by {_listed(self.keys)}"
         columns = ", ".join(

@@ -121,6 +121,7 @@ class Upkeep:
 
 _SETTINGS: Final = {
     "spark.sql.shuffle.partitions": "8",
+    "spark.sql.adaptive.enabled": "true",  # makes one task of small ones
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
     "spark.sql.adaptive.advisoryPartitionSizeInBytes": "8m",
     "spark.sql.files.maxPartitionBytes": "8m",

@@ -274,19 +274,13 @@ case status
                     ' recorded nothing after ', coalesce({_CLOCK.format(at="covered_to")}, 'that')) end
     else reason end"""
 
-PARTS: Final = {
-    "boots": _BOOTS,
-    "cover": _COVER,
-    "reach": _REACH,
-    "entities": _ENTITIES,
-    "receivers": _RECEIVERS,
-    "recent": _RECENT,
-    "fronts": _FRONTS,
-    "boot_fronts": _BOOT_FRONTS,
-    "named": _NAMED,
-    "late": _LATE,
-}
-"""By name; parameters as of JUDGED."""
+PARTS: Final = (
+    {"boots": _BOOTS, "entities": _ENTITIES},
+    {"cover": _COVER, "receivers": _RECEIVERS},
+    {"reach": _REACH, "recent": _RECENT},
+    {"late": _LATE, "named": _NAMED, "fronts": _FRONTS, "boot_fronts": _BOOT_FRONTS},
+)
+"""By name; each from those of the lines above it. Parameters as of JUDGED."""
 JUDGED: Final = f"""
 {_PLACED},{_MESSAGES},{_FACTS},
 judged as (
