@@ -48,6 +48,14 @@ async def test_the_fold_is_selected_like_a_row_and_a_key_unfolds_it(open_console
         assert "queue-001 " not in "".join(row[:20] for row in table(console))
 
 
+async def test_what_is_unfolded_comes_into_sight(open_console: Any, made: Any) -> None:
+    async with open_console(made.snapshot(*named(made, 300, *range(0, 300, 50)))) as console:
+        await console.press("end", "enter")
+        assert [row[:12].strip() for row in table(console)[1:3]] == ["● queue-00"] * 2
+        await console.press("up")
+        assert any("▸▲ queue-250" in row for row in table(console))
+
+
 async def test_escape_folds_again_and_the_selected_one_keeps_its_row(open_console: Any, made: Any) -> None:
     async with open_console(made.snapshot(*named(made, 30, 7)), size=(140, 40)) as console:
         await console.press("down", "enter", "down", "down", "escape")

@@ -116,7 +116,7 @@ async def test_bars_of_the_last_five_minutes_at_80x24(open_console: Any, made: A
     async with open_console(made.outage(), graphs()) as console:
         rows = [row for row in console.rows() if row.startswith((" to primary", " to backlog", " refused"))]
     assert rows == [
-        " to primary ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▄▂▂▂▂▂    96/s   parked  ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▅▅▅▅▅▅   1,204 ",
+        " to primary ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▄▂▂▂▂▂    96/s   parked  ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▅▅▅▅▅▅   1,221 ",
         " to backlog ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▅▇▇▇▇▇    43/s   p99 ms  ▂▂▂▂▂▂▂▂▂▂▂▂▂▂▅▅▅▅▅▅   3,000 ",
         " refused    ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁     0/s   moved   ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁     0/s ",
     ]
@@ -125,7 +125,7 @@ async def test_bars_of_the_last_five_minutes_at_80x24(open_console: Any, made: A
 async def test_bars_fit_60x20(open_console: Any, made: Any) -> None:
     async with open_console(made.outage(), graphs(), size=(60, 20)) as console:
         row = next(row for row in console.rows() if row.startswith(" to primary"))
-    assert "1,204" in row
+    assert "1,221" in row
     assert "96/s" in row
 
 
@@ -144,6 +144,13 @@ async def test_a_depth_that_could_not_be_read_is_unknown(open_console: Any, made
     async with open_console(made.outage(), unread) as console:
         row = next(row for row in console.rows() if row.startswith(" to primary"))
     assert "unknown" in row
+
+
+async def test_parked_is_the_figure_of_the_rest_of_the_screen(open_console: Any, made: Any) -> None:
+    """A curve's newest point is up to five seconds old."""
+    async with open_console(Reached(True), graphs(), made.outage()) as console:
+        row = next(row for row in console.rows() if row.startswith(" to primary"))
+        assert row.split()[-1] == "1,221", row
 
 
 async def test_an_older_engine_keeps_none(open_console: Any, made: Any) -> None:

@@ -196,7 +196,7 @@ def _row(one: Choice, keys: int, label: int, width: int, selected: bool) -> Line
     quiet = Role.TEXT if one.possible else Role.MUTED
     spans = [
         Span(f" {fit(one.key, keys)}" if keys else " ", Role.KEY if one.possible else Role.MUTED),
-        Span(fit(one.label, label), quiet),
+        Span(fit(one.label, label - 1) + " ", quiet),
         Span(fit(one.about, max(0, width - 1 - keys - label)), Role.MUTED),
     ]
     return Line(cut(spans, width), Role.SELECTED if selected else None)

@@ -322,7 +322,8 @@ def todo(snapshot: Snapshot, state: State | None, entities: Entities) -> Part:
 def _for_callers(snapshot: Snapshot) -> Part:
     lost = refused_entities(snapshot)
     if any(has_no_route(snapshot, one) for one in lost):
-        return _do(f"check {snapshot.secondary} from here (paired check)", "ask senders to retry later")
+        check = f"check {snapshot.secondary} from here (paired check)"
+        return (*_do(check, "ask senders to retry later"), *_do("paired check"))
     pinned = [one.path for one in lost if one.state is State.PINNED]
     return name_list(pinned, before="do: release (U), so that it can fail over: ") if pinned else ()
 

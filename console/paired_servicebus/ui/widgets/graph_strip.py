@@ -6,9 +6,11 @@ The engine keeps the figures (core.series). Blank is unknown: the engine did not
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from paired_servicebus.core.backlog.backlog_totals import sum_backlog
+from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.series.graphs import KEPT, MOST_ENTITIES, Curve, Curves, Graphs, Mark
 from paired_servicebus.core.text.number_format import NOT_KNOWN, count, rate, short_count
 from paired_servicebus.ui.render.charts import (
@@ -74,13 +76,13 @@ class GraphStrip(Lines):
         if view.snapshot is None or view.graphs is None:
             charts = width >= WIDE and height >= LEAST_CHART  # there the backlog's own strip has the note
             return _absent(_why_absent(view), width, height, None if charts else note)
-        found = view.graphs
+        found, total = view.graphs, _with_parked_now(view.graphs.total, view.snapshot)
         if width >= WIDE and height >= LEAST_CHART:
             extra = 1 if height > LEAST_CHART else 0
             drawn = _charts(found, found.total, found.marks, width, height - extra)
-            rows = [_row((PARKED, MOVED), found, found.total, width, KEPT * found.step)] if extra else []
+            rows = [_row((PARKED, MOVED), found, total, width, KEPT * found.step)] if extra else []
             return [*drawn, *rows]
-        rows = [_row(pair, found, found.total, width, SHORT_SECONDS) for pair in ENGINE_ROWS[: height - 1]]
+        rows = [_row(pair, found, total, width, SHORT_SECONDS) for pair in ENGINE_ROWS[: height - 1]]
         return _filled([rule("last 5 min", width, note=note), *rows], height)
 
 
@@ -98,6 +100,14 @@ class EntityGraphs(Lines):
             return _charts(found, curves, marks, width, height)
         rows = [_row(pair, found, curves, width, SHORT_SECONDS) for pair in ENTITY_ROWS]
         return _filled([rule("last 5 min", width), *rows] if height > len(rows) else rows, height)
+
+
+def _with_parked_now(curves: Curves, snapshot: Snapshot) -> Curves:
+    """Return the curves whose newest figure of parked messages is that of the rest of the screen."""
+    sums = sum_backlog(snapshot)
+    if not curves.parked or curves.parked[-1] is None or sums.known < sums.queues:
+        return curves
+    return replace(curves, parked=(*curves.parked[:-1], float(sums.messages)))
 
 
 def _why_absent(view: View) -> str:

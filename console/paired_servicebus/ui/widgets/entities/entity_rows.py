@@ -1,8 +1,8 @@
 """The lines of the table of entities, computed on demand.
 
-If all why-lines fit, each entity has its own. Otherwise the selected one has, and those that are not quiet while they
-all fit; from WHY_FOR_ALL cells on always. The quiet ones share a line while they are folded (folded_rows.py). The last
-line counts rows out of sight, by state if they are not healthy.
+If all why-lines fit, each entity has its own. Otherwise the selected one has, and those that are not quiet unless all
+rows fit without; from WHY_FOR_ALL cells on also where no plan shows all rows. The quiet ones share a line while they
+are folded (folded_rows.py). The last line counts rows out of sight, by state if they are not healthy.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from paired_servicebus.ui.widgets.entities.fleet_rows import fleet_of
 from paired_servicebus.ui.widgets.frame.lines_widget import LazyLines
 
 WHY_FOR_ALL: Final = 120
-"""Cells from which every unwell entity has its why-line, even if healthy ones are then out of sight."""
+"""Cells from which every unwell entity has its why-line where rows are out of sight anyway."""
 WIDE_HINT: Final = 80
 """Cells from which the fold names its key."""
 
@@ -50,11 +50,11 @@ class EntityRows(LazyLines):
         each = min(len(PARTS), height // number) if number else 0
         if each >= 2:
             return [(row, part) for row in range(number) for part in range(each if self._rows[row] else 1)]
-        planned = self._with_why(self._needs_eyes)
+        planned, rows = self._with_why(self._needs_eyes), self._with_why(lambda entity: False)
+        if len(rows) <= height < len(planned):
+            return rows
         unwell = sum(2 if self._needs_eyes(entity) else 0 for entity in self._table.entities)
-        if len(planned) <= height or self._width >= WHY_FOR_ALL or unwell < height:
-            return planned
-        return self._with_why(lambda entity: False)
+        return planned if self._width >= WHY_FOR_ALL or len(planned) <= height or unwell < height else rows
 
     def _needs_eyes(self, entity: EntityView) -> bool:
         return needs_eyes(entity) or (self._fleet is not None and self._fleet.is_unwell(entity))

@@ -87,7 +87,7 @@ class EntityTable(Lines):
         return EntityRows(view, width, height)
 
     def show(self, view: View) -> None:
-        """Show the view. A new order or filter starts at its first row.
+        """Show the view. A new order or filter starts at its first row, an unfolding at the fold.
 
         The selection is scrolled to when it moves, or when news move it out of a scrolled window.
         """
@@ -95,7 +95,10 @@ class EntityTable(Lines):
         super().show(view)
         if before is None or before.sort != view.sort or before.filter != view.filter:
             self.scroll_to(y=0, animate=False, force=True, immediate=True)
-        elif before.selected != view.selected or self.scroll_offset.y:
+        elif view.is_unfolded and not before.is_unfolded and isinstance(self._lines, EntityRows):
+            first, _ = self._lines.span_of_selection()
+            self.scroll_to(y=first, animate=False, force=True, immediate=True)
+        elif before.selected != view.selected or before.on_fold != view.on_fold or self.scroll_offset.y:
             self._keep_in_sight()
 
     def on_resize(self, event: events.Resize) -> None:

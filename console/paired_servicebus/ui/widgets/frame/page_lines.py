@@ -62,7 +62,7 @@ class HeaderNames(Lines):
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
         names = _names(view)
         self.before = sum(span.width for span in names)
-        self.shown = tabs(view, width - self.before)
+        self.shown = tabs(view, width - self.before - 1)  # spread() keeps a cell free
         bar = tab_spans(self.shown, view)
         room = width - self.before - sum(span.width for span in bar)
         return (spread([*names, *bar], _engines(view, room) if room > LEAST_ENGINE else [], width),)
