@@ -306,6 +306,14 @@ async def test_wide_screens_give_every_failed_entity_its_reason(open_console: An
         assert "● 36 healthy · 3,456 sends/s" in console.screen()
 
 
+async def test_every_failed_row_comes_before_reasons(open_console: Any, made: Any) -> None:
+    async with open_console(made.snapshot(*named(made, 300, *range(6))), size=(140, 40)) as console:
+        rows = table(console)
+        assert sum("▲" in row for row in rows) == 6
+        assert sum("connection lost since" in row for row in rows) == 2, "as many reasons as leave them in sight"
+        assert any("● 294 healthy" in row for row in rows)
+
+
 async def test_rows_out_of_sight_have_states_and_a_few_names(open_console: Any, made: Any) -> None:
     failed = [made.failed_over(f"queue-{number}") for number in range(6)]
     quiet = made.entity("audit", state=State.UNKNOWN), made.entity("orders")

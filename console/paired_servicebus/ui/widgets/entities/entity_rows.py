@@ -1,8 +1,9 @@
 """The lines of the table of entities, computed on demand.
 
-If all why-lines fit, each entity has its own. Otherwise the selected one has, and those that are not quiet unless all
-rows fit without; from WHY_FOR_ALL cells on also where no plan shows all rows. The quiet ones share a line while they
-are folded (folded_rows.py). The last line counts rows out of sight, by state if they are not healthy.
+If all why-lines fit, each entity has its own. Otherwise the selected one has, and those that are not quiet while they
+all fit, else the worst of them that leave every row in sight; from WHY_FOR_ALL cells on all where not every row is. The
+quiet ones share a line while they are folded (folded_rows.py). The last line counts rows out of sight, by state if they
+are not healthy.
 """
 
 from __future__ import annotations
@@ -50,11 +51,14 @@ class EntityRows(LazyLines):
         each = min(len(PARTS), height // number) if number else 0
         if each >= 2:
             return [(row, part) for row in range(number) for part in range(each if self._rows[row] else 1)]
-        planned, rows = self._with_why(self._needs_eyes), self._with_why(lambda entity: False)
-        if len(rows) <= height < len(planned):
-            return rows
-        unwell = sum(2 if self._needs_eyes(entity) else 0 for entity in self._table.entities)
-        return planned if self._width >= WHY_FOR_ALL or len(planned) <= height or unwell < height else rows
+        unwell = [entity for entity in self._table.entities if self._needs_eyes(entity)]
+        every, rows = self._with_why(unwell), self._with_why(())
+        if len(every) <= height or 2 * len(unwell) < height:
+            return every
+        if len(rows) <= height:
+            others = [entity for entity in unwell if entity.path != self._view.selected]
+            return self._with_why(others[: height - len(rows)])
+        return every if self._width >= WHY_FOR_ALL else rows
 
     def _needs_eyes(self, entity: EntityView) -> bool:
         return needs_eyes(entity) or (self._fleet is not None and self._fleet.is_unwell(entity))
@@ -62,12 +66,13 @@ class EntityRows(LazyLines):
     def _is_selected(self, row: EntityView | None) -> bool:
         return self._view.on_fold if row is None else row.path == self._view.selected
 
-    def _with_why(self, wanted: Callable[[EntityView], bool]) -> list[tuple[int, int]]:
+    def _with_why(self, wanted: Sequence[EntityView]) -> list[tuple[int, int]]:
         """Return a line for each row, and a why-line for the selected entity and the wanted ones."""
+        paths = {self._view.selected, *(entity.path for entity in wanted)}
         places: list[tuple[int, int]] = []
         for index, row in enumerate(self._rows):
             places.append((index, 0))
-            if row is not None and (row.path == self._view.selected or wanted(row)):
+            if row is not None and row.path in paths:
                 places.append((index, 1))
         return places
 
