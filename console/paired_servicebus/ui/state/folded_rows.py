@@ -14,7 +14,7 @@ from paired_servicebus.core.model.fleet_view import FleetView
 from paired_servicebus.core.model.snapshot import EntityView
 from paired_servicebus.core.operator.fleet_sentences import is_unwell
 from paired_servicebus.ui.render.state_looks import QUIET
-from paired_servicebus.ui.state.row_order import NOWHERE
+from paired_servicebus.ui.state.row_order import is_lost
 
 QUIET_ROWS: Final = 3
 QUIET_ROWS_HIGH: Final = 12
@@ -67,8 +67,7 @@ def table_rows(
 
 def needs_eyes(entity: EntityView, unwell: Collection[str] = ()) -> bool:
     """Return whether an entity is not quiet: by its state, by its sends, or in another engine."""
-    lost = entity.route == NOWHERE or entity.refused_per_second > 0
-    return lost or entity.state not in QUIET or entity.path.casefold() in unwell
+    return is_lost(entity) or entity.state not in QUIET or entity.path.casefold() in unwell
 
 
 def unwell_in(fleet: FleetView | None) -> frozenset[str]:

@@ -19,10 +19,14 @@ WORST_FIRST: Final = "worst first"
 NOWHERE: Final = "nowhere"
 
 
+def is_lost(entity: EntityView) -> bool:
+    """Return whether sends to it end in errors at callers."""
+    return entity.refused_per_second > 0 or entity.route == NOWHERE
+
+
 def severity(entity: EntityView) -> tuple[bool, int]:
     """Return the severity of an entity's state: lost sends first, then its state."""
-    lost = entity.route == NOWHERE or entity.refused_per_second > 0
-    return (lost, LOOKS[entity.state].weight)
+    return (is_lost(entity), LOOKS[entity.state].weight)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +41,6 @@ class SortOrder:
 def _worst(entity: EntityView) -> tuple[bool, int]:
     lost, heavy = severity(entity)
     return (not lost, -heavy)
-
-
-def _is_spared(entity: EntityView) -> bool:
-    return not severity(entity)[0]
 
 
 def _worst_of_all(entity: EntityView, all_engines: FleetEntity | None) -> tuple[bool, int, bool, int]:
@@ -106,13 +106,13 @@ def has_all(text: str, words: Sequence[str]) -> bool:
 
 
 def by_state(entities: Sequence[EntityView]) -> dict[State, list[EntityView]]:
-    """Return the entities by their state, the worst first."""
-    found: dict[State, list[EntityView]] = {}
+    """Return the entities by their state, the worst first; in a state those with lost sends first."""
+    lost: dict[State, list[EntityView]] = {}
+    spared: dict[State, list[EntityView]] = {}
     for entity in entities:
-        found.setdefault(entity.state, []).append(entity)
-    for group in found.values():
-        group.sort(key=_is_spared)
-    return dict(sorted(found.items(), key=lambda pair: -LOOKS[pair[0]].weight))
+        (lost if is_lost(entity) else spared).setdefault(entity.state, []).append(entity)
+    states = sorted({*lost, *spared}, key=lambda state: -LOOKS[state].weight)
+    return {state: [*lost.get(state, ()), *spared.get(state, ())] for state in states}
 
 
 def unused_queues(snapshot: Snapshot) -> tuple[UnusedQueue, ...]:
