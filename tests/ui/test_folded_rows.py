@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -141,6 +142,17 @@ async def test_a_click_selects_the_fold_and_another_unfolds_it(open_console: Any
             await console.pilot.pause()
             assert console.app.view.on_fold
             assert ("enter shows them" in console.screen()) is wanted, console.screen()
+
+
+@pytest.mark.parametrize("key", ["2", "enter", "space", "up", "F"])
+async def test_a_resize_that_ends_the_selected_fold_breaks_no_key(open_console: Any, made: Any, key: str) -> None:
+    async with open_console(made.snapshot(*named(made, 10, 7)), size=(140, 40)) as console:
+        await console.press("down")
+        assert console.app.view.on_fold
+        console.app.show(replace(console.app.view, quiet_rows=12))  # as with_size() of a high terminal
+        assert not console.app.view.rows.quiet
+        await console.press(key)
+        assert "10 entities" in console.screen() or console.app.view.page is Page.ENTITY
 
 
 async def test_twelve_quiet_ones_keep_their_rows_on_a_high_terminal(open_console: Any, made: Any) -> None:

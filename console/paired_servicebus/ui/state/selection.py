@@ -114,7 +114,8 @@ def turn_to_page(view: View, page: Page) -> View:
     """Return the view on another page, with a row selected there."""
     view = replace(view, page=page, incident_open=False)
     if page is Page.ENTITY and view.on_fold:
-        view = replace(view, on_fold=False, selected=view.rows.quiet[0].path)
+        folded = view.rows.quiet or view.listed  # a resize may have ended the fold
+        view = replace(view, on_fold=False, selected=folded[0].path if folded else "")
     return _moved_queue(view, 1) if page is Page.BACKLOG and not view.queue else view
 
 
