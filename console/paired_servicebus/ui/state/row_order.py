@@ -5,7 +5,7 @@ A live order follows the news. An order that would move rows every second is fro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from paired_servicebus.core.model.fleet_view import FleetEntity, FleetView
 from paired_servicebus.core.model.snapshot import EntityView, Snapshot, UnusedQueue
 from paired_servicebus.core.operator.fleet_sentences import worst_state
 from paired_servicebus.ui.render.state_looks import LOOKS
+from paired_servicebus.ui.state.newest import for_newest
 
 WORST_FIRST: Final = "worst first"
 NOWHERE: Final = "nowhere"
@@ -113,6 +114,12 @@ def by_state(entities: Sequence[EntityView]) -> dict[State, list[EntityView]]:
         (lost if is_lost(entity) else spared).setdefault(entity.state, []).append(entity)
     states = sorted({*lost, *spared}, key=lambda state: -LOOKS[state].weight)
     return {state: [*lost.get(state, ()), *spared.get(state, ())] for state in states}
+
+
+@for_newest
+def groups_of(snapshot: Snapshot) -> Mapping[State, Sequence[EntityView]]:
+    """Return all entities by their state; see `by_state`."""
+    return by_state(snapshot.entities)
 
 
 def unused_queues(snapshot: Snapshot) -> tuple[UnusedQueue, ...]:

@@ -18,6 +18,7 @@ from paired_servicebus.core.operator.why_line import failover_cause
 from paired_servicebus.core.text.number_format import count, plural, rate, time_or_day
 from paired_servicebus.core.text.time_format import age, clock, roughly, until
 from paired_servicebus.ui.render.spans import BETWEEN, Part, name_list, shortenable
+from paired_servicebus.ui.state.newest import for_newest
 from paired_servicebus.ui.state.row_order import NOWHERE
 
 Entities = Sequence[EntityView]
@@ -28,7 +29,8 @@ SHORTEST_CAUSE = 8
 # -- whose sends are lost to callers ---------------------------------------------------------------------------------
 
 
-def refused_entities(snapshot: Snapshot) -> list[EntityView]:
+@for_newest
+def refused_entities(snapshot: Snapshot) -> Entities:
     """Return the entities whose sends fail at callers, except for errors of single messages."""
     return [entity for entity in snapshot.entities if entity.state in LOST_IN and _is_refused(snapshot, entity)]
 

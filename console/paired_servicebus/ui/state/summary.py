@@ -20,7 +20,8 @@ from paired_servicebus.core.text.time_format import age, clock
 from paired_servicebus.ui.render.spans import BETWEEN, Part, Role, pack, shortenable
 from paired_servicebus.ui.render.state_looks import LOOKS, QUIET
 from paired_servicebus.ui.state import situation
-from paired_servicebus.ui.state.row_order import by_state
+from paired_servicebus.ui.state.newest import for_newest
+from paired_servicebus.ui.state.row_order import by_state, groups_of
 from paired_servicebus.ui.state.view import EngineLink, Page, View
 
 REFUSED: Final = "sends are refused"
@@ -73,6 +74,7 @@ class Summary:
         return [(pack(row.parts, width), row.role) for row in rows[:height]]
 
 
+@for_newest
 def summary(view: View) -> Summary:
     """Return the summary of a view, or of the lost engine."""
     if view.link is EngineLink.UNREACHABLE and view.snapshot is None:
@@ -189,7 +191,7 @@ def _with_fleet(here: Summary, fleet: FleetView, now: float, *, on_engines: bool
 
 
 def _of_engine(snapshot: Snapshot, now: float) -> Summary:
-    groups = by_state(snapshot.entities)
+    groups = groups_of(snapshot)
     worst = next(iter(groups), None)
     if lost := situation.refused_entities(snapshot):
         return Summary(Level.LOST, "✗", _rows_of_loss(snapshot, lost, now), _answers(snapshot, lost, now))
@@ -226,9 +228,7 @@ def _rows_of_loss(snapshot: Snapshot, lost: situation.Entities, now: float) -> t
     state, worst = next(iter(groups.items()))
     healing = situation.healing(snapshot, state, worst, now)
     keep = ("callers still own the messages", "")
-    states = tuple(
-        (situation.how_many(other, found, total), "") for other, found in by_state(snapshot.entities).items()
-    )
+    states = tuple((situation.how_many(other, found, total), "") for other, found in groups_of(snapshot).items())
     return (
         SummaryRow((situation.refusal(lost, total, now),), Role.STATEMENT),
         SummaryRow((situation.primary_cause(lost, now), situation.out_of_rotation(snapshot, now))),
@@ -238,7 +238,7 @@ def _rows_of_loss(snapshot: Snapshot, lost: situation.Entities, now: float) -> t
 
 
 def _rows_of_states(snapshot: Snapshot, now: float) -> tuple[SummaryRow, ...]:
-    total, groups = len(snapshot.entities), by_state(snapshot.entities)
+    total, groups = len(snapshot.entities), groups_of(snapshot)
     (state, worst), *others = groups.items()
     rest = [(f"{len(found)} {other}",) for other, found in others if other not in QUIET]
     role = Role.FAILED_OVER if _level(snapshot, state) is Level.WRONG else Role.SUSPECT
@@ -254,7 +254,7 @@ def _rows_of_states(snapshot: Snapshot, now: float) -> tuple[SummaryRow, ...]:
 
 def _quiet(snapshot: Snapshot, now: float) -> tuple[SummaryRow, ...]:
     """Return the rows while no entity needs the operator; alarms come next."""
-    total, groups = len(snapshot.entities), by_state(snapshot.entities)
+    total, groups = len(snapshot.entities), groups_of(snapshot)
     states = [situation.how_many(state, found, total) for state, found in groups.items()] or ["no entity known yet"]
     backlog = [(situation.parked_text(snapshot, now), ""), (situation.syphon_text(snapshot, now), "")]
     role = {Level.WELL: Role.HEALTHY, Level.WRONG: Role.FAILED_OVER}.get(_level(snapshot, next(iter(groups), None)))

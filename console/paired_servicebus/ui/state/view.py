@@ -24,6 +24,7 @@ from paired_servicebus.ui.state.folded_rows import QUIET_ROWS, TableRows, table_
 from paired_servicebus.ui.state.incident_history import HistoryNews
 from paired_servicebus.ui.state.keymap import DEFAULT_KEYMAP, Keymap
 from paired_servicebus.ui.state.log_entries import Log
+from paired_servicebus.ui.state.newest import for_newest
 from paired_servicebus.ui.state.row_order import WORST_FIRST, frozen_order, list_entities, unused_queues
 
 
@@ -241,23 +242,12 @@ class View:
     @property
     def listed(self) -> tuple[EntityView, ...]:
         """The entities that match the filter, sorted."""
-        found = self.snapshot
-        if found is None:
-            return ()
-        return list_entities(found.entities, self.filter, self.sort, self.order, found.fleet)
+        return _listed(self)
 
     @property
     def rows(self) -> TableRows:
         """The rows of the table of entities: quiet ones are folded while the worst come first and none is filtered."""
-        if self.sort != WORST_FIRST or self.filter or self.snapshot is None:
-            return TableRows(self.listed)
-        return table_rows(
-            self.listed,
-            kept={*self.marks, self.selected},
-            at_most=self.quiet_rows,
-            is_open=self.is_unfolded,
-            unwell=unwell_in(self.snapshot.fleet),
-        )
+        return _rows(self)
 
     @property
     def events(self) -> Log:
@@ -290,6 +280,25 @@ class View:
         """Return the entity of that path; paths compare case-insensitively."""
         entities = self.snapshot.entities if self.snapshot else ()
         return next((entity for entity in entities if entity.path.casefold() == path.casefold()), None)
+
+
+@for_newest
+def _listed(view: View) -> tuple[EntityView, ...]:
+    found = view.snapshot
+    return list_entities(found.entities, view.filter, view.sort, view.order, found.fleet) if found is not None else ()
+
+
+@for_newest
+def _rows(view: View) -> TableRows:
+    if view.sort != WORST_FIRST or view.filter or view.snapshot is None:
+        return TableRows(view.listed)
+    return table_rows(
+        view.listed,
+        kept={*view.marks, view.selected},
+        at_most=view.quiet_rows,
+        is_open=view.is_unfolded,
+        unwell=unwell_in(view.snapshot.fleet),
+    )
 
 
 Newest = Callable[[], View]

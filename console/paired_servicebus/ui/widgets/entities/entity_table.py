@@ -11,7 +11,7 @@ from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.ui.render.spans import Line, Role, Span, fit, rule
 from paired_servicebus.ui.render.state_looks import LOOKS
-from paired_servicebus.ui.state.row_order import SORTS, WORST_FIRST, by_state
+from paired_servicebus.ui.state.row_order import SORTS, WORST_FIRST, groups_of
 from paired_servicebus.ui.state.view import View
 from paired_servicebus.ui.widgets.entities.entity_columns import columns_in, fleet_width, name_width, state
 from paired_servicebus.ui.widgets.entities.entity_rows import EntityRows, states_text
@@ -44,7 +44,7 @@ def _note(view: View) -> Span | None:
         return None
     if view.snapshot.caption:
         return Span(view.snapshot.caption, Role.KEY)
-    groups = by_state(view.snapshot.entities)
+    groups = groups_of(view.snapshot)
     if set(groups) <= {State.HEALTHY}:
         return None
     here = "here: " if view.snapshot.fleet is not None else ""
