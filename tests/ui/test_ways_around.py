@@ -6,7 +6,6 @@ import re
 from typing import Any
 
 import pytest
-from textual import events
 
 from paired_servicebus.ui.screens.arm_dialog import ArmDialog
 from paired_servicebus.ui.screens.pages import DashboardScreen
@@ -87,19 +86,6 @@ def test_a_label_that_begins_with_the_words_comes_first() -> None:
 
     rows = [row("a", "force"), row("reinforce"), row("force failover"), row("b")]
     assert [one.label for one in narrowed(rows, "force")] == ["force failover", "reinforce", "a"]
-
-
-async def test_escape_and_a_key_at_once_are_both_done(open_console: Any, made: Any) -> None:
-    async with open_console(made.snapshot()) as console:
-        await console.press("3")
-        console.app.post_message(events.Key("alt+4", "4"))
-        await console.pilot.pause()
-        assert console.app.view.page is Page.TIMELINE
-        await console.press("1", "a")
-        console.app.post_message(events.Key("alt+j", "j"))
-        await console.pilot.pause()
-        assert console.app.view.marks == frozenset()
-        assert console.app.view.selected == "payments"
 
 
 async def test_an_answer_leaves_the_screen(open_console: Any, made: Any) -> None:

@@ -10,12 +10,15 @@ from rich.segment import Segment, Segments
 from textual._compositor import ChopsUpdate, LayoutUpdate
 from textual.app import App
 from textual.binding import Binding, BindingType
+from textual.driver import Driver
 from textual.filter import LineFilter
-from textual.geometry import Offset
 from textual.screen import Screen
+from textual.strip import Strip
+from textual.widgets import Input
 from textual.worker import WorkerFailed
 
 from paired_servicebus.ui.display.ascii_filter import AsciiFilter, NoColourFilter
+from paired_servicebus.ui.display.escape_key import keep_escapes
 from paired_servicebus.ui.display.frame_diff import ScreenBuffer
 from paired_servicebus.ui.display.profile import Profile
 from paired_servicebus.ui.display.theme import PairedTheme
@@ -23,8 +26,6 @@ from paired_servicebus.ui.display.window_text import KEEP_TITLE, RETURN_TITLE, n
 
 Report = Callable[[BaseException], None]
 
-NO_CURSOR: Final = Offset(0, 0)
-"""The place of the hidden cursor while no input has the focus."""
 _WITHOUT_COLOURS: Final = NoColourFilter()
 _IN_ASCII: Final = AsciiFilter()
 
@@ -47,12 +48,21 @@ class TerminalApp(App[int]):
         self._pointer = "default"
         self._window_title = ""
 
+    def get_driver_class(self) -> type[Driver]:
+        """Return Textual's driver, which then loses no escape."""
+        keep_escapes()
+        return super().get_driver_class()
+
     def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
         """Write the changed cells (frame_diff.py), not the ones that Textual repainted."""
         if isinstance(renderable, ChopsUpdate | LayoutUpdate) and self._running and not self._batch_count:
-            changed = self._painted.difference(screen._compositor.render_strips(), self.console)
+            if isinstance(renderable, LayoutUpdate):
+                strips = [Strip.join(row) for row in renderable.strips]
+            else:
+                strips = screen._compositor.render_strips()
+            changed = self._painted.difference(strips, self.console)
             renderable = changed
-            if changed is not None and self.cursor_position == NO_CURSOR:  # Textual would move it there each time
+            if changed is not None and not isinstance(self.focused, Input):  # Textual would move the cursor each time
                 renderable = Segments([Segment(changed.text)])
         super()._display(screen, renderable)
 
@@ -94,6 +104,10 @@ class TerminalApp(App[int]):
         """Write everything again: the terminal may show something else."""
         self._painted.forget()
         self.refresh()
+
+    async def press_escape(self) -> None:
+        """Do what escape does on this screen, before the next key is read; Textual would queue it for the widget."""
+        await self._check_bindings("escape")
 
     def _handle_exception(self, error: Exception) -> None:
         """Report the error; Textual would print the traceback with its locals, secrets included."""

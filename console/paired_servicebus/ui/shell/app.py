@@ -245,19 +245,17 @@ class PairedApp(TerminalApp):
     # -- from keys to the engine -----------------------------------------------------------------------------------
 
     async def on_event(self, event: events.Event) -> None:
-        """Handle a page's keys here, one by one: a key typed ahead goes to the screen that the one before it opened.
+        """Handle a page's keys and escape here, one by one: a key typed ahead goes to the screen that is then open.
 
         A pasted text is no key.
         """
-        if isinstance(event, events.Key) and event.key.startswith("alt+"):  # escape and a key within 50 ms
-            await self.on_event(events.Key("escape", None))
-            key = event.key.removeprefix("alt+")
-            event = events.Key(event.character or key if key.startswith("shift+") else key, event.character)
         typed = isinstance(event, events.Key) and not event.is_forwarded and isinstance(self.screen, PageScreen)
         if isinstance(event, events.Key) and typed and action_table.actions_of_key(event.key, self.view):
             self.press(event.key)
         elif isinstance(event, events.Key) and typed and event.key not in self._said and self._say_letter(event.key):
             self._said.add(event.key)
+        elif isinstance(event, events.Key) and event.key == "escape" and not event.is_forwarded:
+            await self.press_escape()
         else:
             await super().on_event(event)
 
