@@ -32,7 +32,7 @@ async def test_what_is_started_before_the_engine_is_shown(open_console: Any) -> 
     async with open_console(Unreachable(AT, "no engine"), start_steps=lambda: steps) as console:
         assert "… start           two namespaces" in console.screen()
         steps.append("an engine")
-        console.app._tick()
+        console.app.show(console.app.view)
         await console.pilot.pause()
         assert "✓ start           two namespaces" in console.screen()
         assert "· engine          answers once it runs" in console.screen(), "it is being started: nothing to do"

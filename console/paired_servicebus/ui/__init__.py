@@ -65,6 +65,11 @@ def run_dashboard(
     settings = screen_settings(wishes or ScreenOptions(), preferences, keeper)
     crash = CrashLog(config_name)
     crash.quiet_libraries()
+
+    def ready() -> None:
+        app.collector.start()
+        on_ready()
+
     app = build_app(
         socket,
         pairing=config_name,
@@ -77,10 +82,13 @@ def run_dashboard(
         keeper=keeper,
         start_steps=start_steps,
         signer=signer,
-        on_ready=partial(_start_collecting, on_ready),
+        on_ready=ready,
         report=crash.report,
     )
-    status = _run(partial(app.run, mouse=settings.mouse), crash)
+    try:
+        status = _run(partial(app.run, mouse=settings.mouse), crash)
+    finally:
+        app.collector.stop()
     if keeper.take(app.theme, app.view):
         keeper.write()
     if crash.sentence:
@@ -95,8 +103,6 @@ def _run(show: Callable[[], int | None], crash: CrashLog) -> int | None:
     except Exception as error:  # noqa: BLE001 - nothing may reach the terminal as a traceback
         crash.report(error)
         return 1
-    finally:
-        gc.enable()
 
 
 def _prepare_environment() -> None:
@@ -105,13 +111,3 @@ def _prepare_environment() -> None:
         os.environ.setdefault(name, value)
     for name in STALE:
         os.environ.pop(name, None)
-
-
-def _start_collecting(on_ready: Callable[[], None]) -> None:
-    """Collect garbage from now on, but never look again at modules and widgets, which stay.
-
-    Otherwise each full collection holds up the keys for about 0.1 s.
-    """
-    gc.freeze()
-    gc.enable()
-    on_ready()

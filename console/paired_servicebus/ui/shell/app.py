@@ -21,6 +21,7 @@ from paired_servicebus.core.operator.targets import ActionTarget
 from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.ui.commands import action_table
 from paired_servicebus.ui.commands.action_table import ConsoleAction
+from paired_servicebus.ui.display.collector import IdleCollector
 from paired_servicebus.ui.display.profile import PROFILES, Profile, ProfileName
 from paired_servicebus.ui.display.terminal_app import Report, TerminalApp
 from paired_servicebus.ui.display.theme import ROLES, Themes, load_all
@@ -47,6 +48,8 @@ from paired_servicebus.ui.widgets.frame.lines_widget import ROLE_CLASSES, ROLE_C
 SILENT_AFTER_SECONDS: Final = 3.0
 """Seconds without a snapshot: an engine sends one a second; the rest is for a slow link."""
 SILENCE_CHECK_SECONDS: Final = 0.5
+NEW_PAINT: Final = 0.9
+"""The share of the clock's interval within which a paint is new: each snapshot paints the clock too."""
 READ_AGAIN_SECONDS: Final = 1.0
 """Seconds until the journal has the change that was shown; one reading for all changes meanwhile."""
 NO_TABLES: Final = "the folder of the pipeline's tables is unknown"
@@ -129,6 +132,7 @@ class PairedApp(TerminalApp):
         self._snapshot_came = monotonic()
         self._themes = themes or load_all()
         self._shown_at = monotonic()
+        self.collector = IdleCollector(monotonic)
         self._said: set[str] = set()
         """Small letters of earlier versions that were answered."""
         self._later: Timer | None = None
@@ -218,11 +222,13 @@ class PairedApp(TerminalApp):
         return replace(view, clock=self.now(), elapsed=max(0.0, self.monotonic() - self._snapshot_came))
 
     def _tick(self) -> None:
+        self.collector.tick()
         if self._keeper is not None and self._keeper.take(self.theme, self.view):
             self.run_worker(self._keeper.write, name="keep", group="keeping", thread=True, exclusive=True)
         if self._keeper is not None and (trouble := self._keeper.new_trouble()):
             self.answer(trouble, good=False)
-        if self._later is None:  # otherwise a paint is due soon
+        shown_for = self.monotonic() - self._shown_at
+        if self._later is None and shown_for >= NEW_PAINT * self.profile.clock_every:  # nor is a paint due soon
             self.show(self.view)
 
     def _show_newest(self) -> None:
@@ -249,6 +255,8 @@ class PairedApp(TerminalApp):
 
         A pasted text is no key.
         """
+        if isinstance(event, events.InputEvent):
+            self.collector.note_key()
         typed = isinstance(event, events.Key) and not event.is_forwarded and isinstance(self.screen, PageScreen)
         if isinstance(event, events.Key) and typed and action_table.actions_of_key(event.key, self.view):
             self.press(event.key)
@@ -319,6 +327,7 @@ class PairedApp(TerminalApp):
         """Return the name of the page's screen, which is made when it is first opened, and kept."""
         if not self.is_screen_installed(page.value):
             self.install_screen(PAGES[page](self.newest), page.value)
+            self.call_after_refresh(self.collector.keep_page)
         return page.value
 
     def go_back(self) -> None:
