@@ -18,6 +18,7 @@ from paired_servicebus.core.model.fleet_view import FleetEngine, FleetStatus, Fl
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.fleet import fleet_driver
+from paired_servicebus.engine.fleet.fleet_part import TAKE_UP_SECONDS
 from paired_servicebus.engine.instance.engine_paths import engine_paths
 from servicebus_sandbox import Sandbox
 
@@ -169,7 +170,7 @@ async def test_an_idle_engine_waits_for_no_board(hosts: Hosts) -> None:
     await shown(console, lambda fleet: reporting(fleet) == {"web-1"})
     for board in Board:
         hosts.sandbox["secondary"].node.faults.add("black-holed", entity=board_path("primary", board))
-    async with asyncio.timeout(5.0):
+    async with asyncio.timeout(TAKE_UP_SECONDS):
         await hosts.engine("web-2")
 
 

@@ -244,6 +244,13 @@ async def test_only_loopback_and_a_free_port_are_bound(setting: Setting) -> None
 async def test_closing_waits_for_sends_and_ends_the_connections(setting: Setting) -> None:
     client = await setting.client()
     async with client.get_queue_sender("orders") as sender:
-        await sender.send_messages(ServiceBusMessage(b"x"))
-        await setting.gateway.close(1.0)
+        await sender.send_messages(ServiceBusMessage(b"x", message_id="before"))
+        setting.world.sandbox["primary"].node.faults.add(
+            "latency", terms=FaultTerms(direction=Direction.OUT, delay_s=0.3)
+        )
+        under_way = asyncio.create_task(sender.send_messages(ServiceBusMessage(b"x", message_id="under way")))
+        await until(lambda: setting.gateway.in_hand.size)
+        await setting.gateway.close(5.0)
         await until(lambda: not setting.gateway.connections)
+        assert await asyncio.gather(under_way, return_exceptions=True) == [None]
+    assert setting.world.ids_in("orders") == ["before", "under way"]

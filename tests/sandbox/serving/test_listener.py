@@ -255,7 +255,8 @@ async def test_the_port_is_free_after_closing(certificates: Certificates, refuse
         board.add("refused")
         await asyncio.sleep(0.05)
     await listener.close()
-    socket.create_server(("127.0.0.1", number)).close()
+    with socket.socket() as another:  # without SO_REUSEADDR: a socket that only keeps the port is in its way too
+        another.bind(("127.0.0.1", number))
 
 
 async def test_no_other_address_is_bound(port: Port) -> None:
