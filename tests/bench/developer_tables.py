@@ -96,6 +96,11 @@ def pipeline_table(figures: PipelineFigures) -> str:
     rows = [row(what, found) for what, found in named.items() if found is not None]
     if figures.growth is not None:
         rows.append(f"{'an event, large by small':28} {figures.growth:>9.2f}")
+    if figures.plain_s is not None and figures.large is not None:
+        times = figures.large.tables_s / figures.plain_s
+        rows.append(
+            f"{'Spark alone':28} {figures.plain_s:>9.1f} s to read it and group it once: {times:.2f} times that"
+        )
     if (live := figures.live) is not None:
         rows.append(
             f"{'followed live':28} {live.lag_max_s:>9.1f} s behind at most, {live.lag_median_s:.1f} s usually, "

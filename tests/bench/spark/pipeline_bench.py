@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 import tempfile
 import threading
 import time
@@ -26,8 +27,10 @@ from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.engine.journal import records
 from paired_servicebus.engine.journal.spool import prepare
 from paired_servicebus.engine.journal.writer import Journal
+from paired_servicebus.interpreter import python_command
 from paired_servicebus.pipeline.spark_processes import PipelineOrder, PipelineProcess, start_pipeline
 from paired_servicebus.pipeline.table_store import versions
+from tests.bench.child_environment import child_environment
 from tests.bench.developer_plans import PipelinePlan
 from tests.bench.spark.loopback_cluster import SETTINGS, cluster
 from tests.bench.spark.synthetic_journal import events, write_journal
@@ -78,6 +81,8 @@ class PipelineFigures:
     small: Once | None
     cluster: Once | None
     growth: float | None
+    plain_s: float | None
+    """Seconds of Spark alone for the large journal: see plain_spark.py."""
     live: Live | None
     load_average: float
     """Of the machine, when the measurement began."""
@@ -117,11 +122,23 @@ def _measured(plan: PipelinePlan, ended: threading.Event) -> PipelineFigures:
         small = _once(folder / "small", plan.small, ended) if plan.has("once") else None
         spread = _spread(folder, plan.small, ended) if plan.has("cluster") else None
         large = _once(folder / "large", plan.events, ended) if plan.has("once") else None
+        plain = _plain(folder / "large" / "journal") if plan.has("once") else None
         live = _live(folder / "live", plan, ended) if plan.has("live") else None
     growth = round(small.per_second / large.per_second, 3) if small and large else None
     return PipelineFigures(
-        large=large, small=small, cluster=spread, growth=growth, live=live, load_average=round(load, 1)
+        large=large, small=small, cluster=spread, growth=growth, plain_s=plain, live=live, load_average=round(load, 1)
     )
+
+
+def _plain(journal: Path) -> float:
+    """Run Spark alone, in a process of its own."""
+    command = python_command("tests.bench.spark.plain_spark", str(journal))
+    done = subprocess.run(
+        command, env=child_environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    if done.returncode != 0:
+        raise BenchError(f"Spark alone did not read {journal}: status {done.returncode}")
+    return float(done.stdout)
 
 
 def _spread(folder: Path, count: int, ended: threading.Event) -> Once:
