@@ -12,14 +12,14 @@ R = TypeVar("R")
 
 def for_newest(answer: Callable[[A], R]) -> Callable[[A], R]:
     """Return `answer`, which then runs once in a row for the same object. The argument must not change."""
-    kept: list[tuple[A, R]] = []
+    newest: tuple[A, R] | None = None
 
     @wraps(answer)
     def ask(about: A) -> R:
-        if kept and kept[0][0] is about:
-            return kept[0][1]
-        found = answer(about)
-        kept[:] = [(about, found)]
-        return found
+        nonlocal newest
+        known = newest
+        if known is None or known[0] is not about:
+            known = newest = (about, answer(about))
+        return known[1]
 
     return ask
