@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal
+from collections.abc import Sequence
+from typing import Final
 
 from paired_servicebus.core.gateway import gateway_sentences as words
 from paired_servicebus.core.model.gateway_view import GatewayClient, GatewayView, LinkDirection, SendsGo
 from paired_servicebus.core.text.number_format import plural, rate, short_count, size
 from paired_servicebus.core.text.time_format import age, clock
+from paired_servicebus.ui.render.columns import Column, columns_in
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, name_list, pack, rule, wrap
 from paired_servicebus.ui.state.view import View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
@@ -23,17 +23,6 @@ WAY_ROLES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientColumn:
-    """One column. `draw` returns its text and role."""
-
-    title: str
-    width: int
-    draw: Callable[[GatewayClient, float], Span]
-    align: Literal["left", "right"] = "right"
-    from_width: int = 0
-
-
 def _goes(client: GatewayClient, _: float) -> Span:
     worst = next((way for way in (SendsGo.REFUSED, SendsGo.HELD, SendsGo.BACKLOG) if way in client.goes), None)
     return Span(words.where_text(client), WAY_ROLES[worst] if worst is not None else Role.TEXT)
@@ -43,37 +32,30 @@ def _refused(client: GatewayClient, _: float) -> Span:
     return Span(rate(client.refused_per_second), Role.FAILED_OVER if client.refused_per_second else Role.TEXT)
 
 
-COLUMNS: Final[tuple[ClientColumn, ...]] = (
-    ClientColumn(title="key", width=10, align="left", draw=lambda it, _: Span(it.key or "none yet")),
-    ClientColumn(
-        title="address", width=16, align="left", from_width=100, draw=lambda it, _: Span(it.address, Role.MUTED)
-    ),
-    ClientColumn(title="for", width=6, draw=lambda it, now: Span(age(now - it.since))),
-    ClientColumn(title="send/s", width=6, draw=lambda it, _: Span(rate(it.accepted_per_second))),
-    ClientColumn(title="refused", width=7, draw=_refused),
-    ClientColumn(
+COLUMNS: Final[tuple[Column[GatewayClient, float], ...]] = (
+    Column(title="key", width=10, align="left", draw=lambda it, _: Span(it.key or "none yet")),
+    Column(title="address", width=16, align="left", from_width=100, draw=lambda it, _: Span(it.address, Role.MUTED)),
+    Column(title="for", width=6, draw=lambda it, now: Span(age(now - it.since))),
+    Column(title="send/s", width=6, draw=lambda it, _: Span(rate(it.accepted_per_second))),
+    Column(title="refused", width=7, draw=_refused),
+    Column(
         title="accepted", width=10, from_width=90, draw=lambda it, _: Span(short_count(it.accepted, 10), Role.MUTED)
     ),
-    ClientColumn(title="in hand", width=8, from_width=90, draw=lambda it, _: Span(size(it.bytes_in_hand), Role.MUTED)),
-    ClientColumn(title="sends go", width=20, align="left", draw=_goes),
+    Column(title="in hand", width=8, from_width=90, draw=lambda it, _: Span(size(it.bytes_in_hand), Role.MUTED)),
+    Column(title="sends go", width=20, align="left", draw=_goes),
 )
 LEAST_NAME: Final = 11
 MOST_NAME: Final = 30
 MARKS: Final = 4
 
 
-def columns_in(width: int) -> tuple[ClientColumn, ...]:
-    """Return the columns of a terminal of that width."""
-    return tuple(column for column in COLUMNS if width >= column.from_width)
-
-
 def _name_width(width: int) -> int:
     """Return the cells of the client's name; in a small terminal the last column is cut instead."""
-    taken = MARKS + sum(column.width + 2 for column in columns_in(width))
+    taken = MARKS + sum(column.width + 2 for column in columns_in(width, COLUMNS))
     return min(MOST_NAME, max(LEAST_NAME, width - taken))
 
 
-def _cell(column: ClientColumn, text: str) -> str:
+def _cell(column: Column[GatewayClient, float], text: str) -> str:
     """Return a column's text; the last one is not padded, so that nothing of it is cut where it fits."""
     return "  " + (text if column is COLUMNS[-1] else fit(text, column.width, column.align))
 
@@ -90,7 +72,7 @@ class ClientHead(Lines):
             text = f" does not listen: {gateway.trouble or 'not started, or ending'}"
             return [rule(place, width), Line((Span(fit(text, width)),), Role.STATEMENT), BLANK]
         titles = [Span("    " + fit("client", _name_width(width)), Role.MUTED)]
-        titles += [Span(_cell(one, one.title), Role.MUTED) for one in columns_in(width)]
+        titles += [Span(_cell(one, one.title), Role.MUTED) for one in columns_in(width, COLUMNS)]
         return [
             rule(place, width, note=_note(gateway)),
             _figures(gateway, view.now, width),
@@ -156,7 +138,7 @@ def _row(client: GatewayClient, view: View, width: int) -> Line:
     selected = client.id == view.client
     spans = [Span(" ▸" if selected else "  ", Role.KEY), _glyph(client)]
     spans.append(Span(fit(words.client_title(client), _name_width(width)), Role.TITLE if selected else Role.TEXT))
-    for column in columns_in(width):
+    for column in columns_in(width, COLUMNS):
         drawn = column.draw(client, view.now)
         spans.append(Span(_cell(column, drawn.text), drawn.role))
     return Line(cut(spans, width), Role.SELECTED if selected else None)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal
+from collections.abc import Sequence
+from typing import Final
 
 from paired_servicebus.core.backlog.backlog_totals import is_old, messages_in, sum_backlog
 from paired_servicebus.core.backlog.depth_trend import Trend, seconds_until, trend
@@ -12,23 +11,12 @@ from paired_servicebus.core.model.snapshot import QueueView, Snapshot
 from paired_servicebus.core.operator.failover_readiness import FULL_SHARE, share_used
 from paired_servicebus.core.text.number_format import NOT_KNOWN, percent, rate, short_count, time_from_now
 from paired_servicebus.core.text.time_format import age, clock
+from paired_servicebus.ui.render.columns import Column, columns_in
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, fit, line, rule
 from paired_servicebus.ui.state.view import View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 
 INDEX: Final = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueColumn:
-    """One column. `draw` returns its text and role."""
-
-    title: str
-    width: int
-    draw: Callable[[QueueView, Snapshot], Span]
-    align: Literal["left", "right"] = "right"
-    from_width: int = 0
-    """Cells of the narrowest terminal that has it."""
 
 
 def outlook(queue: QueueView, now: float) -> str:
@@ -76,27 +64,22 @@ def _accepts(queue: QueueView, snapshot: Snapshot) -> Span:
     return Span("yes") if queue.in_rotation else Span("no", Role.FAILED_OVER)
 
 
-COLUMNS: Final[tuple[QueueColumn, ...]] = (
-    QueueColumn(title="parked", width=7, draw=_parked),
-    QueueColumn(title="held", width=6, draw=lambda it, _: Span(short_count(it.set_aside, 6)), from_width=70),
-    QueueColumn(title="sched", width=6, draw=lambda it, _: Span(short_count(it.scheduled, 6)), from_width=90),
-    QueueColumn(title="dead", width=5, draw=_dead),
-    QueueColumn(title="used", width=6, draw=_full),
-    QueueColumn(title="trend", width=14, align="left", draw=_trend),
-    QueueColumn(
+COLUMNS: Final[tuple[Column[QueueView, Snapshot], ...]] = (
+    Column(title="parked", width=7, draw=_parked),
+    Column(title="held", width=6, draw=lambda it, _: Span(short_count(it.set_aside, 6)), from_width=70),
+    Column(title="sched", width=6, draw=lambda it, _: Span(short_count(it.scheduled, 6)), from_width=90),
+    Column(title="dead", width=5, draw=_dead),
+    Column(title="used", width=6, draw=_full),
+    Column(title="trend", width=14, align="left", draw=_trend),
+    Column(
         title="full/empty in", width=14, align="left", draw=lambda it, now: Span(outlook(it, now.at)), from_width=76
     ),
-    QueueColumn(title="accepts", width=7, align="left", draw=_accepts),
-    QueueColumn(title="moved", width=10, from_width=100, draw=lambda it, _: Span(short_count(it.moved, 10))),
-    QueueColumn(
+    Column(title="accepts", width=7, align="left", draw=_accepts),
+    Column(title="moved", width=10, from_width=100, draw=lambda it, _: Span(short_count(it.moved, 10))),
+    Column(
         title="read", width=8, from_width=112, draw=lambda it, _: Span(clock(it.read_at) if it.read_at else NOT_KNOWN)
     ),
 )
-
-
-def columns_in(width: int) -> tuple[QueueColumn, ...]:
-    """Return the columns of a terminal of that width."""
-    return tuple(column for column in COLUMNS if width >= column.from_width)
 
 
 class QueueHead(Lines):
@@ -106,7 +89,7 @@ class QueueHead(Lines):
         snapshot = view.snapshot
         if snapshot is None:
             return [rule("backlog", width), BLANK]
-        titles = "".join(f"  {fit(column.title, column.width, column.align)}" for column in columns_in(width))
+        titles = "".join(f"  {fit(column.title, column.width, column.align)}" for column in columns_in(width, COLUMNS))
         return [
             rule(f"backlog on {snapshot.secondary}", width, note=_note(snapshot, view.now)),
             line(Span(f"   {fit('#', INDEX)}{titles}"[:width], Role.MUTED)),
@@ -145,7 +128,7 @@ def _row(queue: QueueView, view: View, snapshot: Snapshot, width: int) -> Line:
     old = is_old(queue, snapshot.at)
     spans = [Span("▸" if selected else " ", Role.KEY), Span(f"{'!' if queue.differences else ' '} ", Role.SUSPECT)]
     spans.append(Span(fit(str(queue.index), INDEX), Role.TITLE if selected else Role.TEXT))
-    for column in columns_in(width):
+    for column in columns_in(width, COLUMNS):
         drawn = column.draw(queue, snapshot)
         aged = old and column.title not in ("accepts", "moved")
         spans.append(Span("  " + fit(drawn.text, column.width, column.align), Role.MUTED if aged else drawn.role))
