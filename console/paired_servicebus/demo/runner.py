@@ -7,7 +7,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +17,7 @@ from paired_servicebus.core.errors import ConfigurationError, PairedError
 from paired_servicebus.demo.result import DemoResult, as_lines
 from paired_servicebus.demo.scenario_model import LEAST_DURATION
 from paired_servicebus.demo.scenarios import scenario_named
-from paired_servicebus.demo.worker_protocol import PlayDone, PlayFailed, PlayRequest, WorkerLine
+from paired_servicebus.demo.worker_protocol import END, PlayDone, PlayFailed, PlayRequest, WorkerLine
 from paired_servicebus.interpreter import python_command, python_environment
 from paired_servicebus.pipeline.spark_processes import exit_on_signal
 
@@ -93,12 +93,20 @@ def worker_process(order: PlayRequest, folder: Path) -> Iterator[subprocess.Pope
         process.stdin.flush()
         yield process
     finally:
-        process.stdin.close()
+        _order_end(process)
         try:
             process.wait(STOP_TIMEOUT)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def _order_end(worker: subprocess.Popen[bytes]) -> None:
+    """Order the worker to end, and close its input. Without the order it takes this process for killed."""
+    if worker.stdin is not None and not worker.stdin.closed:
+        with suppress(BrokenPipeError):  # it has ended already
+            worker.stdin.write(END)
+            worker.stdin.close()
 
 
 def relay_lines(worker: subprocess.Popen[bytes], say: Callable[[str], object]) -> DemoResult | None:
@@ -140,8 +148,7 @@ def _watch(worker: subprocess.Popen[bytes], order: PlayRequest) -> DemoResult | 
         journal=order.journal,
         start_steps=lambda: tuple(said),
     )
-    if worker.stdin is not None:
-        worker.stdin.close()
+    _order_end(worker)
     listener.join(STOP_TIMEOUT)
     outcome = heard[0] if heard else None
     if isinstance(outcome, PairedError):

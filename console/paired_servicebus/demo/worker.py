@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import shutil
 import sys
 import uuid
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -39,6 +39,8 @@ from paired_servicebus.sandbox_process import SandboxProcess, sandbox_process
 PAIRING: Final = "demo"
 STOP_TIMEOUT: Final = 10.0
 TABLES_STOP: Final = 5.0
+INPUT_END: Final = 0.2
+"""Seconds between the ends of a killed reader's pipes, at most."""
 TABLES_AFTER: Final = 5.0
 """Seconds after the dashboard is up that the pipeline starts: starting a JVM takes a while of the whole machine."""
 
@@ -49,14 +51,14 @@ def main() -> None:
     """Play the order on standard input."""
     log_to(sys.stderr)
     order = msgspec.json.decode(sys.stdin.buffer.readline(), type=PlayRequest)
-    started_by = os.getppid()
+    input_end = _InputEnd()
     try:
-        asyncio.run(_until_input_ends(order))
+        asyncio.run(_until_input_ends(order, input_end))
     except PairedError as error:
         tell(PlayFailed(str(error)))
         raise SystemExit(2) from error
     finally:
-        if os.getppid() != started_by:  # whoever made the folder was ended, with its terminal perhaps
+        if input_end.is_killed:  # so the process that made the folder does not remove it
             shutil.rmtree(order.folder, ignore_errors=True)
 
 
@@ -66,7 +68,15 @@ def tell(line: WorkerLine) -> None:
     sys.stdout.buffer.flush()
 
 
-async def _until_input_ends(order: PlayRequest) -> None:
+@dataclass(slots=True)
+class _InputEnd:
+    """How standard input ended."""
+
+    is_killed: bool = False
+    """Whether it ended without the order to end: its writer was killed, or its terminal closed."""
+
+
+async def _until_input_ends(order: PlayRequest, input_end: _InputEnd) -> None:
     """Play, then stay for viewers; the end of standard input ends all of it immediately."""
     playing = asyncio.create_task(_play(order), name="the demo")
     loop = asyncio.get_running_loop()
@@ -74,10 +84,12 @@ async def _until_input_ends(order: PlayRequest) -> None:
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     watching = asyncio.create_task(reader.read(), name="the end of standard input")
     await asyncio.wait([playing, watching], return_when=asyncio.FIRST_COMPLETED)
-    watching.cancel()
     if not playing.done():
         playing.cancel()
     await asyncio.gather(playing, return_exceptions=True)
+    await asyncio.wait([watching], timeout=INPUT_END)  # a play that ended by itself may have lost its reader
+    input_end.is_killed = watching.done() and not watching.result()
+    watching.cancel()
     if not playing.cancelled():
         playing.result()
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from paired_servicebus.demo.result import DemoResult
+
+END: Final = b"end\n"
+"""The worker's order to end. An input that ends without it belonged to a process that was killed."""
 
 
 class PlayRequest(msgspec.Struct, frozen=True, kw_only=True):
