@@ -8,7 +8,6 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +18,7 @@ from paired_servicebus.ui.shell.preferences import config_folder, load_preferenc
 
 if TYPE_CHECKING:
     from paired_servicebus.ui.display.crash_log import CrashLog
+    from paired_servicebus.ui.shell.app import PairedApp
 
 ENVIRONMENT: Final = {"TEXTUAL_ANIMATIONS": "none", "TEXTUAL_FPS": "30", "TEXTUAL_SMOOTH_SCROLL": "0"}
 """Textual reads these when it is imported: animations cost bytes on a slow link."""
@@ -85,10 +85,7 @@ def run_dashboard(
         on_ready=ready,
         report=crash.report,
     )
-    try:
-        status = _run(partial(app.run, mouse=settings.mouse), crash)
-    finally:
-        app.collector.stop()
+    status = _run(app, crash, mouse=settings.mouse)
     if keeper.take(app.theme, app.view):
         keeper.write()
     if crash.sentence:
@@ -96,13 +93,15 @@ def run_dashboard(
     return 1 if crash.sentence else status or 0
 
 
-def _run(show: Callable[[], int | None], crash: CrashLog) -> int | None:
+def _run(app: PairedApp, crash: CrashLog, *, mouse: bool) -> int | None:
     """Run the screen, and return its status."""
     try:
-        return show()
+        return app.run(mouse=mouse)
     except Exception as error:  # noqa: BLE001 - nothing may reach the terminal as a traceback
         crash.report(error)
         return 1
+    finally:
+        app.collector.stop()
 
 
 def _prepare_environment() -> None:
