@@ -399,14 +399,16 @@ async def test_a_killed_engine_is_started_anew_with_its_history(site: Site) -> N
     again = await ControlClient.connect(Path(second.socket), after=client.position)
     assert again.welcome.boot != client.welcome.boot
     assert again.welcome.engine == client.welcome.engine
-    first_told = await watch(again, lambda update: isinstance(update, Record))
-    assert isinstance(first_told, Record)
-    assert isinstance(first_told.event, Warned)
-    assert "was killed" in first_told.event.text
+    await watch(
+        again,
+        lambda update: (
+            isinstance(update, Record) and isinstance(update.event, Warned) and "was killed" in update.event.text
+        ),
+    )
     await again.close()
     recovered = [record for record in read_records(site.places.spool) if record.boot == client.welcome.boot]
     assert [record.seq for record in recovered] == list(range(1, len(recovered) + 1))
-    assert recovered[-1].event.kind == "command-ended"
+    assert "command-ended" in [record.event.kind for record in recovered]  # it may have written figures after it
 
 
 def test_in_the_foreground_it_tells_systemd_and_ends_in_order(site: Site) -> None:
