@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -17,5 +18,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from paired_servicebus.pipeline.spark.spark_session import open_session
 
     work = tmp_path_factory.mktemp("work")
-    with open_session(app="test", work=work, java=find_java(shims=work)) as session:
+    with ExitStack() as ending:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("JAVA_TOOL_OPTIONS", "-Duser.language=tr")  # an operator's in Turkey
+            session = ending.enter_context(open_session(app="test", work=work, java=find_java(shims=work)))
         yield session

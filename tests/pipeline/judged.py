@@ -18,7 +18,7 @@ from paired_servicebus.core.judging.verdicts import verdicts
 from paired_servicebus.core.model.pairing_events import Event, QueueRead, Record
 from paired_servicebus.pipeline.judging import audit_sql, receipts_sql
 from paired_servicebus.pipeline.judging.limits import DUCKDB_WORDS
-from paired_servicebus.pipeline.judging.verdict_sql import verdicts_sql
+from paired_servicebus.pipeline.judging.verdict_sql import parts_sql, verdicts_sql
 from paired_servicebus.pipeline.table_store.schema import TABLES
 
 Row = dict[str, Any]
@@ -109,6 +109,8 @@ def by_sql(
         for name, query in (part for parts in audit_sql.PARTS for part in parts.items()):
             connection.execute(f"create or replace temp table {name} as {query.format(**given)}")
         _make(connection, "audit", audit_sql.JUDGED.format(**given))
+        for name, query in parts_sql(**span).items():
+            connection.execute(f"create or replace temp table {name} as {query}")
         _make(connection, "verdicts", verdicts_sql(now=at, **span))
         return Judged(*(rows_of(connection, table) for table in ("receipts", "audit", "verdicts")))
 

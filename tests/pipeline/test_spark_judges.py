@@ -49,6 +49,12 @@ def compare(spark: Any, folder: Path, journal: Path) -> None:
             assert mine == theirs, (table, only)
 
 
+def test_names_that_differ_in_case_are_one_in_any_language_of_the_machine(spark: Any) -> None:
+    """The fixture's JVM is told to speak Turkish, whose lower case of I is another letter."""
+    (row,) = spark.sql("select lower(name) as folded from values ('ÉI') as names(name)").collect()
+    assert row["folded"] == "éi"
+
+
 def test_a_journal_of_failovers(spark: Any, tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     write_journal(journal, 30_000)

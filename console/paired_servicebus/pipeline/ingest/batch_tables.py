@@ -1,15 +1,16 @@
 """One batch: from journal files to the next version of every table but the judged ones. Spark's SQL makes them all.
 
-    files ──▶ events ──▶ sums, timeline ──▶ minutes, failures, backlog, syphon, dead_letters, cost
-                    └──▶ spans ──▶ engines, gaps ──▶ episodes
+    files ──▶ events ──▶ sums ──▶ minutes, failures, backlog, syphon, dead_letters, cost ──┐
+                    └──▶ timeline, spans ──▶ engines, gaps ──▶ stories ────────────────────┴──▶ episodes
 
-Events are parsed and written once; every other query reads the written files. A table's rows of a batch are few, so
-they come to this process, and are written as one file for each day. Nothing changes before the commit.
+Events are parsed and written once; every other query reads the written files. The two lines run beside each other. A
+table's rows of a batch are few, so they come to this process, and are written as one file for each day. Nothing changes
+before the commit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +20,7 @@ import msgspec
 from paired_servicebus.core.errors import PipelineError
 from paired_servicebus.pipeline.ingest import summed_tables
 from paired_servicebus.pipeline.ingest.engine_tables import ENGINES, gaps_of, receiving_of, spans_of
-from paired_servicebus.pipeline.ingest.episode_tables import episode_rows
+from paired_servicebus.pipeline.ingest.episode_tables import episode_rows, find_stories
 from paired_servicebus.pipeline.ingest.event_frames import unseen, write_events, write_journal
 from paired_servicebus.pipeline.ingest.event_writer import Contents
 from paired_servicebus.pipeline.ingest.journal_files import JournalFile
@@ -121,26 +122,39 @@ class BatchTables:
         self, events: Sequence[Path], place: Path, after: Manifest, found: Contents, existing: Existing
     ) -> dict[str, Files]:
         """Return the new files of all tables but the judged ones; `events` are the files of the batch's."""
-        spark, batch = self._small, after.batch + 1
+        batch = after.batch + 1
         frame(self._spark, "events", events).createOrReplaceTempView("events")
-        told, sums = self._rows_of((TIMELINE_OF_EVENTS, summed_tables.SUMS))
-        spark.createDataFrame(told).createOrReplaceTempView("told")
         changed: dict[str, Files]
-        engines, changed = side_by_side(
-            spark, (partial(self._engines, after, found, existing), partial(self._sums, sums, place, existing, batch))
+        work: Sequence[Callable[[], Any]] = (
+            partial(self._engine_files, place, after, found, existing),
+            partial(self._sums, place, existing, batch),
         )
-        if told.num_rows:
-            changed["timeline"] = (*existing.of("timeline"), *write_days(place, "timeline", told, batch))
-        changed["engines"] = write_rows(place, "engines", engines, batch)
-        changed["gaps"] = write_rows(place, "gaps", gaps_of(after), batch)
-        episodes = episode_rows(spark, events, told, engines, existing, changed)
-        if episodes is not None:
+        (told, changed, has_stories), summed = side_by_side(self._small, work)
+        changed |= summed
+        if has_stories:
+            episodes = episode_rows(self._small, events, told, existing, changed)
             changed["episodes"] = write_rows(place, "episodes", episodes, batch)
         return changed
 
-    def _sums(self, sums: Any, place: Path, existing: Existing, batch: int) -> dict[str, Files]:
+    def _engine_files(
+        self, place: Path, after: Manifest, found: Contents, existing: Existing
+    ) -> tuple[Any, dict[str, Files], bool]:
+        """Return the batch's rows of `timeline`, the files of the engines' tables, and whether an episode changes."""
+        spark, batch = self._small, after.batch + 1
+        told = self._spark.sql(TIMELINE_OF_EVENTS).toArrow()
+        spark.createDataFrame(told).createOrReplaceTempView("told")
+        engines = self._engines(after, found, existing)
+        changed: dict[str, Files] = {
+            "engines": write_rows(place, "engines", engines, batch),
+            "gaps": write_rows(place, "gaps", gaps_of(after), batch),
+        }
+        if told.num_rows:
+            changed["timeline"] = (*existing.of("timeline"), *write_days(place, "timeline", told, batch))
+        return told, changed, find_stories(spark, told, engines, existing, changed)
+
+    def _sums(self, place: Path, existing: Existing, batch: int) -> dict[str, Files]:
         """Add the batch's sums to the rows of the days that it has records of."""
-        days = self._sum_up(sums)
+        days = self._sum_up()
         dates = {table: set().union(*(days.get(kind, set()) for kind in SUMMED[table].kinds)) for table in SUMMED}
         adding = [partial(self._added, table, some, place, existing, batch) for table, some in dates.items() if some]
         return dict(side_by_side(self._small, adding))
@@ -158,9 +172,10 @@ class BatchTables:
         spark = self._spark
         return side_by_side(spark, [partial(lambda query: spark.sql(query).toArrow(), query) for query in queries])
 
-    def _sum_up(self, sums: Any) -> dict[str, set[str]]:
+    def _sum_up(self) -> dict[str, set[str]]:
         """Make the views of sums; return the days of each kind of event."""
         spark = self._small
+        sums = self._spark.sql(summed_tables.SUMS).toArrow()
         spark.createDataFrame(sums).createOrReplaceTempView("sums")
         days: dict[str, set[str]] = {}
         for kind, day in zip(sums["kind"].to_pylist(), days_of(sums["minute"]), strict=True):

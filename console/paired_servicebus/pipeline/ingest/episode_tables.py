@@ -136,30 +136,39 @@ from events where kind = 'sends' and trouble is null and route = 'primary' and a
 """
 
 
-def episode_rows(
-    spark: Any, events: Sequence[Path], told: Any, engines: Any, existing: Existing, changed: Mapping[str, Files]
-) -> Any | None:
-    """Return all rows of `episodes` as an Arrow table; None: none of them changes.
+def find_stories(spark: Any, told: Any, engines: Any, existing: Existing, changed: Mapping[str, Files]) -> bool:
+    """Make the views of the stories that a batch goes on with, and return whether there are any.
 
     Args:
-        events: the files of the batch's events.
         told: the batch's rows of `timeline`, an Arrow table.
         engines: the new table `engines`, an Arrow table.
         existing: the tables before the batch.
-        changed: the files of the tables that the batch has changed already; `events` is not among them.
+        changed: the files of the tables that the batch has changed already, `timeline` among them.
     """
     before = existing.rows("engines").select("engine", "boot", "ended").toArrow()
     boots = _touched(told) | _ended_otherwise(before, engines)
     if not boots:
-        return None
+        return False
     spark.createDataFrame(engines).createOrReplaceTempView("engines")
     spark.createDataFrame(_boots(boots)).createOrReplaceTempView("touched")
+    _new(spark, "timeline", existing, changed).createOrReplaceTempView("timeline")
     story = f"select * from timeline left semi join touched using (engine, boot) where kind in ({_quoted(STORY_KINDS)})"
-    for table in ("timeline", "minutes"):
-        _new(spark, table, existing, changed).createOrReplaceTempView(table)
     spark.sql(f"{story} and entity is not null and at is not null").createOrReplaceTempView("story")
-    ended = spark.sql(STORIES).toArrow()
-    spark.createDataFrame(ended).createOrReplaceTempView("ended")
+    spark.createDataFrame(spark.sql(STORIES).toArrow()).createOrReplaceTempView("ended")
+    return True
+
+
+def episode_rows(
+    spark: Any, events: Sequence[Path], told: Any, existing: Existing, changed: Mapping[str, Files]
+) -> Any:
+    """Return all rows of `episodes` as an Arrow table, from the views of `find_stories`.
+
+    Args:
+        events: the files of the batch's events.
+        told, existing: as there.
+        changed: the files of the tables that the batch has changed, `minutes` among them.
+    """
+    _new(spark, "minutes", existing, changed).createOrReplaceTempView("minutes")
     existing.rows("episodes").createOrReplaceTempView("episodes")
     for name, how in (("known", "semi"), ("others", "anti")):
         spark.sql(f"select * from episodes left {how} join touched using (engine, boot)").createOrReplaceTempView(name)

@@ -20,7 +20,7 @@ from paired_servicebus.pipeline.ingest.event_parser import arrow_schema
 from paired_servicebus.pipeline.ingest.table_files import Existing, frame, parts, staged_parts, write_dated, write_rows
 from paired_servicebus.pipeline.judging import audit_sql, receipts_sql
 from paired_servicebus.pipeline.judging.limits import IN_FLIGHT, micros
-from paired_servicebus.pipeline.judging.verdict_sql import verdicts_sql
+from paired_servicebus.pipeline.judging.verdict_sql import parts_sql, verdicts_sql
 from paired_servicebus.pipeline.spark.side_by_side import side_by_side
 from paired_servicebus.pipeline.spark.spark_session import for_small_work
 from paired_servicebus.pipeline.table_store.empty_files import NO_DATE
@@ -35,6 +35,7 @@ SMALL: Final = 50_000
 """Rows up to which Spark spends more on compiling a judgement than on running it."""
 UNSETTLED: Final = ("parked", "in doubt", "in flight", "missing", "unknown", "lost")
 _OPEN: Final = ", ".join(f"'{status}'" for status in UNSETTLED)
+_UNSETTLED: Final = f"select count(*) as n from audit where status in ({_OPEN})"
 _DATE: Final = f"coalesce(to_date(first_at), date '{NO_DATE}') as date"
 
 _TOUCHED: Final = """
@@ -83,7 +84,8 @@ def judge(spark: Any, lake: Lake) -> None:
     with lake.pinned() as version, lake.staged("judged") as place:
         began = version.manifest
         end = began.end(time.time())
-        work = _Judgement(for_small_work(spark) if _rows(began) < SMALL else spark, version, place, end)
+        small = for_small_work(spark)
+        work = _Judgement(small if _rows(began) < SMALL else spark, small, version, place, end)
         receipts = work.receipts()
         new = {"receipts": receipts, **work.audit()}
         figures = work.figures
@@ -109,10 +111,11 @@ def _rows(manifest: Manifest) -> int:
 
 
 class _Judgement:
-    """One judgement's steps, each with its files."""
+    """One judgement's steps, each with its files; `small` is the session for a few rows, `spark` for all others."""
 
-    def __init__(self, spark: Any, version: Version, place: Path, end: int) -> None:
+    def __init__(self, spark: Any, small: Any, version: Version, place: Path, end: int) -> None:
         self._spark = spark
+        self._small = small
         self._existing = Existing(spark, version)
         self._manifest = version.manifest
         self._place = place
@@ -123,6 +126,7 @@ class _Judgement:
         """The figures of each episode, an Arrow table, once the audit is made."""
         for table in ("engines", "backlog", "episodes"):
             self._existing.rows(table).createOrReplaceTempView(table)
+        Existing(small, version).rows("engines").createOrReplaceTempView("engines")
         self.shared_names = self._shared_names()
 
     def receipts(self) -> Files:
@@ -170,26 +174,26 @@ class _Judgement:
             side_by_side(spark, made)
         new = self._write("audit", audit_sql.JUDGED.format(**given))
         frame(spark, "audit", [one.path for one in new]).createOrReplaceTempView("audit")
-        verdicts, unsettled, self.figures = side_by_side(
+        parts = parts_sql()
+        unsettled, self.figures, *made = side_by_side(
             spark,
-            [
-                partial(self._arrow, verdicts_sql(now=self._end)),
-                partial(self._arrow, f"select count(*) as n from audit where status in ({_OPEN})"),
-                partial(self._arrow, EPISODE_FIGURES),
-            ],
+            [partial(self._arrow, query) for query in (_UNSETTLED, EPISODE_FIGURES, *parts.values())],
         )
         self.unsettled = unsettled["n"][0].as_py()
+        for name, rows in zip(parts, made, strict=True):
+            self._small.createDataFrame(rows).createOrReplaceTempView(name)
+        verdicts = self._small.sql(verdicts_sql(now=self._end)).toArrow()
         return {"audit": new, "verdicts": write_rows(self._place, "verdicts", verdicts, self._batch)}
 
     def _make(self, name: str, query: str) -> None:
         """Make a part of the audit, once, however often it is read."""
-        spark, part = self._spark, self._spark.sql(query)
         if name == "late":  # its size is not bounded, and decides how it is joined
-            part.write.parquet(str(self._place / name))
-            part = spark.read.parquet(str(self._place / name))
-        else:
-            part = spark.createDataFrame(part.toArrow())
-        part.createOrReplaceTempView(name)
+            self._spark.sql(query).write.parquet(str(self._place / name))
+            self._spark.read.parquet(str(self._place / name)).createOrReplaceTempView(name)
+            return
+        made = (self._small if name in audit_sql.OF_PARTS else self._spark).sql(query).toArrow()
+        for spark in (self._spark, self._small):
+            spark.createDataFrame(made).createOrReplaceTempView(name)
 
     def _arrow(self, query: str) -> Any:
         return self._spark.sql(query).toArrow()

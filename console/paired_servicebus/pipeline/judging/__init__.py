@@ -5,5 +5,5 @@ receipts, in the columns of the table store's schema:
 
     receipts  MERGE.format(partials=f"(select * from known union all {PARTIAL.format(events=…, engines=…)})")
     audit     JUDGED.format(receipts=…, engines=…, backlog=…, now=…, in_flight=micros(IN_FLIGHT)), after PARTS
-    verdicts  verdicts_sql(audit=…, receipts=…, engines=…, now=…)
+    verdicts  verdicts_sql(engines=…, now=…), after parts_sql(audit=…, receipts=…)
 """

@@ -18,6 +18,7 @@ DUCKDB_WORDS: Final = (
     "create or replace macro timestamp_micros(n) as make_timestamp(n)",
     "create or replace macro collect_set(x) as list(distinct x) filter (x is not null)",
     "create or replace macro sort_array(items) as list_sort(items)",
+    "create or replace macro xxhash64(a, b, c, d, e, f) as hash(a, b, c, d, e, f)",
     "create or replace macro array_join(items, mark) as array_to_string(items, mark)",
 )
 """Statements for a duckdb connection before it runs SQL of this room."""

@@ -16,8 +16,7 @@ PAIRING_BY_NAME: Final = "regexp_replace({engine}, '(-drain)?@[^@]*$', '')"
 "-drain" to the pairing's name."""
 
 PARTIAL: Final = f"""
-select /*+ repartition(message_id) */
-       coalesce(known.pairing, {PAIRING_BY_NAME.format(engine="event.engine")}) as pairing,
+select coalesce(known.pairing, {PAIRING_BY_NAME.format(engine="event.engine")}) as pairing,
        event.entity, event.message_id, nullif(event.subscription, '') as subscription,
        nullif(event.stream, '') as stream,
        event.number, event.session, event.key,
@@ -49,11 +48,13 @@ select /*+ repartition(message_id) */
        case when kind = 'received' then event.boot end as received_boot,
        case when kind = 'received' then event.seq end as received_seq,
        event.at as last_at
-from {{events}} as event
+from (select /*+ repartition(message_id) */ raw.engine, raw.boot, raw.seq, raw.at, kind, reason, entity, number, queue,
+             message_id, raw.key, is_scheduled, stream, subscription, session, delivery_count
+      from {{events}} as raw
+      where trouble is null and message_id is not null and entity is not null
+        and kind in ('delivered', 'diverted', 'in-doubt', 'refused', 'moved', 'dead-lettered', 'received')) as event
 left join (select engine, boot, max(pairing) as pairing from {{engines}} group by engine, boot) as known
   on event.engine = known.engine and event.boot = known.boot
-where event.trouble is null and event.message_id is not null and event.entity is not null
-  and kind in ('delivered', 'diverted', 'in-doubt', 'refused', 'moved', 'dead-lettered', 'received')
 """
 """Of the views `events` (not summed yet) and `engines`. Spark moves the rows to their messages while they are narrow,
 and then sums them in one step."""

@@ -3,6 +3,8 @@
 A row is of an entity, of a pairing (`entity` ''), or of everything (`pairing` '' too). A topic has a row for each
 subscription that records, with deliveries and duplicates only: its filter is not known here. The same SQL judges one
 incident: the messages that were first seen in a span of time.
+
+The views of `parts_sql`, over all messages, are made first; the statement itself reads their few rows.
 """
 
 from __future__ import annotations
@@ -69,38 +71,67 @@ syphons as (
 )"""
 
 
-def verdicts_sql(
-    *,
-    audit: str = "audit",
-    receipts: str = "receipts",
-    engines: str = "engines",
-    now: int,
-    since: int | None = None,
-    until: int | None = None,
-) -> str:
-    """Return the statement over these views, in the columns of schema.VERDICTS.
+def parts_sql(
+    *, audit: str = "audit", receipts: str = "receipts", since: int | None = None, until: int | None = None
+) -> dict[str, str]:
+    """Return the statements of the views `counted` and `subscribed`, by name: a few rows for each entity.
+
+    Args:
+        since, until: only messages first seen between them, in microseconds; None: all.
+    """
+    scope = "true"
+    if since is not None or until is not None:
+        scope = f"unix_micros(first_at) between {_since(since)} and {_until(until)}"
+    return {
+        "counted": _COUNTED_BY_ENTITY.format(audit=audit, scope=scope),
+        "subscribed": _COUNTED_BY_SUBSCRIPTION.format(receipts=receipts, scope=scope),
+    }
+
+
+def verdicts_sql(*, engines: str = "engines", now: int, since: int | None = None, until: int | None = None) -> str:
+    """Return the statement over `engines` and the views of `parts_sql`, in the columns of schema.VERDICTS.
 
     Args:
         now: the time of the judgement, in microseconds since the epoch.
-        since, until: only messages first seen between them, in microseconds; None: all.
+        since, until: as there.
     """
-    begin, end = since if since is not None else -1, until if until is not None else 2**62
-    scope = "true" if since is None and until is None else f"unix_micros(first_at) between {begin} and {end}"
-    return _VERDICTS.format(
-        audit=audit, receipts=receipts, engines=engines, now=now, since=begin, until=end, scope=scope
-    )
+    return _VERDICTS.format(engines=engines, now=now, since=_since(since), until=_until(until))
+
+
+def _since(at: int | None) -> int:
+    return -1 if at is None else at
+
+
+def _until(at: int | None) -> int:
+    return 2**62 if at is None else at
 
 
 _NUMBERS: Final = (*(name for name, _ in _COUNTED), "duplicates")
 _SUM: Final = ", ".join(f"cast(coalesce(sum({name}), 0) as bigint) as {name}" for name in _NUMBERS)
 _OWN: Final = ", ".join(_NUMBERS)
-_COUNTED_BY_SUBSCRIPTION: Final = {
+_OF_SUBSCRIPTION: Final = {
     "delivered": "count(*)",
     "duplicates": "sum(greatest(received - redelivered - 1, 0))",
 }
 _BY_SUBSCRIPTION: Final = ", ".join(
-    f"cast({_COUNTED_BY_SUBSCRIPTION.get(name, 'null')} as bigint) as {name}" for name in _NUMBERS
+    f"cast({_OF_SUBSCRIPTION.get(name, 'null')} as bigint) as {name}" for name in _NUMBERS
 )
+
+_COUNTED_BY_ENTITY: Final = f"""
+select pairing, entity,
+       {_COUNTS},
+       cast(coalesce(sum(duplicates), 0) as bigint) as duplicates,
+       cast(coalesce(max(among_missing), 0) as bigint) as unnamed,
+       max(case when status = 'in flight' then age end) as in_flight_age, max(received_at) as recorded_at
+from {{audit}} where {{scope}} group by pairing, entity
+"""
+"""An entity whose name was written in several ways has as many rows: max(entity) would make Spark sort all messages."""
+_COUNTED_BY_SUBSCRIPTION: Final = f"""
+select pairing, max(entity) as entity, max(subscription) as subscription, {_BY_SUBSCRIPTION},
+       max(received_at) as recorded_at
+from {{receipts}} where subscription is not null and received > 0 and {{scope}}
+group by pairing, lower(entity), lower(subscription)
+"""
 
 _RESTS_ON: Final = """
 concat_ws(' ',
@@ -131,13 +162,10 @@ concat_ws(' ',
 
 _VERDICTS: Final = f"""
 with {_JOURNALS},
-counted as (
-    select pairing, lower(entity) as folded, max(entity) as entity,
-           {_COUNTS},
-           cast(coalesce(sum(duplicates), 0) as bigint) as duplicates,
-           cast(coalesce(max(among_missing), 0) as bigint) as unnamed,
-           max(case when status = 'in flight' then age end) as in_flight_age, max(received_at) as recorded_at
-    from {{audit}} where {{scope}} group by pairing, lower(entity)
+by_entity as (
+    select pairing, lower(entity) as folded, max(entity) as entity, {_SUM}, cast(max(unnamed) as bigint) as unnamed,
+           max(in_flight_age) as in_flight_age, max(recorded_at) as recorded_at
+    from counted group by pairing, lower(entity)
 ),
 levels as (select 'entity' as level union all select 'pairing' as level union all select 'all' as level),
 leveled as (
@@ -145,7 +173,7 @@ leveled as (
            case when level = 'entity' then folded else '' end as part, entity, {_OWN}, in_flight_age, recorded_at,
            1 as is_entity, case when level <> 'entity' and nth = 1 then pairing_unnamed else 0 end as unnamed
     from (select *, max(unnamed) over (partition by pairing) as pairing_unnamed,
-                 row_number() over (partition by pairing order by folded) as nth from counted) as shared
+                 row_number() over (partition by pairing order by folded) as nth from by_entity) as shared
     cross join levels
     union all
     select case when pairing = '' then 'all' else 'pairing' end as level, pairing as whole, '' as part, '' as entity,
@@ -160,11 +188,9 @@ sums_and_parts as (
            cast(sum(unnamed) as bigint) as among_missing
     from leveled group by level, whole, part
     union all
-    select pairing, max(entity) as entity, max(subscription) as subscription, {_BY_SUBSCRIPTION},
-           cast(null as double) as in_flight_age, max(received_at) as recorded_at, 1 as entities,
+    select pairing, entity, subscription, {_OWN}, cast(null as double) as in_flight_age, recorded_at, 1 as entities,
            1 as recording_entities, 0 as among_missing
-    from {{receipts}} where subscription is not null and received > 0 and {{scope}}
-    group by pairing, lower(entity), lower(subscription)
+    from subscribed
 ),
 rows as (select *, case when entity = '' then '' else concat(' of ', entity) end as of_entity from sums_and_parts)
 select rows.pairing, entity, subscription, attempted, accepted, refused, in_doubt, recovered, reached, delivered,
