@@ -21,7 +21,7 @@ PROOFS: Final[dict[str, str]] = {
     "conformance-gateway": "-m tests.conformance --gateway",
     "drill": "-m tests.drill --kills 20",
     "fleet": "-m tests.fleet_processes",
-    "fleet-simulation": "-m paired_servicebus simulate --fleet --seeds 1000",
+    "fleet-simulation": "-m tests.simulation --fleet --seeds 1000",
     "fuzz": "-m pytest -q -n 0 tests/sandbox/test_fuzz.py",
     "gateway": "-m tests.gateway_processes",
     "gateway-chaos": "-m tests.gateway_chaos --minutes 30",

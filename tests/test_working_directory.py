@@ -100,23 +100,6 @@ async def test_the_demos_sandbox_imports_nothing_of_it(trap: Callable[[], str], 
     assert trap() == ""
 
 
-def test_the_processes_of_a_simulation_import_nothing_of_it(trap: Callable[[], str]) -> None:
-    program = (
-        "from paired_servicebus.simulation.campaign import open_map\n"
-        "if __name__ == '__main__':\n"
-        "    with open_map(2) as run:\n"
-        "        print(sum(run(abs, [1, -2])))\n"
-    )
-    script = Path("../program.py")
-    script.write_text(program)
-    done = subprocess.run(
-        [sys.executable, script], capture_output=True, text=True, timeout=WITHIN, check=False,
-        env={name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"},
-    )  # fmt: skip
-    assert (done.stdout, done.returncode) == ("3\n", 0), done.stderr
-    assert trap() == ""
-
-
 def test_every_process_of_ours_is_started_so() -> None:
     """One place knows the interpreter; Spark is told of it, and of PYTHONSAFEPATH."""
     files = [

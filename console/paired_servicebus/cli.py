@@ -1,6 +1,6 @@
 """The command: one short function per verb. Implementations are elsewhere, and imported on demand.
 
-Exit status: 0; 1 for an unbalanced demo or simulation, a failed dashboard or a negative answer; 3 if no engine answers
+Exit status: 0; 1 for an unbalanced demo, a failed dashboard or a negative answer; 3 if no engine answers
 a status query; 2 for an error that the user can correct. Such an error is one sentence on standard error with problem,
 place and remedy. Never a traceback.
 """
@@ -256,24 +256,6 @@ def demo(
     if not headless:
         _needs_terminal("paired demo --headless plays without one")
     return run_demo(scenario=scenario, duration=duration, seed=seed, headless=headless, json_line=json, spark=spark)
-
-
-@app.command
-def simulate(
-    *,
-    seeds: Annotated[int, Parameter(help="Runs the seeds 1 to this number, and every planted bug.")] = 200,
-    seed: Annotated[int | None, Parameter(help="Only this seed, with its trace if it breaks a rule.")] = None,
-    fleet: Annotated[bool, Parameter(negative=(), help="The rules of the fleet: engines, boards, orders.")] = False,
-    json: JsonLine = False,
-) -> int:
-    """Run the shipped rules in a simulated world, under faults drawn from seeds; contacts nothing."""
-    if fleet:
-        from paired_servicebus.simulation.fleet.fleet_simulation import run_fleet_simulation
-
-        return run_fleet_simulation(seeds=seeds, seed=seed, json_line=json)
-    from paired_servicebus.simulation.simulate_command import run_simulation
-
-    return run_simulation(seeds=seeds, seed=seed, json_line=json)
 
 
 @app.command

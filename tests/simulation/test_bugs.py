@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from paired_servicebus.simulation.campaign import catch
-from paired_servicebus.simulation.planted_bugs import BUGS, WITHIN, Bug
+from tests.simulation.campaign import catch
+from tests.simulation.planted_bugs import BUGS, WITHIN
+from tests.simulation.planted_bugs.bug import Bug
 
 
 def test_there_are_bugs_enough_and_each_is_another() -> None:

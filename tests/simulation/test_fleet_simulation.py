@@ -9,11 +9,11 @@ import sys
 
 import pytest
 
-from paired_servicebus.cli import main
-from paired_servicebus.simulation.fleet import fleet_campaign, fleet_simulation
-from paired_servicebus.simulation.fleet.fleet_bugs import FLEET_BUGS, WITHIN, FleetBug
-from paired_servicebus.simulation.fleet.fleet_campaign import catch_fleet_bug, run_fleet_seeds
-from paired_servicebus.simulation.fleet.fleet_world import run_fleet_seed
+from tests.simulation.__main__ import main
+from tests.simulation.fleet import fleet_campaign, fleet_simulation
+from tests.simulation.fleet.fleet_bugs import FLEET_BUGS, WITHIN, FleetBug
+from tests.simulation.fleet.fleet_campaign import catch_fleet_bug, run_fleet_seeds
+from tests.simulation.fleet.fleet_world import run_fleet_seed
 
 FEW = 10
 """Seeds that every change runs; .ci/run adds the others."""
@@ -53,9 +53,7 @@ def test_a_seed_replays_exactly_with_its_story() -> None:
 
 @pytest.mark.slow
 def test_a_seed_is_the_same_in_another_process_whatever_its_hashes() -> None:
-    program = (
-        "from paired_servicebus.simulation.fleet.fleet_world import run_fleet_seed as run; print(run(3, traced=True))"
-    )
+    program = "from tests.simulation.fleet.fleet_world import run_fleet_seed as run; print(run(3, traced=True))"
     said = {
         subprocess.run(
             [sys.executable, "-c", program],
@@ -81,7 +79,7 @@ def one_process_and_few_bugs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_the_object_says_what_was_run_and_found(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["simulate", "--fleet", "--seeds", "2", "--json"]) == 0
+    assert main(["--fleet", "--seeds", "2", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert (said["seeds"], said["failing_seeds"]) == (2, [])
     assert said["planted_bugs"] == {"total": 2, "caught": 2}
@@ -90,16 +88,16 @@ def test_the_object_says_what_was_run_and_found(capsys: pytest.CaptureFixture[st
 
 @pytest.mark.slow
 def test_sentences_for_people(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["simulate", "--fleet", "--seeds", "1"]) == 0
+    assert main(["--fleet", "--seeds", "1"]) == 0
     assert "rules broken by 0 seeds" in capsys.readouterr().out
 
 
 def test_a_failing_seed_is_replayed_with_its_story(capsys: pytest.CaptureFixture[str]) -> None:
     bug = next(bug for bug in FLEET_BUGS if bug.what == "a silent engine has done it")
     with bug.planted():
-        assert main(["simulate", "--fleet", "--seeds", "1"]) == 1
-        assert "paired simulate --fleet --seed 1 replays the first" in capsys.readouterr().out
-        assert main(["simulate", "--fleet", "--seed", "1"]) == 1
+        assert main(["--fleet", "--seeds", "1"]) == 1
+        assert "python -m tests.simulation --fleet --seed 1 replays the first" in capsys.readouterr().out
+        assert main(["--fleet", "--seed", "1"]) == 1
     said = capsys.readouterr()
     assert "App-0.1 starts" in said.err
     assert "BROKEN" in said.err
@@ -107,5 +105,5 @@ def test_a_failing_seed_is_replayed_with_its_story(capsys: pytest.CaptureFixture
 
 
 def test_no_seed_at_all_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["simulate", "--fleet", "--seeds", "0"]) == 2
+    assert main(["--fleet", "--seeds", "0"]) == 2
     assert "--seeds is 0; it must be 1 at least" in capsys.readouterr().err

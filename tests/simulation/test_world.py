@@ -12,7 +12,6 @@ import pytest
 from paired_servicebus.core.accounting.ledger import SendOutcome
 from paired_servicebus.core.model.entity_state import TABLE, State
 from paired_servicebus.core.model.policy import Policy
-from paired_servicebus.simulation.campaign import Totals, run_seeds
 from paired_servicebus.simulation.run_plan import (
     Crash,
     EntityPlan,
@@ -23,7 +22,9 @@ from paired_servicebus.simulation.run_plan import (
     PlannedCall,
     QueuePlan,
 )
-from paired_servicebus.simulation.world import World, run_seed
+from paired_servicebus.simulation.world import World
+from tests.simulation.campaign import Totals, run_seeds
+from tests.simulation.seeded_run import run_seed
 
 CHUNKS = [range(start, start + 15) for start in range(1, 61, 15)]
 
@@ -61,7 +62,7 @@ def test_a_seed_replays_exactly() -> None:
 
 
 def test_a_seed_is_the_same_in_another_process_whatever_its_hashes() -> None:
-    program = "from paired_servicebus.simulation.world import run_seed; r = run_seed(7); print(r.events, r.ledger)"
+    program = "from tests.simulation.seeded_run import run_seed; r = run_seed(7); print(r.events, r.ledger)"
     said = {
         subprocess.run(
             [sys.executable, "-c", program],

@@ -1,6 +1,6 @@
 """The values of one run: a policy, entities, queues, engines, calls, faults, crashes and operators' acts.
 
-Times are seconds since the beginning. plan_generator.py draws the values; a recorded history could also supply them.
+Times are seconds since the beginning. A recorded history or a seed supplies them.
 Every fault ends by `heals_at`, and none begins after it.
 """
 

@@ -12,7 +12,6 @@ from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.pump.pump_machine import PumpMachine
 from paired_servicebus.simulation.invariants import BrokenInvariant, InvariantChecker
 from paired_servicebus.simulation.network import Network
-from paired_servicebus.simulation.plan_generator import draw_plan
 from paired_servicebus.simulation.pump_invariants import LOOK_INTERVAL, WaitingChecker
 from paired_servicebus.simulation.run_plan import InjectedFault, OperatorAct, Plan, PlannedCall, Stranger
 from paired_servicebus.simulation.sim_delivery import SimDelivery
@@ -238,8 +237,3 @@ class World:
                 self.watch.fail(
                     "queues return", f"{engine.name}: backlog/{place.index} is still pulled: {place.reason}"
                 )
-
-
-def run_seed(seed: int, *, parts: WorldParts = AS_SHIPPED, traced: bool = False) -> RunResult:
-    """Draw a plan and run it; the same seed gives the same run."""
-    return World(draw_plan(Random(f"plan {seed}")), seed, parts=parts, traced=traced).run()

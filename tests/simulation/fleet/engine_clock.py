@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paired_servicebus.simulation.fleet.fleet_plan import PlannedEngine
+from tests.simulation.fleet.fleet_plan import PlannedEngine
 
 
 class EngineClock:

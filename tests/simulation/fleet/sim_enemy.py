@@ -27,7 +27,7 @@ from paired_servicebus.core.fleet.fleet_documents import (
 from paired_servicebus.core.fleet.orders.order_rules import to_type
 from paired_servicebus.core.fleet.orders.order_text import encode_order_text
 from paired_servicebus.core.operator.actions import FLEET_VERBS
-from paired_servicebus.simulation.fleet.fleet_plan import (
+from tests.simulation.fleet.fleet_plan import (
     ENTITIES,
     FOREIGN_KEY,
     KEYS,
@@ -35,9 +35,9 @@ from paired_servicebus.simulation.fleet.fleet_plan import (
     SECONDARY,
     Mischief,
 )
-from paired_servicebus.simulation.fleet.fleet_run import FleetRun
-from paired_servicebus.simulation.fleet.sim_board import sign
-from paired_servicebus.simulation.fleet.sim_fleet_engine import SimFleetEngine
+from tests.simulation.fleet.fleet_run import FleetRun
+from tests.simulation.fleet.sim_board import sign
+from tests.simulation.fleet.sim_fleet_engine import SimFleetEngine
 
 HOUR: Final = 3600.0
 

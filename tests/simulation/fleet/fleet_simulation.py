@@ -1,4 +1,4 @@
-"""The output of `paired simulate --fleet`: sentences, or one JSON object.
+"""The output of `python -m tests.simulation --fleet`: sentences, or one JSON object.
 
 Exit status 1: a rule was broken, or a planted bug was not caught.
 """
@@ -11,10 +11,10 @@ import sys
 from typing import Any, Final
 
 from paired_servicebus.core.errors import ConfigurationError
-from paired_servicebus.simulation.campaign import MAX_SHOWN
-from paired_servicebus.simulation.fleet.fleet_bugs import FLEET_BUGS, WITHIN
-from paired_servicebus.simulation.fleet.fleet_campaign import FleetTotals, catch_all_fleet_bugs, run_many_fleets
-from paired_servicebus.simulation.fleet.fleet_world import run_fleet_seed
+from tests.simulation.campaign import MAX_SHOWN
+from tests.simulation.fleet.fleet_bugs import FLEET_BUGS, WITHIN
+from tests.simulation.fleet.fleet_campaign import FleetTotals, catch_all_fleet_bugs, run_many_fleets
+from tests.simulation.fleet.fleet_world import run_fleet_seed
 
 PROCESSES: Final = 2
 
@@ -79,5 +79,5 @@ def _sentences(totals: FleetTotals, caught: int) -> str:
     lines += [f"seed {seed} {text}" for seed, text in totals.failing[:MAX_SHOWN]]
     if totals.failing:
         first = totals.failing[0][0]
-        lines.append(f"paired simulate --fleet --seed {first} replays the first")
+        lines.append(f"python -m tests.simulation --fleet --seed {first} replays the first")
     return "\n".join(lines) + "\n"

@@ -6,7 +6,6 @@ Speed is in events per second of processor time, so that it does not depend on t
 from __future__ import annotations
 
 import multiprocessing
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,10 +13,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol, Self, TypeVar
 
-from paired_servicebus.interpreter import SAFE_PATH
-from paired_servicebus.simulation.planted_bugs import BUGS, WITHIN
-from paired_servicebus.simulation.planted_bugs.bug import Bug
-from paired_servicebus.simulation.world import RunResult, run_seed
+from paired_servicebus.simulation.world import RunResult
+from tests.simulation.planted_bugs import BUGS, WITHIN
+from tests.simulation.planted_bugs.bug import Bug
+from tests.simulation.seeded_run import run_seed
 
 SEEDS_PER_CHUNK: Final = 40
 """Minimum number of seeds for another process."""
@@ -145,6 +144,5 @@ def open_map(processes: int) -> Iterator[Map]:
     if processes < 2:
         yield map
         return
-    os.environ[SAFE_PATH] = "1"  # else child processes import from the working directory first
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
         yield pool.imap_unordered

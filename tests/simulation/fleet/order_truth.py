@@ -13,8 +13,8 @@ from typing import Final
 
 from paired_servicebus.core.fleet.fleet_documents import OrderText, Subject
 from paired_servicebus.core.operator.actions import FLEET_VERBS
-from paired_servicebus.simulation.fleet.fleet_plan import PRIMARY, SECONDARY
-from paired_servicebus.simulation.fleet.sim_board import Signers, SimPost
+from tests.simulation.fleet.fleet_plan import PRIMARY, SECONDARY
+from tests.simulation.fleet.sim_board import Signers, SimPost
 
 FRESH_SECONDS: Final = 60.0
 ONE_SHOT_SECONDS: Final = 600.0

@@ -14,9 +14,9 @@ from paired_servicebus.core.model import entity_state, verdict
 from paired_servicebus.core.model.entity_state import Entity, State, Trigger
 from paired_servicebus.core.model.pairing_events import PingAccepted, PingFailed
 from paired_servicebus.core.model.verdict import FailureKind, Verdict
-from paired_servicebus.simulation.planted_bugs.bug import Bug, Patch
 from paired_servicebus.simulation.sim_engine import CountingMachine
 from paired_servicebus.simulation.world import WorldParts
+from tests.simulation.planted_bugs.bug import Bug, Patch
 
 # -- the machine ---------------------------------------------------------------------------------------------------
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from paired_servicebus.simulation.planted_bugs.adapter_bugs import ADAPTER_BUGS
-from paired_servicebus.simulation.planted_bugs.bug import Bug
-from paired_servicebus.simulation.planted_bugs.pairing_bugs import PAIRING_BUGS
-from paired_servicebus.simulation.planted_bugs.pump_bugs import PUMP_BUGS
+from tests.simulation.planted_bugs.adapter_bugs import ADAPTER_BUGS
+from tests.simulation.planted_bugs.bug import Bug
+from tests.simulation.planted_bugs.pairing_bugs import PAIRING_BUGS
+from tests.simulation.planted_bugs.pump_bugs import PUMP_BUGS
 
 WITHIN: Final = 200
 """Seeds."""

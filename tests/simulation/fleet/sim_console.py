@@ -8,11 +8,11 @@ from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.fleet.fleet_documents import Order
 from paired_servicebus.core.fleet.orders.order_draft import draft_order
 from paired_servicebus.core.operator.actions import FLEET_VERBS
-from paired_servicebus.simulation.fleet.fleet_invariants import FleetChecker
-from paired_servicebus.simulation.fleet.fleet_plan import KEYS, PRIMARY, SECONDARY, PlannedOrder
-from paired_servicebus.simulation.fleet.fleet_run import FleetRun
-from paired_servicebus.simulation.fleet.sim_board import sign
-from paired_servicebus.simulation.fleet.sim_fleet_engine import SimFleetEngine
+from tests.simulation.fleet.fleet_invariants import FleetChecker
+from tests.simulation.fleet.fleet_plan import KEYS, PRIMARY, SECONDARY, PlannedOrder
+from tests.simulation.fleet.fleet_run import FleetRun
+from tests.simulation.fleet.sim_board import sign
+from tests.simulation.fleet.sim_fleet_engine import SimFleetEngine
 
 READING_SECONDS: Final = (3.2, 9.0)
 """Seconds that an operator reads the screen before an order."""

@@ -1,4 +1,4 @@
-"""The output of `paired simulate`: sentences, or one JSON object.
+"""The output of `python -m tests.simulation`: sentences, or one JSON object.
 
 Exit status 1: a rule was broken, or a planted bug was not caught.
 """
@@ -12,9 +12,10 @@ from typing import Any, Final
 
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.model.entity_state import TABLE, State
-from paired_servicebus.simulation.campaign import MAX_SHOWN, Totals, catch_all, run_many
-from paired_servicebus.simulation.planted_bugs import BUGS, SHIPPED_BUGS, WITHIN
-from paired_servicebus.simulation.world import RunResult, run_seed
+from paired_servicebus.simulation.world import RunResult
+from tests.simulation.campaign import MAX_SHOWN, Totals, catch_all, run_many
+from tests.simulation.planted_bugs import BUGS, SHIPPED_BUGS, WITHIN
+from tests.simulation.seeded_run import run_seed
 
 PROCESSES: Final = 2
 
@@ -84,7 +85,9 @@ def _sentences(totals: Totals, caught: int) -> str:
     lines += [f"seed {seed} {text}" for seed, text in totals.failing[:MAX_SHOWN]]
     if totals.failing:
         first = totals.failing[0][0]
-        lines.append(f"{len(totals.failing)} seeds broke a rule; paired simulate --seed {first} replays the first")
+        lines.append(
+            f"{len(totals.failing)} seeds broke a rule; python -m tests.simulation --seed {first} replays the first"
+        )
     return "\n".join(lines) + "\n"
 
 

@@ -11,8 +11,8 @@ from unittest.mock import patch
 
 from paired_servicebus.simulation.world import AS_SHIPPED, WorldParts
 
-PACKAGE: Final = "paired_servicebus"
-SHIPPED: Final = f"{PACKAGE}.core."
+PACKAGES: Final = ("paired_servicebus", "tests.simulation")
+SHIPPED: Final = "paired_servicebus.core."
 
 
 class Patch(NamedTuple):
@@ -45,7 +45,7 @@ class Patch(NamedTuple):
     def _places(self, shipped: object) -> list[Any]:
         if isinstance(self.owner, type):
             return [self.owner]
-        modules = [module for name, module in list(sys.modules.items()) if name.startswith(PACKAGE)]
+        modules = [module for name, module in list(sys.modules.items()) if name.startswith(PACKAGES)]
         return [module for module in modules if vars(module).get(self.name) is shipped]
 
 

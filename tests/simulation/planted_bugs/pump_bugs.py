@@ -30,8 +30,8 @@ from paired_servicebus.core.pump.pump_machine import PumpMachine
 from paired_servicebus.core.pump.search_schedule import SearchSchedule
 from paired_servicebus.core.pump.syphon_pauses import SyphonPauses
 from paired_servicebus.core.pump.syphon_rate_limit import SyphonRateLimit
-from paired_servicebus.simulation.planted_bugs.bug import Bug, Patch
 from paired_servicebus.simulation.world import WorldParts
+from tests.simulation.planted_bugs.bug import Bug, Patch
 
 Machine = PumpMachine[Any]
 Effects = Sequence[Any]

@@ -17,7 +17,7 @@ from paired_servicebus.core.operator import order_checks
 from paired_servicebus.core.operator.action_row import Action
 from paired_servicebus.core.operator.actions import BY_ID
 from paired_servicebus.core.operator.targets import Scope
-from paired_servicebus.simulation.fleet.fleet_plan import ENTITIES, PRIMARY, SECONDARY
+from tests.simulation.fleet.fleet_plan import ENTITIES, PRIMARY, SECONDARY
 
 LOCAL: Final = ""
 """The owner of a local operator's order."""

@@ -48,8 +48,8 @@ from paired_servicebus.core.fleet.orders.order_rules import ORDER_SECONDS, ThisE
 from paired_servicebus.core.fleet.orders.standing_rules import in_force
 from paired_servicebus.core.fleet.own_documents import Identity
 from paired_servicebus.core.operator.actions import BY_ID, FLEET_VERBS
-from paired_servicebus.simulation.fleet.engine_clock import EngineClock
-from paired_servicebus.simulation.fleet.fleet_plan import (
+from tests.simulation.fleet.engine_clock import EngineClock
+from tests.simulation.fleet.fleet_plan import (
     KEYS,
     PRIMARY,
     SECONDARY,
@@ -57,10 +57,10 @@ from paired_servicebus.simulation.fleet.fleet_plan import (
     FleetCondition,
     PlannedEngine,
 )
-from paired_servicebus.simulation.fleet.fleet_run import Act, FleetRun
-from paired_servicebus.simulation.fleet.order_truth import OrderTruth, StoredTruth
-from paired_servicebus.simulation.fleet.sim_board import Reading, Signers, SimPost, verify
-from paired_servicebus.simulation.fleet.sim_guard import LOCAL, Held, SimGuard
+from tests.simulation.fleet.fleet_run import Act, FleetRun
+from tests.simulation.fleet.order_truth import OrderTruth, StoredTruth
+from tests.simulation.fleet.sim_board import Reading, Signers, SimPost, verify
+from tests.simulation.fleet.sim_guard import LOCAL, Held, SimGuard
 
 NEW_VERBS: Final = frozenset({"pause-syphon", "resume-syphon"})
 """The verbs that the version before does not know."""

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from paired_servicebus.simulation.campaign import count_seeds, first_broken, open_map, sum_seeds
-from paired_servicebus.simulation.fleet.fleet_bugs import FLEET_BUGS, WITHIN, FleetBug
-from paired_servicebus.simulation.fleet.fleet_world import FleetRunResult, run_fleet_seed
+from tests.simulation.campaign import count_seeds, first_broken, open_map, sum_seeds
+from tests.simulation.fleet.fleet_bugs import FLEET_BUGS, WITHIN, FleetBug
+from tests.simulation.fleet.fleet_world import FleetRunResult, run_fleet_seed
 
 SEEDS_PER_CHUNK: Final = 20
 NUMBERS: Final = ("seeds", "events", "seconds", "engines", "orders", "acts", "answers", "operations")

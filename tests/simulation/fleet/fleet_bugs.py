@@ -18,7 +18,7 @@ from paired_servicebus.core.fleet.orders import order_answers, order_log, order_
 from paired_servicebus.core.fleet.orders.order_answers import Tally
 from paired_servicebus.core.fleet.orders.order_book import KeptOrders, OrderBook
 from paired_servicebus.core.fleet.orders.order_rules import BoardOrder, Counts, ReadOrder, Rule
-from paired_servicebus.simulation.planted_bugs.bug import Patch
+from tests.simulation.planted_bugs.bug import Patch
 
 WITHIN: Final = 200
 """Seeds."""

@@ -10,13 +10,13 @@ from paired_servicebus.core.failover.effects import SendPing
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.pairing_events import Event, PingAccepted, PingFailed, StateChanged
 from paired_servicebus.core.model.verdict import FailureKind
-from paired_servicebus.simulation.planted_bugs.bug import Bug
 from paired_servicebus.simulation.sim_delivery import Lane, SimBacklogMessage, SimDelivery
 from paired_servicebus.simulation.sim_engine import SimEngine
 from paired_servicebus.simulation.sim_messages import SimMessage
 from paired_servicebus.simulation.sim_sender import SimSender
 from paired_servicebus.simulation.virtual_clock import Steps
 from paired_servicebus.simulation.world import WorldParts
+from tests.simulation.planted_bugs.bug import Bug
 
 
 class TakesTimeoutForAccepted(SimSender):

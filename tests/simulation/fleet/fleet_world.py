@@ -8,19 +8,19 @@ from random import Random
 from typing import Any, Final
 
 from paired_servicebus.core.fleet.fleet_documents import Board
-from paired_servicebus.simulation.fleet.fleet_invariants import FleetChecker
-from paired_servicebus.simulation.fleet.fleet_plan import (
+from paired_servicebus.simulation.invariants import BrokenInvariant
+from tests.simulation.fleet.fleet_invariants import FleetChecker
+from tests.simulation.fleet.fleet_plan import (
     FINAL_SECONDS,
     FleetPlan,
     PlannedOrder,
     StateChange,
     draw_fleet_plan,
 )
-from paired_servicebus.simulation.fleet.fleet_run import BEGAN, FleetRun
-from paired_servicebus.simulation.fleet.sim_console import SimConsole
-from paired_servicebus.simulation.fleet.sim_enemy import SimEnemy
-from paired_servicebus.simulation.fleet.sim_fleet_engine import SimFleetEngine
-from paired_servicebus.simulation.invariants import BrokenInvariant
+from tests.simulation.fleet.fleet_run import BEGAN, FleetRun
+from tests.simulation.fleet.sim_console import SimConsole
+from tests.simulation.fleet.sim_enemy import SimEnemy
+from tests.simulation.fleet.sim_fleet_engine import SimFleetEngine
 
 LOOK_SECONDS: Final = 5.0
 """Seconds between two checks of what holds in the engines."""

@@ -23,7 +23,7 @@ from paired_servicebus.core.fleet.fleet_documents import (
 )
 from paired_servicebus.core.fleet.fleet_events import Clean
 from paired_servicebus.core.fleet.orders.order_text import encode_order_text
-from paired_servicebus.simulation.fleet.fleet_plan import FleetCondition, FleetFault
+from tests.simulation.fleet.fleet_plan import FleetCondition, FleetFault
 
 STALE_SECONDS: Final = 20.0
 """Seconds of posts that a stale reading misses."""
