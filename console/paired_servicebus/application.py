@@ -195,14 +195,14 @@ async def _pair_by_name(
     primary, secondary = _checked("primary", primary), _checked("secondary", secondary)
     async with AsyncExitStack() as stack:
         try:
-            clients = primary.client(), secondary.client()
+            clients = primary.client(), secondary.client(), primary.receiving_client()
             manager = (admin or secondary.admin)()
         except (ValueError, OSError) as error:  # OSError: a file of certificates that cannot be read
             raise ConfigurationError(f"the SDK does not accept these settings of a namespace: {error}") from error
         for one in (*clients, manager):
             stack.push_async_callback(one.close)
         options = SendAvailabilityPairedNamespaceOptions(secondary_client=clients[1], secondary_admin=manager, **chosen)
-        paired = await hosting.pair(clients[0], options)
+        paired = await hosting.pair(clients[0], options, receiving=clients[2])
         stack.pop_all()
         return paired
 
@@ -233,15 +233,22 @@ class _Hosting:
     judge: Judge
 
     async def pair(
-        self, client: ServiceBusClient, options: SendAvailabilityPairedNamespaceOptions
+        self,
+        client: ServiceBusClient,
+        options: SendAvailabilityPairedNamespaceOptions,
+        *,
+        receiving: ServiceBusClient | None = None,
     ) -> PairedServiceBusClient:
-        """Pair two clients, inside an engine if `control` is set. Raises as `pair_namespaces`."""
+        """Pair two clients, inside an engine if `control` is set. Raises as `pair_namespaces`.
+
+        receiving: the client of the application's receivers; None: `client`.
+        """
         extras = _Extras.of(self.metrics, self.on_change, self.fleet)
         if not self.control:
             extras.refuse()
             if options.record_received and self.on_event is None:
                 raise ConfigurationError("record_received needs a journal, which an engine has: pass control=True")
-            return await pair(client, options, on_event=self.on_event, judge=self.judge)
+            return await pair(client, options, receiving=receiving, on_event=self.on_event, judge=self.judge)
         check_arguments(client, options)
         options.policy()  # before anything is made
         wanted = self.control if isinstance(self.control, str) else options.primary_name or first_label(host_of(client))
@@ -255,7 +262,7 @@ class _Hosting:
         )
         engine = _Engine(identity, places, fd, options, extras)
         return await engine.around(
-            lambda record: pair(client, options, on_event=record, judge=self.judge), self.on_event
+            lambda record: pair(client, options, receiving=receiving, on_event=record, judge=self.judge), self.on_event
         )
 
 

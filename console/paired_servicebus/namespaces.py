@@ -1,6 +1,7 @@
 """A namespace by its name and credential: the SDK clients of a pairing are made from it.
 
-The clients do not retry by themselves: the pairing bounds the time of each attempt (SPEC.md section 3).
+The pairing bounds the time of each send, so its client does not retry by itself. The client of the application's
+receivers keeps the SDK's retries (SPEC.md section 3).
 """
 
 from __future__ import annotations
@@ -46,8 +47,15 @@ class Namespace:
         return f"Namespace({self.fully_qualified_namespace or 'from a connection string'})"
 
     def client(self) -> ServiceBusClient:
-        """Return a messaging client for the running loop."""
-        chosen: dict[str, Any] = {"retry_total": 0, **self.options, **self.messaging}
+        """Return a messaging client for the running loop, without retries unless the options name some."""
+        return self._client({"retry_total": 0})
+
+    def receiving_client(self) -> ServiceBusClient:
+        """Return a messaging client for the application's receivers, with the SDK's retries or the options' own."""
+        return self._client({})
+
+    def _client(self, defaults: dict[str, Any]) -> ServiceBusClient:
+        chosen: dict[str, Any] = {**defaults, **self.options, **self.messaging}
         if "ssl_context" not in chosen:
             chosen["ssl_context"] = tls_context(chosen.get("connection_verify"))
         if self._connection_string is not None:

@@ -57,6 +57,7 @@ async def pair_namespaces(
     primary_client: ServiceBusClient,
     options: SendAvailabilityPairedNamespaceOptions,
     *,
+    receiving: ServiceBusClient | None = None,
     on_event: Callable[[Event], object] | None = None,
     judge: Judge = judge,
 ) -> PairedServiceBusClient:
@@ -67,6 +68,8 @@ async def pair_namespaces(
     Args:
         primary_client: the application's namespace.
         options: the secondary namespace's clients, and the policy.
+        receiving: another client of the primary, for the application's receivers, with the retries they need; closed
+            with the pairing. None: `primary_client`.
         on_event: called with every journalled event, in order and synchronously; must not block.
         judge: the verdict on failures, replaceable (SPEC.md section 5).
 
@@ -90,7 +93,9 @@ async def pair_namespaces(
         "secondary_admin": options.secondary_admin,
     }
     with claim_clients(clients):
-        paired = await _Opening(primary_client, options, policy, hosts).pair(on_event, judge)
+        paired = await _Opening(primary_client, receiving or primary_client, options, policy, hosts).pair(
+            on_event, judge
+        )
 
     async def free() -> None:
         release(clients)
@@ -104,6 +109,7 @@ class _Opening:
     """One pairing in preparation. hosts: the primary's and the secondary's."""
 
     primary: ServiceBusClient
+    receiving: ServiceBusClient
     options: SendAvailabilityPairedNamespaceOptions
     policy: Policy
     hosts: tuple[str, str]
@@ -133,6 +139,7 @@ class _Opening:
             steering,
             admin,
             found,
+            receiving=self.receiving,
             primary=name,
             secondary=info,
             gate=gate,

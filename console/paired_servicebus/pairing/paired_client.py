@@ -77,6 +77,7 @@ class PairedServiceBusClient(OperatorOrders, PrimaryReceivers):
         admin: Management,
         found: backlog_queues.BacklogQueues,
         *,
+        receiving: ServiceBusClient,
         primary: str,
         secondary: NamespaceInfo,
         gate: OpenLimiter,
@@ -88,6 +89,7 @@ class PairedServiceBusClient(OperatorOrders, PrimaryReceivers):
         self.secondary_info = secondary
         self.fully_qualified_namespace: str = primary_client.fully_qualified_namespace
         self._primary = primary_client
+        self._receiving = receiving
         self._options = options
         self._admin = admin
         self._steering = steering
@@ -264,7 +266,10 @@ class PairedServiceBusClient(OperatorOrders, PrimaryReceivers):
         if self._syphon is not None:
             await self._syphon.close()
         await asyncio.gather(self._primaries.close(), self._standby.close())
-        for client in (self._primary, self._options.secondary_client, self._admin):
+        clients: list[Any] = [self._primary, self._options.secondary_client, self._admin]
+        if self._receiving is not self._primary:
+            clients.append(self._receiving)
+        for client in clients:
             try:
                 await bounded(client.close(), CLOSING, "closing a client")
             except Exception as error:  # noqa: BLE001 - the SDK fails to close a broken client; the others are closed too

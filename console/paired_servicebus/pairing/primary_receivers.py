@@ -17,18 +17,19 @@ class PrimaryReceivers:
     """The part of `PairedServiceBusClient` for receivers. Each call raises PairingClosedError after the end."""
 
     _steering: PairingRuntime
-    _primary: ServiceBusClient
+    _receiving: ServiceBusClient
+    """The primary's client with the retries of the application's receivers."""
 
     def get_queue_receiver(self, queue_name: str, **options: Any) -> PairedReceiver:
         """Return a receiver on the primary namespace, with the SDK's options."""
         self._steering.refuse_when_ended()
-        receiver = self._primary.get_queue_receiver(queue_name, **options)
+        receiver = self._receiving.get_queue_receiver(queue_name, **options)
         return PairedReceiver(receiver, self._receipts(queue_name, options.get("sub_queue")))
 
     def get_subscription_receiver(self, topic_name: str, subscription_name: str, **options: Any) -> PairedReceiver:
         """Return a receiver on the primary namespace, with the SDK's options."""
         self._steering.refuse_when_ended()
-        receiver = self._primary.get_subscription_receiver(topic_name, subscription_name, **options)
+        receiver = self._receiving.get_subscription_receiver(topic_name, subscription_name, **options)
         path = f"{topic_name}/Subscriptions/{subscription_name}"
         return PairedReceiver(receiver, self._receipts(path, options.get("sub_queue")))
 
@@ -44,7 +45,7 @@ class PrimaryReceivers:
     ) -> AsyncItemPaged[str]:
         """List the ids of a queue's sessions in the primary namespace, as the SDK does."""
         self._steering.refuse_when_ended()
-        return self._primary.list_queue_sessions(queue_name, state_updated_after=state_updated_after, timeout=timeout)
+        return self._receiving.list_queue_sessions(queue_name, state_updated_after=state_updated_after, timeout=timeout)
 
     def list_subscription_sessions(
         self,
@@ -56,6 +57,6 @@ class PrimaryReceivers:
     ) -> AsyncItemPaged[str]:
         """List the ids of a subscription's sessions in the primary namespace."""
         self._steering.refuse_when_ended()
-        return self._primary.list_subscription_sessions(
+        return self._receiving.list_subscription_sessions(
             topic_name, subscription_name, state_updated_after=state_updated_after, timeout=timeout
         )

@@ -164,5 +164,8 @@ class PairedReceiver(_ReceiverNames):
         try:
             return await anext(self._messages)
         except StopAsyncIteration:
-            self._messages = None  # the SDK's receiver can be walked through again, too
+            self._messages = None  # the SDK's receiver can be iterated again, too
             return None
+        except BaseException:
+            self._messages = None  # the SDK's receiver goes on after an error, too
+            raise
