@@ -12,8 +12,8 @@ from typing import Annotated, Literal
 
 from cyclopts import App, CycloptsError, Parameter
 
-from paired_servicebus.bench.bench_command import run_bench_syphon
-from paired_servicebus.bench.bench_plans import SyphonPlan
+from paired_servicebus.bench.bench_command import run_bench_send, run_bench_syphon
+from paired_servicebus.bench.bench_plans import SendPlan, SyphonPlan
 from paired_servicebus.core.errors import PairedError
 from paired_servicebus.printing import report_error
 from paired_servicebus.verbs.bench_commands import Elsewhere, pairing_of
@@ -28,7 +28,18 @@ from tests.bench import (
     report_bench,
     trees,
 )
-from tests.bench.developer_plans import BytesPlan, DrainPlan, EnginePlan, PipelinePlan, ScreenPlan
+from tests.bench.developer_plans import (
+    AddedPlan,
+    BytesPlan,
+    DrainPlan,
+    EnginePlan,
+    FailoverPlan,
+    GatewayPlan,
+    MemoryPlan,
+    PipelinePlan,
+    SandboxPlan,
+    ScreenPlan,
+)
 
 app = App(
     name="python -m tests.bench",
@@ -99,12 +110,49 @@ def report(
 def syphon(
     *,
     plan: SyphonPlan = SyphonPlan(),
-    peer: Literal["rabbitmq"],
+    peer: Literal["rabbitmq"] | None = None,
     config: Elsewhere = None,
     json: JsonLine = False,
 ) -> int:
-    """Measure the syphon as `paired bench syphon` does, beside a peer: RabbitMQ's shovel; needs rabbitmq-server."""
-    return run_bench_syphon(plan, pairing_of(config), json_line=json, peer=rabbitmq_shovel.shovel)
+    """Measure the syphon as `paired bench syphon` does. --peer: also RabbitMQ's shovel; needs rabbitmq-server."""
+    other = rabbitmq_shovel.shovel if peer else None
+    return run_bench_syphon(plan, pairing_of(config), json_line=json, peer=other)
+
+
+@app.command
+def send(*, plan: SendPlan = SendPlan(), config: Elsewhere = None, json: JsonLine = False) -> int:
+    """Measure the cost of a healthy send as `paired bench send` does."""
+    return run_bench_send(plan, pairing_of(config), json_line=json)
+
+
+@app.command
+def added(*, plan: AddedPlan = AddedPlan(), json: JsonLine = False) -> int:
+    """Measure the processor time that the pairing adds to a send, on a stub of the SDK."""
+    return developer_benches.run_bench_added(plan, json_line=json)
+
+
+@app.command
+def memory(*, plan: MemoryPlan = MemoryPlan(), json: JsonLine = False) -> int:
+    """Measure the growth of the syphon's memory while it moves many messages."""
+    return developer_benches.run_bench_memory(plan, json_line=json)
+
+
+@app.command
+def sandbox(*, plan: SandboxPlan = SandboxPlan(), json: JsonLine = False) -> int:
+    """Measure the sandbox: throughput, memory, idle cost, and other clients' waits in a flood."""
+    return developer_benches.run_bench_sandbox(plan, json_line=json)
+
+
+@app.command
+def failover(*, plan: FailoverPlan = FailoverPlan(), json: JsonLine = False) -> int:
+    """Measure how long a send waits at a failover with failover_interval 0, and at the failback."""
+    return developer_benches.run_bench_failover(plan, json_line=json)
+
+
+@app.command
+def gateway(*, plan: GatewayPlan = GatewayPlan(), json: JsonLine = False) -> int:
+    """Measure what a gateway adds to its clients' sends, its CPU and memory, and sends during a drain."""
+    return developer_benches.run_bench_gateway(plan, json_line=json)
 
 
 @app.command
@@ -128,7 +176,7 @@ def compare_trees(
     rounds: Annotated[int, Parameter(help="Each is old, new, new, old.")] = 3,
     json: JsonLine = False,
 ) -> int:
-    """Compare the figures of `paired bench` of two installed trees, which take turns."""
+    """Compare a bench of two trees, which take turns."""
     return trees.run_bench_trees({"old": old, "new": new}, bench, more, rounds=rounds, json_line=json)
 
 

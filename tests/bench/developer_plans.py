@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from cyclopts import Parameter
 
-from paired_servicebus.bench.bench_plans import UNASKED, LatencyMs, Rounds, Size
+from paired_servicebus.bench.bench_plans import LatencyMs, Rounds, Size
+
+UNASKED: Final = Parameter(parse=False)
+"""Marks a parameter that only tests set: the command line does not offer it."""
 
 
 @Parameter(name="*")
@@ -82,3 +85,79 @@ class PipelinePlan:
     def has(self, part: str) -> bool:
         """Whether it is to be measured."""
         return self.only in (None, part)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxPlan:
+    """A round of ingest or moves takes `per_round` messages at most."""
+
+    messages: int = 100_000
+    """Messages held in the end; a round takes 20,000 at most."""
+    size: Size = 1024
+    rounds: Annotated[int, UNASKED] = 5
+    per_round: Annotated[int, UNASKED] = 20_000
+    links: Annotated[int, UNASKED] = 1000
+    idle_timeout: Annotated[float, UNASKED] = 10.0
+    """Seconds; the AMQP idle timeout of each idle client. Shorter than any SDK's, so that keeping links alive is in the
+    figure."""
+    idle_seconds: Annotated[float, UNASKED] = 6.0
+    round_trip_seconds: Annotated[float, UNASKED] = 3.0
+    round_trips: Annotated[int, UNASKED] = 100
+    credits: Annotated[int, UNASKED] = 1000
+    """Credits a second of the throttled sandbox."""
+    throttled_seconds: Annotated[int, UNASKED] = 4
+
+    @property
+    def messages_per_round(self) -> int:
+        """Return the messages of one round."""
+        return min(self.messages, self.per_round)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayPlan:
+    """Number and size of the messages, and the number of idle clients."""
+
+    messages: int = 1000
+    """Messages that each way sends one by one in a round."""
+    size: Size = 1024
+    rounds: Rounds = 5
+    connections: int = 1000
+    """Idle clients."""
+    backlog: int = 60_000
+    """Messages that are drained beside sends."""
+    taken: Annotated[int, UNASKED] = 20_000
+    """Messages that each way receives and completes in a round."""
+    flood_seconds: Annotated[float, UNASKED] = 2.0
+    idle_timeout: Annotated[float, UNASKED] = 10.0
+    """Seconds; shorter than any SDK's, so that keeping connections alive is in the figure."""
+    idle_seconds: Annotated[float, UNASKED] = 6.0
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailoverPlan:
+    """Number of failovers, and size of the messages."""
+
+    messages: int = 100
+    """Number of failovers; each takes a second or two."""
+    size: Size = 1024
+    latency_ms: LatencyMs = 0.0
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryPlan:
+    """Number and size of the messages that one syphon moves."""
+
+    messages: int = 1_000_000
+    size: Size = 1024
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddedPlan:
+    """Size of the messages that are sent on a stub of the SDK."""
+
+    size: Size = 1024

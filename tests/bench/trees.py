@@ -22,7 +22,9 @@ from paired_servicebus.bench.bench_plans import BenchError
 from paired_servicebus.bench.result_tables import join_table
 from paired_servicebus.bench.rounds import Band
 
-BenchName = Literal["send", "syphon", "failover", "sandbox"]
+BenchName = Literal["send", "syphon", "added", "failover", "sandbox"]
+INSTALLED: Final[frozenset[BenchName]] = frozenset({"send", "syphon"})
+"""Benches that `paired bench` has; the others are in the tests of a clone."""
 Found = Mapping[str, float]
 Turn = Literal["old", "new"]
 Verdict = Literal["inside", "better", "worse"]
@@ -31,13 +33,14 @@ RATE: Final = ("per_second", "cpu_us")
 COMPARED: Final[Mapping[BenchName, tuple[str, ...]]] = {
     "send": (
         *(f"{way}.{one}" for way in ("paired", "plain", "paired_callers", "plain_callers") for one in RATE),
-        *("ratio_vs_sdk", "ratio_callers", "added_us"),
+        *("ratio_vs_sdk", "ratio_callers"),
     ),
     "syphon": (*(f"{way}.{one}" for way in ("ours", "mixed", "raw") for one in RATE), "ratio_vs_raw", "ratio_mixed"),
     "sandbox": (
         *(f"{way}.{one}" for way in ("ingest", "move") for one in ("per_second", "server_us")),
         *("held.bytes_per_message", "round_trip.p50_ms", "round_trip.p99_ms", "round_trip.flood_per_second"),
     ),
+    "added": ("added_us",),
     "failover": ("p50_ms", "p99_ms", "back_p50_ms", "back_p99_ms"),
 }
 """Figures of each bench. `plain` and `raw` are controls: no tree should change them, except by its sandbox."""
@@ -131,21 +134,31 @@ def flatten(figures: Mapping[str, Any]) -> dict[str, float]:
     return found
 
 
-def find_command(python: Path) -> Path:
-    """Return the script `paired` beside an interpreter: import packages were renamed, it was not. Raises BenchError."""
+def find_command(python: Path, bench: BenchName) -> list[str]:
+    """Return the start of the command that runs a bench of a tree. Raises BenchError."""
+    if bench not in INSTALLED:
+        if not Path(_clone_of(python), "tests/bench/__main__.py").exists():
+            raise BenchError(f"no tests/bench above {python}; {bench} needs a clone with its environment in .venv")
+        return [str(python.absolute()), "-m", "tests.bench", bench]
     command = python.absolute().with_name("paired")
     if not command.exists():
         raise BenchError(f"no command paired beside {python}; install the tree into that environment")
-    return command
+    return [str(command), "bench", bench]
+
+
+def _clone_of(python: Path) -> Path:
+    """Return the folder that holds `.venv/bin/python`."""
+    return python.absolute().parents[2]
 
 
 def run_bench(python: Path, bench: BenchName, arguments: Sequence[str]) -> Found:
     """Run one bench of the tree that `python` has installed. Raises BenchError."""
-    command = [str(find_command(python)), "bench", bench, *arguments, "--json"]
+    command = [*find_command(python, bench), *arguments, "--json"]
     environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="paired-trees-") as folder:
-        done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False)
+        where = folder if bench in INSTALLED else _clone_of(python)
+        done = subprocess.run(command, cwd=where, env=environ, capture_output=True, text=True, check=False)
     if done.returncode:
         raise BenchError(f"{command[0]} failed with status {done.returncode}: {done.stderr.strip()}")
     return {**flatten(json.loads(done.stdout.splitlines()[-1])), "load": round(load, 2)}
@@ -172,7 +185,7 @@ def measure_trees(
 def trees_table(figures: TreeFigures) -> str:
     """Return the table of the comparison."""
     title = (
-        f"paired bench {' '.join([figures.bench, *figures.arguments])}: old, new, new, old in {figures.rounds} rounds; "
+        f"{' '.join([figures.bench, *figures.arguments])}: old, new, new, old in {figures.rounds} rounds; "
         f"load {min(figures.load):g} to {max(figures.load):g}"
     )
     head = f"{'':26} {'old':>10} {'new':>10} {'new / old':>9}  {'of the rounds':14} {'old / old':14}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paired_servicebus.bench.failover_bench import measure_failover
+from tests.bench.failover_bench import measure_failover
 from tests.bench.many_entities import measure_entities
 
 

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from paired_servicebus import cli
-from paired_servicebus.bench.bench_plans import GatewayPlan
-from paired_servicebus.bench.gateway.gateway_bench import measure_gateway
-from paired_servicebus.bench.gateway.gateway_figures import (
+from paired_servicebus.bench.result_tables import as_json
+from tests.bench.__main__ import main
+from tests.bench.developer_plans import GatewayPlan
+from tests.bench.gateway.gateway_bench import measure_gateway
+from tests.bench.gateway.gateway_figures import (
     DrainTimes,
     FloodLap,
     FloodRate,
@@ -21,7 +22,6 @@ from paired_servicebus.bench.gateway.gateway_figures import (
     SendTimes,
     gateway_table,
 )
-from paired_servicebus.bench.result_tables import as_json
 
 
 @pytest.mark.slow
@@ -111,7 +111,7 @@ def test_figures_are_medians_and_cpu_is_the_gateways_alone() -> None:
     ],
 )
 def test_a_mistake_is_one_sentence(arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["bench", "gateway", *arguments]) == 2
+    assert main(["gateway", *arguments]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert sentence in err

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from paired_servicebus import cli
-from paired_servicebus.bench.bench_plans import SandboxPlan
-from paired_servicebus.bench.result_tables import sandbox_json, sandbox_table
-from paired_servicebus.bench.sandbox.sandbox_bench import measure_sandbox
-from paired_servicebus.bench.sandbox.sandbox_figures import (
+from tests.bench.__main__ import main
+from tests.bench.developer_plans import SandboxPlan
+from tests.bench.developer_tables import sandbox_json, sandbox_table
+from tests.bench.sandbox.sandbox_bench import measure_sandbox
+from tests.bench.sandbox.sandbox_figures import (
     MILLION,
     LoadRate,
     LoadRound,
@@ -160,7 +160,7 @@ def test_the_round_trip_that_counts_is_the_99th_of_a_hundred() -> None:
     ],
 )
 def test_a_mistake_is_one_sentence(arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["bench", "sandbox", *arguments]) == 2
+    assert main(["sandbox", *arguments]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert sentence in err

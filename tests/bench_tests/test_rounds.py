@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from paired_servicebus import cli
-from paired_servicebus.bench import result_tables, send_bench
+from paired_servicebus.bench import result_tables, syphon_bench
 from paired_servicebus.bench.bench_plans import BenchError, SendPlan, SyphonPlan
-from paired_servicebus.bench.failover_bench import FailoverFigures, measure_failover
 from paired_servicebus.bench.rounds import Band, Lap, Throughput, in_turn, ratio
 from paired_servicebus.bench.send_bench import SendFigures, measure_send
-from paired_servicebus.bench.syphon import syphon_bench
-from paired_servicebus.bench.syphon.syphon_bench import SyphonFigures, measure_syphon
-from tests.bench import rabbitmq_shovel
+from paired_servicebus.bench.syphon_bench import SyphonFigures, measure_syphon
+from tests.bench import added_time, developer_tables, rabbitmq_shovel
 from tests.bench.__main__ import main
+from tests.bench.failover_bench import FailoverFigures, measure_failover
+from tests.bench.memory_growth import measure_memory
 from tests.bench.regression import complaints
 
 
@@ -63,28 +63,43 @@ def told(line: str) -> dict[str, Any]:
 def test_the_bench_of_the_syphon_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(syphon_bench, "PATIENCE", 0.2)
     monkeypatch.setattr(syphon_bench, "SAMPLE", 220)
-    plan = SyphonPlan(messages=300, latency_ms=1, rounds=2, destinations=3, memory=1000)
+    plan = SyphonPlan(messages=300, latency_ms=1, rounds=2, destinations=3)
     figures = asyncio.run(measure_syphon(plan))
     found = told(result_tables.as_json("syphon", figures))
     assert found["bench"] == "syphon"
     assert {"ratio_vs_naive", "ratio_vs_best_sdk", "ratio_vs_raw", "ratio_vs_peer", "aa_low", "aa_high"} <= set(found)
     assert found["ratio_vs_peer"] is None
     assert found["ours"]["per_second"] > 0
-    assert set(found["targets"]) == {"ratio_vs_naive", "ratio_vs_raw", "ratio_mixed", "memory_growth_mb"}
+    assert set(found["targets"]) == {"ratio_vs_naive", "ratio_vs_raw", "ratio_mixed"}
     assert found["mixed"]["messages"] == 299
-    assert found["memory_growth_mb"] == pytest.approx(found["memory"]["most_mb"] - found["memory"]["warm_mb"])
     assert "ours / plain copy" in result_tables.syphon_table(figures)
 
 
 @pytest.mark.slow
-def test_the_bench_of_sends_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(send_bench, "STUBBED", 100)
-    monkeypatch.setattr(send_bench, "STUB_ROUNDS", 2)
+def test_the_bench_of_sends_runs() -> None:
     figures = asyncio.run(measure_send(SendPlan(messages=4, rounds=2)))
     found = told(result_tables.as_json("send", figures))
-    assert {"ratio_vs_sdk", "aa_low", "aa_high", "added_us", "ratio_callers"} <= set(found)
-    assert set(found["targets"]) == {"added_us", "ratio_vs_sdk", "ratio_callers"}
+    assert {"ratio_vs_sdk", "aa_low", "aa_high", "ratio_callers"} <= set(found)
+    assert set(found["targets"]) == {"ratio_vs_sdk", "ratio_callers"}
     assert "plain / plain" in result_tables.send_table(figures)
+
+
+@pytest.mark.slow
+def test_the_bench_of_added_time_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(added_time, "STUBBED", 100)
+    monkeypatch.setattr(added_time, "STUB_ROUNDS", 2)
+    figures = asyncio.run(added_time.measure_added(size=100))
+    found = told(result_tables.as_json("added", figures))
+    assert set(found["targets"]) == {"added_us"}
+    assert "SDK stubbed" in developer_tables.added_table(figures)
+
+
+@pytest.mark.slow
+def test_the_bench_of_memory_runs() -> None:
+    figures = asyncio.run(measure_memory(1000, size=1024))
+    found = told(result_tables.as_json("memory", figures))
+    assert found["growth_mb"] == pytest.approx(found["most_mb"] - found["warm_mb"], abs=0.05)
+    assert "in 1,000 messages" in developer_tables.memory_table(figures)
 
 
 @pytest.mark.slow
@@ -92,7 +107,7 @@ def test_the_bench_of_failovers_runs() -> None:
     figures = asyncio.run(measure_failover(rounds=1, senders=2))
     found = told(result_tables.as_json("failover", figures))
     assert 0 < found["p50_ms"] <= found["p99_ms"]
-    assert "p99" in result_tables.failover_table(figures)
+    assert "p99" in developer_tables.failover_table(figures)
 
 
 @pytest.mark.parametrize(
@@ -101,9 +116,7 @@ def test_the_bench_of_failovers_runs() -> None:
         (["syphon", "--messages", "0"], "--messages is 0"),
         (["syphon", "--rounds", "0"], "--rounds is 0"),
         (["syphon", "--destinations", "0"], "between 1 and 5,000"),
-        (["syphon", "--memory", "5"], "1,000 at least"),
         (["send", "--latency-ms", "-1"], "--latency-ms is -1"),
-        (["failover", "--size", "300000"], "between 0 and 250000"),
         (["send", "--config", "nowhere.toml"], "nowhere.toml is not a file"),
     ],
 )
@@ -115,9 +128,21 @@ def test_a_mistake_is_one_sentence(arguments: list[str], sentence: str, capsys: 
     assert err.count("\n") == 1
 
 
-def test_a_mistake_of_a_developer_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["syphon", "--peer", "kafka"]) == 2
-    assert 'Choose from: "rabbitmq"' in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["syphon", "--peer", "kafka"], 'Choose from: "rabbitmq"'),
+        (["memory", "--messages", "5"], "1,000 at least"),
+        (["failover", "--size", "300000"], "between 0 and 250000"),
+    ],
+)
+def test_a_mistake_of_a_developer_is_one_sentence(
+    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert sentence in err
 
 
 async def test_without_rabbitmq_the_peer_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,10 +159,10 @@ def test_ci_complains_of_what_is_beyond_its_bound() -> None:
         ratio_vs_naive=20, ratio_vs_best_sdk=5, ratio_vs_raw=0.1, ratio_vs_peer=None, aa_low=1, aa_high=1,
     )  # fmt: skip
     send_figures = SendFigures(
-        size=1, latency_ms=0, rounds=1, callers=16, added_us=500, paired=pace, plain=pace, paired_callers=pace,
+        size=1, latency_ms=0, rounds=1, callers=16, paired=pace, plain=pace, paired_callers=pace,
         plain_callers=pace, ratio_vs_sdk=1, ratio_callers=2, aa_low=1, aa_high=1,
     )  # fmt: skip
-    assert complaints(syphon_figures, send_figures) == [
+    assert complaints(syphon_figures, send_figures, added_time.AddedTime(size=1, added_us=500)) == [
         "ratio_vs_raw is 0.1; it must be 0.25 at least",
         "added_us is 500; it must be 75 at most",
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paired_servicebus.bench.syphon.syphon_bench import HELD, most_messages
+from paired_servicebus.bench.syphon_bench import HELD, most_messages
 from paired_servicebus.pairing.management.management_port import MAX_SIZE_MB
 
 

@@ -18,7 +18,7 @@ OLD, NEW = Path("old"), Path("new")
 
 def compared(rates: Sequence[float], name: str = "paired.per_second") -> trees.Comparison:
     runs = [(turn, {name: rate, "load": 1.0}) for turn, rate in zip(trees.TURNS * 9, rates, strict=False)]
-    (found,) = trees.compare_runs("send", (), runs).compared
+    (found,) = trees.compare_runs("added" if name == "added_us" else "send", (), runs).compared
     return found
 
 
@@ -60,7 +60,7 @@ def test_trees_take_turns_and_neither_always_goes_first() -> None:
     assert asked == [OLD, NEW, NEW, OLD] * 2
     assert [one.name for one in figures.compared] == ["p99_ms"]
     table = trees.trees_table(figures)
-    assert "paired bench failover --messages 2" in table
+    assert "failover --messages 2" in table
     assert "load 0.5 to 0.5" in table
 
 
@@ -97,7 +97,9 @@ def test_a_bench_that_fails_is_reported_in_its_words(python: Path) -> None:
 
 def test_a_tree_that_is_not_installed_is_reported(tmp_path: Path) -> None:
     with pytest.raises(BenchError, match="no command paired beside"):
-        trees.find_command(tmp_path / "python")
+        trees.find_command(tmp_path / "python", "send")
+    with pytest.raises(BenchError, match="no tests/bench above"):
+        trees.find_command(tmp_path / ".venv/bin/python", "failover")
 
 
 def test_no_rounds_cannot_be_compared() -> None:

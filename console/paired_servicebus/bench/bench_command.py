@@ -9,20 +9,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 from paired_servicebus.bench import result_tables
-from paired_servicebus.bench.bench_plans import (
-    BenchError,
-    FailoverPlan,
-    GatewayPlan,
-    SandboxPlan,
-    SendPlan,
-    SyphonPlan,
-)
-from paired_servicebus.bench.failover_bench import measure_failover
-from paired_servicebus.bench.gateway.gateway_bench import measure_gateway
-from paired_servicebus.bench.gateway.gateway_figures import gateway_table
-from paired_servicebus.bench.sandbox.sandbox_bench import measure_sandbox
+from paired_servicebus.bench.bench_plans import BenchError, SendPlan, SyphonPlan
 from paired_servicebus.bench.send_bench import measure_send
-from paired_servicebus.bench.syphon.syphon_bench import Peer, measure_syphon
+from paired_servicebus.bench.syphon_bench import Peer, measure_syphon
 from paired_servicebus.config import PairingConfig
 
 Found = TypeVar("Found")
@@ -32,30 +21,18 @@ MAX_BODY_BYTES: Final = 250_000
 """A message of the standard tier holds 256 KB."""
 MAX_LATENCY_MS: Final = 1000.0
 MAX_DESTINATIONS: Final = 5000
-MIN_MEMORY_MESSAGES: Final = 1000
-MAX_CONNECTIONS: Final = 10_000
-
-
-def run_bench_sandbox(plan: SandboxPlan, *, json_line: bool) -> int:
-    """Measure the sandbox. The exit status is 0 even if a target is missed. Raises BenchError."""
-    check_plan(plan.messages, plan.size)
-    figures = run_measurement(measure_sandbox(plan))
-    sys.stdout.write(result_tables.sandbox_json(figures) if json_line else result_tables.sandbox_table(figures))
-    return 0
 
 
 def run_bench_syphon(
     plan: SyphonPlan, config: PairingConfig | None, *, json_line: bool, peer: Peer | None = None
 ) -> int:
-    """Measure the speed of moving a backlog; exit status as above.
+    """Measure the speed of moving a backlog. The exit status is 0 even if a target is missed.
 
     config: the namespaces; None: sandboxes. peer: another mover to compare. Raises BenchError.
     """
     check_plan(plan.messages, plan.size, plan.latency_ms, plan.rounds)
     if not 1 <= plan.destinations <= MAX_DESTINATIONS:
         raise BenchError(f"--destinations is {plan.destinations}; it must be between 1 and {MAX_DESTINATIONS:,}")
-    if plan.memory and plan.memory < MIN_MEMORY_MESSAGES:
-        raise BenchError(f"--memory is {plan.memory}; it must be {MIN_MEMORY_MESSAGES:,} at least, or 0")
     figures = run_measurement(measure_syphon(plan, config, peer=peer))
     return write_figures("syphon", figures, result_tables.syphon_table, json_line)
 
@@ -65,23 +42,6 @@ def run_bench_send(plan: SendPlan, config: PairingConfig | None, *, json_line: b
     check_plan(plan.messages, plan.size, plan.latency_ms, plan.rounds)
     figures = run_measurement(measure_send(plan, config))
     return write_figures("send", figures, result_tables.send_table, json_line)
-
-
-def run_bench_failover(plan: FailoverPlan, *, json_line: bool) -> int:
-    """Measure the wait of a send at a failover; exit status as above. Raises BenchError."""
-    check_plan(plan.messages, plan.size, plan.latency_ms)
-    figures = run_measurement(measure_failover(rounds=plan.messages, size=plan.size, latency_ms=plan.latency_ms))
-    return write_figures("failover", figures, result_tables.failover_table, json_line)
-
-
-def run_bench_gateway(plan: GatewayPlan, *, json_line: bool) -> int:
-    """Measure the gateway; exit status as above. Raises BenchError."""
-    check_plan(plan.messages, plan.size, rounds=plan.rounds)
-    if not 1 <= plan.connections <= MAX_CONNECTIONS:
-        raise BenchError(f"--connections is {plan.connections}; it must be between 1 and {MAX_CONNECTIONS:,}")
-    if plan.backlog < 1:
-        raise BenchError(f"--backlog is {plan.backlog}; it must be 1 at least")
-    return write_figures("gateway", run_measurement(measure_gateway(plan)), gateway_table, json_line)
 
 
 def run_measurement(work: Coroutine[Any, Any, Found]) -> Found:

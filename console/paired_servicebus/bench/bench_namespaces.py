@@ -89,7 +89,7 @@ async def delay_answers(sandbox: SandboxProcess, milliseconds: float) -> None:
 async def open_sandbox(primary: Sequence[str], secondary: Sequence[str] = ()) -> AsyncIterator[SandboxProcess]:
     """Run a sandbox with these queues. Raises BenchError: it could not make them, or this is not Linux."""
     if not sys.platform.startswith("linux"):
-        raise BenchError(f"paired bench reads CPU and memory of the sandbox from Linux; this is {sys.platform}")
+        raise BenchError(f"a bench reads CPU and memory of the sandbox from Linux; this is {sys.platform}")
     with tempfile.TemporaryDirectory(prefix="paired-bench-") as folder:
         async with sandbox_process(Path(folder, "sandbox.log")) as sandbox:
             for name, queues in ((PRIMARY, primary), (SECONDARY, secondary)):

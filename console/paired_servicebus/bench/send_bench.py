@@ -1,7 +1,7 @@
 """`paired bench send`: the cost of a healthy send under a pairing, beside the plain SDK in the same run.
 
-Three measurements: the time that the pairing adds to one send on a stub of the SDK; one caller beside two plain
-senders, whose ratio is the A/A band; and many callers on one paired sender beside the same number of plain senders.
+Two measurements: one caller beside two plain senders, whose ratio is the A/A band; and many callers on one paired
+sender beside the same number of plain senders.
 """
 
 from __future__ import annotations
@@ -21,15 +21,7 @@ from paired_servicebus.bench.bench_namespaces import BenchNamespaces, open_names
 from paired_servicebus.bench.bench_plans import SendPlan
 from paired_servicebus.bench.rounds import Band, Lap, Throughput, in_turn, ratio
 from paired_servicebus.config import PairingConfig
-from paired_servicebus.core.failover.pairing_machine import PairingMachine
-from paired_servicebus.core.model.policy import Policy
-from paired_servicebus.core.model.verdict import judge
 from paired_servicebus.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, pair_namespaces
-from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
-from paired_servicebus.pairing.runtime.task_owner import TaskOwner
-from paired_servicebus.pairing.sending.link_gates import OpenLimiter
-from paired_servicebus.pairing.sending.paired_sender import PairedSender
-from paired_servicebus.pairing.sending.primary_links import PrimaryLinks
 
 ENTITY: Final = "bench-entity"
 PLAIN: Final = "bench-plain"
@@ -38,10 +30,6 @@ ALONE: Final = ("paired", "plain", "again")
 TOGETHER: Final = ("paired callers", "plain callers")
 TURNS: Final = 3
 """Turns of each of these in a round."""
-STUBBED: Final = 2000
-"""Sends of a round with the stub."""
-STUB_ROUNDS: Final = 15
-ADDED_TARGET_US: Final = 15.0
 CALLERS_TARGET: Final = 1.5
 
 Send = Callable[[ServiceBusMessage], Awaitable[None]]
@@ -49,13 +37,12 @@ Send = Callable[[ServiceBusMessage], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendFigures:
-    """added_us: microseconds. ratio_…: ours to theirs, in messages a second. aa_…: the band of two plain senders."""
+    """ratio_…: ours to theirs, in messages a second. aa_…: the band of two plain senders."""
 
     size: int
     latency_ms: float
     rounds: int
     callers: int
-    added_us: float
     paired: Throughput
     plain: Throughput
     paired_callers: Throughput
@@ -67,9 +54,8 @@ class SendFigures:
 
     @property
     def targets(self) -> dict[str, tuple[float, bool]]:
-        """Target of each figure: added_us at most, the ratios at least; and whether it is reached."""
+        """Target of each ratio, at least, and whether it is reached."""
         return {
-            "added_us": (ADDED_TARGET_US, self.added_us <= ADDED_TARGET_US),
             "ratio_vs_sdk": (self.aa_low, self.ratio_vs_sdk >= self.aa_low),
             "ratio_callers": (CALLERS_TARGET, self.ratio_callers >= CALLERS_TARGET),
         }
@@ -82,7 +68,6 @@ class SendFigures:
 
 async def measure_send(plan: SendPlan, config: PairingConfig | None = None) -> SendFigures:
     """Return all figures. config: the namespaces; None: sandboxes. Raises BenchError."""
-    added = await measure_added(plan.size)
     laps: dict[str, list[Lap]] = {name: [] for name in (*ALONE, *TOGETHER)}
     async with AsyncExitStack() as stack:
         where = await stack.enter_async_context(
@@ -90,21 +75,20 @@ async def measure_send(plan: SendPlan, config: PairingConfig | None = None) -> S
         )
         ways = await _ways(stack, where)
         for way in ways.values():
-            await _lap(way, plan.size, CALLERS)  # every link is open then
+            await run_lap(way, plan.size, CALLERS)  # every link is open then
         for number in range(plan.rounds):
             alone = {name: ways[name][0] for name in ALONE}
             for name, lap in (await _send_about(alone, plan.size, plan.messages)).items():
                 laps[name].append(lap)
             for turn in range(TURNS * len(TOGETHER)):
                 name = in_turn(TOGETHER, number)[turn % len(TOGETHER)]
-                laps[name].append(await _lap(ways[name], plan.size, max(CALLERS, plan.messages)))
+                laps[name].append(await run_lap(ways[name], plan.size, max(CALLERS, plan.messages)))
     band = Band.of(laps["plain"], laps["again"])
     return SendFigures(
         size=plan.size,
         latency_ms=plan.latency_ms,
         rounds=plan.rounds,
         callers=CALLERS,
-        added_us=added,
         paired=Throughput.of(laps["paired"]),
         plain=Throughput.of(laps["plain"]),
         paired_callers=Throughput.of(laps["paired callers"]),
@@ -140,7 +124,7 @@ async def _paired(where: BenchNamespaces) -> PairedServiceBusClient:
     return await pair_namespaces(where.primary, options)
 
 
-async def _lap(sends: Sequence[Send], size: int, count: int) -> Lap:
+async def run_lap(sends: Sequence[Send], size: int, count: int) -> Lap:
     """Send `count` messages; each caller sends the same number, one after the other."""
     each = max(1, count // len(sends))
     messages = [[_message(size, f"{caller}-{number}") for number in range(each)] for caller in range(len(sends))]
@@ -179,55 +163,3 @@ async def _one_by_one(send: Send, messages: Sequence[ServiceBusMessage]) -> None
 def _message(size: int, name: str) -> ServiceBusMessage:
     properties: dict[str | bytes, Any] = {f"property-{number}": f"value {number}" for number in range(8)}
     return ServiceBusMessage(bytes(size), message_id=name, application_properties=properties)
-
-
-# -- the time that the pairing adds -----------------------------------------------------------------------------------
-
-
-class _StubSender:
-    """An SDK sender that is open and accepts immediately."""
-
-    async def __aenter__(self) -> _StubSender:
-        return self
-
-    async def send_messages(self, message: object, *, timeout: float | None = None) -> None:
-        """Accept the message."""
-
-    async def create_message_batch(self) -> Any:
-        """Return an empty batch, as a link does after it opened."""
-        from azure.servicebus import ServiceBusMessageBatch
-
-        return ServiceBusMessageBatch(max_size_in_bytes=256 * 1024)
-
-    async def close(self) -> None:
-        """Do nothing."""
-
-
-class _StubClient:
-    fully_qualified_namespace = "stub"
-
-    def get_queue_sender(self, path: str) -> _StubSender:
-        """Return a new stub."""
-        return _StubSender()
-
-
-async def measure_added(size: int) -> float:
-    """Return the microseconds that the pairing adds to a send on the stub: the median of rounds."""
-    tasks = TaskOwner()
-    await tasks.open()
-    client: Any = _StubClient()
-    steering = PairingRuntime(PairingMachine(Policy(), queues=(0,)), tasks, judge, None)
-    ours = PairedSender(steering, PrimaryLinks(steering, client, OpenLimiter()), ENTITY, {})
-    plain = client.get_queue_sender(ENTITY)
-    added = []
-    try:
-        for _ in range(STUB_ROUNDS):
-            paired, alone = (
-                await _lap([ours.send_messages], size, STUBBED),
-                await _lap([plain.send_messages], size, STUBBED),
-            )
-            added.append(paired.cpu_us - alone.cpu_us)
-    finally:
-        await ours.close()
-        await tasks.close()
-    return round(median(added), 2)

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from paired_servicebus.bench.bench_plans import FailoverPlan, GatewayPlan, SandboxPlan, SendPlan, SyphonPlan
+from paired_servicebus.bench.bench_plans import SendPlan, SyphonPlan
 from paired_servicebus.config import PairingConfig, find_config, load_config
 from paired_servicebus.verbs.parameters import JsonLine
 
@@ -19,15 +19,7 @@ Elsewhere = Annotated[
     Parameter(name="--config", help="Measure on the namespaces of this pairing.toml, in queues made for it."),
 ]
 
-bench = App(name="bench", help="The project's own measurements, on this machine.")
-
-
-@bench.command(name="sandbox")
-def bench_sandbox(*, plan: SandboxPlan = SandboxPlan(), json: JsonLine = False) -> int:
-    """Measure the sandbox: throughput, memory, idle cost, and other clients' waits in a flood."""
-    from paired_servicebus.bench.bench_command import run_bench_sandbox  # with the SDK and the sandbox behind it
-
-    return run_bench_sandbox(plan, json_line=json)
+bench = App(name="bench", help="Measure sends and the syphon on your namespaces, or on this machine's sandbox.")
 
 
 @bench.command(name="syphon")
@@ -44,22 +36,6 @@ def bench_send(*, plan: SendPlan = SendPlan(), config: Elsewhere = None, json: J
     from paired_servicebus.bench.bench_command import run_bench_send  # with the SDK and the sandbox behind it
 
     return run_bench_send(plan, pairing_of(config), json_line=json)
-
-
-@bench.command(name="failover")
-def bench_failover(*, plan: FailoverPlan = FailoverPlan(), json: JsonLine = False) -> int:
-    """Measure how long a send waits at a failover with failover_interval 0, and at the failback."""
-    from paired_servicebus.bench.bench_command import run_bench_failover  # with the SDK and the sandbox behind it
-
-    return run_bench_failover(plan, json_line=json)
-
-
-@bench.command(name="gateway")
-def bench_gateway(*, plan: GatewayPlan = GatewayPlan(), json: JsonLine = False) -> int:
-    """Measure what a gateway adds to its clients' sends, its CPU and memory, and sends during a drain."""
-    from paired_servicebus.bench.bench_command import run_bench_gateway  # with the SDK and the sandbox behind it
-
-    return run_bench_gateway(plan, json_line=json)
 
 
 def pairing_of(config: Path | None) -> PairingConfig | None:

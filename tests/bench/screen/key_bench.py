@@ -19,8 +19,8 @@ from typing import Final
 import msgspec
 
 from paired_servicebus.bench.bench_plans import BenchError
-from paired_servicebus.bench.process_usage import cpu_seconds
 from tests.bench.developer_plans import ScreenPlan
+from tests.bench.process_usage import cpu_seconds
 from tests.bench.screen.screen_processes import LOOP_TARGET_MS, Lags
 from tests.bench.screen.screen_terminal import START, Terminal, open_dashboard, open_engine
 

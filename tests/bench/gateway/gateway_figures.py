@@ -157,7 +157,7 @@ class GatewayFigures:
 
 
 def gateway_table(figures: GatewayFigures) -> str:
-    """Return the table of `paired bench gateway`."""
+    """Return the table of `python -m tests.bench gateway`."""
     direct, through, idle, drain = figures.direct, figures.through, figures.idle, figures.drain
     found = {
         "added_ms": ("added to a send, p50", f"{figures.added_ms:.3f} ms", _beside(direct.p50_ms, through.p50_ms)),

@@ -1,4 +1,4 @@
-"""`paired bench failover`: the wait of a send at a failover and at the failback, on sandboxes in this process.
+"""`python -m tests.bench failover`: the wait of a send at a failover and at the failback, on sandboxes in this process.
 
 The failover is measured from the verdict on the failure until a backlog queue accepts the same call (failover_interval
 0). The time until the failure is known belongs to the namespace and the SDK, and is not counted. The failback is

@@ -1,4 +1,4 @@
-"""`paired bench sandbox`: ingest, moves, memory, idle links and round trips of the sandbox in a child process.
+"""`python -m tests.bench sandbox`: ingest, moves, memory, idle links and round trips of the sandbox in a child process.
 
 One measurement runs at a time, in the order in which the messages left by one disturb the next least.
 """
@@ -14,11 +14,17 @@ from typing import Final
 
 from paired_servicebus.bench.amqp_loads import copying, flooding, open_wire
 from paired_servicebus.bench.bench_namespaces import PRIMARY, open_sandbox
-from paired_servicebus.bench.bench_plans import BenchError, SandboxPlan
-from paired_servicebus.bench.process_usage import allow_connections, cpu_seconds, resident_bytes
+from paired_servicebus.bench.bench_plans import BenchError
 from paired_servicebus.bench.sample_messages import SampleMessages
-from paired_servicebus.bench.sandbox.flood_process import flooder
-from paired_servicebus.bench.sandbox.sandbox_figures import (
+from paired_servicebus.core.errors import WireError
+from paired_servicebus.pairing.amqp_client import ReconnectingConnection
+from paired_servicebus.sandbox_process import SandboxProcess
+from servicebus_amqp.encoding.messaging_types import ACCEPTED
+from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived
+from tests.bench.developer_plans import SandboxPlan
+from tests.bench.process_usage import allow_connections, cpu_seconds, resident_bytes
+from tests.bench.sandbox.flood_process import flooder
+from tests.bench.sandbox.sandbox_figures import (
     IDLE_TARGET,
     INGEST_TARGET,
     MOVE_TARGET,
@@ -29,12 +35,7 @@ from paired_servicebus.bench.sandbox.sandbox_figures import (
     RoundTrip,
     SandboxFigures,
 )
-from paired_servicebus.bench.sandbox.throttled_bench import measure_throttled
-from paired_servicebus.core.errors import WireError
-from paired_servicebus.pairing.amqp_client import ReconnectingConnection
-from paired_servicebus.sandbox_process import SandboxProcess
-from servicebus_amqp.encoding.messaging_types import ACCEPTED
-from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived
+from tests.bench.sandbox.throttled_bench import measure_throttled
 
 SOURCE: Final = "bench-source"
 TARGET: Final = "bench-target"

@@ -2,7 +2,7 @@
 
 Five ways take turns in each round: the syphon with receipts, the naive loop and the best loop on the SDK, and twice
 the plain copy on our own AMQP, which is the limit and gives the A/A band. On request, a peer moves the same messages,
-the syphon moves them for many destinations, and a separate run measures the growth of memory.
+and the syphon moves them for many destinations.
 """
 
 from __future__ import annotations
@@ -17,10 +17,7 @@ from typing import Final
 from paired_servicebus.bench.amqp_loads import WINDOW
 from paired_servicebus.bench.bench_namespaces import BenchNamespaces, open_namespaces
 from paired_servicebus.bench.bench_plans import SyphonPlan
-from paired_servicebus.bench.rounds import Band, Lap, Throughput, in_turn, ratio
-from paired_servicebus.bench.sample_messages import MessageSource, MixedMessages, SampleMessages
-from paired_servicebus.bench.syphon.memory_growth import MemoryGrowth, measure_memory
-from paired_servicebus.bench.syphon.movers import (
+from paired_servicebus.bench.movers import (
     AHEAD,
     BATCH,
     BatchedLoop,
@@ -32,6 +29,8 @@ from paired_servicebus.bench.syphon.movers import (
     sdk_links,
     wires,
 )
+from paired_servicebus.bench.rounds import Band, Lap, Throughput, in_turn, ratio
+from paired_servicebus.bench.sample_messages import MessageSource, MixedMessages, SampleMessages
 from paired_servicebus.config import PairingConfig
 
 Peer = Callable[[int], AbstractAsyncContextManager[Mover]]
@@ -55,7 +54,6 @@ RAW_TARGET_LATE: Final = 0.75
 RAW_TARGET_LARGE: Final = 0.8
 PEER_TARGET: Final = 1.5
 MIXED_TARGET: Final = 0.7
-MEMORY_TARGET_MB: Final = 30.0
 CPU_TARGET_US: Final = 30.0
 LATE: Final = 10.0
 """Milliseconds of latency from which the targets …_LATE apply."""
@@ -86,12 +84,10 @@ class SyphonFigures:
     destinations: int = 1
     mixed: Throughput | None = None
     ratio_mixed: float | None = None
-    memory: MemoryGrowth | None = None
-    memory_growth_mb: float | None = None
 
     @property
     def targets(self) -> dict[str, tuple[float, bool]]:
-        """Target of each ratio, at least, and of the growth, at most; and whether it is reached.
+        """Target of each ratio, at least, and whether it is reached.
 
         Some targets do not apply to large messages.
         """
@@ -102,10 +98,7 @@ class SyphonFigures:
             "ratio_vs_peer": None if self.peer is None else PEER_TARGET,
             "ratio_mixed": None if self.mixed is None else MIXED_TARGET,
         }
-        found = {name: (target, getattr(self, name) >= target) for name, target in wanted.items() if target is not None}
-        if self.memory_growth_mb is not None:
-            found["memory_growth_mb"] = (MEMORY_TARGET_MB, self.memory_growth_mb <= MEMORY_TARGET_MB)
-        return found
+        return {name: (target, getattr(self, name) >= target) for name, target in wanted.items() if target is not None}
 
     @property
     def reached(self) -> bool:
@@ -119,7 +112,6 @@ async def measure_syphon(
 ) -> SyphonFigures:
     """Return all figures. config: the namespaces; None: sandboxes. peer: another mover. Raises BenchError."""
     laps: dict[str, list[Lap]] = {name: [] for name in ("ours", "mixed", "naive", "best", "raw", "again", "peer")}
-    memory = await measure_memory(plan.memory, plan.size, config) if plan.memory else None
     async with AsyncExitStack() as stack:
         where = await stack.enter_async_context(
             open_namespaces(
@@ -137,7 +129,7 @@ async def measure_syphon(
         for number in range(plan.rounds):
             for name in in_turn(names, number):
                 laps[name].append(await course.lap(name, ways[name]))
-    return _figures(plan, laps, memory)
+    return _figures(plan, laps)
 
 
 def most_messages(size: int, rounds: int) -> int:
@@ -214,7 +206,7 @@ class _Course:
         return max(tried, key=lambda one: one[0])[1]
 
 
-def _figures(plan: SyphonPlan, laps: Mapping[str, Sequence[Lap]], memory: MemoryGrowth | None) -> SyphonFigures:
+def _figures(plan: SyphonPlan, laps: Mapping[str, Sequence[Lap]]) -> SyphonFigures:
     mine, mixed = laps["ours"], laps["mixed"]
     band = Band.of(laps["raw"], laps["again"])
     return SyphonFigures(
@@ -235,6 +227,4 @@ def _figures(plan: SyphonPlan, laps: Mapping[str, Sequence[Lap]], memory: Memory
         destinations=plan.destinations,
         mixed=Throughput.of(mixed) if mixed else None,
         ratio_mixed=ratio(mixed, mine) if mixed else None,
-        memory=memory,
-        memory_growth_mb=None if memory is None else memory.growth_mb,
     )

@@ -19,7 +19,7 @@ from azure.servicebus.aio import ServiceBusClient
 from paired_servicebus.bench.amqp_loads import flooding, open_wire
 from paired_servicebus.bench.bench_plans import BenchError
 from paired_servicebus.bench.sample_messages import SampleMessages
-from paired_servicebus.interpreter import python_command, python_environment
+from tests.bench.child_environment import child_environment
 
 START: Final = 30.0
 STOP: Final = 30.0
@@ -60,7 +60,13 @@ class Flooder:
 async def flooder(connection_string: str, queue: str, size: int) -> AsyncIterator[Flooder]:
     """Start a flood of messages with bodies of `size` bytes. Raises BenchError."""
     process = await asyncio.create_subprocess_exec(
-        *python_command(__name__), stdin=PIPE, stdout=PIPE, env=python_environment()
+        sys.executable,
+        "-P",
+        "-m",
+        __name__,
+        stdin=PIPE,
+        stdout=PIPE,
+        env=child_environment(),
     )
     assert process.stdin is not None
     assert process.stdout is not None

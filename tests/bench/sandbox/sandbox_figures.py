@@ -162,7 +162,7 @@ class ThrottledRates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxFigures:
-    """All figures of `paired bench sandbox`; `size`: bytes of a message's body."""
+    """All figures of `python -m tests.bench sandbox`; `size`: bytes of a message's body."""
 
     size: int
     ingest: LoadRate

@@ -15,14 +15,15 @@ from typing import Any, Final
 
 from paired_servicebus.bench.amqp_loads import open_wire
 from paired_servicebus.bench.bench_namespaces import PRIMARY
-from paired_servicebus.bench.bench_plans import BenchError, SandboxPlan
+from paired_servicebus.bench.bench_plans import BenchError
 from paired_servicebus.bench.sample_messages import SampleMessages
-from paired_servicebus.bench.sandbox.sandbox_figures import ThrottledRates
 from paired_servicebus.core.errors import WireError
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection
 from paired_servicebus.sandbox_process import sandbox_process
 from servicebus_amqp.encoding.messaging_types import ACCEPTED
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived
+from tests.bench.developer_plans import SandboxPlan
+from tests.bench.sandbox.sandbox_figures import ThrottledRates
 
 QUEUE: Final = "bench-throttled"
 PAUSE: Final = 0.01

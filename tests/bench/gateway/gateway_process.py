@@ -18,14 +18,14 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
 from paired_servicebus.bench.bench_plans import BenchError
-from paired_servicebus.bench.process_usage import allow_connections
 from paired_servicebus.core.errors import UnreadableError
 from paired_servicebus.engine.gateway.gateway_listener import Gateway
 from paired_servicebus.engine.gateway.keys.gateway_keys import GatewayRight, KeyRing, new_key
 from paired_servicebus.engine.service.collector import tune_collector
 from paired_servicebus.foreign_json import read_json
-from paired_servicebus.interpreter import python_command, python_environment
 from paired_servicebus.pairing import SendAvailabilityPairedNamespaceOptions, pair_namespaces
+from tests.bench.child_environment import child_environment
+from tests.bench.process_usage import allow_connections
 
 START: Final = 30.0
 STOP: Final = 15.0
@@ -77,7 +77,13 @@ _ANNOUNCED: Final = msgspec.json.Decoder(_Announced)
 async def gateway_process(order: GatewayOrder) -> AsyncIterator[GatewayProcess]:
     """Yield a running gateway and end it. Raises BenchError if it does not start."""
     process = await asyncio.create_subprocess_exec(
-        *python_command(__name__), stdin=PIPE, stdout=PIPE, env=python_environment()
+        sys.executable,
+        "-P",
+        "-m",
+        __name__,
+        stdin=PIPE,
+        stdout=PIPE,
+        env=child_environment(),
     )
     assert process.stdin is not None
     assert process.stdout is not None

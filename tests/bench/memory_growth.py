@@ -1,7 +1,8 @@
-"""Growth of the syphon's memory while it moves many messages: it must not depend on their number.
+"""`python -m tests.bench memory`: growth of the syphon's memory while it moves many messages.
 
-The backlog is filled while it is moved, so that the namespace holds only some portions of it. Messages at the
-destination expire by their time to live. The same process fills the backlog, with constant memory.
+It must not depend on their number. The backlog is filled while it is moved, so that the namespace holds only some
+portions of it. Messages at the destination expire by their time to live. The same process fills the backlog, with
+constant memory.
 """
 
 from __future__ import annotations
@@ -15,12 +16,11 @@ from pathlib import Path
 from typing import Final
 
 from paired_servicebus.bench.bench_namespaces import BenchNamespaces, open_namespaces
-from paired_servicebus.bench.process_usage import resident_bytes
+from paired_servicebus.bench.movers import SyphonMover, fill, ours
 from paired_servicebus.bench.rounds import Lap
 from paired_servicebus.bench.sample_messages import SampleMessages
-from paired_servicebus.bench.syphon.movers import SyphonMover, fill, ours
-from paired_servicebus.config import PairingConfig
 from paired_servicebus.pairing.runtime.deadlines import end_all
+from tests.bench.process_usage import resident_bytes
 
 SOURCE: Final = "bench-memory-source"
 TARGET: Final = "bench-memory-target"
@@ -31,6 +31,7 @@ WARM: Final = 0.1
 """Share of all messages that fills every window, cache and buffer once."""
 LIVES: Final = timedelta(seconds=2)
 MB: Final = 1e6
+TARGET_MB: Final = 30.0
 LOOK: Final = 0.05
 STOP: Final = 10.0
 
@@ -42,16 +43,22 @@ class MemoryGrowth:
     messages: int
     warm_mb: float
     most_mb: float
+    growth_mb: float
 
     @property
-    def growth_mb(self) -> float:
-        """Return the growth in megabytes."""
-        return round(self.most_mb - self.warm_mb, 1)
+    def targets(self) -> dict[str, tuple[float, bool]]:
+        """Target of the growth, at most, and whether it is reached."""
+        return {"growth_mb": (TARGET_MB, self.reached)}
+
+    @property
+    def reached(self) -> bool:
+        """Whether the target is reached."""
+        return self.growth_mb <= TARGET_MB
 
 
-async def measure_memory(messages: int, size: int, config: PairingConfig | None = None) -> MemoryGrowth:
+async def measure_memory(messages: int, size: int) -> MemoryGrowth:
     """Run one syphon and return its growth. Raises BenchError."""
-    async with open_namespaces(config, primary=(TARGET,), secondary=(SOURCE,), latency_ms=0.0) as where:
+    async with open_namespaces(None, primary=(TARGET,), secondary=(SOURCE,), latency_ms=0.0) as where:
         with tempfile.TemporaryDirectory(prefix="paired-bench-") as folder:
             async with ours(where, SOURCE, Path(folder)) as way:
                 letters = SampleMessages(size, destination=TARGET, lives=LIVES)
@@ -67,7 +74,7 @@ async def measure_memory(messages: int, size: int, config: PairingConfig | None 
 
 async def _feed(where: BenchNamespaces, way: SyphonMover, letters: SampleMessages, messages: int) -> None:
     for done in range(0, messages, PORTION):
-        while done - way.moved > AHEAD:  # noqa: ASYNC110 - a look costs nothing; no event reports it
+        while done - way.moved > AHEAD:
             await asyncio.sleep(LOOK)
         await fill(where, SOURCE, letters, min(PORTION, messages - done))
 
@@ -82,4 +89,5 @@ async def _watch(
         if way.moved < WARM * messages:
             warm = most
         await asyncio.sleep(LOOK)
-    return MemoryGrowth(messages=messages, warm_mb=round(warm / MB, 1), most_mb=round(most / MB, 1))
+    warm_mb, most_mb = round(warm / MB, 1), round(most / MB, 1)
+    return MemoryGrowth(messages=messages, warm_mb=warm_mb, most_mb=most_mb, growth_mb=round(most_mb - warm_mb, 1))

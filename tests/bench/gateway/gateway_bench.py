@@ -1,4 +1,4 @@
-"""`paired bench gateway`: the same client at the namespace and behind a gateway, in turn.
+"""`python -m tests.bench gateway`: the same client at the namespace and behind a gateway, in turn.
 
 Sandbox, gateway and flooding client have a process each; the client of single sends is this process. Both ways take
 turns, so that other load of the machine affects both.
@@ -14,8 +14,15 @@ from typing import Final
 
 from paired_servicebus.bench.amqp_loads import flooding, open_wire, taking
 from paired_servicebus.bench.bench_namespaces import PRIMARY, SECONDARY, open_sandbox
-from paired_servicebus.bench.bench_plans import BenchError, GatewayPlan
-from paired_servicebus.bench.gateway.gateway_figures import (
+from paired_servicebus.bench.bench_plans import BenchError
+from paired_servicebus.bench.sample_messages import SampleMessages
+from paired_servicebus.core.errors import WireError
+from paired_servicebus.pairing.amqp_client import ReconnectingConnection, WireSender
+from paired_servicebus.sandbox_process import SandboxProcess
+from servicebus_amqp.encoding.messaging_types import ACCEPTED
+from servicebus_amqp.protocol.protocol_events import DispositionReceived
+from tests.bench.developer_plans import GatewayPlan
+from tests.bench.gateway.gateway_figures import (
     DrainTimes,
     FloodLap,
     FloodRate,
@@ -23,15 +30,9 @@ from paired_servicebus.bench.gateway.gateway_figures import (
     IdleClients,
     SendTimes,
 )
-from paired_servicebus.bench.gateway.gateway_process import GatewayOrder, GatewayProcess, gateway_process
-from paired_servicebus.bench.process_usage import allow_connections, cpu_seconds, resident_bytes
-from paired_servicebus.bench.sample_messages import SampleMessages
-from paired_servicebus.bench.sandbox.flood_process import flooder
-from paired_servicebus.core.errors import WireError
-from paired_servicebus.pairing.amqp_client import ReconnectingConnection, WireSender
-from paired_servicebus.sandbox_process import SandboxProcess
-from servicebus_amqp.encoding.messaging_types import ACCEPTED
-from servicebus_amqp.protocol.protocol_events import DispositionReceived
+from tests.bench.gateway.gateway_process import GatewayOrder, GatewayProcess, gateway_process
+from tests.bench.process_usage import allow_connections, cpu_seconds, resident_bytes
+from tests.bench.sandbox.flood_process import flooder
 
 QUEUE: Final = "bench-sends"
 FLOODED: Final = "bench-flooded"

@@ -1,1 +1,0 @@
-"""`paired bench gateway`: what a gateway adds to its clients' sends, and what it takes for itself."""

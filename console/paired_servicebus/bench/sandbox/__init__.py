@@ -1,1 +1,0 @@
-"""`paired bench sandbox`: ingest, moves, memory, idle links and round trips of the sandbox under load."""
