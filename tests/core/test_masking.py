@@ -31,6 +31,22 @@ OF_KEYS: Final = (
     "--conf spark.hadoop.fs.azure.account.key.x.dfs.core.windows.net={}",
     "spark.hadoop.fs.s3a.secret.key={}",
     "AWS_SECRET_ACCESS_KEY={} AWS_REGION=eu",
+    '{{"primaryKey": "{}", "keyName": "Root"}}',
+    '{{"secondaryKey":"{}"}}',
+    '{{"sharedAccessKey": ["{}"]}}',
+    '{{"name": "primaryKey", "value": "{}"}}',
+    '<add key="SharedAccessKey" value="{}"/>',
+    "<PrimaryKey>{}</PrimaryKey><Next>x</Next>",
+    "<d:SecondaryKey i:type='string'> {} </d:SecondaryKey>",
+    "<primaryKey><![CDATA[{}]]></primaryKey>",
+    "&lt;PrimaryKey&gt;{}&lt;/PrimaryKey&gt;",
+    "&quot;primaryKey&quot;:&quot;{}&quot;",
+    "--shared-access-key {} --name x",
+    "PRIMARY_KEY={}",
+    "secondary-key: {}",
+    "Ocp-Apim-Subscription-Key: {}",
+    "ServiceBusAuthorization: SharedAccessSignature sr=x&sig={}&se=1",
+    "Proxy-Authorization: Basic {}",
     "SharedAccessSignature sr=sb%3A%2F%2Fx%2F&sig={}&se=1700000000&skn=Root",
     "SharedAccessSignature=SharedAccessSignature sr=x&sig={}&se=1",
     "https://x.servicebus.windows.net/orders?sv=1&sig={}",
@@ -124,21 +140,22 @@ def test_no_password_of_a_url_survives(template: str, wrapped: str, secret: str)
     check(template, wrapped, secret)
 
 
-@pytest.mark.parametrize("mark", ["RSA ", "EC ", ""])
+@pytest.mark.parametrize("mark", ["RSA ", "EC ", "OPENSSH ", "ENCRYPTED ", ""])
 def test_no_private_key_survives(mark: str) -> None:
     body = "\n".join(["MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSj"] * 4)
     text = f"-----BEGIN {mark}PRIVATE KEY-----\n{body}\n-----END {mark}PRIVATE KEY-----\nand more"
-    for wrap in (str, repr, as_json):
+    for wrap in (str, repr, as_json, quote):
         assert not survives(body[:40], masked(wrap(text)))
-        assert "and more" in masked(wrap(text))
+        assert wrap("and more").strip("'\"") in masked(wrap(text))
 
 
 @given(st.dictionaries(st.sampled_from(["SharedAccessKey", "why", "url"]), st.text(max_size=40)), st.text(max_size=30))
+@example({"primaryKey": None, "url": "x"}, "")
 @example({"why": 'SharedAccessKey=abc" x'}, "")
 @example({"why": 'SharedAccessKey=abc\\" x'}, "")
 @example({"why": "client_secret=ab\\\\", "z": "y"}, "")
 @example({"SharedAccessKey": "", "why": "client_secret="}, "")
-def test_json_stays_json(values: dict[str, str], more: str) -> None:
+def test_json_stays_json(values: dict[str, str | None], more: str) -> None:
     for before in ("SharedAccessKey=", "client_secret: ", "Bearer ", "http://a:b", "sig%3D", "password='"):
         said = {**values, "text": before + more}
         for form in (json.dumps(said), json.dumps(said, ensure_ascii=False), json.dumps([json.dumps(said)])):
@@ -150,6 +167,10 @@ def test_json_stays_json(values: dict[str, str], more: str) -> None:
     [
         "the secondary namespace contoso refused the key named Root; the signature's keyname is Root",
         "SharedAccessKeyName=Root",
+        '{"primaryKeyName": "Root", "primaryKey": null}',
+        "<PrimaryKey/><Next>orders</Next>",
+        "<PrimaryKey></PrimaryKey>\n<Next>orders</Next>",
+        "the primary key is of the table; --password --name x",
         "it is of the tier Basic, which has queues and no topics",
         "orders failed over: not authenticated: the token is expired",
         "backlog/3 is out of the rotation: timeout after 1.0 s",
@@ -177,6 +198,13 @@ def test_a_text_without_secrets_stays_as_it_is(text: str) -> None:
         "-eyJ",
         "%3A%2F%2Fa%3A",
         "account.key.",
+        "<PrimaryKey>",
+        "<primaryKey ",
+        "<a:",
+        "--password ",
+        '"primaryKey", ',
+        "-----BEGIN ",
+        "&quot;sig&quot;",
     ],
 )
 def test_a_text_of_any_kind_is_masked_in_linear_time(part: str) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import stat
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,42 @@ def checked(tmp_path: Path, *engines: Row, at: float = NOW + 5) -> tuple[int, tu
     with Tables.open(tmp_path / "checked") as opened:
         found = check_tables(opened, max_age=600.0, now=at)
     return found.status, tuple(one.engine for one in found.incomplete)
+
+
+@pytest.mark.parametrize("read", ["read_text('.tmp/x')", "read_text('{cwd}/.tmp/x')", "read_blob('{tables}/../x')"])
+def test_a_query_reads_no_file_beside_the_tables(
+    tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], read: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for place in (tmp_path / ".tmp" / "x", tmp_path / "x"):
+        place.parent.mkdir(exist_ok=True)
+        place.write_text("c4n4ry")
+    assert query(tables, f"select * from {read.format(cwd=tmp_path, tables=tables)}") == 2
+    shown = capsys.readouterr()
+    assert "c4n4ry" not in shown.out + shown.err
+    assert "the query is refused" in shown.err
+
+
+def test_what_a_query_spills_is_its_users_alone_and_removed(
+    tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with Tables.open(tables) as opened:
+        (spill,) = tmp_path.glob("paired-tables-*")
+        assert opened.rows("select current_setting('temp_directory') as it") == [{"it": str(spill)}]
+        assert stat.S_IMODE(spill.stat().st_mode) == 0o700
+    with Tables.open(tables):
+        (other,) = tmp_path.glob("paired-tables-*")
+        assert other != spill, "nobody can make it before"
+    assert not list(tmp_path.glob("paired-tables-*"))
+
+
+def test_tables_are_read_without_a_place_for_temporary_files(
+    tables: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tables / "is not there"))
+    assert query(tables, "select count(*) as n from minutes", "--format", "csv") == 0
+    assert capsys.readouterr().out == "n\n2\n"
 
 
 # -- query -------------------------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ from paired_servicebus.pipeline.judging.limits import DUCKDB_WORDS
 from paired_servicebus.pipeline.table_store.empty_files import NO_DATE
 from paired_servicebus.pipeline.table_store.schema import COUNTED_KINDS, DATED, EVENTS, TABLES, TIMELINE
 from paired_servicebus.pipeline.table_store.table_queries import TableQueries
-from paired_servicebus.pipeline.table_store.table_reader import SETTINGS
+from paired_servicebus.pipeline.table_store.table_reader import SETTINGS, SpillFolder
 
 MAX_EVENTS: Final = 1_000_000
 ROWS_AT_ONCE: Final = 10_000
@@ -62,7 +62,8 @@ class JournalTables(TableQueries):
         self.folders = folders
         self.read_at = self.written_at = made.now
         self.note = made.note
-        self._connection = duckdb.connect(config=SETTINGS)
+        self._spill = SpillFolder()
+        self._connection = duckdb.connect(config=SETTINGS | {"temp_directory": self._spill.path})
         for word in DUCKDB_WORDS:
             self._connection.execute(word)
         for table, rows in made.tables().items():
@@ -104,6 +105,7 @@ class JournalTables(TableQueries):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._connection.close()
+        self._spill.remove()
 
     def rows(self, query: str, parameters: Sequence[object] = ()) -> list[dict[str, Any]]:
         """Return the result of a query, a dict for each row; `?` is a parameter. Raises NoTablesError."""

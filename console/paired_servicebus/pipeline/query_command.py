@@ -10,6 +10,7 @@ import csv
 import io
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -22,7 +23,7 @@ from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.untrusted_text import harmless, one_line
 from paired_servicebus.pipeline.table_store import versions
 from paired_servicebus.pipeline.table_store.schema import TABLES
-from paired_servicebus.pipeline.table_store.table_reader import view
+from paired_servicebus.pipeline.table_store.table_reader import SpillFolder, view
 from paired_servicebus.pipeline.table_store.versions import Version
 from paired_servicebus.printing import print_lines, print_object, report_error
 
@@ -54,8 +55,18 @@ def run_query(folder: Path, sql: str, *, format_: QueryFormat) -> int:
     return 0
 
 
-def closed_connection(version: Version) -> duckdb.DuckDBPyConnection:
-    """Return a connection with a view for each table, which reads that version's files and nothing else."""
+@contextmanager
+def closed_connection(version: Version) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Yield a connection with a view for each table, which reads that version's files and nothing else."""
+    spill = SpillFolder()
+    try:
+        with _connect(version, spill) as connection:
+            yield connection
+    finally:
+        spill.remove()
+
+
+def _connect(version: Version, spill: SpillFolder) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(
         config={
             "threads": 2,
@@ -63,6 +74,7 @@ def closed_connection(version: Version) -> duckdb.DuckDBPyConnection:
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
             "python_enable_replacements": False,
+            "temp_directory": spill.path,  # duckdb also reads there: its default, ./.tmp, is anybody's
         }
     )
     place = version.path.resolve()

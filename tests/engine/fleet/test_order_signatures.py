@@ -23,7 +23,7 @@ from paired_servicebus.core.fleet.orders.order_text import encode_order_text
 from paired_servicebus.core.operator.actions import FLEET_VERBS
 from paired_servicebus.engine.fleet.order_signatures import NAMESPACE, SigningError, sign, verify
 from paired_servicebus.engine.fleet.signers_file import Signers, parse_line, read_signers
-from paired_servicebus.engine.fleet.ssh_signatures import parse_signature
+from paired_servicebus.engine.fleet.ssh_signatures import SshSignature, check_key, is_valid, parse_signature
 from tests.engine.fleet.pens import Pen
 
 T0 = 1_800_000_000.0
@@ -56,6 +56,59 @@ def test_a_vector_of_ssh_keygen_verifies() -> None:
     assert isinstance(found, Signer)
     assert found.by == "ops@x"
     assert found.fingerprint.startswith("SHA256:")
+
+
+P = 2**255 - 19
+D = -121665 * pow(121666, -1, P) % P
+
+
+def doubled(point: tuple[int, int]) -> tuple[int, int]:
+    """Twice a point of the curve -x² + y² = 1 + dx²y²."""
+    x, y = point
+    xy = D * x * x * y * y
+    return 2 * x * y * pow(1 + xy, -1, P) % P, (y * y + x * x) * pow(1 - xy, -1, P) % P
+
+
+def x_of(y: int) -> int | None:
+    """The even x of a point; None: there is none."""
+    square = (y * y - 1) * pow(D * y * y + 1, -1, P) % P
+    x = pow(square, (P + 3) // 8, P)
+    x = x if x * x % P == square else x * pow(2, (P - 1) // 4, P) % P
+    return min(x, P - x) % P if x * x % P == square else None
+
+
+def degenerate_keys() -> list[bytes]:
+    """All encodings of the points of order 1, 2, 4 and 8, and non-canonical ones of any point."""
+    order_8 = 0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7
+    small = {0, 1, P - 1, order_8, P - order_8}
+    for y in small:
+        x = x_of(y)
+        assert x is not None
+        assert doubled(doubled(doubled((x, y)))) == (0, 1)
+    encoded = small | {P + y for y in range(19)}
+    return [(y | sign << 255).to_bytes(32, "little") for y in sorted(encoded) for sign in (0, 1)]
+
+
+@pytest.mark.parametrize("raw", degenerate_keys(), ids=lambda raw: raw.hex()[:8] + raw.hex()[-2:])
+@pytest.mark.parametrize("kind", [b"ssh-ed25519", b"sk-ssh-ed25519@openssh.com"])
+def test_a_degenerate_point_is_no_key(raw: bytes, kind: bytes) -> None:
+    fields = (kind, raw, b"ssh:") if kind.startswith(b"sk-") else (kind, raw)
+    with pytest.raises(UnreadableError, match="degenerate point"):
+        check_key(b"".join(len(one).to_bytes(4, "big") + one for one in fields))
+
+
+def test_no_signature_of_the_identity_counts() -> None:
+    """With the identity as key, R = S·B verifies for every message; S = 0 needs no arithmetic."""
+    identity = (1).to_bytes(32, "little")
+
+    def field(data: bytes) -> bytes:
+        return len(data).to_bytes(4, "big") + data
+
+    key = field(b"ssh-ed25519") + field(identity)
+    made = field(b"ssh-ed25519") + field(identity + bytes(32))
+    found = SshSignature(key=key, namespace=NAMESPACE.encode(), hash_name=b"sha512", signature=made)
+    with pytest.raises(UnreadableError, match="degenerate point"):
+        is_valid(found, SIGNED)
 
 
 @pytest.mark.parametrize(

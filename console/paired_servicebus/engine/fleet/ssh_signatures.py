@@ -22,6 +22,11 @@ SK_ED25519: Final = b"sk-ssh-ed25519@openssh.com"
 KEY_TYPES: Final = (ED25519, SK_ED25519)
 _BEGIN, _END = "-----BEGIN SSH SIGNATURE-----", "-----END SSH SIGNATURE-----"
 _HASHES: Final = {b"sha256": hashlib.sha256, b"sha512": hashlib.sha512}
+_PRIME: Final = 2**255 - 19
+"""Of the field of the coordinates of ed25519's points."""
+_ORDER_8: Final = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
+_SMALL_ORDER: Final = frozenset({0, 1, _PRIME - 1, _ORDER_8, _PRIME - _ORDER_8})
+"""The y of the eight points whose multiples are eight at most: signatures for them need no private key."""
 _USER_PRESENT: Final = 0x01
 """The flag of a FIDO signature: the token was touched."""
 
@@ -86,6 +91,9 @@ def _split_key(key: bytes) -> tuple[bytes, bytes, bytes]:
     fields.end()
     if len(raw) != 32:
         raise UnreadableError("its key has a wrong length")
+    y = int.from_bytes(raw, "little") & (2**255 - 1)  # the highest bit is the sign of x
+    if y >= _PRIME or y in _SMALL_ORDER:
+        raise UnreadableError("its key is a degenerate point, for which anybody can sign")
     return kind, raw, application
 
 

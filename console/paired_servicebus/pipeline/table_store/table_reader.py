@@ -10,10 +10,10 @@ blocks for tens of milliseconds: not for an event loop's thread.
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -33,8 +33,25 @@ SETTINGS: Final[dict[str, str | bool | int | float | list[str]]] = {
     "threads": 1,
     "memory_limit": MEMORY,
     "autoinstall_known_extensions": False,
-    "temp_directory": f"{tempfile.gettempdir()}/paired-tables-{os.getuid()}",
 }
+
+
+class SpillFolder:
+    """A folder for what does not fit into a query's memory: only its user reads it, and its name is unknown before.
+
+    Without a place for temporary files there is none, and a query that needs one fails for want of memory.
+    """
+
+    def __init__(self) -> None:
+        self.path = ""
+        with suppress(OSError):
+            self._folder = tempfile.TemporaryDirectory(prefix="paired-tables-", ignore_cleanup_errors=True)
+            self.path = self._folder.name
+
+    def remove(self) -> None:
+        """Remove the folder and its files."""
+        if self.path:
+            self._folder.cleanup()
 
 
 class Tables(TableQueries):
@@ -47,6 +64,7 @@ class Tables(TableQueries):
     def __init__(self, folder: Path, version: Version, *, read_at: float) -> None:
         self.folder = folder
         self.read_at = read_at
+        self._spill = SpillFolder()
         self._take(version)
 
     @classmethod
@@ -61,6 +79,7 @@ class Tables(TableQueries):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._connection.close()
+        self._spill.remove()
 
     @property
     def folders(self) -> tuple[Path, ...]:
@@ -93,7 +112,7 @@ class Tables(TableQueries):
 
     def _take(self, version: Version) -> None:
         self.path, self.manifest, self.note = version.path, version.manifest, version.note
-        self._connection = duckdb.connect(config=SETTINGS)
+        self._connection = duckdb.connect(config=SETTINGS | {"temp_directory": self._spill.path})
         for table in TABLES:
             self._connection.execute(f"create view {table} as {view(version.path, version.manifest, table)}")
 
