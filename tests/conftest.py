@@ -1,14 +1,25 @@
-"""What holds for all tests: a busy machine is no failure, so hypothesis judges no speed; signals mean what they mean to
-a person's processes, though whoever started the tests ignores them, as nohup and a shell's background do.
+"""What holds for all tests.
+
+- A busy machine is no failure: hypothesis judges no speed, a wait for a condition ends after a minute at the earliest.
+- A test that measures real time or a real disk is marked `real_time`: no other test of the run goes on beside it.
+- Signals do what they do to a person's processes, though whoever started the tests ignores them, as nohup does.
+- Without room for temporary files the run ends at once and says so.
 
 PAIRED_EXAMPLES=N has hypothesis try N examples of everything, which `.ci/run` does among the slower proofs.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
@@ -23,3 +34,63 @@ os.environ.pop("SUDO_USER", None)  # the audit would name whoever started the te
 for number, usual in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, usual)
+
+TEMPORARY_BYTES: Final = 300 * 1024 * 1024
+"""Room that the tests' temporary files need, in bytes."""
+GATE: Final = pytest.StashKey[int]()
+"""The descriptor of the file that the tests of a run lock: `real_time` ones for themselves, all others together."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Check the room, and open the file that keeps `real_time` tests apart; xdist's workers get its path."""
+    if hasattr(config, "workerinput"):
+        path = config.workerinput["gate"]
+    else:
+        check_room()
+        made, path = tempfile.mkstemp(prefix="paired-tests-")
+        os.close(made)
+        config.paired_gate = path  # type: ignore[attr-defined]
+        config.add_cleanup(lambda: Path(path).unlink(missing_ok=True))
+    descriptor = config.stash[GATE] = os.open(path, os.O_RDWR)
+    config.add_cleanup(lambda: os.close(descriptor))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Pass the path to a worker."""
+    node.workerinput["gate"] = node.config.paired_gate
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put Spark's tests first, since they are the longest, and `real_time` ones last, when workers run out of tests."""
+    items.sort(key=lambda item: (is_alone(item), "spark" not in getattr(item, "fixturenames", ())))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Wait, before the time of the test begins, until it may run beside what runs now."""
+    gate = item.config.stash[GATE]
+    fcntl.flock(gate, fcntl.LOCK_EX if is_alone(item) else fcntl.LOCK_SH)
+    try:
+        return (yield)
+    finally:
+        fcntl.flock(gate, fcntl.LOCK_UN)
+
+
+def is_alone(item: pytest.Item) -> bool:
+    return item.get_closest_marker("real_time") is not None
+
+
+def check_room() -> None:
+    """End the run if the folder for temporary files is full."""
+    folder = os.environ.get("TMPDIR") or "/tmp"
+    try:
+        free = shutil.disk_usage(folder).free
+    except OSError as error:
+        pytest.exit(f"{folder}, the folder for temporary files, cannot be used ({error}); set TMPDIR", returncode=4)
+    if free < TEMPORARY_BYTES:
+        pytest.exit(
+            f"{folder} has {free // 2**20} MiB free and the tests write up to {TEMPORARY_BYTES // 2**20} MiB there: "
+            "free some, or set TMPDIR to a folder with room",
+            returncode=4,
+        )

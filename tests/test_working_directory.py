@@ -29,7 +29,7 @@ from paired_servicebus.pipeline.spark_processes import PipelineOrder, start_pipe
 from paired_servicebus.sandbox_process import sandbox_process
 
 ROOT = Path(__file__).parents[1]
-WITHIN = 30.0
+WITHIN = 60.0
 NAMES = ("msgspec", "random", "multiprocessing", "asyncio", "json", "paired_servicebus", "pyspark", "duckdb", "azure")
 BROKEN_JAVA = "#!/bin/sh\nexit 3\n"
 

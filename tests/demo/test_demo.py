@@ -132,7 +132,7 @@ def test_a_demo_whose_command_is_killed_leaves_no_process_and_no_folder(tmp_path
         assert demo.stdout is not None
         assert demo.stdout.readline()  # it plays
         demo.send_signal(number)
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while list(tmp_path.iterdir()) and time.monotonic() < end:
         time.sleep(0.1)
     assert not list(tmp_path.iterdir())

@@ -35,7 +35,7 @@ from paired_servicebus.engine.instance.identity import EngineIdentity
 from paired_servicebus.engine.service.engine_host import EngineHost
 from paired_servicebus.pairing.monitoring.depth_poller import PollWatchers
 
-WAIT = 10.0
+WAIT = 60.0
 """Seconds after which a condition that is waited for counts as not met."""
 
 

@@ -14,7 +14,7 @@ import pytest
 from paired_servicebus.engine.control import acceptor
 from paired_servicebus.engine.control.acceptor import AcceptedConnection, ConnectionAcceptor
 
-WAIT = 10.0
+WAIT = 60.0
 REFUSAL = b"too many\n"
 
 

@@ -26,7 +26,7 @@ from paired_servicebus.engine.control import control_client as client_module
 from paired_servicebus.engine.control.control_client import ControlClient, Update
 from paired_servicebus.engine.control.protocol import Goodbye, Position, Skipped
 
-WAIT = 10.0
+WAIT = 60.0
 Engine = Callable[..., Any]
 
 

@@ -79,7 +79,7 @@ async def test_it_is_entered_and_closes_what_it_made(sandbox: Sandbox) -> None:
 
 @pytest.mark.parametrize("run", [asyncio.ensure_future, asyncio.create_task, lambda opener: opener])
 async def test_it_is_awaited_as_a_coroutine_is(sandbox: Sandbox, run: Any) -> None:
-    paired = await asyncio.wait_for(run(pair_namespaces(*namespaces(sandbox), backlog_queue_count=1)), 30)
+    paired = await asyncio.wait_for(run(pair_namespaces(*namespaces(sandbox), backlog_queue_count=1)), 60)
     assert paired.backlog_queue_count == 1
     await paired.close()
 

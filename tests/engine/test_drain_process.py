@@ -101,7 +101,7 @@ said: list[str] = []
 
 async def told() -> str:
     """What is said first, as soon as it is."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not said:
             await asyncio.sleep(0.02)
     return said[0]

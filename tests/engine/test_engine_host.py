@@ -55,7 +55,7 @@ async def test_receipts_and_counts_go_to_the_journal_and_not_to_consoles(engine:
         hosted.host.record(SendsCounted(at=1.0, entity="orders", route="primary", accepted=1, failed=0, seconds=1.0))
         hosted.host.record(Warned(at=1.0, about="test", text="the end"))
         told = []
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             async for update in client.updates():
                 if not isinstance(update, Snapshot):
                     told.append(update.event.kind)
@@ -86,7 +86,7 @@ async def test_snapshots_go_on_though_one_could_not_be_made(engine: Engine, capl
         hosted.pairing.entity_views = lambda: 1 / 0
         await asyncio.sleep(0)
         hosted.host._wake()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while "no snapshot could be made" not in caplog.text:
                 await asyncio.sleep(0.01)
         hosted.pairing.entity_views = views

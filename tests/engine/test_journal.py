@@ -206,7 +206,7 @@ def test_a_killed_process_loses_nothing_that_it_appended(tmp_path: Path) -> None
 
         asyncio.run(main())
     """)
-    killed = subprocess.run([sys.executable, "-c", program, str(tmp_path)], timeout=30, check=False)
+    killed = subprocess.run([sys.executable, "-c", program, str(tmp_path)], timeout=60, check=False)
     assert killed.returncode == -signal.SIGKILL
     assert numbers(tmp_path) == []
     (found,) = spool.recover(tmp_path)

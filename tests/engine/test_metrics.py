@@ -185,7 +185,7 @@ def taken_port() -> Iterator[int]:
 
 
 def scraped(port: int) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
         return str(answer.read().decode())
 
 

@@ -127,7 +127,7 @@ def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
         "acquire(Path(sys.argv[1]), LockHolder(pid=os.getpid(), socket='', log=''));"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
-    killed = subprocess.run([sys.executable, "-c", program, str(tmp_path / "lock")], timeout=30, check=False)
+    killed = subprocess.run([sys.executable, "-c", program, str(tmp_path / "lock")], timeout=60, check=False)
     assert killed.returncode == -signal.SIGKILL
     assert running(tmp_path / "lock") is None
     fell = crashed_holder(tmp_path / "lock")

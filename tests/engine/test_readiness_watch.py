@@ -33,7 +33,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def running(watch: ReadinessWatch, pairing: FakePairing) -> asyncio.Task[None]:
     task = asyncio.create_task(watch.run(pairing))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while watch.latest is None:
             await asyncio.sleep(0)
     return task

@@ -81,7 +81,7 @@ def test_an_empty_journal_is_none(tmp_path: Path) -> None:
 async def told(client: ControlClient) -> list[Event]:
     """Everything up to the start of the engine that answers."""
     events: list[Event] = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         async for update in client.updates():
             if isinstance(update, Record):
                 events.append(update.event)

@@ -24,7 +24,7 @@ from servicebus_sandbox.access.token_credentials import AsyncSandboxCredential
 
 from .connect_proxy import ConnectProxy, connect_proxy
 
-SOON = 20.0
+SOON = 60.0
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from paired_servicebus.pairing import (
 from paired_servicebus.pairing.syphon import sdk_pump
 from servicebus_sandbox import Sandbox
 
-PATIENCE = 15.0
+PATIENCE = 60.0
 TRUST = tls_context()
 """Shared: the SDK would make one for each link, which is most of what a test here would cost."""
 

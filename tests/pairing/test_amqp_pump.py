@@ -123,8 +123,8 @@ async def test_links_that_break_at_random_lose_nothing(
     board.add(**often(kind, operation, probability=0.02, seed=7, count=3), entity=path)
     names = [str(number) for number in range(200)]
     put(world, [parked("orders", name) for name in names])
-    await until(lambda: set(world.ids_in("orders")) == set(names), patience=40)
-    await until(lambda: world.parked(1) == 0, patience=40)
+    await until(lambda: set(world.ids_in("orders")) == set(names))
+    await until(lambda: world.parked(1) == 0)
     if operation is Operation.SETTLE:  # what a destination has is not sent again, only completed again
         assert Counter(world.ids_in("orders")) == Counter(names)
 
@@ -147,7 +147,7 @@ async def test_a_destination_far_away_is_not_taken_for_one_that_never_answers(
     world.sandbox["primary"].node.faults.add("latency", terms=FaultTerms(delay_s=0.4))
     await world.pair(enable_syphon=True, backlog_queue_count=1, send_timeout=60.0)
     put(world, [parked("orders", str(number)) for number in range(100)])
-    await until(lambda: world.depth("orders") == 100, patience=40)
+    await until(lambda: world.depth("orders") == 100)
     assert not aside
 
 
@@ -196,7 +196,7 @@ async def test_a_queue_that_cannot_be_managed_is_pumped_all_the_same(world: Worl
     board.add("unauthorized", entity=queue_path(), terms=FaultTerms(operations=frozenset({Operation.MANAGE})))
     paired = await world.pair(enable_syphon=True, backlog_queue_count=1)
     put(world, [parked("orders", "x")])
-    await until(lambda: world.depth("orders") == 1, patience=30)
+    await until(lambda: world.depth("orders") == 1)
     assert "cannot search for deferred messages" in paired.queue_views()[0].pump_text
 
 
@@ -248,7 +248,7 @@ async def test_many_destinations_share_a_bounded_number_of_links(world: World, m
         world.sandbox["primary"].node.namespace.create_queue(path)
     await world.pair(enable_syphon=True, backlog_queue_count=1)
     put(world, [parked(path, str(n)) for n in range(5) for path in paths])
-    await until(lambda: len(world.told(Moved)) == 200, patience=40)
+    await until(lambda: len(world.told(Moved)) == 200)
     assert all(world.ids_in(path) == ["0", "1", "2", "3", "4"] for path in paths)
 
 
@@ -256,7 +256,7 @@ async def test_more_than_leaves_in_one_write_arrives_in_its_order(world: World) 
     """Behind what a socket takes, messages wait for their turn; nothing else has to come for it."""
     await world.pair(enable_syphon=True, backlog_queue_count=1)
     put(world, [parked("orders", str(number), body=bytes(200_000)) for number in range(60)])
-    await until(lambda: len(world.told(Moved)) == 60, patience=40)
+    await until(lambda: len(world.told(Moved)) == 60)
     assert world.ids_in("orders") == [str(number) for number in range(60)]
 
 
@@ -287,7 +287,7 @@ async def test_auto_falls_back_to_the_sdk_once_with_the_reason(
     monkeypatch.setattr({"Endpoint": Endpoint, "Wire": ReconnectingConnection}[kind], name, stand_in)
     paired = await world.pair(enable_syphon=True, pump="auto")
     put(world, [parked("orders", str(number)) for number in range(5)])
-    await until(lambda: world.depth("orders") == 5, patience=30)
+    await until(lambda: world.depth("orders") == 5)
     warned = [event.text for event in world.told(Warned) if event.about == "syphon"]
     assert len(warned) == 1
     assert reason in warned[0]
@@ -353,7 +353,7 @@ async def test_a_search_while_messages_are_on_their_way_takes_none_of_them_for_n
     put(world, [parked("orders", name) for name in names])
     await until(lambda: len(deferred(world)) == 1500)
     heal()
-    await until(lambda: world.depth("orders") == 1500, patience=40)
+    await until(lambda: world.depth("orders") == 1500)
     assert world.ids_in("orders") == names
     assert not failures
 
@@ -371,5 +371,5 @@ async def test_set_aside_again_and_again_keeps_the_order_and_loses_nothing(world
     put(world, [parked("orders", name) for name in names[60:]])
     await until(lambda: world.depth("orders") + len(deferred(world)) == 120)
     again()
-    await until(lambda: world.depth("orders") == 120, patience=40)
+    await until(lambda: world.depth("orders") == 120)
     assert world.ids_in("orders") == names

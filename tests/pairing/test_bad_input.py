@@ -58,7 +58,7 @@ async def test_a_namespace_that_lets_only_the_sdk_in_is_worked_through_the_sdk(
     monkeypatch.setattr(AmqpServerProtocol, "_on_opened", on_opened)
     paired = await world.pair(enable_syphon=True, backlog_queue_count=1, pump="auto")
     put(world, [parked("orders", str(number)) for number in range(5)])
-    await until(lambda: world.depth("orders") == 5, patience=40)
+    await until(lambda: world.depth("orders") == 5)
     assert len(turned_away) <= 2
     (warned,) = [event.text for event in world.told(Warned) if event.about == "syphon"]
     assert "only known clients are served" in warned
@@ -97,11 +97,11 @@ async def test_settlements_that_are_never_confirmed_are_said_again_another_way_a
     fault = world.sandbox["secondary"].node.faults.add("unanswered", entity=queue_path(), terms=silent)
     names = [str(number) for number in range(50)]
     put(world, [parked("orders", name) for name in names])
-    await until(lambda: world.told(PumpStopped), patience=30)
+    await until(lambda: world.told(PumpStopped))
     world.sandbox["secondary"].node.faults.remove(fault.id)
     (stopped,) = world.told(PumpStopped)
     assert "confirmed no settlement within 2 s" in stopped.reason
     await until(lambda: paired.queue_views()[0].pump_text == "receiving")  # on another link
     put(world, [parked("orders", "later")])
-    await until(lambda: world.depth("orders") == 51 and world.parked(1) == 0, patience=30)
+    await until(lambda: world.depth("orders") == 51 and world.parked(1) == 0)
     assert Counter(world.ids_in("orders")) == Counter([*names, "later"])

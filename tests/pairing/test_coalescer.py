@@ -24,7 +24,7 @@ from paired_servicebus.pairing.sending.sender_link import EncodedBatch
 
 from .conftest import until
 
-SOON = 5.0
+SOON = 60.0
 
 
 class Link:

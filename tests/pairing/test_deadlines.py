@@ -18,8 +18,8 @@ async def deaf(times: int) -> str:
     """Loses so many cancellations, then ends by the next one."""
     for _ in range(times):
         with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.sleep(60)
-    await asyncio.sleep(60)
+            await asyncio.sleep(600)
+    await asyncio.sleep(600)
     return "ended by itself"
 
 
@@ -30,7 +30,7 @@ async def test_what_ends_in_time_gives_its_result() -> None:
 @pytest.mark.parametrize("times", [0, 1, 3])
 async def test_what_does_not_end_is_ended_even_when_it_loses_cancellations(times: int) -> None:
     """Ours ends it 1 s later whatever the SDK does."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         with pytest.raises(TimeoutError, match=r"^the wait did not end within 0\.05 s$"):
             await bounded(deaf(times), SOON, "the wait")
     task = asyncio.current_task()
@@ -77,7 +77,7 @@ async def test_a_pairings_tasks_end_though_one_loses_a_cancellation() -> None:
     await tasks.open()
     started = tasks.start(deaf(2), name="deaf")
     await asyncio.sleep(0)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await tasks.close()
     assert started is not None
     assert started.done()
@@ -93,7 +93,7 @@ async def test_a_task_that_crashes_faults_the_group_and_is_kept() -> None:
     tasks = TaskOwner()
     await tasks.open()
     tasks.start(crash(), name="crash")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while tasks.failed is None:
             await asyncio.sleep(0.01)
     await tasks.close()
@@ -118,7 +118,7 @@ async def watched(watch: Watch, seconds: float, wait: Awaitable[str]) -> str:
 async def test_one_watch_ends_each_wait_in_its_own_time(times: int) -> None:
     watch = Watch("orders")
     assert await watched(watch, 60, asyncio.sleep(0, "in time")) == "in time"
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         with pytest.raises(TimeoutError, match=r"^a send on orders did not end within 0\.05 s$"):
             await watched(watch, SOON, deaf(times))  # shorter than what the timer was set for
     task = asyncio.current_task()

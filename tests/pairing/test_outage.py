@@ -30,7 +30,7 @@ def state(paired: PairedServiceBusClient, path: str) -> State:
     return next(view.state for view in paired.entity_views() if view.path == path)
 
 
-async def send_until_accepted(sender: PairedSender, message: ServiceBusMessage, patience: float = 15.0) -> None:
+async def send_until_accepted(sender: PairedSender, message: ServiceBusMessage, patience: float = 60.0) -> None:
     """As an application does: the same object again."""
     async with asyncio.timeout(patience):
         while True:

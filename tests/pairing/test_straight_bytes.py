@@ -19,11 +19,11 @@ from .conftest import World, until
 from .test_encoded_sender import BACKLOG, PATIENT, gateways, message, state
 
 
-async def straight(sender: EncodedSender, data: bytes, form: int = 0, timeout: float = 20.0) -> Rest | None:
+async def straight(sender: EncodedSender, data: bytes, form: int = 0, timeout: float = 60.0) -> Rest | None:
     """Send; return the rest of the call, None if it was accepted."""
     end: asyncio.Future[Rest | None] = asyncio.get_running_loop().create_future()
     assert sender.go_straight(data, form, end.set_result, timeout=timeout)
-    return await asyncio.wait_for(end, 10)
+    return await asyncio.wait_for(end, 60)
 
 
 async def ready(world: World, **options: Any) -> tuple[PairedServiceBusClient, EncodedSender]:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from paired_servicebus.core.model.pairing_events import Event, Record
 from paired_servicebus.engine.journal import records
 from paired_servicebus.pipeline.table_store.schema import TABLES
 from paired_servicebus.pipeline.table_store.table_reader import Tables
 
+MINUTES_OF_SPARK = pytest.mark.skipif(
+    not os.environ.get("PAIRED_SPARK"), reason="PAIRED_SPARK=1 runs what needs minutes of Spark"
+)
+"""Marks what needs Spark, except for the small part that every run has."""
 VIEWS = tuple(table for table in TABLES if table != "verdicts")
 
 

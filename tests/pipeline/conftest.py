@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -12,8 +11,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    if not os.environ.get("PAIRED_SPARK"):
-        pytest.skip("PAIRED_SPARK=1 runs what needs Spark and minutes")
+    pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
     from paired_servicebus.pipeline.spark.java import find_java
     from paired_servicebus.pipeline.spark.spark_session import open_session
 

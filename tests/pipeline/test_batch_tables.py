@@ -13,10 +13,10 @@ import pytest
 from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.pipeline.ingest import new_files
-from tests.pipeline.batches import numbered, rows_of, take_once, write_file
+from tests.pipeline.batches import MINUTES_OF_SPARK, numbered, rows_of, take_once, write_file
 from tests.pipeline.made_tables import utc
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [MINUTES_OF_SPARK, pytest.mark.timeout(600)]
 
 T0 = 1_790_000_000.0 - 1_790_000_000.0 % 60
 HOUR = 3600.0

@@ -57,7 +57,7 @@ def test_one_that_is_ended_leaves_no_folder_and_no_process(tmp_path: Path) -> No
         rehearsal.terminate()
     assert rehearsal.returncode == 128 + signal.SIGTERM
     assert not list(tmp_path.glob("paired-*"))
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while any(Path(f"/proc/{pid}").exists() for pid in below):
         assert time.monotonic() < end
         time.sleep(0.05)

@@ -15,7 +15,7 @@ from paired_servicebus.pipeline.spark import masters
 from paired_servicebus.pipeline.spark.spark_session import DEFAULTS, spark_variables, withheld, write_defaults
 from paired_servicebus.pipeline.spark_processes import PipelineOrder, start_pipeline
 
-WITHIN = 30.0
+WITHIN = 60.0
 STRING = "Endpoint=sb://x/;SharedAccessKeyName=Root;SharedAccessKey=c4n4ry"
 SECRETS = {
     "PRIMARY": STRING,

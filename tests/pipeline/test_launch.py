@@ -12,7 +12,7 @@ import pytest
 from paired_servicebus.pipeline.spark_processes import PipelineOrder, PipelineProcess, start_pipeline
 
 pytest.importorskip("pyspark")
-WITHIN = 30.0
+WITHIN = 60.0
 MUTE_JAVA = """#!/bin/sh
 touch "{home}/asked"
 exec cat

@@ -25,6 +25,7 @@ from paired_servicebus.pipeline.ingest.event_parser import events_of
 from paired_servicebus.pipeline.table_store.table_reader import Tables
 from tests.bench.spark.synthetic_journal import events
 from tests.damaged import UNREADABLE
+from tests.pipeline.batches import MINUTES_OF_SPARK
 
 BLOCKS: Final = 60
 LINES: Final = 40
@@ -125,7 +126,7 @@ def _rows(lines: list[bytes]) -> list[dict[str, Any]]:
     return events_of(lines, ["f.jsonl"] * len(lines)).to_pylist()
 
 
-@pytest.mark.skipif(not os.environ.get("PAIRED_SPARK"), reason="PAIRED_SPARK=1 runs what needs Spark and minutes")
+@MINUTES_OF_SPARK
 def test_the_pipeline_takes_a_journal_of_such_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     chance = random.Random(4)
     (tmp_path / "j").mkdir()

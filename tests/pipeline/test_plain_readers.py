@@ -21,10 +21,10 @@ import polars as pl
 from paired_servicebus.pipeline.ingest import new_files
 from paired_servicebus.pipeline.table_store.schema import DATED, TABLES
 from paired_servicebus.pipeline.table_store.table_reader import Tables
-from tests.pipeline.batches import numbered, take_once, write_file
+from tests.pipeline.batches import MINUTES_OF_SPARK, numbered, take_once, write_file
 from tests.pipeline.test_batch_tables import EVENTS, STORIES, T0
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [MINUTES_OF_SPARK, pytest.mark.timeout(600)]
 
 DAYS = 2
 Reader = Callable[[Any, Path, str], list[dict[str, Any]]]

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("npm") is None, 
 
 AZURITE = "azurite@3.35.0"
 INSTALL = 170.0
-READY = 30.0
+READY = 60.0
 ACCOUNT = "devstoreaccount1"
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 """Azurite's account and key, the same everywhere and public."""

@@ -6,7 +6,6 @@ pipeline that follows the tree. Needs Spark: run where PAIRED_SPARK is set (.ci/
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 import threading
@@ -25,9 +24,10 @@ from paired_servicebus.pipeline.spark_processes import PipelineOrder, PipelinePr
 from paired_servicebus.pipeline.table_store.schema import TABLES
 from paired_servicebus.pipeline.table_store.table_reader import Tables
 from tests.bench.spark.synthetic_journal import events
+from tests.pipeline.batches import MINUTES_OF_SPARK
 
 pytestmark = [
-    pytest.mark.skipif(not os.environ.get("PAIRED_SPARK"), reason="PAIRED_SPARK=1 runs what needs Spark and minutes"),
+    MINUTES_OF_SPARK,
     pytest.mark.timeout(900),
 ]
 

@@ -1,4 +1,6 @@
-"""Spark's tables of a journal beside those that the project's own functions make: the same rows (PAIRED_SPARK=1)."""
+"""Spark's tables of a journal beside those that the project's own functions make: the same rows .
+
+One test is the part of Spark that every run of the tests has; PAIRED_SPARK=1 runs the others."""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from paired_servicebus.core.model.pairing_events import EngineStopped, Record, W
 from paired_servicebus.pipeline.journal_tables import JournalTables
 from paired_servicebus.pipeline.table_store.table_reader import Tables
 from tests.bench.spark.synthetic_journal import write_journal
-from tests.pipeline.batches import take_once, write_file
+from tests.pipeline.batches import MINUTES_OF_SPARK, take_once, write_file
 from tests.pipeline.judged import records_of
 from tests.pipeline.made_journals import SPAN, journals
 from tests.pipeline.slow_receivers import SlowWorld
@@ -49,12 +51,14 @@ def compare(spark: Any, folder: Path, journal: Path) -> None:
             assert mine == theirs, (table, only)
 
 
+@MINUTES_OF_SPARK
 def test_names_that_differ_in_case_are_one_in_any_language_of_the_machine(spark: Any) -> None:
     """The fixture's JVM is told to speak Turkish, whose lower case of I is another letter."""
     (row,) = spark.sql("select lower(name) as folded from values ('ÉI') as names(name)").collect()
     assert row["folded"] == "éi"
 
 
+@MINUTES_OF_SPARK
 def test_a_journal_of_failovers(spark: Any, tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     write_journal(journal, 30_000)
@@ -69,6 +73,7 @@ def test_a_story_and_a_world_with_slow_receivers(spark: Any, tmp_path: Path) -> 
     compare(spark, tmp_path, journal)
 
 
+@MINUTES_OF_SPARK
 def test_journals_made_by_hypothesis(spark: Any, tmp_path: Path) -> None:
     found: list[list[Record]] = []
 

@@ -36,10 +36,10 @@ from paired_servicebus.pipeline.table_store.lake import Lake
 from paired_servicebus.pipeline.table_store.table_reader import Tables
 from tests.bench.spark.synthetic_journal import write_journal
 from tests.damaged import GOOD, UNREADABLE
-from tests.pipeline.batches import rows_of, take_once
+from tests.pipeline.batches import MINUTES_OF_SPARK, rows_of, take_once
 
 pytestmark = [
-    pytest.mark.skipif(not os.environ.get("PAIRED_SPARK"), reason="PAIRED_SPARK=1 runs what needs Spark and minutes"),
+    MINUTES_OF_SPARK,
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="finds Spark's processes as Linux tells them"),
     pytest.mark.timeout(900),
 ]

@@ -43,7 +43,7 @@ def conditions(events: list[Event]) -> Told:
 
 async def answer(client: Client, wanted: int = 1) -> Told:
     """The conditions the client was told, when there are `wanted` or the connection is over."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not client.is_lost and len(conditions(client.seen)) < wanted:
             client.changed.clear()
             await client.changed.wait()
@@ -191,7 +191,7 @@ class State:
     async def returns_to(self, before: dict[str, object]) -> None:
         state: object = None
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while (state := await self.read()) != before:
                     await asyncio.sleep(0.02)
         except TimeoutError:

@@ -26,7 +26,7 @@ async def running() -> AsyncIterator[Sandbox]:
     once = QueueSettings(requires_duplicate_detection=True, duplicate_window=timedelta(minutes=1))
     expiring = QueueSettings(default_ttl=timedelta(hours=1), dead_letter_on_expiration=True)
     queues = (QueueSpec("orders"), QueueSpec("once", once), QueueSpec("expiring", expiring))
-    async with asyncio.timeout(30), Sandbox.start([NamespaceSpec("contoso", queues=queues)]) as sandbox:
+    async with asyncio.timeout(60), Sandbox.start([NamespaceSpec("contoso", queues=queues)]) as sandbox:
         yield sandbox
 
 
@@ -154,7 +154,7 @@ async def test_a_jump_short_of_a_deadline_brings_it_nearer(
         await advance(58)
         counts = running["contoso"].node.namespace.queue("expiring").counts
         assert counts().active == 1
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while counts().active:
             await asyncio.sleep(0.01)
     assert counts().dead_letter == 1

@@ -21,7 +21,7 @@ class Control:
         self.session = session
 
     async def ask(self, method: str, path: str, **options: Any) -> tuple[int, dict[str, Any]]:
-        async with asyncio.timeout(5), self.session.request(method, path, **options) as answer:
+        async with asyncio.timeout(60), self.session.request(method, path, **options) as answer:
             return answer.status, await answer.json()
 
     async def begin(self, **fields: object) -> tuple[int, dict[str, Any]]:

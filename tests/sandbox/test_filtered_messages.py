@@ -49,7 +49,7 @@ async def bench(sandbox: Sandbox) -> AsyncIterator[Bench]:
         primary.connection_string, connection_verify=str(sandbox.ca_file), retry_total=0
     )
     client = ServiceBusClient.from_connection_string(primary.connection_string, retry_total=0)
-    async with admin, client, asyncio.timeout(20):
+    async with admin, client, asyncio.timeout(60):
         await admin.create_topic(TOPIC)
         await admin.create_subscription(TOPIC, NAME)
         yield Bench(admin, client)

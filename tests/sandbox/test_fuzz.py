@@ -36,7 +36,7 @@ from servicebus_sandbox.access.token_issuer import RESOURCE_MANAGER
 SECONDS = float(os.environ.get("PAIRED_FUZZ_SECONDS", "5"))
 SEED = int(os.environ.get("PAIRED_FUZZ_SEED", random.randrange(2**32)))
 AT_ONCE = 8
-PATIENCE = 15.0
+PATIENCE = 60.0
 SPEC = NamespaceSpec(
     "primary",
     queues=(QueueSpec("good"), QueueSpec("victim"), QueueSpec("sessions", QueueSettings(requires_session=True))),

@@ -33,7 +33,7 @@ from servicebus_sandbox import (
 from servicebus_sandbox.sandbox_host import is_loopback
 
 ROOT = Path(__file__).parents[2]
-SOON = 20.0
+SOON = 60.0
 
 
 async def send_and_receive(connection_string: str, queue: str) -> str:

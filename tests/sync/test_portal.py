@@ -8,7 +8,7 @@ import threading
 from paired_servicebus.core.errors import PairingClosedError
 from paired_servicebus.sync.portal import Portal
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 def test_calls_that_meet_the_end_of_the_thread_are_told_and_none_waits_for_ever() -> None:

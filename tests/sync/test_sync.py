@@ -34,7 +34,7 @@ from paired_servicebus.sync import Namespace, PairedServiceBusClient, pair_names
 from paired_servicebus.sync import portal as portals
 from servicebus_sandbox import SandboxCredential
 
-PATIENCE = 15.0
+PATIENCE = 60.0
 QUICK = {
     "backlog_queue_count": 1,
     "primary_name": "primary",

@@ -38,7 +38,7 @@ async def test_they_are_told_when_something_changed_and_the_own_one_is_none(
     told: list[Neighbours] = []
     feed: Any = Silent()
     task = asyncio.create_task(MultiEngineFeed(feed, Path("orders"), now=lambda: made.AT).run(told.append))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not told:
             await asyncio.sleep(0)
         for _ in range(20):

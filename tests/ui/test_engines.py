@@ -50,7 +50,7 @@ async def engine(name: str, folder: Path) -> AsyncIterator[Path]:
         await process.stdout.readline()
     yield folder / "s"
     process.stdin.close()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await process.wait()
     os.close(lock)
 
@@ -62,7 +62,7 @@ def hold(name: str, socket: Path, pid: int) -> int:
 
 
 async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not true():
             await asyncio.sleep(0.02)
 

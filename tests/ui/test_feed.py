@@ -37,7 +37,7 @@ class Told:
             self._came.notify_all()
 
     async def until(self, wanted: Callable[[list[News]], bool]) -> None:
-        async with asyncio.timeout(10), self._came:
+        async with asyncio.timeout(60), self._came:
             await self._came.wait_for(lambda: wanted(self.news))
 
     def of(self, kind: type[Any]) -> list[Any]:

@@ -75,7 +75,7 @@ async def test_an_engine_that_is_not_there_yet_is_waited_for(
 
     monkeypatch.setattr(follow_module, "EngineFeed", Feed)
     task = asyncio.create_task(follow(lambda: found, said.append, named=True))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not said:
             await asyncio.sleep(0)
         found.append(places)

@@ -154,7 +154,7 @@ async def test_the_open_page_is_read_again_when_an_incident_begins_or_ends(
         return HistoryNews(HISTORY)
 
     async def read(times: int) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(reads) < times:
                 await console.pilot.pause(0.01)
 

@@ -314,7 +314,7 @@ async def test_a_filter_lists_while_it_is_typed(open_console: Any, made: Any) ->
 
 async def palette_lists(console: Any, text: str) -> None:
     """The palette looks for what is typed in a task of its own."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while text not in console.screen():
             await console.pilot.pause()
 

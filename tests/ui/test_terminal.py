@@ -70,7 +70,7 @@ class Terminal:
             self.came.set()
 
     async def until(self, shown: Callable[[str], bool]) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not shown(self.text):
                 await self.more()
 
@@ -182,7 +182,7 @@ async def test_shown_steered_and_left(server: ControlServer, terminal: Terminal,
     await terminal.until(lambda text: "pause syphon:  is told" in text)
     assert [order.action_id for order in orders_taken] == ["pause-syphon"]
     terminal.type("q")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert await terminal.process.wait() == 0
     assert "Traceback" not in terminal.text
 
@@ -216,7 +216,7 @@ async def test_a_closed_terminal_ends_the_dashboard_alone(server: ControlServer,
     server.publish_snapshot(made.outage())
     await terminal.until(lambda text: "failed over: payments" in text)
     terminal.process.send_signal(signal.SIGHUP)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert await terminal.process.wait() != 0
     server.publish_snapshot(made.snapshot())
 
@@ -324,7 +324,7 @@ async def test_a_stalled_link_holds_nobody_up_and_catches_up(
     terminal.listen()
     await terminal.until(lambda text: "failed over: payments" in text)
     terminal.type("q")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert await terminal.process.wait() == 0
 
 
@@ -338,7 +338,7 @@ async def test_a_terminal_that_shrinks_and_grows_shows_all_of_it_again(
         await terminal.quiet()
         before = len(terminal.written)
         fcntl.ioctl(terminal.master, termios.TIOCSWINSZ, struct.pack("4H", height, width, 0, 0))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while shown not in _made_of(bytes(terminal.written[before:]), width, height):
                 await terminal.more()
     assert "failed over: payments" in _made_of(bytes(terminal.written[before:]), width, height)
@@ -386,7 +386,7 @@ async def test_a_bare_terminal_shows_the_verdict_and_takes_keys(
     assert "\u202e" not in written.decode(errors="replace")
     assert b"\x1b]52" not in written
     terminal.type("q")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert await terminal.process.wait() == 0
     assert "Traceback" not in terminal.text
 
@@ -402,10 +402,10 @@ async def test_a_tiny_terminal_shows_the_verdict_alone(server: ControlServer, op
         await terminal.quiet()
     assert terminal.process.returncode is None
     server.publish_snapshot(made.outage())  # by now the engine is silent
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while "OUTAGE" not in _made_of(bytes(terminal.written), 20, 5):
             await terminal.more()
     terminal.type("q")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert await terminal.process.wait() == 0
     assert "Traceback" not in terminal.text

@@ -22,7 +22,7 @@ from paired_servicebus.engine.fleet.fleet_part import TAKE_UP_SECONDS
 from paired_servicebus.engine.instance.engine_paths import engine_paths
 from servicebus_sandbox import Sandbox
 
-WAIT = 20.0
+WAIT = 60.0
 BACKLOG = "primary/x-servicebus-transfer"
 
 

@@ -22,7 +22,7 @@ from paired_servicebus.engine.fleet.board_port import Cleaned
 from paired_servicebus.engine.fleet.fleet_driver import FleetDriver
 from tests.core.fleet.fleet_world import author, snapshot
 
-WAIT = 5.0
+WAIT = 60.0
 
 
 class MemoryBoard:

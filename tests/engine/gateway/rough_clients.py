@@ -33,7 +33,7 @@ from servicebus_amqp.protocol.link_receiver import ReceiverLink
 from servicebus_amqp.protocol.link_sender import SenderLink
 from servicebus_amqp.protocol.session import Session
 
-PATIENCE = 10.0
+PATIENCE = 60.0
 SEND, LISTEN = new_key("web", [GatewayRight.SEND]), new_key("reader", [GatewayRight.LISTEN])
 T = TypeVar("T")
 

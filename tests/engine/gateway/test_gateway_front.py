@@ -226,7 +226,7 @@ async def test_what_is_not_amqp_is_turned_away_with_a_line_for_the_operator(
 ) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", setting.gateway.port)
     writer.write(first)
-    got = await asyncio.wait_for(reader.read(), 5)
+    got = await asyncio.wait_for(reader.read(), 60)
     writer.close()
     assert got.startswith(answer)
     assert bool(got) == bool(answer)

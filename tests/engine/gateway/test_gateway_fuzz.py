@@ -40,7 +40,7 @@ from tests.sandbox.frame_attacks import FrameAttacker
 SECONDS = float(os.environ.get("PAIRED_FUZZ_SECONDS", "1.5"))
 SEED = int(os.environ.get("PAIRED_FUZZ_SEED", random.randrange(2**32)))
 AT_ONCE = 6
-PATIENCE = 15.0
+PATIENCE = 60.0
 ALL_RIGHTS = new_key("all", GatewayRight)
 PRIMARY = NamespaceSpec(
     "primary",

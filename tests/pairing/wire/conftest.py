@@ -24,7 +24,7 @@ from servicebus_amqp.encoding.message_sections import (
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived
 from servicebus_sandbox import NamespaceSpec, QueueSpec, Sandbox, SubscriptionSpec, TopicSpec
 
-PATIENCE = 15.0
+PATIENCE = 60.0
 
 
 async def until(what: Callable[[], Any], patience: float = PATIENCE) -> None:

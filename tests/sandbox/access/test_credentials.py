@@ -19,7 +19,7 @@ from servicebus_sandbox import AsyncSandboxCredential, Sandbox, SandboxCredentia
 from servicebus_sandbox.access.token_credentials import CredentialError
 
 SCOPE = "https://servicebus.azure.net//.default"
-SOON = 20.0
+SOON = 60.0
 
 
 def address(sandbox: Sandbox) -> str:

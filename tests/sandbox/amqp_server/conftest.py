@@ -83,7 +83,7 @@ class Port:
     def counts(self, path: str):
         return self.namespace.entity(path).counts()
 
-    async def until(self, condition, seconds: float = 5.0) -> None:
+    async def until(self, condition, seconds: float = 60.0) -> None:
         """Wait until a condition holds; fails by name when it does not."""
         async with asyncio.timeout(seconds):
             while not condition():
@@ -154,7 +154,7 @@ class Peer(asyncio.Protocol):
     def flush(self) -> None:
         self.transport.write(self.amqp.data_to_send())
 
-    async def next(self, kind, seconds: float = 5.0):
+    async def next(self, kind, seconds: float = 60.0):
         """The next event of this kind; it and all before it are taken."""
         async with asyncio.timeout(seconds):
             while True:
@@ -166,7 +166,7 @@ class Peer(asyncio.Protocol):
                 self.arrived.clear()
                 await self.arrived.wait()
 
-    async def lost(self, seconds: float = 5.0) -> None:
+    async def lost(self, seconds: float = 60.0) -> None:
         async with asyncio.timeout(seconds):
             while not self.is_lost:
                 self.arrived.clear()

@@ -101,7 +101,7 @@ async def test_a_flood_of_attaches_ends(peer, port):
     peer.flush()
     refusals = []
     while len(refusals) < 10:
-        ended = await peer.next(Detached, 30)
+        ended = await peer.next(Detached)
         refusals += [ended.error.condition] if ended.error else []  # those without are of the token's own links
     assert set(refusals) == {"amqp:resource-limit-exceeded"}
     (connection,) = port.node.connections

@@ -67,7 +67,7 @@ async def tertiary(client: ServiceBusManagementClient) -> str:
 
 async def send(connection_string: str, entity: str, **more: Any) -> None:
     client = ServiceBusClient.from_connection_string(connection_string, retry_total=0, **more)
-    async with asyncio.timeout(15), client, client.get_queue_sender(entity) as sender:
+    async with asyncio.timeout(60), client, client.get_queue_sender(entity) as sender:
         await sender.send_messages(ServiceBusMessage("hello"))
 
 

@@ -34,7 +34,7 @@ async def admin(port: Port) -> AsyncIterator[ServiceBusAdministrationClient]:
     client = ServiceBusAdministrationClient.from_connection_string(
         port.connection_string, connection_verify=str(port.ca_file), retry_total=0
     )
-    async with client, asyncio.timeout(20):
+    async with client, asyncio.timeout(60):
         yield client
 
 
@@ -288,7 +288,7 @@ async def test_a_wrong_key_is_told(port: Port, edit: tuple[str, str], complaint:
     client = ServiceBusAdministrationClient.from_connection_string(
         port.connection_string.replace(*edit), connection_verify=str(port.ca_file)
     )
-    async with client, asyncio.timeout(10):
+    async with client, asyncio.timeout(60):
         with pytest.raises(ClientAuthenticationError, match=complaint):
             await client.get_namespace_properties()
 
@@ -309,6 +309,6 @@ async def test_the_synchronous_client(port: Port) -> None:
             client.delete_queue(BACKLOG)
             return names
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert await asyncio.to_thread(work) == [BACKLOG]
     assert port.namespace.queues() == []

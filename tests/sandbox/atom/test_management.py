@@ -297,7 +297,7 @@ async def test_a_body_in_chunks(port: Port) -> None:
 
 async def exchange(port: Port, data: bytes) -> bytes:
     """What the server says until it closes."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         tls = port.client_tls()
         reader, writer = await asyncio.open_connection("127.0.0.1", port.number, ssl=tls, server_hostname="127.0.0.1")
         writer.write(data)
@@ -330,7 +330,7 @@ async def test_broken_requests(port: Port, data: bytes, status: bytes) -> None:
 
 async def test_half_a_request_is_cut_when_refusing_begins(port: Port) -> None:
     pending = asyncio.create_task(exchange(port, b"GET / HTTP/1.1\r\nHost"))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not port.https.connections:
             await asyncio.sleep(0.01)
     port.board.add("refused")
@@ -355,7 +355,7 @@ async def test_a_black_holed_request_is_neither_done_nor_answered(port: Port) ->
         async with asyncio.timeout(0.3):
             await reader.read()
     port.board.remove(fault.id)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         assert await reader.read() == b""
     assert port.namespace.queues() == []
     writer.close()
@@ -366,7 +366,7 @@ async def test_closing_ends_swallowed_requests(port: Port) -> None:
     port.board.add("black-holed")
     writer.write(b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n")
     await writer.drain()
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(60):
         await port.https.close()
         assert await reader.read() == b""
     writer.close()

@@ -16,7 +16,7 @@ MANAGE = FaultTerms(operations=frozenset({Operation.MANAGE}))
 MESSAGING = FaultTerms(operations=frozenset(Operation) - {Operation.MANAGE, Operation.CONTACT})
 
 
-async def ask(sandbox: Sandbox, path: str, seconds: float = 5.0) -> int:
+async def ask(sandbox: Sandbox, path: str, seconds: float = 60.0) -> int:
     """The status of a request to the primary namespace; without a token, served ones are answered 401."""
     url = f"{sandbox['primary'].admin_url}/{path}?api-version=2021-05"
     async with asyncio.timeout(seconds), aiohttp.ClientSession() as session, session.get(url, ssl=False) as answer:
@@ -26,7 +26,7 @@ async def ask(sandbox: Sandbox, path: str, seconds: float = 5.0) -> int:
 async def send(sandbox: Sandbox, entity: str = "orders") -> int:
     connection_string = sandbox["primary"].connection_string
     client = ServiceBusClient.from_connection_string(connection_string, retry_total=0)
-    async with asyncio.timeout(10), client, client.get_queue_sender(entity) as sender:
+    async with asyncio.timeout(60), client, client.get_queue_sender(entity) as sender:
         await sender.send_messages(ServiceBusMessage("x"))
     return sandbox["primary"].node.namespace.queue(entity).counts().active
 
@@ -65,7 +65,7 @@ async def test_messaging_fails_while_management_works(sandbox: Sandbox) -> None:
 
 async def test_a_half_open_management_connection_is_dead_and_a_new_one_served(sandbox: Sandbox) -> None:
     board, url = sandbox["primary"].node.faults, f"{sandbox['primary'].admin_url}/orders?api-version=2021-05"
-    async with asyncio.timeout(10), aiohttp.ClientSession() as session:
+    async with asyncio.timeout(60), aiohttp.ClientSession() as session:
         async with session.get(url, ssl=False) as answer:
             assert await answer.read()
         fault = board.add("half-open")

@@ -139,7 +139,7 @@ async def admin(port: Port) -> AsyncIterator[ServiceBusAdministrationClient]:
     client = ServiceBusAdministrationClient.from_connection_string(
         port.connection_string, connection_verify=str(port.ca_file), retry_total=0
     )
-    async with client, asyncio.timeout(20):
+    async with client, asyncio.timeout(60):
         yield client
 
 
@@ -215,7 +215,7 @@ async def test_every_version_of_the_interface(port: Port, version: ApiVersion) -
     client = ServiceBusAdministrationClient.from_connection_string(
         port.connection_string, connection_verify=str(port.ca_file), retry_total=0, api_version=version
     )
-    async with client, asyncio.timeout(20):
+    async with client, asyncio.timeout(60):
         topic = await client.create_topic("t")
         await client.update_topic(topic, user_metadata="x")
         await client.create_subscription("t", "s")

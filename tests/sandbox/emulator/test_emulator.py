@@ -23,7 +23,7 @@ from servicebus_sandbox.serving.addresses import PUBLIC_KEY
 from servicebus_sandbox.spec_file import load_specs
 from servicebus_sandbox.specs import SandboxConfigError
 
-WAIT = 5
+WAIT = 60
 KEY = f"SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey={PUBLIC_KEY};UseDevelopmentEmulator=true;"
 
 

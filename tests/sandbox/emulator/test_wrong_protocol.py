@@ -16,7 +16,7 @@ from servicebus_sandbox import Sandbox
 from servicebus_sandbox.emulator.config_file import default_namespace
 from servicebus_sandbox.emulator.emulator_host import Emulator
 
-SOON = 10.0
+SOON = 60.0
 HTTP = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 AMQP_1_0 = b"AMQP\x00\x01\x00\x00"
 AMQP_0_9_1 = b"AMQP\x00\x00\x09\x01"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from servicebus_sandbox.serving.certificates import Certificates
 
 HEADER = b"AMQP\x03\x01\x00\x00"
-SOON = 5.0
+SOON = 60.0
 
 
 async def connect(port: Port, tls: ssl.SSLContext | None = None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -20,14 +20,14 @@ from servicebus_sandbox.serving import http_server, lobby
 from servicebus_sandbox.serving.lobby import Lobby, is_scarce
 
 MOST = 10
-WAIT = 10.0
+WAIT = 60.0
 
 
 @pytest.fixture
 async def crowded(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Sandbox]:
     """A sandbox that bears few unproven connections on each port."""
     monkeypatch.setattr(lobby, "MAX_UNPROVEN", MOST)
-    async with asyncio.timeout(3 * WAIT), Sandbox.start() as sandbox:
+    async with asyncio.timeout(2 * WAIT), Sandbox.start() as sandbox:
         yield sandbox
 
 

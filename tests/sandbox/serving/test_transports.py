@@ -16,7 +16,7 @@ from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
 from servicebus_sandbox import Sandbox
 
-SOON = 20.0
+SOON = 60.0
 BIG = b"x" * 200_000
 
 
