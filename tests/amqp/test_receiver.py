@@ -250,13 +250,37 @@ def test_a_message_above_the_limit_is_rejected_and_the_link_stays(parts: int) ->
     transfers = [transfer(1, more=part < parts - 1) for part in range(parts)]
     happened = _receive(server, *transfers, payload=bytes(11))
     assert happened == [protocol_events.DeliveryTooLarge(link, 1, b"1", 11 * parts, False)]
-    (found,) = _dispositions(server)
-    assert found.settled
+    found, settled = _dispositions(server)
+    assert (found.settled, settled.settled) == (False, True)
     assert isinstance(found.state, Rejected)
+    assert found.state == settled.state
     assert found.state.error is not None
     assert found.state.error.condition == "amqp:link:message-size-exceeded"
     assert str(11 * parts) in found.state.error.description
     assert of_kind(protocol_events.DeliveryReceived, _receive(server, transfer(2), payload=bytes(10)))
+
+
+@pytest.mark.parametrize("outcome", [Rejected(error=Error(condition="amqp:not-allowed")), RELEASED, Modified()])
+def test_a_refusal_is_an_unsettled_outcome_then_a_settled_one_in_one_write(outcome: Any) -> None:
+    """SPEC.md section 7: "a refusal is an unsettled outcome, followed by the same one settled for clients"."""
+    server, link = receiving_server()
+    for number in range(3):
+        _receive(server, transfer(number))
+        link.answer(number, outcome)
+    found = _dispositions(server)
+    assert [(one.first, one.settled, one.state) for one in found] == [
+        (number, settled, outcome) for number in range(3) for settled in (False, True)
+    ]
+    assert not any(link.holds(number) for number in range(3)), "a client that never settles costs no memory"
+
+
+def test_acceptances_are_settled_at_once_and_share_a_frame() -> None:
+    server, link = receiving_server()
+    _receive(server, *(transfer(number) for number in range(3)))
+    for number in range(3):
+        link.answer(number, ACCEPTED)
+    (found,) = _dispositions(server)
+    assert (found.first, found.last, found.settled, found.state) == (0, 2, True, ACCEPTED)
 
 
 def test_a_message_above_the_limit_takes_no_memory_while_it_comes_in() -> None:

@@ -81,7 +81,7 @@ class RequestEnd:
             return read_request(event.payload)
         except DecodeError as error:
             if not event.settled:
-                self.link.settle(event.delivery_id, rejected(bad_argument(f"the request cannot be read: {error}")))
+                self.link.answer(event.delivery_id, rejected(bad_argument(f"the request cannot be read: {error}")))
             return None
 
     def accept(self, event: DeliveryReceived) -> None:

@@ -46,6 +46,7 @@ class LinkOwner(Protocol):
     def write_flow(self, **link: Any) -> None: ...
     def release_handle(self, link: Link) -> None: ...
     def forget_deliveries(self, link: Link) -> None: ...
+    def holds(self, link: Link, delivery_id: int) -> bool: ...
     def flush_dispositions(self) -> None: ...
 
 
@@ -130,6 +131,10 @@ class Link:
             self._announce(None, None)
         if self.state not in (LinkState.DETACHING, LinkState.DETACHED):
             self._leave(closed=closed, error=error)
+
+    def holds(self, delivery_id: int) -> bool:
+        """Return whether a delivery of this link is still unsettled."""
+        return self.session.holds(self, delivery_id)
 
     # called by the session
 

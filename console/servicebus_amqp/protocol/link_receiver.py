@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Protocol
 
-from servicebus_amqp.encoding.messaging_types import DeliveryState, Error, Rejected
+from servicebus_amqp.encoding.messaging_types import ACCEPTED, DeliveryState, Error, Rejected
 from servicebus_amqp.encoding.performatives import Attach, Flow
 from servicebus_amqp.encoding.transfer_codec import TransferHead, new_tuple
 from servicebus_amqp.protocol.connection_settings import LinkRole
@@ -113,6 +113,20 @@ class ReceiverLink(Link):
         for delivery_id in deliveries:
             self.session.settle(self, delivery_id & MASK, state, settled=settled)
 
+    def answer(self, delivery_id: int, outcome: DeliveryState) -> None:
+        """Answer a client's message with its outcome. Does nothing for a settled delivery and on an ended link.
+
+        What is not Accepted leaves unsettled, then settled, in one write: .NET replaces a settled outcome by Accepted
+        if it arrives before its own write returns, Python ignores an unsettled one, and rhea frees a delivery only
+        once it is settled.
+
+        Raises:
+            EncodeError: as `settle`.
+        """
+        if outcome is not ACCEPTED:
+            self.session.settle(self, delivery_id, outcome, settled=False)
+        self.session.settle(self, delivery_id, outcome, settled=True)
+
     def on_attach(self, attach: Attach) -> None:
         self._delivery_count = attach.initial_delivery_count or 0  # .NET's request links omit it and count from 0
         super().on_attach(attach)
@@ -207,5 +221,5 @@ class ReceiverLink(Link):
                 condition=Condition.MESSAGE_SIZE_EXCEEDED,
                 description=f"the message has {size} bytes, the link takes {self.max_message_size}: send it in parts",
             )
-            self.settle(delivery_id, Rejected(error=error))
+            self.answer(delivery_id, Rejected(error=error))
         self.session.emit(DeliveryTooLarge(self, delivery_id, tag, size, settled))

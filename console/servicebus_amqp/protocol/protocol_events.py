@@ -41,6 +41,7 @@ class LinkEnd(Protocol):
 class SettlingEnd(LinkEnd, Protocol):
     """A link end with deliveries."""
 
+    def holds(self, delivery_id: int, /) -> bool: ...
     def settle(self, delivery_id: int, state: DeliveryState | None, /, *, settled: bool = True) -> None: ...
 
 

@@ -350,6 +350,10 @@ class Session:
             for number in [number for number, (owner, _) in held.items() if owner is link]:
                 del held[number]
 
+    def holds(self, link: Link, delivery_id: int) -> bool:
+        found = (self._received if link.role is LinkRole.RECEIVER else self._sent).get(delivery_id)
+        return found is not None and found[0] is link
+
     def release_handle(self, link: Link) -> None:
         if self._links.pop(link.handle, None) is not None:
             self._free_handles.append(link.handle)

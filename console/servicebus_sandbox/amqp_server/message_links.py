@@ -63,7 +63,7 @@ class IncomingLink(ServedLink):
         if self.is_untouched:
             outcome = self._take_in(event)
             if not event.settled:
-                self.link.settle(event.delivery_id, outcome)
+                self.link.answer(event.delivery_id, outcome)
         elif not self._take_in_through_faults(event):
             return
         if 2 * self._taken >= INCOMING_CREDIT:
@@ -83,9 +83,9 @@ class IncomingLink(ServedLink):
         is_told = verdict is not FaultVerdict.TAKE_SILENTLY or outcome is not ACCEPTED
         if is_told and not event.settled:
             if self.is_slow:
-                self.later(partial(self.link.settle, event.delivery_id, outcome), Direction.OUT)
+                self.later(partial(self.link.answer, event.delivery_id, outcome), Direction.OUT)
             else:
-                self.link.settle(event.delivery_id, outcome)
+                self.link.answer(event.delivery_id, outcome)
         return True
 
     def end_if_closed(self, path: str) -> None:

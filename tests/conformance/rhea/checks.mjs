@@ -168,6 +168,20 @@ const checks = {
     assert.ok(Buffer.compare(got.body, body) === 0);
   },
 
+  async "2,100 refused messages each throw, and the sender goes on"({ client }) {
+    // rhea holds 2,048 deliveries of a session that are not settled on both sides
+    const sender = client.createSender("payments");
+    for (let each = 0; each < 2_100; each++) {
+      await assert.rejects(sender.sendMessages({ body: "without a session" }), /session/);
+    }
+    const sessionId = newId();
+    await sender.sendMessages({ body: "within one", sessionId });
+    const receiver = await client.acceptSession("payments", sessionId);
+    for (const message of await receiveAll(receiver, 1)) await receiver.completeMessage(message);
+    await receiver.close();
+    await sender.close();
+  },
+
   async "a message that is too large is refused, and the sender goes on"({ client }) {
     const sender = client.createSender("orders");
     await assert.rejects(sender.sendMessages({ body: Buffer.alloc(400_000) }), { code: "MessageSizeExceeded" });

@@ -188,6 +188,23 @@ async def test_an_outcome_that_is_no_acceptance_is_a_failure_with_its_condition(
         assert script.peer.said[0].settled
 
 
+async def test_an_outcome_that_comes_unsettled_and_settled_in_one_read_counts_once(
+    script: Script, wire: ReconnectingConnection
+) -> None:
+    told = Told()
+    sender = await told.sender(wire)
+    for tag in (b"1", b"2"):
+        sender.send(message(), tag)
+    await until(lambda: len(script.peer.received) == 2)
+    first, second = script.peer.received
+    assert isinstance(first.link, ReceiverLink)
+    first.link.answer(first.delivery_id, Rejected())
+    first.link.answer(second.delivery_id, ACCEPTED)
+    script.peer.flush()
+    await until(lambda: told.outcomes and told.outcomes[-1].tag == b"2")
+    assert [(event.tag, event.state) for event in told.outcomes] == [(b"1", Rejected()), (b"2", ACCEPTED)]
+
+
 async def test_unknown_sections_and_annotations_are_handed_over_as_they_came(
     script: Script, wire: ReconnectingConnection
 ) -> None:

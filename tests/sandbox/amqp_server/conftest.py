@@ -21,7 +21,7 @@ from servicebus_amqp.encoding.message_sections import (
     write_properties,
     write_value,
 )
-from servicebus_amqp.encoding.messaging_types import Source, Target
+from servicebus_amqp.encoding.messaging_types import Accepted, Source, Target
 from servicebus_amqp.protocol.connection import Connection
 from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings
 from servicebus_amqp.protocol.protocol_events import (
@@ -196,9 +196,13 @@ class Peer(asyncio.Protocol):
         self.flush()
 
     async def outcome(self, link, data: bytes, **options):
-        """Send a message; the state it is settled with."""
+        """Send a message; the state it is settled with. A refusal is unsettled first."""
         self.send(link, data, **options)
-        return (await self.next(DispositionReceived)).state
+        answer = await self.next(DispositionReceived)
+        if not isinstance(answer.state, Accepted):
+            assert not answer.settled
+            assert (await self.next(DispositionReceived)) == answer._replace(settled=True)
+        return answer.state
 
     async def request(self, address: str, properties: dict, body, *, reply_to: str | None = None, message_id=None):
         """One request on links of its own: the reply's application properties and value."""

@@ -189,7 +189,7 @@ class FrontSender(FrontLink):
         else:
             self.tally.refuse(outcome, self.owner.today())
         if not event.settled:
-            self.link.settle(event.delivery_id, outcome)
+            self.link.answer(event.delivery_id, outcome)
         self._renew()
 
     def on_too_large(self, event: DeliveryTooLarge) -> None:

@@ -44,7 +44,7 @@ from paired_servicebus.pairing.runtime.deadlines import CLOSING, end_all
 from servicebus_amqp.encoding.messaging_types import Received, Source, Target
 from servicebus_amqp.protocol import protocol_events as e
 from servicebus_amqp.protocol.connection import Connection
-from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings
+from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings, LinkRole
 from servicebus_amqp.protocol.link_sender import SenderLink
 from servicebus_amqp.protocol.session import Session, SessionState
 
@@ -331,11 +331,16 @@ class ClientConnection(asyncio.Protocol):
             found.drop(WireError(f"the handler of a message from {found.path} failed: {type(error).__name__}"))
 
     def _echo(self, event: e.DispositionReceived) -> bool:
-        """Settle an outcome that the peer left unsettled; return False for a state without an outcome."""
+        """Settle an outcome that the peer left unsettled; return whether it is the only one of the delivery.
+
+        False for a state without an outcome, and if the peer has settled our message in the same read.
+        """
         found = self._links.get(event.link)
         if found is not None and found.passes_flow is not None:
             return True  # its owner passes states on as well
         if event.state is None or isinstance(event.state, Received):
+            return False
+        if event.link.role is LinkRole.SENDER and not event.link.holds(event.delivery_id):
             return False
         event.link.settle(event.delivery_id, event.state)
         return True
