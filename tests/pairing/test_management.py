@@ -364,7 +364,7 @@ async def test_an_authorization_error_while_creating_ends_pairing_at_once() -> N
         (answered(403, "(AuthorizationFailed)"), True, False),
         (answered(403, "SubCode=40300. Quota"), False, False),
         (answered(409, CONFLICT), False, True),
-        (answered(409), False, False),
+        (answered(409), False, True),
         (answered(502), False, True),
         (OSError("reset"), False, True),
     ],

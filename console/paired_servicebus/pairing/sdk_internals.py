@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Any, Final
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from types import SimpleNamespace
+from typing import Any, Final, TypeVar, cast
+from xml.etree.ElementTree import Element
 
+from azure.core import MatchConditions
 from azure.core.credentials import AccessToken
+from azure.core.exceptions import HttpResponseError
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch, ServiceBusReceiveMode
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.exceptions import ServiceBusServerBusyError
-from azure.servicebus.management import QueueRuntimeProperties
 
 LOGGERS: Final = tuple(
     f"azure.servicebus._pyamqp.aio.{module}"
@@ -36,6 +39,8 @@ SIGNATURE_MARGIN: Final = 300
 """Seconds before its expiry at which `renew_signatures_early` replaces a signature."""
 _DATA_SECTION: Final = 5
 """The index of the data sections in the SDK's raw batch message."""
+
+T = TypeVar("T")
 
 # -- clients and credentials ----------------------------------------------------------------------------------
 
@@ -314,9 +319,77 @@ class _EarlyExpiry:
         return AccessToken(token.token, token.expires_on - SIGNATURE_MARGIN)
 
 
-def has_counts(queue: QueueRuntimeProperties) -> bool:
-    """Return whether a listed queue came with its counts: `_internal_qr.message_count_details`.
+async def read_entity(client: ServiceBusAdministrationClient, path: str, **options: Any) -> Element:
+    """Return the XML of a queue's or topic's entry: `_get_entity_element`. Raises AttributeError without it."""
+    return cast(Element, await client._get_entity_element(path, **options))
 
-    The SDK's public counts raise AttributeError where it is None. Raises AttributeError without `_internal_qr`.
+
+async def list_entities(
+    client: ServiceBusAdministrationClient, kind: str, page: int, **options: Any
+) -> AsyncIterator[Element]:
+    """Yield the XML of each page of a list: `list_entities` of the client's `_impl`. Raises AttributeError without it.
+
+    Args:
+        kind: "queues" or "topics".
+        page: the entities of a page, at most 100.
     """
-    return queue._internal_qr.message_count_details is not None
+    async for feed in _pages(lambda skip: client._impl.list_entities(kind, skip=skip, top=page, **options), page):
+        yield feed
+
+
+async def list_subscriptions(
+    client: ServiceBusAdministrationClient, topic: str, page: int, **options: Any
+) -> AsyncIterator[Element]:
+    """Yield the XML of each page of a topic's subscriptions: `list_subscriptions` of the client's `_impl`."""
+    async for feed in _pages(lambda skip: client._impl.list_subscriptions(topic, skip=skip, top=page, **options), page):
+        yield feed
+
+
+async def _pages(read: Callable[[int], Awaitable[Any]], page: int) -> AsyncIterator[Element]:
+    """Yield pages until one has no link to a next page."""
+    skip = 0
+    while True:
+        feed = cast(Element, await _with_detail(read(skip)))
+        yield feed
+        if not any(link.get("rel") == "next" for link in feed.iterfind("{http://www.w3.org/2005/Atom}link")):
+            return
+        skip += page
+
+
+async def write_entity(
+    client: ServiceBusAdministrationClient,
+    path: str,
+    body: Element,
+    *,
+    update: bool = False,
+    forwards: tuple[str, str] = ("", ""),
+    **options: Any,
+) -> None:
+    """Create a queue or topic, or update an existing one: `entity.put` of the client's `_impl`.
+
+    The SDK's policy removes the prefix of the second namespace that it writes, which the service does not accept.
+    Raises AttributeError without it.
+
+    Args:
+        body: an Atom entry whose content is the description.
+        forwards: where the entity forwards messages and dead letters to; `_create_forward_to_header_tokens` signs both.
+    """
+    if update:
+        options["match_condition"] = MatchConditions.IfPresent
+    if any(forwards):
+        targets = SimpleNamespace(forward_to=forwards[0], forward_dead_lettered_messages_to=forwards[1])
+        sign: Any = client._create_forward_to_header_tokens
+        await sign(targets, options)
+    request: Any = body  # its declared type is the answer's
+    await _with_detail(client._impl.entity.put(path, request, **options))
+
+
+async def _with_detail(request: Awaitable[T]) -> T:
+    """Await a request; the error of a refusal has the service's sentence, as the SDK's own methods have it."""
+    try:
+        return await request
+    except HttpResponseError as error:
+        detail = getattr(getattr(error, "model", None), "detail", None)
+        if not detail:
+            raise
+        raise HttpResponseError(message=detail, response=error.response, model=error.model) from None

@@ -6,9 +6,16 @@ queue is looked up before it is created.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
+from azure.core.exceptions import (
+    DecodeError,
+    DeserializationError,
+    HttpResponseError,
+    ResourceExistsError,
+    ResourceNotFoundError,
+)
 
 from paired_servicebus.core.model.namespace_info import NamespaceInfo, ServiceTier
 from paired_servicebus.pairing.management import management_port as port
@@ -89,16 +96,22 @@ class ArmAdmin:
             await queues.regenerate_keys(*where, {"keyType": "PrimaryKey", "key": key}, **port.ONCE)
 
     async def depth(self, path: str) -> port.Depth:
-        return _depth(_properties(await self._get(path)))
+        try:
+            return _depth(_properties(await self._get(path)))
+        except _UNREADABLE as error:
+            raise DecodeError(f"the description of {path} cannot be read: {error}") from error
 
     async def depths(self, prefix: str, *, pages: int) -> dict[str, port.Depth]:
         """Implement `Management` by listing all queues."""
         found: dict[str, port.Depth] = {}
-        async for page in port.limit_pages(self._client.queues.list_by_namespace(*self._where, **port.ONCE), pages):
+        listed = self._client.queues.list_by_namespace(*self._where, **port.ONCE).by_page()
+        async for page in port.limit_pages(listed, pages):
             async for one in page:
-                path, described = (one.name or "").replace("~", "/").casefold(), _properties(one)
-                if path.startswith(prefix.casefold()) and described.count_details is not None:
-                    found[path] = _depth(described)
+                path = _path(one)
+                if path.casefold().startswith(prefix.casefold()):
+                    with suppress(*_UNREADABLE):  # read singly, where its failure is its own
+                        if _properties(one).count_details is not None:
+                            found[path.casefold()] = _depth(_properties(one))
         return found
 
     async def set_status(self, path: str, status: port.QueueStatus) -> None:
@@ -133,16 +146,24 @@ class ArmAdmin:
         await self._client.topics.get(*self._where, _arm_name(path), **port.ONCE)
         await self._client.topics.delete(*self._where, _arm_name(path), **port.ONCE)
 
-    async def keeps_expired(self, path: str) -> str:
+    async def keeps_expired(self, path: str) -> str | None:
         try:
-            queue = await self._get(path)
+            kept = _properties(await self._get(path)).dead_lettering_on_message_expiration
         except ResourceNotFoundError:
-            where = (*self._where, _arm_name(path))
-            async for one in self._client.subscriptions.list_by_topic(*where, **port.ONCE):
-                if one.properties is not None and one.properties.dead_lettering_on_message_expiration:
-                    return f"{path}/Subscriptions/{one.name}"
-            return ""
-        return path if _properties(queue).dead_lettering_on_message_expiration else ""
+            return await self._keeping_subscription(path)
+        return None if kept is None else path if kept else ""
+
+    async def _keeping_subscription(self, topic: str) -> str | None:
+        kept: str | None = ""
+        try:
+            async for one in self._client.subscriptions.list_by_topic(*self._where, _arm_name(topic), **port.ONCE):
+                found = None if one.properties is None else one.properties.dead_lettering_on_message_expiration
+                if found:
+                    return f"{topic}/Subscriptions/{one.name}"
+                kept = None if found is None else kept
+        except ResourceNotFoundError:
+            return None
+        return kept
 
     async def namespace(self) -> NamespaceInfo:
         """Return name, tier, region and status."""
@@ -161,18 +182,42 @@ class ArmAdmin:
         await self._client.close()
 
     async def _get(self, path: str) -> SBQueue:
-        return await self._client.queues.get(*self._where, _arm_name(path), **port.ONCE)
+        """Return a queue. Raises ResourceNotFoundError only if the queue itself is missing."""
+        try:
+            return await self._client.queues.get(*self._where, _arm_name(path), **port.ONCE)
+        except ResourceNotFoundError as error:
+            code = getattr(error.error, "code", None)
+            if code not in _PARENT_IS_MISSING:
+                raise
+            group, namespace = self._where
+            text = f"no namespace {namespace} was found in the resource group {group} ({code}); check both names"
+            raise HttpResponseError(text, response=error.response) from error
 
     async def _put(self, path: str, properties: dict[str, Any]) -> None:
+        """Create or overwrite a queue. A conflict is another operation under way: ARM knows no "exists already"."""
         body: Any = {"properties": properties}
-        await self._client.queues.create_or_update(*self._where, _arm_name(path), body, **port.ONCE)
+        try:
+            await self._client.queues.create_or_update(*self._where, _arm_name(path), body, **port.ONCE)
+        except ResourceExistsError as error:
+            text = f"another operation on {path} is under way: {error.message}"
+            raise HttpResponseError(text, response=error.response) from error
 
 
+_PARENT_IS_MISSING: Final = frozenset(
+    {"ResourceNotFound", "ParentResourceNotFound", "ResourceGroupNotFound", "SubscriptionNotFound"}
+)
+"""Codes of a 404 that is about the namespace, the group or the subscription, not about the queue."""
+_UNREADABLE: Final = (ValueError, TypeError, AttributeError, DeserializationError)
+"""Errors of the SDK's models, which read a value when it is asked for."""
 _READ_ONLY: Final = frozenset({"countDetails", "createdAt", "updatedAt", "accessedAt", "sizeInBytes", "messageCount"})
 
 
 def _arm_name(path: str) -> str:
     return path.replace("/", "~")
+
+
+def _path(queue: SBQueue | SBTopic) -> str:
+    return (queue.name or "").replace("~", "/")
 
 
 def _properties(queue: SBQueue) -> SBQueueProperties:
@@ -197,23 +242,33 @@ def _depth(described: SBQueueProperties) -> port.Depth:
 
 def _topic_facts(topic: SBTopic) -> port.TopicFacts:
     metadata = getattr(topic.properties, "user_metadata", None)
-    return port.TopicFacts(path=(topic.name or "").replace("~", "/"), metadata=str(metadata or ""))
+    return port.TopicFacts(path=_path(topic), metadata=str(metadata or ""))
 
 
 def _facts(queue: SBQueue) -> port.QueueFacts:
-    found = _properties(queue)
+    """Return a queue's settings; what cannot be read is unknown."""
+
+    def read(name: str) -> Any:
+        try:
+            return getattr(_properties(queue), name, None)
+        except _UNREADABLE:
+            return None
+
+    status = read("status")
     return port.QueueFacts(
-        path=(queue.name or "").replace("~", "/"),
-        max_size_mb=found.max_size_in_megabytes,
-        max_deliveries=found.max_delivery_count,
-        lock=found.lock_duration,
-        dead_letters_expired=bool(found.dead_lettering_on_message_expiration),
-        batched=bool(found.enable_batched_operations),
-        sessions=bool(found.requires_session),
-        status=str(getattr(found.status, "value", found.status) or ""),
-        ttl=found.default_message_time_to_live,
-        idle=found.auto_delete_on_idle,
-        duplicates=bool(found.requires_duplicate_detection),
-        partitioned=bool(found.enable_partitioning),
-        metadata=str(getattr(found, "user_metadata", None) or ""),
+        path=_path(queue),
+        max_size_mb=read("max_size_in_megabytes"),
+        max_deliveries=read("max_delivery_count"),
+        lock=read("lock_duration"),
+        dead_letters_expired=read("dead_lettering_on_message_expiration"),
+        batched=read("enable_batched_operations"),
+        sessions=read("requires_session"),
+        status=str(getattr(status, "value", status) or ""),
+        ttl=read("default_message_time_to_live"),
+        idle=read("auto_delete_on_idle"),
+        duplicates=read("requires_duplicate_detection"),
+        partitioned=read("enable_partitioning"),
+        forwards_to=read("forward_to") or "",
+        forwards_dead_letters_to=read("forward_dead_lettered_messages_to") or "",
+        metadata=str(read("user_metadata") or ""),
     )

@@ -1,21 +1,25 @@
-"""Management over Atom: the SDK's own administration client behind the pairing's port."""
+"""Management over Atom: the SDK's administration client behind the pairing's port.
+
+Queues are read and written as XML, not by the SDK's models: these refuse a whole list for one entity with a doubled
+element, and write some elements behind their places, where the service ignores them.
+"""
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import AsyncIterator, Mapping
 from typing import Final
+from xml.etree.ElementTree import Element
 
-from azure.core.exceptions import ResourceNotFoundError
+from azure.core.exceptions import DecodeError, ResourceNotFoundError
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
-from azure.servicebus.management import AccessRights, AuthorizationRule, QueueProperties, QueueRuntimeProperties
 
 from paired_servicebus.core.model.namespace_info import NamespaceInfo, ServiceTier
 from paired_servicebus.pairing import sdk_internals
+from paired_servicebus.pairing.management import atom_descriptions as atom
 from paired_servicebus.pairing.management import management_port as port
 
-TIMESPAN_MAX: Final = timedelta(days=10675199, hours=2, minutes=48, seconds=5, microseconds=477580)
-"""TimeSpan.MaxValue less 0.7 µs: the nearest value below it in Python's microseconds. The SDK reduces larger values by
-42 µs, to fit the service."""
+PAGE: Final = 100
+"""Entities in one answer: the most that the service returns."""
 
 
 class AtomAdmin:
@@ -27,73 +31,68 @@ class AtomAdmin:
 
     async def queues(self, prefix: str) -> list[port.QueueFacts]:
         """List all queues, since Atom knows no prefix."""
-        wanted = prefix.casefold()
-        return [
-            _facts(one) async for one in self._client.list_queues(**port.ONCE) if one.name.casefold().startswith(wanted)
-        ]
+        return [atom.queue_facts(one) async for one in self._listed("queues", prefix)]
 
     async def create_backlog_queue(self, path: str) -> None:
-        await self._client.create_queue(
+        await self._create(
             path,
-            max_size_in_megabytes=port.MAX_SIZE_MB,
-            max_delivery_count=port.MAX_DELIVERIES,
-            default_message_time_to_live=TIMESPAN_MAX,
-            auto_delete_on_idle=TIMESPAN_MAX,
-            lock_duration=port.LOCK,
-            dead_lettering_on_message_expiration=True,
-            enable_batched_operations=True,
-            **port.ONCE,
+            {
+                "MaxSizeInMegabytes": str(port.MAX_SIZE_MB),
+                "MaxDeliveryCount": str(port.MAX_DELIVERIES),
+                "DefaultMessageTimeToLive": atom.TIMESPAN_MAX,
+                "AutoDeleteOnIdle": atom.TIMESPAN_MAX,
+                "LockDuration": atom.format_span(port.LOCK),
+                "DeadLetteringOnMessageExpiration": "true",
+                "EnableBatchedOperations": "true",
+            },
         )
 
     async def create_queue(self, path: str, wanted: port.QueueWanted) -> None:
-        rules = [_send_rule(*wanted.send_key)] if wanted.send_key is not None else None
-        await self._client.create_queue(
-            path,
-            lock_duration=wanted.lock,
-            requires_session=wanted.sessions or None,
-            requires_duplicate_detection=wanted.duplicate_window is not None or None,
-            duplicate_detection_history_time_window=wanted.duplicate_window,
-            dead_lettering_on_message_expiration=wanted.dead_letters_expired or None,
-            authorization_rules=rules,
-            max_size_in_megabytes=wanted.max_size_mb,
-            max_delivery_count=wanted.max_deliveries,
-            user_metadata=wanted.metadata or None,
-            **port.ONCE,
-        )
+        window = wanted.duplicate_window
+        settings: dict[str, str | Element | None] = {
+            "LockDuration": None if wanted.lock is None else atom.format_span(wanted.lock),
+            "RequiresSession": "true" if wanted.sessions else None,
+            "RequiresDuplicateDetection": None if window is None else "true",
+            "DuplicateDetectionHistoryTimeWindow": None if window is None else atom.format_span(window),
+            "DeadLetteringOnMessageExpiration": "true" if wanted.dead_letters_expired else None,
+            "AuthorizationRules": None if wanted.send_key is None else atom.send_rule(*wanted.send_key),
+            "MaxSizeInMegabytes": None if wanted.max_size_mb is None else str(wanted.max_size_mb),
+            "MaxDeliveryCount": None if wanted.max_deliveries is None else str(wanted.max_deliveries),
+            "UserMetadata": wanted.metadata or None,
+        }
+        await self._create(path, {name: value for name, value in settings.items() if value is not None})
 
     async def depth(self, path: str) -> port.Depth:
-        return _depth(await self._client.get_queue_runtime_properties(path, **port.ONCE))
+        found = atom.queue_depth(await self._queue(path))
+        if found is None:
+            raise DecodeError(f"the description of {path} has no readable counts")
+        return found
 
     async def depths(self, prefix: str, *, pages: int) -> dict[str, port.Depth]:
         """Implement `Management` by listing all queues."""
-        found: dict[str, port.Depth] = {}
-        async for page in port.limit_pages(self._client.list_queues_runtime_properties(**port.ONCE), pages):
-            async for one in page:
-                path = one.name.casefold()
-                if path.startswith(prefix.casefold()) and sdk_internals.has_counts(one):
-                    found[path] = _depth(one)
-        return found
+        depths = {one.name.casefold(): atom.queue_depth(one) async for one in self._listed("queues", prefix, pages)}
+        return {path: found for path, found in depths.items() if found is not None}
 
     async def set_status(self, path: str, status: port.QueueStatus) -> None:
-        """Implement `Management`: read the queue, and write it back with another status."""
-        queue = await self._client.get_queue(path, **port.ONCE)
-        queue.status = status.value
-        for span in ("default_message_time_to_live", "auto_delete_on_idle"):
-            value = getattr(queue, span)
-            if isinstance(value, timedelta) and value > TIMESPAN_MAX:  # read as rounded up
-                setattr(queue, span, TIMESPAN_MAX)
-        await self._client.update_queue(queue, **port.ONCE)
+        """Implement `Management`: read the queue, and write back the settings in force with another status."""
+        queue = await self._queue(path)
+        settings: dict[str, str | Element] = {**atom.settings_in_force(queue), "Status": status.value}
+        forwards = [
+            (one.text or "") if isinstance(one, Element) else ""
+            for one in map(settings.get, ("ForwardTo", "ForwardDeadLetteredMessagesTo"))
+        ]
+        await sdk_internals.write_entity(
+            self._client, path, atom.queue_body(settings), update=True, forwards=(forwards[0], forwards[1]), **port.ONCE
+        )
 
     async def delete_queue(self, path: str) -> None:
         await self._client.delete_queue(path, **port.ONCE)
 
     async def topics(self, prefix: str) -> list[port.TopicFacts]:
         """List all topics, since Atom knows no prefix."""
-        wanted = prefix.casefold()
         return [
-            port.TopicFacts(path=one.name, metadata=one.user_metadata or "")
-            async for one in self._client.list_topics(**port.ONCE)
-            if one.name.casefold().startswith(wanted)
+            port.TopicFacts(path=one.name, metadata=one.text("UserMetadata") or "")
+            async for one in self._listed("topics", prefix)
         ]
 
     async def create_topic(self, path: str, *, metadata: str) -> None:
@@ -105,15 +104,14 @@ class AtomAdmin:
     async def delete_topic(self, path: str) -> None:
         await self._client.delete_topic(path, **port.ONCE)
 
-    async def keeps_expired(self, path: str) -> str:
-        try:
-            queue = await self._client.get_queue(path, **port.ONCE)
-        except (ResourceNotFoundError, AttributeError):  # the SDK cannot parse a topic's description
-            async for one in self._client.list_subscriptions(path, **port.ONCE):
-                if one.dead_lettering_on_message_expiration:
-                    return f"{path}/Subscriptions/{one.name}"
-            return ""
-        return path if queue.dead_lettering_on_message_expiration else ""
+    async def keeps_expired(self, path: str) -> str | None:
+        found = atom.read_entry(await sdk_internals.read_entity(self._client, path, **port.ONCE))
+        if found.element is None:
+            return None
+        if found.kind == "QueueDescription":
+            return _keeping(path, found)
+        keeping = [_keeping(f"{path}/Subscriptions/{one.name}", one) async for one in self._subscriptions(path)]
+        return next((one for one in keeping if one), None if None in keeping else "")
 
     async def namespace(self) -> NamespaceInfo:
         """Return name and tier; Atom has neither region nor status."""
@@ -123,52 +121,32 @@ class AtomAdmin:
     async def close(self) -> None:
         await self._client.close()
 
+    async def _queue(self, path: str) -> atom.Description:
+        found = atom.read_entry(await sdk_internals.read_entity(self._client, path, **port.ONCE))
+        if found.kind != "QueueDescription":
+            raise ResourceNotFoundError(f"there is no queue {path}")
+        return found
 
-def _depth(described: QueueRuntimeProperties) -> port.Depth:
-    dead = described.dead_letter_message_count or 0
-    accessed = described.accessed_at_utc
-    return port.Depth(
-        messages=max(0, (described.total_message_count or 0) - dead),
-        dead_lettered=dead,
-        size_bytes=described.size_in_bytes or 0,
-        scheduled=described.scheduled_message_count or 0,
-        last_active=accessed.timestamp() if accessed is not None and accessed.year > 1 else None,
-        created_at=described.created_at_utc.timestamp() if described.created_at_utc is not None else None,
-    )
+    async def _create(self, path: str, settings: Mapping[str, str | Element]) -> None:
+        await sdk_internals.write_entity(self._client, path, atom.queue_body(settings), **port.ONCE)
 
+    async def _listed(self, kind: str, prefix: str, pages: int | None = None) -> AsyncIterator[atom.Description]:
+        """Yield the entities of a kind under a prefix, case aside. Raises ListTooLongError after `pages` pages."""
+        async for feed in port.limit_pages(sdk_internals.list_entities(self._client, kind, PAGE, **port.ONCE), pages):
+            for one in atom.read_feed(feed):
+                if one.name.casefold().startswith(prefix.casefold()):
+                    yield one
 
-def _send_rule(name: str, key: str) -> AuthorizationRule:
-    return AuthorizationRule(
-        type="SharedAccessAuthorizationRule",
-        claim_type="SharedAccessKey",
-        claim_value="None",
-        rights=[AccessRights.SEND],
-        key_name=name,
-        primary_key=key,
-        secondary_key=key,
-    )
+    async def _subscriptions(self, topic: str) -> AsyncIterator[atom.Description]:
+        async for feed in sdk_internals.list_subscriptions(self._client, topic, PAGE, **port.ONCE):
+            for one in atom.read_feed(feed):
+                yield one
 
 
-def _span(value: object) -> timedelta | None:
-    return value if isinstance(value, timedelta) else None
-
-
-def _facts(queue: QueueProperties) -> port.QueueFacts:
-    return port.QueueFacts(
-        path=queue.name,
-        max_size_mb=queue.max_size_in_megabytes,
-        max_deliveries=queue.max_delivery_count,
-        lock=_span(queue.lock_duration),
-        dead_letters_expired=bool(queue.dead_lettering_on_message_expiration),
-        batched=bool(queue.enable_batched_operations),
-        sessions=bool(queue.requires_session),
-        status=str(getattr(queue.status, "value", queue.status) or ""),
-        ttl=_span(queue.default_message_time_to_live),
-        idle=_span(queue.auto_delete_on_idle),
-        duplicates=bool(queue.requires_duplicate_detection),
-        partitioned=bool(queue.enable_partitioning),
-        metadata=queue.user_metadata or "",
-    )
+def _keeping(path: str, found: atom.Description) -> str | None:
+    """Return the path if the entity dead-letters expired messages; empty if not; None: unknown."""
+    kept = found.flag("DeadLetteringOnMessageExpiration")
+    return None if kept is None else path if kept else ""
 
 
 def management_of(admin: port.SecondaryAdmin) -> port.Management:

@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from math import inf
 from typing import Final, TypeVar
 
@@ -54,6 +55,9 @@ NAME_SECONDS: Final = 5.0
 """Seconds for reading a namespace's name, which a screen or a start waits for."""
 RETRY_SECONDS: Final = 1.0
 MB: Final = 1024**2
+LONGEST: Final = timedelta(days=10675199)
+"""A span of this length or more is TimeSpan.MaxValue, whose fraction of a second Python cannot hold."""
+ENDLESS: Final = "no limit"
 MAX_INDEX_DIGITS: Final = 9
 """Digits of an index; a longer number is not one of ours."""
 
@@ -153,17 +157,61 @@ async def standing(admin: Management, primary: str, count: int, *, patience: flo
 
 
 def differences(queue: QueueFacts) -> list[str]:
-    """Return the settings that differ from a created queue's; they are the owner's choice, and only shown."""
+    """Return the settings that differ from a created queue's; all but the `hazards` are the owner's choice."""
     expected: dict[str, tuple[object, object]] = {
         "MaxSizeInMegabytes": (queue.max_size_mb, MAX_SIZE_MB),
         "MaxDeliveryCount": (queue.max_deliveries, MAX_DELIVERIES),
         "LockDuration": (queue.lock, LOCK),
+        "DefaultMessageTimeToLive": (_span(queue.ttl), ENDLESS),
+        "AutoDeleteOnIdle": (_span(queue.idle), ENDLESS),
         "EnableDeadLetteringOnMessageExpiration": (queue.dead_letters_expired, True),
         "EnableBatchedOperations": (queue.batched, True),
+        "RequiresDuplicateDetection": (queue.duplicates, False),
         "RequiresSession": (queue.sessions, False),
-        "Status": (queue.status, "Active"),
+        "EnablePartitioning": (queue.partitioned, False),
+        "ForwardTo": (queue.forwards_to or "none", "none"),
+        "ForwardDeadLetteredMessagesTo": (queue.forwards_dead_letters_to or "none", "none"),
+        "Status": (queue.status or None, "Active"),
     }
-    return [f"{name} {is_!s} instead of {should!s}" for name, (is_, should) in expected.items() if is_ != should]
+    return [
+        f"{name} {'unknown' if is_ is None else is_!s} instead of {should!s}"
+        for name, (is_, should) in expected.items()
+        if is_ != should
+    ]
+
+
+def hazards(queue: QueueFacts) -> list[str]:
+    """Return the settings by which a queue can lose an accepted message, each with its remedy (SPEC.md section 4.2).
+
+    A session queue refuses every parked message, since the envelope holds its session.
+    """
+    found = []
+    if queue.duplicates:
+        found.append("RequiresDuplicateDetection drops a message whose id it has seen: delete the empty queue")
+    if queue.sessions:
+        found.append("RequiresSession refuses parked messages: delete the queue when it is empty")
+    if _is_finite(queue.ttl) and queue.dead_letters_expired is False:
+        found.append(
+            f"DefaultMessageTimeToLive {queue.ttl} deletes what it holds longer: set it to the maximum, or set "
+            "EnableDeadLetteringOnMessageExpiration"
+        )
+    if _is_finite(queue.idle):
+        found.append(f"AutoDeleteOnIdle {queue.idle} deletes the queue with its messages: set it to the maximum")
+    if queue.forwards_to:
+        found.append(f"ForwardTo moves its messages to {queue.forwards_to}: remove it")
+    if queue.forwards_dead_letters_to:
+        found.append(
+            f"ForwardDeadLetteredMessagesTo moves its dead letters to {queue.forwards_dead_letters_to}: remove it"
+        )
+    return found
+
+
+def _is_finite(span: timedelta | None) -> bool:
+    return span is not None and span < LONGEST
+
+
+def _span(span: timedelta | None) -> object:
+    return ENDLESS if span is not None and span >= LONGEST else span
 
 
 async def depth(admin: Management, path: str) -> Depth:

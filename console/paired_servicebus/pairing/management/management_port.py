@@ -12,7 +12,6 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Final, Protocol, TypeVar
 
-from azure.core.async_paging import AsyncItemPaged
 from azure.core.exceptions import ClientAuthenticationError, HttpResponseError, ResourceExistsError
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
@@ -61,23 +60,26 @@ class QueueWanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueFacts:
-    """A queue's description by its namespace, for comparisons."""
+    """A queue's description by its namespace, for comparisons. None: the namespace does not report it readably."""
 
     path: str
-    max_size_mb: int | None
-    max_deliveries: int | None
-    lock: timedelta | None
-    dead_letters_expired: bool
-    batched: bool
-    sessions: bool
-    status: str
-    """Active, Disabled, SendDisabled, ReceiveDisabled, or another value of the service."""
+    max_size_mb: int | None = None
+    max_deliveries: int | None = None
+    lock: timedelta | None = None
+    dead_letters_expired: bool | None = None
+    batched: bool | None = None
+    sessions: bool | None = None
+    status: str = ""
+    """Active, Disabled, SendDisabled, ReceiveDisabled, or another value of the service; empty: unknown."""
     ttl: timedelta | None = None
     idle: timedelta | None = None
-    """The default time to live, and the idle time after which the queue is deleted; None: unknown."""
-    duplicates: bool = False
+    """The default time to live, and the idle time after which the queue is deleted."""
+    duplicates: bool | None = None
     """Whether it detects duplicates."""
-    partitioned: bool = False
+    partitioned: bool | None = None
+    forwards_to: str = ""
+    forwards_dead_letters_to: str = ""
+    """The entities that get its messages and its dead letters; empty: none."""
     metadata: str = ""
 
 
@@ -144,8 +146,11 @@ class Management(Protocol):
     async def delete_queue(self, path: str) -> None:
         """Delete a queue and its messages. A missing queue raises ResourceNotFoundError."""
 
-    async def keeps_expired(self, path: str) -> str:
-        """Return the queue or subscription at `path` that dead-letters expired messages; else an empty text."""
+    async def keeps_expired(self, path: str) -> str | None:
+        """Return the queue or subscription at `path` that dead-letters expired messages.
+
+        Empty: none does. None: unknown, since no such entity is described.
+        """
 
     async def namespace(self) -> NamespaceInfo:
         """Return the namespace's description."""
@@ -174,12 +179,12 @@ SecondaryAdmin = ServiceBusAdministrationClient | Management
 """The management clients that callers may pass."""
 
 
-async def limit_pages(items: AsyncItemPaged[T], pages: int) -> AsyncIterator[AsyncIterator[T]]:
-    """Yield the pages of a list, each of which is a request. Raises ListTooLongError after `pages` pages."""
-    asked = 0
-    async for page in items.by_page():
-        asked += 1
-        if asked > pages:
+async def limit_pages(pages: AsyncIterator[T], most: int | None) -> AsyncIterator[T]:
+    """Yield the pages of a list, each of which is a request. Raises ListTooLongError after `most` pages; None: all."""
+    read = 0
+    async for page in pages:
+        read += 1
+        if most is not None and read > most:
             raise ListTooLongError
         yield page
 
@@ -201,17 +206,13 @@ def is_transient(error: Exception) -> bool:
     if getattr(getattr(error, "inner_exception", None), "status", None) == PROXY_REFUSED:
         return False
     status = _status(error)
-    return status is None or status >= 500 or status in (408, 429) or _is_conflict(error)
+    return status is None or status >= 500 or status in (408, 429) or (status == 409 and not is_there_already(error))
 
 
 def is_there_already(error: Exception) -> bool:
-    """Return whether creation failed because the queue exists; a 409 may also mean another operation under way."""
-    return (isinstance(error, ResourceExistsError) or _status(error) == 409) and not _is_conflict(error)
+    """Return whether creation failed because the queue exists; SubCode 40901 is another operation under way."""
+    return isinstance(error, ResourceExistsError) and "SubCode=40901" not in str(error)
 
 
 def _status(error: Exception) -> int | None:
     return error.status_code if isinstance(error, HttpResponseError) else None
-
-
-def _is_conflict(error: Exception) -> bool:
-    return "SubCode=40901" in str(error)

@@ -142,7 +142,7 @@ async def expiry(admin: Management, path: str) -> ExpiryEvidence:
         kept = await bounded(admin.keeps_expired(path), CALL, f"reading the settings of {path}")
     except (AzureError, OSError, TimeoutError):
         return ExpiryEvidence(path=path, dead_letters=None)
-    return ExpiryEvidence(path=kept or path, dead_letters=bool(kept))
+    return ExpiryEvidence(path=kept or path, dead_letters=None if kept is None else bool(kept))
 
 
 async def _close(sender: Any, path: str) -> None:

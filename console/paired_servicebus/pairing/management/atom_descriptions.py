@@ -1,0 +1,237 @@
+"""Descriptions of entities in Atom's XML: read leniently, written in the service's order.
+
+The service reads a description's elements in one order. An element behind its place has no effect, and returns at the
+end of every later answer. So an element may occur twice, and the SDK's models refuse the whole list for it. Here an
+unreadable element is unknown, and the other entities are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+from xml.etree.ElementTree import Element, SubElement
+
+import isodate
+
+from paired_servicebus.pairing.management.management_port import Depth, QueueFacts
+
+ATOM: Final = "{http://www.w3.org/2005/Atom}"
+CONNECT: Final = "{http://schemas.microsoft.com/netservices/2010/10/servicebus/connect}"
+INSTANCE: Final = "{http://www.w3.org/2001/XMLSchema-instance}"
+TIMESPAN_MAX: Final = "P10675199DT2H48M5.4775807S"
+"""TimeSpan.MaxValue; text, since Python's timedelta ends at microseconds."""
+
+QUEUE_ORDER: Final = (
+    "LockDuration",
+    "MaxSizeInMegabytes",
+    "RequiresDuplicateDetection",
+    "RequiresSession",
+    "DefaultMessageTimeToLive",
+    "DeadLetteringOnMessageExpiration",
+    "DuplicateDetectionHistoryTimeWindow",
+    "MaxDeliveryCount",
+    "EnableBatchedOperations",
+    "SizeInBytes",
+    "MessageCount",
+    "IsAnonymousAccessible",
+    "AuthorizationRules",
+    "Status",
+    "ForwardTo",
+    "CreatedAt",
+    "UpdatedAt",
+    "AccessedAt",
+    "UserMetadata",
+    "SupportOrdering",
+    "CountDetails",
+    "AutoDeleteOnIdle",
+    "EnablePartitioning",
+    "EntityAvailabilityStatus",
+    "ForwardDeadLetteredMessagesTo",
+    "EnableExpress",
+    "MaxMessageSizeInKilobytes",
+)
+"""The order of a queue's elements in the service's recorded answers."""
+NOT_SETTINGS: Final = frozenset(
+    {
+        "SizeInBytes",
+        "MessageCount",
+        "IsAnonymousAccessible",
+        "CreatedAt",
+        "UpdatedAt",
+        "AccessedAt",
+        "SupportOrdering",
+        "CountDetails",
+    }
+)
+"""Elements that no update sends: the service derives them."""
+_PLACES: Final = {name: place for place, name in enumerate(QUEUE_ORDER)}
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """The description of one entity. Each method returns None for a missing or unreadable element."""
+
+    name: str
+    element: Element | None
+    """`<QueueDescription>`, `<TopicDescription>` or `<SubscriptionDescription>`; None: the entry has none."""
+
+    @property
+    def kind(self) -> str:
+        """The description's element name; empty without one."""
+        return "" if self.element is None else _local(self.element)
+
+    def find(self, name: str) -> Element | None:
+        """Return the first element of this name; a second one is data that the service keeps without effect."""
+        children = () if self.element is None else self.element
+        return next((child for child in children if _local(child) == name), None)
+
+    def text(self, name: str) -> str | None:
+        found = self.find(name)
+        return None if found is None else (found.text or "").strip()
+
+    def whole(self, name: str) -> int | None:
+        return _whole(self.text(name))
+
+    def flag(self, name: str) -> bool | None:
+        return {"true": True, "1": True, "false": False, "0": False}.get((self.text(name) or "").casefold())
+
+    def span(self, name: str) -> timedelta | None:
+        try:
+            read = isodate.parse_duration(self.text(name) or "")
+            return read if isinstance(read, timedelta) else read.totimedelta(start=datetime(2000, 1, 1))
+        except (ValueError, TypeError, OverflowError, ArithmeticError):
+            return None
+
+    def time(self, name: str) -> float | None:
+        """Return a time in epoch seconds; None for the year 1 too, by which the service says "never"."""
+        try:
+            read = datetime.fromisoformat(self.text(name) or "")
+        except ValueError:
+            return None
+        return None if read.year <= 1 else (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
+
+    def count(self, name: str) -> int | None:
+        """Return one of the counts in CountDetails."""
+        details = self.find("CountDetails")
+        children = () if details is None else details
+        return next((_whole(child.text) for child in children if _local(child) == name), None)
+
+
+def read_feed(feed: Element) -> list[Description]:
+    """Return the descriptions of a list's entries, in its order."""
+    return [read_entry(entry) for entry in feed.iter(f"{ATOM}entry")]
+
+
+def read_entry(entry: Element) -> Description:
+    """Return an entry's description. An empty feed, the answer for a missing entity, has neither name nor element."""
+    content = entry.find(f"{ATOM}content")
+    described = next(iter(content), None) if content is not None else None
+    return Description((entry.findtext(f"{ATOM}title") or "").strip(), described)
+
+
+def has_more(feed: Element) -> bool:
+    """Return whether a list has another page."""
+    return any(link.get("rel") == "next" for link in feed.iterfind(f"{ATOM}link"))
+
+
+def queue_facts(queue: Description) -> QueueFacts:
+    """Return a queue's settings; what its description lacks is unknown."""
+    return QueueFacts(
+        path=queue.name,
+        max_size_mb=queue.whole("MaxSizeInMegabytes"),
+        max_deliveries=queue.whole("MaxDeliveryCount"),
+        lock=queue.span("LockDuration"),
+        dead_letters_expired=queue.flag("DeadLetteringOnMessageExpiration"),
+        batched=queue.flag("EnableBatchedOperations"),
+        sessions=queue.flag("RequiresSession"),
+        status=queue.text("Status") or "",
+        ttl=queue.span("DefaultMessageTimeToLive"),
+        idle=queue.span("AutoDeleteOnIdle"),
+        duplicates=queue.flag("RequiresDuplicateDetection"),
+        partitioned=queue.flag("EnablePartitioning"),
+        forwards_to=queue.text("ForwardTo") or "",
+        forwards_dead_letters_to=queue.text("ForwardDeadLetteredMessagesTo") or "",
+        metadata=queue.text("UserMetadata") or "",
+    )
+
+
+def queue_depth(queue: Description) -> Depth | None:
+    """Return a queue's counts; None if its description has none."""
+    total, dead = queue.whole("MessageCount"), queue.count("DeadLetterMessageCount")
+    if total is None or dead is None:
+        return None
+    return Depth(
+        messages=max(0, total - dead),
+        dead_lettered=dead,
+        size_bytes=queue.whole("SizeInBytes") or 0,
+        scheduled=queue.count("ScheduledMessageCount") or 0,
+        last_active=queue.time("AccessedAt"),
+        created_at=queue.time("CreatedAt"),
+    )
+
+
+def settings_in_force(queue: Description) -> dict[str, Element]:
+    """Return the elements of a queue's settings that have effect, by name: those at their place in the order."""
+    found: dict[str, Element] = {}
+    place = -1
+    for child in queue.element if queue.element is not None else ():
+        here = _PLACES.get(_local(child), -1)
+        if here > place:
+            place = here
+            found[_local(child)] = child
+    return {name: child for name, child in found.items() if name not in NOT_SETTINGS}
+
+
+def queue_body(settings: Mapping[str, str | Element]) -> Element:
+    """Return the body of a queue's PUT with these settings, in the service's order.
+
+    Args:
+        settings: by element name; a text, or the whole element.
+
+    Raises:
+        ValueError: the order has no place for a setting.
+    """
+    unknown = settings.keys() - _PLACES.keys()
+    if unknown:
+        raise ValueError(f"no place is known for {', '.join(sorted(unknown))} in a queue's description")
+    entry = Element(f"{ATOM}entry")
+    described = SubElement(
+        SubElement(entry, f"{ATOM}content", {"type": "application/xml"}), f"{CONNECT}QueueDescription"
+    )
+    for name in sorted(settings, key=_PLACES.__getitem__):
+        value = settings[name]
+        if isinstance(value, Element):
+            described.append(value)
+        else:
+            SubElement(described, f"{CONNECT}{name}").text = value
+    return entry
+
+
+def send_rule(name: str, key: str) -> Element:
+    """Return the AuthorizationRules of one rule that gives Send alone."""
+    rules = Element(f"{CONNECT}AuthorizationRules")
+    rule = SubElement(rules, f"{CONNECT}AuthorizationRule", {f"{INSTANCE}type": "SharedAccessAuthorizationRule"})
+    for part, text in (("ClaimType", "SharedAccessKey"), ("ClaimValue", "None")):
+        SubElement(rule, f"{CONNECT}{part}").text = text
+    SubElement(SubElement(rule, f"{CONNECT}Rights"), f"{CONNECT}AccessRights").text = "Send"
+    for part, text in (("KeyName", name), ("PrimaryKey", key), ("SecondaryKey", key)):
+        SubElement(rule, f"{CONNECT}{part}").text = text
+    return rules
+
+
+def format_span(span: timedelta) -> str:
+    """Format a duration as the service reads it."""
+    return str(isodate.duration_isoformat(span))
+
+
+def _local(element: Element) -> str:
+    return element.tag.rpartition("}")[2]
+
+
+def _whole(text: str | None) -> int | None:
+    try:
+        return int((text or "").strip())
+    except ValueError:
+        return None
