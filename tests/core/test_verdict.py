@@ -33,11 +33,13 @@ from paired_servicebus.core.errors import (
     WireTimeoutError,
 )
 from paired_servicebus.core.model.verdict import (
+    DOUBTFUL,
     KIND_BY_CLASS,
     KIND_BY_CONDITION,
     VERDICTS,
     FailureKind,
     Verdict,
+    at_backlog,
     judge,
     kind_of,
 )
@@ -51,7 +53,7 @@ SPECIFIED = {
         *(K.DISABLED, K.NOT_FOUND, K.FULL),
     },
     Verdict.THROTTLED: {K.BUSY},
-    Verdict.CALLERS: {K.UNAUTHENTICATED, K.UNAUTHORIZED, K.TOO_LARGE, K.ARGUMENT, K.UNLISTED},
+    Verdict.CALLERS: {K.UNAUTHENTICATED, K.UNAUTHORIZED, K.REVOKED, K.TOO_LARGE, K.ARGUMENT, K.UNLISTED},
 }
 
 SDK_CLASSES = {
@@ -143,6 +145,64 @@ def _enumerated(condition: bytes) -> bytes:
         return amqp.ErrorCondition(condition)
     except ValueError:
         return condition
+
+
+TAIL = " TrackingId:0b2c_G3_B2, SystemTracker:gateway7, Timestamp:2026-11-26T18:24:01"
+RENEW = (
+    "The link 'G3:1:orders' is force detached. Code: RenewToken. Details: Unauthorized access. 'Send' claim(s) are "
+    "required to perform this operation."
+)
+
+
+@pytest.mark.parametrize("tail", ["", TAIL])
+def test_a_link_that_its_token_ended_is_no_failure_of_the_entity(tail: str) -> None:
+    """A token that ended, or a right taken away: not authorized, and a message on its way is in doubt."""
+    wire = WireLinkError("orders detached a link: " + RENEW + tail, "amqp:link:detach-forced")
+    through_sdk = PyamqpTransport.create_servicebus_exception(
+        logging.getLogger(__name__), amqp.AMQPLinkError(amqp.ErrorCondition.LinkDetachForced, description=RENEW + tail)
+    )
+    assert {kind_of(wire), kind_of(through_sdk)} == {K.REVOKED}
+    assert (VERDICTS[K.REVOKED], K.REVOKED in DOUBTFUL) == (Verdict.CALLERS, True)
+    assert at_backlog(judge(wire)) is Verdict.COUNTS
+    other = WireLinkError("orders detached a link: InnerMessageReceiver was closed." + tail, "amqp:link:detach-forced")
+    assert kind_of(other) is K.DETACHED
+
+
+@pytest.mark.parametrize(
+    ("condition", "kind"),
+    [
+        (None, K.UNAUTHENTICATED),
+        ("com.microsoft:auth-failed", K.UNAUTHENTICATED),
+        ("amqp:unauthorized-access", K.UNAUTHENTICATED),
+        ("amqp:not-found", K.NOT_FOUND),
+        ("com.microsoft:entity-disabled", K.DISABLED),
+        ("amqp:resource-limit-exceeded", K.FULL),
+        ("com.microsoft:server-busy", K.BUSY),
+        ("com.microsoft:timeout", K.TIMEOUT),
+        ("com.microsoft:argument-error", K.UNAUTHENTICATED),
+    ],
+)
+def test_a_refused_token_is_the_entitys_failure_where_its_condition_says_so(
+    condition: str | None, kind: FailureKind
+) -> None:
+    assert kind_of(WireAuthenticationError("the token was refused", condition)) is kind
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("The messaging entity 'sb://contoso/orders' could not be found. To know more visit …", K.NOT_FOUND),
+        ("Messaging entity 'sb://contoso/orders' is currently disabled.", K.DISABLED),
+        ("'contoso:Queue:orders' is currently disabled for Send operations.", K.DISABLED),
+        ("The request was terminated because the namespace contoso is being throttled. Error code : 50009.", K.BUSY),
+        ("InvalidSignature: The token has an invalid signature.", K.UNAUTHENTICATED),
+        ("ExpiredToken: The token is expired. Expiration time: '2026-11-26T18:24:01Z'", K.UNAUTHENTICATED),
+    ],
+)
+@pytest.mark.parametrize("tail", ["", TAIL])
+def test_the_words_of_a_refused_token_say_whose_fault_it_is(text: str, kind: FailureKind, tail: str) -> None:
+    assert kind_of(sdk.ServiceBusAuthenticationError(message=text + tail)) is kind
+    assert kind_of(WireAuthenticationError(text + tail, None)) is kind
 
 
 def _instance(name: str) -> Exception:

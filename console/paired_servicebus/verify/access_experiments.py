@@ -12,7 +12,7 @@ from typing import Final
 from azure.core.credentials import AzureNamedKeyCredential
 
 from paired_servicebus.core.errors import WireError
-from paired_servicebus.core.model.verdict import FailureKind, kind_of
+from paired_servicebus.core.model.verdict import CREDENTIALS, FailureKind, kind_of
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
 from paired_servicebus.pairing.amqp_client.entity_management import peek
 from paired_servicebus.pairing.amqp_client.transports import connect
@@ -121,7 +121,7 @@ async def refuse_peek(trial: Trial) -> Observation:
     try:
         found = await peek(wire, path, from_number=0, count=1)
     except WireError as error:
-        is_refusal = kind_of(error) in (FailureKind.UNAUTHORIZED, FailureKind.UNAUTHENTICATED)
+        is_refusal = kind_of(error) in CREDENTIALS
         return Observation(is_refusal, f"a key with Send alone: {error}")
     return Observation(False, f"a key with Send alone peeked {len(found)} messages")
 

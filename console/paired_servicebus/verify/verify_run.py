@@ -16,7 +16,7 @@ from azure.core.exceptions import AzureError
 from paired_servicebus.config import PairingConfig
 from paired_servicebus.core.errors import NamespaceUnreachableError, WireError
 from paired_servicebus.core.model.namespace_info import ServiceTier
-from paired_servicebus.core.model.verdict import FailureKind, kind_of
+from paired_servicebus.core.model.verdict import CREDENTIALS, kind_of
 from paired_servicebus.engine.clients.client_factory import open_admin, open_clients
 from paired_servicebus.engine.clients.preflight import look_up_name
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
@@ -36,7 +36,6 @@ from paired_servicebus.verify.trial import SkippedError, Trial, TrialNamespace
 
 CONCURRENT: Final = 6
 """Experiments at a time."""
-_REFUSED: Final = (FailureKind.UNAUTHENTICATED, FailureKind.UNAUTHORIZED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +151,7 @@ async def _outcome(
     except SkippedError as error:
         return ExperimentResult.SKIPPED, str(error)
     except Exception as error:  # noqa: BLE001 - whatever fails is a result, and the others go on
-        if kind_of(error) in _REFUSED:
+        if kind_of(error) in CREDENTIALS:
             return ExperimentResult.NOT_PERMITTED, f"the credential was refused: {error}"
         return ExperimentResult.DIFFERS, f"the experiment failed: {type(error).__name__}: {error}"
     return (ExperimentResult.HOLDS if seen.holds else ExperimentResult.DIFFERS), seen.seen

@@ -208,11 +208,33 @@ async def test_the_next_link_after_a_loss_shows_a_new_token() -> None:
         await wire.close()
 
 
+async def test_many_entities_share_the_namespaces_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The service accepts 1,000 tokens on one connection: an audience of the namespace serves all entities."""
+    monkeypatch.setattr(cbs_tokens, "MAX_TOKENS", 2)
+    async with listening() as script:
+        wire = ReconnectingConnection(script.endpoint)
+
+        def audience(path: str) -> bytes:
+            return script.endpoint.audience(path).encode()
+
+        for path in ("a", "b", "c", "d"):
+            await Told().sender(wire, path)
+        puts = [
+            next(path for path in ("a", "b", "c", "d", "") if audience(path) in put) for put in script.peer.requests
+        ]
+        assert puts == ["a", "b", ""]
+        await wire.close()
+
+
 @pytest.mark.parametrize(
     ("status", "condition", "kind"),
     [
         (401, "com.microsoft:auth-failed", FailureKind.UNAUTHENTICATED),
         (403, None, FailureKind.UNAUTHENTICATED),
+        (404, None, FailureKind.NOT_FOUND),
+        (408, None, FailureKind.TIMEOUT),
+        (410, "com.microsoft:entity-disabled", FailureKind.DISABLED),
+        (429, None, FailureKind.BUSY),
         (400, "com.microsoft:argument-error", FailureKind.UNAUTHENTICATED),
         (500, None, FailureKind.INTERNAL),
         (503, None, FailureKind.BUSY),

@@ -21,6 +21,10 @@ IDLE = (
     "The link 'G5:1:sender-link' is force detached. Code: publisher(link3006875). Details: "
     "AmqpMessagePublisher.IdleTimerExpired: Idle timeout: 00:10:00."
 )
+WITHOUT_LINKS = (
+    "The connection was closed by container '8a6f_G3' because it did not have any active links in the past 300000 "
+    "milliseconds."
+)
 INACTIVE = "The connection was inactive for more than the allowed 240000 milliseconds and is closed by container 'x'."
 
 
@@ -40,6 +44,7 @@ def test_chance_shortens_a_pause_by_a_half_at_most() -> None:
     [
         (WireLinkError(IDLE, FORCED), True),
         (WireConnectionError(INACTIVE, "amqp:connection:forced"), True),
+        (WireConnectionError(WITHOUT_LINKS, "amqp:connection:forced"), True),
         (WireLinkError("the entity has moved", FORCED), False),
         (WireLinkError("idle talk", "amqp:internal-error"), False),
         (WireLinkError("idle"), False),

@@ -46,6 +46,8 @@ class FailureKind(StrEnum):
     BUSY = "server busy"
     UNAUTHENTICATED = "not authenticated"
     UNAUTHORIZED = "not authorized"
+    REVOKED = "authorization ended"
+    """A link was detached because its token or its right ended; a message on its way may have arrived."""
     TOO_LARGE = "message too large"
     ARGUMENT = "bad argument"
     UNLISTED = "not listed"
@@ -64,6 +66,7 @@ VERDICTS: Final[dict[FailureKind, Verdict]] = {
     FailureKind.BUSY: Verdict.THROTTLED,
     FailureKind.UNAUTHENTICATED: Verdict.CALLERS,
     FailureKind.UNAUTHORIZED: Verdict.CALLERS,
+    FailureKind.REVOKED: Verdict.CALLERS,
     FailureKind.TOO_LARGE: Verdict.CALLERS,
     FailureKind.ARGUMENT: Verdict.CALLERS,
     FailureKind.UNLISTED: Verdict.CALLERS,
@@ -73,10 +76,14 @@ BACKLOG_VERDICTS: Final[dict[FailureKind, Verdict]] = {
     **VERDICTS,
     FailureKind.UNAUTHENTICATED: Verdict.COUNTS,
     FailureKind.UNAUTHORIZED: Verdict.COUNTS,
+    FailureKind.REVOKED: Verdict.COUNTS,
 }
 """The verdicts for a backlog queue (SPEC.md section 7.1). COUNTS pulls the queue, and the call tries another one. The
 pairing is responsible for the rights to a queue. Unlisted failures stay the caller's, since one bad message must not
 pull every queue."""
+
+CREDENTIALS: Final = frozenset({FailureKind.UNAUTHENTICATED, FailureKind.UNAUTHORIZED, FailureKind.REVOKED})
+"""Kinds by which a namespace refuses the pairing's credential."""
 
 DOUBTFUL: Final = frozenset(
     {
@@ -86,6 +93,7 @@ DOUBTFUL: Final = frozenset(
         FailureKind.DETACHED,
         FailureKind.INTERNAL,
         FailureKind.UNEXPLAINED,
+        FailureKind.REVOKED,
     }
 )
 """Kinds after which the message may have arrived; after all others it has not."""
@@ -158,7 +166,14 @@ KIND_BY_CONDITION: Final[dict[str, FailureKind]] = {
 """Used when the class is unspecific, and always first for errors that carry a condition."""
 
 _NOT_WRITABLE: Final = "Unable to encode"
-_MISSING: Final = "could not be found"
+_TOKEN_WORDS: Final = {
+    "could not be found": FailureKind.NOT_FOUND,
+    "currently disabled": FailureKind.DISABLED,
+    "being throttled": FailureKind.BUSY,
+}
+"""Words of the service by which a refused token is not the credential's fault; the SDK names no condition there."""
+_REVOKED: Final = "unauthorized access"
+"""The words of a forced detach after a token or a right has ended."""
 _CONDITION = re.compile(r"Error condition: ([\w.:-]+?)\.?(?:\s|$)")
 
 
@@ -176,9 +191,7 @@ Judge = Callable[[BaseException], Judgement]
 
 def at_backlog(judgement: Judgement) -> Verdict:
     """Return the verdict for a backlog queue, where a refused right is not the message's fault."""
-    if judgement.kind in (FailureKind.UNAUTHENTICATED, FailureKind.UNAUTHORIZED):
-        return BACKLOG_VERDICTS[judgement.kind]
-    return judgement.verdict
+    return BACKLOG_VERDICTS[judgement.kind] if judgement.kind in CREDENTIALS else judgement.verdict
 
 
 def kind_of(error: BaseException) -> FailureKind:
@@ -189,35 +202,44 @@ def kind_of(error: BaseException) -> FailureKind:
             break
     else:
         return FailureKind.UNLISTED
-    if isinstance(error, WireError) and kind is not FailureKind.UNAUTHENTICATED:
-        return _wire_kind(error, kind)
-    if kind is FailureKind.UNEXPLAINED:
+    if isinstance(error, WireError):
+        kind = _wire_kind(error, kind)
+    elif kind is FailureKind.UNEXPLAINED:
         found = _CONDITION.search(str(error))
         if found is not None:
-            return KIND_BY_CONDITION.get(found.group(1), FailureKind.INTERNAL)
-        if _is_unencodable(error):
-            return FailureKind.ARGUMENT
-    if kind is FailureKind.UNAUTHENTICATED and _is_missing_entity(error):
-        return FailureKind.NOT_FOUND
+            kind = KIND_BY_CONDITION.get(found.group(1), FailureKind.INTERNAL)
+        elif _is_unencodable(error):
+            kind = FailureKind.ARGUMENT
+    if kind is FailureKind.UNAUTHENTICATED:
+        return _token_kind(error)
+    if kind in (FailureKind.DETACHED, FailureKind.CONNECTION) and _REVOKED in str(error).casefold():
+        return FailureKind.REVOKED
     return kind
 
 
 def _wire_kind(error: WireError, kind: FailureKind) -> FailureKind:
     """Return the kind by condition; for unknown conditions by class.
 
-    A lost connection keeps its kind unless the namespace was busy, as in the SDK.
+    A lost connection keeps its kind unless the namespace was busy, as in the SDK. A refused token keeps its kind unless
+    the condition is about the entity or the namespace.
     """
     if error.condition is None:
         return kind
     unknown = FailureKind.INTERNAL if kind is FailureKind.UNEXPLAINED else kind
     by_condition = KIND_BY_CONDITION.get(error.condition, unknown)
-    return kind if kind is FailureKind.CONNECTION and by_condition is not FailureKind.BUSY else by_condition
+    if kind is FailureKind.CONNECTION:
+        return by_condition if by_condition is FailureKind.BUSY else kind
+    if kind is FailureKind.UNAUTHENTICATED:
+        return kind if VERDICTS[by_condition] is Verdict.CALLERS else by_condition
+    return by_condition
 
 
-def _is_missing_entity(error: BaseException) -> bool:
-    """Return whether a token was refused for a missing entity, which the SDK reports as an authentication error."""
+def _token_kind(error: BaseException) -> FailureKind:
+    """Return the kind of a refused token, which the SDK always reports as an authentication error."""
     inner = getattr(error, "inner_exception", None)
-    return any(_MISSING in str(text) for text in (error, getattr(inner, "status_description", "")))
+    texts = (str(error), str(getattr(inner, "status_description", "")))
+    found = (kind for words, kind in _TOKEN_WORDS.items() if any(words in text for text in texts))
+    return next(found, FailureKind.UNAUTHENTICATED)
 
 
 def _is_unencodable(error: BaseException) -> bool:

@@ -47,6 +47,7 @@ FATES: Final[dict[FailureKind, Fate]] = {
     FailureKind.BUSY: Fate.WAITS,
     FailureKind.UNAUTHENTICATED: Fate.WAITS,
     FailureKind.UNAUTHORIZED: Fate.WAITS,
+    FailureKind.REVOKED: Fate.WAITS,
     FailureKind.UNLISTED: Fate.WAITS,
 }
 """SPEC.md section 8. For DEAD_LETTERED the message is at fault, otherwise the destination."""

@@ -24,7 +24,7 @@ from azure.core.credentials_async import AsyncTokenCredential
 from paired_servicebus.config import CredentialKind, NamespaceConfig, PairingConfig, load_config
 from paired_servicebus.connection_string import Parts, parts_of
 from paired_servicebus.core.errors import ConfigurationError
-from paired_servicebus.core.model.verdict import FailureKind, Judge, Judgement, judge
+from paired_servicebus.core.model.verdict import CREDENTIALS, Judge, Judgement, judge
 from paired_servicebus.engine.clients.http_transport import HttpTransport
 from paired_servicebus.pairing.amqp_client.cbs_tokens import KEY_SECONDS, sign
 
@@ -201,7 +201,6 @@ RELOAD_INTERVAL: Final = 5.0
 """Seconds between two readings of the files."""
 MIN_RELOAD_INTERVAL: Final = 1.0
 """Seconds between two readings at least, however often a namespace refuses us."""
-_REFUSED: Final = (FailureKind.UNAUTHENTICATED, FailureKind.UNAUTHORIZED)
 
 
 class CredentialReloader:
@@ -249,7 +248,7 @@ class CredentialReloader:
 
         def judged(error: BaseException) -> Judgement:
             judgement = rules(error)
-            if judgement.kind in _REFUSED:
+            if judgement.kind in CREDENTIALS:
                 self._hurry.set()
             return judgement
 

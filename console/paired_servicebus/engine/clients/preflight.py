@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 from typing import Final
 
@@ -23,7 +23,7 @@ from azure.servicebus.aio import ServiceBusClient
 from paired_servicebus.config import NamespaceConfig, PairingConfig
 from paired_servicebus.core.errors import ConfigurationError, NamespaceUnreachableError
 from paired_servicebus.core.model.namespace_info import UNKNOWN_NAMESPACE, NamespaceInfo
-from paired_servicebus.core.model.verdict import FailureKind, kind_of
+from paired_servicebus.core.model.verdict import CREDENTIALS, FailureKind, kind_of
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.engine.clients.client_factory import close_quietly, open_admin
 from paired_servicebus.engine.clients.http_transport import HttpProxy
@@ -92,7 +92,7 @@ async def check_entities(client: ServiceBusClient, config: PairingConfig, places
             f"{config.primary.host} has no queue or topic of that name: create it, or take it out"
         )
     for path, outcome in zip(config.entities, outcomes, strict=True):
-        if _is(outcome, _REFUSED):
+        if _is(outcome, CREDENTIALS):
             raise NamespaceUnreachableError(
                 f"the primary namespace {config.primary.host} refused the credential for {path} "
                 f"({_describe(outcome)}): check [primary] in {config.path}; its key or role needs Send"
@@ -106,10 +106,9 @@ async def check_entities(client: ServiceBusClient, config: PairingConfig, places
 
 
 _MISSING: Final = (FailureKind.NOT_FOUND,)
-_REFUSED: Final = (FailureKind.UNAUTHENTICATED, FailureKind.UNAUTHORIZED)
 
 
-def _is(outcome: Exception | None, kinds: tuple[FailureKind, ...]) -> bool:
+def _is(outcome: Exception | None, kinds: Collection[FailureKind]) -> bool:
     return outcome is not None and kind_of(outcome) in kinds
 
 

@@ -19,7 +19,7 @@ from paired_servicebus.connection_string import parts_of
 from paired_servicebus.core.errors import FleetBoardError, WireError
 from paired_servicebus.core.fleet.fleet_documents import BOARD_OF, Board, Document, Posted, board_path, kind_of
 from paired_servicebus.core.fleet.fleet_events import Clean
-from paired_servicebus.core.model.verdict import FailureKind
+from paired_servicebus.core.model.verdict import CREDENTIALS, FailureKind
 from paired_servicebus.core.model.verdict import kind_of as failure_kind
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.untrusted_text import repeated
@@ -50,8 +50,7 @@ _SENTENCES: Final = {
     FailureKind.NOT_FOUND: "the board {path} is missing: create it with paired fleet setup",
     FailureKind.DISABLED: "the board {path} is disabled: enable its queue",
     FailureKind.FULL: "the board {path} is full: its old messages have to be deleted",
-    FailureKind.UNAUTHORIZED: "the board {path} refused the key: {task} it needs {right}",
-    FailureKind.UNAUTHENTICATED: "the board {path} refused the key: {task} it needs {right}",
+    **dict.fromkeys(CREDENTIALS, "the board {path} refused the key: {task} it needs {right}"),
     FailureKind.BUSY: "the secondary namespace throttles the board {path}",
     FailureKind.TOO_LARGE: "the board {path} does not accept a message of this size",
 }

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 from paired_servicebus.core.errors import PairedError, WireError
 from paired_servicebus.core.gateway.client_names import client_name
 from paired_servicebus.core.model.gateway_view import LinkDirection, TurnedAway
-from paired_servicebus.core.model.verdict import FailureKind, kind_of
+from paired_servicebus.core.model.verdict import CREDENTIALS, FailureKind, kind_of
 from paired_servicebus.core.text.entity_paths import path_fault
 from paired_servicebus.engine.gateway.admission import STRANGER_LIMITS
 from paired_servicebus.engine.gateway.bytes_in_hand import BytesInHand
@@ -342,7 +342,7 @@ class FrontConnection(ClientSocket):
                 text = f"The messaging entity '{path}' could not be found."  # JavaScript's client knows it by this
                 raise AmqpRefusal("amqp:not-found", text, 404) from error
             is_known = diverting is not None or known.limits(path) is not None
-            if not is_known or kind in (FailureKind.UNAUTHENTICATED, FailureKind.UNAUTHORIZED):
+            if not is_known or kind in CREDENTIALS:
                 raise
             return assumed
         known.note(path, limits)

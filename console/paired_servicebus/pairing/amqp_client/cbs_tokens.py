@@ -106,6 +106,10 @@ def _expiry_of(signature: str, now: float) -> float:
 
 
 CBS: Final = "$cbs"
+NAMESPACE: Final = ""
+"""The path of the token that serves every entity, if the credential is the namespace's."""
+MAX_TOKENS: Final = 900
+"""Entities with a token of their own on one connection; the service accepts 1,000 tokens on one."""
 RENEWAL: Final = 30.0
 """Seconds for one renewal."""
 _MAX_CHECK_SECONDS: Final = 60.0
@@ -144,7 +148,11 @@ class CbsAuthorizer:
         self._is_renewing = False
 
     async def authorize(self, path: str) -> None:
-        """Put a token for an entity unless the present one is valid. Raises WireError."""
+        """Put a token for an entity unless the present one is valid. Raises WireError.
+
+        Beyond MAX_TOKENS entities the namespace's token serves.
+        """
+        path = self._holder(path)
         while (pending := self._pending.get(path)) is not None:
             await asyncio.wait((pending,))
         if self._is_due(path):
@@ -160,8 +168,14 @@ class CbsAuthorizer:
 
     def forget(self, path: str) -> None:
         """Mark the token of an entity as due because one of its links ended, possibly for it."""
-        if path in self._accepted:
-            self._accepted[path].due = 0.0
+        holder = self._holder(path)
+        if holder in self._accepted:
+            self._accepted[holder].due = 0.0
+
+    def _holder(self, path: str) -> str:
+        """Return the path whose token serves an entity."""
+        has_own = path in self._accepted or path in self._pending
+        return path if has_own or len(self._accepted) < MAX_TOKENS else NAMESPACE
 
     def _is_due(self, path: str) -> bool:
         return path not in self._accepted or self._accepted[path].due <= self._clock()
@@ -183,7 +197,7 @@ class CbsAuthorizer:
             await asyncio.sleep(max(_MIN_CHECK_SECONDS, min(_MAX_CHECK_SECONDS, soonest - self._clock())))
             in_use = self._line.paths_in_use()
             for path in [path for path in self._accepted if self._is_due(path)]:
-                if path not in in_use:
+                if path not in in_use and path != NAMESPACE:
                     del self._accepted[path]
                     continue
                 try:

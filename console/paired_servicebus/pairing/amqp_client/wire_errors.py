@@ -41,8 +41,10 @@ REFUSES_US: Final = frozenset(
     }
 )
 """Conditions that reject our protocol. A connection that they end before it has served anything never will."""
-_IDLE_WORDS: Final = ("idle", "inactive", "nothing passed")
+_IDLE_WORDS: Final = ("idle", "inactive", "active links", "nothing passed")
 """Words in the texts of the service and of the sandbox; the conditions are those of every forced end."""
+_TOKEN_CONDITIONS: Final = {404: "amqp:not-found", 408: "com.microsoft:timeout", 429: SERVER_BUSY, 503: SERVER_BUSY}
+"""The conditions of refused tokens whose answer names none, by status; other failures of the namespace are INTERNAL."""
 
 
 def failure_of(state: DeliveryState | None, path: str) -> WireError | None:
@@ -70,10 +72,11 @@ def connection_failure(where: str, error: Error | None) -> WireConnectionError:
 
 
 def token_failure(audience: str, status: int, description: str, condition: str | None) -> WireError:
-    """Return the error of a refused token: the credential's fault, or the namespace's own."""
+    """Return the error of a refused token: the credential's fault, or the namespace's own by its condition."""
     text = f"the token for {audience} was refused: {status} {description}"
+    condition = condition or _TOKEN_CONDITIONS.get(status, INTERNAL if status >= 500 else None)
     if status >= 500:
-        return WireRequestError(text, condition or (SERVER_BUSY if status == 503 else INTERNAL), status=status)
+        return WireRequestError(text, condition, status=status)
     return WireAuthenticationError(text, condition)
 
 

@@ -20,7 +20,7 @@ from typing import Final
 from azure.servicebus.aio import ServiceBusClient
 
 from paired_servicebus.core.errors import WireUnavailableError
-from paired_servicebus.core.model.verdict import FailureKind, Judgement
+from paired_servicebus.core.model.verdict import CREDENTIALS, FailureKind, Judgement
 from paired_servicebus.core.text.index_ranges import format_indices
 from paired_servicebus.pairing import sdk_internals
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
@@ -39,7 +39,6 @@ MAX_SKIPPED_CHECKS: Final = 12
 """The longest pause between two tries to open a link, in checks."""
 SECOND_TRY_SECONDS: Final = 1.0
 """Seconds until refused links are tried again, where the refusal may come from a new queue or host name."""
-_RIGHTS: Final = frozenset({FailureKind.UNAUTHENTICATED, FailureKind.UNAUTHORIZED})
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +60,7 @@ class Refusal:
             return cls("the certificate is not trusted", todo)
         if is_unknown_host(error):
             return cls("the host is not known", "check the host of the secondary client", may_be_new=True)
-        if judgement.kind in _RIGHTS:
+        if judgement.kind in CREDENTIALS:
             return cls(judgement.reason, "the credential needs Send on the secondary namespace: check its key or role")
         if judgement.kind is FailureKind.NOT_FOUND:
             todo = "secondary_client and secondary_admin have to be of one namespace"

@@ -50,6 +50,7 @@ _CLASSES: Final[dict[FailureKind, Callable[..., ServiceBusError]]] = {
     FailureKind.BUSY: ServiceBusServerBusyError,
     FailureKind.UNAUTHENTICATED: ServiceBusAuthenticationError,
     FailureKind.UNAUTHORIZED: ServiceBusAuthorizationError,
+    FailureKind.REVOKED: ServiceBusConnectionError,
     FailureKind.TOO_LARGE: MessageSizeExceededError,
 }
 _CONDITIONS: Final[dict[FailureKind, str]] = {

@@ -120,6 +120,7 @@ CONDITIONS: Final[dict[FailureKind, tuple[InjectedCondition, ...]]] = {
     FailureKind.BUSY: (InjectedCondition.BUSY,),
     FailureKind.UNAUTHENTICATED: (InjectedCondition.UNAUTHORIZED,),
     FailureKind.UNAUTHORIZED: (InjectedCondition.UNAUTHORIZED,),
+    FailureKind.REVOKED: (InjectedCondition.UNAUTHORIZED,),
 }
 """The possible causes of a failure. If there are two, the failed message may have arrived: the seed draws one."""
 
