@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -133,6 +134,17 @@ def test_help_lists_the_verbs(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--help"]) == 0
     out = capsys.readouterr().out
     assert all(verb in out for verb in ("up", "attach", "down", "demo", "sandbox"))
+
+
+def test_help_has_every_command_in_one_group_the_most_used_first(capsys: pytest.CaptureFixture[str]) -> None:
+    listed = [name for names in cli.HELP_GROUPS.values() for name in names]
+    assert sorted(listed) == sorted(name for name in cli.app if not name.startswith("-"))
+    assert cli.main(["--help"]) == 0
+    out = capsys.readouterr().out
+    places = [out.index(f"─ {title} ─") for title in ("Watch", "Steer", "Prove", "Data")]
+    assert places == sorted(places)
+    shown = [line.split()[1] for line in out.splitlines() if re.match(r"│ [a-z]", line)]
+    assert shown == listed
 
 
 @pytest.mark.parametrize("verb", [["demo", "--list"], ["status"]])

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
-from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
+from cyclopts import App, CycloptsError, Group, Parameter, UnusedCliTokensError
 
 from paired_servicebus.config import PairingConfig, PairingSettings, find_config, load_config, load_settings
 from paired_servicebus.core.errors import ControlError, EngineRunningError, PairedError
@@ -46,6 +46,17 @@ if TYPE_CHECKING:
 
 BROKEN_PIPE_STATUS: Final = 128 + signal.SIGPIPE
 """The status that a shell expects of a command ended by SIGPIPE."""
+
+HELP_GROUPS: Final = {
+    "Watch": ("up", "status", "attach", "check", "fleet", "find", "snapshot", "down"),
+    "Steer": (
+        "failover", "release", "pin", "syphon", "read-only", "redrive", "redrive-letters", "move-stranded", "end-drain",
+        "cleanup", "gateway",
+    ),
+    "Prove": ("demo", "verify", "drill", "bench", "sandbox"),
+    "Data": ("report", "pipeline", "tables", "drain", "rehearse"),
+}  # fmt: skip
+"""The commands of `paired --help`, the most used first."""
 
 ReadOnly = Annotated[
     bool, Parameter(help="The engine, if it is started here, refuses orders; the dashboard gives none in any case.")
@@ -355,6 +366,13 @@ def _save_traceback(error: Exception) -> str:
     with tempfile.NamedTemporaryFile("w", prefix="paired-failure-", suffix=".log", delete=False) as file:
         file.write(masked(indent_lines("".join(traceback.format_exception(error)))))
     return file.name
+
+
+for _title, _names in HELP_GROUPS.items():
+    _group_of_help = Group(_title, sort_key=tuple(HELP_GROUPS).index(_title))
+    for _name in _names:
+        app[_name].group = (_group_of_help,)
+        app[_name].sort_key = _names.index(_name)
 
 
 if __name__ == "__main__":

@@ -152,7 +152,7 @@ def test_tables_of_a_later_program_are_refused_and_stay(tmp_path: Path) -> None:
     manifest = (tmp_path / "current").resolve() / "manifest.json"
     manifest.write_text('{"version": 99, "files": "otherwise"}')
     for opened in (Tables.open, lambda folder: Lake(folder).__enter__()):
-        with pytest.raises(NoTablesError, match="of version 99, this program reads 2"):
+        with pytest.raises(NoTablesError, match="has format 99, and this release has 2"):
             opened(tmp_path)
     assert manifest.read_text() == '{"version": 99, "files": "otherwise"}'
 

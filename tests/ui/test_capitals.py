@@ -32,17 +32,6 @@ async def test_no_other_key_orders_or_asks_anything(open_console: Any, made: Any
         assert console.feed.armed == []
 
 
-async def test_a_letter_of_before_says_once_what_has_its_act_now(open_console: Any, made: Any) -> None:
-    async with open_console(made.backlog()) as console:
-        await console.press("f")
-        assert "f does nothing here: F is for force failover" in console.screen()
-        await console.press("t")
-        assert "t does nothing here: : is for theme" in console.screen()
-        answer = console.app.view.answer
-        await console.press("f")
-        assert console.app.view.answer is answer
-
-
 async def test_the_keys_of_less_move_in_a_list(open_console: Any, made: Any) -> None:
     entities = tuple(made.entity(f"e-{number:02}") for number in range(40))
     async with open_console(made.snapshot(*entities)) as console:

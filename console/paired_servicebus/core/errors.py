@@ -274,3 +274,8 @@ class EngineStartError(ControlError):
 
 class CommandRefusedError(ControlError):
     """The guard refused a command; the text has the reason."""
+
+
+def other_format(what: str, found: object, known: int, remedy: str) -> str:
+    """Return the sentence about anything that another release made; formats are not converted."""
+    return f"{what} has format {found}, and this release has {known}: {remedy}, or use the release that made it"

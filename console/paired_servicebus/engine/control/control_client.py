@@ -16,7 +16,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-from paired_servicebus.core.errors import CommandRefusedError, ControlError, EngineNotRunningError
+from paired_servicebus.core.errors import CommandRefusedError, ControlError, EngineNotRunningError, other_format
 from paired_servicebus.core.model.message_view import MAX_ROWS, MessageContent, MessageKind, MessagePage
 from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.core.model.snapshot import Snapshot
@@ -351,8 +351,7 @@ class ControlClient:
             raise EngineNotRunningError(f"the peer at {self._path} is not an engine: it sent no welcome")
         if answer.version != protocol.VERSION:
             raise ControlError(
-                f"the engine at {self._path} speaks version {answer.version} of the control protocol and this "
-                f"console version {protocol.VERSION}: use the same release for both"
+                other_format(f"the engine at {self._path}", answer.version, protocol.VERSION, "restart the engine")
             )
         self._welcome = answer
         self._position = after

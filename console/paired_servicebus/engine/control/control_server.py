@@ -21,6 +21,7 @@ from typing import Final, Self
 
 import msgspec
 
+from paired_servicebus.core.errors import other_format
 from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.series.graphs import Graphs
@@ -266,8 +267,7 @@ class ControlServer:
             raise protocol.ControlProtocolError("the first line is a hello")
         if hello.version != protocol.VERSION:
             raise protocol.ControlProtocolError(
-                f"this engine speaks version {protocol.VERSION} of the control protocol and the console version "
-                f"{hello.version}: use the same release for both"
+                other_format("the console", hello.version, protocol.VERSION, "restart the engine")
             )
         if len(self._consoles) >= MAX_CONSOLES:
             raise protocol.ControlProtocolError(f"{MAX_CONSOLES} consoles are connected already: close one")

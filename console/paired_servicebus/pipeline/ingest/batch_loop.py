@@ -18,7 +18,6 @@ from paired_servicebus.pipeline.ingest.batch_tables import BatchTables, ShortRea
 from paired_servicebus.pipeline.ingest.journal_files import JournalFile, JournalFiles
 from paired_servicebus.pipeline.ingest.new_files import ASK, Countdown, JournalFlusher, NewFiles
 from paired_servicebus.pipeline.ingest.upkeep import Upkeep, finish
-from paired_servicebus.pipeline.ingest.version_1 import convert
 from paired_servicebus.pipeline.spark.spark_session import first_line
 from paired_servicebus.pipeline.spark_processes import NOTE, write_line
 from paired_servicebus.pipeline.table_store.lake import Lake
@@ -51,8 +50,6 @@ class BatchLoop:
     ) -> None:
         self._spark = spark
         self._lake = lake
-        if note := convert(spark, lake):
-            write_line(NOTE + one_line(note))
         self._tables = BatchTables(spark, lake)
         manifest = lake.manifest
         self._files = NewFiles(roots, lake.folder / TAKEN, life=manifest.life, batch=manifest.batch)

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from paired_servicebus.core.errors import DamagedTablesError, NoTablesError, UnreadableError
+from paired_servicebus.core.errors import DamagedTablesError, NoTablesError, UnreadableError, other_format
 from paired_servicebus.durable_file import replace_file
 from paired_servicebus.foreign_json import read_json
 
@@ -161,8 +161,7 @@ def read(place: Path) -> Manifest:
         version = read_json(_VERSION, data).version
         if version != VERSION:
             raise NoTablesError(
-                f"the tables in {place} are of version {version}, this program reads {VERSION}: use the program that "
-                "made them, or name another folder with --tables"
+                other_format(f"the folder {place}", version, VERSION, "name another folder with --tables")
             )
         return read_json(_MANIFEST, data)
     except UnreadableError as error:

@@ -22,12 +22,7 @@ from paired_servicebus.pipeline.table_store.manifest import Manifest
 
 CURRENT: Final = "current"
 VERSIONS: Final = "versions"
-OWN: Final = frozenset(
-    {CURRENT, VERSIONS, "staging", "work", "logs", "lock", "taken", "aside", "published",
-     # of tables of version 1
-     manifests.NAME, "checkpoints", "story", "events", "episodes", "minutes", "backlog", "syphon", "cost", "audit",
-     "verdicts"}
-)  # fmt: skip
+OWN: Final = frozenset({CURRENT, VERSIONS, "staging", "work", "logs", "lock", "taken", "published"})
 """The names in a folder of tables."""
 _NAME: Final = re.compile(r"v(\d{10})")
 
@@ -75,6 +70,7 @@ def newest(folder: Path) -> Version:
     except OSError as error:
         raise NoTablesError(f"the tables in {folder} cannot be read: {error.strerror or error}") from error
     if not paths:
+        whose(folder)
         raise NoTablesError(_none(folder))
     first = [chosen] if chosen is not None else []
     damage = "" if first else f"{named} is missing"
@@ -91,11 +87,18 @@ def newest(folder: Path) -> Version:
 
 
 def whose(folder: Path) -> str:
-    """Return why a folder is not for tables, as a sentence; empty: it is new, or has tables. Raises OSError."""
+    """Return why a folder is not for tables, as a sentence; empty: it is new, or has tables.
+
+    Raises:
+        OSError: the folder cannot be read.
+        NoTablesError: its tables have another format.
+    """
     if not folder.exists():
         return ""
     if not folder.is_dir():
         return f"the tables' folder {folder} is a file: name a folder with --tables"
+    if (folder / manifests.NAME).is_file():  # where other formats have it
+        manifests.read(folder)
     foreign = sorted({path.name for path in folder.iterdir() if not path.name.startswith(".")} - OWN)
     if not foreign or version_paths(folder):
         return ""
@@ -130,6 +133,4 @@ def _note(folder: Path, manifest: Manifest, damage: str) -> str:
 
 
 def _none(folder: Path) -> str:
-    if (folder / manifests.NAME).is_file():
-        return f"the tables in {folder} are of version 1: paired pipeline --once converts them"
     return f"there are no tables in {folder}: paired pipeline --once makes them from the journal"

@@ -342,19 +342,3 @@ def by_key(view: View) -> tuple[ConsoleAction, ...]:
     """Return the present action of each key, and those without a key, in the table's order."""
     names = ((action, view.keys.names(action)) for action in CONSOLE_ACTIONS)
     return tuple(dict.fromkeys(for_key(keys[0], view) if keys else action for action, keys in names))
-
-
-_LETTERS_BEFORE: Final = {
-    **{order.key.lower(): order.id for order in reversed(ACTIONS) if order.key},
-    "b": "release", "p": "pause-syphon", "t": "next-theme",
-}  # fmt: skip
-"""Small letters that did this in earlier versions; b and p had other capitals."""
-
-
-def letter_before(key: str, view: View) -> str:
-    """Return what a small letter that does nothing now did before, and its key; empty if it did nothing."""
-    action = CONSOLE_BY_ID.get(_LETTERS_BEFORE.get(key, ""))
-    if action is None:
-        return ""
-    held = view.keys.label(action) or view.keys.label(CONSOLE_BY_ID["palette"])
-    return f"{key} does nothing here: {held} is for {action.label}"

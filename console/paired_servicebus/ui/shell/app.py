@@ -133,8 +133,6 @@ class PairedApp(TerminalApp):
         self._themes = themes or load_all()
         self._shown_at = monotonic()
         self.collector = IdleCollector(monotonic)
-        self._said: set[str] = set()
-        """Small letters of earlier versions that were answered."""
         self._later: Timer | None = None
         """Set while changed figures wait for their paint."""
         first, unknown = self._themes.chosen(theme)
@@ -260,19 +258,10 @@ class PairedApp(TerminalApp):
         typed = isinstance(event, events.Key) and not event.is_forwarded and isinstance(self.screen, PageScreen)
         if isinstance(event, events.Key) and typed and action_table.actions_of_key(event.key, self.view):
             self.press(event.key)
-        elif isinstance(event, events.Key) and typed and event.key not in self._said and self._say_letter(event.key):
-            self._said.add(event.key)
         elif isinstance(event, events.Key) and event.key == "escape" and not event.is_forwarded:
             await self.press_escape()
         else:
             await super().on_event(event)
-
-    def _say_letter(self, key: str) -> bool:
-        """Say, once, which key has what this small letter did in earlier versions; False: it did nothing."""
-        text = action_table.letter_before(key, self.view)
-        if text:
-            self.answer(text, good=False)
-        return bool(text)
 
     def press(self, key: str) -> None:
         """Run the key's action, or show why it is not possible."""

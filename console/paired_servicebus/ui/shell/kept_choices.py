@@ -25,7 +25,7 @@ MAX_FILTER: Final = 200
 
 
 class KeptChoices(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The content of the file. Unknown fields are those of a later version, and ignored."""
+    """The content of the file. Unknown fields are ignored."""
 
     theme: str = ""
     """The theme that a key chose; empty: none."""
