@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.examples.sender_programs import FOREIGN, find_programs, python_program
 
 from paired_servicebus.core.accounting.ledger import SendOutcome
+from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.demo.languages.languages_player import cast_caption, named_senders
 from paired_servicebus.demo.languages.sender_process import VARIABLE, SenderProcess
-from paired_servicebus.demo.languages.sender_programs import FOREIGN, SenderProgram, find_programs, python_program
+from paired_servicebus.demo.languages.sender_programs import SenderProgram, finder_script
 from paired_servicebus.demo.languages_result import LanguagesResult, SenderResult, what_languages_broke
 from paired_servicebus.demo.result import DemoResult, MessageCounts, PingCounts, SyphonResult, as_lines
 from paired_servicebus.demo.scenario_model import LONGEST_CAPTION
@@ -88,6 +90,12 @@ def test_python_is_always_there() -> None:
     program = python_program()
     asked = subprocess.run(program.command, env=program.environment, capture_output=True, text=True, check=False)
     assert "python_sender" in asked.stderr, "it runs, and misses its arguments"
+
+
+def test_an_installation_without_the_examples_names_what_the_scenario_needs(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"needs the senders in tests/examples.* clone the project"):
+        finder_script(tmp_path)
+    assert finder_script().is_file()
 
 
 # -- the scenario ----------------------------------------------------------------------------------------------------

@@ -14,16 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from paired_servicebus.demo.languages.sender_programs import (
-    FOREIGN,
-    NODE_PACKAGE,
-    SOURCES,
-    SenderProgram,
-    find_programs,
-    python_program,
-)
+from paired_servicebus.demo.languages.sender_programs import SenderProgram
 from tests.conformance.checking import Unfetched, fetch
 from tests.conformance.rhea.__main__ import PACKAGES
+from tests.examples.sender_programs import FOREIGN, NODE_PACKAGE, SOURCES, find_programs, python_program
 
 SECONDS: Final = 240.0
 

@@ -11,7 +11,7 @@ import pytest
 
 from paired_servicebus.core.accounting.ledger import Arrival, balance
 from paired_servicebus.demo.languages.sender_process import SenderProcess
-from paired_servicebus.demo.languages.sender_programs import python_program
+from tests.examples.sender_programs import python_program
 from tests.gateway_processes.engine import Counted, Figures
 from tests.gateway_processes.outage import Outage, check_connections, check_failover, check_lists, check_progress
 from tests.gateway_processes.stage import Broken, Stage

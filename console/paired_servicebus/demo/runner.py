@@ -14,9 +14,10 @@ from typing import Final
 import msgspec
 
 from paired_servicebus.core.errors import ConfigurationError, PairedError
+from paired_servicebus.demo.languages.sender_programs import finder_script
 from paired_servicebus.demo.result import DemoResult, as_lines
 from paired_servicebus.demo.scenario_model import LEAST_DURATION
-from paired_servicebus.demo.scenarios import scenario_named
+from paired_servicebus.demo.scenarios import ANY_LANGUAGE, scenario_named
 from paired_servicebus.demo.worker_protocol import END, PlayDone, PlayFailed, PlayRequest, WorkerLine
 from paired_servicebus.interpreter import python_command, python_environment
 from paired_servicebus.pipeline.spark_processes import exit_on_signal
@@ -35,7 +36,8 @@ def run_demo(*, scenario: str, duration: float, seed: int, headless: bool, json_
     Raises:
         PairedError: it could not be played; one sentence.
     """
-    scenario_named(scenario)
+    if scenario_named(scenario) is ANY_LANGUAGE:
+        finder_script()
     if not duration >= LEAST_DURATION:
         raise ConfigurationError(f"--duration is {duration:g}; it must be at least {LEAST_DURATION:g} seconds")
     # A screen that is ended by a signal is none of ours: the worker clears away.

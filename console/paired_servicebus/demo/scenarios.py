@@ -281,7 +281,7 @@ FLEET: Final = Scenario(
 """Has a player of its own (paired_servicebus.demo.fleet), which waits for answers and not only for times."""
 ANY_LANGUAGE: Final = Scenario(
     name="any-language",
-    about="senders in JavaScript, Java, Go and Python go through a gateway, and notice no outage",
+    about="in a clone: senders in four languages go through a gateway, and notice no outage",
     mode="",
     captions=(
         Caption(0, "each sender has a connection string, and knows no more"),

@@ -1,1 +1,1 @@
-"""Senders in four languages that know nothing but a connection string; they are found, run and counted here."""
+"""The scenario any-language: senders in four languages that know nothing but a connection string."""

@@ -19,7 +19,7 @@ import msgspec
 from paired_servicebus.core.accounting.ledger import SendOutcome, balance
 from paired_servicebus.core.errors import PairedError
 from paired_servicebus.demo.languages.sender_process import SenderProcess
-from paired_servicebus.demo.languages.sender_programs import SenderProgram, find_programs, python_program
+from paired_servicebus.demo.languages.sender_programs import SenderProgram, find_programs
 from paired_servicebus.demo.languages_result import LanguagesResult, SenderResult, what_languages_broke
 from paired_servicebus.demo.player import left_behind
 from paired_servicebus.demo.result import (
@@ -69,9 +69,10 @@ async def languages_stage(
     say("looking for node, java and go, and their SDKs")
     built = folder / "senders"
     built.mkdir()
-    found, missing = await asyncio.to_thread(find_programs, built)
+    programs = await asyncio.to_thread(find_programs, built)
+    found, missing = programs.found, programs.missing
     say(cast_caption(found, missing))
-    stands_in = [python_program() for _ in missing] or [python_program()]
+    stands_in = [programs.python] * max(1, len(missing))
     key = new_key("demo", [GatewayRight.SEND])
     async with AsyncExitStack() as stack:
         gateway = Gateway(paired, KeyRing([key]))
