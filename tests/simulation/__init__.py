@@ -2,7 +2,9 @@
 
 A run has chaos, recovery, quiet, and the balance. A failing seed replays exactly. `python -m tests.simulation` runs it.
 
-    plan_generator   the values drawn by a seed      seeded_run       one seed's run
-    campaign         many seeds and all bugs         planted_bugs     deliberate mistakes
-    simulate_command the output                      fleet            the same for the rules of the fleet
+    plan_generator   the values drawn by a seed      checked_world    one seed's run
+    invariants       the rules checked during a run  state_invariants the rules of SPEC.md section 6
+    pump_invariants  the rules of section 8          planted_bugs     deliberate mistakes
+    campaign         many seeds and all bugs         simulate_command the output
+    fleet            the same for the rules of the fleet
 """

@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol, Self, TypeVar
 
-from paired_servicebus.simulation.world import RunResult
+from tests.simulation.checked_world import CheckedResult, run_seed
 from tests.simulation.planted_bugs import BUGS, WITHIN
 from tests.simulation.planted_bugs.bug import Bug
-from tests.simulation.seeded_run import run_seed
 
 SEEDS_PER_CHUNK: Final = 40
 """Minimum number of seeds for another process."""
@@ -47,7 +46,7 @@ class Totals:
     """Seeds that broke a rule, with the first broken rule."""
     reached: set[tuple[str, str]] = field(default_factory=set)
 
-    def count(self, result: RunResult) -> None:
+    def count(self, result: CheckedResult) -> None:
         ledger = result.ledger
         self.seeds += 1
         self.events += result.events
@@ -122,7 +121,7 @@ def run_many(seeds: int, *, processes: int) -> Totals:
     return sum_seeds(Totals(), run_seeds, seeds, per_chunk=SEEDS_PER_CHUNK, processes=processes)
 
 
-def catch(bug: Bug, *, within: int = WITHIN) -> RunResult | None:
+def catch(bug: Bug, *, within: int = WITHIN) -> CheckedResult | None:
     """Return the first run that catches a bug; None: no seed does."""
     with bug.planted() as parts:
         return first_broken(partial(run_seed, parts=parts), rare=bug.rare, within=within)

@@ -12,10 +12,9 @@ from typing import Any, Final
 
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.model.entity_state import TABLE, State
-from paired_servicebus.simulation.world import RunResult
 from tests.simulation.campaign import MAX_SHOWN, Totals, catch_all, run_many
+from tests.simulation.checked_world import CheckedResult, run_seed
 from tests.simulation.planted_bugs import BUGS, SHIPPED_BUGS, WITHIN
-from tests.simulation.seeded_run import run_seed
 
 PROCESSES: Final = 2
 
@@ -91,7 +90,7 @@ def _sentences(totals: Totals, caught: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _one_object(result: RunResult) -> dict[str, Any]:
+def _one_object(result: CheckedResult) -> dict[str, Any]:
     ledger = result.ledger
     return {
         "seed": result.seed,
@@ -106,7 +105,7 @@ def _one_object(result: RunResult) -> dict[str, Any]:
     }
 
 
-def _one_sentence(result: RunResult) -> str:
+def _one_sentence(result: CheckedResult) -> str:
     if result.broken:
         return "".join(f"{broken}\n" for broken in result.broken)
     accepted = result.ledger.accepted

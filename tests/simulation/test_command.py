@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from paired_servicebus.simulation.world import AS_SHIPPED, RunResult, WorldParts
+from paired_servicebus.simulation.world import AS_SHIPPED, WorldParts
 from tests.simulation import simulate_command
 from tests.simulation.__main__ import main
+from tests.simulation.checked_world import CheckedResult, run_seed
 from tests.simulation.planted_bugs import BUGS, SHIPPED_BUGS
-from tests.simulation.seeded_run import run_seed
 
 SEEDS_PER_CHUNK = BUGS[:2]
 
@@ -26,7 +26,7 @@ def one_process_and_few_bugs(monkeypatch: pytest.MonkeyPatch) -> None:
 def broken(monkeypatch: pytest.MonkeyPatch) -> None:
     """The command meets a bug instead of the rules as shipped."""
 
-    def run(seed: int, *, parts: WorldParts = AS_SHIPPED, traced: bool = False) -> RunResult:
+    def run(seed: int, *, parts: WorldParts = AS_SHIPPED, traced: bool = False) -> CheckedResult:
         return run_seed(seed, parts=BUGS[1].parts, traced=traced)
 
     monkeypatch.setattr(simulate_command, "run_seed", run)

@@ -22,9 +22,8 @@ from paired_servicebus.simulation.run_plan import (
     PlannedCall,
     QueuePlan,
 )
-from paired_servicebus.simulation.world import World
 from tests.simulation.campaign import Totals, run_seeds
-from tests.simulation.seeded_run import run_seed
+from tests.simulation.checked_world import CheckedWorld, run_seed
 
 CHUNKS = [range(start, start + 15) for start in range(1, 61, 15)]
 
@@ -62,7 +61,7 @@ def test_a_seed_replays_exactly() -> None:
 
 
 def test_a_seed_is_the_same_in_another_process_whatever_its_hashes() -> None:
-    program = "from tests.simulation.seeded_run import run_seed; r = run_seed(7); print(r.events, r.ledger)"
+    program = "from tests.simulation.checked_world import run_seed; r = run_seed(7); print(r.events, r.ledger)"
     said = {
         subprocess.run(
             [sys.executable, "-c", program],
@@ -103,20 +102,20 @@ def plan(*, calls: int = 10, faults: tuple[InjectedFault, ...] = (), **more: obj
     return Plan(**{**made, **more})  # type: ignore[arg-type]
 
 
-def run(made: Plan) -> World:
+def run(made: Plan) -> CheckedWorld:
     """The World after a run that broke no rule."""
-    world = World(made, 1)
+    world = CheckedWorld(made, 1)
     result = world.run()
     assert result.broken == ()
     return world
 
 
-def answers(world: World) -> dict[SendOutcome, int]:
+def answers(world: CheckedWorld) -> dict[SendOutcome, int]:
     found = list(world.watch.answers.values())
     return {answer: found.count(answer) for answer in SendOutcome if answer in found}
 
 
-def failovers(world: World) -> int:
+def failovers(world: CheckedWorld) -> int:
     (entity,) = world.engines[0].machine.entities()
     return entity.failovers
 
@@ -135,7 +134,9 @@ def test_a_refusing_primary_fails_over_and_everything_parked_comes_home() -> Non
 
 def test_what_lands_unheard_is_delivered_though_in_doubt() -> None:
     """Section 11: "An id in doubt that was delivered is *recovered*"."""
-    ledger = World(plan(faults=(InjectedFault(3.5, 5.5, ("orders",), InjectedCondition.ACK_LOST),)), 1).run().ledger
+    ledger = (
+        CheckedWorld(plan(faults=(InjectedFault(3.5, 5.5, ("orders",), InjectedCondition.ACK_LOST),)), 1).run().ledger
+    )
     assert ledger.in_doubt == ledger.recovered > 0
 
 
@@ -152,7 +153,7 @@ def test_what_a_crash_leaves_behind_is_moved_by_the_next_boot() -> None:
 
 def test_a_forced_entity_stays_until_it_is_released() -> None:
     """Section 6: "pings go on and are shown, no automatic failback"."""
-    result = World(plan(acts=(OperatorAct(5.0, 0, "force", "orders"),)), 1).run()
+    result = CheckedWorld(plan(acts=(OperatorAct(5.0, 0, "force", "orders"),)), 1).run()
     assert result.broken == ()
     assert {("healthy", "FORCE"), ("forced", "PINGS_ENOUGH"), ("forced", "RELEASE")} <= result.reached
 

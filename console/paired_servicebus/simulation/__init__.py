@@ -11,6 +11,5 @@ the order of a set or on a hash. Checks examine the events in the World, never a
     sim_namespaces    destinations and backlog queues    network          one request's way, and its faults
     sim_engine        one engine: machine, pings, probes
     sim_sender        a sender's way                     sim_pump         a pump's way
-    invariants        the rules checked during a run     state_invariants the rules of SPEC.md section 6
-    world             one run
+    run_record        what a run reports to its record   world            one run
 """

@@ -16,9 +16,8 @@ from paired_servicebus.core.model.verdict import FailureKind
 from paired_servicebus.core.pump.dead_letter_rules import is_messages_fault
 from paired_servicebus.core.pump.pump_events import DeliveryFailed, DeliveryWithheld, MessagesAccepted, PumpEvent
 from paired_servicebus.core.pump.pump_message import PumpMessage
-from paired_servicebus.simulation.invariants import TOLERANCE
-from paired_servicebus.simulation.pump_invariants import PumpInvariantChecker, RateChecker
 from paired_servicebus.simulation.run_plan import LOCK
+from paired_servicebus.simulation.run_record import TOLERANCE, PumpEvents
 from paired_servicebus.simulation.sim_engine import SimEngine
 from paired_servicebus.simulation.sim_messages import unpark
 from paired_servicebus.simulation.sim_namespaces import HeldMessage, SimBacklogQueue
@@ -39,7 +38,7 @@ class LanePump(Protocol):
     """A pump, as deliveries use it."""
 
     queue: SimBacklogQueue
-    watch: PumpInvariantChecker
+    watch: PumpEvents
 
     def apply(self, event: PumpEvent[SimBacklogMessage]) -> object:
         """Step the pump's machine and perform its effects."""
@@ -97,14 +96,7 @@ class SimDelivery:
         self._lanes: dict[tuple[str, int | None], Lane] = {}
         """By destination, and by backlog queue if the pumps deliver apart."""
         self._apart = engine.world.plan.apart
-        self.rate = self._rate_checker(engine.machine.policy.syphon_rate)
-
-    def _rate_checker(self, rate: float) -> RateChecker | None:
-        if not rate:
-            return None
-        requests = len(self.world.queues) * (2 + len(self.world.destinations))
-        slack = requests * max(1.0, rate)
-        return RateChecker(self.world.watch, self.engine.name, rate=rate, slack=slack, began=self.clock.now)
+        self.rate = engine.world.watch.rate_of(engine)
 
     # -- used by pumps ------------------------------------------------------------------------------------------------
 
@@ -214,8 +206,7 @@ class SimDelivery:
         ]
         diverting = key in world.destinations and engine.machine.entity(key, at=began).diverting
         watch.attempted(self.who, key, messages[0].body, diverting=diverting)
-        if engine.pauses and engine.is_paused("destination", key):
-            watch.fail("paused", f"{engine.name} sends {messages[0].body} to {key}, which an operator paused")
+        watch.delivers(engine, key, messages[0].body)
         destination = world.destinations.get(key)
         if destination is None:
             yield from self.clock.sleep(began + 0.05)

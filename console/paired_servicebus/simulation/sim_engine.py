@@ -13,8 +13,6 @@ from paired_servicebus.core.errors import IllegalEventError
 from paired_servicebus.core.failover.effects import Announce, ProbeQueue, SendPing
 from paired_servicebus.core.failover.pairing_machine import PairingMachine
 from paired_servicebus.core.failover.send_router import SenderMemory
-from paired_servicebus.core.model.entity_state import Entity as Standing
-from paired_servicebus.core.model.entity_state import State, Trigger
 from paired_servicebus.core.model.pairing_events import (
     EntityReleased,
     Event,
@@ -34,37 +32,24 @@ from paired_servicebus.core.model.pairing_events import (
 )
 from paired_servicebus.core.model.verdict import VERDICTS, FailureKind, Judgement, Verdict
 from paired_servicebus.core.pump.pump_machine import PumpMachine
-from paired_servicebus.simulation.invariants import InvariantChecker
 from paired_servicebus.simulation.network import Network
 from paired_servicebus.simulation.run_plan import OperatorAct, Plan
+from paired_servicebus.simulation.run_record import RunRecord
 from paired_servicebus.simulation.sim_namespaces import SimBacklogQueue, SimDestination
-from paired_servicebus.simulation.state_invariants import RotationChecker, StateInvariantChecker
 from paired_servicebus.simulation.virtual_clock import SimProcess, Steps, VirtualClock, kill
 
 CHANGES: Final = frozenset({StateChanged, QueuePulled, QueueRestored, SyphonPaused, SyphonResumed})
 """Events after which a waiting call or pump may go on."""
-Reached = set[tuple[State, Trigger]]
 PauseTarget = tuple[str, object]
 """A backlog queue by index, or a destination by casefolded path."""
 EVERYTHING: Final[PauseTarget] = ("syphon", None)
-
-
-class CountingMachine(PairingMachine):
-    """The machine as shipped, with a record of the reached lines of its table."""
-
-    reached: Reached
-
-    def _move(self, entity: Standing, trigger: Trigger, at: float, why: str, by: str = "") -> Any:
-        effects = super()._move(entity, trigger, at, why, by)
-        self.reached.add((entity.state, trigger))
-        return effects
 
 
 class EngineParts(Protocol):
     """The parts of a World that an engine creates."""
 
     @property
-    def pairing(self) -> type[CountingMachine]: ...
+    def pairing(self) -> type[PairingMachine]: ...
     @property
     def pump(self) -> type[PumpMachine[Any]]: ...
     @property
@@ -79,8 +64,7 @@ class RunContext(Protocol):
     plan: Plan
     random: Random
     clock: VirtualClock
-    reached: Reached
-    watch: InvariantChecker
+    watch: RunRecord
     network: Network
     destinations: dict[str, SimDestination]
     queues: list[SimBacklogQueue]
@@ -124,9 +108,8 @@ class SimEngine:
         self.name = f"engine {self.index}.{self.boot}"
         self.alive = True
         self.machine = world.parts.pairing(world.plan.policy, queues=range(len(world.queues)))
-        self.machine.reached = world.reached
-        self.state_watch = StateInvariantChecker(self.name, world.watch)
-        self.rotation_watch = RotationChecker(self.name, world.watch)
+        self.state_watch = world.watch.states_of(self.name)
+        self.rotation_watch = world.watch.rotation_of(self.name)
         self.memories: dict[tuple[int, str], SenderMemory] = {}
         self.pauses = set()
         self.booted_at = self.clock.now
@@ -310,7 +293,7 @@ class SimEngine:
         failure, _ = yield from world.network.request(queue, condition, world.plan.policy.ping_timeout, _nothing)
         accepted = failure is None or failure in (FailureKind.FULL, FailureKind.BUSY)
         reason = "" if failure is None else str(failure)
-        self.rotation_watch.probed[effect.queue] = accepted
+        self.rotation_watch.probed(effect.queue, accepted)
         self.tell(QueueProbed(at=self.clock.now, queue=effect.queue, accepted=accepted, reason=reason))
 
 

@@ -17,7 +17,6 @@ from typing import Any, Final
 
 from paired_servicebus.core.errors import EnvelopeError, PairedError
 from paired_servicebus.core.model.envelope import EnvelopeProperties, unwrap
-from paired_servicebus.core.model.pairing_events import DeadLettered, Moved
 from paired_servicebus.core.model.verdict import FailureKind
 from paired_servicebus.core.pump.dead_letter_rules import time_left
 from paired_servicebus.core.pump.intake_limit import RateLimitedIntake
@@ -43,7 +42,6 @@ from paired_servicebus.core.pump.pump_events import (
     RecallDue,
     RecallEnded,
 )
-from paired_servicebus.simulation.pump_invariants import PumpInvariantChecker
 from paired_servicebus.simulation.run_plan import LOCK
 from paired_servicebus.simulation.sim_delivery import SimBacklogMessage
 from paired_servicebus.simulation.sim_engine import SimEngine
@@ -76,8 +74,7 @@ class SimPump:
         self.machine = engine.world.parts.pump(
             engine.machine, queue.index, intake=RateLimitedIntake(engine.machine.pace)
         )
-        self.watch = PumpInvariantChecker(engine, queue)
-        self._receipts: set[str] = set()
+        self.watch = engine.world.watch.pump_of(engine, queue)
         self._settling: list[Settling] = []
         self._is_settling = False
         self._unanswered: Sequence[SimBacklogMessage] = ()
@@ -242,10 +239,11 @@ class SimPump:
         self.engine.delivery.give(effect.message)
 
     def _publish(self, effect: Publish) -> None:
-        self._receipts.update(one.message_id for one in effect.events if isinstance(one, Moved | DeadLettered))
+        self.watch.published(effect.events)
 
     def _complete(self, effect: Complete[SimBacklogMessage]) -> None:
-        self._check_receipts(effect.messages)
+        for message in effect.messages:
+            self.watch.leaves(message.held, message.message_id)
         self._settle(Outcome.COMPLETED, "", *effect.messages)
 
     def _defer(self, effect: Defer[SimBacklogMessage]) -> None:
@@ -254,7 +252,7 @@ class SimPump:
         self._settle(Outcome.DEFERRED, "", message)
 
     def _dead_letter(self, effect: DeadLetter[SimBacklogMessage]) -> None:
-        self._check_receipts([effect.message])
+        self.watch.leaves(effect.message.held, effect.message.message_id)
         self.world.watch.dead_lettered(self.engine.name, effect.message.held)
         self._settle(Outcome.DEAD_LETTERED, effect.reason, effect.message)
 
@@ -265,13 +263,6 @@ class SimPump:
     @staticmethod
     def _relock(effect: Relock[SimBacklogMessage]) -> None:
         effect.held.held, effect.held.lock = effect.again.held, effect.again.lock
-
-    def _check_receipts(self, messages: Sequence[SimBacklogMessage]) -> None:
-        """Check that a receipt precedes the settlement that depends on it (SPEC.md section 11)."""
-        for message in messages:
-            self.watch.leaves(message.held)
-            if message.message_id not in self._receipts:
-                self.world.watch.fail("receipt first", f"{message.held.letter.body} is settled without a receipt")
 
     # -- settlements --------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,6 @@ from typing import Any, Final
 from paired_servicebus.core.accounting.ledger import SendOutcome
 from paired_servicebus.core.failover.send_router import SendRouter, Try, Wait
 from paired_servicebus.core.model.verdict import DOUBTFUL, FailureKind, Judgement, Verdict, at_backlog
-from paired_servicebus.simulation.invariants import TOLERANCE
 from paired_servicebus.simulation.run_plan import PlannedCall
 from paired_servicebus.simulation.sim_engine import SimEngine
 from paired_servicebus.simulation.sim_messages import SimMessage, park
@@ -76,11 +75,11 @@ class SimSender:
                         break
                     self.ended(router, step, verdict)
             elif isinstance(step, Wait):
-                self._check_wait(entity.diverting, now)
+                self.world.watch.waits(self, diverting=entity.diverting)
                 yield from engine.change(step.until)
             else:
                 break
-        self._check_time(began, timeout)
+        self.world.watch.call_ended(engine.name, clock.now - began, timeout)
 
     def ended(self, router: SendRouter, step: Try, verdict: Verdict) -> None:
         router.ended(step.route, verdict, at=self.clock.now)
@@ -147,24 +146,3 @@ class SimSender:
         if primary:
             engine.state_watch.send_answered(self.path, self.clock.now, failure)
         return failure
-
-    # -- looked at ---------------------------------------------------------------------------------------------------
-
-    def _check_wait(self, diverting: bool, now: float) -> None:
-        """Check that another queue is tried before a wait for a busy one (SPEC.md section 5)."""
-        if not diverting:
-            return
-        resting = {route.queue for route, until in self.memory.busy.items() if until > now}
-        free = [place.index for place in self.engine.machine.rotation.places if not place.pulled]
-        if set(free) - resting:
-            self.world.watch.fail(
-                "another queue first", f"{self.engine.name} waits while {free} are in, {resting} rest"
-            )
-
-    def _check_time(self, began: float, timeout: float | None) -> None:
-        """Check the call's duration: its own limit, or one `send_timeout` at the primary and two at the backlog."""
-        policy = self.world.plan.policy
-        longest = 3 * policy.send_timeout if timeout is None else timeout
-        took = self.clock.now - began
-        if took > longest + TOLERANCE:
-            self.world.watch.fail("call's time", f"{self.engine.name}: a call took {took:.3f} s of {longest:g} s")

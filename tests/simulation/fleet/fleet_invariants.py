@@ -16,7 +16,6 @@ from paired_servicebus.core.fleet.fleet_documents import OrderAnswer, OrderText,
 from paired_servicebus.core.fleet.fleet_events import CarryOut, TakeUp, Undo
 from paired_servicebus.core.model.fleet_view import FleetEngine, FleetOrder, FleetStatus, FleetView
 from paired_servicebus.core.operator.actions import FLEET_VERBS
-from paired_servicebus.simulation.invariants import MAX_BROKEN, BrokenInvariant
 from tests.simulation.fleet.fleet_run import Act, FleetRun
 from tests.simulation.fleet.order_truth import (
     Judgement,
@@ -29,6 +28,7 @@ from tests.simulation.fleet.order_truth import (
 from tests.simulation.fleet.sim_board import SimPost
 from tests.simulation.fleet.sim_fleet_engine import SimFleetEngine
 from tests.simulation.fleet.sim_guard import LOCAL, Done, Held
+from tests.simulation.invariants import MAX_BROKEN, BrokenInvariant
 
 SLACK: Final = 1.25
 """The margin of the allowed operations."""

@@ -8,7 +8,6 @@ from random import Random
 from typing import Any, Final
 
 from paired_servicebus.core.fleet.fleet_documents import Board
-from paired_servicebus.simulation.invariants import BrokenInvariant
 from tests.simulation.fleet.fleet_invariants import FleetChecker
 from tests.simulation.fleet.fleet_plan import (
     FINAL_SECONDS,
@@ -21,6 +20,7 @@ from tests.simulation.fleet.fleet_run import BEGAN, FleetRun
 from tests.simulation.fleet.sim_console import SimConsole
 from tests.simulation.fleet.sim_enemy import SimEnemy
 from tests.simulation.fleet.sim_fleet_engine import SimFleetEngine
+from tests.simulation.invariants import BrokenInvariant
 
 LOOK_SECONDS: Final = 5.0
 """Seconds between two checks of what holds in the engines."""

@@ -8,27 +8,27 @@ from typing import Any, Final
 
 from paired_servicebus.core.failover.effects import Effect
 from paired_servicebus.core.failover.inactivity import InactivityTimer
+from paired_servicebus.core.failover.pairing_machine import PairingMachine
 from paired_servicebus.core.failover.rotation import Rotation
 from paired_servicebus.core.failover.send_router import PRIMARY, GiveUp, Next, Route, SenderMemory, SendRouter, Try
 from paired_servicebus.core.model import entity_state, verdict
 from paired_servicebus.core.model.entity_state import Entity, State, Trigger
 from paired_servicebus.core.model.pairing_events import PingAccepted, PingFailed
 from paired_servicebus.core.model.verdict import FailureKind, Verdict
-from paired_servicebus.simulation.sim_engine import CountingMachine
 from paired_servicebus.simulation.world import WorldParts
 from tests.simulation.planted_bugs.bug import Bug, Patch
 
 # -- the machine ---------------------------------------------------------------------------------------------------
 
 
-class TimerStartsAnew(CountingMachine):
+class TimerStartsAnew(PairingMachine):
     def _move(self, entity: Entity, trigger: Trigger, at: float, why: str, by: str = "") -> Any:
         if entity.state is State.SUSPECT and trigger is Trigger.SEND_FAILED:
             entity = replace(entity, fails_over_at=at + self.policy.failover_interval)
         return super()._move(entity, trigger, at, why, by)
 
 
-class FailsBackUnasked(CountingMachine):
+class FailsBackUnasked(PairingMachine):
     def _ping_if_due(self, key: str, at: float) -> list[Effect]:
         entity = self._entities[key]
         if entity.state is State.FAILED_OVER and entity.ping_due is not None and entity.ping_due <= at:
@@ -37,23 +37,23 @@ class FailsBackUnasked(CountingMachine):
         return super()._ping_if_due(key, at)
 
 
-class OnePingIsEnough(CountingMachine):
+class OnePingIsEnough(PairingMachine):
     def _enough(self, entity: Entity, at: float) -> bool:
         return at - entity.since >= self.policy.cool_down
 
 
-class NoCoolDown(CountingMachine):
+class NoCoolDown(PairingMachine):
     def _enough(self, entity: Entity, at: float) -> bool:
         return entity.pings_in_a_row >= self.policy.failback_pings
 
 
-class PingsTwiceAsOften(CountingMachine):
+class PingsTwiceAsOften(PairingMachine):
     def _schedule_ping(self, entity: Entity, event: PingAccepted | PingFailed, *, good: bool, text: str) -> Entity:
         after = super()._schedule_ping(entity, event, good=good, text=text)
         return replace(after, ping_due=event.at + self.policy.ping_primary_interval / 2)
 
 
-class NoRestForPings(CountingMachine):
+class NoRestForPings(PairingMachine):
     def _schedule_ping(self, entity: Entity, event: PingAccepted | PingFailed, *, good: bool, text: str) -> Entity:
         after = super()._schedule_ping(entity, event, good=good, text=text)
         due = max(event.at - event.took + self.policy.ping_primary_interval, event.at)
@@ -104,7 +104,7 @@ def no_probes(self: Rotation, at: float) -> list[int]:
     return []
 
 
-def _machine(what: str, pairing: type[CountingMachine]) -> Bug:
+def _machine(what: str, pairing: type[PairingMachine]) -> Bug:
     return Bug(what, WorldParts(pairing=pairing))
 
 

@@ -73,7 +73,7 @@ class RunOutcome:
     """Operations beyond a healthy day: pings, and the extra cost of each parked message."""
     lost: int
     broken: int
-    """Rules of the simulation that did not hold; any but zero is a defect of ours."""
+    """Unexpected messages, messages that never left a backlog queue, and calls without an end: a defect of ours."""
 
 
 COLUMNS: Final = tuple(field.name for field in fields(RunOutcome))
@@ -180,7 +180,7 @@ class Replay(CountedWorld):
             pings=self.pings,
             operations=self.pings + parked * (PARKED_MESSAGE_OPERATIONS - 2),
             lost=result.ledger.lost,
-            broken=len(result.broken),
+            broken=result.ledger.unexpected + result.stuck,
         )
 
     # -- load -------------------------------------------------------------------------------------------------------

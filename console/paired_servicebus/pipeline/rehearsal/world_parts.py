@@ -31,7 +31,6 @@ class CountedWorld(World):
     lying: Counter[str]
     """Messages in backlog queues, by entity."""
     pings: int
-    checks_waiting = False
     is_ever_paused: bool
 
     @property

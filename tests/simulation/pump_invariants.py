@@ -11,10 +11,13 @@ from math import inf
 from typing import Final
 
 from paired_servicebus.core.model.entity_state import DIVERTING
-from paired_servicebus.simulation.invariants import MAX_BACK_OFF, TOLERANCE, InvariantChecker
+from paired_servicebus.core.model.pairing_events import DeadLettered, Event, Moved
 from paired_servicebus.simulation.run_plan import LOCK
+from paired_servicebus.simulation.run_record import TOLERANCE, PumpEvents
 from paired_servicebus.simulation.sim_engine import SimEngine
 from paired_servicebus.simulation.sim_namespaces import HeldMessage, SimBacklogQueue, SimDestination
+from tests.simulation.invariants import MAX_BACK_OFF, InvariantChecker
+from tests.simulation.state_invariants import StateInvariantChecker
 
 MAX_WAIT: Final = 150.0
 """Seconds within which a message moves if nothing keeps it: two locks, a back-off."""
@@ -28,13 +31,14 @@ UNSURE: Final = 2 * LOCK
 """Seconds for which an unanswered settlement leaves its message's place open."""
 
 
-class PumpInvariantChecker:
+class PumpInvariantChecker(PumpEvents):
     """The checker of one pump during one boot."""
 
-    def __init__(self, engine: SimEngine, queue: SimBacklogQueue) -> None:
+    def __init__(self, engine: SimEngine, queue: SimBacklogQueue, watch: InvariantChecker) -> None:
         self._engine = engine
+        self._watch = watch
         self._queue = queue
-        self._fail = engine.world.watch.fail
+        self._fail = watch.fail
         self._who = f"{engine.name}, {queue.name}"
         self._in_hand: dict[int, tuple[HeldMessage, int]] = {}
         """Messages with their locks."""
@@ -46,8 +50,7 @@ class PumpInvariantChecker:
         self._unsure_until: dict[str, float] = {}
         self._unreasoned: dict[str, float] = {}
         """Time of the first of several deferrals without a reason, by destination."""
-        self.search_seconds = 0.0
-        """Duration of the latest search."""
+        self._receipts: set[str] = set()
         self._limited_at = 0.0
         """Time of the latest look at which throttling limited the syphon's rate."""
 
@@ -86,10 +89,18 @@ class PumpInvariantChecker:
 
     # -- settlements --------------------------------------------------------------------------------------------------
 
-    def leaves(self, held: HeldMessage) -> None:
-        """Record the last settlement of a message. If it gets lost, the message may wait for the next search."""
+    def published(self, events: Iterable[Event]) -> None:
+        self._receipts.update(one.message_id for one in events if isinstance(one, Moved | DeadLettered))
+
+    def leaves(self, held: HeldMessage, message_id: str) -> None:
+        """Check that a receipt precedes the last settlement of a message (SPEC.md section 11).
+
+        If the settlement gets lost, the message may wait for the next search.
+        """
         self._in_hand.pop(held.number, None)
         held.holder = None
+        if message_id not in self._receipts:
+            self._fail("receipt first", f"{held.letter.body} is settled without a receipt")
 
     def lost(self, messages: Iterable[HeldMessage]) -> None:
         """Record messages with lost locks."""
@@ -114,7 +125,7 @@ class PumpInvariantChecker:
     def releases(self, held: HeldMessage) -> None:
         """Check a release: a deferred message stays deferred, whoever releases it. Others may overtake this one."""
         self._in_hand.pop(held.number, None)
-        self._engine.world.watch.hidden(self._queue.index, [held.letter])
+        self._watch.hidden(self._queue.index, [held.letter])
         if held.deferred and self._queue.held.get(held.number) is held:
             self._fail("released", f"{self._who} releases {held.letter.body}, which is deferred")
 
@@ -141,7 +152,7 @@ class PumpInvariantChecker:
         engine, now = self._engine, self._engine.clock.now
         longest = max(MAX_BACK_OFF, engine.world.plan.policy.throttle_wait) + TOLERANCE
         return (
-            engine.state_watch.of(key).state in DIVERTING
+            _states(engine).of(key).state in DIVERTING
             or now - engine.delivery.failed_at.get(key, 0.0) <= longest
             or engine.delivery.owes_answer(key)
             or self._deferring[key] > 0
@@ -168,7 +179,7 @@ class PumpInvariantChecker:
     def may_move(self, key: str, since: float) -> bool:
         """Return whether nothing has kept the engine from moving a message for a destination for long."""
         engine, now = self._engine, self._engine.clock.now
-        seen = engine.state_watch.of(key)
+        seen = _states(engine).of(key)
         if engine.machine.pace.limit(now) < inf:
             self._limited_at = now
         free_since = max(since, engine.booted_at, engine.paused_at, seen.since, self._limited_at)
@@ -262,3 +273,9 @@ class RateChecker:
         self._fill(now)
         if self._tokens >= max(1.0, self._rate) - TOLERANCE and now - self.busy_at > MAX_WAIT:
             self._watch.fail("rate", f"{self._who} waits for a limit of {self._rate:g} a second that it does not use")
+
+
+def _states(engine: SimEngine) -> StateInvariantChecker:
+    states = engine.state_watch
+    assert isinstance(states, StateInvariantChecker)
+    return states

@@ -8,7 +8,8 @@ from typing import Final
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.pairing_events import StateChanged
 from paired_servicebus.core.model.verdict import FailureKind
-from paired_servicebus.simulation.invariants import COUNTING, PULLING, TOLERANCE, InvariantChecker
+from paired_servicebus.simulation.run_record import TOLERANCE, RotationEvents, StateEvents
+from tests.simulation.invariants import COUNTING, PULLING, InvariantChecker
 
 QUIET_AFTER: Final = 15 * 60.0
 """Seconds of silence after which a healthy entity becomes unknown (SPEC.md section 6)."""
@@ -36,7 +37,7 @@ class SeenEntity:
 
 
 @dataclass(slots=True)
-class StateInvariantChecker:
+class StateInvariantChecker(StateEvents):
     """The checker of one engine's entities during one boot."""
 
     engine: str
@@ -160,13 +161,13 @@ class StateInvariantChecker:
 
 
 @dataclass(slots=True)
-class RotationChecker:
+class RotationChecker(RotationEvents):
     """The checker of one engine's backlog queues during one boot. out: the queues that are pulled."""
 
     engine: str
     watch: InvariantChecker
     out: set[int] = field(default_factory=set)
-    probed: dict[int, bool] = field(default_factory=dict)
+    probes: dict[int, bool] = field(default_factory=dict)
     """The latest probe's result of each queue."""
 
     def attempted(self, queue: int) -> None:
@@ -188,5 +189,8 @@ class RotationChecker:
     def restored(self, queue: int) -> None:
         """Record a queue that returns, and check its probe."""
         self.out.discard(queue)
-        if not self.probed.get(queue):
+        if not self.probes.get(queue):
             self.watch.fail("rotation", f"{self.engine} uses backlog/{queue} again, and no probe was accepted")
+
+    def probed(self, queue: int, accepted: bool) -> None:
+        self.probes[queue] = accepted

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from paired_servicebus.core.accounting.ledger import Arrival, Ledger, SendOutcome, balance
+from paired_servicebus.core.accounting.ledger import Ledger
 from paired_servicebus.core.model.verdict import FailureKind
 from paired_servicebus.simulation.run_plan import Plan
+from paired_servicebus.simulation.run_record import TOLERANCE, RunRecord
 from paired_servicebus.simulation.sim_messages import BEGAN, SimMessage
 from paired_servicebus.simulation.sim_namespaces import (
     EVERY_DELIVERY_LIMIT,
@@ -24,8 +25,6 @@ from paired_servicebus.simulation.sim_namespaces import (
     SimDestination,
 )
 
-TOLERANCE: Final = 1e-3
-"""Seconds within which two times are equal: sums of floats around 1.7e9 are not exact."""
 MESSAGES_FAULT: Final = frozenset({FailureKind.ARGUMENT, FailureKind.TOO_LARGE})
 COUNTING: Final = frozenset(
     {
@@ -66,19 +65,13 @@ class BrokenInvariant:
         return f"{self.at:9.3f}  BROKEN {self.rule}: {self.text}"
 
 
-class InvariantChecker:
+class InvariantChecker(RunRecord):
     """The checker of one run."""
 
     def __init__(self, plan: Plan, clock: Callable[[], float], trace: list[str] | None) -> None:
-        self.plan = plan
-        self.trace = trace
+        super().__init__(plan, clock, trace)
         self.broken: list[BrokenInvariant] = []
-        self.answers: dict[str, SendOutcome] = {}
         self.sent: dict[str, SimMessage] = {}
-        self.open_calls = 0
-        self._clock = clock
-        self._arrivals: list[Arrival] = []
-        self._expired: list[str] = []
         self._landings: Counter[str] = Counter()
         self._windows: Counter[str] = Counter()
         self._lock_ends: Counter[str] = Counter()
@@ -108,13 +101,8 @@ class InvariantChecker:
     # -- messages ---------------------------------------------------------------------------------------------------
 
     def offered(self, messages: Sequence[SimMessage]) -> None:
-        """Record messages handed over by a caller; until an answer they are in doubt."""
-        for message in messages:
-            self.sent[message.body] = message
-            self.answers[message.body] = SendOutcome.IN_DOUBT
-
-    def told(self, message: SimMessage, answer: SendOutcome) -> None:
-        self.answers[message.body] = answer
+        super().offered(messages)
+        self.sent.update((message.body, message) for message in messages)
 
     def landed(self, destination: SimDestination, message: SimMessage) -> None:
         """Check a message that a destination accepted."""
@@ -155,13 +143,6 @@ class InvariantChecker:
         on_the_way = MAX_ON_THE_WAY_APART if self.plan.apart else MAX_ON_THE_WAY
         parked_for = self._clock() - message.parked_at[2] - on_the_way
         return timedelta(0) < left <= whole - timedelta(seconds=max(0.0, parked_for))
-
-    def received(self, message: SimMessage) -> None:
-        self._arrivals.append(Arrival(message.body, message.stream, message.number))
-
-    def expired(self, message: SimMessage) -> None:
-        """Record a message that expired before it was received."""
-        self._expired.append(message.body)
 
     # -- windows ----------------------------------------------------------------------------------------------------
 
@@ -264,25 +245,17 @@ class InvariantChecker:
             self.fail("stuck", f"{len(left)} messages never left: {', '.join(left[:5])}")
         if self.open_calls:
             self.fail("stuck", f"{self.open_calls} calls never ended")
-        return len(left) + self.open_calls
+        return super().stuck(queues)
 
     def balance(self, queues: Sequence[SimBacklogQueue]) -> Ledger:
         """Return the ledger, and check the rules that apply at the end."""
-        dead = [(queue, *found) for queue in queues for found in queue.dead]
-        deleted = [message.body for queue in queues for message in queue.deleted]
-        for queue, message, reason in dead:
+        for queue, (message, reason) in ((each, found) for each in queues for found in each.dead):
             if reason == EVERY_DELIVERY_LIMIT and self._lock_ends[message.body] < queue.plan.delivery_limit:
                 self.fail("delivery limit", f"{message.body} in {queue.name} was given back until its limit")
         for body, count in self._landings.items():
             if count - 1 > self._windows[body]:
                 self.fail("duplicate", f"{body} landed {count} times; windows open for it: {self._windows[body]}")
-        ledger = balance(
-            answers=self.answers,
-            arrivals=self._arrivals,
-            parked=[held.letter.body for queue in queues for held in queue.held.values()],
-            dead_lettered=[*(message.body for _, message, _ in dead), *deleted],
-            expired=self._expired,
-        )
+        ledger = super().balance(queues)
         if ledger.lost:
             self.fail("lost", ", ".join(ledger.lost_ids[:10]))
         if ledger.unexpected:
