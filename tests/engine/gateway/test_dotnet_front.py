@@ -15,7 +15,7 @@ import pytest
 
 from paired_servicebus.core.model.envelope import PATH
 from paired_servicebus.engine.gateway.gateway_listener import Gateway
-from paired_servicebus.engine.gateway.keys.gateway_keys import GatewayRight, KeyRing, new_key
+from paired_servicebus.engine.gateway.keys.gateway_keys import GatewayRight, KeyRing, LocalKey, new_key
 from servicebus_amqp.encoding.amqp_types import Array, Symbol, Timestamp, UInt, ULong
 from servicebus_amqp.encoding.codec import described, encode
 from servicebus_sandbox import Sandbox
@@ -33,15 +33,18 @@ LATER = Timestamp(4_000_000_000_000)
 class Place:
     """A gateway over two sandboxed namespaces, and clients of it."""
 
-    def __init__(self, world: World, paired: Any, gateway: Gateway) -> None:
+    def __init__(self, world: World, paired: Any, gateway: Gateway, key: LocalKey) -> None:
+        self.key = key
         self.world = world
         self.paired = paired
         self.gateway = gateway
 
-    async def connect(self, key: str = KEY.key) -> DotNet:
+    async def connect(self, key: str = "") -> DotNet:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.gateway.port)
         self.world.stack.callback(writer.close)
-        return await DotNet(reader, writer, f"127.0.0.1:{self.gateway.port}", (KEY.name, key)).open()
+        return await DotNet(
+            reader, writer, f"127.0.0.1:{self.gateway.port}", (self.key.name, key or self.key.key)
+        ).open()
 
 
 @pytest.fixture
@@ -54,7 +57,7 @@ async def place() -> AsyncIterator[Place]:
         gateway = Gateway(paired, KeyRing([KEY]))
         await gateway.listen(0)
         stack.push_async_callback(gateway.close, 0.1)
-        yield Place(world, paired, gateway)
+        yield Place(world, paired, gateway, KEY)
 
 
 def code(outcome: Any) -> int:

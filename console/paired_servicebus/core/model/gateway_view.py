@@ -109,6 +109,8 @@ class TurnedAway(StrEnum):
     MISSING_RIGHT = "missing right"
     WRONG_PROTOCOL = "wrong protocol"
     REFUSED_LINK = "refused link"
+    UNKNOWN_ERROR = "unknown error"
+    """Its request ended with an error of a kind that no table knows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -194,6 +194,11 @@ def at_backlog(judgement: Judgement) -> Verdict:
     return BACKLOG_VERDICTS[judgement.kind] if judgement.kind in CREDENTIALS else judgement.verdict
 
 
+def is_listed(error: BaseException) -> bool:
+    """Return whether the table has the exception's class, or one that it is derived from."""
+    return any(f"{cls.__module__}.{cls.__qualname__}" in KIND_BY_CLASS for cls in type(error).__mro__)
+
+
 def kind_of(error: BaseException) -> FailureKind:
     """Return an exception's kind."""
     for cls in type(error).__mro__:

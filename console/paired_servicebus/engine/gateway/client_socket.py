@@ -6,7 +6,6 @@ A client that does not read is not read, and is reset when the connection ends: 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import Final, Protocol, cast
 
@@ -24,8 +23,6 @@ PIECE: Final = 32 * 1024
 _NOT_READING: Final = "the client does not read"
 _BYTES_IN_HAND: Final = "bytes in hand"
 _IN_TURN: Final = "others have their turn"
-
-log = logging.getLogger(__name__)
 
 
 class Door(Protocol):
@@ -68,6 +65,9 @@ class ClientSocket(asyncio.Protocol):
 
     def on_turned_away(self, wrong: WrongProtocol) -> None:
         """Handle a client that speaks another protocol; it gets its answer."""
+
+    def on_failure(self, error: Exception) -> None:
+        """Handle an error of `receive`, which ends the connection."""
 
     def on_lost(self) -> None:
         """Handle the end of the connection."""
@@ -157,8 +157,8 @@ class ClientSocket(asyncio.Protocol):
             return
         try:
             self.receive(data)
-        except Exception:
-            log.exception("the bytes of a client could not be processed")
+        except Exception as error:  # noqa: BLE001 - any error ends this connection alone
+            self.on_failure(error)
             self.abort()
 
     def write(self) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final, Protocol
 
-from paired_servicebus.core.errors import PairedError, WireError
+from paired_servicebus.core.errors import WireError
 from paired_servicebus.core.gateway.client_names import client_name
 from paired_servicebus.core.model.gateway_view import LinkDirection, TurnedAway
 from paired_servicebus.core.model.verdict import CREDENTIALS, FailureKind, kind_of
@@ -32,7 +32,7 @@ from paired_servicebus.engine.gateway.known_entities import KnownEntities
 from paired_servicebus.engine.gateway.relay_connection import RelayConnection, RelayingPairing
 from paired_servicebus.engine.gateway.relayed.management_relay import RelayedManagement, RelayedReplies
 from paired_servicebus.engine.gateway.relayed.relayed_links import RelayedReceiver
-from paired_servicebus.engine.gateway.send_refusals import TIMEOUT, refusal_of_send
+from paired_servicebus.engine.gateway.send_refusals import TIMEOUT, is_unknown, refusal_of_send
 from paired_servicebus.engine.gateway.write_turns import WriteTurns
 from paired_servicebus.engine.gateway.wrong_protocols import WrongProtocol
 from paired_servicebus.pairing.sending.encoded_sender import EncodedSender
@@ -157,6 +157,9 @@ class FrontConnection(ClientSocket):
     def unwritten(self) -> bytes:
         return self._amqp.data_to_send()
 
+    def on_failure(self, error: Exception) -> None:
+        self._front.census.count_unknown(error)
+
     def on_lost(self) -> None:
         self._front.connections.discard(self)
         self._front.census.leave(self.tally)
@@ -241,6 +244,12 @@ class FrontConnection(ClientSocket):
         if self._relay is not None:
             await self._relay.close()
 
+    def refusal(self, error: Exception) -> AmqpRefusal:
+        """Return the answer to what ended with `error`; a kind that no table knows is counted, and logged once."""
+        if is_unknown(error):
+            self._front.census.count_unknown(error)
+        return refusal_of_send(error)
+
     def refused(self, link: e.LinkEnd, error: Error) -> None:
         self._refuse(link, AmqpRefusal(error.condition, error.description, 0), error)
 
@@ -267,8 +276,8 @@ class FrontConnection(ClientSocket):
             elif isinstance(event.link, SenderLink):
                 receipts = self._front.pairing.delivery_receipts(address.path)
                 self._links[event.link] = RelayedReceiver(self, event.link, address, receipts)
-        except (AmqpRefusal, WireError) as error:
-            self._refuse(event.link, error if isinstance(error, AmqpRefusal) else refusal_of_send(error))
+        except Exception as error:  # noqa: BLE001 - any error is the answer to this attach alone
+            self._refuse(event.link, self.refusal(error))
 
     def _check_access(self, link: e.LinkEnd, address: NodeAddress) -> None:
         if address.kind is NodeKind.CBS:
@@ -307,8 +316,8 @@ class FrontConnection(ClientSocket):
         try:
             limits = await self._limits(address.path)
             sender = self._sender_to(address)
-        except (AmqpRefusal, PairedError, TimeoutError) as error:
-            self._refuse(link, error if isinstance(error, AmqpRefusal) else refusal_of_send(error))
+        except Exception as error:  # noqa: BLE001 - as above
+            self._refuse(link, self.refusal(error))
         else:
             if link.is_requested:  # else the client has left meanwhile
                 self._serve(link, address, sender, limits)

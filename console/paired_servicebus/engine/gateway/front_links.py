@@ -6,17 +6,18 @@ what is relayed.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, Final, Protocol
 
-from paired_servicebus.core.errors import PairedError, ScheduledInBacklogError, WireRequestError
+from paired_servicebus.core.errors import ScheduledInBacklogError, WireRequestError
 from paired_servicebus.core.model.gateway_view import LinkDirection, TurnedAway
 from paired_servicebus.engine.gateway.bytes_in_hand import BytesInHand
 from paired_servicebus.engine.gateway.client_tally import ClientTally
 from paired_servicebus.engine.gateway.keys.gateway_keys import GatewayRight, KeyRing
 from paired_servicebus.engine.gateway.relay_connection import RelayConnection
-from paired_servicebus.engine.gateway.send_refusals import refusal_of_send, rejection_of
+from paired_servicebus.engine.gateway.send_refusals import rejection_of
 from paired_servicebus.pairing.sending.encoded_sender import SCHEDULE, EncodedSender
 from servicebus_amqp.access.grants import Grants, ProvenAccess
 from servicebus_amqp.access.sas_tokens import Flaw, TokenError
@@ -44,6 +45,11 @@ SENDER_CREDIT: Final = 500
 """The most unsettled messages of one link: more than a client has in flight at any round trip to a region."""
 MAX_WAITING_REPLIES: Final = 100
 """The most replies that wait for a client's credit: it has as many requests under way, and no more."""
+
+_SERVER_TIMEOUT: Final = "com.microsoft:server-timeout"
+_SHARE: Final = 0.9
+_OVERTIME: Final = 1.05
+"""Of a request's time, for a call that has not ended by itself; its own end names the reason."""
 
 SenderFinder = Callable[[], Awaitable[EncodedSender]]
 """Returns an entity's sender once the entity is known to exist. Raises AmqpRefusal, PairedError."""
@@ -79,6 +85,9 @@ class FrontOwner(Protocol):
 
     def turn_away(self, why: TurnedAway, text: str) -> None:
         """Count a refusal of what the client may not do, for the operator."""
+
+    def refusal(self, error: Exception) -> AmqpRefusal:
+        """Return the answer to what ended with `error`; a kind that no table knows is counted, and logged once."""
 
     @property
     def relay(self) -> RelayConnection:
@@ -173,7 +182,7 @@ class FrontSender(FrontLink):
             self._end(event, ACCEPTED)
 
     def _refuse(self, event: DeliveryReceived, error: Exception) -> None:
-        refusal = refusal_of_send(error)
+        refusal = self.owner.refusal(error)
         self.owner.warn(f"refused a client's message, {refusal.condition}", refusal.description)
         self._end(event, rejection_of(error))
 
@@ -237,7 +246,10 @@ class FrontRequests(FrontLink):
         request = self._requests.read(event)
         if request is not None:
             self._requests.accept(event)
-            self.handle(request)
+            try:
+                self.handle(request)
+            except Exception as error:  # noqa: BLE001 - any error is the answer to this request alone
+                self.reply(request, refused(self.owner.refusal(error)))
 
     def handle(self, request: NodeRequest) -> None:
         """Perform a request, now or in a task, and reply."""
@@ -271,8 +283,6 @@ class FrontTokens(FrontRequests):
             wrong = error.flaw in (Flaw.SIGNATURE, Flaw.MALFORMED)
             self.owner.turn_away(TurnedAway.WRONG_KEY if wrong else TurnedAway.BAD_TOKEN, error.reason)
             self.reply(request, refused(bad_token(error)))
-        except AmqpRefusal as refusal:
-            self.reply(request, refused(refusal))
         else:
             self.reply(request, NodeReply(status=202, description="Accepted"))
 
@@ -292,34 +302,50 @@ class FrontManagement(FrontRequests):
         self.owner.start(self._answer(request))
 
     async def _answer(self, request: NodeRequest) -> None:
+        seconds = seconds_for(request.properties, SEND_SECONDS)
+        ends = asyncio.get_running_loop().time() + seconds
         try:
-            reply = NodeReply(status=200, description="OK", body=await self._perform(request))
-        except AmqpRefusal as refusal:
-            reply = refused(refusal)
+            async with asyncio.timeout(seconds * _OVERTIME):
+                reply = NodeReply(status=200, description="OK", body=await self._perform(request, ends))
         except ScheduledInBacklogError as error:
             reply = refused(bad_argument(str(error)))
-        except (PairedError, ValueError, TimeoutError) as error:
-            reply = refused(refusal_of_send(error))
+        except Exception as error:  # noqa: BLE001 - as above
+            reply = refused(self.owner.refusal(error))
         self.reply(request, reply)
 
-    async def _perform(self, request: NodeRequest) -> Any:
+    async def _perform(self, request: NodeRequest, ends: float) -> Any:
+        """Perform a request until `ends` in the loop's time; return the body of its reply."""
         owner, body = self.owner, request.body if isinstance(request.body, dict) else {}
         if not owner.grants.allow(self.resource, GatewayRight.SEND, owner.today()):
             raise unauthorized(self.resource, GatewayRight.SEND)
         sender = self._sender = self._sender or await self._find_sender()
         if request.operation == SCHEDULE:
             entries = _listed(body, "messages")
-            return {"sequence-numbers": Array.of(int, await sender.schedule(entries, timeout=SEND_SECONDS))}
-        await _cancel(sender, _listed(body, "sequence-numbers"))
+            return {"sequence-numbers": Array.of(int, await sender.schedule(entries, timeout=_left(ends)))}
+        await _cancel(sender, _listed(body, "sequence-numbers"), _left(ends))
         return None
 
 
-async def _cancel(sender: EncodedSender, numbers: list[Any]) -> None:
+def seconds_for(properties: Mapping[Any, Any], most: float) -> float:
+    """Return the seconds for a request: at most nine tenths of the client's own limit, if it names one."""
+    given = properties.get(_SERVER_TIMEOUT)
+    return min(most, _SHARE * given / 1000) if isinstance(given, int) and given > 0 else most
+
+
+def _left(ends: float) -> float:
+    """Return the seconds until `ends`. Raises TimeoutError: there is none left."""
+    left = ends - asyncio.get_running_loop().time()
+    if left <= 0:
+        raise TimeoutError("the client's time for this request is over")
+    return left
+
+
+async def _cancel(sender: EncodedSender, numbers: list[Any], seconds: float) -> None:
     """Cancel scheduled messages. Raises AmqpRefusal: a number is none, is unknown, or its message was sent."""
     if not all(isinstance(number, int) for number in numbers):
         raise bad_argument("'sequence-numbers' holds something else than numbers")
     try:
-        await sender.cancel(numbers, timeout=SEND_SECONDS)
+        await sender.cancel(numbers, timeout=seconds)
     except WireRequestError as error:  # the primary's own answer
         raise AmqpRefusal(error.condition or "", str(error), error.status) from error
 

@@ -5,6 +5,7 @@ Totals hold the connections that have ended; a send may end after its connection
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -30,6 +31,8 @@ from paired_servicebus.engine.gateway.client_tally import ClientTally, RefusalBo
 
 LEAST_SECONDS: Final = 0.9
 """Between two views; one that is asked for earlier is the same."""
+log = logging.getLogger(__name__)
+
 Links = Iterable[tuple[str, LinkDirection]]
 Ways = dict[str, SendsGo]
 
@@ -63,6 +66,7 @@ class GatewayCensus:
         self._book = RefusalBook()
         self._paused_since: float | None = None
         self._view: tuple[float, GatewayView] | None = None
+        self._unknown: set[type[BaseException]] = set()
 
     def enter(self) -> ClientTally:
         """Return the tally of a new connection."""
@@ -79,6 +83,14 @@ class GatewayCensus:
         number = 1 + (known.count if known is not None else 0)
         text = foreign(text, MAX_SENTENCE)
         self._turned[why] = TurnedAwayView(why=why, count=number, last_at=self._clock(), last_text=text)
+
+    def count_unknown(self, error: BaseException) -> None:
+        """Count an error of a kind that no table knows; the first one of each kind is in the log."""
+        kind = type(error)
+        self.turn_away(TurnedAway.UNKNOWN_ERROR, f"{kind.__name__}: {error}")
+        if kind not in self._unknown:
+            self._unknown.add(kind)
+            log.error("a client's request failed inside the gateway; the next %s is counted", kind, exc_info=error)
 
     def view(
         self,

@@ -10,11 +10,12 @@ from typing import Final
 
 from paired_servicebus.core.errors import (
     BacklogMessageSizeError,
+    PairedError,
     PairingClosedError,
     ReservedPropertyError,
     UnreadableError,
 )
-from paired_servicebus.core.model.verdict import FailureKind, kind_of
+from paired_servicebus.core.model.verdict import FailureKind, is_listed, kind_of
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.untrusted_text import one_line
 from servicebus_amqp.encoding.amqp_types import Symbol
@@ -37,8 +38,17 @@ _BY_KIND: Final[dict[FailureKind, tuple[str, int]]] = {
 """The namespace's refusals that a client can do something about; all others are worth another try."""
 
 
+def is_unknown(error: BaseException) -> bool:
+    """Return whether no table knows errors of this kind: the gateway's own mistake, and no word of a namespace."""
+    return not (is_listed(error) or isinstance(error, PairedError | AmqpRefusal))
+
+
 def refusal_of_send(error: BaseException) -> AmqpRefusal:
-    """Return the refusal of a send, or of a request, that ended with `error`."""
+    """Return the refusal of a send, or of a request, that ended with `error`; a client tries an unknown one again."""
+    if isinstance(error, AmqpRefusal):
+        return error
+    if is_unknown(error):
+        return AmqpRefusal(TIMEOUT, f"the gateway could not serve it ({type(error).__name__}): try again", 408)
     text = one_line(masked(str(error) or type(error).__name__), most=MAX_TEXT)
     if isinstance(error, ReservedPropertyError | UnreadableError):
         return AmqpRefusal(ARGUMENT, text, 400)

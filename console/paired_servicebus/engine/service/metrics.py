@@ -389,7 +389,13 @@ def _gateway(of: Snapshot, view: GatewayView) -> Iterator[Metric]:
     yield _gauge(of, "paired_gateway_paused_clients", "Clients not read now.", (), [((), float(view.paused))])
     counts = {one.why: one.count for one in view.turned_away}
     turned = [((why.value,), float(counts.get(why, 0))) for why in TurnedAway]
-    yield _counter(of, "paired_gateway_turned_away", "Clients not let in, by reason.", ("reason",), turned)
+    yield _counter(
+        of,
+        "paired_gateway_turned_away",
+        "Clients not let in, and requests that failed, by reason.",
+        ("reason",),
+        turned,
+    )
 
 
 def _gauge(of: Snapshot, name: str, text: str, labels: tuple[str, ...], rows: Rows) -> Metric:

@@ -13,7 +13,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from paired_servicebus.core.errors import WireError
-from paired_servicebus.engine.gateway.front_links import FrontManagement, FrontOwner, FrontReplies, SenderFinder
+from paired_servicebus.engine.gateway.front_links import (
+    FrontManagement,
+    FrontOwner,
+    FrontReplies,
+    SenderFinder,
+    seconds_for,
+)
 from paired_servicebus.engine.gateway.keys.gateway_keys import GatewayRight
 from paired_servicebus.engine.gateway.relay_connection import closed_by_client, refusal_of_relay
 from paired_servicebus.engine.gateway.relayed.relayed_links import DeliveryPassage, fields_of
@@ -200,7 +206,8 @@ class RelayedManagement(FrontManagement):
         if not isinstance(replies, RelayedReplies):
             self.accept(event)
             return  # there is nowhere to answer it
-        expiry = asyncio.get_running_loop().call_later(REPLY_SECONDS, replies.give_up_on, request)
+        seconds = seconds_for(request.properties, REPLY_SECONDS)
+        expiry = asyncio.get_running_loop().call_later(seconds, replies.give_up_on, request)
         asked = _Asked(self, request, event, expiry)
         replies.expect(asked)
         self._replies.add(replies)
@@ -222,10 +229,11 @@ class RelayedManagement(FrontManagement):
                 try:
                     await replies.open()
                     upstream = self._upstream or await self._open()
+                    self._send(upstream, asked, replies)
                 except WireError as error:
                     replies.give_up(asked, refusal_of_relay(error))
-                else:
-                    self._send(upstream, asked, replies)
+                except Exception as error:  # noqa: BLE001 - any error is the answer to this request alone
+                    replies.give_up(asked, self.owner.refusal(error))
         finally:
             self._is_forwarding = False
 

@@ -26,6 +26,7 @@ from paired_servicebus.pairing.delivery_receipts import DeliveryReceipts
 from servicebus_amqp.encoding.messaging_types import ACCEPTED, Target
 from servicebus_amqp.encoding.performatives import Attach
 from servicebus_amqp.node_address import NodeAddress
+from servicebus_amqp.nodes.refusals import error_of
 from servicebus_amqp.protocol.link_sender import SenderLink
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived, FlowReceived
 
@@ -193,6 +194,9 @@ class RelayedReceiver(FrontLink):
             )
         except WireError as error:
             self.owner.refused(link, error_of_refusal(error))
+            return
+        except Exception as error:  # noqa: BLE001 - any error is the answer to this attach alone
+            self.owner.refused(link, error_of(self.owner.refusal(error)))
             return
         if link.is_requested:
             answer(link, upstream, asked)
