@@ -1,4 +1,4 @@
-"""Senders in other languages: which are found, and what their own lists say. tests.gateway_processes runs them."""
+"""Senders in other languages: which are found, and what their own lists say. `tests.stage languages` runs them."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from tests.poison.kinds import damage, kinds
+from tests.stage.poison_kinds import damage, kinds
 
 from servicebus_amqp.access.sas_tokens import sign
 from servicebus_amqp.encoding.amqp_types import Symbol

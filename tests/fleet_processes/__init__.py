@@ -1,1 +1,0 @@
-"""Engines as processes over one sandbox, each behind gates that cut it off: `python -m tests.fleet_processes`."""

@@ -1,1 +1,0 @@
-"""Clients of every language through a gateway, as processes, while the primary namespace fails."""

@@ -1,0 +1,185 @@
+"""The ledger's verdict: what it excuses, and each broken promise, planted into a sound history, is found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from paired_servicebus.core.accounting.ledger import SendOutcome
+from tests.stage.course import DEDUP, PLAIN
+from tests.stage.ledger import (
+    Answered,
+    Arrived,
+    Attempted,
+    Began,
+    Fact,
+    FactFile,
+    FactReader,
+    Found,
+    Ledger,
+    Recovered,
+    Remaining,
+    Verdict,
+    evidence,
+)
+
+TIMEOUT = 1.0
+
+
+def sent(
+    name: str, answer: SendOutcome | None = SendOutcome.ACCEPTED, *, at: float = 10.0, takes: float = 0.1
+) -> list[Fact]:
+    """An attempt and its outcome; None: its sender was killed before it knew."""
+    facts: list[Fact] = [Attempted(at=at, entity=PLAIN, ids=[name])]
+    if answer is not None:
+        facts.append(Answered(at=at + takes, ids=[name], answer=answer))
+    return facts
+
+
+def came(name: str, *numbers: int, at: float = 11.0, entity: str = PLAIN) -> list[Fact]:
+    return [Arrived(at=at, entity=entity, id=name, number=number) for number in numbers]
+
+
+def verdict(*facts: list[Fact], send_timeout: float | None = TIMEOUT, may_park: bool = False) -> Verdict:
+    ledger = Ledger()
+    for some in facts:
+        ledger.add(some)
+    return ledger.judge(send_timeout=send_timeout, dedup=DEDUP, may_park=may_park)
+
+
+SOUND = (sent("a"), came("a", 1), sent("b"), came("b", 2))
+
+
+def test_a_sound_history_has_no_problems() -> None:
+    found = verdict(*SOUND)
+    assert (found.problems, found.copies, found.balance.accepted) == ((), {}, 2)
+
+
+def test_a_planted_loss_is_found() -> None:
+    found = verdict(*SOUND, sent("c"))
+    assert found.problems == ("LOST c",)
+    assert found.suspects == ("c",)
+
+
+def test_a_message_that_nobody_sent_is_unexpected() -> None:
+    assert verdict(*SOUND, came("ghost", 9)).problems == ("UNEXPECTED ghost",)
+
+
+def test_a_message_that_was_definitely_refused_is_unexpected() -> None:
+    assert verdict(*SOUND, sent("c", SendOutcome.REFUSED), came("c", 9)).problems == ("UNEXPECTED c",)
+
+
+def test_a_refusal_after_a_doubt_stays_in_doubt() -> None:
+    found = verdict(sent("c", SendOutcome.IN_DOUBT), sent("c", SendOutcome.REFUSED, at=12.0), came("c", 9))
+    assert (found.problems, found.balance.recovered) == ((), 1)
+
+
+def test_a_call_of_a_killed_sender_is_in_doubt() -> None:
+    arrived, not_arrived = verdict(sent("c", None), came("c", 9)), verdict(sent("c", None))
+    assert (arrived.problems, arrived.balance.recovered) == ((), 1)
+    assert (not_arrived.problems, not_arrived.balance.in_doubt) == ((), 1)
+
+
+def test_a_second_copy_in_calm_times_is_found() -> None:
+    found = verdict(*SOUND, came("a", 3))
+    assert found.problems == ("DUPLICATE a: 2 copies, and no window was open",)
+    assert found.copies == {PLAIN: 1}
+
+
+def test_a_copy_that_the_broker_gives_out_again_is_no_second_one() -> None:
+    assert verdict(*SOUND, came("a", 1, at=30.0)).copies == {}
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        [*sent("c", SendOutcome.IN_DOUBT), *sent("c", at=12.0)],
+        sent("c", takes=TIMEOUT),
+        [*sent("c"), Began(at=9.0, episode=1, title="", opens=True), Recovered(at=10.5, episode=1)],
+        [*sent("c"), Began(at=10.5, episode=1, title="", opens=True)],
+    ],
+    ids=["in doubt", "an attempt may have timed out", "sent in an episode", "moved in an episode"],
+)
+def test_a_second_copy_is_in_order_where_a_window_was_open(window: list[Fact]) -> None:
+    found = verdict(window, came("c", 1, 2))
+    assert (found.problems, found.copies) == ((), {PLAIN: 1})
+
+
+@pytest.mark.parametrize(
+    "shut",
+    [
+        [Began(at=9.0, episode=1, title="", opens=False)],
+        [Began(at=5.0, episode=1, title="", opens=True), Recovered(at=9.0, episode=1)],
+        [Began(at=12.0, episode=1, title="", opens=True), Recovered(at=15.0, episode=1)],
+    ],
+    ids=["it opens none", "it was over", "it came later"],
+)
+def test_a_second_copy_is_found_beside_an_episode_that_opens_no_window_for_it(shut: list[Fact]) -> None:
+    assert verdict(shut, sent("c"), came("c", 1, 2)).suspects == ("c",)
+
+
+def test_where_duplicates_are_detected_no_window_excuses_one() -> None:
+    doubt: list[Fact] = [
+        Attempted(at=1.0, entity=DEDUP, ids=["c"]),
+        Answered(at=1.1, ids=["c"], answer=SendOutcome.IN_DOUBT),
+    ]
+    found = verdict(doubt, came("c", 1, 2, entity=DEDUP))
+    assert found.problems == ("DUPLICATE c: 2 copies where the destination detects duplicates",)
+
+
+def test_a_message_in_a_queue_at_the_end_is_not_lost_and_is_a_problem_unless_it_may_be_parked() -> None:
+    remaining: list[Fact] = [
+        Remaining(at=1.0, place="backlog", dead=False, ids=["c"]),
+        Remaining(at=1.0, place="backlog", dead=True, ids=["d"]),
+    ]
+    found = verdict(sent("c"), sent("d"), remaining)
+    assert found.problems == ("NOT DRAINED c: it is in a backlog queue", "DEAD-LETTERED d")
+    assert found.balance.lost == 0
+
+
+@pytest.mark.parametrize(
+    ("at", "takes", "copies"), [(99.0, 10.0, ()), (98.0, 0.5, ("a",)), (102.0, 1.0, ("a",))],
+    ids=["under way as it began", "answered before", "begun later"],
+)  # fmt: skip
+def test_where_only_calls_excuse_a_copy_its_call_was_under_way_as_the_outage_began(
+    at: float, takes: float, copies: tuple[str, ...]
+) -> None:
+    outage: list[Fact] = [Began(at=99.5, episode=1, title="", opens=True), Recovered(at=101.0, episode=1)]
+    assert verdict(outage, sent("a", at=at, takes=takes), came("a", 1, 2), send_timeout=None).suspects == copies
+
+
+def test_refusals_are_counted_by_entity_as_their_callers_saw_them() -> None:
+    ledger = Ledger()
+    for facts in (sent("a"), sent("b", SendOutcome.REFUSED), sent("c", SendOutcome.IN_DOUBT), sent("d", None)):
+        ledger.add(facts)
+    assert ledger.own_refusals() == {PLAIN: 2}
+
+
+def test_a_message_that_is_not_as_it_was_sent_is_found() -> None:
+    arrived: list[Fact] = [Arrived(at=1.0, entity=PLAIN, id="c", number=1, changed="subject is None, was 'c'")]
+    assert verdict(sent("c"), arrived).problems == ("CHANGED c: subject is None, was 'c'",)
+
+
+def test_a_promise_that_the_director_saw_broken_is_a_problem() -> None:
+    assert verdict([Found(at=1.0, text="the engine ended by itself")]).problems == ("the engine ended by itself",)
+
+
+def test_lists_are_read_as_they_grow_and_a_torn_line_waits(tmp_path: Path) -> None:
+    lines, reader = FactFile(tmp_path, "sender-1"), FactReader(tmp_path)
+    lines.write(*sent("a", None))
+    with (tmp_path / "sender-1.list").open("ab") as torn:
+        torn.write(b'{"type":"Arr')
+    assert list(reader.new()) == sent("a", None)
+    assert list(reader.new()) == []
+
+
+def test_evidence_is_every_line_that_names_the_message(tmp_path: Path) -> None:
+    lines = FactFile(tmp_path, "sender-1")
+    for fact in (*sent("a"), *sent("ab")):
+        lines.write(fact)
+    (tmp_path / "spool").mkdir()
+    (tmp_path / "spool" / "x.jsonl").write_text('{"message_id":"a"}\n{"message_id":"b"}\n')
+    told = list(evidence(tmp_path, ["a"]))
+    assert told[0] == "--- a"
+    assert [line.split(":")[0] for line in told[1:]] == ["sender-1.list", "sender-1.list", "spool/x.jsonl"]

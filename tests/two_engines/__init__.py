@@ -1,1 +1,0 @@
-"""Two engines with a syphon each on one backlog, through an outage: neither may call the syphon stuck."""
