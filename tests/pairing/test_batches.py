@@ -74,5 +74,5 @@ def test_what_does_not_fit_leaves_it_as_it_was() -> None:
 
 
 def test_where_the_hooks_are_missing_the_sdk_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sdk_internals, "ENCODER_HOOKS", ("not_there",))
+    monkeypatch.setattr(sdk_internals, "TRANSPORT_HOOKS", ("not_there",))
     assert filled(EncodedBatch())._message == filled(ServiceBusMessageBatch())._message

@@ -23,6 +23,8 @@ from paired_servicebus.core.model.verdict import KIND_BY_CLASS
 from paired_servicebus.pairing import sdk_internals
 from servicebus_amqp.encoding.message_sections import unbatch
 
+from .tracer import RecordedSpan, tracing
+
 HOST = "contoso.servicebus.windows.net"
 KEY = f"Endpoint=sb://{HOST}/;SharedAccessKeyName=k;SharedAccessKey=djE="
 CHANGED = f"azure-servicebus {__version__} has changed:"
@@ -193,12 +195,13 @@ def test_batch_options(sender: Any) -> None:
     assert sdk_internals.batch_options(None) == {}
 
 
-def test_add_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_append(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs, message = ServiceBusMessageBatch(), ServiceBusMessageBatch(), ServiceBusMessage(b"x", message_id="1")
     theirs.add_message(message)
     transport: Any = ours._amqp_transport
-    missing = [name for name in sdk_internals.ENCODER_HOOKS if not hasattr(transport, name)]
-    assert not missing, f"{CHANGED} its transport lacks {missing}"
+    missing = [name for name in sdk_internals.BATCH_HOOKS if not hasattr(ours, name)]
+    missing += [name for name in sdk_internals.TRANSPORT_HOOKS if not hasattr(transport, name)]
+    assert not missing, f"{CHANGED} a batch or its transport lacks {missing}"
     encode, encoded = transport.encode_message, []
 
     def counted(one: object) -> object:
@@ -206,15 +209,24 @@ def test_add_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return encode(one)
 
     monkeypatch.setattr(transport, "encode_message", staticmethod(counted))
-    sdk_internals.add_encoded_once(ours, lambda: ours.add_message(message))
+    sdk_internals.append(ours, message)
     assert len(encoded) == 1, f"{CHANGED} a message is encoded {len(encoded)} times"
     assert ours._message == theirs._message, f"{CHANGED} the bytes of a batch differ"
-    assert ours._amqp_transport is transport
+    assert ours._messages == theirs._messages == [message]
+
+
+@pytest.mark.parametrize("body", [b"x", b"x" * 300, b"x" * 70_000])
+def test_append_counts_as_the_sdk(body: bytes) -> None:
+    ours, theirs = ServiceBusMessageBatch(), ServiceBusMessageBatch()
+    for _ in range(3):
+        sdk_internals.append(ours, ServiceBusMessage(body))
+        theirs.add_message(ServiceBusMessage(body))
+    assert (len(ours), ours.size_in_bytes) == (len(theirs), theirs.size_in_bytes), f"{CHANGED} a batch counts otherwise"
 
 
 def test_encode_batch_and_single() -> None:
     batch, single = ServiceBusMessageBatch(), ServiceBusMessage(b"x", message_id="1", subject="s")
-    sdk_internals.add_encoded_once(batch, lambda: batch.add_message(single))
+    sdk_internals.append(batch, single)
     transport: Any = batch._amqp_transport
     assert isinstance(getattr(batch, "_message", None), list), f"{CHANGED} a batch's _message is no list of sections"
     whole = sdk_internals.encode_batch(batch)
@@ -225,7 +237,7 @@ def test_encode_batch_and_single() -> None:
     assert sdk_internals.encode_single(batch) == encode(bytearray(), alone), f"{CHANGED} a message's bytes differ"
 
 
-def test_add_bytes() -> None:
+def test_append_bytes() -> None:
     ours, theirs = ServiceBusMessageBatch(), ServiceBusMessageBatch()
     for name in ("1", "2"):
         single = ServiceBusMessage(b"x", message_id=name)
@@ -233,13 +245,35 @@ def test_add_bytes() -> None:
         transport: Any = theirs._amqp_transport
         alone = transport.to_outgoing_amqp_message(single.raw_amqp_message)
         encode = importlib.import_module("azure.servicebus._pyamqp._encode").encode_payload
-        sdk_internals.add_bytes(ours, bytes(encode(bytearray(), alone)), ours.add_message)
+        sdk_internals.append_bytes(ours, bytes(encode(bytearray(), alone)))
     assert ours.size_in_bytes == theirs.size_in_bytes, f"{CHANGED} a batch counts bytes differently"
     inner = [list(unbatch(sdk_internals.encode_batch(batch))) for batch in (ours, theirs)]
     assert inner[0] == inner[1], f"{CHANGED} a batch's messages differ"
     with pytest.raises(MessageSizeExceededError):
-        sdk_internals.add_bytes(ours, bytes(2**20), ours.add_message)
-    assert type(ours._amqp_transport) is type(theirs._amqp_transport)
+        sdk_internals.append_bytes(ours, bytes(2**20))
+
+
+@pytest.mark.parametrize("kind", ["single", "annotated", "list", "batch"])
+async def test_send_untraced(sender: Any, kind: str) -> None:
+    """It sends what `send_messages` sends, with the same arguments, and makes no span."""
+    missing = [name for name in sdk_internals.SENDER_HOOKS if not hasattr(sender, name)]
+    assert not missing, f"{CHANGED} a sender lacks {missing}"
+    sender._max_message_size_on_link = sender._max_batch_size_on_link = 2**18
+    sent: list[dict[str, Any]] = []
+
+    async def record(operation: object, **options: Any) -> None:
+        sent.append({**options, "operation": operation, "message": options["message"]._message})
+
+    sender._do_retryable_operation = record
+    single = ServiceBusMessage(b"x", message_id="1", application_properties={"a": 1})
+    batch = ServiceBusMessageBatch()
+    batch.add_message(single)
+    payloads = {"single": single, "annotated": single.raw_amqp_message, "list": [single, single], "batch": batch}
+    with tracing(RecordedSpan):
+        await sdk_internals.send_untraced(sender, payloads[kind], 5)
+        assert not RecordedSpan.kept
+    await sender.send_messages(payloads[kind], timeout=5)
+    assert sent[0] == sent[1], f"{CHANGED} send_messages calls its own methods otherwise"
 
 
 @pytest.mark.parametrize(

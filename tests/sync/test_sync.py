@@ -34,6 +34,8 @@ from paired_servicebus.sync import Namespace, PairedServiceBusClient, pair_names
 from paired_servicebus.sync import portal as portals
 from servicebus_sandbox import SandboxCredential
 
+from ..pairing.tracer import RecordedSpan, tracing
+
 PATIENCE = 60.0
 QUICK = {
     "backlog_queue_count": 1,
@@ -329,3 +331,26 @@ class TestCredentials:
     def test_a_synchronous_token_credential(self, servicebus_sandbox: Any) -> None:
         asked = SandboxCredential(servicebus_sandbox.control_url, "Data Owner")
         assert self.there_and_back(servicebus_sandbox, {"primary": asked, "secondary": asked}) == "x"
+
+
+def test_eight_threads_send_in_their_own_traces(servicebus_sandbox: Any) -> None:
+    """Each message carries the trace context of the call that sent it: through the synchronous door, too."""
+    traces: dict[str, str] = {}
+
+    def request(name: str) -> None:
+        with RecordedSpan(name=name) as span:
+            traces[name] = span.trace
+            sender.send_messages(ServiceBusMessage(name, message_id=name))
+
+    primary, secondary = (namespace(servicebus_sandbox, name) for name in ("primary", "secondary"))
+    with tracing(RecordedSpan), pair_namespaces(primary, secondary, **QUICK) as paired, ThreadPoolExecutor(8) as pool:
+        sender = paired.get_queue_sender("orders")
+        list(pool.map(request, map(str, range(200))))
+    found: dict[str, str] = {}
+    text = servicebus_sandbox["primary"].connection_string
+    with ServiceBusClient.from_connection_string(text, connection_verify=str(servicebus_sandbox.ca_file)) as client:
+        receiver = client.get_queue_receiver("orders", receive_mode="receiveanddelete")
+        while len(found) < len(traces):
+            for message in receiver.receive_messages(200, max_wait_time=PATIENCE):
+                found[str(message.message_id)] = (message.application_properties or {})[b"traceparent"].decode()[3:35]
+    assert found == traces

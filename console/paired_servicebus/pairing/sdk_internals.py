@@ -19,7 +19,8 @@ from azure.core.exceptions import HttpResponseError
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch, ServiceBusReceiveMode
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
-from azure.servicebus.exceptions import ServiceBusServerBusyError
+from azure.servicebus.amqp import AmqpAnnotatedMessage
+from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusServerBusyError
 
 LOGGERS: Final = tuple(
     f"azure.servicebus._pyamqp.aio.{module}"
@@ -33,12 +34,19 @@ LOGGERS: Final = tuple(
     )
 )
 """The private loggers that write records of one connection at WARNING or above."""
-ENCODER_HOOKS: Final = ("encode_message", "get_message_encoded_size", "add_batch")
-"""The methods of the SDK's `_amqp_transport` that `add_encoded_once` replaces or calls."""
+BATCH_HOOKS: Final = ("_size", "_count", "_messages", "_message")
+"""The attributes of the SDK's batch that `append` changes."""
+TRANSPORT_HOOKS: Final = ("encode_message", "to_outgoing_amqp_message", "set_batch_envelope_properties")
+"""The methods of the SDK's `_amqp_transport` that `append` and `send_untraced` call."""
+SENDER_HOOKS: Final = ("_amqp_transport", "_check_live", "_do_retryable_operation", "_send")
+"""The attributes of the SDK's sender that `send_untraced` uses."""
 SIGNATURE_MARGIN: Final = 300
 """Seconds before its expiry at which `renew_signatures_early` replaces a signature."""
 _DATA_SECTION: Final = 5
 """The index of the data sections in the SDK's raw batch message."""
+_OVERHEAD_BYTES: Final = (5, 8)
+"""Bytes that a batch adds to a message of fewer bytes than _LARGE_BYTES, and to another one."""
+_LARGE_BYTES: Final = 256
 
 T = TypeVar("T")
 
@@ -175,6 +183,36 @@ def allow_closing(sender: ServiceBusSender) -> None:
     vars(sender).pop("_close_handler", None)
 
 
+async def send_untraced(sender: ServiceBusSender, payload: Any, timeout: float) -> None:
+    """Send as `send_messages` of the sender does, without the SDK's tracing spans. Without SENDER_HOOKS: with them.
+
+    The SDK would make the spans in the running task, which may serve several callers.
+    """
+    transport: Any = getattr(sender, "_amqp_transport", None)
+    is_known = all(hasattr(sender, name) for name in SENDER_HOOKS)
+    if not is_known or not all(hasattr(transport, name) for name in TRANSPORT_HOOKS):
+        await sender.send_messages(payload, timeout=timeout)
+        return
+    sdk: Any = sender
+    sdk._check_live()
+    message: Any = payload
+    if isinstance(payload, list):
+        message = await sender.create_message_batch()
+        for single in payload:
+            append(message, single)
+    elif not isinstance(payload, ServiceBusMessageBatch):
+        raw = payload if isinstance(payload, AmqpAnnotatedMessage) else payload.raw_amqp_message
+        message = _Encodable(transport.to_outgoing_amqp_message(raw))
+    await sdk._do_retryable_operation(
+        sdk._send,
+        message=message,
+        timeout=timeout,
+        operation_requires_timeout=True,
+        apply_try_timeout=True,
+        require_last_exception=True,
+    )
+
+
 def has_locks(receiver: ServiceBusReceiver) -> bool:
     """Return whether a receiver's messages need settlement: `_receive_mode`. Raises AttributeError without it."""
     return receiver._receive_mode is ServiceBusReceiveMode.PEEK_LOCK
@@ -197,83 +235,54 @@ def batch_options(sender: ServiceBusSender | None) -> dict[str, Any]:
     return {} if transport is None else {"amqp_transport": transport}
 
 
-def add_encoded_once(batch: ServiceBusMessageBatch, add: Callable[[], None]) -> None:
-    """Call `add`, which adds one message to the batch, with one encoding instead of the SDK's two.
+def append(batch: ServiceBusMessageBatch, message: ServiceBusMessage | AmqpAnnotatedMessage) -> None:
+    """Add a message as the SDK's `add_message` does, with one encoding instead of two, and without its tracing span.
 
-    Replaces the batch's `_amqp_transport` during the call. Without ENCODER_HOOKS the SDK encodes twice.
+    Without BATCH_HOOKS and TRANSPORT_HOOKS the SDK's own is called. Raises MessageSizeExceededError.
     """
-    transport = getattr(batch, "_amqp_transport", None)
-    if not all(hasattr(transport, name) for name in ENCODER_HOOKS):
-        add()
+    transport: Any = getattr(batch, "_amqp_transport", None)
+    if not all(hasattr(batch, name) for name in BATCH_HOOKS) or not all(
+        hasattr(transport, name) for name in TRANSPORT_HOOKS
+    ):
+        ServiceBusMessageBatch.add_message(batch, message)
         return
-    batch._amqp_transport = _EncodeOnce(transport)  # everything else passes through
-    try:
-        add()
-    finally:
-        batch._amqp_transport = transport
+    raw = message if isinstance(message, AmqpAnnotatedMessage) else message.raw_amqp_message
+    outgoing = transport.to_outgoing_amqp_message(raw)
+    single = message
+    if isinstance(single, AmqpAnnotatedMessage):
+        single = ServiceBusMessage(None, message=outgoing, raw_amqp_message=raw)
+    _append(batch, transport.encode_message(_Encodable(outgoing)), single)
 
 
-def add_bytes(batch: ServiceBusMessageBatch, encoded: bytes, add: Callable[[ServiceBusMessage], None]) -> None:
-    """Call `add` with an empty message in whose place the batch gets `encoded`, counted as the SDK counts.
+def append_bytes(batch: ServiceBusMessageBatch, encoded: bytes) -> None:
+    """Add a message that is encoded already; BATCH_HOOKS.
 
-    Replaces the batch's `_amqp_transport` during the call. Raises AttributeError without ENCODER_HOOKS.
+    Raises MessageSizeExceededError, or AttributeError without these.
     """
-    transport = batch._amqp_transport
-    for name in ENCODER_HOOKS:
-        getattr(transport, name)
-    batch._amqp_transport = _EncodedBefore(transport, encoded)
-    try:
-        add(ServiceBusMessage(b""))
-    finally:
-        batch._amqp_transport = transport
+    _append(batch, encoded, ServiceBusMessage(b""))
+
+
+def _append(batch: Any, encoded: bytes | bytearray, message: ServiceBusMessage) -> None:
+    size = batch._size + len(encoded) + _OVERHEAD_BYTES[len(encoded) >= _LARGE_BYTES]
+    if size > batch.max_size_in_bytes:
+        raise MessageSizeExceededError(message=f"the batch has reached its limit of {batch.max_size_in_bytes} bytes")
+    batch._message[_DATA_SECTION].append(encoded)
+    batch._size = size
+    batch._count += 1
+    batch._messages.append(message)
+    if batch._count == 1:  # the batch itself has the first one's id, session and partition key
+        batch._amqp_transport.set_batch_envelope_properties(
+            batch._message, message.message_id, message.session_id, message.partition_key
+        )
 
 
 class _Encodable:
-    """The part of a message that the SDK's encoder reads."""
+    """The part of a message that the SDK's encoder and its `_send` read."""
 
     __slots__ = ("_message",)
 
     def __init__(self, message: Any) -> None:
         self._message = message
-
-
-class _EncodeOnce:
-    """The SDK's transport, with the encoding for the size kept for the batch."""
-
-    def __init__(self, transport: Any) -> None:
-        self._transport = transport
-        self._encoded: bytes | bytearray = b""
-        self._source: object = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def get_message_encoded_size(self, message: Any) -> int:
-        self._encoded, self._source = self._transport.encode_message(_Encodable(message)), message
-        return len(self._encoded)
-
-    def add_batch(self, batch: Any, message: Any) -> None:
-        if message._message is self._source:
-            batch._message[_DATA_SECTION].append(self._encoded)
-        else:
-            self._transport.add_batch(batch, message)
-
-
-class _EncodedBefore:
-    """The SDK's transport for one message that is encoded already."""
-
-    def __init__(self, transport: Any, encoded: bytes) -> None:
-        self._transport = transport
-        self._encoded = encoded
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def get_message_encoded_size(self, _: Any) -> int:
-        return len(self._encoded)
-
-    def add_batch(self, batch: Any, _: Any) -> None:
-        batch._message[_DATA_SECTION].append(self._encoded)
 
 
 def encode_batch(batch: ServiceBusMessageBatch) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
+from contextvars import Context
 from typing import Any, Final
 
 from paired_servicebus.core.errors import ForeignLoopError
@@ -39,10 +40,13 @@ class TaskOwner:
         await ready.wait()
 
     def start(self, work: Coroutine[Any, Any, Any], *, name: str) -> asyncio.Task[Any] | None:
-        """Run `work` until it ends or the group does; return None if the group is ending already."""
+        """Run `work` until it ends or the group does; return None if the group is ending already.
+
+        It runs in a context of its own: a task serves all callers, and is part of no caller's trace.
+        """
         if self._group is not None and not self._end.is_set():
             try:
-                task = self._group.create_task(work, name=name)
+                task = self._group.create_task(work, name=name, context=Context())
             except RuntimeError:  # a task has failed, and the group accepts no more
                 pass
             else:

@@ -153,7 +153,7 @@ class Coalescer:
         """Add the first message to the batch; return False if it does not fit."""
         pending, message = queue[0]
         try:
-            batch.add_message(message)
+            batch.append(message)
         except MessageSizeExceededError:
             return False
         except Exception as error:  # noqa: BLE001 - an encoding error fails its own caller only

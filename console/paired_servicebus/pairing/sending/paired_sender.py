@@ -9,13 +9,15 @@ import asyncio
 from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
+from itertools import zip_longest
 from typing import Any, Final, Self
 
 from azure.servicebus import ServiceBusMessageBatch
 
 from paired_servicebus.core.errors import PairingClosedError
-from paired_servicebus.core.failover.send_router import PRIMARY
+from paired_servicebus.core.failover.send_router import PRIMARY, Try
 from paired_servicebus.core.model.verdict import Verdict
+from paired_servicebus.pairing.runtime import tracing
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.sdk_internals import batch_messages
 from paired_servicebus.pairing.sending.backlog_fit import SMALL_BODY_BYTES, refuse_too_large, too_large
@@ -26,16 +28,20 @@ from paired_servicebus.pairing.sending.sdk_messages import (
     Sendable,
     batch_key,
     body_bytes,
+    context_of,
+    copy,
     forget,
     id_of,
     is_scheduled,
     outgoing,
     park,
+    raw_of,
     scheduled,
+    with_context,
 )
 from paired_servicebus.pairing.sending.send_call import SendCall
 from paired_servicebus.pairing.sending.send_driver import Backlog, MessageForm, SendDriver, check_timeout
-from paired_servicebus.pairing.sending.sender_link import LinkUse, SdkSenderLink, size_of
+from paired_servicebus.pairing.sending.sender_link import EncodedBatch, LinkUse, SdkSenderLink, size_of
 
 SDK_FORM: Final[MessageForm[Sendable]] = MessageForm(
     id_of=id_of,
@@ -105,7 +111,9 @@ class PairedSender(SendDriver[Sendable]):
         limit = self._primary.limit()
         if max_size_in_bytes is not None and max_size_in_bytes > limit:
             raise ValueError(f"max_size_in_bytes is {max_size_in_bytes}; {self.entity_name} takes at most {limit}")
-        return self._primary.batch(max_size_in_bytes or min(limit, 1024 * 1024))
+        batch = self._primary.batch(max_size_in_bytes or min(limit, 1024 * 1024))
+        batch.address = (self.fully_qualified_namespace, self.entity_name)
+        return batch
 
     async def send_messages(self, message: Messages, *, timeout: float | None = None) -> None:
         """Send a message, a list of them, or a batch; on return, a namespace has accepted them.
@@ -129,7 +137,11 @@ class PairedSender(SendDriver[Sendable]):
         if not messages:
             return
         whole = message if isinstance(message, ServiceBusMessageBatch) and messages == batch_messages(message) else None
-        use = self._straight()
+        is_traced = tracing.is_on()
+        if is_traced:
+            contexts = message.contexts if isinstance(message, EncodedBatch) else ()
+            messages = self._in_trace(messages, contexts)
+        use = None if is_traced else self._straight()
         if use is not None:
             await self._go_straight(use, messages, whole, timeout)
         else:
@@ -210,6 +222,23 @@ class PairedSender(SendDriver[Sendable]):
             else:
                 in_flight.count -= 1
 
+    def _in_trace(self, messages: list[Sendable], contexts: Sequence[tracing.Headers] = ()) -> list[Sendable]:
+        """Return the messages with the caller's trace context; with `contexts` where these are known."""
+        host, entity = self.fully_qualified_namespace, self.entity_name
+        known = zip_longest(messages, contexts)
+        return [with_context(message, host, entity, context) for message, context in known]
+
+    async def _attempt(self, step: Try, call: SendCall[Sendable]) -> None:
+        if not tracing.is_on() or (step.route == PRIMARY and call.schedule is not None):  # the SDK makes its spans
+            await super()._attempt(step, call)
+            return
+        queue = None if step.route.queue is None else self._backlog[step.route.queue]
+        host = self.fully_qualified_namespace if queue is None else queue.link.host
+        with tracing.send_span(
+            host, self.entity_name if queue is None else queue.link.path, map(context_of, call.left)
+        ):
+            await super()._attempt(step, call)
+
     async def _send_to_primary(self, call: SendCall[Sendable], timeout: float) -> None:
         left, whole = call.left, call.whole
         link = self._primaries.nearest(self._primary)
@@ -235,10 +264,14 @@ class PairedSender(SendDriver[Sendable]):
 
         async def schedule(link: SdkSenderLink, left: list[Sendable], limit: float) -> None:
             payload: Any = singles[-len(left) :]
+            if tracing.is_on():  # the SDK writes the context into the messages it gets
+                payload = [copy(raw_of(single)) for single in payload]
             given = await link.call(lambda sender: sender.schedule_messages(payload, when, timeout=limit), limit)
             numbers.extend(given)
 
-        await self._deliver(self._call([scheduled(single, when) for single in singles], None, timeout, schedule))
+        timed = [scheduled(single, when) for single in singles]
+        timed = self._in_trace(timed) if tracing.is_on() else timed
+        await self._deliver(self._call(timed, None, timeout, schedule))
         parked = singles[: len(singles) - len(numbers)]
         return self._number_parked(parked) + numbers
 

@@ -23,6 +23,7 @@ from azure.servicebus.amqp import (
 
 from paired_servicebus.core.model import envelope
 from paired_servicebus.pairing import sdk_internals
+from paired_servicebus.pairing.runtime import tracing
 
 SCHEDULED_ANNOTATION: Final = envelope.SCHEDULED_ANNOTATION.encode()
 BROKERS: Final = frozenset(name.encode() for name in envelope.BROKERS)
@@ -134,6 +135,25 @@ def batch_key(message: Sendable) -> object:
 def text(value: object) -> str:
     """Return a string as on the wire; the SDK may have left it bytes."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def context_of(message: Sendable) -> tracing.Headers:
+    """Return the trace context that a message carries; empty without one."""
+    return tracing.context_of(raw_of(message).application_properties)
+
+
+def with_context(message: Sendable, host: str, entity: str, context: tracing.Headers | None = None) -> Sendable:
+    """Return the message with a trace context: its own, `context`, or that of a new message in the caller's trace.
+
+    host, entity: where it goes, for the new message's span.
+    """
+    raw = raw_of(message)
+    if tracing.context_of(raw.application_properties):
+        return message
+    copied = copy(raw)
+    added: dict[Any, Any] = {**tracing.properties_of(context or tracing.new_message_context(host, entity))}
+    copied.application_properties = {**(copied.application_properties or {}), **added} or None
+    return copied
 
 
 def copy(raw: AmqpAnnotatedMessage) -> AmqpAnnotatedMessage:

@@ -18,19 +18,21 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final
 
-from azure.servicebus import ServiceBusMessageBatch
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
+from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError
 
 from paired_servicebus.core.errors import PairingClosedError
 from paired_servicebus.core.model.verdict import FailureKind, kind_of
 from paired_servicebus.pairing import sdk_internals
+from paired_servicebus.pairing.runtime import tracing
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, GRACE, Deadline, Watch, bounded
 from paired_servicebus.pairing.runtime.sdk_log import register_link
 from paired_servicebus.pairing.runtime.task_owner import TaskOwner
 from paired_servicebus.pairing.sending.encoded_messages import EncodedMessage
 from paired_servicebus.pairing.sending.link_gates import FairLock, OpenLimiter
-from paired_servicebus.pairing.sending.sdk_messages import Sendable
+from paired_servicebus.pairing.sending.sdk_messages import Sendable, context_of, with_context
 
 Carried = Sendable | EncodedMessage
 """A message that a link to the backlog may carry."""
@@ -41,14 +43,32 @@ class EncodedBatch(ServiceBusMessageBatch):
 
     def __init__(self, max_size_in_bytes: int | None = None, *, sender: ServiceBusSender | None = None) -> None:
         super().__init__(max_size_in_bytes, **sdk_internals.batch_options(sender))
+        self.address = ("", "")
+        """The namespace's host and the entity, for the spans of its messages."""
+        self.contexts: list[tracing.Headers] = []
+        """The trace contexts of its messages; empty without a tracer."""
 
-    def add_message(self, message: Carried) -> None:  # type: ignore[override] # no mappings come here
-        """Add a message. Raises MessageSizeExceededError if it does not fit."""
-        add = super().add_message
+    def add_message(self, message: Any) -> None:
+        """Add an application's message, in the caller's trace. Raises MessageSizeExceededError if it does not fit."""
+        if isinstance(message, Mapping):
+            message = ServiceBusMessage(**message)
+        if not isinstance(message, ServiceBusMessage | AmqpAnnotatedMessage):
+            super().add_message(message)  # the SDK refuses it
+        elif tracing.is_on():
+            traced = with_context(message, *self.address)
+            self.append(traced)
+            self.contexts.append(context_of(traced))
+            if isinstance(message, ServiceBusMessage):
+                sdk_internals.batch_messages(self)[-1] = message  # the caller's object keeps its id
+        else:
+            self.append(message)
+
+    def append(self, message: Carried) -> None:
+        """Add a message as it is. Raises MessageSizeExceededError if it does not fit."""
         if isinstance(message, EncodedMessage):
-            sdk_internals.add_bytes(self, message.data, add)
-            return
-        sdk_internals.add_encoded_once(self, lambda: add(message))
+            sdk_internals.append_bytes(self, message.data)
+        else:
+            sdk_internals.append(self, message)
 
 
 STANDARD_LIMIT: Final = 256 * 1024
@@ -85,6 +105,7 @@ class SdkSenderLink:
         options: Mapping[str, Any] | None = None,
     ) -> None:
         self.path = path
+        self.host: str = client.fully_qualified_namespace
         self.reopening = False
         """Whether it reopens after a failback; another link of its entity is used until then."""
         self._client = client
@@ -167,6 +188,8 @@ class SdkSenderLink:
     async def send(self, messages: Sequence[Carried] | ServiceBusMessageBatch, timeout: float) -> None:
         """Send one message, several as one batch, or a batch, within `timeout` seconds; on return all are accepted.
 
+        It makes no spans: the task may serve several callers, whose sends have theirs.
+
         Raises:
             MessageSizeExceededError: several do not fit into one batch.
             TimeoutError: our own deadline.
@@ -178,13 +201,13 @@ class SdkSenderLink:
             payload = messages[0] if len(messages) == 1 else list(messages)
             if any(isinstance(message, EncodedMessage) for message in messages):
                 payload = self._payload_of_bytes(messages)
-        await self._run_exclusively(lambda sender: sender.send_messages(payload, timeout=timeout), timeout, "a send")
+        await self._run_exclusively(lambda sender: _send(sender, payload, timeout), timeout, "a send")
 
     def _payload_of_bytes(self, messages: Sequence[Carried]) -> Any:
         """Return the payload of encoded messages: the SDK takes their bytes in a batch only."""
         batch = self.batch(self.limit() if len(messages) == 1 else None)
         for message in messages:
-            batch.add_message(message)
+            batch.append(message)
         return batch
 
     async def call(self, act: Callable[[ServiceBusSender], Awaitable[Any]], timeout: float) -> Any:
@@ -391,6 +414,13 @@ class LinkUse:
             link._failed(error)
 
 
+async def _send(sender: ServiceBusSender, payload: Any, timeout: float) -> None:
+    if tracing.is_on():
+        await sdk_internals.send_untraced(sender, payload, timeout)
+    else:
+        await sender.send_messages(payload, timeout=timeout)
+
+
 async def _attach(sender: ServiceBusSender) -> None:
     await sender.__aenter__()
 
@@ -406,21 +436,21 @@ async def _close(sender: ServiceBusSender) -> None:
 
 def size_of(message: Sendable) -> int:
     """Return the message's size in a batch, in bytes."""
-    batch = ServiceBusMessageBatch(max_size_in_bytes=sys.maxsize)
-    batch.add_message(message)
+    batch = EncodedBatch(max_size_in_bytes=sys.maxsize)
+    batch.append(message)
     return batch.size_in_bytes
 
 
 def packed(messages: Sequence[Sendable], limit: int) -> list[list[Sendable]]:
     """Pack the messages, in order, into batches of at most `limit` bytes; a single message may exceed it."""
     packs: list[list[Sendable]] = []
-    batch = ServiceBusMessageBatch(max_size_in_bytes=limit)
+    batch = EncodedBatch(max_size_in_bytes=limit)
     for message in messages:
         try:
-            batch.add_message(message)
+            batch.append(message)
         except MessageSizeExceededError:
-            batch = ServiceBusMessageBatch(max_size_in_bytes=max(limit, size_of(message)))
-            batch.add_message(message)
+            batch = EncodedBatch(max_size_in_bytes=max(limit, size_of(message)))
+            batch.append(message)
             packs.append([])
         if not packs:
             packs.append([])

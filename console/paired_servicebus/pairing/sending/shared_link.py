@@ -220,10 +220,10 @@ class SharedSender:
                 assert self._link is not None, "attached before"
                 batch = EncodedBatch(self._link.max_batch_size)
                 for message in payload:
-                    batch.add_message(message)
+                    batch.append(message)
                 return sdk_internals.encode_batch(batch), BATCH_FORMAT
             single = EncodedBatch(sys.maxsize)
-            single.add_message(payload)
+            single.append(payload)
             return sdk_internals.encode_single(single), 0
         except ServiceBusError:
             raise

@@ -21,8 +21,10 @@ from paired_servicebus.core.pump.dead_letter_rules import is_messages_fault
 from paired_servicebus.core.pump.pump_events import DeliveryFailed, DeliveryWithheld, MessagesAccepted
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection, WireSender, failure_of
 from paired_servicebus.pairing.amqp_client.piecewise import serves_clients
+from paired_servicebus.pairing.runtime import tracing
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
-from paired_servicebus.pairing.syphon.backlog_message import BacklogMessage, DeliveryOwner
+from paired_servicebus.pairing.runtime.tracing import DetachedSpan
+from paired_servicebus.pairing.syphon.backlog_message import BacklogMessage, DeliveryOwner, context_in
 from servicebus_amqp import ACCEPTED
 from servicebus_amqp.protocol.protocol_events import DispositionReceived
 
@@ -102,6 +104,9 @@ class AmqpDelivery:
         self._for_a_link: deque[DestinationLink] = deque()
         self._links = 0
         self._tag = 0
+        self._is_traced = tracing.is_on()
+        self._spans: dict[bytes, DetachedSpan] = {}
+        """Of the messages in flight, by tag."""
         self._is_closed = False
         wire.after_read.append(self._after_read)
 
@@ -170,6 +175,9 @@ class AmqpDelivery:
         message.sent_at = now
         self._steering.meter.moves += 1
         self._steering.meter.moved_bytes += message.size
+        if self._is_traced:
+            host = self._wire.endpoint.hostname
+            self._spans[tag] = DetachedSpan(tracing.send_span(host, found.path, [context_in(message.payload)]))
         link.send(message.payload, tag)
 
     def _advance(self, found: DestinationLink, now: float) -> None:
@@ -295,12 +303,15 @@ class AmqpDelivery:
         if message is None:
             return
         self._touched[found] = None
-        if event.state is ACCEPTED or event.state == ACCEPTED:
+        is_accepted = event.state is ACCEPTED or event.state == ACCEPTED
+        failure = None if is_accepted else failure_of(event.state, found.path)
+        if self._spans:
+            self._end_spans([event.tag], failure)
+        if is_accepted:
             if message.sent_at > found.failed_at and found.allowed < MAX_IN_FLIGHT:
                 found.allowed += 1
             self._accepted.append(message)
             return
-        failure = failure_of(event.state, found.path)
         assert failure is not None, "only an accepted message has none"
         self._fail(found, failure, [message])
 
@@ -311,6 +322,7 @@ class AmqpDelivery:
         """Handle a lost link: its messages in flight are in doubt. A single one may be its cause."""
         found.link, found.budget = None, 0
         self._links -= 1
+        self._end_spans(found.under_way, error)
         under_way, found.under_way = list(found.under_way.values()), {}
         self._touched[found] = None
         if under_way:
@@ -364,8 +376,15 @@ class AmqpDelivery:
         if not is_its_own:
             self._withhold(found, now)
 
+    def _end_spans(self, tags: Iterable[bytes], failure: WireError | None) -> None:
+        for tag in tags:
+            span = self._spans.pop(tag, None)
+            if span is not None:
+                span.end(failure)
+
     def watch(self, now: float) -> None:
         """Check destinations without answers and unused links, once a second."""
+        self._is_traced = tracing.is_on()
         for found in list(self._known.values()):
             if found.is_busy:
                 self._check(found, now)
@@ -389,6 +408,7 @@ class AmqpDelivery:
     def close(self) -> None:
         """Stop sending; the links end with their connection."""
         self._is_closed = True
+        self._end_spans(tuple(self._spans), None)
         if self._after_read in self._wire.after_read:
             self._wire.after_read.remove(self._after_read)
 

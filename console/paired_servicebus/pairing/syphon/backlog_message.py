@@ -8,16 +8,32 @@ from uuid import UUID
 from paired_servicebus.core.pump.pump_events import PumpEvent
 from paired_servicebus.core.pump.pump_message import PumpMessage
 from paired_servicebus.pairing.amqp_client import WireReceiver
+from paired_servicebus.pairing.runtime import tracing
+from servicebus_amqp.encoding.codec import decode
+from servicebus_amqp.encoding.message_sections import find_in_map, split
 from servicebus_amqp.protocol.link_sender import Payload
+from servicebus_amqp.protocol_errors import DecodeError
 
 USUAL_LOCK_SECONDS: Final = 60.0
 """Seconds of a lock, used if the namespace's clock and ours differ too much."""
+_CONTEXT_NAMES: Final = frozenset(name.encode() for name in tracing.CONTEXT_NAMES)
 
 
 def lock_ends(until_ms: float, now: float) -> float:
     """Return a lock's end in seconds since 1970. until_ms: by the namespace's clock, in milliseconds."""
     left = until_ms / 1000 - now
     return now + (left if 0 < left <= 5 * USUAL_LOCK_SECONDS else USUAL_LOCK_SECONDS)
+
+
+def context_in(payload: Payload) -> tracing.Headers:
+    """Return the trace context that an encoded message carries; empty without a readable one."""
+    try:
+        section = split(payload if isinstance(payload, bytes) else b"".join(payload)).application_properties
+        if section is None:
+            return {}
+        return tracing.context_of({name: decode(section, at)[0] for name, at in find_in_map(section, _CONTEXT_NAMES)})
+    except DecodeError:  # a stranger's property
+        return {}
 
 
 class BacklogMessage(PumpMessage):

@@ -16,8 +16,9 @@ from paired_servicebus.core.model.verdict import Judgement
 from paired_servicebus.core.pump.dead_letter_rules import is_messages_fault
 from paired_servicebus.core.pump.pump_events import DeliveryFailed, DeliveryWithheld, MessagesAccepted
 from paired_servicebus.core.pump.pump_message import PumpMessage
+from paired_servicebus.pairing.runtime import tracing
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
-from paired_servicebus.pairing.sending.sdk_messages import Sendable, body_bytes, unpark
+from paired_servicebus.pairing.sending.sdk_messages import Sendable, body_bytes, context_of, unpark
 from paired_servicebus.pairing.sending.sender_link import SdkSenderLink, packed
 
 
@@ -109,7 +110,8 @@ class SdkDelivery:
         for one in tried:
             one.sent_at = self._steering.clock()
         try:
-            await link.send(pack, self._steering.policy.send_timeout)
+            with tracing.send_span(link.host, link.path, map(context_of, pack)):
+                await link.send(pack, self._steering.policy.send_timeout)
         except Exception as error:  # noqa: BLE001 - after any error nothing is completed
             return self._steering.judge(error)
         return None

@@ -1,0 +1,335 @@
+"""Each message carries the trace context of the call that sent it (SPEC.md section 7)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from azure.core.settings import settings
+from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
+from azure.servicebus.amqp import AmqpAnnotatedMessage
+
+from paired_servicebus.core.model.pairing_events import PingAccepted
+from paired_servicebus.pairing import PairedSender, PairedServiceBusClient
+from paired_servicebus.pairing.runtime import tracing as product
+
+from .backlogs import parked, put
+from .conftest import World, until
+from .tracer import RecordedSpan, tracing
+
+Request = Callable[[str], Coroutine[Any, Any, None]]
+
+
+@pytest.fixture(autouse=True)
+def tracer() -> Iterator[None]:
+    with tracing(RecordedSpan):
+        yield
+
+
+def traceparent(message: ServiceBusReceivedMessage) -> str:
+    found = (message.application_properties or {}).get(b"traceparent", b"")
+    return found.decode() if isinstance(found, bytes) else str(found)
+
+
+def name_of(message: Any) -> str:
+    return b"".join(message.body).decode()
+
+
+class Requests:
+    """Calls with a trace each, and the check of what arrived."""
+
+    def __init__(self, world: World, sender: PairedSender) -> None:
+        self.world = world
+        self.sender = sender
+        self.traces: dict[str, str] = {}
+
+    async def send(self, name: str, message: Any = None) -> None:
+        with RecordedSpan(name=name) as span:
+            self.traces[name] = span.trace
+            await self.sender.send_messages(message or ServiceBusMessage(name))
+
+    async def send_all(self, count: int, prefix: str) -> None:
+        await asyncio.gather(*(self.send(f"{prefix}{number}") for number in range(count)))
+
+    async def check(self, path: str = "orders") -> list[ServiceBusReceivedMessage]:
+        """Each message has the trace of its own call, and each call of either kind one span of its own."""
+        received = await self.world.received(path, len(self.traces))
+        assert {name_of(message): traceparent(message)[3:35] for message in received} == self.traces
+        return received
+
+
+async def diverted(paired: PairedServiceBusClient) -> None:
+    paired.watch("orders")
+    paired.force("orders", by="test")
+
+
+async def test_concurrent_sends_carry_their_own_context(world: World) -> None:
+    """Each message carries the trace context of the call that sent it. Coalescing never mixes contexts."""
+    paired = await world.pair()
+    async with paired.get_queue_sender("orders") as sender:
+        requests = Requests(world, sender)
+        await requests.send_all(40, "healthy")
+        await requests.check()
+
+
+async def test_sends_to_the_backlog_carry_their_own_context(world: World) -> None:
+    """Each message carries the trace context of the call that sent it."""
+    paired = await world.pair()
+    async with paired.get_queue_sender("orders") as sender:
+        requests = Requests(world, sender)
+        await diverted(paired)
+        await requests.send_all(40, "parked")
+        paired.release("orders", by="test")
+        assert world.parked() == 40
+        await paired.close()
+    await (await world.pair(enable_syphon=True)).stands_ready()
+    await requests.check()
+
+
+async def test_a_healthy_send_has_the_spans_of_the_sdk(world: World) -> None:
+    """A healthy system behaves as if the pairing weren't there: the SDK's spans, with its names and attributes."""
+    async with world.client("primary") as client, client.get_queue_sender("orders") as plain:
+        await plain.send_messages(ServiceBusMessage("plain"))
+    theirs = [(span.name, span.kind, span.attributes, len(span.links)) for span in RecordedSpan.kept]
+    RecordedSpan.kept.clear()
+    paired = await world.pair()
+    async with paired.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage("ours"))
+    sends = [span for span in RecordedSpan.kept if span.name in ("ServiceBus.message", "ServiceBus.send")]
+    assert [(span.name, span.kind, span.attributes, len(span.links)) for span in sends] == theirs
+
+
+@pytest.mark.parametrize("where", ["primary", "backlog"])
+async def test_each_call_has_one_send_span_in_its_trace(world: World, where: str) -> None:
+    """A send to the backlog is a `ServiceBus.send` span like any other."""
+    paired = await world.pair()
+    async with paired.get_queue_sender("orders") as sender:
+        requests = Requests(world, sender)
+        if where == "backlog":
+            await diverted(paired)
+        await requests.send_all(20, "one")
+    sends, messages = RecordedSpan.named("ServiceBus.send"), RecordedSpan.named("ServiceBus.message")
+    assert sorted(span.trace for span in sends) == sorted(requests.traces.values())
+    assert sorted(span.trace for span in messages) == sorted(requests.traces.values())
+    linked = {span.trace: span.links for span in sends}
+    assert linked == {span.trace: [span.traceparent] for span in messages}
+    places = {span.attributes["message_bus.destination"] for span in sends}
+    assert all(place.startswith("primary/x-servicebus-transfer/") for place in places) or places == {"orders"}
+    assert (places == {"orders"}) == (where == "primary")
+
+
+@pytest.mark.parametrize("pump", ["amqp", "sdk"])
+async def test_the_syphons_delivery_is_a_span_linked_to_the_send(world: World, pump: str) -> None:
+    """The syphon's delivery is a span linked to it."""
+    paired = await world.pair()
+    async with paired.get_queue_sender("orders") as sender:
+        requests = Requests(world, sender)
+        await diverted(paired)
+        await requests.send_all(5, "parked")
+        await paired.close()
+    created = sorted(span.traceparent for span in RecordedSpan.named("ServiceBus.message"))
+    RecordedSpan.kept.clear()
+    with RecordedSpan(name="the start of the engine") as start:
+        await world.pair(enable_syphon=True, pump=pump)
+    await requests.check()
+    moves = RecordedSpan.named("ServiceBus.send")
+    await until(
+        lambda: sorted(link for span in RecordedSpan.named("ServiceBus.send") for link in span.links) == created
+    )
+    assert {span.attributes["message_bus.destination"] for span in moves} == {"orders"}
+    assert all(span.parent is None and span.trace != start.trace for span in moves)
+    assert not RecordedSpan.named("ServiceBus.message"), "a moved message is no new one"
+
+
+async def test_a_failed_delivery_ends_its_span(world: World) -> None:
+    """The syphon's delivery is a span linked to it: a refused one has the error."""
+    paired = await world.pair()
+    async with paired.get_queue_sender("orders") as sender:
+        await diverted(paired)
+        await Requests(world, sender).send("parked")
+        await paired.close()
+    heal = world.fault("full", entity="orders")
+    await world.pair(enable_syphon=True, pump="amqp")
+    await until(lambda: any(span.error for span in RecordedSpan.named("ServiceBus.send")))
+    heal()
+
+
+async def test_a_batch_keeps_the_contexts_its_messages_were_added_in(world: World) -> None:
+    """Each message carries the trace context of the call that sent it: a batch's, when it was added."""
+    paired = await world.pair()
+    async with paired.get_queue_sender("orders") as sender:
+        for where in ("healthy", "diverted"):
+            if where == "diverted":
+                await diverted(paired)
+            batch, traces = await sender.create_message_batch(), {}
+            mapping: Any = {"body": f"{where} 2"}
+            singles = (ServiceBusMessage(f"{where} 0"), AmqpAnnotatedMessage(data_body=f"{where} 1".encode()), mapping)
+            for number, single in enumerate(singles):
+                with RecordedSpan(name="add") as span:
+                    traces[f"{where} {number}"] = span.trace
+                    batch.add_message(single)
+            RecordedSpan.kept.clear()
+            with RecordedSpan(name="send") as span:
+                await sender.send_messages(batch)
+            assert not RecordedSpan.named("ServiceBus.message")
+            (send,) = RecordedSpan.named("ServiceBus.send")
+            assert [link[3:35] for link in send.links] == list(traces.values())
+            if where == "healthy":
+                received = await world.received("orders", 3)
+                assert {name_of(message): traceparent(message)[3:35] for message in received} == traces
+        await paired.close()
+    await world.pair(enable_syphon=True)
+    received = await world.received("orders", 3)
+    assert {name_of(message): traceparent(message)[3:35] for message in received} == traces
+
+
+async def test_one_object_sent_by_two_calls_has_two_contexts(world: World) -> None:
+    """Each message carries the trace context of the call that sent it. The caller's message object is never changed."""
+    paired = await world.pair()
+    message = ServiceBusMessage("same", message_id="1", application_properties={"mine": 1})
+    async with paired.get_queue_sender("orders") as sender:
+        requests = Requests(world, sender)
+        await requests.send("first", message)
+        await requests.send("second", message)
+    received = await world.received("orders", 2)
+    assert [traceparent(one)[3:35] for one in received] == list(requests.traces.values())
+    assert message.application_properties == {"mine": 1}
+
+
+async def test_a_context_of_the_applications_own_stays(world: World) -> None:
+    """A message that carries a context already, such as a forwarded one, keeps it, as with the SDK."""
+    paired = await world.pair()
+    theirs = f"00-{'a' * 32}-{'b' * 16}-01"
+    async with paired.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage("x", application_properties={"traceparent": theirs}))
+        (message,) = await world.received("orders", 1)
+    assert traceparent(message) == theirs
+
+
+@pytest.mark.parametrize("where", ["primary", "backlog"])
+async def test_scheduled_messages_carry_their_context(world: World, where: str) -> None:
+    """Each message carries the trace context of the call that sent it: of `schedule_messages`, too."""
+    paired = await world.pair()
+    message = ServiceBusMessage("later", message_id="1", application_properties={"mine": 1})
+    async with paired.get_queue_sender("orders") as sender:
+        if where == "backlog":
+            await diverted(paired)
+        with RecordedSpan(name="call") as call:
+            await sender.schedule_messages(message, datetime.now(UTC) + timedelta(seconds=1))
+        await paired.close()
+    await world.pair(enable_syphon=True)
+    (received,) = await world.received("orders", 1)
+    assert traceparent(received)[3:35] == call.trace
+    assert message.application_properties == {"mine": 1}
+
+
+async def test_a_failed_send_ends_its_span_with_the_error(world: World) -> None:
+    """A send to the backlog is a `ServiceBus.send` span like any other: an outage shows as a failed one before it."""
+    paired = await world.pair(failover_interval=0)
+    async with paired.get_queue_sender("orders") as sender:
+        world.fault("disabled", entity="orders")
+        await Requests(world, sender).send("through the outage")
+    failed, parked = RecordedSpan.named("ServiceBus.send")
+    assert (failed.error is None, parked.error is None) == (False, True)
+    assert failed.attributes["message_bus.destination"] == "orders"
+    assert parked.trace == failed.trace
+    assert len(RecordedSpan.named("ServiceBus.message")) == 1
+
+
+async def test_pings_and_background_work_are_in_no_callers_trace(world: World) -> None:
+    """Each message carries the trace context of the call that sent it: a ping is sent by none."""
+    paired = await world.pair(failover_interval=0)
+    async with paired.get_queue_sender("orders") as sender:
+        heal = world.fault("disabled", entity="orders")
+        await Requests(world, sender).send("fails over")
+        heal()
+        RecordedSpan.kept.clear()
+        await until(lambda: world.told(PingAccepted))
+    assert not RecordedSpan.named("ServiceBus.message")
+    assert not RecordedSpan.named("ServiceBus.send")
+
+
+class RaisingSpan(RecordedSpan):
+    """Raises at one moment of its life."""
+
+    at = ""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self._raise("made")
+        super().__init__(*args, **options)
+
+    def __enter__(self) -> Any:
+        self._raise("entered")
+        return super().__enter__()
+
+    def __exit__(self, *reason: Any) -> None:
+        super().__exit__(*reason)
+        self._raise("left")
+
+    def add_attribute(self, key: str, value: Any) -> None:
+        self._raise("described")
+        super().add_attribute(key, value)
+
+    def to_header(self) -> dict[str, str]:
+        self._raise("asked")
+        return super().to_header()
+
+    def _raise(self, moment: str) -> None:
+        if moment == self.at:
+            raise RuntimeError("the tracer is broken")
+
+
+@pytest.mark.parametrize("moment", ["made", "entered", "left", "described", "asked"])
+async def test_a_tracer_that_raises_stops_no_send(
+    world: World, moment: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A tracer that raises costs its span, never a send; the log says so, and not for each message."""
+    paired = await world.pair(enable_syphon=True)
+    monkeypatch.setitem(product._complaint, "due", 0.0)
+    async with paired.get_queue_sender("orders") as sender:
+        with monkeypatch.context() as broken, caplog.at_level(logging.WARNING, product.log.name):
+            broken.setattr(RaisingSpan, "at", moment)
+            settings.tracing_implementation.set_value(RaisingSpan)
+            await asyncio.gather(*(sender.send_messages(ServiceBusMessage(str(number))) for number in range(5)))
+            await diverted(paired)
+            await asyncio.gather(*(sender.send_messages(ServiceBusMessage(str(number))) for number in range(5, 10)))
+            settings.tracing_implementation.set_value(RecordedSpan)
+        paired.pin("orders", by="test")
+        received = await world.received("orders", 10)
+    assert sorted(int(name_of(message)) for message in received) == list(range(10))
+    assert len([record for record in caplog.records if record.name == product.log.name]) == 1
+
+
+async def test_a_strangers_context_stops_no_delivery(world: World) -> None:
+    """Nothing that a message holds may stop, slow or crash more than itself."""
+    await world.pair(enable_syphon=True, pump="amqp")
+    strange = [{"traceparent": "no context", "tracestate": 5}, {"traceparent": 7}, {"Diagnostic-Id": b"\xff"}]
+    put(world, [parked("orders", str(number), properties=each) for number, each in enumerate(strange)])
+    await until(lambda: world.depth("orders") == len(strange))
+
+
+async def test_without_a_tracer_the_sdk_gets_the_callers_own_object(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While healthy, "no behavior changes occur": without a tracer nothing is copied."""
+    settings.tracing_implementation.unset_value()
+    paired = await world.pair()
+    message = ServiceBusMessage("x", message_id="1")
+    async with paired.get_queue_sender("orders") as sender:
+        await sender.send_messages(message)
+        sent: list[Any] = []
+        inner = sender._primary._sender
+        monkeypatch.setattr(inner, "send_messages", _recording(sent))
+        await sender.send_messages(message)
+    assert sent == [message]
+
+
+def _recording(sent: list[Any]) -> Callable[..., Coroutine[Any, Any, None]]:
+    async def record(message: Any, **_: Any) -> None:
+        sent.append(message)
+
+    return record
