@@ -42,6 +42,7 @@ def assert_whole(lab: Lab, found: DrillMeasures, tier: ServiceTier = ServiceTier
     assert (lab.entities(), lab.records) == ([], [])
 
 
+@pytest.mark.real_time
 async def test_a_drill_is_balanced_keeps_the_promises_and_leaves_nothing(lab: Lab) -> None:
     found = await lab.drill()
     assert_whole(lab, found)

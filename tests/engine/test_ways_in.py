@@ -165,7 +165,11 @@ Way = Callable[[PairedApp, Action, Any], Awaitable[None]]
 
 @pytest.mark.parametrize("viewer", [False, True], ids=["engine read-only", "console read-only"])
 @pytest.mark.parametrize("courtesy", [True, False], ids=["greyed", "not greyed"])
-@pytest.mark.parametrize("way", [press, menu, click_in_menu, command, choose])
+@pytest.mark.parametrize(
+    "way",
+    [press, menu, choose, *(pytest.param(way, marks=pytest.mark.slow) for way in (click_in_menu, command))],
+    ids=lambda way: way.__name__,
+)
 async def test_key_palette_and_mouse_are_refused(
     hosted: Hosted, way: Way, courtesy: bool, viewer: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

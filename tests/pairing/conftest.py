@@ -59,10 +59,10 @@ class World:
     async def pair(self, **options: Any) -> PairedServiceBusClient:
         chosen: dict[str, Any] = {
             "backlog_queue_count": 2,
-            "send_timeout": 1.0,
+            "send_timeout": 60.0,
             "failover_interval": 0.5,
             "ping_primary_interval": 1.0,
-            "ping_timeout": 1.0,
+            "ping_timeout": 60.0,
             "primary_name": "primary",
             "pump": self.pump,
         } | options

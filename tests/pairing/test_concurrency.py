@@ -14,7 +14,7 @@ from paired_servicebus.pairing import PairedSender
 
 from .conftest import World
 
-CALLERS, SENDS = 16, 200
+CALLERS, SENDS = 16, 50
 
 
 def one(name: str) -> ServiceBusMessage:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from azure.servicebus import ServiceBusMessage
 from textual.pilot import Pilot
 
@@ -97,6 +98,7 @@ async def test_cancel_is_what_a_hasty_enter_hits(world: World) -> None:
         assert (world.depth("orders"), world.parked(1)) == (1, 0)
 
 
+@pytest.mark.slow
 async def test_pausing_the_syphon_at_the_dashboard_leaves_parked_messages_in_the_secondary(world: World) -> None:
     async with seated(world) as seat, world.to_backlog() as sender:
         await seat.press("S")
@@ -112,6 +114,7 @@ async def test_pausing_the_syphon_at_the_dashboard_leaves_parked_messages_in_the
         assert world.depth("orders") == 1
 
 
+@pytest.mark.slow
 async def test_releasing_at_the_dashboard_brings_sends_and_parked_messages_back(world: World) -> None:
     async with seated(world) as seat, seat.paired.get_queue_sender("orders") as sender:
         seat.paired.force("orders", by="kim")

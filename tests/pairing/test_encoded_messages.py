@@ -53,7 +53,7 @@ def in_backlog(data: bytes) -> bytes:
     return sections._replace(message_annotations=held(sections.message_annotations)).join()
 
 
-@settings(max_examples=40)
+@settings(max_examples=settings.default.max_examples // 3)
 @given(case=cases())
 def test_what_is_parked_comes_back_bit_for_bit(case: tuple[Sections, bytes]) -> None:
     """Body and its kind [...] and every application property survive the round trip [...] bit for bit."""
@@ -80,7 +80,7 @@ def test_it_is_parked_as_the_sdk_parks_it(body: bytes, fields: dict[str, Any]) -
     assert list_items(direct.properties, 13) == list_items(by_sdk.properties, 13)
 
 
-@settings(max_examples=40)
+@settings(max_examples=settings.default.max_examples // 3)
 @given(case=cases(), at=st.floats(0, 1), flipped=st.integers(1, 255))
 def test_what_is_parked_can_be_opened_again_however_damaged_it_came(
     case: tuple[Sections, bytes], at: float, flipped: int

@@ -25,6 +25,9 @@ from tests.pipeline.judged import Judged, Row, by_functions, by_sql
 from tests.pipeline.made_journals import SPAN, journals
 from tests.pipeline.test_audit import at_rest, passed_by, receipt
 
+MOST = settings.default.max_examples
+"""Of which a whole journal is a part only: each takes as long as tens of other examples."""
+
 
 def assert_alike(one: Judged, other: Judged) -> None:
     """Compare every column of every row."""
@@ -43,7 +46,7 @@ def _sorted(rows: list[Row], keys: tuple[str, ...]) -> list[Row]:
     return sorted((rounded(row) for row in rows), key=lambda row: tuple(str(row[key]).lower() for key in keys))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=MOST // 8, deadline=None)
 @given(records=journals(), late=some.integers(0, 3000), in_flight=some.sampled_from([1, 60, 900]))
 def test_they_agree_on_every_journal(records: list[Record], late: int, in_flight: int) -> None:
     once = list({(one.engine, one.boot, one.seq): one for one in records}.values())
@@ -51,7 +54,7 @@ def test_they_agree_on_every_journal(records: list[Record], late: int, in_flight
     assert_alike(by_functions(records, **chosen), by_sql(once, **chosen))
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=MOST // 20, deadline=None)
 @given(records=journals(), batches=some.integers(2, 4), since=some.integers(0, SPAN), long=some.integers(1, SPAN))
 def test_they_agree_whatever_the_batches_and_the_span(
     records: list[Record], batches: int, since: int, long: int
@@ -75,7 +78,7 @@ FATES = some.sampled_from(
 
 
 @pytest.mark.parametrize("judge", [by_functions, by_sql])
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=MOST // 20, deadline=None)
 @given(
     fates=some.lists(FATES, min_size=1, max_size=12),
     deliveries=some.lists(some.integers(0, 13), max_size=30),

@@ -27,7 +27,7 @@ from tests.bench.spark.synthetic_journal import events
 from tests.damaged import UNREADABLE
 from tests.pipeline.batches import MINUTES_OF_SPARK
 
-BLOCKS: Final = 60
+BLOCKS: Final = 12
 LINES: Final = 40
 SECONDS: Final = float(os.environ.get("PAIRED_FUZZ_SECONDS", "0"))
 WHOLE: Final = [

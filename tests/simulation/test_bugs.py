@@ -16,6 +16,7 @@ def test_there_are_bugs_enough_and_each_is_another() -> None:
     assert len({repr((bug.parts, bug.patches)) for bug in BUGS}) == len(BUGS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.what)
 def test_a_planted_bug_is_caught(bug: Bug) -> None:
     result = catch(bug)

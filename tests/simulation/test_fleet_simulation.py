@@ -19,10 +19,9 @@ FEW = 10
 """Seeds that every change runs; .ci/run adds the others."""
 CHEAP = (FLEET_BUGS[0], FLEET_BUGS[2])
 CHUNKS = [
-    pytest.param(range(start, start + 10), marks=[pytest.mark.slow] if start > FEW else [], id=f"{start}-{start + 9}")
-    for start in range(1, 201, 10)
+    pytest.param(range(start, start + 5), marks=[pytest.mark.slow] if start > FEW else [], id=f"{start}-{start + 4}")
+    for start in range(1, 201, 5)
 ]
-BUGS = [pytest.param(bug, marks=[pytest.mark.slow] if bug.rare > 1 else [], id=bug.what) for bug in FLEET_BUGS]
 
 
 @pytest.mark.parametrize("seeds", CHUNKS)
@@ -40,7 +39,8 @@ def test_there_are_bugs_enough_and_each_is_another() -> None:
     assert all(patch.is_shipped for bug in FLEET_BUGS for patch in bug.patches)
 
 
-@pytest.mark.parametrize("bug", BUGS)
+@pytest.mark.slow
+@pytest.mark.parametrize("bug", FLEET_BUGS, ids=lambda bug: bug.what)
 def test_a_planted_bug_is_caught(bug: FleetBug) -> None:
     assert catch_fleet_bug(bug) is not None, f"not caught within {WITHIN} seeds"
 

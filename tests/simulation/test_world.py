@@ -50,6 +50,7 @@ def test_what_a_seed_once_found_stays_found(seed: int) -> None:
     assert run_seed(seed).broken == ()
 
 
+@pytest.mark.slow
 def test_the_seeds_reach_most_lines_of_the_table() -> None:
     """All of them take some hundred seeds, which the command runs."""
     totals = run_seeds(range(1, 41))

@@ -276,7 +276,7 @@ class TestBadInput:
                 admin=right.admin,
                 **QUICK,
             )
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 60
         assert not [thread for thread in threading.enumerate() if thread.name == "servicebus-pairing"]
 
     def test_the_check_of_a_pairing(self, servicebus_sandbox: Any) -> None:

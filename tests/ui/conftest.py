@@ -360,8 +360,9 @@ def made() -> MadeUp:
 
 
 @pytest.fixture
-def new_app() -> Callable[..., tuple[PairedApp, FakeFeed]]:
-    """An app over a fake feed, with a frozen clock."""
+def new_app(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[PairedApp, FakeFeed]]:
+    """An app over a fake feed, with a frozen clock; whether the engine is silent is checked when a test does."""
+    monkeypatch.setattr("paired_servicebus.ui.shell.app.SILENCE_CHECK_SECONDS", 3600.0)
 
     def make(**options: Any) -> tuple[PairedApp, FakeFeed]:
         feed = FakeFeed()

@@ -40,6 +40,7 @@ MISSING = set() if OFFERED else {"batch-delete"}
 QUOTA = 4_000_000
 
 
+@pytest.mark.real_time
 async def test_on_the_sandbox_all_hold_and_nothing_is_left(lab: Lab) -> None:
     report = await lab.run()
     found = results(report)

@@ -42,7 +42,9 @@ async def test_an_unwritable_file_and_a_silent_namespace_are_one_sentence_each(t
     assert out.count("\n") == 1, out
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "status"), [pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow), (signal.SIGTERM, 143)]
+)
 async def test_an_interrupted_run_deletes_its_queues(tmp_path: Path, number: signal.Signals, status: int) -> None:
     async with play(tmp_path, *VERIFY) as found:
         process = await found.start()

@@ -98,6 +98,7 @@ async def test_a_bad_token_gets_401_and_the_operator_one_line(
     assert SEND.key not in caplog.text
 
 
+@pytest.mark.real_time
 async def test_the_end_of_a_token_detaches_its_links_and_no_others() -> None:
     """Expiry enforced."""
     begin = time.monotonic() - 0.8  # a token's end is a whole second: the next one comes 0.2 s from now
@@ -121,6 +122,7 @@ async def test_the_end_of_a_token_detaches_its_links_and_no_others() -> None:
         await client.attach("orders")
 
 
+@pytest.mark.real_time
 async def test_a_token_put_again_in_time_keeps_its_links() -> None:
     begin = time.monotonic() - 0.8
     async with (

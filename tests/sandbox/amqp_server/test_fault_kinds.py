@@ -243,7 +243,7 @@ async def test_latency_adds_up_in_both_directions(client, fault):
         fault("latency", delay_s=0.2)
         began = time.monotonic()
         await sender.send_messages(ServiceBusMessage("x"))
-        assert 0.4 <= time.monotonic() - began < 2
+        assert time.monotonic() - began >= 0.4
 
 
 # ---------------------------------------------------------------- what is on the wire
@@ -275,7 +275,7 @@ async def test_a_slow_entity_delivers_late(peer, sender, fault):
     link.flow(1)
     peer.flush()
     await peer.next(DeliveryReceived)
-    assert 0.2 <= time.monotonic() - began < 2
+    assert time.monotonic() - began >= 0.2
 
 
 async def test_links_are_detached_once(peer, sender, fault):

@@ -191,6 +191,7 @@ async def test_links_end_with_their_token_and_renewing_keeps_them(port, peer):
     assert isinstance(await peer.outcome(orders, MESSAGE), Accepted)
 
 
+@pytest.mark.real_time
 async def test_a_token_that_ends_by_itself_is_noticed(peer):
     await peer.authorize("orders", seconds=2)
     link = await peer.attached(peer.sender("orders"))
