@@ -30,6 +30,7 @@ from paired_servicebus.sections.gateway_options import GatewayOptions
 from servicebus_sandbox import Sandbox
 from servicebus_sandbox.faults import FaultTerms
 from servicebus_sandbox.fixtures.sdk_sleeps import shorten_sleeps
+from tests.core.test_gateway_in_fleet import snapshot
 from tests.pairing.conftest import TRUST, World, until
 
 
@@ -71,12 +72,25 @@ async def test_a_taken_port_fails_the_start_with_a_remedy(places: EnginePaths) -
             await part_of(places, port=port).__aenter__()
 
 
-async def test_a_port_that_is_taken_meanwhile_fails_the_start_too(places: EnginePaths, world: World) -> None:
-    async with part_of(places) as part, part_of(places, port=part._options.port) as other:
-        paired = await world.pair(backlog_queue_count=1)
-        await other.serve(paired)
+async def test_a_client_of_the_first_moment_waits_in_the_port_and_is_served(places: EnginePaths, world: World) -> None:
+    async with part_of(places) as part:
+        view = part.add_to(snapshot()).gateway
+        assert view is not None
+        assert view.listens, "no operator reads that it does not listen"
         with pytest.raises(ConfigurationError, match="choose another port"):
-            await part.serve(paired)
+            await part_of(places, port=part._options.port).__aenter__()
+
+        async def send() -> None:
+            key = keys_of(places.gateway_keys).keys[0]
+            async with client_of(key, part._options.port) as client, client.get_queue_sender("orders") as sender:
+                await sender.send_messages(ServiceBusMessage("early", message_id="early"))
+
+        sent = asyncio.create_task(send())
+        paired = await world.pair(backlog_queue_count=1)
+        assert not sent.done()
+        await part.serve(paired)
+        await sent
+    assert world.ids_in("orders") == ["early"]
 
 
 async def test_an_address_of_another_machine_fails_the_start_with_a_remedy(places: EnginePaths) -> None:

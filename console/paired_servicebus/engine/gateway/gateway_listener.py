@@ -31,13 +31,14 @@ from paired_servicebus.engine.gateway.write_turns import WriteTurns
 LOOPBACK: Final = "127.0.0.1"
 
 BACKLOG: Final = 1024
-"""Connections that wait to be accepted: after a restart all clients connect again together."""
+"""Connections that wait in the port: after a restart all clients connect again together, and an engine may start while
+the primary is silent."""
 
 log = logging.getLogger(__name__)
 
 
 def bind_port(port: int, *, host: str = LOOPBACK, allow_other_hosts: bool = False) -> socket.socket:
-    """Reserve a port without accepting clients. port: 0 for any free one.
+    """Listen on a port: clients connect at once, and wait in it until `Gateway.serve`. port: 0 for any free one.
 
     Raises:
         ConfigurationError: it cannot be had, or other hosts reach the address and may not.
@@ -50,6 +51,7 @@ def bind_port(port: int, *, host: str = LOOPBACK, allow_other_hosts: bool = Fals
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((host, port))
+        bound.listen(BACKLOG)
     except OSError as error:
         bound.close()
         raise _not_listening(host, port, error) from error
@@ -105,17 +107,12 @@ class Gateway:
         await self.serve(bind_port(port, host=host))
 
     async def serve(self, bound: socket.socket) -> None:
-        """Accept clients on a port of `bind_port`, which is closed with the gateway. Raises ConfigurationError."""
-        host, port = bound.getsockname()[:2]
-        try:
-            self._server = await asyncio.get_running_loop().create_server(
-                lambda: FrontConnection(self), sock=bound, backlog=BACKLOG
-            )
-        except OSError as error:  # both were bound, and the other one listens
-            bound.close()
-            raise _not_listening(host, port, error) from error
-        self.port = port
-        self._host, self._since = host, time.time()
+        """Accept clients on a port of `bind_port`, which is closed with the gateway."""
+        self._host, self.port = bound.getsockname()[:2]
+        self._server = await asyncio.get_running_loop().create_server(
+            lambda: FrontConnection(self), sock=bound, backlog=BACKLOG
+        )
+        self._since = time.time()
 
     def connection_string(self, key: LocalKey) -> str:
         """Return the whole connection string for applications with this key: a secret."""

@@ -1,13 +1,15 @@
 """An engine's gateway, from its configuration to its end.
 
-Port and keys are checked before the pairing opens, so that a mistake in them ends the start immediately. Clients are
-accepted once the pairing is adopted: standing orders hold for their first send.
+Port and keys are checked before the pairing opens, so that a mistake in them ends the start immediately. From then on
+clients connect, and wait in the port. They are served once the pairing is adopted: standing orders hold for their first
+send.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import Callable
 from dataclasses import fields
 from types import TracebackType
@@ -67,7 +69,7 @@ class NoGateway:
 
 
 class GatewayPart(NoGateway):
-    """The gateway of one engine. An asynchronous context manager; entering it reserves the port.
+    """The gateway of one engine. An asynchronous context manager; entering it listens on the port.
 
     Args:
         options: as pairing.toml's [gateway] has them.
@@ -86,11 +88,12 @@ class GatewayPart(NoGateway):
         self._known = KnownEntities(places.gateway_entities, primary=primary, warn=warn)
         self._crew = TaskSupervisor()
         self._bound: socket.socket | None = None
+        self._bound_at: float | None = None
         self.gateway: Gateway | None = None
         """None before `serve`."""
 
     async def __aenter__(self) -> Self:
-        """Read the keys, or make them, and reserve the port. Raises ConfigurationError."""
+        """Read the keys, or make them, and listen on the port. Raises ConfigurationError."""
         port, address = self._options.port, self._options.address
         try:
             self._keys = KeysInForce(self._keys_file, revoked=self._revoke, warn=self._warn)
@@ -98,6 +101,7 @@ class GatewayPart(NoGateway):
             text = f"the gateway's keys {self._keys_file} cannot be read or made: {error.strerror or error}"
             raise ConfigurationError(f"{text}; mend it, or name another file as keys in [gateway]") from error
         self._bound = bind_port(port, host=address, allow_other_hosts=True)  # the options were checked for it
+        self._bound_at = time.time()
         return self
 
     async def __aexit__(
@@ -106,7 +110,7 @@ class GatewayPart(NoGateway):
         await self.close(0.0)
 
     async def serve(self, paired: PairedServiceBusClient) -> None:
-        """Accept clients, whose sends go through `paired`. Raises ConfigurationError: the port is taken."""
+        """Accept clients, whose sends go through `paired`."""
         assert self._bound is not None, "entered"
         assert self._keys is not None, "entered"
         await asyncio.to_thread(self._known.read)
@@ -120,7 +124,7 @@ class GatewayPart(NoGateway):
         if self.gateway is not None:
             view = self.gateway.view(snapshot.entities)
         else:
-            view = GatewayView(address=self._options.address, port=self._options.port)
+            view = GatewayView(address=self._options.address, port=self._options.port, since=self._bound_at)
         return with_gateway(snapshot, view)
 
     async def close(self, grace: float) -> None:
