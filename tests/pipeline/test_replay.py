@@ -18,9 +18,10 @@ from paired_servicebus.pipeline.rehearsal.histories.recorded_history import (
     RecordedHistory,
     TimeBounds,
 )
-from paired_servicebus.pipeline.rehearsal.policy_replay import LONGEST, SHORTEST, Replay, RunOutcome, plan_of, replay
+from paired_servicebus.pipeline.rehearsal.policy_replay import LONGEST, SHORTEST, Replay, RunOutcome, plan_of
 from paired_servicebus.simulation.run_plan import Crash, OperatorAct
 from paired_servicebus.simulation.sim_messages import BEGAN
+from tests.simulation.checked_world import RunChecker
 
 QUICK = Policy(send_timeout=2.0, failover_interval=10.0, ping_primary_interval=10.0, ping_timeout=5.0)
 
@@ -38,6 +39,21 @@ def history(
 
 
 REFUSED = Outage("orders", FailureKind.DISABLED, exactly(100.0), exactly(200.0))
+
+
+class CheckedReplay(Replay):
+    """A replay with the invariants of the simulation."""
+
+    watch: RunChecker
+    record = RunChecker
+
+
+def replay(history: RecordedHistory, policy: Policy, seed: int) -> RunOutcome:
+    """Run it; no invariant is broken."""
+    checked = CheckedReplay(history, policy, seed)
+    outcome = checked.outcome()
+    assert checked.watch.broken == []
+    return outcome
 
 
 def test_without_an_outage_nothing_happens_and_next_to_nothing_is_played() -> None:
