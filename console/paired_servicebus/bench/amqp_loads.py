@@ -1,4 +1,4 @@
-"""Loads on the pump's own AMQP: a flood into a queue, messages taken from one, and a plain copy from queue to queue.
+"""Loads on the pump's own AMQP: a flood into a queue, and a plain copy from queue to queue.
 
 A copy receives, sends the same bytes and completes accepted messages. It opens no envelope and writes no receipt, so
 its rate is the machine's limit for a pump in the same run. A load opens its links before it is timed.
@@ -49,7 +49,7 @@ async def open_wire(
         await wire.close()
 
 
-class _Load:
+class Load:
     """Its links, its callback after each read of `wire`, and the end of its present run."""
 
     def __init__(self, wire: ReconnectingConnection, after_read: Callable[[], None]) -> None:
@@ -78,7 +78,7 @@ class _Load:
             self._done.set_result(None)
 
 
-class Flood(_Load):
+class Flood(Load):
     """Sends messages as fast as the namespace grants credit, and awaits every answer."""
 
     _link: WireSender
@@ -133,7 +133,7 @@ async def flooding(wire: ReconnectingConnection, queue: str, letters: MessageSou
         await flood.close()
 
 
-class _Completing(_Load):
+class Completing(Load):
     """Receives, and completes after each read of `wire`; grants credit as messages are settled.
 
     At most a window of messages is in flight. A message counts when its namespace has confirmed it.
@@ -176,42 +176,7 @@ class _Completing(_Load):
             self._receiver.grant(self._receiver.credit + more)
 
 
-class Taking(_Completing):
-    """Receives and completes messages."""
-
-    def __init__(self, wire: ReconnectingConnection) -> None:
-        super().__init__(wire, WINDOW)
-
-    async def open(self, queue: str) -> None:
-        """Attach the link."""
-        self._receiver = await self._wire.receiver(
-            queue, on_delivery=self._on_delivery, on_settled=self._on_settled, on_lost=self._end
-        )
-        self._links.append(self._receiver)
-        self._wire.after_read.append(self._complete)
-
-    async def run(self, count: int) -> None:
-        """Take `count` messages. Raises WireError, TimeoutError."""
-        await self._take(count)
-
-    def _on_delivery(self, event: DeliveryReceived) -> None:
-        self._to_complete.append(event.delivery_id)
-
-
-@asynccontextmanager
-async def taking(wire: ReconnectingConnection, queue: str) -> AsyncIterator[Taking]:
-    """Yield a load whose link is open. Raises BenchError: the messages could not be taken."""
-    load = Taking(wire)
-    try:
-        await load.open(queue)
-        yield load
-    except (WireError, TimeoutError) as error:
-        raise BenchError(f"the messages of {queue} could not be taken: {error}") from error
-    finally:
-        await load.close()
-
-
-class PlainCopy(_Completing):
+class PlainCopy(Completing):
     """Sends what it receives, and completes what is accepted after each read from the target."""
 
     _sender: WireSender

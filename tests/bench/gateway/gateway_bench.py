@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from time import perf_counter
 from typing import Final
 
-from paired_servicebus.bench.amqp_loads import flooding, open_wire, taking
+from paired_servicebus.bench.amqp_loads import flooding, open_wire
 from paired_servicebus.bench.bench_namespaces import PRIMARY, SECONDARY, open_sandbox
 from paired_servicebus.bench.bench_plans import BenchError
 from paired_servicebus.bench.sample_messages import SampleMessages
@@ -31,6 +31,7 @@ from tests.bench.gateway.gateway_figures import (
     SendTimes,
 )
 from tests.bench.gateway.gateway_process import GatewayOrder, GatewayProcess, gateway_process
+from tests.bench.gateway.taking import taking
 from tests.bench.process_usage import allow_connections, cpu_seconds, resident_bytes
 from tests.bench.sandbox.flood_process import flooder
 
