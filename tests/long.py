@@ -19,7 +19,7 @@ PROOFS: Final[dict[str, str]] = {
     "cluster-pipeline": "-m pytest -q -n 0 tests/pipeline/test_cluster_pipeline.py",
     "conformance": "-m tests.conformance",
     "conformance-gateway": "-m tests.conformance --gateway",
-    "drill": "-m tests.drill --kills 20",
+    "drill": "-m tests.stage drill-kills --minutes 10",
     "fleet": "-m tests.stage fleet",
     "fleet-simulation": "-m tests.simulation --fleet --seeds 1000",
     "fuzz": "-m pytest -q -n 0 tests/sandbox/test_fuzz.py",
@@ -37,7 +37,7 @@ PROOFS: Final[dict[str, str]] = {
     "shipping": "-m pytest -q -n 0 tests/pipeline/test_shipping.py",
     "slow-receivers": "-m pytest -q -n 0 tests/pipeline/test_slow_receivers.py",
     "two-engines": "-m tests.stage two-engines --runs 3",
-    "verify": "-m tests.verify --kills 20",
+    "verify": "-m tests.stage verify-kills --minutes 8",
 }
 """By name: what Python runs."""
 SETTINGS: Final = {"PAIRED_FUZZ_SECONDS": "600", "PAIRED_SEEDS": "50", "PAIRED_SPARK": "all"}

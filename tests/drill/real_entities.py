@@ -7,7 +7,7 @@ from typing import Any
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
-from paired_servicebus.sandbox_process import SandboxProcess
+from tests.stage.director import Director
 
 RUN = "0123456789ab"
 QUEUES = {
@@ -24,10 +24,10 @@ TOPIC, SUBSCRIPTION = f"x-paired-drill-{RUN}/untouched", "audit"
 MESSAGES = 5
 
 
-async def make_real(sandbox: SandboxProcess) -> None:
+async def make_real(director: Director) -> None:
     """Make the entities, each with messages."""
     for side, paths in QUEUES.items():
-        async with sandbox.admin(side) as admin, sandbox.client(side) as client:
+        async with director.clients(side) as (client, admin):
             for path in paths:
                 await admin.create_queue(path, user_metadata=f"{path} of the web shop")
                 async with client.get_queue_sender(path) as sender:
@@ -43,11 +43,11 @@ def message(path: str, number: int) -> ServiceBusMessage:
     return ServiceBusMessage(f"{path} {number}", message_id=f"{path}-{number}", application_properties={"n": number})
 
 
-async def picture(sandbox: SandboxProcess) -> dict[str, Any]:
+async def picture(director: Director) -> dict[str, Any]:
     """Every property of every real entity, and every message in it with its state and number of deliveries."""
     found: dict[str, Any] = {}
     for side, paths in QUEUES.items():
-        async with sandbox.admin(side) as admin, sandbox.client(side) as client:
+        async with director.clients(side) as (client, admin):
             for path in paths:
                 found[f"{side} {path}"] = await _queue(admin, path)
                 async with client.get_queue_receiver(path) as receiver:

@@ -20,7 +20,7 @@ from paired_servicebus.drill.drill_lines import WIDTH, question_lines
 from paired_servicebus.engine.instance.engine_paths import engine_paths
 from paired_servicebus.engine.readiness.drill_file import last_drill
 from paired_servicebus.engine.readiness.readiness_check import check
-from tests.killed_runs import Play, play
+from tests.stage.plays.verbs import Verb, verb
 
 from .conftest import BRISK, WORKER_KEY, Lab
 
@@ -106,7 +106,7 @@ async def test_a_drill_in_a_process_is_reported_kept_and_found_by_the_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    async with play(tmp_path, *DRILL, options=BRISK) as found:
+    async with verb(tmp_path, *DRILL, options=BRISK) as found:
         assert last_drill(primary="primary", secondary="secondary") is None
         status, out = await found.finish(await found.start("--yes", "orders", "--json"))
         assert status == 0, out
@@ -115,7 +115,7 @@ async def test_a_drill_in_a_process_is_reported_kept_and_found_by_the_check(
         assert result["messages"]["accepted"] == result["messages"]["delivered"]
         assert result["seconds"] < 90
         assert "every promise held" in out
-        assert await found.left() == []
+        assert found.left() == []
         kept = last_drill(primary="Primary", secondary="SECONDARY")
         assert kept is not None
         assert (kept.outcome, kept.configured, kept.text) == (DrillOutcome.HELD, False, "balanced")
@@ -131,20 +131,20 @@ async def test_an_interrupted_drill_deletes_its_entities(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, status: int
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    async with play(tmp_path, *DRILL) as found:
+    async with verb(tmp_path, *DRILL) as found:
         process = await found.start("--yes", "orders", "--json")
         await making(found)
         process.send_signal(number)
         ended, out = await found.finish(process)
         assert ended == status, out
         assert json.loads(out.splitlines()[-1])["outcome"] == "interrupted"
-        assert (await found.left(), found.records()) == ([], [])
+        assert (found.left(), found.records()) == ([], [])
         kept = last_drill(primary="primary", secondary="secondary")
         assert kept is not None
         assert kept.outcome is DrillOutcome.INTERRUPTED
 
 
-async def making(found: Play) -> None:
+async def making(found: Verb) -> None:
     """Wait until the drill has made most of its entities."""
-    while len(await found.left()) < 4:
+    while len(found.left()) < 4:
         await asyncio.sleep(0.02)

@@ -247,9 +247,9 @@ class Director:
             self.facts.write(Remaining(at=now(), place=place, dead=dead, ids=ids))
 
     @asynccontextmanager
-    async def secondary(self) -> AsyncIterator[tuple[ServiceBusClient, ServiceBusAdministrationClient]]:
-        """Open clients of the secondary namespace."""
-        string, ca_file = self.sandbox[SECONDARY].connection_string, str(self.sandbox.ca_file)
+    async def clients(self, side: str) -> AsyncIterator[tuple[ServiceBusClient, ServiceBusAdministrationClient]]:
+        """Open the SDK's clients of a namespace."""
+        string, ca_file = self.sandbox[side].connection_string, str(self.sandbox.ca_file)
         async with (
             ServiceBusClient.from_connection_string(string, ssl_context=tls_context(ca_file)) as client,
             ServiceBusAdministrationClient.from_connection_string(string, connection_verify=ca_file) as admin,

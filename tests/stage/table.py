@@ -10,7 +10,7 @@ from servicebus_sandbox import NamespaceSpec
 from servicebus_sandbox.specs import MAX_CREDITS
 from tests.stage.course import DEDUP
 from tests.stage.director import Director
-from tests.stage.plays import chaos, fleet, flood, gateway, languages, refused, syphon
+from tests.stage.plays import chaos, fleet, flood, gateway, languages, refused, syphon, verbs
 
 LEDGER: Final = "nothing accepted is lost, nothing arrives unsent, changed or dead-lettered, copies only in the windows"
 WORKS: Final = "after each episode everything works with no restart but of the killed"
@@ -39,6 +39,11 @@ _POISON: Final = (
     "good messages arrive within twice the time that they need alone",
     "all good messages arrive, each other one is delivered or dead-lettered with a printable reason, none waits",
     "the engine's loop is never busy for more than 100 ms at a time, by its processor time",
+)
+
+_CLEANED: Final = (
+    "after each kill --clean deletes everything of the run and its record",
+    "no other entity and no message of one changes",
 )
 
 PLAYS: Final[dict[str, Play]] = {
@@ -118,6 +123,22 @@ PLAYS: Final[dict[str, Play]] = {
         specs=refused.SPECS,
         minutes=0.0,
         may_park=True,
+    ),
+    "drill-kills": Play(
+        perform=verbs.drill_kills,
+        actors="`paired drill`, beside real entities of which some are called like a drill's",
+        course="kills of the drill at random moments, every fourth in its first seconds",
+        promises=_CLEANED,
+        specs=verbs.SPECS,
+        minutes=5.0,
+    ),
+    "verify-kills": Play(
+        perform=verbs.verify_kills,
+        actors="`paired verify`",
+        course="kills of the experiments at random moments, every fourth in their first seconds",
+        promises=_CLEANED,
+        specs=verbs.SPECS,
+        minutes=5.0,
     ),
 }
 

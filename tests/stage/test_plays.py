@@ -72,3 +72,10 @@ def test_the_engine_counts_refused_calls_as_the_application_does_and_shows_them_
     figures = json.loads(done.stdout.splitlines()[-1])["figures"]
     assert sum(figures["refused"].values()) > 0
     assert sum(figures["reasons"].values()) == sum(figures["refused"].values())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(420)
+def test_a_killed_drill_leaves_nothing_after_clean_and_touches_nothing_real(tmp_path: Path) -> None:
+    done = command("drill-kills", "--seed", "7", "--minutes", "0.3", folder=tmp_path)
+    assert done.returncode == 0, done.stderr + done.stdout

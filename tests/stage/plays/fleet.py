@@ -169,7 +169,7 @@ class Fleet:
     @asynccontextmanager
     async def board(self) -> AsyncIterator[ServiceBusBoard]:
         """Open the boards without an engine; they are made if they are missing."""
-        async with self.director.secondary() as (client, admin):
+        async with self.director.clients(SECONDARY) as (client, admin):
             await set_up_boards(AtomAdmin(admin), PRIMARY)
             board = open_board(client, primary=PRIMARY, posted_by=POSTED_BY)
             try:
