@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 from azure.core.exceptions import ServiceRequestError
+from azure.servicebus.exceptions import MessagingEntityDisabledError
 
 from paired_servicebus.core.backlog.queue_usage import QueueUsage
-from paired_servicebus.core.errors import CleanUpError, IllegalEventError
+from paired_servicebus.core.errors import CleanUpError, IllegalEventError, WireLinkError
 from paired_servicebus.pairing.management.management_port import Depth, QueueStatus
 from paired_servicebus.pairing.monitoring import unused_queues as module
+from servicebus_sandbox.broker.message import MessageState
 
 from .backlogs import parked, put, queue_path
 from .conftest import World, until
@@ -244,3 +246,83 @@ async def test_what_is_stranded_is_moved_on_order_and_the_queue_can_go_then(worl
     await paired.clean_up(SPARE)
     (message,) = await world.received("stranded-for", 1)
     assert message.message_id == "m1"
+
+
+class RefusedPeeks:
+    """A namespace that refuses peeks on a queue that is closed to senders."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, world: World, *, receives: bool = True) -> None:
+        self.refused = 0
+        peek = module.UnusedQueues._peek
+
+        async def refuse(unused: Any, path: str, sub_queue: Any) -> bool:
+            if await status_of(world, path) == QueueStatus.SEND_DISABLED:
+                self.refused += 1
+                raise MessagingEntityDisabledError(message="it is currently disabled for Send operations.")
+            return await peek(unused, path, sub_queue)
+
+        monkeypatch.setattr(module.UnusedQueues, "_peek", refuse)
+        monkeypatch.setattr(module, "RECEIVE_SECONDS", 0.5)
+        if not receives:
+
+            async def refuse_too(unused: Any, path: str) -> bool:
+                raise WireLinkError(f"{path} refused a link: no", "amqp:unauthorized-access")
+
+            monkeypatch.setattr(module.UnusedQueues, "_receive", refuse_too)
+
+
+async def test_an_empty_queue_is_deleted_where_a_closed_one_refuses_peeks(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a namespace refuses on a closed queue is unknown until seen. Clean-up proves emptiness by what works."""
+    refuses = RefusedPeeks(monkeypatch, world)
+    paired = await paired_beside(world)
+    quiet(world, SPARE)
+    assert f"{SPARE} was deleted" in await paired.clean_up(SPARE)
+    assert refuses.refused == 2
+    assert not await exists(world, SPARE)
+
+
+@pytest.mark.parametrize("where", ["queue", "dead-letter queue"])
+async def test_a_message_that_came_late_is_received_and_released(
+    world: World, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """… counts twice, and peek, else receive and release (queue and dead-letter queue, lock given back, delivery count
+    unchanged)."""
+    RefusedPeeks(monkeypatch, world)
+    paired = await paired_beside(world)
+    quiet(world, SPARE)
+    queue = world.sandbox["secondary"].node.namespace.queue(SPARE)
+    part = queue.dead_letters if where == "dead-letter queue" else queue.messages
+    set_status = paired._admin.set_status
+
+    async def arrives(path: str, status: QueueStatus) -> None:
+        if status is QueueStatus.SEND_DISABLED:
+            put(world, [parked("orders", "m1")], path=SPARE)
+            if where == "dead-letter queue":
+                async with world.client("secondary") as client, client.get_queue_receiver(SPARE) as receiver:
+                    (message,) = await receiver.receive_messages(1, max_wait_time=10)
+                    await receiver.dead_letter_message(message)
+        await set_status(path, status)
+
+    async def zeros(path: str) -> Depth:
+        return Depth(messages=0, dead_lettered=0, size_bytes=0, last_active=1.0)
+
+    monkeypatch.setattr(paired._admin, "set_status", arrives)
+    monkeypatch.setattr(paired._admin, "depth", zeros)
+    with pytest.raises(CleanUpError, match=f"a message was seen in its {where}, despite its counts"):
+        await paired.clean_up(SPARE)
+    assert await status_of(world, SPARE) == QueueStatus.ACTIVE
+    (kept,) = part.peek(0, 10)
+    assert (kept.delivery_count, kept.state) == (0, MessageState.ACTIVE)
+
+
+async def test_a_queue_that_permits_neither_stays_and_says_why(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If neither is permitted it says that it closed the queue, opened it again, and why it stays."""
+    RefusedPeeks(monkeypatch, world, receives=False)
+    paired = await paired_beside(world)
+    quiet(world, SPARE)
+    told = "stays, open again: .* neither a peek .entity disabled. nor a receive .not authorized"
+    with pytest.raises(CleanUpError, match=told):
+        await paired.clean_up(SPARE)
+    assert await status_of(world, SPARE) == QueueStatus.ACTIVE

@@ -1,15 +1,17 @@
 """The unused backlog queues under the pairing's prefix: listed periodically, and deleted only with proof.
 
 Clean-up is the only deletion in this project (SPEC.md section 4.3), and needs the queue's name from an operator. A
-count of zero is no proof, since a throttled namespace reports zeros. The queue is closed to senders, and after a pause
-peeked, its dead letters too. In doubt it is opened again, and the error names the reason. Stranded messages are never
-moved here, but by syphon/redrive.py on an operator's order.
+count of zero is no proof, since a throttled namespace reports zeros. The queue is peeked, closed to senders, and looked
+into again after a pause, its dead letters too. A namespace may refuse peeks on a closed queue: there a message is
+received and released, which counts as no delivery. In doubt the queue is opened again, and the error names the reason.
+Stranded messages are never moved here, but by syphon/redrive.py on an operator's order.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -19,15 +21,18 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusError
 
 from paired_servicebus.core.backlog.queue_usage import GrowthDetector, QueueUsage, growth_alarm
-from paired_servicebus.core.errors import CleanUpError, IllegalEventError
+from paired_servicebus.core.errors import CleanUpError, IllegalEventError, WireError
 from paired_servicebus.core.model.snapshot import UnusedQueue, UnusedView
 from paired_servicebus.core.text.time_format import clock
+from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
 from paired_servicebus.pairing.management.backlog_queues import CALL, depth, differences
 from paired_servicebus.pairing.management.management_port import Depth, Management, QueueFacts, QueueStatus
 from paired_servicebus.pairing.monitoring.depth_poller import PollWatchers
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, bounded
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
-from paired_servicebus.pairing.syphon.redrive import unused_index
+from paired_servicebus.pairing.syphon.redrive import DEAD_LETTERS, unused_index
+from servicebus_amqp.encoding.messaging_types import RELEASED
+from servicebus_amqp.protocol.protocol_events import DeliveryReceived
 
 LIST_SECONDS: Final = 300.0
 """Seconds between two listings: unused queues come from a lowered backlog_queue_count only."""
@@ -35,6 +40,9 @@ SETTLE_SECONDS: Final = 5.0
 """Seconds between closing a queue to senders and peeking: pending sends arrive or fail by then. The quiet period covers
 later arrivals."""
 PEEK_SECONDS: Final = 30.0
+RECEIVE_SECONDS: Final = 5.0
+"""Seconds in which a queue has to hand out a message that it holds."""
+PARTS: Final = (("queue", None), ("dead-letter queue", ServiceBusSubQueue.DEAD_LETTER))
 FAILURES: Final = (AzureError, ServiceBusError, OSError, TimeoutError)
 
 Elsewhere = Callable[[], Awaitable[frozenset[int]]]
@@ -169,7 +177,11 @@ class UnusedQueues:
                 await self.look()
 
     async def _prove_and_delete(self, path: str, refuse_used: Callable[[], Awaitable[None]]) -> str:
-        before = await self._check_quiet(path)
+        quiet = await self._check_quiet(path)
+        for part, sub_queue in PARTS:  # while it is open: a peek sees locked, deferred and scheduled messages too
+            if await self._peek(path, sub_queue):
+                raise CleanUpError(f"{path} stays: a message was seen in its {part}, despite its counts")
+        before = await depth(self._admin, path)  # the peeks were activity
         await self._set(path, QueueStatus.SEND_DISABLED)
         deleted = False
         try:
@@ -181,7 +193,7 @@ class UnusedQueues:
         finally:
             if not deleted:
                 await asyncio.shield(self._open_again(path))
-        at, active = clock(self._steering.clock()), clock(before.last_active or before.created_at or 0.0)
+        at, active = clock(self._steering.clock()), clock(quiet.last_active or quiet.created_at or 0.0)
         proof = "closed to senders, then empty of messages and dead letters"
         return f"{path} was deleted {at}: {proof}; last active {active}"
 
@@ -212,11 +224,25 @@ class UnusedQueues:
             raise CleanUpError(f"{path} stays: {_format_counts(after)} in it now")
         if after.last_active != before.last_active:
             raise CleanUpError(f"{path} stays: it was used {clock(after.last_active or 0.0)}")
-        for what, sub_queue in (("queue", None), ("dead-letter queue", ServiceBusSubQueue.DEAD_LETTER)):
+        for part, sub_queue in PARTS:
             if await self._has_messages(path, sub_queue):
-                raise CleanUpError(f"{path} stays: a message was seen in its {what}, despite its counts")
+                raise CleanUpError(f"{path} stays: a message was seen in its {part}, despite its counts")
 
     async def _has_messages(self, path: str, sub_queue: ServiceBusSubQueue | None) -> bool:
+        """Look into a closed queue by what the namespace permits. Raises CleanUpError if it permits nothing."""
+        try:
+            return await self._peek(path, sub_queue)
+        except FAILURES as refused:
+            reason = self._steering.judge(refused).reason
+            try:
+                return await self._receive(path if sub_queue is None else path + DEAD_LETTERS)
+            except (*FAILURES, WireError) as error:
+                raise CleanUpError(
+                    f"{path} stays, open again: closed to senders, it permits neither a peek ({reason}) nor a receive "
+                    f"({self._steering.judge(error).reason})"
+                ) from error
+
+    async def _peek(self, path: str, sub_queue: ServiceBusSubQueue | None) -> bool:
         receiver = self._client.get_queue_receiver(path, sub_queue=sub_queue)
         try:
             await bounded(receiver.__aenter__(), PEEK_SECONDS, f"opening {path}")
@@ -225,6 +251,28 @@ class UnusedQueues:
             )
         finally:
             await bounded(receiver.close(), CLOSING, "closing a receiver")
+
+    async def _receive(self, path: str) -> bool:
+        """Return whether the queue hands out a message; its lock is given back, and its delivery is not counted."""
+        found = asyncio.Event()
+        wire = ReconnectingConnection(Endpoint.of(self._client))
+        lost: list[WireError] = []
+
+        def release(delivery: DeliveryReceived) -> None:
+            receiver.settle(delivery.delivery_id, RELEASED)
+            found.set()
+
+        try:
+            receiver = await wire.receiver(path, on_delivery=release, on_lost=lost.append, timeout=PEEK_SECONDS)
+            receiver.grant(1)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(found.wait(), RECEIVE_SECONDS)
+            await receiver.detach()
+        finally:
+            await wire.close()
+        if lost:
+            raise lost[0]
+        return found.is_set()
 
     async def _open_again(self, path: str) -> None:
         try:
