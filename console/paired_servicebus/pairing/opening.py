@@ -132,6 +132,7 @@ class _Opening:
         if missing is not None:
             degraded = DegradedStart(steering, admin, primary=name, host=self.hosts[1], reason=str(missing))
             degraded.take_out()
+        backlog_queues.apply_hazards(steering, found)
         await self._prove(standby, tasks, wait=degraded is None)
         paired = PairedServiceBusClient(
             self.primary,

@@ -106,9 +106,7 @@ class PairedServiceBusClient(OperatorOrders, PrimaryReceivers):
         """The syphon's status; None: no syphon runs here."""
         self._peeks = Peeks(steering, options.secondary_client, queues, poller, looks)
         clients = (primary_client, options.secondary_client)
-        self._inspection = Inspection(
-            steering, *clients, admin, queues, poller, looks, limit=lambda index: self._found.limit(index)
-        )
+        self._inspection = Inspection(steering, *clients, admin, queues, poller, looks, found=lambda: self._found)
         self._unused = UnusedQueues(steering, admin, options.secondary_client, queues, looks)
         self._unmoved = UnmovedMessages(steering, poller, self._unused, has_syphon=steering.policy.enable_syphon)
         self._given_ids = GivenIds()
@@ -332,10 +330,11 @@ class PairedServiceBusClient(OperatorOrders, PrimaryReceivers):
 
     def alarms(self) -> tuple[str, ...]:
         """Return the alarms (SPEC.md section 4.6)."""
-        found = snapshot_views.alarms(self._poller, self._steering.ended, stalled=self._unmoved.alarm)
+        steering = self._steering
+        found = snapshot_views.alarms(steering.machine, self._poller, steering.ended, stalled=self._unmoved.alarm)
         growing = self._unused.alarm if self._syphon is not None else ""
         degraded = self._degraded.alarm if self._degraded is not None else ""
-        own = (self._steering.refusal_alarm(), degraded, *found, *self._standby.alarms)
+        own = (steering.refusal_alarm(), degraded, *found, *self._standby.alarms)
         backlog_ = backlog_alarms(self.queue_views(looking=False), self.syphon_view())
         return tuple(filter(None, (*own, *backlog_, growing)))
 
@@ -397,6 +396,7 @@ class PairedServiceBusClient(OperatorOrders, PrimaryReceivers):
     def _completed(self, found: backlog_queues.BacklogQueues, secondary: NamespaceInfo) -> None:
         """Store the queues and the description of a secondary that has answered after a degraded start."""
         self._found = found
+        backlog_queues.apply_hazards(self._steering, found)
         if secondary.name:
             self.secondary_name, self.secondary_info = secondary.name, secondary
 

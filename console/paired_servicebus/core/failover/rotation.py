@@ -26,6 +26,8 @@ class QueuePlace:
     """Time of the next probe; None while the queue is in, or during a probe."""
     probes: int = 0
     """Failed probes since it was pulled, plus returns that did not last."""
+    withheld: bool = False
+    """Whether its settings can lose a message: it is out, and no probe returns it."""
 
 
 class Rotation:
@@ -68,10 +70,27 @@ class Rotation:
         place.probe_due = at + self._distance(place)
         return True
 
+    def withhold(self, index: int, *, at: float, reason: str) -> bool:
+        """Keep a queue out because of its settings; return False if it is out for this reason already."""
+        place = self._by_index[index]
+        if place.withheld and place.reason == reason:
+            return False
+        place.withheld = place.pulled = True
+        place.reason, place.since, place.probe_due = reason, at, None
+        return True
+
+    def admit(self, index: int, *, at: float) -> bool:
+        """End `withhold`: a probe, due now, decides about the return. Return False if the queue was not withheld."""
+        place = self._by_index[index]
+        if not place.withheld:
+            return False
+        place.withheld, place.probes, place.probe_due = False, 0, at
+        return True
+
     def probed(self, index: int, *, at: float, accepted: bool, reason: str = "") -> bool:
         """Apply a probe's result; return whether the queue is in again."""
         place = self._by_index[index]
-        if not place.pulled:
+        if not place.pulled or place.withheld:
             return False
         if accepted:
             place.pulled, place.reason, place.since, place.probe_due = False, "", at, None

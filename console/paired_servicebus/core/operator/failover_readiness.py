@@ -56,6 +56,8 @@ class QueueEvidence:
     """Time at which a link to it was opened or refused."""
     refusal: str = ""
     """Why a link could not be opened; empty if it was opened."""
+    unsafe: str = ""
+    """Why its settings can lose messages, so that nothing is sent to it; empty if they cannot, or are unknown."""
     unreachable: bool = False
     """Whether network or namespace caused the refusal, not this queue or the credential."""
     messages: int | None = None
@@ -163,7 +165,8 @@ def _secondary(evidence: Evidence) -> Finding:
 def _send(evidence: Evidence) -> Finding:
     tried = [queue for queue in evidence.queues if queue.tried_at is not None]
     refused = [queue for queue in tried if queue.refusal]
-    open_ = len(tried) - len(refused)
+    unsafe = [queue for queue in evidence.queues if queue.unsafe]
+    open_ = len([queue for queue in tried if not queue.refusal and not queue.unsafe])
     seen = f"links opened to {open_} of {evidence.queues_wanted} backlog queues, nothing sent"
     if refused:
         reasons = dict.fromkeys(queue.refusal for queue in refused)
@@ -171,7 +174,12 @@ def _send(evidence: Evidence) -> Finding:
             f"; {reason}: {join_names(queue.path for queue in refused if queue.refusal == reason)}"
             for reason in reasons
         )
-    if tried and not open_:
+    seen += "".join(f"; {queue.path} gets no messages: {queue.unsafe}" for queue in unsafe[:1])
+    if len(unsafe) > 1:
+        seen += f" (and {plural(len(unsafe) - 1, 'queue')} more)"
+    if tried and not open_ and unsafe:
+        verdict, todo = FindingVerdict.NO, "change the settings of the backlog queues"
+    elif tried and not open_:
         verdict, todo = FindingVerdict.NO, "start an engine, which makes missing queues; the credential needs Send"
     elif not tried:
         verdict, todo = FindingVerdict.UNKNOWN, ""

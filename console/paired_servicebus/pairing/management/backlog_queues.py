@@ -22,6 +22,7 @@ from azure.core.exceptions import AzureError
 from paired_servicebus.core.backlog.parked_count import NOTHING, QueueCounters
 from paired_servicebus.core.errors import BacklogQueueError, NamespaceUnreachableError
 from paired_servicebus.core.model.namespace_info import UNKNOWN_NAMESPACE, NamespaceInfo
+from paired_servicebus.core.model.pairing_events import QueuePulled, Ticked
 from paired_servicebus.core.text.index_ranges import format_indices
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.untrusted_text import repeated
@@ -80,6 +81,11 @@ class BacklogQueues:
         facts = self.settings.get(index)
         return tuple(differences(facts)) if facts is not None else ()
 
+    def hazards(self, index: int) -> str:
+        """Return why a queue must get no messages, with the remedies; empty if it may."""
+        facts = self.settings.get(index)
+        return "; ".join(hazards(facts)) if facts is not None else ""
+
     def limit(self, index: int) -> int:
         """Return the bytes that a queue may hold."""
         facts = self.settings.get(index)
@@ -111,12 +117,13 @@ async def ensure(
 
     Raises:
         NamespaceUnreachableError: no answer, or the credential was refused.
-        BacklogQueueError: no queue exists or could be created.
+        BacklogQueueError: no queue exists or could be created, or the settings of all can lose messages.
     """
     existing = await _list(admin, f"{primary}/{SEGMENT}/", patience, host)
     found: dict[int, str] = {}
     warnings: list[str] = []
     refusals: list[str] = []
+    dangers: list[str] = []
     settings: dict[int, QueueFacts] = {}
     for index in range(count):
         path = queue_path(primary, index)
@@ -124,6 +131,7 @@ async def ensure(
         if facts is not None:
             found[index], settings[index] = path, facts
             warnings += [f"backlog queue {path} has {text}" for text in differences(facts)]
+            dangers += [f"{path}: {text}" for text in hazards(facts)[:1]]
             continue
         refusal = await _create(admin, path, host)
         if refusal is None:
@@ -133,6 +141,11 @@ async def ensure(
     if not found:
         raise BacklogQueueError(
             f"none of the {count} backlog queues under {primary}/{SEGMENT}/ exists or could be created: {refusals[0]}"
+        )
+    if len(dangers) == len(found):
+        raise BacklogQueueError(
+            f"each of the {len(found)} backlog queues under {primary}/{SEGMENT}/ can lose messages by its settings, so "
+            f"nothing is sent there: {dangers[0]}"
         )
     if len(found) < count:
         warnings.append(f"{len(found)} of {count} backlog queues are ready ({format_indices(found)}): {refusals[0]}")
@@ -189,7 +202,7 @@ def hazards(queue: QueueFacts) -> list[str]:
     if queue.duplicates:
         found.append("RequiresDuplicateDetection drops a message whose id it has seen: delete the empty queue")
     if queue.sessions:
-        found.append("RequiresSession refuses parked messages: delete the queue when it is empty")
+        found.append("RequiresSession refuses parked messages: delete the empty queue")
     if _is_finite(queue.ttl) and queue.dead_letters_expired is False:
         found.append(
             f"DefaultMessageTimeToLive {queue.ttl} deletes what it holds longer: set it to the maximum, or set "
@@ -315,6 +328,21 @@ def first_line(error: Exception) -> str:
     return repeated(masked(lines[0])) if lines else type(error).__name__
 
 
+def apply_hazards(steering: PairingRuntime, found: BacklogQueues) -> None:
+    """Keep the queues out of the rotation whose settings can lose messages; probe those that were mended."""
+    now, rotation = steering.clock(), steering.machine.rotation
+    changed = False
+    for index in found.paths:
+        reason = found.hazards(index)
+        if reason and rotation.withhold(index, at=now, reason=reason):
+            steering.announce(QueuePulled(at=now, queue=index, reason=reason))
+            changed = True
+        elif not reason and rotation.admit(index, at=now):
+            changed = True
+    if changed:
+        steering.tell(Ticked(at=now))  # sets the timer for the probes
+
+
 MIN_RETRY_SECONDS: Final = 60.0
 """Minimum seconds between two attempts for one queue."""
 
@@ -351,6 +379,7 @@ class QueueRecreator:
             return self._failed(index, path, error)
         self._troubles.pop(index, None)
         self._found.settings.pop(index, None)  # it has the expected ones now
+        apply_hazards(self._steering, self._found)
         remade = f"{path} was gone and was made again, with the settings of a new backlog queue"
         self._steering.warn("backlog queues", remade)
         return ""

@@ -29,8 +29,8 @@ from paired_servicebus.core.operator.failover_readiness import (
 )
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.pairing import sdk_internals
-from paired_servicebus.pairing.management.backlog_queues import CALL, depth
-from paired_servicebus.pairing.management.management_port import Management
+from paired_servicebus.pairing.management.backlog_queues import CALL, BacklogQueues, apply_hazards, depth, hazards
+from paired_servicebus.pairing.management.management_port import Management, QueueFacts
 from paired_servicebus.pairing.monitoring.depth_poller import DepthPoller, PollWatchers
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, bounded
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
@@ -95,28 +95,37 @@ async def read_counts(admin: Management, queues: Iterable[QueueEvidence]) -> lis
         AzureError, OSError, TimeoutError: management does not answer.
     """
     known = list(queues)
-    limits = await size_limits(admin, [queue.path for queue in known])
-    return [await _read_queue(admin, queue, limits.get(queue.path.casefold())) for queue in known]
+    settings = await read_settings(admin, [queue.path for queue in known])
+    return [await _read_queue(admin, queue, settings.get(queue.path.casefold())) for queue in known]
 
 
-async def _read_queue(admin: Management, queue: QueueEvidence, limit: int | None) -> QueueEvidence:
-    if limit is None:  # it is missing, and its link was refused for that
+async def _read_queue(admin: Management, queue: QueueEvidence, facts: QueueFacts | None) -> QueueEvidence:
+    if facts is None:  # it is missing, and its link was refused for that
         return queue
     counts = await depth(admin, queue.path)
     return replace(
-        queue, messages=counts.messages, size_bytes=counts.size_bytes, limit_bytes=limit, read_at=time.time()
+        queue,
+        messages=counts.messages,
+        size_bytes=counts.size_bytes,
+        limit_bytes=_limit(facts),
+        unsafe="; ".join(hazards(facts)),
+        read_at=time.time(),
     )
 
 
-async def size_limits(admin: Management, paths: Sequence[str]) -> dict[str, int]:
-    """Return the bytes that each queue may hold, by its path in lower case.
+def _limit(facts: QueueFacts) -> int | None:
+    return facts.max_size_mb * MB if facts.max_size_mb else None
+
+
+async def read_settings(admin: Management, paths: Sequence[str]) -> dict[str, QueueFacts]:
+    """Return the settings of backlog queues, by path in lower case.
 
     Raises:
         AzureError, OSError, TimeoutError: management does not answer.
     """
     prefix = paths[0].rpartition("/")[0] if paths else ""
     listed = await bounded(admin.queues(prefix), CALL, "listing the backlog queues")
-    return {queue.path.casefold(): queue.max_size_mb * MB for queue in listed if queue.max_size_mb}
+    return {queue.path.casefold(): queue for queue in listed}
 
 
 async def validity(client: ServiceBusClient) -> TokenEvidence:
@@ -157,8 +166,8 @@ def _first_line(error: Exception) -> str:
     return masked(lines[0])[:200] if lines else type(error).__name__
 
 
-LIMITS_SECONDS: Final = 3600.0
-"""Seconds between two readings of the queues' size limits, which only their owner changes."""
+SETTINGS_SECONDS: Final = 300.0
+"""Seconds between two readings of the queues' settings, which only their owner changes."""
 WAIT_SECONDS: Final = 10.0
 """Seconds that a look waits for management."""
 
@@ -172,7 +181,7 @@ class Inspection:
         queues: the backlog queues' paths by index.
         poller: the counts, read again on request.
         looks: the watchers; without any, management is not queried.
-        limit: returns the bytes that a queue may hold, as far as the pairing knows.
+        found: returns the queues as the pairing knows them; their settings are read again, and applied.
     """
 
     def __init__(
@@ -184,18 +193,17 @@ class Inspection:
         queues: Mapping[int, str],
         poller: DepthPoller,
         looks: PollWatchers,
-        limit: Callable[[int], int],
+        found: Callable[[], BacklogQueues],
     ) -> None:
         self._steering = steering
         self._clients = (primary, secondary)
         self._admin = admin
         self._poller = poller
         self._looks = looks
-        self._limit = limit
+        self._found = found
         self._queues = queues
         self._proofs = ReadinessProbes(secondary, tuple(queues.values()), steering.judge, steering.clock)
-        self._limits: dict[str, int] = {}
-        self._limits_at = 0.0
+        self._settings_at = 0.0
 
     async def look(self, names: tuple[str, str], syphon: SyphonStatus, limit: int | None, *, ask: bool) -> Evidence:
         """Collect the evidence; opens links to backlog queues.
@@ -208,7 +216,7 @@ class Inspection:
         steering = self._steering
         if ask:
             self._looks.ask()
-        waits = (self._read_limits(), self._fresh_counts()) if ask or self._looks.attended else ()
+        waits = (self._read_settings(), self._fresh_counts()) if ask or self._looks.attended else ()
         proofs, *_ = await asyncio.gather(self._proofs.look(), *waits)
         return Evidence(
             at=steering.clock(),
@@ -243,14 +251,14 @@ class Inspection:
 
     def _with_counts(self, index: int, proof: QueueEvidence) -> QueueEvidence:
         sample = self._poller.found.get(index)
-        limit = self._limits.get(proof.path.casefold()) if self._limits else self._limit(index)
+        place = next(place for place in self._steering.machine.rotation.places if place.index == index)
+        proof = replace(proof, limit_bytes=self._found().limit(index), unsafe=place.reason if place.withheld else "")
         if sample is None:
-            return replace(proof, limit_bytes=limit)
+            return proof
         return replace(
             proof,
             messages=sample.depth.messages,
             size_bytes=sample.depth.size_bytes,
-            limit_bytes=limit,
             read_at=sample.read_at,
         )
 
@@ -259,13 +267,18 @@ class Inspection:
             async with asyncio.timeout(WAIT_SECONDS):
                 await self._poller.settled()
 
-    async def _read_limits(self) -> None:
+    async def _read_settings(self) -> None:
         now = self._steering.clock()
-        if self._limits and now - self._limits_at < LIMITS_SECONDS:
+        if now - self._settings_at < SETTINGS_SECONDS:
             return
         try:
             async with asyncio.timeout(WAIT_SECONDS):
-                self._limits = await size_limits(self._admin, tuple(self._queues.values()))
+                settings = await read_settings(self._admin, tuple(self._queues.values()))
         except (AzureError, OSError, TimeoutError):
             return  # the counts' own failure is reported
-        self._limits_at = now
+        self._settings_at = now
+        found = self._found()
+        found.settings.update(
+            {index: facts for index, path in self._queues.items() if (facts := settings.get(path.casefold()))}
+        )
+        apply_hazards(self._steering, found)

@@ -160,10 +160,14 @@ def billed(meter: Meter) -> BilledView:
     return BilledView(**asdict(meter))
 
 
-def alarms(poller: DepthPoller, ended: PairingError | None, *, stalled: str) -> tuple[str, ...]:
+def alarms(
+    machine: PairingMachine, poller: DepthPoller, ended: PairingError | None, *, stalled: str
+) -> tuple[str, ...]:
     """Return the alarms. `stalled`: why parked messages count as not moved; empty if they do not."""
     found = poller.found
-    alarms_ = [f"the depth of the backlog cannot be read: {poller.trouble}"] if poller.trouble else []
+    unsafe = [place for place in machine.rotation.places if place.withheld]
+    alarms_ = [f"backlog queue {place.index} gets no messages: {place.reason}" for place in unsafe]
+    alarms_ += [f"the depth of the backlog cannot be read: {poller.trouble}"] if poller.trouble else []
     dead = sum(sample.depth.dead_lettered for sample in found.values() if sample is not None)
     if stalled:
         alarms_.append(stalled)
