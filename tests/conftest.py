@@ -22,6 +22,8 @@ from typing import Any, Final
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.approval import Approve, title_of
+
 settings.register_profile(
     "any machine",
     deadline=None,
@@ -94,3 +96,13 @@ def check_room() -> None:
             "free some, or set TMPDIR to a folder with room",
             returncode=4,
         )
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--approve", action="store_true", help="write the texts in tests/approved instead of comparing")
+
+
+@pytest.fixture
+def approve(request: pytest.FixtureRequest, tmp_path: Path) -> Approve:
+    """Compares a text with an approved file: `approve(text, "dashboard-80x24")`."""
+    return Approve(title_of(request.node.name), request.config.getoption("--approve"), tmp_path)

@@ -18,6 +18,7 @@ from paired_servicebus.ownership import foreign_access
 from paired_servicebus.pipeline.drain.drain_command import refuse_foreign
 from paired_servicebus.pipeline.spark_processes import PipelineOrder, start_pipeline
 from paired_servicebus.verbs import spark_commands
+from tests.approval import Approve
 
 KEY = "SharedAccessKeyName=Root;SharedAccessKey=k;UseDevelopmentEmulator=true"
 TABLES = "".join(
@@ -99,31 +100,34 @@ def test_one_of_another_user_is_refused(here: Path, what: str, given_away: Chang
         find_config()
 
 
-def test_a_link_leads_to_no_file_that_others_can_change(here: Path, tmp_path: Path) -> None:
+def test_a_link_leads_to_no_file_that_others_can_change(here: Path, tmp_path: Path, approve: Approve) -> None:
     shared_folder = tmp_path / "shared"
     shared_folder.mkdir()
     (here / "pairing.toml").symlink_to(write(shared_folder))
     assert find_config() == here / "pairing.toml"
     shared(shared_folder)
-    with pytest.raises(ConfigurationError, match=r"its folder .*shared is writable by every user"):
+    with pytest.raises(ConfigurationError) as refused:
         find_config()
+    approve.part(refused.value, "errors of configuration")
 
 
-def test_a_refused_one_is_not_passed_over_for_another(here: Path, tmp_path: Path) -> None:
+def test_a_refused_one_is_not_passed_over_for_another(here: Path, tmp_path: Path, approve: Approve) -> None:
     own = tmp_path / "none" / "paired"
     own.mkdir(parents=True)
     write(own)
     assert find_config() == own / "pairing.toml"
     shared(write(here))
-    with pytest.raises(ConfigurationError, match="is not used"):
+    with pytest.raises(ConfigurationError) as refused:
         find_config()
+    approve.part(refused.value, "errors of configuration")
 
 
-def test_a_rehearsal_does_not_go_on_without_one_that_is_refused(here: Path) -> None:
+def test_a_rehearsal_does_not_go_on_without_one_that_is_refused(here: Path, approve: Approve) -> None:
     assert spark_commands._settings_if_any(None) is None
     shared(write(here))
-    with pytest.raises(ConfigurationError, match="is not used"):
+    with pytest.raises(ConfigurationError) as refused:
         spark_commands._settings_if_any(None)
+    approve.part(refused.value, "errors of configuration")
 
 
 def test_one_that_is_named_may_lie_in_any_folder(here: Path) -> None:
@@ -148,22 +152,24 @@ def test_a_named_one_without_a_command_is_its_owners_choice(here: Path) -> None:
     refuse_foreign_command(load_config(find_config(path)))
 
 
-def test_no_engine_starts_with_a_command_that_others_can_change(here: Path) -> None:
+def test_no_engine_starts_with_a_command_that_others_can_change(here: Path, approve: Approve) -> None:
     path = write(here, WITH_COMMAND)
     shared(path)
-    with pytest.raises(ConfigurationError, match="on_change is a command, and the file is writable by every user"):
+    with pytest.raises(ConfigurationError) as refused:
         main._run(path, "nowhere", main._Starting(print), read_only=False)
+    approve.part(refused.value, "errors of configuration", has=("on_change",))
     assert not (here / "none").exists(), "nothing was begun"
 
 
-def test_no_drain_is_ordered_where_others_could_replace_the_order(tmp_path: Path) -> None:
+def test_no_drain_is_ordered_where_others_could_replace_the_order(tmp_path: Path, approve: Approve) -> None:
     run, spool = tmp_path / ".drain", tmp_path / "spool"
     for folder in (run, spool):
         folder.mkdir(mode=0o700)
     refuse_foreign(spool, run)
     sticky(run)
-    with pytest.raises(DrainError, match=r"\.drain is writable by every user, .* or name another with --journal"):
+    with pytest.raises(DrainError) as refused:
         refuse_foreign(spool, run)
+    approve.part(refused.value, "errors of configuration", has=("--journal",))
 
 
 @pytest.mark.parametrize("what", ["tables", "tables/work", "tables/work/conf", "tables/logs"])
@@ -196,7 +202,7 @@ def test_a_group_of_the_users_own_is_no_other_user(
     assert bool(foreign_access(path)) is refused
 
 
-def test_the_group_of_root_is_no_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_group_of_root_is_no_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, approve: Approve) -> None:
     found = os.stat_result((0o100664, 0, 0, 1, 0, 0, 0, 0, 0, 0))
     monkeypatch.setattr(Path, "stat", lambda _: found)
-    assert foreign_access(tmp_path) == "is writable by the group root"
+    approve.part(foreign_access(tmp_path), "errors of configuration")

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests import fleet_views, gateway_views
+from tests.approval import Approve
 
 from paired_servicebus.core.fleet.board.document_bounds import sum_figures
 from paired_servicebus.core.model.gateway_view import without_clients
@@ -36,13 +37,13 @@ def test_a_report_has_no_clients_since_its_size_is_limited() -> None:
     assert bare.count == 1000
 
 
-def test_other_hosts_see_where_clients_are_steered() -> None:
+def test_other_hosts_see_where_clients_are_steered(approve: Approve) -> None:
     busy = [fleet_views.engine(number) for number in (1, 2, 3)]
     busy = [
         replace(one, figures=replace(one.figures, gateway_clients=number))  # type: ignore[type-var]
         for one, number in zip(busy, (3, None, 12), strict=True)
     ]
     view = replace(fleet_views.calm(), engines=tuple(busy))
-    assert gateways_part(view)[0] == "gateways: 15 clients: 12 at web-3, 3 at web-1"
-    assert "  gateways: 15 clients: 12 at web-3, 3 at web-1" in fleet_lines(view, fleet_views.AT)
+    approve.part(gateways_part(view)[0], "rules", has=("15 clients", "12 at", "web-3", "3 at", "web-1"))
+    approve.part(fleet_lines(view, fleet_views.AT), "rules", has=("15 clients", "12 at", "web-3", "3 at", "web-1"))
     assert gateways_part(fleet_views.calm()) == ()

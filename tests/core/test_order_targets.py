@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.approval import Approve
 
 from paired_servicebus.core.operator.actions import BY_ID
 from paired_servicebus.core.operator.order_checks import spelled_out, to_type
@@ -24,9 +25,9 @@ def test_only_an_index_and_numbers_name_dead_letters(target: str, found: DeadLet
         assert dead_letters_of(found.target) == found
 
 
-def test_the_audit_names_each_and_a_person_types_their_number() -> None:
-    assert named(Scope.DEAD_LETTERS, "3/118,119,120,125") == "dead letters 118 to 120, 125 of backlog/3"
-    assert named(Scope.DEAD_LETTERS, "3/118") == "dead letter 118 of backlog/3"
+def test_the_audit_names_each_and_a_person_types_their_number(approve: Approve) -> None:
+    approve.part(named(Scope.DEAD_LETTERS, "3/118,119,120,125"), "rules", has=("118 to", "120", "125 of", "backlog/3"))
+    approve.part(named(Scope.DEAD_LETTERS, "3/118"), "rules", has=("118 of", "backlog/3"))
     action, snapshot = BY_ID["redrive-letters"], None
     for targets, typed in ((("3/118",), "1 dead letter"), (("3/118,121", "4/7"), "3 dead letters")):
         asked = to_type(snapshot, Scope.DEAD_LETTERS, targets)  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ from math import inf
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.approval import Approve
 
 from paired_servicebus.core.pump.syphon_rate_limit import BURST, LIVE_SECONDS, MIN_RATE, SyphonRateLimit
 
@@ -55,11 +56,13 @@ def test_whoever_asks_often_gets_the_rate(rate: float, seconds: int) -> None:
     assert taken >= int(rate * (seconds - 0.2)) - 1
 
 
-def test_throttled_it_halves_what_was_moved_and_grows_again_by_equal_steps_until_nothing_holds() -> None:
+def test_throttled_it_halves_what_was_moved_and_grows_again_by_equal_steps_until_nothing_holds(
+    approve: Approve,
+) -> None:
     pace = SyphonRateLimit(rest=REST)
     at = moving(pace, 1000)
     assert pace.throttled(at) == pytest.approx(500)
-    assert pace.why(at) == "at most 500 a second, since the primary throttles"
+    approve.part(pace.why(at), "rules", has=("500 a",))
     assert pace.limit(at + REST) == pytest.approx(500)
     grown = [pace.limit(at + REST + second) for second in range(1, 30)]
     assert [later - earlier for earlier, later in pairwise(grown)] == pytest.approx([50] * 28)
@@ -117,13 +120,13 @@ def test_whatever_it_is_told_it_never_goes_beyond_the_owners_rate_nor_stands_sti
         assert bool(pace.why(at)) == (pace.limit(at) < inf)
 
 
-def test_live_senders_have_their_share_as_long_as_they_send() -> None:
+def test_live_senders_have_their_share_as_long_as_they_send(approve: Approve) -> None:
     pace = SyphonRateLimit(rate=100, live_share=0.25, rest=REST)
     pace.live_at = NOW
     assert pace.limit(NOW) == pytest.approx(75)
-    assert pace.why(NOW) == "at most 75 a second, by syphon_rate; live senders get the rest"
+    approve.part(pace.why(NOW), "rules", has=("75 a", "syphon_rate"))
     assert pace.limit(NOW + LIVE_SECONDS) == 100
-    assert pace.why(NOW + LIVE_SECONDS) == "at most 100 a second, by syphon_rate"
+    approve.part(pace.why(NOW + LIVE_SECONDS), "rules", has=("100 a", "syphon_rate"))
 
 
 def test_what_was_moved_without_a_limit_is_no_debt_when_there_is_one() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from tests.approval import Approve
 
 from paired_servicebus.core.accounting.billing import probes_a_day
 from paired_servicebus.core.errors import IllegalEventError
@@ -39,7 +40,7 @@ def probed(told: Make) -> Told:
     return pairing
 
 
-def test_nothing_is_probed_by_default(told: Make) -> None:
+def test_nothing_is_probed_by_default(told: Make, approve: Approve) -> None:
     """An entity with neither traffic nor probe is shown as unknown, not as healthy."""
     pairing = told()
     pairing.machine.entity("orders", at=pairing.at)
@@ -47,7 +48,7 @@ def test_nothing_is_probed_by_default(told: Make) -> None:
     assert asked(pairing) == []
     assert pairing.state() is State.UNKNOWN
     assert pairing.machine.next_deadline is None
-    assert 'set probe = ["orders"]' in why(pairing.entity())
+    approve.part(why(pairing.entity()), "rules")
 
 
 def test_an_accepted_probe_makes_it_healthy_and_the_next_comes_an_interval_later(probed: Told) -> None:
@@ -143,9 +144,9 @@ def test_a_late_answer_of_an_entity_that_failed_over_is_recorded_nothing_more(pr
     assert (probed.state(), probed.entity().last_ping_at) == (State.FORCED, before)
 
 
-def test_its_cost_stands_on_the_why_line(probed: Told) -> None:
+def test_its_cost_stands_on_the_why_line(probed: Told, approve: Approve) -> None:
     answers(probed)
-    assert "probed each 60 s without a send (at most 1,440 operations a day, 43,200 in 30 days)" in why(probed.entity())
+    approve.part(why(probed.entity()), "rules", has=("60 s", "1,440 operations", "43,200 in", "30 days"))
 
 
 @pytest.mark.parametrize(("interval", "ping", "operations"), [(60.0, "message", 1440), (1.0, "message", 86_400),
@@ -161,10 +162,10 @@ def test_asking_twice_probes_once(probed: Told) -> None:
 
 
 def test_an_answer_for_an_entity_that_is_not_probed_is_refused(
-    told: Make, refused: Callable[[Told, Callable[[], object], str], None]
+    told: Make, refused: Callable[[Told, Callable[[], object], str], None], approve: Approve
 ) -> None:
     pairing = told()
     pairing.accepts()
-    assert "is not probed" in refused(pairing, lambda: answers(pairing))
+    approve.part(refused(pairing, lambda: answers(pairing)), "rules")
     with pytest.raises(IllegalEventError, match="unknown entity"):
         answers(pairing, entity="nobody")

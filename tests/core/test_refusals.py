@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.approval import Approve
 
 from paired_servicebus.core.accounting.refused_calls import (
     EPISODE_GAP_SECONDS,
@@ -64,14 +65,14 @@ def test_reasons_are_bounded_and_add_up() -> None:
     assert one.reasons.total() == one.total
 
 
-def test_the_alarm_sums_entities_and_other_figures_make_no_other_alarm() -> None:
+def test_the_alarm_sums_entities_and_other_figures_make_no_other_alarm(approve: Approve) -> None:
     orders, audit = Refusals(), Refusals()
     orders.add(5000, "timeout", at=NOON, accepted=0)
     first = refusal_alarm([(orders, 0), (audit, 0)], at=NOON)
-    assert first == "sends are refused: 5,000/s at callers, 5,000 since 12:00:00 (timeout)"
+    approve.part(first, "rules", has=("5,000", "5,000 since", "12:00:00"))
     audit.add(7000, "connection lost", at=NOON + 5, accepted=0)
     later = refusal_alarm([(orders, 0), (audit, 0)], at=NOON + 5)
-    assert later == "sends are refused: 8,000/s at callers, 12,000 since 12:00:00 (connection lost)"
+    approve.part(later, "rules", has=("8,000", "12,000 since", "12:00:00"))
     assert begun([first], [later]) == ()
     assert refusal_alarm([(orders, 0), (audit, 0)], at=NOON + 5 + EPISODE_GAP_SECONDS) == ""
     assert refusal_alarm([], at=NOON) == ""
@@ -96,6 +97,6 @@ def test_a_rate_that_is_not_zero_never_reads_as_zero(rate: float, text: str) -> 
     assert figure(rate) == text
 
 
-def test_an_ended_pairing_has_few_words() -> None:
-    assert closed_reason(PairingClosedError("…")) == "the pairing is closed"
-    assert closed_reason(PairedClientError("…")) == "a client of the pairing was closed"
+def test_an_ended_pairing_has_few_words(approve: Approve) -> None:
+    approve.part(closed_reason(PairingClosedError("…")), "rules")
+    approve.part(closed_reason(PairedClientError("…")), "rules")

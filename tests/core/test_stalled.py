@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.approval import Approve
 
 from paired_servicebus.core.backlog.syphon_status_rules import STALLED_AFTER, StallDetector, are_healthy
 from paired_servicebus.core.model.entity_state import Entity, State
@@ -16,12 +17,10 @@ def alarm_after(*readings: tuple[int, float], healthy: bool = True) -> str:
     return stalled.alarm
 
 
-def test_the_alarm_is_due_once_the_depth_has_not_fallen_for_15_min() -> None:
+def test_the_alarm_is_due_once_the_depth_has_not_fallen_for_15_min(approve: Approve) -> None:
     """ "An alarm once … the depth has not fallen for 15 min while the destinations are healthy"."""
     assert alarm_after((5, 100.0), (5, 100.0 + STALLED_AFTER - 1)) == ""
-    assert alarm_after((5, 100.0), (7, 500.0), (7, 100.0 + STALLED_AFTER)).startswith(
-        "the backlog has not fallen for 15 min although destinations were healthy when last sent to (7 parked): "
-    )
+    approve.part(alarm_after((5, 100.0), (7, 500.0), (7, 100.0 + STALLED_AFTER)), "rules", has=("15 min", "7 parked"))
 
 
 def test_a_depth_that_falls_is_moved_by_somebody() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.approval import Approve
 
 from paired_servicebus.core.backlog.syphon_status_rules import (
     Standstill,
@@ -87,10 +88,10 @@ def test_it_says_why(text: str, sight: dict[str, Any]) -> None:
     assert judge(SyphonEvidence(**{"parked": 924} | sight))[1] == text
 
 
-def test_unknown_is_not_idle_with_nothing_to_move() -> None:
-    assert judge(SyphonEvidence(parked=None))[1] == "nothing received; the depth of some queues is unknown"
-    assert judge(SyphonEvidence(parked=0, is_whole=False))[1] == "nothing received; the depth of some queues is unknown"
-    assert judge(SyphonEvidence())[1] == "nothing to move"
+def test_unknown_is_not_idle_with_nothing_to_move(approve: Approve) -> None:
+    approve.part(judge(SyphonEvidence(parked=None))[1], "rules")
+    approve.part(judge(SyphonEvidence(parked=0, is_whole=False))[1], "rules")
+    approve.part(judge(SyphonEvidence())[1], "rules")
 
 
 # -- since when they lie still ----------------------------------------------------------------------------------------

@@ -88,7 +88,7 @@ def test_what_a_state_allows(made: Any, state: State, force: str, release: str) 
 
 def test_an_entity_that_vanished_is_no_target(made: Any) -> None:
     view = replace(view_of(made.snapshot()), selected="gone")
-    assert CONSOLE_BY_ID["force"].why_not(view) == "this engine has no entity 'gone'; it has orders, payments, audit"
+    assert CONSOLE_BY_ID["force"].why_not(view).count("'gone'") == 1
 
 
 @pytest.mark.parametrize(

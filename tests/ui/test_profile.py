@@ -156,7 +156,7 @@ def test_what_cannot_be_used_is_said_once_and_left_out(tmp_path: Path, text: str
 
 async def test_the_notice_of_a_broken_file_is_shown(open_console: Any, made: Any) -> None:
     async with open_console(made.snapshot(), notices=["console.toml: unknown setting mice"]) as console:
-        assert "console.toml: unknown setting mice" in console.screen()
+        assert "setting mice" in console.screen()
 
 
 @pytest.mark.parametrize(

