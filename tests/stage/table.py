@@ -64,7 +64,8 @@ PLAYS: Final[dict[str, Play]] = {
         perform=gateway.gateway_chaos,
         actors="an engine with a gateway, 2 clients of the SDK, 2 receivers, up to 1,000 idle connections",
         course="kills of the engine and of clients in transfers; the primary refused, reset, silent; more than 64 MB "
-        "for a silent primary; both namespaces down with full hands; beside each: deaf clients, halves of transfers, "
+        "for a silent primary; both namespaces down with full hands, and for longer than a "
+        "send may last; beside each: deaf clients, halves of transfers, "
         "connections without a key",
         promises=(WORKS, ENDS, "lost connections come back", "memory stays below a bound and does not grow"),
         specs=chaos.SPECS,

@@ -26,6 +26,8 @@ WORKS_AGAIN: Final = 120.0
 own retries wait up to 6.4 s between two tries, and all clients connect again at the same time on a busy machine."""
 MAX_MEGABYTES: Final = 700
 """Of the engine: 64 MB of sends in hand, each in the client's bytes and in its envelope, and what a read adds."""
+QUICK: Final = (FaultKind.REFUSED, FaultKind.RESET)
+"""Faults that a sender sees at once."""
 GROWTH: Final = 1.5
 """The most that the engine's calm memory may grow from the first round to the last."""
 FEWEST: Final = 5
@@ -92,7 +94,7 @@ class GatewayChaos:
     async def go_on(self, seconds: float) -> None:
         """Perform rounds of all episodes in any order, until the time is over."""
         end = now() + seconds
-        acts = [self._kill_engine, self._kill_client, self._fill, *map(self._outage, DOWN), self._both]
+        acts = [self._kill_engine, self._kill_client, self._fill, *map(self._outage, DOWN), self._both, self._lose_both]
         while now() < end:
             for act in self._draw.sample(acts, len(acts)):
                 if now() > end:
@@ -162,6 +164,12 @@ class GatewayChaos:
         self._begin_beside(self._flood().run())
         await asyncio.sleep(self._draw.uniform(2, 4))
         await self._engine.kill()
+
+    async def _lose_both(self) -> None:
+        """both namespaces fail for longer than a send may last: the gateway refuses"""
+        for namespace in (PRIMARY, SECONDARY):
+            self._director.strike(Strike(namespace=namespace, fault=self._draw.choice(QUICK)))
+        await asyncio.sleep(2 * SEND_TIMEOUT + self._draw.uniform(2, 4))
 
     def _flood(self) -> Flood:
         return Flood(self._entry, self._director.facts, str(self._director.episodes))
