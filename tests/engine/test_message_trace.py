@@ -22,6 +22,7 @@ from paired_servicebus.core.model.pairing_events import (
 from paired_servicebus.engine.journal import message_trace as find_module
 from paired_servicebus.engine.journal import records, spool
 from paired_servicebus.engine.journal.message_trace import as_json, as_lines, covered, find
+from tests.approval import Approve
 
 DAY = 1_772_366_400.0
 """2026-03-01 12:00:00 UTC."""
@@ -96,12 +97,12 @@ def test_a_file_that_becomes_whole_meanwhile_is_found_in_its_new_place(
     assert [step.kind for step in find(tmp_path, "m").steps] == ["diverted"]
 
 
-def test_torn_lines_are_skipped_and_said(tmp_path: Path) -> None:
+def test_torn_lines_are_skipped_and_said(tmp_path: Path, approve: Approve) -> None:
     write(tmp_path, diverted("m"), tail=line(2, moved("m"))[:-20])
     found = find(tmp_path, "m")
     assert [step.kind for step in found.steps] == ["diverted"]
-    assert covered(found, "diverted").endswith("1 torn line skipped")
-    assert as_lines(found, "diverted")[-1] == "line 2 of a.jsonl cannot be read (it has no end); it is passed over"
+    approve.part(covered(found, "diverted"), "errors of the engine", has=("1 torn",))
+    approve.part(as_lines(found, "diverted")[-1], "errors of the engine", has=("2 of",))
 
 
 def test_what_the_journal_covers_is_said_where_the_message_is_not_in_it(tmp_path: Path) -> None:
@@ -123,7 +124,7 @@ def test_a_journal_without_files_is_an_error_that_says_where_it_looked(tmp_path:
         find(folder, "m")
 
 
-def test_lines_that_cannot_be_read_are_said_wherever_they_are(tmp_path: Path) -> None:
+def test_lines_that_cannot_be_read_are_said_wherever_they_are(tmp_path: Path, approve: Approve) -> None:
     """One of them may be the receipt that is looked for."""
     path = write(tmp_path, diverted("m"), moved("other"), moved("m"), moved("m"))
     first, second, third, fourth = path.read_bytes().splitlines()
@@ -132,8 +133,8 @@ def test_lines_that_cannot_be_read_are_said_wherever_they_are(tmp_path: Path) ->
     assert [step.kind for step in found.steps] == ["diverted", "moved"]
     assert found.torn == 2
     (said,) = found.unread
-    assert said.startswith("2 lines of a.jsonl cannot be read, the first is line 2 (not a record: ")
-    assert find(tmp_path, "lost").outcome == "not in the journal, unless in a line that cannot be read"
+    approve.part(said, "errors of the engine", has=("2 lines",))
+    approve.part(find(tmp_path, "lost").outcome, "errors of the engine")
 
 
 def test_an_id_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
@@ -153,16 +154,17 @@ def test_an_id_inside_of_a_reason_is_not_that_message(tmp_path: Path) -> None:
     assert find(tmp_path, "x").steps == ()
 
 
-def test_an_empty_id_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="message_id is empty"):
+def test_an_empty_id_is_refused(tmp_path: Path, approve: Approve) -> None:
+    with pytest.raises(ConfigurationError) as refused:
         find(tmp_path, "")
+    approve.part(refused.value, "errors of the engine", has=("message_id",))
 
 
-def test_json_carries_the_same(tmp_path: Path) -> None:
+def test_json_carries_the_same(tmp_path: Path, approve: Approve) -> None:
     write(tmp_path, diverted("m"))
     told = json.loads(as_json(find(tmp_path, "m"), "diverted"))
     assert (told["found"], told["steps"][0]["kind"], told["first_at"]) == (True, "diverted", DAY)
-    assert told["outcome"].startswith("parked in backlog/3")
+    approve.part(told["outcome"], "errors of the engine", has=("backlog/3",))
 
 
 @pytest.fixture
@@ -177,10 +179,12 @@ def pairing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "state" / "paired" / "orders" / "spool"
 
 
-def test_the_command_exits_with_0_for_found_and_1_for_not(pairing: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_exits_with_0_for_found_and_1_for_not(
+    pairing: Path, capsys: pytest.CaptureFixture[str], approve: Approve
+) -> None:
     write(pairing, diverted("m\x1b[2J"))
     assert cli.main(["find", "m\x1b[2J"]) == 0
-    assert "m\\x1b[2J: parked in backlog/3" in capsys.readouterr().out
+    approve.part(capsys.readouterr().out, "errors of the engine", has=("backlog/3",))
     assert cli.main(["find", "other", "--json"]) == 1
-    assert json.loads(capsys.readouterr().out)["outcome"] == "not in the journal"
+    approve.part(json.loads(capsys.readouterr().out)["outcome"], "errors of the engine")
     assert cli.main(["find", ""]) == 2

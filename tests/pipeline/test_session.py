@@ -10,6 +10,7 @@ from paired_servicebus.core.errors import SparkMissingError
 from paired_servicebus.pipeline.spark import spark_session
 from paired_servicebus.pipeline.spark.java import Java
 from paired_servicebus.pipeline.spark.spark_session import first_line, open_session
+from tests.approval import Approve
 
 FULL = """[STREAM_FAILED] Query [id = d378] ended: An exception was raised by the Python Proxy.
 Traceback (most recent call last):
@@ -22,18 +23,18 @@ Caused by: java.io.IOException: No space left on device
 """
 
 
-def test_the_innermost_cause_is_what_is_said() -> None:
-    assert first_line(RuntimeError(FULL)) == "RuntimeError: java.io.IOException: No space left on device"
+def test_the_innermost_cause_is_what_is_said(approve: Approve) -> None:
+    approve.part(first_line(RuntimeError(FULL)), "errors of the pipeline")
 
 
-def test_without_a_cause_the_first_line_is() -> None:
-    assert first_line(RuntimeError("\n[CONFLICT] it is so\n  and more")) == "RuntimeError: [CONFLICT] it is so"
+def test_without_a_cause_the_first_line_is(approve: Approve) -> None:
+    approve.part(first_line(RuntimeError("\n[CONFLICT] it is so\n  and more")), "errors of the pipeline")
     assert first_line(RuntimeError()) == "RuntimeError"
 
 
-def test_of_a_query_that_failed_the_reason_is_said() -> None:
+def test_of_a_query_that_failed_the_reason_is_said(approve: Approve) -> None:
     said = "[STREAM_FAILED] Query [id = d378, runId = e51f] terminated with exception: No worker. SQLSTATE: XXKST\n== Q"
-    assert first_line(RuntimeError(said)) == "RuntimeError: No worker."
+    approve.part(first_line(RuntimeError(said)), "errors of the pipeline")
 
 
 def test_without_spark_one_sentence_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

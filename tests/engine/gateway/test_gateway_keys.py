@@ -20,6 +20,7 @@ from paired_servicebus.engine.gateway.keys.gateway_keys import (
     write_keys,
 )
 from servicebus_amqp.access.sas_tokens import TokenError, sign
+from tests.approval import Approve
 
 NOW = 1_800_000_000.0
 AUDIENCE = "sb://127.0.0.1:5672/orders"
@@ -92,7 +93,7 @@ def test_what_proves_nothing_is_refused_with_its_flaw_and_no_key() -> None:
         assert key.key not in str(refusal.value)
 
 
-def test_a_file_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, approve: Approve) -> None:
     path = tmp_path / "gateway.keys"
     keys_of(path)
     if os.geteuid() == 0:
@@ -100,8 +101,9 @@ def test_a_file_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.M
     else:
         own = os.geteuid()
         monkeypatch.setattr("os.geteuid", lambda: own + 1)
-    with pytest.raises(ConfigurationError, match="belongs to another user"):
+    with pytest.raises(ConfigurationError) as refused:
         read_keys(path)
+    approve.part(refused.value, "errors of the gateway")
 
 
 def test_two_processes_that_make_the_file_agree_on_its_keys(tmp_path: Path) -> None:
