@@ -139,7 +139,12 @@ async def _perform(name: str, folder: Path, seed: int, asked: argparse.Namespace
 
 def _judge(play: Play, director: Director) -> Verdict:
     ledger = director.complete_ledger()
-    return ledger.judge(send_timeout=play.send_timeout, dedup=play.dedup, may_park=play.may_park)
+    return ledger.judge(
+        send_timeout=director.send_timeout or play.send_timeout,
+        calls_only=play.calls_only,
+        dedup=play.dedup,
+        may_park=play.may_park,
+    )
 
 
 def _say(text: str) -> None:

@@ -54,6 +54,8 @@ class Director:
     actors: list[Actor | Engine] = field(default_factory=list)
     figures: dict[str, Any] = field(default_factory=dict)
     episodes: int = 0
+    send_timeout: float | None = None
+    """Of the verdict, where a run has another than its play."""
     _proofs: int = 0
 
     def __post_init__(self) -> None:

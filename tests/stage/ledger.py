@@ -265,15 +265,18 @@ class Ledger:
 
     # -- the verdict --------------------------------------------------------------------------------------------------
 
-    def judge(self, *, send_timeout: float | None, dedup: str = "", may_park: bool = False) -> Verdict:
+    def judge(
+        self, *, send_timeout: float, calls_only: bool = False, dedup: str = "", may_park: bool = False
+    ) -> Verdict:
         """Return the verdict on a history that is complete.
 
-        send_timeout: of an attempt, in seconds; None: only a call under way in an episode excuses a copy. dedup: the
-        entity that detects duplicates. may_park: messages may end in the backlog queues.
+        send_timeout: of an attempt, in seconds: a longer call may have landed and been sent again. calls_only: besides
+        it, only a call under way in an episode excuses a copy. dedup: the entity that detects duplicates. may_park:
+        messages may end in the backlog queues.
         """
         found = self.balance()
         copies = {name: len(life.numbers) - 1 for name, life in self.lives.items() if len(life.numbers) > 1}
-        wrong = {name: self._why_wrong(self.lives[name], send_timeout, dedup) for name in copies}
+        wrong = {name: self._why_wrong(self.lives[name], send_timeout, dedup, calls_only=calls_only) for name in copies}
         lines = {
             **{name: f"LOST {name}" for name in found.lost_ids},
             **{name: f"UNEXPECTED {name}" for name in found.unexpected_ids},
@@ -299,15 +302,15 @@ class Ledger:
                 arrivals.append(Arrival(name, life.entity, order[life.entity]))
         return balance(answers=answers, arrivals=arrivals, parked=self.parked, dead_lettered=self.dead)
 
-    def _why_wrong(self, life: Life, send_timeout: float | None, dedup: str) -> str:
+    def _why_wrong(self, life: Life, send_timeout: float, dedup: str, *, calls_only: bool) -> str:
         """Return why copies of a message are not in order; "" if they are."""
         if life.entity == dedup:
             return f"{len(life.numbers)} copies where the destination detects duplicates"
-        begin, end = min(life.attempts, default=0.0), max(life.numbers.values())
-        if send_timeout is None:
-            end = max((ended for ended, _ in life.answers), default=end)
-        elif life.was_in_doubt or life.longest >= send_timeout:
+        if life.longest >= send_timeout or (life.was_in_doubt and not calls_only):
             return ""
+        begin, end = min(life.attempts, default=0.0), max(life.numbers.values())
+        if calls_only:
+            end = max((ended for ended, _ in life.answers), default=end)
         if any(began <= end and begin <= ended for began, ended in self.disturbed.values()):
             return ""
         return f"{len(life.numbers)} copies, and no window was open"

@@ -19,7 +19,7 @@ ENDS: Final = "all drains; all processes end in order, none by itself; no log ha
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Play:
-    """One play. minutes: how long new trouble begins, by default. send_timeout, may_park: of the ledger's verdict.
+    """One play. minutes: how long new trouble begins, by default. The rest but specs is of the ledger's verdict.
 
     promises: besides those of every play: the ledger's, and that no process is left.
     """
@@ -30,7 +30,8 @@ class Play:
     promises: Sequence[str]
     specs: Sequence[NamespaceSpec]
     minutes: float = 1.0
-    send_timeout: float | None = 1.0
+    send_timeout: float = 1.0
+    calls_only: bool = False
     dedup: str = ""
     may_park: bool = False
 
@@ -215,11 +216,12 @@ PLAYS.update(
             promises=(
                 "no error from send, no connection lost, every call returns",
                 "each sender has messages accepted late in the outage" if fault != "busy" else "nothing fails over",
-                "copies only of calls that were under way as the outage began",
+                "copies only of calls that were under way as the outage began, or longer than an attempt",
             ),
             specs=languages.SPECS,
             minutes=1.0 if fault == "busy" else 1.5,
-            send_timeout=None,
+            send_timeout=languages.SEND_TIMEOUT,
+            calls_only=True,
         )
         for name, fault in _OUTAGES.items()
     }

@@ -34,6 +34,8 @@ from servicebus_sandbox import NamespaceSpec, QueueSpec
 
 ENTITY: Final = "orders"
 SPECS: Final = (NamespaceSpec(PRIMARY, queues=[QueueSpec(ENTITY)]), NamespaceSpec(SECONDARY))
+SEND_TIMEOUT: Final = 10.0
+"""The default of a pairing with a gateway."""
 SHORT: Final = 1.0
 """Minutes below which the engine has short times."""
 SHORT_TIMES: Final[Mapping[str, Any]] = {"send_timeout": 1.0, "failover_interval": 3.0, "ping_primary_interval": 2.0}
@@ -73,6 +75,7 @@ async def _play(
     director: Director, found: Sequence[SenderProgram], fault: str, minutes: float, *, fails_over: bool
 ) -> None:
     times = SHORT_TIMES if minutes < SHORT else {}
+    director.send_timeout = times.get("send_timeout")
     engine = director.engine(
         "gateway", gateway_port=free_port(), entities=[ENTITY], backlog_queue_count=2, hold_until_failover=True, **times
     )
