@@ -246,6 +246,6 @@ def test_other_names_are_the_senders_to_use() -> None:
 @given(ttl=st.integers(1, 10**9), parked=st.floats(0, 10**9))
 def test_what_is_left_of_a_time_to_live_is_the_whole_less_the_time_parked(ttl: int, parked: float) -> None:
     """What is left ("elapsed"; used up: dead-lettered as expired)."""
-    left = remaining(timedelta(seconds=ttl), parked_for=parked)
+    left = remaining(timedelta(seconds=ttl), passed=parked)
     expected = timedelta(seconds=ttl) - timedelta(seconds=parked)
     assert left == (expected if expected > timedelta(0) else None)

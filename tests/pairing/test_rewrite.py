@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from paired_servicebus.core.errors import EnvelopeError
 from paired_servicebus.core.model.envelope import PATH, SCHEDULED, SESSION_ID, TIME_TO_LIVE
-from paired_servicebus.pairing.sending import sdk_messages
+from paired_servicebus.pairing.sending import encoded_messages, sdk_messages
+from paired_servicebus.pairing.sending.encoded_messages import MAX_TTL_MS
 from paired_servicebus.pairing.syphon import envelope_codec
 from servicebus_amqp.encoding.amqp_types import Described, Int, Symbol, Timestamp, UInt, ULong
 from servicebus_amqp.encoding.codec import described, encode, encode_list
@@ -120,12 +121,12 @@ def cases(draw: Any) -> tuple[Sections, bytes]:
     delivery = section(DELIVERY_ANNOTATIONS, draw(ANNOTATIONS))
     body, footer = draw(BODIES), section(FOOTER, draw(ANNOTATIONS))
     meant: dict[str, Any] = {"group_id": session}
-    ms = None if ticks is None else min(ticks // 10_000, envelope_codec.MAX_TTL_MS)
+    ms = None if ticks is None else ticks // 10_000
     if ms is not None:
-        meant |= {"creation_time": NOW, "absolute_expiry_time": NOW + ms}
+        meant |= {"creation_time": NOW, "absolute_expiry_time": min(NOW + ms, envelope_codec.MAX_EXPIRY_MS)}
     at = {} if scheduled is None else {Symbol("x-opt-scheduled-enqueue-time"): Timestamp(scheduled)}
     original = Sections(
-        written(write_header, header._replace(ttl=ms)),
+        written(write_header, header._replace(ttl=None if ms is None else min(ms, MAX_TTL_MS))),
         delivery,
         section(MESSAGE_ANNOTATIONS, {**annotations, **at}),
         written(write_properties, properties._replace(**meant)),
@@ -345,6 +346,50 @@ def test_restart_gives_the_full_time_to_live_and_elapsed_what_is_left() -> None:
     assert read_header(split(envelope_codec.restore_message(found, now_ms=now, elapsed=True)).header).ttl == 40_000
     with pytest.raises(EnvelopeError, match="expired: its time to live of 0:01:00 passed in the backlog"):
         envelope_codec.restore_message(found, now_ms=NOW + 60_000, elapsed=True)
+
+
+@given(
+    ttl=st.integers(1, 10**11),
+    enqueued=st.integers(1, NOW),
+    scheduled=st.none() | st.integers(0, 2 * NOW),
+    now=st.integers(0, 2 * NOW),
+)
+def test_elapsed_counts_from_the_later_of_enqueued_and_scheduled(
+    ttl: int, enqueued: int, scheduled: int | None, now: int
+) -> None:
+    """Time to live counts from the later of enqueued and scheduled, in the backlog as at the destination."""
+    parked = backlog(named("orders", None, ttl * 10_000, scheduled), message_annotations=held(None, enqueued=enqueued))
+    found = envelope_codec.open_envelope(parked)
+    left = ttl - max(0, now - max(enqueued, scheduled or 0))
+    if left <= 0:
+        with pytest.raises(EnvelopeError, match="expired"):
+            envelope_codec.restore_message(found, now_ms=now, elapsed=True)
+        return
+    restored = split(envelope_codec.restore_message(found, now_ms=now, elapsed=True))
+    properties = read_properties(restored.properties)
+    assert properties.creation_time == now
+    assert properties.absolute_expiry_time is not None
+    assert abs(properties.absolute_expiry_time - now - left) <= 1  # times in seconds are floats
+    assert read_header(restored.header).ttl == min(properties.absolute_expiry_time - now, MAX_TTL_MS)
+
+
+DAY_MS = 86_400_000
+
+
+@pytest.mark.parametrize("days", [49, 60, 3000])
+def test_a_time_to_live_beyond_the_headers_longest_comes_back_whole(days: int) -> None:
+    """One above 49.7 days, the most that a header can say, comes back whole in the expiry times of the properties."""
+    ttl = min(days * DAY_MS, MAX_TTL_MS)
+    times = Properties(message_id="1", absolute_expiry_time=NOW + days * DAY_MS, creation_time=NOW)
+    sent = write_header(Header(ttl=ttl)) + write_properties(times) + described(DATA, encode(b"x"))
+    parked = encoded_messages.park(encoded_messages.read_message(sent), "orders")
+    found = envelope_codec.open_envelope(parked.data)
+    assert found.enclosed.time_to_live == timedelta(days=days)
+    restored = split(envelope_codec.restore_message(found, now_ms=NOW + 5))
+    properties = read_properties(restored.properties)
+    assert read_header(restored.header).ttl == ttl
+    assert properties.absolute_expiry_time == NOW + 5 + days * DAY_MS
+    assert properties.creation_time == NOW + 5
 
 
 def test_a_large_body_is_a_view_of_what_came() -> None:

@@ -141,8 +141,8 @@ class InvariantChecker(RunRecord):
         if self.plan.policy.ttl_policy == "restart" or message.parked_at is None or whole is None or left is None:
             return left == whole
         on_the_way = MAX_ON_THE_WAY_APART if self.plan.apart else MAX_ON_THE_WAY
-        parked_for = self._clock() - message.parked_at[2] - on_the_way
-        return timedelta(0) < left <= whole - timedelta(seconds=max(0.0, parked_for))
+        passed = self._clock() - _life_begins(message, message.parked_at[2]) - on_the_way
+        return timedelta(0) < left <= whole - timedelta(seconds=max(0.0, passed))
 
     # -- windows ----------------------------------------------------------------------------------------------------
 
@@ -231,8 +231,8 @@ class InvariantChecker(RunRecord):
         if message.poison or not message.path or missing or (allowed and message.path.casefold() not in allowed):
             return
         lives = original.time_to_live
-        parked_for = self._clock() - held.enqueued_at
-        if policy.ttl_policy == "elapsed" and lives is not None and parked_for >= lives.total_seconds() - TOLERANCE:
+        passed = self._clock() - _life_begins(original, held.enqueued_at)
+        if policy.ttl_policy == "elapsed" and lives is not None and passed >= lives.total_seconds() - TOLERANCE:
             return
         self.fail("dead-lettered without reason", f"{message.body} for {message.path}")
 
@@ -261,3 +261,8 @@ class InvariantChecker(RunRecord):
         if ledger.unexpected:
             self.fail("unexpected", ", ".join(ledger.unexpected_ids[:10]))
         return ledger
+
+
+def _life_begins(message: SimMessage, parked_at: float) -> float:
+    """Time to live counts from the later of enqueued and scheduled."""
+    return parked_at if message.scheduled is None else max(parked_at, message.scheduled.timestamp())

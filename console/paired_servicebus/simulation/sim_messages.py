@@ -58,7 +58,10 @@ def draw_message(random: Random, number: int, path: str, sessions: int, now: flo
 
 
 def _decorate(message: SimMessage, draw: float, now: float) -> None:
-    if draw < 0.10:
+    if draw < 0.02:  # both: a time to live of seconds begins at the scheduled time
+        message.time_to_live = timedelta(seconds=1 + int(draw * 6000))
+        message.scheduled = datetime.fromtimestamp(now + 1 + int(draw * 25_000), UTC)
+    elif draw < 0.10:
         message.time_to_live = timedelta(seconds=1 + int(draw * 6000))
     elif draw < 0.14:
         message.scheduled = datetime.fromtimestamp(now + 1 + int(draw * 500), UTC)

@@ -213,7 +213,7 @@ class SimPump:
         now, content, fault = self.clock.now, None, ""
         try:
             content = _open(held)
-            left = time_left(content.time_to_live, parked_for=now - held.enqueued_at, elapsed=self._elapsed)
+            left = time_left(content, parked_at=held.enqueued_at, now=now, elapsed=self._elapsed)
             if left is not content.time_to_live:
                 content = replace(content, time_to_live=left)
         except EnvelopeError as error:

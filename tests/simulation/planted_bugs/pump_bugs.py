@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from paired_servicebus.core.failover.pairing_machine import PairingMachine
 from paired_servicebus.core.model import envelope
+from paired_servicebus.core.model.envelope import EnvelopeProperties
 from paired_servicebus.core.model.pairing_events import SyphonPaused, SyphonResumed
 from paired_servicebus.core.model.verdict import FailureKind
 from paired_servicebus.core.pump import dead_letter_rules, destination_circuits
@@ -227,17 +228,23 @@ def at_any_size(kind: FailureKind, *, alone: bool) -> bool:
     return FATES[kind] is Fate.DEAD_LETTERED
 
 
-def always_elapsed(time_to_live: timedelta | None, *, parked_for: float, elapsed: bool) -> timedelta | None:
-    return shipped_time_left(time_to_live, parked_for=parked_for, elapsed=True)
+def always_elapsed(enclosed: EnvelopeProperties, *, parked_at: float, now: float, elapsed: bool) -> timedelta | None:
+    return shipped_time_left(enclosed, parked_at=parked_at, now=now, elapsed=True)
 
 
-def never_expired(time_to_live: timedelta | None, *, parked_for: float, elapsed: bool) -> timedelta | None:
-    if time_to_live is None or not elapsed:
-        return time_to_live
-    return envelope.remaining(time_to_live, parked_for=parked_for) or timedelta(seconds=1)
+def never_expired(enclosed: EnvelopeProperties, *, parked_at: float, now: float, elapsed: bool) -> timedelta | None:
+    if enclosed.time_to_live is None or not elapsed:
+        return enclosed.time_to_live
+    return envelope.remaining(enclosed.time_to_live, passed=now - parked_at) or timedelta(seconds=1)
 
 
-def whole_time(time_to_live: timedelta, *, parked_for: float) -> timedelta | None:
+def counted_from_arrival(
+    enclosed: EnvelopeProperties, *, parked_at: float, now: float, elapsed: bool
+) -> timedelta | None:
+    return shipped_time_left(replace(enclosed, scheduled=None), parked_at=parked_at, now=now, elapsed=elapsed)
+
+
+def whole_time(time_to_live: timedelta, *, passed: float) -> timedelta | None:
     return time_to_live
 
 
@@ -351,6 +358,7 @@ PUMP_BUGS: Final = (
     ),
     _patched("the time in the backlog counts, whatever the policy", dead_letter_rules, "time_left", always_elapsed),
     _patched("an expired message is delivered", dead_letter_rules, "time_left", never_expired),
+    _patched("a time to live begins before its schedule", dead_letter_rules, "time_left", counted_from_arrival),
     _patched("the time in the backlog is not subtracted", envelope, "remaining", whole_time),
     _patched("a pump sends to a destination that is failed over", PairingMachine, "may_deliver", may_deliver_diverted),
     _patched("a pause of a destination stops no delivery", PairingMachine, "may_deliver", may_deliver_paused, rare=35),

@@ -125,9 +125,9 @@ def unwrap(properties: Mapping[object, object]) -> EnvelopeProperties:
     )
 
 
-def remaining(time_to_live: timedelta, *, parked_for: float) -> timedelta | None:
-    """Return the time to live after `parked_for` seconds in the backlog; None: used up (ttl_policy elapsed)."""
-    left = time_to_live - timedelta(seconds=max(0.0, parked_for))
+def remaining(time_to_live: timedelta, *, passed: float) -> timedelta | None:
+    """Return the time to live after `passed` seconds of it, negative before it begins; None: used up."""
+    left = time_to_live - timedelta(seconds=max(0.0, passed))
     return left if left > timedelta(0) else None
 
 

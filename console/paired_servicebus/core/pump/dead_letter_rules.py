@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import Final
 
 from paired_servicebus.core.errors import EnvelopeError
-from paired_servicebus.core.model.envelope import remaining
+from paired_servicebus.core.model.envelope import EnvelopeProperties, remaining
 from paired_servicebus.core.model.verdict import FailureKind
 
 
@@ -66,21 +66,25 @@ def is_messages_fault(kind: FailureKind, *, alone: bool) -> bool:
     return alone and FATES[kind] is Fate.DEAD_LETTERED
 
 
-def time_left(time_to_live: timedelta | None, *, parked_for: float, elapsed: bool) -> timedelta | None:
+def time_left(enclosed: EnvelopeProperties, *, parked_at: float, now: float, elapsed: bool) -> timedelta | None:
     """Return a message's time to live at its destination; None: unlimited.
 
+    A time to live begins at the later of the arrival and the scheduled time, in the backlog as at the destination.
+
     Args:
-        parked_for: seconds in the backlog.
-        elapsed: whether they count (ttl_policy).
+        parked_at: when it arrived in the backlog, in seconds since 1970, as `now`.
+        elapsed: whether the time in the backlog counts (ttl_policy).
 
     Raises:
         EnvelopeError: nothing is left; the text is the reason of the dead letter.
     """
-    if time_to_live is None or not elapsed:
-        return time_to_live
-    left = remaining(time_to_live, parked_for=parked_for)
+    whole, scheduled = enclosed.time_to_live, enclosed.scheduled
+    if whole is None or not elapsed:
+        return whole
+    begins = parked_at if scheduled is None else max(parked_at, scheduled.timestamp())
+    left = remaining(whole, passed=now - begins)
     if left is None:
-        raise EnvelopeError(f"expired: its time to live of {time_to_live} passed in the backlog")
+        raise EnvelopeError(f"expired: its time to live of {whole} passed in the backlog")
     return left
 
 

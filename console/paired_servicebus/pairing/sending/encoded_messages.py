@@ -63,6 +63,8 @@ _ID, _EXPIRY, _CREATION, _GROUP = 0, 8, 9, 10
 """Places in the list of properties."""
 _TTL: Final = 2
 """The place in the header."""
+MAX_TTL_MS: Final = 2**32 - 1
+"""The longest time to live of a header, 49.7 days; of a longer one only both times in the properties have the rest."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -254,6 +256,8 @@ def _parked(message: EncodedMessage, path: str) -> EncodedMessage:
         if section is not None:
             find_in_map(section, ())  # it raises here, or would on the way back
     ttl, header = _without_ttl(header)
+    if ttl == MAX_TTL_MS and properties is not None:
+        ttl = max(ttl, _lifetime(properties))
     session, properties = _without_session(properties, expires=ttl is not None)
     scheduled, annotations = _without_schedule(annotations)
     is_short = len(path) + len(session or "") <= REMEMBERED_BYTES
@@ -275,6 +279,13 @@ def _without_ttl(section: bytes | None) -> tuple[int | None, bytes | None]:
         raise UnreadableError(f"the header's ttl is of type {type(ttl).__name__}; it must be a uint")
     items[_TTL] = NULL
     return int(ttl), list_section(HEADER, items)
+
+
+def _lifetime(section: bytes) -> int:
+    """Return the milliseconds between both expiry times; 0 without them."""
+    items = list_items(section, _CREATION + 1)
+    expiry, creation = decode(items[_EXPIRY])[0], decode(items[_CREATION])[0]
+    return expiry - creation if isinstance(expiry, Timestamp) and isinstance(creation, Timestamp) else 0
 
 
 def _without_session(section: bytes | None, *, expires: bool) -> tuple[str | None, bytes | None]:

@@ -27,6 +27,7 @@ from paired_servicebus.core.model.envelope import (
     unwrap,
 )
 from paired_servicebus.core.pump.dead_letter_rules import time_left
+from paired_servicebus.pairing.sending.encoded_messages import MAX_TTL_MS
 from servicebus_amqp.encoding.amqp_types import Array, Described, Symbol, Timestamp, UInt, ULong
 from servicebus_amqp.encoding.codec import NULL, decode, described, encode, skip
 from servicebus_amqp.encoding.message_sections import (
@@ -49,8 +50,8 @@ from servicebus_amqp.encoding.transfer_codec import new_tuple
 from servicebus_amqp.protocol.link_sender import Payload
 from servicebus_amqp.protocol_errors import AmqpError
 
-MAX_TTL_MS: Final = 2**32 - 1
-"""The longest time to live of a header."""
+MAX_EXPIRY_MS: Final = 253_402_243_199_000
+"""The latest expiry that SDKs write, in milliseconds since 1970: a day before the year 10000."""
 REMEMBERED_BYTES: Final = 512
 """The longest cached envelope or header: senders choose their length, and a cache has many."""
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -392,13 +393,13 @@ def _flat(buffer: bytes, at: int) -> object:
 
 
 def _milliseconds(span: timedelta | None) -> int | None:
-    return None if span is None else min(span // _MILLISECOND, MAX_TTL_MS)
+    return None if span is None else span // _MILLISECOND
 
 
 def _time_to_live(message: OpenedEnvelope, now_ms: int) -> int | None:
     """Return the time to live that the backlog left."""
-    whole, enqueued = message.enclosed.time_to_live, message.held.enqueued_ms
-    return _milliseconds(time_left(whole, parked_for=(now_ms - enqueued) / 1000, elapsed=enqueued > 0))
+    parked_at = message.held.enqueued_ms / 1000
+    return _milliseconds(time_left(message.enclosed, parked_at=parked_at, now=now_ms / 1000, elapsed=parked_at > 0))
 
 
 def _header(section: bytes | None, ttl: int | None) -> bytes | None:
@@ -409,7 +410,7 @@ def _header(section: bytes | None, ttl: int | None) -> bytes | None:
 
 def _new_header(section: bytes | None, ttl: int | None) -> bytes | None:
     items = list_items(section, _DELIVERY_COUNT + 1) if section is not None else [NULL] * (_DELIVERY_COUNT + 1)
-    items[_TTL] = NULL if ttl is None else encode(UInt(ttl))
+    items[_TTL] = NULL if ttl is None else encode(UInt(min(ttl, MAX_TTL_MS)))
     items[_DELIVERY_COUNT] = NULL
     return list_section(HEADER, items)
 
@@ -439,5 +440,5 @@ def _properties(section: bytes | None, session_id: str | None, ttl: int | None, 
     items[_GROUP] = NULL if session_id is None else encode(session_id)
     if ttl is not None:
         items[_CREATION] = encode(Timestamp(now_ms))
-        items[_EXPIRY] = encode(Timestamp(now_ms + ttl))
+        items[_EXPIRY] = encode(Timestamp(min(now_ms + ttl, MAX_EXPIRY_MS)))
     return list_section(PROPERTIES, items)

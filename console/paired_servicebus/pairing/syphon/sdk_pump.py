@@ -226,9 +226,9 @@ class SdkPump:
         parked_at = received.enqueued_time_utc
         if parked_at is None:
             return enclosed
-        parked_for = self._steering.clock() - parked_at.timestamp()
+        at, now = parked_at.timestamp(), self._steering.clock()
         elapsed = self._steering.policy.ttl_policy == "elapsed"
-        return replace(enclosed, time_to_live=time_left(enclosed.time_to_live, parked_for=parked_for, elapsed=elapsed))
+        return replace(enclosed, time_to_live=time_left(enclosed, parked_at=at, now=now, elapsed=elapsed))
 
     async def _perform(self, receiver: ServiceBusReceiver, effect: PumpEffect[SdkBacklogMessage]) -> None:
         match effect:
