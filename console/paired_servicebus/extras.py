@@ -13,6 +13,7 @@ EXTRA_OF: Final = {
     "aiohttp": "library",
     "azure.servicebus": "library",
     "certifi": "library",
+    "isodate": "library",
     "msgspec": "library",
     "prometheus_client": "library",
     "azure.identity": "fleet",

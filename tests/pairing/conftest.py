@@ -24,6 +24,8 @@ from paired_servicebus.pairing.syphon import sdk_pump
 from servicebus_sandbox import Sandbox
 
 PATIENCE = 60.0
+IMPATIENT = {"send_timeout": 1.0, "ping_timeout": 1.0}
+"""Options for a test in which something gets no answer; where all is answered, no test depends on how soon."""
 TRUST = tls_context()
 """Shared: the SDK would make one for each link, which is most of what a test here would cost."""
 

@@ -22,8 +22,11 @@ from paired_servicebus.pairing.management.management_port import Depth
 from servicebus_sandbox.faults import FaultTerms, Operation
 
 from .backlogs import parked, put, queue_path
-from .conftest import World, until
+from .conftest import IMPATIENT, World, until
 from .test_outage import send_until_accepted, state
+
+UNANSWERED = ("black-holed", "unanswered")
+"""Faults that answer nothing: a call ends by its time."""
 
 
 @dataclass
@@ -43,9 +46,9 @@ Works = Callable[[Trouble], Awaitable[None]]
 async def trouble(
     world: World, kind: str, *, namespace: str = "primary", entity: str | None = None, **terms: Any
 ) -> AsyncIterator[Trouble]:
-    paired = await world.pair(failover_interval=0)
+    paired = await world.pair(failover_interval=0, **(IMPATIENT if kind in UNANSWERED else {}))
     async with paired.get_queue_sender("orders") as orders:
-        await orders.send_messages(ServiceBusMessage(b"before"))
+        await orders.send_messages(ServiceBusMessage(b"before"), timeout=60)
         yield Trouble(world, paired, orders, fault(world, kind, namespace=namespace, entity=entity, **terms))
 
 

@@ -23,7 +23,7 @@ from paired_servicebus.core.model.pairing_events import Diverted, QueuePulled, Q
 from paired_servicebus.pairing import PairedSender, PairedServiceBusClient
 from servicebus_sandbox.faults import FaultTerms
 
-from .conftest import World, until
+from .conftest import IMPATIENT, World, until
 
 
 def state(paired: PairedServiceBusClient, path: str) -> State:
@@ -67,9 +67,9 @@ async def test_an_entity_with_neither_traffic_nor_probe_is_unknown(world: World)
 @pytest.mark.parametrize("fault", ["refused", "black-holed", "unanswered"])
 async def test_an_outage_fails_over_one_entity_and_the_backlog_takes_its_messages(world: World, fault: str) -> None:
     """Failover is entity by entity; a failure in one says nothing of another."""
-    paired = await world.pair()
+    paired = await world.pair(**IMPATIENT)
     async with paired.get_queue_sender("orders") as orders, paired.get_topic_sender("audit") as audit:
-        await orders.send_messages(ServiceBusMessage(b"before"))
+        await orders.send_messages(ServiceBusMessage(b"before"), timeout=60)
         world.fault(fault, entity="orders")
         await send_until_accepted(orders, ServiceBusMessage(b"during", message_id="during"))
         await audit.send_messages(ServiceBusMessage(b"audit"))
@@ -109,7 +109,7 @@ async def test_throttling_is_raised_after_waiting_and_fails_nothing_over(world: 
         world.fault("busy")
         began = asyncio.get_running_loop().time()
         with pytest.raises(ServiceBusServerBusyError):
-            await sender.send_messages(ServiceBusMessage(b"during"))
+            await sender.send_messages(ServiceBusMessage(b"during"), timeout=1)
         waited = asyncio.get_running_loop().time() - began
     assert waited >= 0.9
     assert state(paired, "orders") is State.HEALTHY
@@ -138,7 +138,7 @@ async def test_a_clients_own_retries_leave_a_throttled_namespace_alone(world: Wo
     """That message is not attempted again for >= 10 s by anyone (SDK, sender, pinger, pump)."""
     connection_string = world.sandbox["primary"].connection_string
     impatient = ServiceBusClient.from_connection_string(connection_string, retry_total=5, retry_backoff_factor=0.05)
-    paired = await world.pair(primary_client=impatient)
+    paired = await world.pair(primary_client=impatient, send_timeout=1.0)
     async with paired.get_queue_sender("orders") as sender:
         await sender.send_messages(ServiceBusMessage(b"before"))
         once = FaultTerms(count=1)

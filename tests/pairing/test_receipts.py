@@ -85,7 +85,7 @@ async def test_which_messages_have_receipts(world: World, journal: str, delivere
         await orders.send_messages(ServiceBusMessage(b"x", message_id="direct"))
         heal = world.fault("unanswered", entity="orders")
         with pytest.raises((ServiceBusError, TimeoutError)):
-            await orders.send_messages(ServiceBusMessage(b"x", message_id="doubtful"))
+            await orders.send_messages(ServiceBusMessage(b"x", message_id="doubtful"), timeout=1)
         heal()
         paired.force("orders", by="kim")
         await orders.send_messages(ServiceBusMessage(b"x", message_id="diverted"))

@@ -27,7 +27,7 @@ from paired_servicebus.pairing.paired_receiver import PairedReceiver
 from paired_servicebus.pairing.runtime.deadlines import end_all
 from paired_servicebus.pairing.sending.sdk_messages import ping
 
-from .conftest import PATIENCE, World, until
+from .conftest import IMPATIENT, PATIENCE, World, until
 from .test_outage import state
 
 PATIENT = {"send_timeout": 30.0, "backlog_queue_count": 1}
@@ -191,7 +191,7 @@ async def test_nothing_to_send_is_nothing_sent(world: World) -> None:
 @pytest.mark.parametrize("scheduled", [False, True], ids=["sent", "scheduled"])
 async def test_a_call_of_which_an_attempt_is_in_doubt_does_not_end_as_refused(world: World, scheduled: bool) -> None:
     """Section 11: "what the caller was told in the end is accepted, refused or in doubt (timed out, unknown)"."""
-    paired = await world.pair(failover_interval=0, backlog_queue_count=1)
+    paired = await world.pair(failover_interval=0, backlog_queue_count=1, **IMPATIENT)
     async with paired.get_queue_sender("orders") as sender:
         world.fault("unanswered", entity="orders")
         world.fault("busy", namespace="secondary")
@@ -253,7 +253,7 @@ async def test_of_a_batch_that_was_parked_in_part_only_the_rest_goes_to_the_prim
 
 async def test_a_message_that_may_have_arrived_is_not_refused_for_its_size(world: World) -> None:
     """Section 11: "what the caller was told in the end is accepted, refused or in doubt"."""
-    paired = await world.pair(failover_interval=0, backlog_queue_count=1)
+    paired = await world.pair(failover_interval=0, backlog_queue_count=1, **IMPATIENT)
     large = ServiceBusMessage(bytes(262_144 - 45), message_id="large")
     async with paired.get_queue_sender("orders") as sender:
         world.fault("unanswered", entity="orders")

@@ -35,7 +35,7 @@ from servicebus_sandbox.broker.entity_settings import QueueSettings
 from servicebus_sandbox.faults import FaultTerms, Operation
 
 from .backlogs import lying_in, parked, put, queue_path, reason_of, sections, session_of
-from .conftest import World, until
+from .conftest import IMPATIENT, World, until
 from .test_outage import body, send_until_accepted, state
 
 
@@ -47,12 +47,12 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
 
 async def test_after_the_outage_pings_fail_back_and_the_syphon_delivers(world: World) -> None:
     """Complete only after the destination accepted it; message_id is kept."""
-    paired = await world.pair(enable_syphon=True)
+    paired = await world.pair(enable_syphon=True, **IMPATIENT)
     original = ServiceBusMessage(
         b"during", message_id="during", subject="s", application_properties={"n": 1}, time_to_live=timedelta(hours=1)
     )
     async with paired.get_queue_sender("orders") as orders:
-        await orders.send_messages(ServiceBusMessage(b"before"))
+        await orders.send_messages(ServiceBusMessage(b"before"), timeout=60)
         heal = world.fault("black-holed")
         await send_until_accepted(orders, original)
         heal()
@@ -380,7 +380,7 @@ async def test_a_pump_that_moves_nothing_of_what_lies_there_is_stuck_whatever_it
 ) -> None:
     """A pump's status is derived from messages moved, never from a task being alive."""
     monkeypatch.setattr("paired_servicebus.pairing.monitoring.syphon_report.STUCK_SECONDS", 0.3)
-    paired = await world.pair(enable_syphon=True, backlog_queue_count=1)
+    paired = await world.pair(enable_syphon=True, backlog_queue_count=1, **IMPATIENT)
     await until(lambda: paired.queue_views()[0].pump_text == "receiving")
     faults = world.sandbox["secondary"].node.faults
     faults.add("black-holed", entity=queue_path(), terms=FaultTerms(operations=frozenset({Operation.RECEIVE})))
@@ -452,7 +452,7 @@ async def test_what_its_destination_does_not_take_now_stays(
     """Unreachable, disabled, full, throttled, unauthorized: the message stays. Nothing is ever dropped."""
     monkeypatch.setattr(destination_circuits, "MAX_BACKOFF_SECONDS", 0.2)
     heal = world.fault(kind, entity="orders")
-    await world.pair(enable_syphon=True, backlog_queue_count=1, undeliverable_after=0)
+    await world.pair(enable_syphon=True, backlog_queue_count=1, undeliverable_after=0, **IMPATIENT)
     put(world, [parked("orders", "x"), parked("audit", "y")])
     await until(lambda: deferred(world) == ["x"] and world.told(DestinationFailed))
     assert not world.told(DeadLettered)
