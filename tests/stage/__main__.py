@@ -117,23 +117,25 @@ async def _perform(name: str, folder: Path, seed: int, asked: argparse.Namespace
     assert this is not None
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, this.cancel)
-    play, began = PLAYS[name], time.monotonic()
+    play, began, is_complete = PLAYS[name], time.monotonic(), True
     async with direct(folder, seed, play.specs, _say) as director:
         try:
             await play.perform(director, play.minutes if asked.minutes is None else asked.minutes, asked.engines)
         except Broken as error:
             director.found(f"BROKEN: {error}")
+            is_complete = False  # not all arrivals are listed: whether a message is lost is unknown
     if left := running_processes(folder):
         director.found(f"processes are left: {left}")
     verdict = _judge(play, director)
-    for line in evidence(folder, verdict.suspects):
+    problems = list(verdict.problems if is_complete else director.ledger.found)
+    for line in evidence(folder, verdict.suspects if is_complete else ()):
         _say(line)
     found = verdict.balance
     kinds = ("attempted", "accepted", "refused", "in_doubt", "recovered", "delivered", "parked", "lost", "unexpected")
     return Result(
         play=name, seed=seed, seconds=round(time.monotonic() - began, 1), episodes=director.episodes,
         balance={kind: getattr(found, kind) for kind in kinds}, copies=verdict.copies, figures=director.figures,
-        problems=list(verdict.problems), folder=str(folder) if verdict.problems else "",
+        problems=problems, folder=str(folder) if problems else "",
     )  # fmt: skip
 
 
