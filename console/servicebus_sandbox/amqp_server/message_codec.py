@@ -23,6 +23,7 @@ from servicebus_amqp.encoding.message_sections import (
     edit_map,
     encode_pair,
     find_in_map,
+    map_values,
     read_header,
     read_properties,
     split,
@@ -31,6 +32,7 @@ from servicebus_amqp.encoding.message_sections import (
 )
 from servicebus_amqp.encoding.transfer_codec import new_tuple
 from servicebus_amqp.protocol_errors import DecodeError
+from servicebus_sandbox.broker.broker_errors import Unprocessable
 from servicebus_sandbox.broker.message import PING_CONTENT_TYPE, Message, MessageId, MessageState, StoredMessage
 
 _SEQUENCE_NUMBER: Final = "x-opt-sequence-number"
@@ -74,20 +76,28 @@ _TWO_PAIRS, _THREE_PAIRS = (
 """How annotations begin that hold nothing else."""
 
 
+MAX_PROPERTY: Final = 32 * 1024
+"""Bytes of the longest application property."""
+
+
 def read_batch(data: bytes) -> list[Message]:
     """Return the messages of a delivery whose format is BATCH_FORMAT. Raises DecodeError."""
     return [read_message(inner) for inner in unbatch(data)]
 
 
 def read_message(data: bytes) -> Message:
-    """Return one decoded message. Raises DecodeError."""
+    """Return one decoded message. Raises DecodeError; Unprocessable for what the service can never accept."""
     found = split(data)
-    header, delivery, annotations, properties = found[:4]
+    header, delivery, annotations, properties, own = found[:5]
     message = Message(found, len(data))
     if properties is not None:
         message.message_id, message.content_type, message.session_id = _identity(properties)
     if header is not None:
         message.ttl = _time_to_live(header)
+        if message.ttl == 0:
+            raise Unprocessable
+    if own is not None and len(own) > MAX_PROPERTY and any(len(value) > MAX_PROPERTY for _, value in map_values(own)):
+        raise Unprocessable
     if annotations is not None and not _is_all_ours(annotations):
         _read_annotations(message, annotations)
         annotations = edit_map(annotations, MESSAGE_ANNOTATIONS, drop=_OURS)

@@ -50,6 +50,13 @@ class MessageTooLarge(BrokerError):
         self.size, self.limit = size, limit
 
 
+class Unprocessable(BrokerError):
+    """A message that the service can never accept, and answers as if it had failed itself. Clients see no cause."""
+
+    def __init__(self) -> None:
+        super().__init__("The service was unable to process the request; please retry the operation.")
+
+
 class QuotaExceeded(BrokerError):
     """A full entity."""
 
