@@ -255,7 +255,7 @@ async def _until_ping(reader: asyncio.StreamReader, number: int) -> AsyncIterato
         (b"GET / HTTP/1.1\r\n\r\n", "no message of the control protocol"),
         (b"\x00\xff\xfe\n", "no message of the control protocol"),
         (b'{"t":"command","id":1,"verb":"force","by":"x"}\n', "the first line is a hello"),
-        (b'{"t":"hello","version":99}\n', "use the same release for both"),
+        (b'{"t":"hello","version":99}\n', "the console has format 99, and this release has "),
         (HELLO + HELLO, "after the hello come commands"),
         (HELLO + b"nonsense\n", "no message of the control protocol"),
         (HELLO + b'{"t":"command","id":"one","verb":"force","by":"x"}\n', "Expected `int`"),

@@ -87,7 +87,7 @@ async def test_an_engine_of_another_version_is_said_and_what_to_do(
         monkeypatch.setattr(client_module, "protocol", spoken)
         standing = await query_engine(places)
         os.close(held)
-    assert "use the same release for both" in standing.trouble
+    assert "the console has format 98, and this release has 99" in standing.trouble
 
 
 @pytest.mark.usefixtures("home")

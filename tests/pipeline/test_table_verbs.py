@@ -224,7 +224,7 @@ def test_no_tables_and_those_of_others_are_one_sentence(
     (later / "manifest.json").write_text('{"version": 99}')
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "notes.txt").write_text("theirs")
-    for folder, reason in (("none", "there are no tables"), ("later", "of version 99"), ("theirs", "no tables")):
+    for folder, reason in (("none", "there are no tables"), ("later", "has format 99"), ("theirs", "no tables")):
         verb, *rest = command
         words = [word.format(out=tmp_path / "out") for word in rest]
         assert main(["tables", verb, *words, "--tables", str(tmp_path / folder)]) == status
