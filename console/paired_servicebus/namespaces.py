@@ -10,11 +10,15 @@ import asyncio
 import inspect
 from dataclasses import dataclass, field
 from typing import Any, Self
+from weakref import WeakSet
 
-from azure.core.credentials import AccessToken, AzureNamedKeyCredential
+from azure.core.credentials import AccessToken, AzureNamedKeyCredential, AzureSasCredential
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
+from paired_servicebus.connection_string import Parts, complaint, host_of, parts_of
+from paired_servicebus.core.errors import ConfigurationError
+from paired_servicebus.pairing import sdk_internals
 from paired_servicebus.pairing.runtime.tls import tls_context
 
 
@@ -35,6 +39,7 @@ class Namespace:
     options: dict[str, Any] = field(default_factory=dict)
     messaging: dict[str, Any] = field(default_factory=dict)
     _connection_string: str | None = None
+    _made: _Made = field(default_factory=lambda: _Made(), compare=False)
 
     @classmethod
     def from_connection_string(
@@ -59,20 +64,85 @@ class Namespace:
         if "ssl_context" not in chosen:
             chosen["ssl_context"] = tls_context(chosen.get("connection_verify"))
         if self._connection_string is not None:
-            return ServiceBusClient.from_connection_string(self._connection_string, **chosen)
+            client = ServiceBusClient.from_connection_string(self._connection_string, **chosen)
+            self._made.credential = self._made.credential or _credential_in(parts_of(self._connection_string))
+            sdk_internals.use_credential(client, self._made.credential)
+            return client
         return ServiceBusClient(self.fully_qualified_namespace, _asynchronous(self.credential), **chosen)
 
     def admin(self) -> ServiceBusAdministrationClient:
         """Return an Atom management client for the running loop."""
-        text = self._connection_string
-        if text is None and isinstance(self.credential, AzureNamedKeyCredential):
-            name, key = self.credential.named_key  # the SDK's management client takes such a credential only so
-            host = self.fully_qualified_namespace
-            text = f"Endpoint=sb://{host}/;SharedAccessKeyName={name};SharedAccessKey={key}"
+        text = self._management_string()
         if text is not None:
-            return ServiceBusAdministrationClient.from_connection_string(text, **self.options)
+            client = ServiceBusAdministrationClient.from_connection_string(text, **self.options)
+            self._made.admins.add(client)
+            return client
         credential = _asynchronous(self.credential)
         return ServiceBusAdministrationClient(self.fully_qualified_namespace, credential, **self.options)
+
+    def renew(self, connection_string: str) -> None:
+        """Replace the key, or the signature, of every client made from this, without a restart. Any thread may call it.
+
+        Links use it from when they next open; those that are open stay. A failed-over entity fails back with its next
+        accepted ping. An identity renews itself.
+
+        Raises:
+            ConfigurationError: it is no namespace's connection string, another namespace's, or has a signature instead
+                of a key. Nothing has changed.
+        """
+        parts = parts_of(connection_string)
+        fault = complaint(parts) or self._mismatch(parts)
+        if fault:
+            raise ConfigurationError(f"the connection string {fault}")
+        credential, new = self._made.credential or self.credential, _credential_in(parts)
+        if isinstance(credential, AzureNamedKeyCredential) and isinstance(new, AzureNamedKeyCredential):
+            credential.update(*new.named_key)
+        elif isinstance(credential, AzureSasCredential) and isinstance(new, AzureSasCredential):
+            credential.update(new.signature)
+        else:
+            raise ConfigurationError("a key replaces a key and a signature a signature; an identity renews itself")
+        donor = ServiceBusAdministrationClient.from_connection_string(connection_string)
+        for admin in tuple(self._made.admins):
+            sdk_internals.adopt_signatures(admin, donor)
+
+    def _mismatch(self, parts: Parts) -> str:
+        text = self._connection_string
+        host = self.fully_qualified_namespace if text is None else host_of(parts_of(text))
+        is_same = host_of(parts).casefold() == host.casefold()
+        return "" if is_same else f"is of {host_of(parts)}, and this namespace is {host}"
+
+    def _management_string(self) -> str | None:
+        """Return the present connection string for a management client; None for an identity."""
+        credential = self._made.credential or self.credential
+        if isinstance(credential, AzureNamedKeyCredential):
+            name, key = credential.named_key  # the SDK's management client accepts such a credential only as a string
+            signed = f"SharedAccessKeyName={name};SharedAccessKey={key}"
+        elif isinstance(self._made.credential, AzureSasCredential):
+            signed = f"SharedAccessSignature={self._made.credential.signature}"
+        else:
+            return self._connection_string
+        if self._connection_string is None:
+            return f"Endpoint=sb://{self.fully_qualified_namespace}/;{signed}"
+        kept = (
+            part for part in self._connection_string.split(";") if not part.strip().lower().startswith("sharedaccess")
+        )
+        return ";".join([*filter(None, kept), signed])
+
+
+class _Made:
+    """What `Namespace.renew` changes. credential: of a connection string's clients; None: there are none yet."""
+
+    def __init__(self) -> None:
+        self.credential: AzureNamedKeyCredential | AzureSasCredential | None = None
+        self.admins: WeakSet[ServiceBusAdministrationClient] = WeakSet()
+
+
+def _credential_in(parts: Parts) -> AzureNamedKeyCredential | AzureSasCredential:
+    """Return a connection string's key or signature as a credential that can be renewed."""
+    signature = parts.get("sharedaccesssignature")
+    if signature:
+        return AzureSasCredential(signature)
+    return AzureNamedKeyCredential(parts["sharedaccesskeyname"], parts["sharedaccesskey"])
 
 
 def _asynchronous(credential: Any) -> Any:

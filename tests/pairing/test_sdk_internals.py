@@ -325,3 +325,22 @@ def test_names_of_failures(name: str) -> None:
     """core judges failures by their classes' names, some of them private."""
     module, _, kind = name.rpartition(".")
     assert hasattr(importlib.import_module(module), kind), f"{CHANGED} there is no {name}"
+
+
+def test_use_credential(client: ServiceBusClient) -> None:
+    credential = AzureNamedKeyCredential("other", "key")
+    sdk_internals.use_credential(client, credential)
+    sender: Any = client.get_queue_sender("orders")
+    held = getattr(sender._credential, "_credential", sender._credential)
+    assert held is credential, f"{CHANGED} a sender does not get ServiceBusClient._credential"
+
+
+async def test_adopt_signatures() -> None:
+    one, other = (ServiceBusAdministrationClient.from_connection_string(KEY + end) for end in ("", "Mg=="))
+    policies = list(sdk_internals._signing_policies(one))
+    assert policies, f"{CHANGED} no policy of the management client has _token_expiry_on"
+    before = await policies[0]._credential.get_token("https://contoso.servicebus.windows.net/")
+    sdk_internals.adopt_signatures(one, other)
+    after = await policies[0]._credential.get_token("https://contoso.servicebus.windows.net/")
+    assert after.token != before.token, f"{CHANGED} a management client keeps its key"
+    assert policies[0]._token_expiry_on == 0

@@ -334,7 +334,8 @@ class PairedServiceBusClient(OperatorOrders, PrimaryReceivers):
         found = snapshot_views.alarms(steering.machine, self._poller, steering.ended, stalled=self._unmoved.alarm)
         growing = self._unused.alarm if self._syphon is not None else ""
         degraded = self._degraded.alarm if self._degraded is not None else ""
-        own = (steering.refusal_alarm(), degraded, *found, *self._standby.alarms)
+        refused = steering.refused_credentials.alarms(steering.clock())
+        own = (steering.refusal_alarm(), *refused, degraded, *found, *self._standby.alarms)
         backlog_ = backlog_alarms(self.queue_views(looking=False), self.syphon_view())
         return tuple(filter(None, (*own, *backlog_, growing)))
 

@@ -76,6 +76,16 @@ def client_credential(client: ServiceBusClient) -> Any:
     return getattr(client, "_credential", None)
 
 
+def use_credential(client: ServiceBusClient, credential: object) -> None:
+    """Have a new client use another credential than its connection string's: `ServiceBusClient._credential`.
+
+    The senders and receivers that it makes afterwards get it. Raises AttributeError without it.
+    """
+    if not hasattr(client, "_credential"):
+        raise AttributeError("this azure-servicebus has no ServiceBusClient._credential")
+    client._credential = credential  # type: ignore[assignment]
+
+
 def is_key(credential: object) -> bool:
     """Return whether a credential signs with a key: "Key" is part of the names of the SDK's classes for keys."""
     return "Key" in type(credential).__name__
@@ -311,10 +321,28 @@ def renew_signatures_early(client: ServiceBusAdministrationClient) -> None:
     refuse that minute's requests. Wraps `_credential` of the policy with a `_token_expiry_on` in the client's
     `_pipeline._impl_policies`; without these, nothing changes.
     """
+    for policy in _signing_policies(client):
+        if not isinstance(policy._credential, _EarlyExpiry):
+            policy._credential = _EarlyExpiry(policy._credential)
+
+
+def adopt_signatures(client: ServiceBusAdministrationClient, other: ServiceBusAdministrationClient) -> None:
+    """Have a management client sign its next requests as `other` would; hooks as `renew_signatures_early`.
+
+    Raises AttributeError without them: the client goes on with its present key.
+    """
+    mine, theirs = list(_signing_policies(client)), list(_signing_policies(other))
+    if not mine or len(mine) != len(theirs):
+        raise AttributeError("this azure-servicebus has no _token_expiry_on in its management client's policies")
+    for policy, new in zip(mine, theirs, strict=True):
+        policy._credential, policy._token_expiry_on = _EarlyExpiry(new._credential), 0
+
+
+def _signing_policies(client: ServiceBusAdministrationClient) -> Iterator[Any]:
     for step in getattr(getattr(client, "_pipeline", None), "_impl_policies", ()):
         policy: Any = getattr(step, "_policy", None)
-        if hasattr(policy, "_token_expiry_on") and not isinstance(policy._credential, _EarlyExpiry):
-            policy._credential = _EarlyExpiry(policy._credential)
+        if hasattr(policy, "_token_expiry_on"):
+            yield policy
 
 
 class _EarlyExpiry:

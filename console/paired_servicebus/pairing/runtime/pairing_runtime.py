@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 
 from paired_servicebus.core.accounting.billing import Meter
 from paired_servicebus.core.accounting.refused_calls import Refusals, closed_reason, refusal_alarm
+from paired_servicebus.core.accounting.refused_credentials import RefusedCredentials
 from paired_servicebus.core.accounting.send_times import Buckets, SendTimes
 from paired_servicebus.core.errors import PairingClosedError, PairingError
 from paired_servicebus.core.failover.effects import Announce, Effect, ProbeEntity, ProbeQueue, SendPing
@@ -25,7 +26,7 @@ from paired_servicebus.core.failover.send_router import Route
 from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.model.entity_state import DIVERTING
 from paired_servicebus.core.model.policy import Policy
-from paired_servicebus.core.model.verdict import FailureKind, Judge
+from paired_servicebus.core.model.verdict import CREDENTIALS, FailureKind, Judge, Judgement
 from paired_servicebus.pairing.runtime.deadlines import Clock
 from paired_servicebus.pairing.runtime.event_log import EventLog
 from paired_servicebus.pairing.runtime.task_owner import InFlight, TaskOwner
@@ -36,6 +37,8 @@ OnEvent = Callable[[e.Event], object]
 Together = Callable[[], AbstractContextManager[None]]
 RECENT_PINGS: Final = 20
 """The number of latest pings per entity whose outcomes are kept."""
+REFUSAL_SECONDS: Final = 30.0
+"""Seconds that a ping and a send may be late before a refused credential is no alarm any more."""
 OPERATIONS_SECONDS: Final = 10.0
 """Minimum seconds between two entries of billed operations."""
 
@@ -146,6 +149,7 @@ class PairingRuntime:
         self.tasks = tasks
         self.judge = judge
         self.clock: Callable[[], float] = clock or Clock()
+        self.refused_credentials = RefusedCredentials(2 * (machine.policy.ping_primary_interval + REFUSAL_SECONDS))
         self.meter = Meter()
         self._metered = Meter()
         self._operations_at = 0.0
@@ -236,6 +240,14 @@ class PairingRuntime:
             self._refusing[entity] = tally.refusals
             self.event_log.refused(entity, reason, at)
 
+    def refuse_credential(self, side: str, what: str, judgement: Judgement) -> None:
+        """Note a failure at the "primary" or "secondary"; warn, once a minute, if it refused our credential."""
+        if judgement.kind not in CREDENTIALS:
+            return
+        text = self.refused_credentials.refuse(side, what, judgement.reason, at=self.clock())
+        if text:
+            self.warn(side, text)
+
     def refusal_alarm(self) -> str:
         """Return a sentence about calls that are refused now; empty if there are none."""
         refusing = [(refusals, self.tally(entity).accepted) for entity, refusals in self._refusing.items()]
@@ -247,6 +259,7 @@ class PairingRuntime:
             tally.last_route = Route(event.queue)
         sends = tally.on(tally.last_route)
         if isinstance(event, e.SendAccepted):
+            self.refused_credentials.accept("secondary" if event.queue is not None else "primary", event.entity)
             sends.accepted += event.messages
             sends.new_accepted += event.messages
         else:

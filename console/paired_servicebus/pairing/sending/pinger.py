@@ -55,6 +55,7 @@ class Pinger:
                 return
         now = steering.clock()
         steering.tally(effect.entity).count_ping(now - began)
+        steering.refused_credentials.accept("primary", effect.entity)
         self._kept[key] = link
         steering.tell(PingAccepted(at=now, entity=effect.entity, number=effect.number, took=now - began))
         if len(self._kept) > MAX_KEPT_LINKS or not steering.machine.entity(effect.entity, at=now).diverting:
@@ -70,6 +71,7 @@ class Pinger:
         steering = self._steering
         now = steering.clock()
         judgement = steering.judge(error)
+        steering.refuse_credential("primary", effect.entity, judgement)
         steering.tally(effect.entity).count_ping(None)
         steering.tell(
             PingFailed(
@@ -100,6 +102,7 @@ class Pinger:
                 await self._try(link, steering.policy.send_timeout)
             except Exception as error:  # noqa: BLE001 - any error means that the probe was not accepted
                 failure = steering.judge(error)
+                steering.refuse_credential("primary", effect.entity, failure)
             finally:
                 link.discard()
         now = steering.clock()

@@ -244,6 +244,7 @@ class SendDriver(Generic[M]):
         steering, name = self._steering, self.entity_name
         judgement = steering.judge(error)
         now = steering.clock()
+        steering.refuse_credential("primary" if route.queue is None else "secondary", name, judgement)
         if _is_doubtful(judgement, error):
             self._in_doubt(route, ids, judgement.reason)
         steering.tell(

@@ -1,0 +1,131 @@
+"""A credential that the namespace refuses is said as such, and replaced without a restart (SPEC.md section 5)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import ServiceBusError
+
+from paired_servicebus import Namespace, pair_namespaces
+from paired_servicebus.core.accounting.refused_credentials import RefusedCredentials
+from paired_servicebus.core.errors import ConfigurationError
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.pairing_events import PingFailed, Warned
+
+from .conftest import World, until
+
+OTHER = "a key that was made anew"
+
+
+def namespace(world: World, name: str) -> Namespace:
+    return Namespace.from_connection_string(
+        world.sandbox[name].connection_string, options={"connection_verify": str(world.sandbox.ca_file)}
+    )
+
+
+def rotate(world: World, name: str) -> str:
+    """Replace every key of a namespace; return its new connection string."""
+    authorization = world.sandbox[name].node.authorization
+    authorization.rules = tuple(replace(rule, primary_key=OTHER, secondary_key=OTHER) for rule in authorization.rules)
+    before = world.sandbox[name].connection_string
+    start, end = before.split("SharedAccessKey=", 1)
+    return ";".join([f"{start}SharedAccessKey={OTHER}", *end.split(";")[1:]])
+
+
+async def pair(world: World, primary: Namespace, secondary: Namespace, **options: Any) -> Any:
+    chosen: dict[str, Any] = {
+        "backlog_queue_count": 1,
+        "primary_name": "primary",
+        "send_timeout": 2.0,
+        "failover_interval": 0,
+        "ping_primary_interval": 1.0,
+        "ping_timeout": 1.0,
+    }
+    events = world.events.append
+    return await world.stack.enter_async_context(
+        pair_namespaces(primary, secondary, on_event=events, **chosen | options)
+    )
+
+
+async def test_a_refused_key_is_said_and_replaced_without_a_restart(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A credential that the namespace refuses is said as such, by log, alarm and `status`, once a minute at most."""
+    primary, secondary = namespace(world, "primary"), namespace(world, "secondary")
+    paired = await pair(world, primary, secondary)
+    new = rotate(world, "primary")
+    sender = paired.get_queue_sender("orders")
+    with caplog.at_level(logging.WARNING, "paired_servicebus.pairing"):
+        for _ in range(3):
+            with pytest.raises(ServiceBusError):
+                await sender.send_messages(ServiceBusMessage("x"))
+        assert any("refuses the credential since" in alarm for alarm in paired.alarms())
+        said = [event.text for event in world.told(Warned) if "refuses this process's credential" in event.text]
+        assert len(said) == 1
+        assert "Namespace.renew" in said[0]
+        await until(lambda: "refuses this process's credential" in caplog.text)
+    primary.renew(new)
+    await sender.send_messages(ServiceBusMessage("again"))
+    assert not any("refuses the credential" in alarm for alarm in paired.alarms())
+
+
+async def test_an_application_fails_back_once_its_key_is_replaced(world: World) -> None:
+    """Primary's key regenerated during a failover: pings are refused and said, then accepted with the new key."""
+    primary, secondary = namespace(world, "primary"), namespace(world, "secondary")
+    paired = await pair(world, primary, secondary)
+    async with paired.get_queue_sender("orders") as sender:
+        heal = world.fault("disabled", entity="orders")
+        await sender.send_messages(ServiceBusMessage("diverted"))
+        heal()
+        new = rotate(world, "primary")
+        await until(lambda: len(world.told(PingFailed)) > 1)
+        assert any("the primary namespace refuses the credential" in alarm for alarm in paired.alarms())
+        primary.renew(new)
+        await until(lambda: paired.entity_views()[0].state is State.HEALTHY)
+        await sender.send_messages(ServiceBusMessage("home"))
+    assert world.depth("orders") == 1
+
+
+async def test_both_clients_of_the_secondary_get_the_new_key(world: World) -> None:
+    """The way to replace it without a restart is for messaging and for management."""
+    primary, secondary = namespace(world, "primary"), namespace(world, "secondary")
+    paired = await pair(world, primary, secondary, enable_syphon=True)
+    new = rotate(world, "secondary")
+    before = await paired.check()
+    await asyncio.to_thread(secondary.renew, new)  # of any thread
+    after = await paired.check()
+    assert (before.ready, after.ready) == (False, True)
+
+
+def test_what_cannot_replace_it_changes_nothing() -> None:
+    key = "SharedAccessKeyName=n;SharedAccessKey=s3cret"
+    one = Namespace.from_connection_string(f"Endpoint=sb://one.servicebus.windows.net/;{key}")
+    for text, words in (
+        ("nonsense", "has no Endpoint"),
+        (f"Endpoint=sb://two.servicebus.windows.net/;{key}", "is of two"),
+        (f"Endpoint=sb://one.servicebus.windows.net/;{key};EntityPath=orders", "EntityPath"),
+    ):
+        with pytest.raises(ConfigurationError, match=words) as raised:
+            one.renew(text)
+        assert "s3cret" not in str(raised.value)
+
+
+def test_one_line_a_minute_for_each_side_and_an_alarm_while_it_lasts() -> None:
+    """Once a minute at most."""
+    refused = RefusedCredentials(lasts=100.0)
+    assert refused.refuse("primary", "orders", "not authenticated", at=1000.0)
+    assert not refused.refuse("primary", "payments", "not authenticated", at=1059.0)
+    assert refused.refuse("secondary", "orders", "not authorized", at=1059.0)
+    assert refused.refuse("primary", "orders", "not authenticated", at=1060.0)
+    assert [text.split(" refuses")[0] for text in refused.alarms(1061.0)] == [
+        "the primary namespace",
+        "the secondary namespace",
+    ]
+    refused.accept("primary", "orders")
+    assert len(refused.alarms(1062.0)) == 2, "payments is still refused"
+    assert len(refused.alarms(1159.5)) == 0
