@@ -26,6 +26,7 @@
     │   ├── WireOutcomeError                 a message not accepted
     │   └── WireRequestError                 a request refused
     ├── CleanUpError                         an unused backlog queue was not deleted
+    ├── RedriveError                         a re-drive of dead letters ended early
     ├── FleetBoardError                      a board of the fleet could not be read, written or created
     ├── MessagesUnknownError                 the messages of a backlog queue cannot be shown
     ├── DrainError                           a drain cannot begin or continue
@@ -206,6 +207,18 @@ class DrillError(PairedError):
 
 class CleanUpError(PairedError):
     """An unused backlog queue was not deleted; the text has the reason and the queue's state (SPEC.md section 4.3)."""
+
+
+class RedriveError(PairedError):
+    """A re-drive ended early; what it moved stays moved, and the other dead letters stay.
+
+    moved: the number of those put back to work. in_doubt: the sequence numbers of those that may be in the queue too.
+    """
+
+    def __init__(self, text: str, *, moved: int = 0, in_doubt: tuple[int, ...] = ()) -> None:
+        super().__init__(text)
+        self.moved = moved
+        self.in_doubt = in_doubt
 
 
 class FleetBoardError(PairedError):

@@ -7,18 +7,25 @@ messages and the wait, never an empty queue. The guard decides who may run a com
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections import deque
 from collections.abc import Mapping, Set
 from typing import Final, Protocol
+from uuid import UUID
 
+from azure.core.exceptions import AzureError
 from azure.servicebus import ServiceBusReceivedMessage, ServiceBusSubQueue
 from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.exceptions import ServiceBusError
 
-from paired_servicebus.core.errors import EnvelopeError, IllegalEventError, WireError
+from paired_servicebus.core.errors import EnvelopeError, IllegalEventError, RedriveError, WireError, WireTimeoutError
 from paired_servicebus.core.model.message_view import MAX_LETTERS_BEFORE
+from paired_servicebus.core.model.verdict import FailureKind
 from paired_servicebus.core.pump.pump_progress import NOT_STARTED
 from paired_servicebus.core.text.index_ranges import format_indices
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection, WireReceiver, WireSender, failure_of
-from paired_servicebus.pairing.amqp_client.entity_management import peek
+from paired_servicebus.pairing.amqp_client.entity_management import peek, update_disposition
+from paired_servicebus.pairing.amqp_client.wire_errors import SERVER_BUSY
 from paired_servicebus.pairing.management.backlog_queues import queue_index
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, bounded
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
@@ -36,8 +43,14 @@ QUIET: Final = 3.0
 PATIENCE: Final = 30.0
 """Seconds for each step of a namespace."""
 PORTION: Final = 250
+MAX_BUSY_TRIES: Final = 6
+"""Tries in turn that a throttled queue refuses until a re-drive ends."""
 BATCH: Final = 100
 NONE: Final[frozenset[int]] = frozenset()
+_DEFERRED: Final = 1
+"""The state of a deferred message."""
+
+log = logging.getLogger(__name__)
 
 
 class Redriver(Protocol):
@@ -51,48 +64,109 @@ class Redriver(Protocol):
 
         Raises:
             IllegalEventError: more than MAX_LETTERS_BEFORE others are before the last of them; nothing was moved.
-            WireError, ServiceBusError, TimeoutError: the namespace failed; the messages already moved stay.
+            RedriveError: the namespace failed on the way; it has the number of those moved.
+            WireError: the namespace failed before anything was moved.
         """
 
 
 class AmqpRedriver:
-    """A redriver on our own AMQP: a dead letter returns unchanged, bit for bit."""
+    """A redriver on our own AMQP: a dead letter returns unchanged, bit for bit.
 
-    def __init__(self, wire: ReconnectingConnection) -> None:
+    rest: seconds without a try after the queue answered "server busy".
+    """
+
+    def __init__(self, wire: ReconnectingConnection, *, rest: float) -> None:
         self._wire = wire
+        self._rest = rest
 
     async def redrive(self, path: str, numbers: frozenset[int] = NONE) -> str:
         present = await self._numbers(path + DEAD_LETTERS, to=max(numbers, default=0))
-        wanted = numbers & present if numbers else present
-        gone = _gone(numbers - present)
+        wanted = numbers & present.keys() if numbers else frozenset(present)
+        gone = _gone(numbers - wanted)
         if not wanted:
             return f"{path} has no such dead letter{gone}" if numbers else f"{path} has no dead letters"
-        to_come = sum(number <= max(wanted) for number in present)
-        _check_reach(to_come - len(wanted))
-        run = _RedriveRun(wanted, to_come)
-        try:
-            await run.open(self._wire, path)
-            await run.wait()
-        finally:
-            await run.close()
-        left = (
-            f"; {len(wanted) - run.moved} stay: {run.reason or 'they did not come'}" if run.moved < len(wanted) else ""
-        )
+        _check_reach(sum(number <= max(wanted) for number in present) - len(wanted))
+        moved, reasons = await self._move(path, wanted, set(present))
+        left = f"; {len(wanted) - len(moved)} stay: {', '.join(reasons)}" if len(moved) < len(wanted) else ""
         chosen = "selected " if numbers else ""
-        return f"{run.moved} of {len(wanted)} {chosen}dead letters of {path} were put back to work{left}{gone}"
+        return f"{len(moved)} of {len(wanted)} {chosen}dead letters of {path} were put back to work{left}{gone}"
 
-    async def _numbers(self, path: str, *, to: int) -> set[int]:
-        """Return the present numbers, at least up to `to` (0: all); later dead letters are not part of the command."""
-        found: set[int] = set()
+    async def _move(self, path: str, wanted: Set[int], present: set[int]) -> tuple[set[int], list[str]]:
+        """Move them, with a rest after each "server busy"; return what was moved, and why the others stay."""
+        moved: set[int] = set()
+        kept: dict[int, str] = {}
+        tries = MAX_BUSY_TRIES
+        while True:
+            open_ones = wanted - moved - kept.keys()
+            run = _RedriveRun(open_ones, sum(number <= max(open_ones) for number in present))
+            try:
+                await run.carry_out(self._wire, path)
+            except WireError as error:
+                copied = await self._complete_copied(path, run)
+                raise _ended_early(path, len(moved | copied), run.in_doubt(copied), error) from error
+            moved |= run.moved
+            present -= run.moved
+            kept |= run.kept
+            tries = MAX_BUSY_TRIES if run.moved else tries - 1
+            if not run.is_busy or not tries:
+                break
+            await asyncio.sleep(self._rest)
+        reasons = list(dict.fromkeys(kept.values()))
+        if run.is_busy:
+            reasons.append(f"{path} is busy, after {MAX_BUSY_TRIES} tries")
+        elif absent := wanted - moved - kept.keys():
+            reasons += await self._why_absent(path + DEAD_LETTERS, absent)
+        return moved, reasons
+
+    async def _complete_copied(self, path: str, run: _RedriveRun) -> set[int]:
+        """Complete the dead letters whose copies were accepted before the connection broke; return what was moved.
+
+        Their locks outlive the link. Without this, a later re-drive would move the same letters again.
+        """
+        tokens = [UUID(bytes_le=tag) for tag in run.copied]
+        try:
+            if tokens:
+                await update_disposition(self._wire, path + DEAD_LETTERS, tokens, "completed", timeout=PATIENCE)
+        except WireError as error:
+            log.warning("%s dead letters of %s were copied, and are not completed: %s", len(tokens), path, error)
+            return run.moved
+        return run.moved | set(run.copied.values())
+
+    async def _why_absent(self, path: str, absent: Set[int]) -> list[str]:
+        """Return why these dead letters were not handed out."""
+        states = await self._numbers(path, to=max(absent))
+        found = {number: states[number] for number in absent if number in states}
+        counts = {
+            "were moved by somebody else": len(absent) - len(found),
+            "are deferred": sum(state == _DEFERRED for state in found.values()),
+            "are locked by another receiver": sum(state != _DEFERRED for state in found.values()),
+        }
+        return [f"{count} {what}" for what, count in counts.items() if count]
+
+    async def _numbers(self, path: str, *, to: int) -> dict[int, int]:
+        """Return the present numbers with their states, at least up to `to` (0: all); later ones are no part of it."""
+        found: dict[int, int] = {}
         number = 1
         while peeked := await peek(self._wire, path, from_number=number, count=PORTION, timeout=PATIENCE):
-            found |= {broker_properties(data).sequence_number for data in peeked}
+            read = map(broker_properties, peeked)
+            found |= {one.sequence_number: one.state for one in read}
             if max(found) < number:  # without numbers the same would be peeked again
                 break
             number = max(found) + 1
             if to and (number > to or len(found) > MAX_LETTERS_BEFORE + PORTION):
                 break
-        return found - {0}
+        found.pop(0, None)
+        return found
+
+
+def _ended_early(path: str, moved: int, in_doubt: Set[int], error: Exception) -> RedriveError:
+    doubt = f"in doubt, since they may be in it already: {format_indices(in_doubt)}; " if in_doubt else ""
+    return RedriveError(
+        f"the re-drive of {path} ended early, after {moved} dead letters were put back to work: {error}; "
+        f"{doubt}the others stay: re-drive them again",
+        moved=moved,
+        in_doubt=tuple(sorted(in_doubt)),
+    )
 
 
 def _gone(numbers: frozenset[int]) -> str:
@@ -109,28 +183,48 @@ def _check_reach(before: int) -> None:
 
 
 class _RedriveRun:
-    """One re-drive over two links. A dead letter is completed after the queue has accepted its copy.
+    """One pass over two links. A dead letter is completed after the queue has accepted its copy.
+
+    Sends begin with one, and each acceptance allows one more at a time, so that a throttled queue gets few tries. After
+    "server busy" nothing more is sent, and the pass ends with the answers that are due.
 
     Args:
         numbers: the dead letters to move.
         to_come: the deliveries until the last of them arrives.
+
+    moved: the numbers of those completed. kept: why others stay. copied: by their lock tokens, those in the queue
+    and not completed.
     """
 
     def __init__(self, numbers: Set[int], to_come: int) -> None:
-        self.moved = 0
-        self.reason = ""
+        self.moved: set[int] = set()
+        self.kept: dict[int, str] = {}
+        self.copied: dict[bytes, int] = {}
+        self.is_busy = False
         self._wanted = set(numbers)
-        self._open = len(numbers)
         self._to_come = to_come
-        self._under_way: dict[bytes, int] = {}
+        self._most = 1
+        self._ready: deque[tuple[DeliveryReceived, int]] = deque()
+        self._sent: dict[bytes, tuple[int, int]] = {}
+        """The delivery ids and numbers of copies without an answer, by lock token."""
         self._others: list[int] = []
-        self._completing = 0
         self._links: list[WireSender | WireReceiver] = []
         self._last = asyncio.get_running_loop().time()
         self._end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    async def open(self, wire: ReconnectingConnection, path: str) -> None:
-        """Attach both links. Raises WireError."""
+    def in_doubt(self, completed: Set[int]) -> set[int]:
+        """Return the numbers of those that may be in the queue and are not completed."""
+        return ({number for _, number in self._sent.values()} | set(self.copied.values())) - completed
+
+    async def carry_out(self, wire: ReconnectingConnection, path: str) -> None:
+        """Move them until nothing more comes. Raises WireError."""
+        try:
+            await self._open(wire, path)
+            await self._wait(path)
+        finally:
+            await self._close()
+
+    async def _open(self, wire: ReconnectingConnection, path: str) -> None:
         self._sender = await wire.sender(path, on_outcome=self._on_outcome, on_lost=self._on_lost, timeout=PATIENCE)
         self._links.append(self._sender)
         self._receiver = await wire.receiver(
@@ -143,23 +237,31 @@ class _RedriveRun:
         self._links.append(self._receiver)
         self._receiver.grant(min(PORTION, self._to_come))
 
-    async def wait(self) -> None:
+    async def _wait(self, path: str) -> None:
         """Wait until every message is settled, or until a pause without progress. Raises WireError."""
         loop = asyncio.get_running_loop()
         while not self._end.done():
             await asyncio.wait((self._end,), timeout=QUIET)
-            if loop.time() - self._last >= (PATIENCE if self._under_way or self._completing else QUIET):
+            is_owed = bool(self._sent or self.copied)
+            if not self._end.done() and loop.time() - self._last >= (PATIENCE if is_owed else QUIET):
+                if is_owed:
+                    raise WireTimeoutError(f"{path} did not answer for {PATIENCE:g} s")
                 return
         self._end.result()
 
-    async def close(self) -> None:
+    async def _close(self) -> None:
         """Release the other messages, and detach."""
-        for delivery_id in (*self._others, *self._under_way.values()):
+        if not self._end.done():
+            self._end.set_result(None)
+        for delivery_id in (*self._others, *(event.delivery_id for event, _ in self._ready)):
             self._receiver.settle(delivery_id, RELEASED)
         for link in reversed(self._links):
             await link.detach()
 
     def _on_delivery(self, event: DeliveryReceived) -> None:
+        if self._end.done():  # in flight while this ends: it would be locked for minutes
+            self._receiver.settle(event.delivery_id, RELEASED)
+            return
         self._last = asyncio.get_running_loop().time()
         self._to_come -= 1
         if self._receiver.credit < min(PORTION, self._to_come) // 2:
@@ -168,40 +270,58 @@ class _RedriveRun:
         if number not in self._wanted:
             self._others.append(event.delivery_id)  # released at the end: earlier, it would come again
             return
-        self._wanted.discard(number)
-        try:
-            payload = strip_dead_letter(event.payload)
-        except EnvelopeError as error:
-            self._keep(event.delivery_id, str(error))
-            return
-        self._under_way[event.tag] = event.delivery_id
-        self._sender.send(payload, event.tag)
+        self._ready.append((event, number))
+        self._send_more()
+
+    def _send_more(self) -> None:
+        while self._ready and len(self._sent) < self._most and not self.is_busy and self._sender.is_up:
+            event, number = self._ready.popleft()
+            try:
+                payload = strip_dead_letter(event.payload)
+            except EnvelopeError as error:
+                self._keep(event.delivery_id, number, str(error))
+                continue
+            self._sent[event.tag] = event.delivery_id, number
+            self._sender.send(payload, event.tag)
+        self._end_if_done()
 
     def _on_outcome(self, event: DispositionReceived) -> None:
-        delivery_id = self._under_way.pop(event.tag, None)
+        delivery_id, number = self._sent.pop(event.tag, (None, 0))
         if delivery_id is None:
             return
+        self._last = asyncio.get_running_loop().time()
         failure = failure_of(event.state, self._sender.path)
-        if failure is not None:
-            self._keep(delivery_id, str(failure))
-            return
-        self.moved += 1
-        self._completing += 1
-        self._receiver.settle(delivery_id, ACCEPTED, settled=False)
+        if failure is None:
+            self._most = min(self._most + 1, PORTION)
+            self.copied[event.tag] = number
+            self._receiver.settle(delivery_id, ACCEPTED, settled=False)
+        elif failure.condition == SERVER_BUSY:
+            self.is_busy = True
+            self._others.append(delivery_id)
+        else:
+            self._keep(delivery_id, number, str(failure))
+        self._send_more()
 
     def _on_settled(self, event: DispositionReceived) -> None:
-        self._completing -= 1
-        self._one_less()
-
-    def _keep(self, delivery_id: int, reason: str) -> None:
-        self.reason = reason
-        self._others.append(delivery_id)
-        self._one_less()
-
-    def _one_less(self) -> None:
+        number = self.copied.pop(event.tag, 0)
         self._last = asyncio.get_running_loop().time()
-        self._open -= 1
-        if not self._open and not self._end.done():
+        if number:
+            failure = failure_of(event.state, self._receiver.path)
+            if failure is None:
+                self.moved.add(number)
+                self._wanted.discard(number)
+            else:
+                self._keep(None, number, f"copied, and not completed: {failure}")
+        self._end_if_done()
+
+    def _keep(self, delivery_id: int | None, number: int, reason: str) -> None:
+        self.kept[number] = reason
+        self._wanted.discard(number)
+        if delivery_id is not None:
+            self._others.append(delivery_id)
+
+    def _end_if_done(self) -> None:
+        if (self.is_busy or not self._wanted) and not self._sent and not self.copied and not self._end.done():
             self._end.set_result(None)
 
     def _on_lost(self, error: WireError) -> None:
@@ -221,6 +341,7 @@ class SdkRedriver:
         moved = before = 0
         link = SdkSenderLink(self._client, path, self._steering.tasks)
         receiver = self._client.get_queue_receiver(path, sub_queue=ServiceBusSubQueue.DEAD_LETTER)
+        hand: ServiceBusReceivedMessage | None = None
         try:
             await bounded(receiver.__aenter__(), PATIENCE, "opening")
             while received := await bounded(
@@ -231,18 +352,33 @@ class SdkRedriver:
                 ]
                 left -= {message.sequence_number for message in ours}
                 before += len(received) - len(ours)
-                for message in ours:
-                    await link.send([as_parked(message.raw_amqp_message)], self._steering.policy.send_timeout)
-                    await bounded(receiver.complete_message(message), PATIENCE, "completing a dead letter")
-                    moved += 1
+                for hand in ours:
+                    await self._send(link, hand)
+                    await bounded(receiver.complete_message(hand), PATIENCE, "completing a dead letter")
+                    moved, hand = moved + 1, None
                 if (numbers and not left) or before > MAX_LETTERS_BEFORE or not (ours or numbers):
                     break
+        except (ServiceBusError, AzureError, OSError) as error:  # TimeoutError too
+            doubt = set() if hand is None else {hand.sequence_number or 0}
+            raise _ended_early(path, moved, doubt, error) from error
         finally:
             await link.close()
             await bounded(receiver.close(), CLOSING, "closing a receiver")
         chosen = "selected " if numbers else ""
         missing = f"; not found: {format_indices(left)}" if left else ""
         return f"{moved} {chosen}dead letters of {path} were put back to work{missing}"
+
+    async def _send(self, link: SdkSenderLink, message: ServiceBusReceivedMessage) -> None:
+        """Send its copy; after "server busy" again, with a rest before each try."""
+        policy = self._steering.policy
+        for more in reversed(range(MAX_BUSY_TRIES)):
+            try:
+                await link.send([as_parked(message.raw_amqp_message)], policy.send_timeout)
+                return
+            except ServiceBusError as error:
+                if not more or self._steering.judge(error).kind is not FailureKind.BUSY:
+                    raise
+            await asyncio.sleep(policy.throttle_wait)
 
 
 def _was_there(message: ServiceBusReceivedMessage, began: float) -> bool:

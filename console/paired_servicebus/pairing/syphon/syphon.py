@@ -185,7 +185,8 @@ class Syphon:
 
         Raises:
             IllegalEventError: there is no such backlog queue, or too many dead letters are before those.
-            WireError, ServiceBusError, TimeoutError: the namespace failed; the messages already moved stay.
+            RedriveError: the namespace failed on the way; it has the number of those moved.
+            WireError: the namespace failed before anything was moved.
         """
         if queue not in self._queues:
             raise IllegalEventError(
@@ -193,7 +194,7 @@ class Syphon:
             )
         redriver: Redriver = SdkRedriver(self._steering, self._secondary)
         if self._wires is not None and self._unusable is None:
-            redriver = AmqpRedriver(self._wires.secondary)
+            redriver = AmqpRedriver(self._wires.secondary, rest=self._steering.policy.throttle_wait)
         return await redriver.redrive(self._queues[queue], frozenset(numbers))
 
     async def move_stranded(self, path: str) -> str:
