@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from paired_servicebus.core.model.pairing_events import EngineStopped, Record, Warned
@@ -65,6 +66,7 @@ def test_a_journal_of_failovers(spark: Any, tmp_path: Path) -> None:
     compare(spark, tmp_path, journal)
 
 
+@pytest.mark.timeout(600)
 def test_a_story_and_a_world_with_slow_receivers(spark: Any, tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     write_file(journal / "events" / "a-0000000000001-000000000001.jsonl", records_of(STORY, engine="story@web-1"))

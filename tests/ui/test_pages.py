@@ -26,7 +26,11 @@ NOON = datetime(2026, 11, 20, 12, tzinfo=UTC).timestamp()
 STRANGE = ["[b]bold[/b]", "\x1b[2Jwiped", "受注" * 20, "\u202eevil", "x" * 200, "a\nb"]
 
 
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+@pytest.mark.parametrize(
+    "size",
+    [pytest.param(size, marks=pytest.mark.slow if size[0] > 80 else []) for size in SIZES],
+    ids=lambda size: f"{size[0]}x{size[1]}",
+)
 async def test_every_page_fits_every_terminal_and_says_what_is_wrong(
     open_console: Any, made: Any, size: tuple[int, int]
 ) -> None:
