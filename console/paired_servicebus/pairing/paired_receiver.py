@@ -6,7 +6,8 @@ the SDK's receiver.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, Self
 
 from azure.servicebus import ServiceBusReceivedMessage
@@ -15,7 +16,7 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from paired_servicebus.pairing import sdk_internals
 from paired_servicebus.pairing.delivery_receipts import DeliveryReceipts
-from paired_servicebus.pairing.sending.sdk_messages import is_ping
+from paired_servicebus.pairing.sending.sdk_messages import is_ping, is_pings_session
 
 if TYPE_CHECKING:
     _ReceiverNames = ServiceBusReceiver  # its other names are looked up on the wrapped receiver
@@ -29,9 +30,26 @@ class PairedReceiver(_ReceiverNames):
     It wraps one `ServiceBusReceiver`, which has every other name. `async for` leaves out pings, too.
     """
 
-    def __init__(self, receiver: ServiceBusReceiver, receipts: DeliveryReceipts | None = None) -> None:
+    def __init__(
+        self,
+        receiver: ServiceBusReceiver,
+        receipts: DeliveryReceipts | None = None,
+        *,
+        max_wait_time: float | None = None,
+        remake: Callable[[], ServiceBusReceiver] | None = None,
+    ) -> None:
+        """Wrap a receiver.
+
+        Args:
+            receiver: the SDK's.
+            receipts: of the messages; None: they are not recorded.
+            max_wait_time: seconds without a message that end an iteration; None: it does not end.
+            remake: makes another receiver of the next available session; None: the session was named, or there is none.
+        """
         self._receiver = receiver
         self._receipts = receipts
+        self._max_wait_time = max_wait_time
+        self._remake = remake
 
     if not TYPE_CHECKING:
 
@@ -43,6 +61,8 @@ class PairedReceiver(_ReceiverNames):
 
     async def __aenter__(self) -> Self:
         await self._receiver.__aenter__()
+        while await self._left_pings_session():
+            await self._receiver.__aenter__()
         return self
 
     async def __aexit__(self, *reason: Any) -> None:
@@ -53,23 +73,66 @@ class PairedReceiver(_ReceiverNames):
 
     async def __anext__(self) -> ServiceBusReceivedMessage:
         while await self._was_ping(message := await anext(self._receiver)):
-            pass
+            await self._left_pings_session()
         return self._recorded([message])[0]
 
     async def receive_messages(
         self, max_message_count: int | None = 1, max_wait_time: float | None = None
     ) -> list[ServiceBusReceivedMessage]:
-        """Receive as the SDK does, with its wait in seconds and its errors.
+        """Receive as the SDK does, with its wait in seconds and its errors."""
+        loop = asyncio.get_running_loop()
+        wait = self._max_wait_time if max_wait_time is None else max_wait_time
+        ends = None if wait is None else loop.time() + wait
+        left = max_wait_time
+        while True:
+            received = await self._receiver.receive_messages(max_message_count, left)
+            found = [message for message in received if not await self._was_ping(message)]
+            await self._left_pings_session()
+            if found or not received:
+                return self._recorded(found)
+            if ends is not None:
+                left = ends - loop.time()
+                if left <= 0:
+                    return []
 
-        Pings among the messages shorten the list, which may be empty early.
-        """
-        received = await self._receiver.receive_messages(max_message_count, max_wait_time)
-        return self._recorded([message for message in received if not await self._was_ping(message)])
+    async def peek_messages(
+        self, max_message_count: int = 1, *, sequence_number: int = 0, timeout: float | None = None, **options: Any
+    ) -> list[ServiceBusReceivedMessage]:
+        """Peek as the SDK does; pings are passed over. timeout: seconds."""
+        while True:
+            peeked = await self._receiver.peek_messages(
+                max_message_count, sequence_number=sequence_number, timeout=timeout, **options
+            )
+            found = [message for message in peeked if not is_ping(message)]
+            if found or not peeked:
+                return found
+            sequence_number = (peeked[-1].sequence_number or 0) + 1
 
     async def _without_pings(self) -> AsyncIterator[ServiceBusReceivedMessage]:
-        async for message in self._receiver:
-            if not await self._was_ping(message):
-                yield self._recorded([message])[0]
+        """Yield messages; end after `max_wait_time` without one, whatever pings arrive."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        while True:
+            receiver = self._receiver
+            async for message in receiver:
+                if not await self._was_ping(message):
+                    yield self._recorded([message])[0]
+                    began = loop.time()
+                elif await self._left_pings_session():
+                    break
+                elif self._max_wait_time is not None and loop.time() - began >= self._max_wait_time:
+                    return
+            if receiver is self._receiver:
+                return
+
+    async def _left_pings_session(self) -> bool:
+        """Leave the session if it is a ping's, for the next available one; return whether it was."""
+        session = self._receiver.session if self._remake is not None else None
+        if self._remake is None or session is None or not is_pings_session(session.session_id):
+            return False
+        left, self._receiver = self._receiver, self._remake()
+        await left.close()
+        return True
 
     def _recorded(self, messages: list[ServiceBusReceivedMessage]) -> list[ServiceBusReceivedMessage]:
         """Return the messages once their receipts are written, if the pairing records them."""

@@ -29,6 +29,8 @@ unreserved: Final = _SPELLINGS.isdisjoint
 """A check that none of the names is reserved."""
 
 PING_CONTENT_TYPE: Final = "application/vnd.ms-servicebus-ping"
+PING_SESSION_PREFIX: Final = "x-servicebus-ping-"
+"""The reserved beginning of pings' session ids, by which receivers of other programs recognise them."""
 TIMESPAN: Final = "com.microsoft:timespan"
 """The descriptor of a `Timespan` on the wire."""
 SCHEDULED_ANNOTATION: Final = "x-opt-scheduled-enqueue-time"

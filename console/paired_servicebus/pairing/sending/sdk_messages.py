@@ -281,7 +281,7 @@ def ping() -> ServiceBusMessage:
         b"",
         content_type=envelope.PING_CONTENT_TYPE,
         time_to_live=timedelta(seconds=1),
-        session_id=str(uuid.uuid4()),
+        session_id=f"{envelope.PING_SESSION_PREFIX}{uuid.uuid4()}",
         message_id=str(uuid.uuid4()),
     )
 
@@ -289,6 +289,11 @@ def ping() -> ServiceBusMessage:
 def is_ping(message: ServiceBusMessage) -> bool:
     """Return whether a received message is a pairing's ping, which no application should see."""
     return message.content_type is not None and text(message.content_type) == envelope.PING_CONTENT_TYPE
+
+
+def is_pings_session(session_id: object) -> bool:
+    """Return whether a session belongs to a ping."""
+    return isinstance(session_id, str | bytes) and text(session_id).startswith(envelope.PING_SESSION_PREFIX)
 
 
 def scheduled(message: Sendable, when: datetime) -> Sendable:
