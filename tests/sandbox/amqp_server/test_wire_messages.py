@@ -32,7 +32,9 @@ from servicebus_amqp.encoding.message_sections import (
 )
 from servicebus_amqp.protocol_errors import DecodeError
 from servicebus_sandbox.amqp_server.message_codec import read_batch, read_message, show_message, write_message
+from servicebus_sandbox.broker.broker_errors import Unprocessable
 from servicebus_sandbox.broker.message import PING_CONTENT_TYPE, MessageState, StoredMessage
+from servicebus_sandbox.serving.amqp_conditions import refusal_of
 
 TOKEN = bytes(range(16))
 texts = st.text(st.characters(codec="utf-8"), max_size=300)
@@ -54,7 +56,7 @@ headers = st.one_of(
         optional={
             "durable": st.booleans(),
             "priority": st.integers(0, 255),
-            "ttl": st.integers(0, 2**32 - 1),
+            "ttl": st.integers(1, 2**32 - 1),
             "first_acquirer": st.booleans(),
             "delivery_count": st.integers(0, 2**32 - 1),
         },
@@ -314,3 +316,24 @@ def test_application_properties_that_cannot_be_read_give_way_to_the_reasons():
     message = stored(described(APPLICATION_PROPERTIES, encode([1])), added=added)
     for data in (write_message(message), show_message(message)):
         assert read_map(split(data).application_properties) == added
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        Sections(write_header(Header(ttl=0)), body=write_data(b"x")),
+        Sections(application_properties=write_application_properties({"big": "x" * 32_769}), body=write_data(b"x")),
+    ],
+)
+def test_a_message_that_the_service_can_never_accept_is_unprocessable(sections):
+    """Traced: a time to live of 0 and a property above 32 KB get amqp:internal-error, as if the service had failed."""
+    with pytest.raises(Unprocessable) as raised:
+        read_message(sections.join())
+    assert refusal_of(raised.value).condition == "amqp:internal-error"
+
+
+def test_many_properties_below_32_kb_are_accepted():
+    properties = {f"p{number}": "x" * 32_000 for number in range(3)}
+    assert read_message(
+        Sections(application_properties=write_application_properties(properties), body=write_data(b"x")).join()
+    )
