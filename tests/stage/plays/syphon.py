@@ -244,9 +244,10 @@ async def poison(director: Director, _minutes: float, _engines: int) -> None:
 
 async def poison_fuzz(director: Director, minutes: float, _engines: int) -> None:
     """Move good messages with kinds damaged at random among them, round by round."""
-    run, end, busiest, rounds = Poison(director), now() + minutes * 60, 0.0, 0
+    run, busiest, rounds = Poison(director), 0.0, 0
     await run.start()
-    while now() < end:
+    end = now() + minutes * 60
+    while not rounds or now() < end:
         one = await run.move(DAMAGED, run.damaged(director.seed + rounds))
         busiest, rounds = max(busiest, one.busy), rounds + 1
         if one.busy > LATE:
