@@ -26,7 +26,7 @@ class OperatorOrders:
     _options: SendAvailabilityPairedNamespaceOptions
     _queues: Mapping[int, str]
     _afterwards: list[Callable[[], Awaitable[None]]]
-    _message_looks: MessageLooks | None = None
+    _message_looks: MessageLooks
 
     def force(self, path: str, *, by: str, why: str = "") -> str:
         """Fail an entity over by hand: to the backlog until it is released (SPEC.md section 6).
@@ -128,9 +128,6 @@ class OperatorOrders:
         self._steering.refuse_when_ended()
         if path not in (*self._queues.values(), *(queue.path for queue in self._unused.view.queues)):
             raise IllegalEventError(f"{path} is not a backlog queue of this pairing")
-        if self._message_looks is None:
-            self._message_looks = MessageLooks(self._steering, self._options.secondary_client)
-            self._afterwards.append(self._message_looks.close)
         return self._message_looks
 
     def _with_syphon(self) -> Syphon:

@@ -41,6 +41,7 @@ from paired_servicebus.pairing.management.management_port import Management
 from paired_servicebus.pairing.monitoring import snapshot_views
 from paired_servicebus.pairing.monitoring.depth_poller import DepthPoller, ParkedFigures, PollWatchers
 from paired_servicebus.pairing.monitoring.inspection import Inspection
+from paired_servicebus.pairing.monitoring.message_looks import MessageLooks
 from paired_servicebus.pairing.monitoring.peeks import Peeks
 from paired_servicebus.pairing.monitoring.syphon_report import SyphonReport, UnmovedMessages
 from paired_servicebus.pairing.monitoring.unused_queues import UnusedQueues
@@ -104,7 +105,8 @@ class PairedServiceBusClient(OperatorOrders, PrimaryReceivers):
         self._parked = ParkedFigures(steering, poller)
         self._syphon_report: SyphonReport | None = None
         """The syphon's status; None: no syphon runs here."""
-        self._peeks = Peeks(steering, options.secondary_client, queues, poller, looks)
+        self._message_looks = MessageLooks(steering, options.secondary_client)
+        self._peeks = Peeks(steering, self._message_looks, queues, poller, looks)
         clients = (primary_client, options.secondary_client)
         self._inspection = Inspection(steering, *clients, admin, queues, poller, looks, found=lambda: self._found)
         self._unused = UnusedQueues(steering, admin, options.secondary_client, queues, looks)
@@ -125,7 +127,7 @@ class PairedServiceBusClient(OperatorOrders, PrimaryReceivers):
         self.figures: Collector | None = None
         """The result of `collector`, set by the engine around the pairing."""
         self.take_send_times = steering.take_send_times
-        self._afterwards: list[Callable[[], Awaitable[None]]] = []
+        self._afterwards: list[Callable[[], Awaitable[None]]] = [self._message_looks.close]
         steering.effect_handler = Pinger(steering, self._primaries, standby, gate)
         self._start()
 

@@ -90,6 +90,16 @@ class MessageLooks:
                     return content_of(data, read_at=self._steering.clock())
         raise IllegalEventError(f"message {number} is not in the queue any more: it was moved, or it expired")
 
+    async def oldest(self, path: str) -> float | None:
+        """Return when the first message of a queue arrived, whatever its state; None: there is none, or unknown.
+
+        Raises:
+            MessagesUnknownError: as `page`.
+        """
+        async with self._look(path) as wire:
+            peeked = await self._peek(wire, path, MessageKind.ACTIVE, 1, 1)
+        return row_of(peeked[0]).enqueued_at if peeked else None
+
     async def close(self) -> None:
         """Close the connection, within seconds."""
         if self._idle is not None:
