@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Unpack, overload
 
 from azure.servicebus.aio import ServiceBusClient
 
@@ -134,12 +134,25 @@ def pair_namespaces(
 
 
 class PairingOpener(Coroutine[Any, Any, PairedServiceBusClient]):
-    """A pairing under construction: await it for the paired client, or enter it to close that client at the end."""
+    """A pairing under construction: await it for the paired client, or enter it to close that client at the end.
+
+    Once entered it has the paired client's names, too, as programs use that make the SDK's client in a plain function.
+    """
 
     __slots__ = ("_opening", "_paired")
 
     def __init__(self, opening: Coroutine[Any, Any, PairedServiceBusClient]) -> None:
         self._opening = opening
+        self._paired: PairedServiceBusClient | None = None
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):
+                raise AttributeError(f"a pairing under construction has no attribute {name!r}")
+            if self._paired is None:
+                raise AttributeError(f"{name}: the pairing is not made yet; await it, or enter it with `async with`")
+            return getattr(self._paired, name)
 
     def __await__(self) -> Generator[Any, Any, PairedServiceBusClient]:
         return self._opening.__await__()
@@ -152,9 +165,9 @@ class PairingOpener(Coroutine[Any, Any, PairedServiceBusClient]):
         """Raise an error in the coroutine."""
         return self._opening.throw(kind if value is None else value)
 
-    def close(self) -> None:
-        """End the coroutine; the paired client, if there is one, stays open."""
-        self._opening.close()
+    def close(self) -> Any:
+        """End the coroutine. Once entered, return the closing of the paired client, to be awaited."""
+        return self._opening.close() if self._paired is None else self._paired.close()
 
     async def __aenter__(self) -> PairedServiceBusClient:
         self._paired = await self._opening
@@ -163,6 +176,7 @@ class PairingOpener(Coroutine[Any, Any, PairedServiceBusClient]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        assert self._paired is not None, "it was entered"
         await self._paired.close()
 
 

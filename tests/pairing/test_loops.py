@@ -7,9 +7,13 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import pytest
 from azure.servicebus import ServiceBusMessage
 
+import paired_servicebus
+from paired_servicebus import Namespace
 from paired_servicebus.core.errors import ForeignLoopError
+from servicebus_sandbox import Sandbox
 
 from .conftest import World
 
@@ -61,3 +65,28 @@ async def test_use_from_another_event_loop_is_refused_in_one_sentence(world: Wor
     await sender.send_messages(ServiceBusMessage("here again"))
     assert world.depth("orders") == 2
     assert [view.path for view in paired.entity_views()] == ["orders", "audit"]
+
+
+def test_a_client_may_be_made_in_a_plain_function() -> None:
+    """As the SDK's: made without a running loop, entered and used by its own name in one."""
+
+    async def main() -> list[str]:
+        async with Sandbox.start() as sandbox:
+            made = in_a_plain_function(sandbox)
+            with pytest.raises(AttributeError, match="the pairing is not made yet"):
+                made.get_queue_sender("orders")
+            async with made:
+                async with made.get_queue_sender("orders") as sender:
+                    await sender.send_messages(ServiceBusMessage("x"))
+                async with made.get_queue_receiver("orders") as receiver:
+                    found = [str(message) for message in await receiver.receive_messages(1, max_wait_time=30)]
+                await made.close()
+            return found
+
+    def in_a_plain_function(sandbox: Sandbox) -> Any:
+        options = {"connection_verify": str(sandbox.ca_file)}
+        texts = (sandbox[name].connection_string for name in ("primary", "secondary"))
+        both = [Namespace.from_connection_string(text, options=options) for text in texts]
+        return paired_servicebus.pair_namespaces(*both, primary_name="primary", backlog_queue_count=1)
+
+    assert asyncio.run(main()) == ["x"]
