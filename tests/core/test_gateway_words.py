@@ -28,6 +28,8 @@ NOW = 1_000_000.0
         ("azsdk-java-azure-messaging-servicebus/7.17.8 (17.0.1; Linux)", "Java", "7.17.8"),
         ("azsdk-go-azservicebus/v1.7.1 (go1.22; linux)", "Go", "1.7.1"),
         ("azsdk-net-Messaging.ServiceBus/7.20.1 (.NET 8)", ".NET", "7.20.1"),
+        ("azsdk-net-Azure.Messaging.ServiceBus/7.2100.26.47403 (.NET 10)", ".NET", "7.21.0"),
+        ("azsdk-net-Azure.Messaging.ServiceBus/7.1801.24.6", ".NET", "7.18.1"),
     ],
 )
 def test_every_official_sdk_is_named(agent: str, sdk: str, version: str) -> None:
@@ -81,6 +83,20 @@ def test_a_wrong_key_is_an_alarm_for_some_minutes(approve: Approve) -> None:
     assert "4 clients" in alarm
     approve.part(alarm, "rules", has=("paired gateway",))
     assert gateway_alarms(gateway(turned_away=(away,)), NOW + 1000) == ()
+
+
+def test_one_client_that_tries_again_is_one_client() -> None:
+    away = TurnedAwayView(why=TurnedAway.WRONG_KEY, count=1, times=99, last_at=NOW, last_text="no key named 'x'")
+    (alarm,) = gateway_alarms(gateway(turned_away=(away,)), NOW)
+    assert alarm.startswith("the gateway turned 1 client away, 99 times, the latest at ")
+
+
+def test_a_primary_that_refuses_the_engine_is_no_fault_of_the_clients() -> None:
+    away = TurnedAwayView(why=TurnedAway.ENGINE_REFUSED, count=2, last_at=NOW, last_text="not authorized")
+    (alarm,) = gateway_alarms(gateway(turned_away=(away,)), NOW)
+    assert "the primary refuses the engine's own credential for 2 clients" in alarm
+    assert "turned" not in alarm
+    assert "give it a key" not in alarm
 
 
 def test_each_client_has_a_verdict_and_a_remedy(approve: Approve) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.envelope import PING_CONTENT_TYPE
 from paired_servicebus.core.model.gateway_view import TurnedAway
 from paired_servicebus.engine.gateway.front_links import seconds_for
 from paired_servicebus.engine.gateway.gateway_listener import Gateway
@@ -17,11 +19,13 @@ from paired_servicebus.engine.gateway.keys.gateway_keys import GatewayRight, Key
 from paired_servicebus.engine.gateway.relayed.management_relay import RelayedReplies
 from paired_servicebus.pairing.sending.encoded_sender import EncodedSender
 from servicebus_amqp.encoding.amqp_types import Symbol, UInt
+from servicebus_amqp.encoding.codec import described, encode
 from servicebus_sandbox import Sandbox
 from tests.engine.gateway.test_dotnet_front import LATER, Place, asked, code, condition
+from tests.pairing.backlogs import queue_path
 from tests.pairing.conftest import World
 from tests.sandbox.amqp_server.dotnet import Refused
-from tests.sandbox.amqp_server.dotnet_values import message
+from tests.sandbox.amqp_server.dotnet_values import composite, message
 
 KEY = new_key("web", GatewayRight)
 ENTRY = {"message": message(b"x", {Symbol("x-opt-scheduled-enqueue-time"): LATER}), "message-id": None}
@@ -47,7 +51,7 @@ async def place() -> AsyncIterator[Place]:
 
 def unknown(place: Place) -> int:
     turned = place.gateway.view(()).turned_away
-    return next((one.count for one in turned if one.why is TurnedAway.UNKNOWN_ERROR), 0)
+    return next((one.times for one in turned if one.why is TurnedAway.UNKNOWN_ERROR), 0)
 
 
 async def test_a_schedule_at_a_busy_primary_ends_with_that_reason_within_the_clients_limit(place: Place) -> None:
@@ -107,3 +111,50 @@ async def test_an_error_that_no_table_knows_is_retried_counted_and_named_once(
 def test_the_time_of_a_request_is_less_than_the_clients_limit(given: object, seconds: float) -> None:
     properties = {} if given is None else {"com.microsoft:server-timeout": given}
     assert seconds_for(properties, 25.0) == pytest.approx(seconds)
+
+
+async def test_a_primary_that_refuses_the_engine_is_counted_as_that(place: Place) -> None:
+    client = await place.connect()
+    place.world.fault("unauthorized", entity="orders")
+    for attach in (client.sender, client.receiver):
+        with pytest.raises(Refused):
+            await attach("orders")
+    turned = {one.why: (one.count, one.times) for one in place.gateway.view(()).turned_away}
+    assert turned == {TurnedAway.ENGINE_REFUSED: (1, 2)}
+
+
+async def test_a_ping_in_an_outage_fails_nothing_over_and_is_never_parked(place: Place) -> None:
+    client = await place.connect()
+    link = await client.sender("orders")
+    ping = composite(0x73, None, None, None, None, None, None, Symbol(PING_CONTENT_TYPE)) + described(0x75, encode(b""))
+    assert code(await client.send(link, ping)) == 0x24
+    assert place.world.ids_in("orders") == []
+    place.world.fault("disabled", entity="orders")
+    assert condition(await client.send(link, ping))[0]
+    (entity,) = [one for one in place.paired.entity_views() if one.path.casefold() == "orders"]
+    assert entity.state is State.UNKNOWN, "no send of an application has told anything"
+    assert place.world.ids_in(queue_path(0), namespace="secondary") == []
+
+
+async def test_a_session_that_another_holds_is_no_line_for_the_operator(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    client, other = await place.connect(), await place.connect()
+    await client.receiver("payments", session_id="a")
+    with pytest.raises(Refused):
+        await other.receiver("payments", session_id="a")
+    assert "refused a client's link" not in caplog.text
+    assert place.gateway.view(()).turned_away == ()
+
+
+async def test_dotnets_receivers_see_the_end_of_their_session_when_the_primarys_connection_is_lost(
+    place: Place,
+) -> None:
+    client = await place.connect()
+    sender, receiver = await client.sender("orders"), await client.receiver("orders")
+    place.world.fault("disconnected")
+    with pytest.raises(AssertionError, match=r"the session was ended.*detach-forced"):  # what the stand-in makes of it
+        await client.until(lambda: receiver.is_detached, "the end of the receiver's session")
+    assert not receiver.is_detached
+    assert not sender.session.is_ended
+    assert not sender.is_detached

@@ -45,9 +45,17 @@ def client_name(container_id: object, properties: Mapping[Any, Any] | None) -> C
     container, agent = foreign(container_id, MAX_CONTAINER), known.get("user-agent")
     found = _SDK.search(agent[:_READ]) if isinstance(agent, str) else None
     if found is not None:
-        return ClientName(_LANGUAGES[found[1]], found[2][:MAX_VERSION], container)
+        return ClientName(_LANGUAGES[found[1]], _version(found[2])[:MAX_VERSION], container)
     product = foreign(known.get("product"), MAX_NAME)
     return ClientName(product, foreign(known.get("version"), MAX_VERSION) if product else "", container)
 
 
+def _version(text: str) -> str:
+    """Return a version as its package has it: .NET sends its assembly's, 7.2100.26.47403 for 7.21.0."""
+    found = _ASSEMBLY.fullmatch(text)
+    return f"{found[1]}.{int(found[2])}.{int(found[3])}" if found is not None else text
+
+
+_ASSEMBLY: Final = re.compile(r"(\d+)\.(\d{1,2})(\d\d)\.\d+\.\d+", re.ASCII)
+"""Major, then minor and patch in one number, build and revision."""
 _PROPERTIES: Final = frozenset({"user-agent", "product", "version"})

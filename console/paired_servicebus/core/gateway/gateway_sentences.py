@@ -6,7 +6,14 @@ from dataclasses import replace
 from typing import Final
 
 from paired_servicebus.core.model.entity_state import DIVERTING, State
-from paired_servicebus.core.model.gateway_view import GatewayClient, GatewayView, LinkDirection, SendsGo, TurnedAway
+from paired_servicebus.core.model.gateway_view import (
+    GatewayClient,
+    GatewayView,
+    LinkDirection,
+    SendsGo,
+    TurnedAway,
+    TurnedAwayView,
+)
 from paired_servicebus.core.model.snapshot import EntityView, Snapshot
 from paired_servicebus.core.text.number_format import plural, rate, size
 from paired_servicebus.core.text.time_format import age, clock
@@ -68,20 +75,30 @@ def gateway_alarms(view: GatewayView | None, now: float) -> tuple[str, ...]:
         )
     for one in view.turned_away:
         if one.why in _ALARMING and now - one.last_at < RECENT_SECONDS:
-            times = plural(one.count, "client")
-            found.append(
-                f"the gateway turned {times} away, the latest at {clock(one.last_at)}: {one.last_text.rstrip('.')}; "
-                f"{_ALARMING[one.why]}"
-            )
+            event, remedy = _ALARMING[one.why]
+            what = event.format(clients=plural(one.count, "client"))
+            text = one.last_text.rstrip(".")
+            found.append(f"{what}{_times(one)}, the latest at {clock(one.last_at)}: {text}; {remedy}")
     return tuple(found)
 
 
+def _times(one: TurnedAwayView) -> str:
+    return f", {one.times:,} times" if one.times > one.count else ""
+
+
+_TURNED: Final = "the gateway turned {clients} away"
 _ALARMING: Final = {
-    TurnedAway.WRONG_KEY: "give it the string that paired gateway prints",
-    TurnedAway.BAD_TOKEN: "check the clock of its machine",
-    TurnedAway.MISSING_RIGHT: "give it a key with that right",
-    TurnedAway.WRONG_PROTOCOL: "check its connection string",
+    TurnedAway.WRONG_KEY: (_TURNED, "give it the string that paired gateway prints"),
+    TurnedAway.BAD_TOKEN: (_TURNED, "check the clock of its machine"),
+    TurnedAway.MISSING_RIGHT: (_TURNED, "give it a key with that right"),
+    TurnedAway.WRONG_PROTOCOL: (_TURNED, "check its connection string"),
+    TurnedAway.ENGINE_REFUSED: (
+        "the primary refuses the engine's own credential for {clients} of the gateway",
+        "replace it in pairing.toml or its file; the clients' keys are good",
+    ),
+    TurnedAway.UNKNOWN_ERROR: ("requests of {clients} failed inside the gateway", "report it, with the engine's log"),
 }
+"""What happened, and what to do about it."""
 
 
 def client_title(client: GatewayClient) -> str:

@@ -15,6 +15,8 @@ MAX_CLIENTS: Final = 50
 MAX_LINKS: Final = 12
 """Links in a client's view; `GatewayClient.link_count` has all."""
 MAX_REFUSALS: Final = 8
+MAX_COUNTED: Final = 1000
+"""Different clients that are counted for one reason of refusals."""
 MAX_ENTITIES: Final = 1000
 """Entities with senders in a view."""
 
@@ -108,6 +110,8 @@ class TurnedAway(StrEnum):
     """Expired, or for another address."""
     MISSING_RIGHT = "missing right"
     WRONG_PROTOCOL = "wrong protocol"
+    ENGINE_REFUSED = "engine refused"
+    """The primary refused the engine's own credential; the client's key is good."""
     REFUSED_LINK = "refused link"
     UNKNOWN_ERROR = "unknown error"
     """Its request ended with an error of a kind that no table knows."""
@@ -119,9 +123,12 @@ class TurnedAwayView:
 
     why: TurnedAway
     count: int
+    """Different clients, by host, SDK, version and key; at most MAX_COUNTED."""
     last_at: float
     last_text: str
     """The sentence that the latest one got."""
+    times: int = 0
+    """Refusals: a client that tries again gets another one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

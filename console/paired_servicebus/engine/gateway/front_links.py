@@ -18,6 +18,7 @@ from paired_servicebus.engine.gateway.client_tally import ClientTally
 from paired_servicebus.engine.gateway.keys.gateway_keys import GatewayRight, KeyRing
 from paired_servicebus.engine.gateway.relay_connection import RelayConnection
 from paired_servicebus.engine.gateway.send_refusals import rejection_of
+from paired_servicebus.pairing.sending.encoded_messages import is_ping
 from paired_servicebus.pairing.sending.encoded_sender import SCHEDULE, EncodedSender
 from servicebus_amqp.access.grants import Grants, ProvenAccess
 from servicebus_amqp.access.sas_tokens import Flaw, TokenError
@@ -41,6 +42,8 @@ from servicebus_amqp.protocol_errors import Condition
 
 SEND_SECONDS: Final = 25.0
 """The whole time of a send: less than the time-out of every SDK for one try."""
+PING_SECONDS: Final = 10.0
+"""For a client's ping, such as that of `paired check`: it is never parked, and its failure fails nothing over."""
 SENDER_CREDIT: Final = 500
 """The most unsettled messages of one link: more than a client has in flight at any round trip to a region."""
 MAX_WAITING_REPLIES: Final = 100
@@ -93,8 +96,11 @@ class FrontOwner(Protocol):
     def relay(self) -> RelayConnection:
         """The connection to the primary for what is relayed."""
 
-    def refused(self, link: LinkEnd, error: Error) -> None:
-        """Refuse a link."""
+    def refused(self, link: LinkEnd, error: Error, *, by_primary: bool) -> None:
+        """Refuse a link. by_primary: the refusal is the primary's."""
+
+    def end_lost(self, link: SenderLink, error: Error | None, *, with_connection: bool) -> None:
+        """Detach a receiver that the primary has ended, with its connection or alone."""
 
     def reply_ends(self) -> list[ReplyEnd]: ...
     def replies_of(self, end: ReplyEnd | None) -> FrontReplies | None: ...
@@ -154,6 +160,9 @@ class FrontSender(FrontLink):
         owner, sender, data, form = self.owner, self._sender, event.payload, event.message_format
         owner.in_hand.add(len(data), owner)
         self.tally.bytes_in_hand += len(data)
+        if is_ping(data):
+            owner.start(self._finish(event, sender.ping(data, timeout=PING_SECONDS)))
+            return
         try:
             goes = sender.go_straight(data, form, partial(self._on_straight_end, event), timeout=SEND_SECONDS)
         except Exception as error:  # noqa: BLE001 - any error is the outcome of this message alone

@@ -16,6 +16,7 @@ from paired_servicebus.core.gateway.client_names import MAX_SENTENCE, foreign
 from paired_servicebus.core.gateway.gateway_sentences import is_troubled, where_sends_go
 from paired_servicebus.core.model.gateway_view import (
     MAX_CLIENTS,
+    MAX_COUNTED,
     MAX_ENTITIES,
     MAX_LINKS,
     GatewayClient,
@@ -61,6 +62,7 @@ class GatewayCensus:
         self._clock = clock
         self._number = 0
         self._turned: dict[TurnedAway, TurnedAwayView] = {}
+        self._different: dict[TurnedAway, set[tuple[str, ...]]] = {}
         self._leaving: list[ClientTally] = []
         self._past = (0, 0)
         self._book = RefusalBook()
@@ -77,12 +79,18 @@ class GatewayCensus:
         """Note the end of a connection."""
         self._leaving.append(tally)
 
-    def turn_away(self, why: TurnedAway, text: str) -> None:
+    def turn_away(self, why: TurnedAway, text: str, client: ClientTally | None = None) -> None:
         """Count a client that is not let in; `text` is what it got for an answer."""
-        known = self._turned.get(why)
-        number = 1 + (known.count if known is not None else 0)
-        text = foreign(text, MAX_SENTENCE)
-        self._turned[why] = TurnedAwayView(why=why, count=number, last_at=self._clock(), last_text=text)
+        known, different = self._turned.get(why), self._different.setdefault(why, set())
+        if client is not None and len(different) < MAX_COUNTED:
+            different.add((client.address.rpartition(":")[0], client.name.sdk, client.name.version, client.key))
+        self._turned[why] = TurnedAwayView(
+            why=why,
+            count=max(1, len(different)),
+            times=1 + (known.times if known is not None else 0),
+            last_at=self._clock(),
+            last_text=foreign(text, MAX_SENTENCE),
+        )
 
     def count_unknown(self, error: BaseException) -> None:
         """Count an error of a kind that no table knows; the first one of each kind is in the log."""

@@ -44,7 +44,7 @@ _RETRY_SECONDS: Final = 0.25
 """Seconds between tries of one attach; the connection's own pauses are longer after a while."""
 _MAX_PAUSE: Final = 2.0
 _ANSWERS: Final = (FailureKind.NOT_FOUND, FailureKind.UNAUTHENTICATED, FailureKind.UNAUTHORIZED)
-"""Failures that a primary answers with; it is not away."""
+"""Failures that a primary answers with, besides the refusal of a link."""
 
 T = TypeVar("T", WireReceiver, WireSender)
 
@@ -147,9 +147,14 @@ class RelayConnection(ReconnectingConnection):
                 return await self._do(attach, timeout, f"attaching to {address.resource}")
             except WireError as error:
                 left = last - loop.time()
-                if left <= 0 or isinstance(error, WireLinkError) or kind_of(error) in _ANSWERS:
+                if left <= 0 or is_answer(error):
                     raise
                 await asyncio.sleep(min(left, _RETRY_SECONDS))
+
+
+def is_answer(error: WireError) -> bool:
+    """Return whether the primary answered with this error; otherwise it is away."""
+    return isinstance(error, WireLinkError) or kind_of(error) in _ANSWERS
 
 
 def refusal_of_relay(error: WireError) -> AmqpRefusal:

@@ -387,7 +387,7 @@ def _gateway(of: Snapshot, view: GatewayView) -> Iterator[Metric]:
     limit = [((), float(view.bytes_limit))]
     yield _gauge(of, "paired_gateway_bytes_limit", "From this many on, clients are not read.", (), limit)
     yield _gauge(of, "paired_gateway_paused_clients", "Clients not read now.", (), [((), float(view.paused))])
-    counts = {one.why: one.count for one in view.turned_away}
+    counts = {one.why: max(one.times, one.count) for one in view.turned_away}
     turned = [((why.value,), float(counts.get(why, 0))) for why in TurnedAway]
     yield _counter(
         of,

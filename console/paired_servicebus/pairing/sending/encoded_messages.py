@@ -36,11 +36,13 @@ from servicebus_amqp.encoding.message_sections import (
     find_in_map,
     list_items,
     list_section,
+    read_properties,
     split,
     unbatch,
     with_message_id,
     write_data,
 )
+from servicebus_amqp.protocol_errors import DecodeError
 
 PARKED_BYTES: Final = 1024
 """An estimate of the most bytes that the envelope adds, with a long path and session."""
@@ -58,6 +60,9 @@ _SCHEDULED: Final = envelope.SCHEDULED_ANNOTATION.encode()
 _SCHEDULED_PROPERTY: Final = envelope.SCHEDULED.encode()
 _OURS: Final = b"x-opt-"
 _BROKERS: Final = frozenset(name.encode() for name in envelope.BROKERS)
+_PING: Final = envelope.PING_CONTENT_TYPE.encode()
+_PING_HEAD: Final = 512
+"""Bytes in which a ping's properties end."""
 _STR8, _LIST8 = 0xA1, 0xC0
 _ID, _EXPIRY, _CREATION, _GROUP = 0, 8, 9, 10
 """Places in the list of properties."""
@@ -168,6 +173,16 @@ def message_id_of(section: bytes | None) -> str:
 
 def id_of(message: EncodedMessage) -> str:
     return message.message_id
+
+
+def is_ping(data: bytes) -> bool:
+    """Return whether an encoded message is a ping, by its content type."""
+    if _PING not in data[:_PING_HEAD]:  # the only step for other messages
+        return False
+    try:
+        return read_properties(split(data).properties).content_type == envelope.PING_CONTENT_TYPE
+    except DecodeError:
+        return False
 
 
 def is_scheduled(message: EncodedMessage) -> bool:

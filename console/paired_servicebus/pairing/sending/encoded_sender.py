@@ -157,6 +157,15 @@ class EncodedSender(SendDriver[EncodedMessage]):
             body = {"sequence-numbers": Array.of(int, numbers)}
             await self._primaries.wire.request(self.entity_name, CANCEL, body, timeout=limit)
 
+    async def ping(self, data: bytes, *, timeout: float) -> None:
+        """Send an encoded ping to the primary and nowhere else; a failure says nothing of the entity.
+
+        Raises:
+            WireError: the primary did not accept it within `timeout` seconds.
+        """
+        await self._link.send(data, 0, timeout)
+        self._steering.meter.sends += 1
+
     # -- inside -----------------------------------------------------------------------------------------------
 
     def _end_straight(self, payload: EncodedPayload) -> None:

@@ -121,7 +121,12 @@ def _refusal(error: Exception, call: SendCall[Any], judge: Judge) -> str:
         return str(FailureKind.TOO_LARGE)
     if isinstance(cause, ValueError | TypeError) and not isinstance(cause, AzureError | PairedError):
         return ""
-    return str(judge(cause).kind)
+    kind = judge(cause).kind
+    return "" if kind in _OF_ONE_MESSAGE else str(kind)
+
+
+_OF_ONE_MESSAGE: Final = (FailureKind.ARGUMENT, FailureKind.TOO_LARGE)
+"""Failures that a namespace answers to a wrong message: no trouble of the entity."""
 
 
 def _add_note(error: Exception, call: SendCall[Any], steering: PairingRuntime) -> None:

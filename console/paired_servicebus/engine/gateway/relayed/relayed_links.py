@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from paired_servicebus.core.errors import WireError
+from paired_servicebus.core.errors import WireError, WireLinkError
 from paired_servicebus.core.model.gateway_view import LinkDirection
 from paired_servicebus.engine.gateway.front_links import FrontLink, FrontOwner
 from paired_servicebus.engine.gateway.keys.gateway_keys import GatewayRight
@@ -20,6 +20,7 @@ from paired_servicebus.engine.gateway.relay_connection import (
     closed_by_client,
     error_of_end,
     error_of_refusal,
+    is_answer,
 )
 from paired_servicebus.pairing.amqp_client.client_links import AttachFields, WireReceiver
 from paired_servicebus.pairing.delivery_receipts import DeliveryReceipts
@@ -193,10 +194,10 @@ class RelayedReceiver(FrontLink):
                 self.owner.relay, self._address, fields_of(asked, self._address), _seconds(asked)
             )
         except WireError as error:
-            self.owner.refused(link, error_of_refusal(error))
+            self.owner.refused(link, error_of_refusal(error), by_primary=is_answer(error))
             return
         except Exception as error:  # noqa: BLE001 - any error is the answer to this attach alone
-            self.owner.refused(link, error_of(self.owner.refusal(error)))
+            self.owner.refused(link, error_of(self.owner.refusal(error)), by_primary=False)
             return
         if link.is_requested:
             answer(link, upstream, asked)
@@ -216,8 +217,7 @@ class RelayedReceiver(FrontLink):
         self._passage.end()
 
     def _on_lost(self, error: WireError) -> None:
-        self.link.detach(error=error_of_end(error))
-        self.owner.touch()
+        self.owner.end_lost(self.link, error_of_end(error), with_connection=not isinstance(error, WireLinkError))
 
 
 def fields_of(asked: Attach, address: NodeAddress) -> AttachFields:
