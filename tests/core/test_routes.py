@@ -53,8 +53,14 @@ class Call:
         step = self.journey.next(self.entity, self.rotation, at=BEGAN + self.now, draw=draw)
         return Wait(step.until - BEGAN) if isinstance(step, Wait) else step
 
-    def becomes(self, state: State) -> None:
-        self.entity = replace(self.entity, state=state)
+    def becomes(self, state: State, **facts: object) -> None:
+        self.entity = replace(self.entity, state=state, **facts)
+
+    def loses_its_link(self) -> None:
+        """The attempt at the primary ends in a detach or a lost connection; the entity is suspect."""
+        assert isinstance(self.next(), Try)
+        self.journey.ended(PRIMARY, Verdict.COUNTS, at=BEGAN + self.now, is_cut=True)
+        self.becomes(State.SUSPECT)
 
     def fails(self, verdict: Verdict = Verdict.COUNTS) -> None:
         """What was to be tried now ends with `verdict`; one that counts pulls a backlog queue."""
@@ -187,6 +193,165 @@ class TestBusyPrimary:
         assert call.next() is GiveUp.FAILED
 
 
+class TestLostLink:
+    """Section 5: "An attempt that ends in a detach or a lost connection is made again on a fresh link as the SDK
+    would (three times, 0.8 s exponential, within send_timeout) before the failure is raised"."""
+
+    def test_it_is_made_again_three_times_after_the_sdks_pauses(self) -> None:
+        call = Call()
+        for pause in (1.6, 3.2, 6.4):
+            call.loses_its_link()
+            assert call.next() == Wait(pytest.approx(call.now + pause))
+            call.now += pause
+        call.loses_its_link()
+        assert call.next() is GiveUp.FAILED
+        assert call.now == pytest.approx(11.2)
+
+    def test_it_is_not_made_again_where_too_little_time_would_be_left(self) -> None:
+        call = Call(timeout=2.5)
+        call.loses_its_link()
+        assert call.next() is GiveUp.FAILED
+
+    @pytest.mark.parametrize("state", [State.PINNED, State.UNKNOWN, State.SUSPECT])
+    def test_it_is_made_again_in_every_state_that_uses_the_primary(self, state: State) -> None:
+        call = Call()
+        call.loses_its_link()
+        call.becomes(state)
+        call.now = 1.6
+        assert call.next() == Try(PRIMARY, pytest.approx(28.4))
+
+    def test_it_is_made_again_at_once_when_another_send_was_accepted(self) -> None:
+        call = Call()
+        call.loses_its_link()
+        call.now = 0.5
+        call.becomes(State.HEALTHY)
+        assert call.next() == Try(PRIMARY, 29.5)
+
+    def test_with_interval_0_it_fails_over_at_once(self) -> None:
+        """Section 5: "With failover_interval 0 it fails over at once, as documented"."""
+        call = Call()
+        call.loses_its_link()
+        call.becomes(State.FAILED_OVER)
+        assert call.next() == backlog(0)
+
+    def test_a_client_with_retries_of_its_own_gets_none_on_top(self) -> None:
+        """Section 5: "A client that was handed in with retries of its own gets none of ours on top"."""
+        call = Call(sender=SenderMemory(retry_pauses=()))
+        call.loses_its_link()
+        assert call.next() is GiveUp.FAILED
+
+    def test_any_other_failure_is_raised(self) -> None:
+        call = Call()
+        call.loses_its_link()
+        call.now = 1.6
+        call.fails()
+        assert call.next() is GiveUp.FAILED
+
+
+class TestShortAttempt:
+    """Section 7: "A route is tried only with time enough to be answered"."""
+
+    @pytest.mark.parametrize(("left", "then"), [(0.9, GiveUp.NO_BACKLOG), (1.5, backlog(0, 1.5))])
+    def test_a_call_reaches_the_backlog_with_time_enough_or_not_at_all(self, left: float, then: Next) -> None:
+        call = Call(timeout=25, send_timeout=10, hold_until_failover=True)
+        call.now = 10
+        call.fails()
+        call.now = 25 - left
+        call.becomes(State.FAILED_OVER)
+        assert call.next() == then
+
+    @pytest.mark.parametrize(
+        ("timeout", "now", "is_short"),
+        [(None, 0, False), (5, 0, False), (25, 5, False), (25, 20, True), (0.1, 0, True)],
+    )
+    def test_a_time_out_of_what_is_left_is_no_silence(self, timeout: float | None, now: float, is_short: bool) -> None:
+        """Section 7: "a time-out of an attempt that had less than its own limit is no silence"."""
+        call = Call(State.FAILED_OVER, timeout=timeout, send_timeout=10)
+        call.now = now
+        step = call.next()
+        assert isinstance(step, Try)
+        assert step.is_short is is_short
+
+    def test_the_straight_way_has_the_same_limit(self) -> None:
+        assert [Call(timeout=limit).journey.first().is_short for limit in (None, 60, 5, 0.1)] == [False] * 3 + [True]
+
+
+class TestAllQueuesOut:
+    """Section 7: "Then sends are the probe"."""
+
+    @staticmethod
+    def out(*failed: float, **options: object) -> Call:
+        """A call while every queue is out, each since a time of its own."""
+        call = Call(State.FAILED_OVER, queues=len(failed), **options)
+        for index, at in enumerate(failed):
+            call.rotation.pull(index, at=BEGAN + at, reason="timeout")
+        return call
+
+    def beside(self, call: Call, **options: object) -> Call:
+        other = Call(State.FAILED_OVER, rotation=call.rotation, **options)
+        other.now = call.now
+        return other
+
+    def test_one_call_goes_round_the_queues_the_one_that_failed_longest_ago_first(self) -> None:
+        call = self.out(-10, -30, -20)
+        tried = []
+        while isinstance(step := call.next(), Try):
+            tried.append(step.route.queue)
+            call.now += 1
+            call.rotation.pull(step.route.queue, at=BEGAN + call.now, reason="timeout")
+            call.journey.ended(step.route, Verdict.COUNTS, at=BEGAN + call.now)
+        assert (tried, step) == ([1, 2, 0], GiveUp.NO_BACKLOG)
+
+    def test_an_attempt_has_at_most_5_seconds(self) -> None:
+        step = self.out(-10).next()
+        assert step == backlog(0, 5)
+        assert isinstance(step, Try)
+        assert not step.is_short
+
+    def test_the_others_wait_for_its_result_within_their_time(self) -> None:
+        call = self.out(-10)
+        call.next()
+        other = self.beside(call, timeout=0.5)
+        assert other.next() == Wait(0.5)
+        other.now = 0.5
+        assert other.next() is GiveUp.NO_BACKLOG
+        assert other.journey.waited == 0.5
+
+    def test_a_failed_round_is_the_answer_for_those_who_waited(self) -> None:
+        call = self.out(-10)
+        call.next()
+        other = self.beside(call)
+        assert isinstance(other.next(), Wait)
+        call.fails()
+        assert call.next() is GiveUp.NO_BACKLOG
+        other.now = 3
+        assert other.next() is GiveUp.NO_BACKLOG
+        assert other.journey.waited == 3
+        assert self.beside(call).next() == backlog(0, 5)
+
+    def test_an_acceptance_is_the_answer_as_well(self) -> None:
+        call = self.out(-10)
+        call.next()
+        other = self.beside(call)
+        assert isinstance(other.next(), Wait)
+        call.rotation.probed(0, at=BEGAN, accepted=True)
+        assert other.next() == backlog(0)
+
+    def test_the_next_call_goes_on_where_one_left(self) -> None:
+        call = self.out(-10, -30)
+        call.fails()
+        other = self.beside(call)
+        assert isinstance(other.next(), Wait)
+        assert call.journey.leave(call.rotation)
+        assert other.next() == backlog(0, 5)
+
+    def test_queues_that_failed_in_this_call_are_not_tried_twice(self) -> None:
+        call = Call(State.FAILED_OVER, queues=2)
+        call.rotation.pull(1, at=BEGAN, reason="timeout")
+        call.fails()
+        assert call.next() == backlog(1, 5)
+
+
 class TestHold:
     """Section 6: "`hold_until_failover`: the send waits instead of raising, bounded by its timeout"."""
 
@@ -197,10 +362,52 @@ class TestHold:
         call.becomes(State.SUSPECT)
         return call
 
-    def test_it_waits_while_suspect(self) -> None:
+    def test_it_tries_the_primary_each_second_while_suspect(self) -> None:
+        """Section 6: "A held send tries the primary again every second (with jitter, one in flight an entity) while
+        the entity is suspect"."""
         call = self.held(timeout=20)
-        call.now = 12
+        assert call.next(draw=0.5) == Wait(1)
+        call.now = 1
+        assert call.next() == Try(PRIMARY, 19)
+        call.journey.ended(PRIMARY, Verdict.COUNTS, at=BEGAN + 1)
+        assert [call.next(draw) for draw in (0.0, 0.9)] == [Wait(1.75)] * 2
+
+    def test_one_of_them_is_in_flight(self) -> None:
+        call = self.held(timeout=20)
+        call.next(draw=0.5)
+        other = self.held(timeout=20, sender=SenderMemory(trial=call.sender.trial))
+        call.now = other.now = 1
+        assert isinstance(call.next(), Try)
+        assert other.next() == Wait(2)
+        call.journey.leave(call.rotation)
+        assert other.next(draw=0.5) == Wait(2)
+        other.now = 2
+        assert isinstance(other.next(), Try)
+
+    def test_a_try_ends_before_the_failover(self) -> None:
+        """Section 6: "Holding never causes a failover that not holding would not have had"; nor a late one."""
+        call = self.held(timeout=20)
+        call.becomes(State.SUSPECT, fails_over_at=BEGAN + 6)
+        call.next(draw=0.5)
+        call.now = 1
+        step = call.next()
+        assert step == Try(PRIMARY, 5)
+        assert isinstance(step, Try)
+        assert step.is_short
+
+    @pytest.mark.parametrize("now", [5.5, 19.5])
+    def test_no_try_begins_that_could_not_be_answered(self, now: float) -> None:
+        call = self.held(timeout=20)
+        call.becomes(State.SUSPECT, fails_over_at=BEGAN + (6 if now < 6 else 60))
+        call.now = now
         assert call.next() == Wait(20)
+
+    def test_a_new_suspicion_has_a_first_pause_of_its_own(self) -> None:
+        call = self.held(timeout=60)
+        call.next(draw=0.5)
+        call.now = 10
+        call.becomes(State.SUSPECT, since=BEGAN + 10)
+        assert call.next(draw=0.5) == Wait(11)
 
     def test_it_goes_on_to_the_backlog_at_failover(self) -> None:
         call = self.held(timeout=20)
@@ -220,7 +427,9 @@ class TestHold:
         assert call.next() is GiveUp.FAILED
 
     def test_it_is_bounded_by_send_timeout_where_the_caller_has_none(self) -> None:
-        assert self.held().next() == Wait(30)
+        call = self.held()
+        call.now = 29.5
+        assert call.next() == Wait(30)
 
     def test_it_does_not_wait_where_nothing_will_change_by_itself(self) -> None:
         call = self.held(timeout=20)
@@ -392,7 +601,8 @@ def test_every_call_ends_in_time_and_never_goes_where_it_must_not(
             call.now = step.until
             continue
         assert (step.route == PRIMARY) == (not call.entity.diverting)
-        assert step.route.queue is None or call.rotation.holds(step.route.queue)
+        is_probe = call.rotation.is_all_out and step.timeout <= 5
+        assert step.route.queue is None or call.rotation.holds(step.route.queue) or is_probe
         assert not call.sender.rests(step.route, BEGAN + call.now)
         assert 0 < step.timeout <= 30.0
         assert call.now + step.timeout <= limit + 1e-6
@@ -400,5 +610,5 @@ def test_every_call_ends_in_time_and_never_goes_where_it_must_not(
         verdict = data.draw(st.sampled_from([Verdict.COUNTS, Verdict.THROTTLED]))
         if verdict is Verdict.COUNTS and step.route.queue is not None:
             call.rotation.pull(step.route.queue, at=BEGAN + call.now, reason="timeout")
-        call.journey.ended(step.route, verdict, at=BEGAN + call.now)
+        call.journey.ended(step.route, verdict, at=BEGAN + call.now, is_cut=data.draw(st.booleans()))
     pytest.fail("the call went on for ever")

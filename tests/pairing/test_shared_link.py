@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage
-from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError
+from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeoutError, ServiceBusError
 
 from paired_servicebus.core import errors
 from paired_servicebus.core.model.pairing_events import Diverted, InDoubt, QueuePulled, Warned
@@ -84,7 +84,37 @@ async def test_a_connection_that_dies_unnoticed_is_replaced_by_the_first_late_se
     await asyncio.gather(*(park(paired, str(number), 1) for number in range(6)))
     await until(lambda: all(queue.link.is_open for queue in paired._standby.queues.values()))
     assert set(parked_ids(world, 3)) == {f"{number}-0" for number in range(6)}
-    assert not set(before) & {one for one in standby(world) if one.links}
+    await until(lambda: not set(before) & {one for one in standby(world) if one.links})
+
+
+async def test_a_silent_queue_leaves_the_sends_of_the_others_alone(world: World) -> None:
+    """What is in doubt on one queue leaves the sends to other queues alone: a silent connection is replaced, not cut,
+    and each send on it keeps its own time."""
+    paired = await forced(world, 2, send_timeout=1.0)
+    world.fault("half-open", namespace="secondary")
+    links = [paired._standby.queues[index].link for index in range(2)]
+    first, other = (
+        asyncio.create_task(link.send([ServiceBusMessage(b"x", message_id=str(seconds))], seconds))
+        for link, seconds in zip(links, (1.0, 2.5), strict=True)
+    )
+    with pytest.raises(OperationTimeoutError):
+        await first
+    assert not other.done()
+    assert not any(link.is_open for link in links), "both attach again, over a new connection"
+    with pytest.raises(ConnectionCutError, match="did not answer a send within"):
+        await other
+
+
+async def test_a_time_out_of_less_than_an_attempts_time_replaces_no_connection(world: World) -> None:
+    """A time-out shorter than the attempt's own limit is no silence, and drops no shared connection."""
+    paired = await forced(world, 2, send_timeout=5.0)
+    world.fault("unanswered", namespace="secondary", entity=queue_path(0))
+    links = [paired._standby.queues[index].link for index in range(2)]
+    with pytest.raises(OperationTimeoutError):
+        await links[0].send([ServiceBusMessage(b"x")], 0.2)
+    assert links[1].is_open
+    await links[0].open(5.0)
+    assert len(standby(world)) == 1
 
 
 async def test_a_link_cut_by_its_queue_leaves_the_other_links_open(world: World) -> None:

@@ -16,6 +16,7 @@ from paired_servicebus.simulation.sim_messages import BEGAN, SimMessage
 from paired_servicebus.simulation.sim_namespaces import SimBacklogQueue
 from paired_servicebus.simulation.sim_sender import SimSender
 from paired_servicebus.simulation.world import AS_SHIPPED, RunResult, World, WorldParts
+from tests.simulation.call_invariants import CallChecker
 from tests.simulation.invariants import BrokenInvariant, InvariantChecker
 from tests.simulation.plan_generator import draw_plan
 from tests.simulation.pump_invariants import LOOK_INTERVAL, PumpInvariantChecker, RateChecker, WaitingChecker
@@ -40,7 +41,11 @@ class RunChecker(InvariantChecker):
         return StateInvariantChecker(engine, self)
 
     def rotation_of(self, engine: str) -> RotationChecker:
-        return RotationChecker(engine, self)
+        return RotationChecker(engine, self, len(self.plan.queues))
+
+    def call_of(self, sender: SimSender, timeout: float | None) -> CallChecker:
+        queues, began = sender.world.queues, sender.clock.now
+        return CallChecker(sender.engine.name, self, self.plan.policy, queues, began, timeout)
 
     def pump_of(self, engine: SimEngine, queue: SimBacklogQueue) -> PumpInvariantChecker:
         return PumpInvariantChecker(engine, queue, self)

@@ -15,6 +15,8 @@ QUIET_AFTER: Final = 15 * 60.0
 """Seconds of silence after which a healthy entity becomes unknown (SPEC.md section 6)."""
 WELL: Final = frozenset({State.HEALTHY, State.UNKNOWN})
 DIVERTING: Final = frozenset({State.FAILED_OVER, State.FORCED})
+HELD: Final = 4.0
+"""Seconds within which one of an entity's held calls tries the primary, before there is no time for an answer."""
 
 
 @dataclass(slots=True)
@@ -34,6 +36,10 @@ class SeenEntity:
     pings_rest_until: float = 0.0
     """Time before which no ping may leave after a throttled one, whatever operators order."""
     good_pings: int = 0
+    held: dict[object, float] = field(default_factory=dict)
+    """The held calls, and since when each is."""
+    sends: int = 0
+    """Attempts at the primary under way."""
 
 
 @dataclass(slots=True)
@@ -51,11 +57,24 @@ class StateInvariantChecker(StateEvents):
             found = self.seen[key] = SeenEntity()
         return found
 
+    def send_leaves(self, path: str) -> None:
+        """Record the start of a send at the primary."""
+        self.of(path).sends += 1
+
+    def holds(self, path: str, call: object, at: float) -> None:
+        """Record that a call is held."""
+        self.of(path).held.setdefault(call, at)
+
+    def goes_on(self, path: str, call: object) -> None:
+        """Record that a call is held no longer."""
+        self.of(path).held.pop(call, None)
+
     def send_answered(self, path: str, at: float, failure: FailureKind | None) -> None:
         """Record the result of a send at the primary."""
         seen = self.of(path)
         self._check_not_silent(seen, path, at)
         seen.failure, seen.heard = failure, at
+        seen.sends -= 1
 
     def failed(self, path: str, failure: FailureKind) -> None:
         """Check that a failure that counts ended an entity's good state."""
@@ -90,6 +109,7 @@ class StateInvariantChecker(StateEvents):
             self._fell_quiet(seen, what, change.at)
         elif now is State.FAILED_OVER:
             late = change.at - seen.since - policy.failover_interval
+            self._check_tried(seen, what, change.at)
             if seen.failure is None:
                 fail("failover interval", f"{what}, though the latest send was accepted")
             if seen.state is not State.SUSPECT or abs(late) > TOLERANCE:
@@ -101,6 +121,12 @@ class StateInvariantChecker(StateEvents):
                 fail("failback", f"{what} before the cool-down of {policy.cool_down:g} s")
         elif seen.failure is not None:
             fail("healthy by a send", f"{what} after {seen.failure}")
+
+    def _check_tried(self, seen: SeenEntity, what: str, at: float) -> None:
+        """Check that held calls have tried the primary before the failover that their silence would cause."""
+        since = max(min(seen.held.values(), default=at), seen.heard or 0.0)
+        if not seen.sends and at - since > HELD:
+            self.watch.fail("held calls try", f"{what}, and nothing was tried for {at - since:.3f} s")
 
     # -- silence ----------------------------------------------------------------------------------------------------
 
@@ -166,23 +192,37 @@ class RotationChecker(RotationEvents):
 
     engine: str
     watch: InvariantChecker
+    queues: int
     out: set[int] = field(default_factory=set)
     probes: dict[int, bool] = field(default_factory=dict)
     """The latest probe's result of each queue."""
 
+    @property
+    def all_out(self) -> bool:
+        """Whether a send is the probe (SPEC.md section 7)."""
+        return len(self.out) == self.queues
+
+    def answered(self, queue: int) -> None:
+        """Record an answer of a queue to a send, which restores it while all are out."""
+        if self.all_out:
+            self.probes[queue] = True
+
     def attempted(self, queue: int) -> None:
         """Check the start of a send to a backlog queue."""
-        if queue in self.out:
+        if queue in self.out and not self.all_out:
             self.watch.fail("rotation", f"{self.engine} uses backlog/{queue}, which is pulled")
 
-    def failed(self, queue: int, failure: FailureKind) -> None:
-        """Check that a queue is pulled after a failure that pulls it."""
+    def failed(self, queue: int, failure: FailureKind, *, is_unhindered: bool) -> None:
+        """Check that a queue is pulled after a failure that pulls it, and none for want of time."""
+        if failure is FailureKind.TIMEOUT and is_unhindered:
+            self.watch.fail("no false alarm", f"{self.engine} pulls backlog/{queue}, which is healthy")
         if failure in PULLING and queue not in self.out:
             self.watch.fail("rotation", f"{self.engine} keeps backlog/{queue} after {failure}")
 
     def pulled(self, queue: int, failure: FailureKind) -> None:
         """Record a queue that is pulled, and check the reason."""
         self.out.add(queue)
+        self.probes[queue] = False
         if failure not in PULLING:
             self.watch.fail("verdict", f"{self.engine} pulls backlog/{queue} for {failure}")
 

@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final
 
 from paired_servicebus.core.accounting.ledger import Arrival, Ledger, SendOutcome, balance
+from paired_servicebus.core.failover.send_router import Next, Route
+from paired_servicebus.core.model.entity_state import Entity
 from paired_servicebus.core.model.pairing_events import Event, StateChanged
 from paired_servicebus.core.model.verdict import FailureKind
 from paired_servicebus.simulation.run_plan import Plan
@@ -22,6 +24,15 @@ TOLERANCE: Final = 1e-3
 
 class StateEvents:
     """The events of one engine's entities during one boot."""
+
+    def send_leaves(self, path: str) -> None:
+        """Record that a send at the primary begins."""
+
+    def holds(self, path: str, call: object, at: float) -> None:
+        """Record that a call is held."""
+
+    def goes_on(self, path: str, call: object) -> None:
+        """Record that a call is held no longer."""
 
     def send_answered(self, path: str, at: float, failure: FailureKind | None) -> None:
         """Record that a send at the primary has its result; None: accepted."""
@@ -48,8 +59,11 @@ class RotationEvents:
     def attempted(self, queue: int) -> None:
         """Record that a send to a backlog queue begins."""
 
-    def failed(self, queue: int, failure: FailureKind) -> None:
-        """Record that the machine has got a failure of a backlog queue."""
+    def answered(self, queue: int) -> None:
+        """Record that a queue has answered a send: accepted, or busy."""
+
+    def failed(self, queue: int, failure: FailureKind, *, is_unhindered: bool) -> None:
+        """Record that the machine has got a failure of a backlog queue. is_unhindered: no fault was in the way."""
 
     def pulled(self, queue: int, failure: FailureKind) -> None:
         """Record that the machine pulls a queue."""
@@ -59,6 +73,16 @@ class RotationEvents:
 
     def probed(self, queue: int, accepted: bool) -> None:
         """Record that a probe of a queue has its result."""
+
+
+class CallEvents:
+    """The events of one call of a sender."""
+
+    def decided(self, step: Next, entity: Entity, at: float) -> None:
+        """Record the router's next step."""
+
+    def ended(self, route: Route, failure: FailureKind | None, at: float, *, is_unhindered: bool) -> None:
+        """Record that an attempt ends. is_unhindered: no fault was in its way."""
 
 
 class PumpEvents:
@@ -212,6 +236,10 @@ class RunRecord:
     def rotation_of(self, engine: str) -> RotationEvents:
         """Return the record of an engine's backlog queues."""
         return RotationEvents()
+
+    def call_of(self, sender: Any, timeout: float | None) -> CallEvents:
+        """Return the record of a call that begins now."""
+        return CallEvents()
 
     def pump_of(self, engine: Any, queue: SimBacklogQueue) -> PumpEvents:
         """Return the record of a pump."""

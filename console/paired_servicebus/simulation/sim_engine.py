@@ -139,7 +139,7 @@ class SimEngine:
 
     def memory(self, sender: int, path: str) -> SenderMemory:
         """Return the memory of one paired sender."""
-        return self.memories.setdefault((sender, path), SenderMemory())
+        return self.memories.setdefault((sender, path), SenderMemory(trial=self.machine.trial(path)))
 
     # -- the machine ------------------------------------------------------------------------------------------------
 
@@ -242,6 +242,8 @@ class SimEngine:
     # -- reports of sends to the machine -----------------------------------------------------------------------------
 
     def accepted(self, path: str, queue: int | None, messages: int) -> None:
+        if queue is not None:
+            self.rotation_watch.answered(queue)
         self.tell(SendAccepted(at=self.clock.now, entity=path, queue=queue, messages=messages))
 
     def failed(self, path: str, queue: int | None, judgement: Judgement, messages: int) -> None:

@@ -191,6 +191,7 @@ class SimBacklogQueue(RequestTarget):
     def take(self, messages: Sequence[SimMessage], hidden: float = 0.0) -> FailureKind | None:
         """Accept all or none; they are visible after `hidden` seconds."""
         if len(self.held) + len(messages) > self.plan.capacity:
+            self.healed_at = self._clock.now  # a full queue has not healed
             return FailureKind.FULL
         for message in messages:
             self._numbers += 1

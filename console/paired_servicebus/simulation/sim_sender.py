@@ -8,8 +8,10 @@ from typing import Any, Final
 
 from paired_servicebus.core.accounting.ledger import SendOutcome
 from paired_servicebus.core.failover.send_router import SendRouter, Try, Wait
-from paired_servicebus.core.model.verdict import DOUBTFUL, FailureKind, Judgement, Verdict, at_backlog
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.verdict import DOUBTFUL, LOST_LINKS, FailureKind, Judgement, Verdict, at_backlog
 from paired_servicebus.simulation.run_plan import PlannedCall
+from paired_servicebus.simulation.run_record import CallEvents
 from paired_servicebus.simulation.sim_engine import SimEngine
 from paired_servicebus.simulation.sim_messages import SimMessage, park
 from paired_servicebus.simulation.sim_namespaces import hidden_for
@@ -22,7 +24,7 @@ PACK: Final = 2
 class SimSender:
     """One call of an application, from its first attempt to the final answer.
 
-    Overridden by planted bugs: `at_primary`, `at_backlog`, `ended`, `wrap_message`, `answer`.
+    Overridden by planted bugs: `at_primary`, `at_backlog`, `deliver`, `ended`, `failed`, `wrap_message`, `answer`.
     """
 
     def __init__(self, engine: SimEngine, sender: int, path: str) -> None:
@@ -34,6 +36,8 @@ class SimSender:
         self.path = path
         self.destination = self.world.destinations[path.casefold()]
         self.doubtful: dict[str, None] = {}
+        self.is_unhindered = False
+        """Whether no fault was in the way of the latest attempt."""
 
     def call(self, order: PlannedCall, messages: Sequence[SimMessage]) -> Steps:
         """Send, and retry unaccepted messages as often as the caller's patience allows."""
@@ -57,42 +61,58 @@ class SimSender:
 
     def deliver(self, left: list[SimMessage], timeout: float | None) -> Steps:
         """Try, wait and divert as the router decides; accepted messages leave `left`."""
-        engine, clock, machine = self.engine, self.clock, self.engine.machine
-        began = clock.now
+        machine, began = self.engine.machine, self.clock.now
         router = SendRouter(self.memory, machine.policy, at=began, timeout=timeout)
+        yield from self._go(router, left, self.world.watch.call_of(self, timeout))
+        self.engine.state_watch.goes_on(self.path, self)
+        if router.leave(machine.rotation):
+            self.engine.wake()
+        self.world.watch.call_ended(self.engine.name, self.clock.now - began, timeout)
+
+    def _go(self, router: SendRouter, left: list[SimMessage], check: CallEvents) -> Steps:
+        engine, clock, machine = self.engine, self.clock, self.engine.machine
         while left:
             now = clock.now
             entity = machine.entity(self.path, at=now)
             step = router.next(entity, machine.rotation, at=now, draw=self.world.random.random())
+            check.decided(step, entity, now)
             if isinstance(step, Try):
+                engine.state_watch.goes_on(self.path, self)
                 queue = step.route.queue
                 attempt = self.at_primary if queue is None else partial(self.at_backlog, queue)
                 failure = yield from attempt(left, step.timeout)
+                check.ended(step.route, failure, clock.now, is_unhindered=self.is_unhindered)
                 if failure is not None:
-                    judgement = self.failed(queue, failure, left)
+                    judgement = self.failed(step, failure, left)
                     verdict = judgement.verdict if queue is None else at_backlog(judgement)
                     if verdict is Verdict.CALLERS:
-                        break
-                    self.ended(router, step, verdict)
+                        return
+                    self.ended(router, step, verdict, is_cut=failure in LOST_LINKS)
             elif isinstance(step, Wait):
                 self.world.watch.waits(self, diverting=entity.diverting)
+                if machine.policy.hold_until_failover and entity.state is State.SUSPECT:
+                    engine.state_watch.holds(self.path, self, now)
                 yield from engine.change(step.until)
             else:
-                break
-        self.world.watch.call_ended(engine.name, clock.now - began, timeout)
+                return
 
-    def ended(self, router: SendRouter, step: Try, verdict: Verdict) -> None:
-        router.ended(step.route, verdict, at=self.clock.now)
+    def ended(self, router: SendRouter, step: Try, verdict: Verdict, *, is_cut: bool) -> None:
+        router.ended(step.route, verdict, at=self.clock.now, is_cut=is_cut)
 
-    def failed(self, queue: int | None, failure: FailureKind, left: Sequence[SimMessage]) -> Judgement:
+    def failed(self, step: Try, failure: FailureKind, left: Sequence[SimMessage]) -> Judgement:
+        queue = step.route.queue
         judgement = self.engine.judge(failure)
         if judgement.kind in DOUBTFUL:
             self.doubtful.update((message.body, None) for message in left)
+        if step.is_short and judgement.kind is FailureKind.TIMEOUT:
+            return judgement
+        if queue is not None and failure is FailureKind.BUSY:
+            self.engine.rotation_watch.answered(queue)
         self.engine.failed(self.path, queue, judgement, len(left))
         if queue is None:
             self.engine.state_watch.failed(self.path, failure)
         else:
-            self.engine.rotation_watch.failed(queue, failure)
+            self.engine.rotation_watch.failed(queue, failure, is_unhindered=self.is_unhindered)
         return judgement
 
     # -- attempts ---------------------------------------------------------------------------------------------------
@@ -129,9 +149,12 @@ class SimSender:
         primary = target is self.destination
         diverting = primary and engine.machine.entity(self.path, at=self.clock.now).diverting
         watch.attempted(self.who, target.name, messages[0].body, diverting=diverting)
-        if not primary:
+        if primary:
+            engine.state_watch.send_leaves(self.path)
+        else:
             engine.rotation_watch.attempted(target.index)
         condition = target.met(world.random)
+        self.is_unhindered = condition is None
         hidden = hidden_for(world.random, condition) if condition is not None else 0.0
         if hidden and not primary:
             watch.hidden(target.index, messages)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 from typing import Any, Final
 
 from paired_servicebus.core.failover.effects import SendPing
+from paired_servicebus.core.failover.send_router import Try
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.pairing_events import Event, PingAccepted, PingFailed, StateChanged
-from paired_servicebus.core.model.verdict import FailureKind
+from paired_servicebus.core.model.verdict import FailureKind, Judgement
 from paired_servicebus.simulation.sim_delivery import Lane, SimBacklogMessage, SimDelivery
 from paired_servicebus.simulation.sim_engine import SimEngine
 from paired_servicebus.simulation.sim_messages import SimMessage
@@ -44,6 +46,21 @@ class ParksAllAgain(SimSender):
         if failure is not None:
             left[:] = self.whole
         return failure
+
+
+class DiesOfBusy(SimSender):
+    """A sender whose call ends without an answer when its namespace is busy."""
+
+    is_dead = False
+
+    def failed(self, step: Try, failure: FailureKind, left: Sequence[SimMessage]) -> Judgement:
+        self.is_dead = failure is FailureKind.BUSY
+        return super().failed(step, failure, left)
+
+    def deliver(self, left: list[SimMessage], timeout: float | None) -> Steps:
+        yield from super().deliver(left, timeout)
+        if left and self.is_dead:
+            yield from self.clock.sleep(inf)
 
 
 class CompletesAfterTimeout(SimDelivery):
@@ -86,6 +103,7 @@ ADAPTER_BUGS: Final = (
     Bug("a sender counts a timeout as acceptance", WorldParts(sending=TakesTimeoutForAccepted)),
     Bug("a message gets a fresh id when it is sent again", WorldParts(sending=FreshIdOnResend)),
     Bug("parked messages are parked again after a failure", WorldParts(sending=ParksAllAgain)),
+    Bug("a request to a busy namespace gets no reply", WorldParts(sending=DiesOfBusy)),
     Bug("a pump counts a timeout as acceptance", WorldParts(delivery=CompletesAfterTimeout)),
     Bug("a destination that was silent once counts as silent ever since", WorldParts(delivery=StaysSilent)),
     Bug("sends that are only counted are no evidence", WorldParts(engine=ForgetsCounted)),

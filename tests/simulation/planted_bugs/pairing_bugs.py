@@ -10,7 +10,17 @@ from paired_servicebus.core.failover.effects import Effect
 from paired_servicebus.core.failover.inactivity import InactivityTimer
 from paired_servicebus.core.failover.pairing_machine import PairingMachine
 from paired_servicebus.core.failover.rotation import Rotation
-from paired_servicebus.core.failover.send_router import PRIMARY, GiveUp, Next, Route, SenderMemory, SendRouter, Try
+from paired_servicebus.core.failover.send_router import (
+    PRIMARY,
+    GiveUp,
+    Next,
+    Route,
+    SenderMemory,
+    SendRouter,
+    Try,
+    Wait,
+)
+from paired_servicebus.core.failover.turns import Turn
 from paired_servicebus.core.model import entity_state, verdict
 from paired_servicebus.core.model.entity_state import Entity, State, Trigger
 from paired_servicebus.core.model.pairing_events import PingAccepted, PingFailed
@@ -76,14 +86,31 @@ def stays_with_primary(self: SendRouter, entity: Entity, rotation: Rotation, *, 
     return shipped_next(self, entity, rotation, at=at, draw=draw)
 
 
-def whole_time(self: SendRouter, route: Route, at: float) -> Next:
-    step = shipped_attempt(self, route, at)
+def whole_time(self: SendRouter, route: Route, at: float, **bounds: Any) -> Next:
+    step = shipped_attempt(self, route, at, **bounds)
     return Try(step.route, self._policy.send_timeout) if isinstance(step, Try) else step
 
 
 def renewed_deadline(self: SendRouter, rotation: Rotation, at: float, draw: float) -> Next:
     self._on_backlog = False
     return shipped_backlog(self, rotation, at, draw)
+
+
+def only_waits(self: SendRouter, entity: Entity, at: float, draw: float) -> Next:
+    return Wait(self._deadline) if at < self._deadline else GiveUp.FAILED
+
+
+def gives_up_unasked(self: SendRouter, rotation: Rotation, at: float, resting: Collection[int]) -> Next:
+    return GiveUp.NO_BACKLOG
+
+
+def keeps_the_turn(self: Turn, call: object) -> bool:
+    return False
+
+
+def without_time(self: SendRouter, route: Route, at: float, **bounds: Any) -> Next:
+    self._enough = 0.0
+    return shipped_attempt(self, route, at, **bounds)
 
 
 def any_queue(self: Rotation, draw: float, *, avoid: Collection[int] = ()) -> int | None:
@@ -143,6 +170,11 @@ PAIRING_BUGS: Final = (
     _patched("a sender stays with the primary after a failover", SendRouter, "next", stays_with_primary),
     _patched("the last attempt of a call outlives its limit", SendRouter, "_attempt", whole_time),
     _patched("each attempt at the backlog renews the call's time", SendRouter, "_backlog", renewed_deadline),
+    _patched("held calls only wait", SendRouter, "_hold", only_waits),
+    _patched("all queues are out, and no send probes them", SendRouter, "_probe", gives_up_unasked),
+    _patched("a call that ends keeps the turn to probe", Turn, "release", keeps_the_turn),
+    _patched("a route is tried without time for an answer", SendRouter, "_attempt", without_time),
+    _patched("an attempt over a lost link is not made again", verdict, "LOST_LINKS", frozenset()),
     _patched("a pulled queue is used", Rotation, "pick", any_queue),
     _patched("a call waits for a busy queue though another is free", Rotation, "pick", only_own_queue),
     _patched("a pulled queue never returns", Rotation, "probes_due", no_probes),

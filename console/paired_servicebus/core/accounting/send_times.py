@@ -5,25 +5,31 @@ An octave has eight buckets, from a hundredth of a millisecond to an hour, so th
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from math import frexp, ldexp
 from typing import Final
 
 SHORTEST_SECONDS: Final = 1e-5
 LONGEST_SECONDS: Final = 3600.0
+WINDOW_SECONDS: Final = 60
 
 Buckets = Mapping[int, int]
 """Calls by bucket."""
 
 
 class SendTimes:
-    """The calls of one entity since they were taken last."""
+    """The calls of one entity: those since they were taken last, and those of the last minute."""
 
-    __slots__ = ("_counts",)
+    __slots__ = ("_counted", "_counts", "_recent", "_taken", "_window")
 
     def __init__(self) -> None:
         self._counts: dict[int, int] = {}
+        """All calls so far."""
+        self._taken: Buckets = {}
+        self._counted: Buckets = {}
+        self._window: deque[Buckets] = deque()
+        self._recent: Counter[int] = Counter()
 
     def add(self, seconds: float) -> None:
         """Count a call that ended after `seconds`, accepted or refused."""
@@ -35,9 +41,33 @@ class SendTimes:
         counts[bucket] = counts.get(bucket, 0) + 1
 
     def take(self) -> Buckets:
-        """Return the counts, and begin anew."""
-        taken, self._counts = self._counts, {}
-        return taken
+        """Return the counts since the last call of this."""
+        before, self._taken = self._taken, dict(self._counts)
+        return _difference(self._taken, before)
+
+    def count(self) -> None:
+        """Move the window of the last minute; called once a second."""
+        before = self._counted
+        if self._counts != before:
+            self._counted = dict(self._counts)
+        elif not self._window:
+            return
+        self._window.append(_difference(self._counted, before))
+        self._recent.update(self._window[-1])
+        if len(self._window) > WINDOW_SECONDS:
+            self._recent.subtract(self._window.popleft())
+        if not any(self._window):
+            self._window.clear()
+            self._recent.clear()
+
+    @property
+    def p99(self) -> float | None:
+        """The seconds within which 99 of 100 calls of the last minute ended; None: there was none."""
+        return percentile(+self._recent, 0.99)
+
+
+def _difference(counts: Buckets, before: Buckets) -> Buckets:
+    return {bucket: count - before.get(bucket, 0) for bucket, count in counts.items() if count != before.get(bucket, 0)}
 
 
 def joined(parts: Iterable[Buckets]) -> Buckets:

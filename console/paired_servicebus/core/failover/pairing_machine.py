@@ -11,6 +11,7 @@ legal but late: it is announced and changes no state.
 from __future__ import annotations
 
 import heapq
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, Final
@@ -21,6 +22,7 @@ from paired_servicebus.core.failover.effects import Announce, Effect, ProbeEntit
 from paired_servicebus.core.failover.inactivity import SILENCE, EntityProbes, InactivityTimer
 from paired_servicebus.core.failover.rotation import Rotation
 from paired_servicebus.core.failover.send_router import PRIMARY
+from paired_servicebus.core.failover.turns import Turn
 from paired_servicebus.core.model import entity_state as life
 from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.model.entity_state import Entity, State, Trigger
@@ -61,6 +63,7 @@ class PairingMachine:
         self.settled: set[str] = set()
         """Casefolded paths of the entities for which another accepted send changes nothing and need not be reported."""
         self._entities: dict[str, Entity] = {}
+        self._trials: defaultdict[str, Turn] = defaultdict(Turn)
         self._deadlines: list[tuple[float, str]] = []
 
     # -- queries ------------------------------------------------------------------------------------------------
@@ -72,6 +75,10 @@ class PairingMachine:
         if found is None:
             found = self._store(Entity(path=path, since=at))
         return found
+
+    def trial(self, path: str) -> Turn:
+        """Return the turn of the entity's held calls to try the primary."""
+        return self._trials[path.casefold()]
 
     def probe(self, path: str, *, at: float) -> None:
         """Probe the entity while it has no sends. Off by default, since probes are billed."""
@@ -124,7 +131,7 @@ class PairingMachine:
 
     def _send_accepted(self, event: e.SendAccepted) -> list[Effect]:
         if event.queue is not None:
-            return []
+            return self._queue_answered(event.queue, event.at)
         self.pace.live_at = event.at
         self.quiet.heard(event.entity.casefold(), at=event.at)
         entity = self.entity(event.entity, at=event.at)
@@ -153,8 +160,10 @@ class PairingMachine:
     def _send_failed(self, event: e.SendFailed) -> list[Effect]:
         if event.queue is not None:
             self._refuse_unknown_queue(event.queue)
-            pulls = BACKLOG_VERDICTS[event.failure] is Verdict.COUNTS
-            return self._queue_failed(event, event.queue) if pulls else []
+            verdict = BACKLOG_VERDICTS[event.failure]
+            if verdict is Verdict.THROTTLED:  # it is back, and busy
+                return self._queue_answered(event.queue, event.at)
+            return self._queue_failed(event, event.queue) if verdict is Verdict.COUNTS else []
         self._record_failed_send(event)
         verdict = VERDICTS[event.failure]
         if verdict is Verdict.THROTTLED:  # a probe would add load
@@ -199,6 +208,12 @@ class PairingMachine:
         if not self.rotation.pull(queue, at=event.at, reason=event.reason):
             return []
         return [Announce(e.QueuePulled(at=event.at, queue=queue, reason=event.reason))]
+
+    def _queue_answered(self, queue: int, at: float) -> list[Effect]:
+        """Restore a queue that answered a send while all queues are out: then a send is the probe."""
+        if not self.rotation.is_all_out or not self.rotation.probed(queue, at=at, accepted=True):
+            return []
+        return [Announce(e.QueueRestored(at=at, queue=queue))]
 
     def _refuse_unknown_queue(self, queue: int) -> None:
         indices = self.rotation.indices

@@ -1,7 +1,8 @@
 """The rotation of backlog queues for senders (SPEC.md section 7.1).
 
 A failed send pulls its queue for every sender of the pairing; a successful probe restores it. A busy queue is not
-pulled. The interval between probes of a failing queue grows up to `MAX_PROBE_INTERVALS` intervals.
+pulled. The interval between probes of a failing queue grows up to `MAX_PROBE_INTERVALS` intervals. While all queues
+are out, sends are the probe: one call at a time goes round them, and an acceptance restores the queue at once.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
+
+from paired_servicebus.core.failover.turns import Turn
 
 MAX_PROBE_INTERVALS: Final = 8
 """Maximum time between two probes of one queue, in probe intervals."""
@@ -22,6 +25,8 @@ class QueuePlace:
     pulled: bool = False
     reason: str = ""
     since: float = 0.0
+    failed_at: float = 0.0
+    """Time of its latest failure."""
     probe_due: float | None = None
     """Time of the next probe; None while the queue is in, or during a probe."""
     probes: int = 0
@@ -36,6 +41,8 @@ class Rotation:
     def __init__(self, indices: Iterable[int], *, probe_interval: float) -> None:
         self._by_index = {index: QueuePlace(index) for index in sorted(indices)}
         self._interval = probe_interval
+        self.turn = Turn()
+        """The turn to go round the queues while all of them are out."""
 
     @property
     def places(self) -> tuple[QueuePlace, ...]:
@@ -57,9 +64,20 @@ class Rotation:
         place = self._by_index.get(index)
         return place is not None and not place.pulled
 
+    @property
+    def is_all_out(self) -> bool:
+        """Return whether every queue is pulled."""
+        return all(place.pulled for place in self._by_index.values())
+
+    def first_out(self, *, avoid: Collection[int] = ()) -> int | None:
+        """Return the pulled queue that failed longest ago, not in `avoid`; None: there is none."""
+        out = [place for place in self._by_index.values() if place.pulled and place.index not in avoid]
+        return min(out, key=lambda place: (place.failed_at, place.index)).index if out else None
+
     def pull(self, index: int, *, at: float, reason: str) -> bool:
         """Pull a queue; return False if it was out already."""
         place = self._by_index[index]
+        place.failed_at = at
         if place.pulled:
             return False
         # A queue that fails again after its return is probed less often.
@@ -96,6 +114,7 @@ class Rotation:
             place.pulled, place.reason, place.since, place.probe_due = False, "", at, None
             return True
         place.probes += 1
+        place.failed_at = at
         place.reason = reason or place.reason
         place.probe_due = at + self._distance(place)
         return False

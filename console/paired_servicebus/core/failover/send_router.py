@@ -1,11 +1,12 @@
 """The route of one send: primary, backlog queue, wait, or error to the caller (SPEC.md sections 5 to 7).
 
-`SendRouter` reads the entity's state and the rotation and changes neither. It has no clock and no randomness: `at` and
-`draw` are arguments.
+`SendRouter` reads the entity's state and the rotation. It changes neither, but for the turns: of many calls that could
+try something that failed, one at a time does. It has no clock and no randomness: `at` and `draw` are arguments.
 
     primary ──accepted──▶ done
        │ counts, entity diverts now (or interval 0) ──▶ backlog queue, the sender's own ──accepted──▶ done
-       │ counts, still suspect ──▶ raise, or hold until the state changes       │ counts: another queue; none: raise
+       │ link lost, still suspect ──▶ again after the SDK's pauses              │ counts: another queue
+       │ counts, still suspect ──▶ raise, or hold: one call a second tries      │ all queues out: one call probes each
        │ busy ──▶ wait ten seconds, or until the state changes                  │ busy: another queue, then wait
        │                                                                        │ unauthorized: as counts
        └ the caller's own ──▶ raise                                             └ the caller's own ──▶ raise
@@ -13,11 +14,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf
 from typing import Final
 
 from paired_servicebus.core.failover.rotation import Rotation
+from paired_servicebus.core.failover.turns import LOOK_SECONDS, Turn
 from paired_servicebus.core.model.entity_state import Entity, State
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.verdict import Verdict
@@ -39,10 +43,18 @@ BACKLOG_TRIES: Final = 2
 much."""
 MIN_ATTEMPT_SECONDS: Final = 1.0
 MIN_ATTEMPT_SHARE: Final = 0.2
-"""Minimum share of `send_timeout` for an attempt after a rest for "server busy"; MIN_ATTEMPT_SECONDS if that is less. A
-shorter attempt would time out, and throttling would cause a failover."""
+"""Minimum share of `send_timeout` for an attempt that is not a call's first; MIN_ATTEMPT_SECONDS if that is less. A
+shorter attempt would time out, and prove nothing."""
+RETRY_PAUSES: Final = (1.6, 3.2, 6.4)
+"""Seconds before an attempt over a lost link is made again: the SDK's own, by default."""
+HOLD_SECONDS: Final = 1.0
+"""Seconds between two tries of held calls at a suspect primary, each longer or shorter by up to a quarter."""
+PROBE_SECONDS: Final = 5.0
+"""The longest attempt at a backlog queue while all queues are out of the rotation."""
 _PROVEN: Final = frozenset({State.HEALTHY})
-"""States in which a held call retries the primary, since another send has succeeded."""
+"""States in which a call retries the primary at once, since another send has succeeded."""
+_SHORT: Final = 0.9
+"""The share of an attempt's own limit below which it counts as shortened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +63,8 @@ class Try:
 
     route: Route
     timeout: float
+    is_short: bool = field(default=False, compare=False)
+    """Whether less is left than an attempt's own limit: its time-out is no evidence against the route."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +87,18 @@ Next = Try | Wait | GiveUp
 
 @dataclass(slots=True)
 class SenderMemory:
-    """The state that one paired sender keeps between calls."""
+    """The state that one paired sender keeps between calls.
+
+    trial: the turn of its entity's held calls, which all senders of the entity share. retry_pauses: seconds before an
+    attempt over a lost link is made again; empty where the client has retries of its own.
+    """
 
     queue: int | None = None
     """The sender's backlog queue, first chosen at random."""
     busy: dict[Route, float] = field(default_factory=dict)
     """Routes that answered "server busy", each with the time until which this sender avoids it."""
+    trial: Turn = field(default_factory=Turn)
+    retry_pauses: tuple[float, ...] = RETRY_PAUSES
 
     def rests(self, route: Route, at: float) -> bool:
         """Return whether this sender must still avoid `route`."""
@@ -91,7 +111,7 @@ class SenderMemory:
 
 
 class SendRouter:
-    """The route of one send call.
+    """The route of one send call. `leave` has to be called at its end.
 
     Args:
         sender: the paired sender's backlog queue and throttled routes.
@@ -101,41 +121,122 @@ class SendRouter:
             backlog.
     """
 
-    __slots__ = ("_budget", "_deadline", "_last", "_on_backlog", "_policy", "_refused", "_rested", "_sender")
+    __slots__ = (
+        "_again_at",
+        "_attempt_at",
+        "_budget",
+        "_deadline",
+        "_enough",
+        "_last",
+        "_limit",
+        "_on_backlog",
+        "_pauses",
+        "_policy",
+        "_refused",
+        "_rested",
+        "_round",
+        "_rounds",
+        "_sender",
+        "_tried",
+        "_waits_since",
+        "waited",
+    )
 
     def __init__(self, sender: SenderMemory, policy: Policy, *, at: float, timeout: float | None = None) -> None:
         self._sender = sender
         self._policy = policy
         self._budget = timeout
         self._deadline = at + (policy.send_timeout if timeout is None else timeout)
+        self._enough = min(MIN_ATTEMPT_SECONDS, MIN_ATTEMPT_SHARE * policy.send_timeout)
+        self._limit = min(policy.send_timeout, max(inf if timeout is None else timeout, self._enough))
+        """The limit of one attempt that nothing has shortened."""
         self._on_backlog = False
         self._last: Verdict | None = None
         self._rested = False
-        """Whether the call has waited for a busy route."""
+        """Whether the call has waited."""
         self._refused = False
         """Whether the primary caused the latest counted failure. The caller never sees a backlog queue's."""
+        self._pauses = list(sender.retry_pauses)
+        self._again_at: float | None = None
+        """Time of the next attempt at the primary over a fresh link; None: none is due."""
+        self._attempt_at = at
+        """When the latest attempt began."""
+        self._tried: dict[int, float] = {}
+        """The backlog queues that failed in this call, and when the attempt at each began."""
+        self._round: set[int] | None = None
+        """The queues that need no try in this call's round over all of them; None: it has no round."""
+        self._rounds: int | None = None
+        """The rounds over all queues that had failed when this call began to wait for one; None: it does not wait."""
+        self._waits_since = 0.0
+        self.waited = 0.0
+        """Seconds that the call waited for another call's round over the queues."""
         sender.lapse(at)
+
+    def first(self) -> Try:
+        """Return the first attempt of a call that goes to the primary without a question."""
+        timeout = min(self._policy.send_timeout, inf if self._budget is None else self._budget)
+        return Try(PRIMARY, timeout, timeout < _SHORT * self._limit)
 
     def next(self, entity: Entity, rotation: Rotation, *, at: float, draw: float) -> Next:
         """Return the next step."""
-        if entity.diverting:
-            return self._backlog(rotation, at, draw)
-        if self._refused and not (self._policy.hold_until_failover and entity.state in _PROVEN):
-            return Wait(self._deadline) if self._may_hold(entity, at) else GiveUp.FAILED
-        return self._attempt(PRIMARY, at)
+        if not (entity.diverting and rotation.is_all_out):
+            self._round = None
+            rotation.turn.release(self)
+        step = self._backlog(rotation, at, draw) if entity.diverting else self._direct(entity, at, draw)
+        self._rested = self._rested or isinstance(step, Wait)
+        return step
 
-    def ended(self, route: Route, verdict: Verdict, *, at: float) -> None:
-        """Record that an attempt on `route` failed with `verdict` at `at`."""
+    def ended(self, route: Route, verdict: Verdict, *, at: float, is_cut: bool = False) -> None:
+        """Record that an attempt on `route` failed with `verdict` at `at`. is_cut: its link was lost."""
         self._last = verdict
         self._refused = verdict is Verdict.COUNTS and route == PRIMARY
+        self._again_at = at + self._pauses.pop(0) if self._refused and is_cut and self._pauses else None
+        if route == PRIMARY:
+            self._sender.trial.release(self)
         if verdict is Verdict.THROTTLED:
             self._sender.busy[route] = at + self._policy.throttle_wait
-        elif self._sender.queue == route.queue:
+            return
+        if route.queue is not None:
+            self._tried[route.queue] = self._attempt_at
+            if self._round is not None:
+                self._round.add(route.queue)
+        if self._sender.queue == route.queue:
             self._sender.queue = None
 
-    def _may_hold(self, entity: Entity, at: float) -> bool:
-        """Return whether to hold the call: only a suspect entity changes by itself."""
-        return self._policy.hold_until_failover and entity.state is State.SUSPECT and at < self._deadline
+    def leave(self, rotation: Rotation) -> bool:
+        """Give up the turns of this call; return whether others may have waited for the one over all queues."""
+        self._sender.trial.release(self)
+        return rotation.turn.release(self)
+
+    # -- the primary ------------------------------------------------------------------------------------------
+
+    def _direct(self, entity: Entity, at: float, draw: float) -> Next:
+        if not self._refused:
+            return self._attempt(PRIMARY, at)
+        holds = self._policy.hold_until_failover
+        if entity.state in _PROVEN:
+            may_retry = holds or self._again_at is not None
+            return self._attempt(PRIMARY, at) if may_retry else GiveUp.FAILED
+        if holds and entity.state is State.SUSPECT:  # only a suspect entity changes by itself
+            return self._hold(entity, at, draw)
+        if self._again_at is None or self._deadline - self._again_at < self._enough:
+            return GiveUp.FAILED
+        return Wait(self._again_at) if at < self._again_at else self._attempt(PRIMARY, at)
+
+    def _hold(self, entity: Entity, at: float, draw: float) -> Next:
+        """Wait for a change of state; meanwhile one held call of the entity tries the primary each second."""
+        if at >= self._deadline:
+            return GiveUp.FAILED
+        trial = self._sender.trial
+        due = trial.due_at(entity.since, at + HOLD_SECONDS * (0.75 + draw / 2))
+        ends = min(self._deadline, inf if entity.fails_over_at is None else entity.fails_over_at)
+        if ends - max(at, due) < self._enough:  # a try would end after the change, and leave its message in doubt
+            return Wait(self._deadline)
+        if at >= due and trial.take(self):
+            return self._attempt(PRIMARY, at, ends=ends)
+        return Wait(min(self._deadline, due if at < due else at + LOOK_SECONDS))
+
+    # -- the backlog ------------------------------------------------------------------------------------------
 
     def _backlog(self, rotation: Rotation, at: float, draw: float) -> Next:
         if not self._on_backlog:
@@ -143,13 +244,44 @@ class SendRouter:
             if self._budget is None:
                 self._deadline = at + BACKLOG_TRIES * self._policy.send_timeout
         queue = self._sender.queue
-        if queue is None or not rotation.holds(queue) or self._sender.rests(Route(queue), at):
-            resting = [route.queue for route in self._sender.busy if self._sender.rests(route, at)]
-            queue = rotation.pick(draw, avoid=[index for index in resting if index is not None])
-        if queue is None:
-            return self._wait_for_queue(rotation, at)
-        self._sender.queue = queue
-        return self._attempt(Route(queue), at)
+        resting = {r.queue for r in self._sender.busy if r.queue is not None and self._sender.rests(r, at)}
+        if queue is None or not rotation.holds(queue) or queue in resting:
+            queue = rotation.pick(draw, avoid=resting)
+        if queue is not None:
+            self._stop_waiting(at)
+            self._sender.queue = queue
+            return self._attempt(Route(queue), at)
+        if rotation.is_all_out:
+            return self._probe(rotation, at, resting)
+        return self._wait_for_queue(rotation, at)
+
+    def _probe(self, rotation: Rotation, at: float, resting: Collection[int]) -> Next:
+        """Go round the queues, all of which are out, the one that failed longest ago first; or wait for who does."""
+        if self._rounds is not None and self._rounds != rotation.turn.failures:
+            self._stop_waiting(at)
+            return GiveUp.NO_BACKLOG
+        if not rotation.turn.take(self):
+            return self._wait_for_round(rotation, at)
+        self._stop_waiting(at)
+        if self._round is None:  # what failed just now in this call is not tried again
+            self._round = {index for index, began in self._tried.items() if began >= at - PROBE_SECONDS}
+        queue = rotation.first_out(avoid=self._round.union(resting))
+        if queue is not None:
+            return self._attempt(Route(queue), at, limit=min(self._limit, PROBE_SECONDS))
+        rotation.turn.fail(self)
+        return GiveUp.NO_BACKLOG
+
+    def _wait_for_round(self, rotation: Rotation, at: float) -> Next:
+        if self._rounds is None:
+            self._rounds, self._waits_since = rotation.turn.failures, at
+        if at >= self._deadline:
+            self._stop_waiting(at)
+            return GiveUp.NO_BACKLOG
+        return Wait(min(self._deadline, at + LOOK_SECONDS))
+
+    def _stop_waiting(self, at: float) -> None:
+        if self._rounds is not None:
+            self._rounds, self.waited = None, self.waited + at - self._waits_since
 
     def _wait_for_queue(self, rotation: Rotation, at: float) -> Next:
         """Return a wait for a busy queue, or give up if no queue is merely busy."""
@@ -162,15 +294,20 @@ class SendRouter:
     def _in(rotation: Rotation, route: Route) -> bool:
         return route.queue is not None and rotation.holds(route.queue)
 
-    def _attempt(self, route: Route, at: float) -> Next:
-        if at >= self._deadline:
-            if self._last is Verdict.THROTTLED or self._sender.rests(route, at):
+    def _attempt(self, route: Route, at: float, *, ends: float = inf, limit: float | None = None) -> Next:
+        """Return an attempt, if enough of the call's time is left for an answer.
+
+        ends: when it has to end at the latest. limit: its own; None: the usual one.
+        """
+        left = self._deadline - at
+        is_throttled = self._last is Verdict.THROTTLED or self._sender.rests(route, at)
+        if left <= 0 or (left < self._enough and (self._rested or self._last is not None)):
+            if is_throttled:
                 return GiveUp.BUSY
             return GiveUp.NO_BACKLOG if route.queue is not None else GiveUp.FAILED
         if self._sender.rests(route, at):
-            self._rested = True
             return Wait(min(self._sender.busy[route], self._deadline))
-        left = min(self._policy.send_timeout, self._deadline - at)
-        if self._rested and left < min(MIN_ATTEMPT_SECONDS, MIN_ATTEMPT_SHARE * self._policy.send_timeout):
-            return GiveUp.BUSY
-        return Try(route, left)
+        own = self._limit if limit is None else limit
+        self._attempt_at = at
+        timeout = min(own, left, ends - at, self._policy.send_timeout)
+        return Try(route, timeout, timeout < _SHORT * own)

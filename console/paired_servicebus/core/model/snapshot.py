@@ -82,6 +82,10 @@ class EntityView:
     unknown."""
     gateway_senders: int = 0
     """Senders of the gateway's clients."""
+    p99: float | None = None
+    """Seconds within which 99 of 100 calls of the last minute ended; None: there was none."""
+    is_slow: bool = False
+    """Whether that is more than a tenth of `send_timeout`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

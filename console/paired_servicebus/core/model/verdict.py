@@ -98,6 +98,9 @@ DOUBTFUL: Final = frozenset(
 )
 """Kinds after which the message may have arrived; after all others it has not."""
 
+LOST_LINKS: Final = frozenset({FailureKind.CONNECTION, FailureKind.COMMUNICATION, FailureKind.DETACHED})
+"""Kinds after which an attempt is made again over a fresh link, as the SDK does (SPEC.md section 5)."""
+
 _SDK = "azure.servicebus.exceptions."
 KIND_BY_CLASS: Final[dict[str, FailureKind]] = {
     _SDK + "OperationTimeoutError": FailureKind.TIMEOUT,

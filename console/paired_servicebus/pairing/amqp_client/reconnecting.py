@@ -2,7 +2,7 @@
 
 Each wait here has its own deadline. After a failed connect the next try waits for a pause, and callers get the failure
 immediately meanwhile. An unanswered request ends the connection if nothing else was received either, since the peer may
-be gone unnoticed.
+be gone unnoticed. A connection that sends share is replaced instead: what is in flight on it keeps its own time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from paired_servicebus.pairing.amqp_client.client_links import (
 from paired_servicebus.pairing.amqp_client.endpoint import Endpoint
 from paired_servicebus.pairing.amqp_client.request_channel import RequestReply
 from paired_servicebus.pairing.amqp_client.wire_errors import SOCKET_ERROR
-from paired_servicebus.pairing.runtime.deadlines import CLOSING, bounded, end_all
+from paired_servicebus.pairing.runtime.deadlines import CLOSING, GRACE, bounded, end_all
 from servicebus_amqp.encoding.amqp_types import UInt
 
 FIRST_PAUSE: Final = 1.0
@@ -69,6 +69,9 @@ CONNECTING: Final = 15.0
 ATTACHING: Final = 30.0
 REQUESTING: Final = 30.0
 """Seconds for a connection, for a link, and for a request."""
+SILENCE: Final = 5.0
+"""Seconds of a wait without an answer after which a shared connection counts as silent; `connecting` if that is less.
+A wait may be shorter by a tenth, which its caller spent before."""
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +89,8 @@ class ReconnectingConnection:
         idle_timeout: seconds within which the namespace must send something.
         backoff: pauses between tries; None: the usual ones.
         connecting: seconds for one try to connect.
-        patient: whether callers wait for the pause after a loss. After a failed connect they never do.
+        shared: whether sends of many callers share it. They wait for the pause after a loss (never after a failed
+            connect), and a silent connection is replaced.
 
     after_read: called after a read's callbacks and before its bytes leave, when delayed messages have room again, and
     once when the connection is lost. failure: the reason of a missing connection; None while connected, and before the
@@ -103,7 +107,7 @@ class ReconnectingConnection:
         idle_timeout: float = IDLE_TIMEOUT,
         backoff: Backoff | None = None,
         connecting: float = CONNECTING,
-        patient: bool = False,
+        shared: bool = False,
     ) -> None:
         self.endpoint = endpoint
         self.after_read: list[AfterRead] = []
@@ -114,11 +118,13 @@ class ReconnectingConnection:
         self._idle_timeout = idle_timeout
         self._backoff = backoff or Backoff(draw)
         self._seconds = connecting
-        self._patient = patient
+        self._is_shared = shared
         self._was_lost = False
         """Whether the pause follows a loss, and not a failed connect."""
         self._not_before = 0.0
         self._line: ClientConnection | None = None
+        self._replaced: set[ClientConnection] = set()
+        """Silent connections with sends in flight."""
         self._connecting: asyncio.Task[ClientConnection] | None = None
         self._is_closed = False
 
@@ -136,13 +142,32 @@ class ReconnectingConnection:
 
     @property
     def received(self) -> tuple[int, int]:
-        """A mark of what was received so far, for `drop_if_silent`."""
+        """A mark of what was received so far, for `replace_if_silent`."""
         return self.connections, 0 if self._line is None else self._line.reads
 
-    def drop_if_silent(self, since: tuple[int, int], failure: WireError) -> None:
-        """Drop the connection if nothing was received after the mark `since`: the peer may be gone unnoticed."""
-        if self._line is not None and self.is_up and self.received == since:
-            self._line.drop(failure)
+    def carries(self, link: WireSender) -> bool:
+        """Return whether a link is up, on the present connection."""
+        return link.is_up and link.line is self._line
+
+    def replace_if_silent(self, since: tuple[int, int], waited: float, failure: WireError) -> None:
+        """Replace the connection if nothing was received for `waited` seconds, since the mark: the peer may be gone.
+
+        A shorter wait is no silence. Later links use a new connection; the old one is cut when no send can be left.
+        """
+        line = self._line
+        if line is None or not self.is_up or self.received != since:
+            return
+        if waited < 0.9 * min(SILENCE, self._seconds - GRACE):
+            return
+        self._line = None
+        self._replaced.add(line)
+        ending = asyncio.get_running_loop().call_later(self._seconds, line.drop, failure)
+
+        def ended(_: object) -> None:
+            ending.cancel()
+            self._replaced.discard(line)
+
+        line.lost.add_done_callback(ended)
 
     def hold(self) -> ClientConnection | None:
         """Collect writes until the returned connection's `flush`; None if there is nothing to hold back."""
@@ -231,13 +256,14 @@ class ReconnectingConnection:
         self._is_closed = True
         if self._connecting is not None:
             await end_all((self._connecting,), CLOSING)
-        if self._line is not None:
-            await self._line.close()
+        for line in (self._line, *self._replaced):
+            if line is not None:
+                await line.close()
 
     async def _do(self, act: Callable[[ClientConnection], Coroutine[Any, Any, T]], timeout: float, name: str) -> T:
         began = asyncio.get_running_loop().time()
         line = await self._connected(timeout)
-        asks, reads = line.asks, line.reads
+        asks, mark = line.asks, (self.connections, line.reads)
         left = max(0.0, began + timeout - asyncio.get_running_loop().time())
         try:
             return await bounded(act(line), left, name)
@@ -245,7 +271,9 @@ class ReconnectingConnection:
             raise
         except TimeoutError as error:
             failure = WireTimeoutError(f"{name} was not answered within {timeout:g} s by {self.endpoint}")
-            if line.reads == reads and line.asks > asks:
+            if self._is_shared:
+                self.replace_if_silent(mark, left, failure)
+            elif line.reads == mark[1] and line.asks > asks:
                 line.drop(failure)
             raise failure from error
 
@@ -256,7 +284,7 @@ class ReconnectingConnection:
         if self._line is not None and not self._line.lost.done():
             return self._line
         if self._connecting is None:
-            if not (self._patient and self._was_lost):
+            if not (self._is_shared and self._was_lost):
                 self._check_pause()
             self._connecting = asyncio.create_task(self._connect(), name=f"connect {self.endpoint.hostname}")
             self._connecting.add_done_callback(_retrieve)
@@ -284,7 +312,7 @@ class ReconnectingConnection:
             idle_timeout=self._idle_timeout,
         )
         try:
-            if self._patient:
+            if self._is_shared:
                 await asyncio.sleep(self._not_before - loop.time())
             await bounded(line.open(), self._seconds, f"connecting {self.endpoint}")
         except (WireError, TimeoutError) as error:
@@ -297,10 +325,12 @@ class ReconnectingConnection:
         self._line, self.failure = line, None
         self.connections += 1
         began = loop.time()
-        line.lost.add_done_callback(lambda lost: self._on_lost(lost.result(), loop.time() - began))
+        line.lost.add_done_callback(lambda lost: self._on_lost(line, lost.result(), loop.time() - began))
         return line
 
-    def _on_lost(self, error: WireError, lived: float) -> None:
+    def _on_lost(self, line: ClientConnection, error: WireError, lived: float) -> None:
+        if line is not self._line:  # it was replaced
+            return
         self.failure, self._was_lost = error, True
         if lived >= HEALTHY:
             self._backoff.reset()  # and the next caller may connect immediately

@@ -217,7 +217,11 @@ class Inspection:
         if ask:
             self._looks.ask()
         waits = (self._read_settings(), self._fresh_counts()) if ask or self._looks.attended else ()
+        began = steering.clock()
         proofs, *_ = await asyncio.gather(self._proofs.look(), *waits)
+        for index, proof in zip(self._queues, proofs, strict=True):
+            if not proof.refusal and (proof.tried_at or 0.0) >= began:
+                steering.queue_answered(index)
         return Evidence(
             at=steering.clock(),
             primary=names[0],

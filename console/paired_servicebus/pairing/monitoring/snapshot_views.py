@@ -24,6 +24,8 @@ from paired_servicebus.pairing.syphon.syphon import Syphon
 MAX_REASONS: Final = 5
 """Reasons for dead-lettering in a snapshot, for each queue."""
 
+SLOW_SHARE: Final = 0.1
+"""The share of `send_timeout` beyond which the entity's calls are slow (SPEC.md section 8)."""
 NOWHERE: Final = "nowhere"
 """The route of an entity that diverts while no backlog queue is in the rotation."""
 
@@ -32,13 +34,22 @@ def entities(steering: PairingRuntime, carried: Collection[str]) -> tuple[Entity
     """Return every entity, in the order of first sight. `carried`: paths without case of this process's senders."""
     now, parks = steering.clock(), any(not place.pulled for place in steering.machine.rotation.places)
     return tuple(
-        _entity(entity, steering.tally(entity.path), now, parks=parks, carried=entity.path.casefold() in carried)
+        _entity(
+            entity,
+            steering.tally(entity.path),
+            now,
+            parks=parks,
+            carried=entity.path.casefold() in carried,
+            slow_beyond=SLOW_SHARE * steering.policy.send_timeout,
+        )
         for entity in steering.machine.entities()
     )
 
 
-def _entity(entity: Entity, tally: Tally, now: float, *, parks: bool, carried: bool) -> EntityView:
-    """Return one entity's view. parks: whether a backlog queue is in the rotation."""
+def _entity(entity: Entity, tally: Tally, now: float, *, parks: bool, carried: bool, slow_beyond: float) -> EntityView:
+    """Return one entity's view. parks: whether a backlog queue is in the rotation. slow_beyond: seconds of a call."""
+    p99 = tally.times.p99
+    is_slow = p99 is not None and p99 > slow_beyond
     primary = tally.routes.get(Route())
     backlog = [sends for route, sends in tally.routes.items() if route.queue is not None]
     seconds = sum(span for span, _ in tally.recent)
@@ -47,7 +58,7 @@ def _entity(entity: Entity, tally: Tally, now: float, *, parks: bool, carried: b
         path=entity.path,
         state=entity.state,
         since=entity.since,
-        why=_why(entity, carried=carried),
+        why=_why(entity, carried=carried) + (f"; slow: 99 of 100 calls take up to {p99:.1f} s" if is_slow else ""),
         route=_route(entity, tally) if parks or not entity.diverting else NOWHERE,
         sends_per_second=sum(count for _, count in tally.recent) / seconds if seconds else 0.0,
         accepted=primary.accepted if primary is not None else 0,
@@ -74,6 +85,8 @@ def _entity(entity: Entity, tally: Tally, now: float, *, parks: bool, carried: b
         refusals=tuple(tally.refusals.reasons.most_common()),
         first_failure_at=entity.first_failure_at,
         carried=carried,
+        p99=None if p99 is None else round(p99, 4),
+        is_slow=is_slow,
     )
 
 

@@ -209,6 +209,11 @@ class PairingRuntime:
         self.machine.probe(entity, at=self.clock())
         self._arm()
 
+    def queue_answered(self, queue: int) -> None:
+        """Restore a backlog queue whose link could be opened, while all queues are out of the rotation."""
+        if self.machine.rotation.is_all_out:
+            self.tell(e.QueueProbed(at=self.clock(), queue=queue, accepted=True))
+
     def announce(self, event: e.Event) -> None:
         """Log and publish an event that moves no state."""
         write = self.event_log.writers.get(event.__class__)
@@ -368,6 +373,7 @@ class PairingRuntime:
                         self.tell(count)
                     sends.new_accepted = sends.new_failed = 0
             tally.recent.append((seconds, accepted))
+            tally.times.count()
             self._count_failures(at, entity.path, tally)
         self._count_operations(at)
         self._settle_refusals(at)

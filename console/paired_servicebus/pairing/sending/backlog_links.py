@@ -242,3 +242,4 @@ class Standby:
         else:
             place.clear_failures()
             self._proven.set()
+            self._steering.queue_answered(place.index)

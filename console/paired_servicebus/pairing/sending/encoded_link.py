@@ -3,9 +3,8 @@
 A send in flight is an entry with a callback: a task, a future and a timer for each would be most of its cost. One timer
 serves the deadlines of all.
 
-The senders of a gateway's clients share it. It attaches with its first send and again after a loss. A connection that
-is cut during a send is a ConnectionCutError, and the call tries once more: a gateway's clients have one message in
-flight each, and a cut that counted would hold it until the failover.
+The senders of a gateway's clients share it. It attaches with its first send, again after a loss, and again after its
+connection was replaced for its silence.
 """
 
 from __future__ import annotations
@@ -62,10 +61,6 @@ class _Attachment:
         self._timer: asyncio.TimerHandle | None = None
         self._due = inf
 
-    @property
-    def is_up(self) -> bool:
-        return self.link is not None and self.link.is_up
-
     def add(self, tag: bytes, send: _InFlight) -> None:
         self.pending[tag] = send
         if send.ends < self._due:
@@ -117,7 +112,8 @@ class EncodedLink:
 
     @property
     def is_open(self) -> bool:
-        return self._attachment is not None and self._attachment.is_up
+        attachment = self._attachment
+        return attachment is not None and attachment.link is not None and self._wire.carries(attachment.link)
 
     @property
     def limits(self) -> tuple[int, int] | None:
@@ -166,7 +162,7 @@ class EncodedLink:
         on_end: called once, later. began: the loop's present time.
         """
         attachment = self._attachment
-        if attachment is None or attachment.link is None or self._closed or not attachment.link.is_up:
+        if attachment is None or attachment.link is None or self._closed or not self._wire.carries(attachment.link):
             return False
         if len(data) > attachment.link.max_message_size:
             return False
@@ -207,13 +203,13 @@ class EncodedLink:
     async def _attached(self, timeout: float) -> _Attachment:
         self._refuse_when_closed()
         found = self._attachment
-        if found is not None and found.is_up:
+        if found is not None and self.is_open:
             return found
         loop = asyncio.get_running_loop()
         ends = loop.time() + timeout
         try:
             async with asyncio.timeout(timeout), self._attaching:
-                if self._attachment is not None and self._attachment.is_up:
+                if self._attachment is not None and self.is_open:
                     return self._attachment
                 fresh = _Attachment(self.path, self._give_up)
                 fresh.link = await self._wire.sender(
@@ -237,12 +233,12 @@ class EncodedLink:
         return tag
 
     def _give_up(self, attachment: _Attachment, send: _InFlight) -> None:
-        """End a late send; drop a silent connection, and a link whose waiting messages must not leave later."""
+        """End a late send; replace a silent connection, and drop a link whose waiting messages must not leave later."""
         link = attachment.link
         late = WireTimeoutError(f"{self.path} did not answer a send within {send.timeout:g} s")
-        self._wire.drop_if_silent(send.mark, late)
+        self._wire.replace_if_silent(send.mark, send.timeout, late)
         if link is not None and link.is_up and link.link.waiting:
-            self.discard()
+            link.drop(WireError(f"the link to {self.path} was discarded"))
         send.on_end(late)
 
     def _refuse_when_closed(self) -> None:

@@ -153,9 +153,13 @@ class EncodedSender(SendDriver[EncodedMessage]):
         self._refuse_parked(numbers)
         check_timeout(timeout)
         limit = timeout or self._steering.policy.send_timeout
+        body = {"sequence-numbers": Array.of(int, numbers)}
+
+        async def cancel(seconds: float) -> None:
+            await self._primaries.wire.request(self.entity_name, CANCEL, body, timeout=seconds)
+
         with self._steering.enter_call():
-            body = {"sequence-numbers": Array.of(int, numbers)}
-            await self._primaries.wire.request(self.entity_name, CANCEL, body, timeout=limit)
+            await self._request(cancel, limit)
 
     async def ping(self, data: bytes, *, timeout: float) -> None:
         """Send an encoded ping to the primary and nowhere else; a failure says nothing of the entity.

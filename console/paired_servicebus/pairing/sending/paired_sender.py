@@ -16,7 +16,7 @@ from azure.servicebus import ServiceBusMessageBatch
 
 from paired_servicebus.core.errors import PairingClosedError
 from paired_servicebus.core.failover.send_router import PRIMARY, Try
-from paired_servicebus.core.model.verdict import Verdict
+from paired_servicebus.core.model.verdict import LOST_LINKS, Verdict
 from paired_servicebus.pairing.runtime import tracing
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.sdk_internals import batch_messages
@@ -62,7 +62,7 @@ class PairedSender(SendDriver[Sendable]):
     def __init__(
         self, steering: PairingRuntime, primaries: PrimaryLinks, entity_name: str, backlog: Backlog, **options: Any
     ) -> None:
-        super().__init__(steering, entity_name, backlog, SDK_FORM)
+        super().__init__(steering, entity_name, backlog, SDK_FORM, retry_pauses=primaries.retry_pauses)
         self._primaries = primaries
         self._primary = primaries.link(entity_name, **options)
         self.fully_qualified_namespace = primaries.fully_qualified_namespace
@@ -88,6 +88,8 @@ class PairedSender(SendDriver[Sendable]):
             try:
                 await self._primary.open(steering.policy.send_timeout)
             except Exception as error:
+                if steering.judge(error).kind in LOST_LINKS:
+                    return self  # the first send opens it, and counts what it meets
                 if self._failed(PRIMARY, error, messages=0).verdict is Verdict.CALLERS:
                     raise
         return self
@@ -129,6 +131,9 @@ class PairedSender(SendDriver[Sendable]):
             PairingClosedError: this sender, or the pairing, was closed.
             ServiceBusError, TimeoutError: the failure of the attempt on the primary. After a refusal, such as "server
                 busy", no message of the call has arrived.
+
+        Each has `messages`: what to send again, with the ids of this call. A message, an annotated message and a batch
+        keep their ids anyway; a mapping has none, and is a new message when it is sent again.
         """
         if self._is_closed or timeout is not None:
             self._refuse_when_closed()
@@ -143,10 +148,10 @@ class PairedSender(SendDriver[Sendable]):
             messages = self._in_trace(messages, contexts)
         use = None if is_traced else self._straight()
         if use is not None:
-            await self._go_straight(use, messages, whole, timeout)
+            await self._go_straight(use, messages, whole, timeout, message)
         else:
             with self._steering.enter_call(self.entity_name, len(messages)):
-                await self._deliver(self._call(messages, whole, timeout))
+                await self._deliver(self._call(messages, whole, timeout, given=message))
         if messages[0] is not message:
             forget(message)
 
@@ -163,7 +168,7 @@ class PairedSender(SendDriver[Sendable]):
         if not singles:
             return []
         with self._steering.enter_call(self.entity_name, len(singles)):
-            numbers = await self._schedule(singles, schedule_time_utc, timeout)
+            numbers = await self._schedule(singles, schedule_time_utc, timeout, messages)
         forget(messages)
         return numbers
 
@@ -181,7 +186,10 @@ class PairedSender(SendDriver[Sendable]):
         check_timeout(timeout)
         limit = timeout or self._steering.policy.send_timeout
         with self._steering.enter_call():
-            await self._primary.call(lambda sender: sender.cancel_scheduled_messages(numbers, timeout=limit), limit)
+            await self._request(partial(self._cancel, numbers), limit)
+
+    async def _cancel(self, numbers: list[int], timeout: float) -> None:
+        await self._primary.call(lambda sender: sender.cancel_scheduled_messages(numbers, timeout=timeout), timeout)
 
     # -- one call's way ---------------------------------------------------------------------------------------
 
@@ -192,7 +200,12 @@ class PairedSender(SendDriver[Sendable]):
         return self._primary.claim_idle()
 
     async def _go_straight(
-        self, use: LinkUse, messages: list[Sendable], whole: ServiceBusMessageBatch | None, timeout: float | None
+        self,
+        use: LinkUse,
+        messages: list[Sendable],
+        whole: ServiceBusMessageBatch | None,
+        timeout: float | None,
+        given: Messages,
     ) -> None:
         """Send as the SDK does, and count. Handle a failure as that of any other attempt."""
         steering, in_flight = self._steering, self._steering.in_flight
@@ -206,7 +219,7 @@ class PairedSender(SendDriver[Sendable]):
                 with use:
                     await use.sender.send_messages(payload, timeout=limit)
             except Exception as error:  # noqa: BLE001 - it is judged, and raised if it is the caller's
-                call = self._call(messages, whole, timeout, began=steering.clock() - use.age)
+                call = self._call(messages, whole, timeout, began=steering.clock() - use.age, given=given)
                 failure = None if use.was_cut(error) else error
             except asyncio.CancelledError:
                 self._in_doubt(PRIMARY, messages, "cancelled by its caller")
@@ -259,7 +272,9 @@ class PairedSender(SendDriver[Sendable]):
         if lost:
             self._steering.tally(self.entity_name).too_large += lost
 
-    async def _schedule(self, singles: list[Sendable], when: datetime, timeout: float | None) -> list[int]:
+    async def _schedule(
+        self, singles: list[Sendable], when: datetime, timeout: float | None, given: Messages
+    ) -> list[int]:
         numbers: list[int] = []
 
         async def schedule(link: SdkSenderLink, left: list[Sendable], limit: float) -> None:
@@ -271,7 +286,7 @@ class PairedSender(SendDriver[Sendable]):
 
         timed = [scheduled(single, when) for single in singles]
         timed = self._in_trace(timed) if tracing.is_on() else timed
-        await self._deliver(self._call(timed, None, timeout, schedule))
+        await self._deliver(self._call(timed, None, timeout, schedule, given=given))
         parked = singles[: len(singles) - len(numbers)]
         return self._number_parked(parked) + numbers
 

@@ -14,6 +14,8 @@ from weakref import WeakSet
 from azure.servicebus.aio import ServiceBusClient
 
 from paired_servicebus.core.errors import WireError
+from paired_servicebus.core.failover.send_router import RETRY_PAUSES
+from paired_servicebus.pairing import sdk_internals
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.sending.encoded_link import EncodedLink
@@ -38,6 +40,8 @@ class PrimaryLinks:
     def __init__(self, steering: PairingRuntime, client: ServiceBusClient, gate: OpenLimiter) -> None:
         self._steering = steering
         self.fully_qualified_namespace: str = client.fully_qualified_namespace
+        self.retry_pauses = () if sdk_internals.retry_pauses(client) else RETRY_PAUSES
+        """Seconds before an attempt over a lost link is made again; a client with retries of its own gets none."""
         self._client = client
         self._gate = gate
         self._links: dict[str, WeakSet[SdkSenderLink]] = {}

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
@@ -30,6 +30,10 @@ from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 NOTE: Final = "paired namespaces: "
 """The prefix of notes on errors."""
 NOTE_LENGTH: Final = 400
+REPEAT_NOTE: Final = (
+    f"{NOTE}what was sent keeps no id between two calls (a mapping, or an iterator): a repeat is a new message; send "
+    "error.messages again, which have the ids of this call"
+)
 
 M = TypeVar("M")
 Schedule = Callable[[Any, list[Any], float], Awaitable[None]]
@@ -57,6 +61,10 @@ class SendCall(Generic[M]):
     gave_up: GiveUp | None = None
     doubt: BaseException | None = None
     was_cut: bool = False
+    lost_link: bool = False
+    """Whether the latest attempt lost its link, or a fresh link after one was refused for an internal error."""
+    given: Any = None
+    """The caller's argument; None: it has no objects of the SDK."""
 
     @property
     def is_whole(self) -> bool:
@@ -85,7 +93,8 @@ class SendCall(Generic[M]):
                 message=f"{self.entity} is throttled: its namespace is busy, and nothing is sent for "
                 f"{throttle_wait:g} s. Send again later; partitioning makes it less likely."
             )
-        why = f"; last: {judge(self.failure).reason}" if self.failure is not None else ""
+        why = f"; it waited {self.router.waited:.1f} s for another call's try" if self.router.waited else ""
+        why += f"; last: {judge(self.failure).reason}" if self.failure is not None else ""
         owned = "You still own it" if self.is_whole else self._parts()
         return BacklogUnavailableError(
             f"{self.entity} is failed over and no backlog queue of the secondary namespace took the message"
@@ -97,17 +106,42 @@ class SendCall(Generic[M]):
         return f"{all_of - left} of {all_of} messages for {self.entity} were parked, {left} were not"
 
 
-def count_refusal(error: Exception, call: SendCall[Any], steering: PairingRuntime) -> None:
-    """Count a call that ends in an error, and add the pairing's knowledge to the error.
+def count_refusal(error: Exception, call: SendCall[Any], steering: PairingRuntime) -> Exception:
+    """Count a call that ends in an error; return the error to raise, with the pairing's knowledge.
 
-    An argument that the SDK refused before anything was sent is the application's mistake, and is not counted.
+    Its `messages` are those to send again. An argument that the SDK refused before anything was sent is the
+    application's mistake, and is not counted.
     """
+    if hasattr(error, "messages"):  # callers that sent together get the same error
+        error = _copied(error)
+    if call.given is not None:
+        error.messages = list(call.left)  # type: ignore[attr-defined]
     reason = _refusal(error, call, steering.judge)
     if reason:
         steering.refuse(call.entity, len(call.left), reason)
         steering.tally(call.entity).times.add(steering.clock() - call.began)
         _add_note(error, call, steering)
+        if _has_no_ids(call.given):
+            error.add_note(REPEAT_NOTE)
     call.failure = call.doubt = None  # break the reference cycle of an error and its call
+    return error
+
+
+def _copied(error: Exception) -> Exception:
+    """Return a copy of an error that another call has raised."""
+    copied: Exception = type(error).__new__(type(error), *error.args)
+    copied.args = error.args
+    vars(copied).update(vars(error))
+    copied.__notes__ = []
+    copied.__cause__, copied.__suppress_context__ = error.__cause__, error.__suppress_context__
+    return copied
+
+
+def _has_no_ids(given: object) -> bool:
+    """Return whether a caller's argument is sent with new ids each time."""
+    if isinstance(given, Sequence):
+        return any(isinstance(single, Mapping) for single in given)
+    return isinstance(given, Mapping | Iterator)
 
 
 def _refusal(error: Exception, call: SendCall[Any], judge: Judge) -> str:
@@ -130,7 +164,7 @@ _OF_ONE_MESSAGE: Final = (FailureKind.ARGUMENT, FailureKind.TOO_LARGE)
 
 
 def _add_note(error: Exception, call: SendCall[Any], steering: PairingRuntime) -> None:
-    """Add a note once: callers that sent together get the same error."""
+    """Add a note once: callers that sent together may get the same error."""
     if any(note.startswith(NOTE) for note in getattr(error, "__notes__", ())):
         return
     entity = steering.machine.entity(call.entity, at=steering.clock())

@@ -8,7 +8,7 @@ their outcomes and writes the receipts. Subclasses have the application's side a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any, Generic, TypeVar
@@ -21,15 +21,16 @@ from paired_servicebus.core.errors import (
     PairingClosedError,
     ScheduledInBacklogError,
 )
-from paired_servicebus.core.failover.send_router import PRIMARY, Route, SenderMemory, SendRouter, Try, Wait
+from paired_servicebus.core.failover.send_router import RETRY_PAUSES, Route, SenderMemory, SendRouter, Try, Wait
 from paired_servicebus.core.model import pairing_events as e
-from paired_servicebus.core.model.verdict import DOUBTFUL, Judgement, Verdict, at_backlog
+from paired_servicebus.core.model.verdict import DOUBTFUL, LOST_LINKS, FailureKind, Judgement, Verdict, at_backlog
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.sending.coalescer import Coalescer, PendingSend
 from paired_servicebus.pairing.sending.send_call import Schedule, SendCall, count_refusal
 from paired_servicebus.pairing.sending.shared_link import ConnectionCutError
 
 M = TypeVar("M")
+T = TypeVar("T")
 Backlog = Mapping[int, Coalescer]
 
 
@@ -51,14 +52,25 @@ class MessageForm(Generic[M]):
 
 
 class SendDriver(Generic[M]):
-    """The calls to one entity of the primary namespace, or to the backlog while that entity is failed over."""
+    """The calls to one entity of the primary namespace, or to the backlog while that entity is failed over.
 
-    def __init__(self, steering: PairingRuntime, entity_name: str, backlog: Backlog, form: MessageForm[M]) -> None:
+    retry_pauses: seconds before an attempt over a lost link is made again.
+    """
+
+    def __init__(
+        self,
+        steering: PairingRuntime,
+        entity_name: str,
+        backlog: Backlog,
+        form: MessageForm[M],
+        *,
+        retry_pauses: tuple[float, ...] = RETRY_PAUSES,
+    ) -> None:
         self._steering = steering
         self.entity_name = entity_name
         self._form = form
         self._backlog = backlog
-        self._memory = SenderMemory()
+        self._memory = SenderMemory(trial=steering.machine.trial(entity_name), retry_pauses=retry_pauses)
         self._folded_name = entity_name.casefold()
         self._tally = steering.tally(entity_name)
         self._limit = steering.policy.send_timeout
@@ -97,10 +109,11 @@ class SendDriver(Generic[M]):
         schedule: Schedule | None = None,
         *,
         began: float | None = None,
+        given: Any = None,
     ) -> SendCall[M]:
         at = self._steering.clock() if began is None else began
         router = SendRouter(self._memory, self._steering.policy, at=at, timeout=timeout)
-        return SendCall(self.entity_name, messages, list(messages), whole, router, schedule, at)
+        return SendCall(self.entity_name, messages, list(messages), whole, router, schedule, at, given=given)
 
     async def _deliver(self, call: SendCall[M], failure: Exception | None = None) -> None:
         """Complete a call; count one that ends in an error, and add the pairing's knowledge to the error.
@@ -109,11 +122,16 @@ class SendDriver(Generic[M]):
         """
         try:
             if failure is not None:
-                self._meet(call, PRIMARY, failure)
+                self._meet(call, call.router.first(), failure)
             await self._travel(call)
         except Exception as error:
-            count_refusal(error, call, self._steering)
-            raise
+            own = count_refusal(error, call, self._steering)
+            if own is error:
+                raise
+            raise own from own.__cause__
+        finally:
+            if call.router.leave(self._steering.machine.rotation):
+                self._steering.changed()
         self._tally.times.add(self._steering.clock() - call.began)
 
     async def _travel(self, call: SendCall[M]) -> None:
@@ -131,7 +149,7 @@ class SendDriver(Generic[M]):
                 try:
                     await self._attempt(step, call)
                 except Exception as error:  # noqa: BLE001 - it is judged, and raised if it is the caller's
-                    self._meet(call, step.route, error)
+                    self._meet(call, step, error)
                 except asyncio.CancelledError:
                     self._in_doubt(step.route, call.left, "cancelled by its caller")
                     raise
@@ -143,14 +161,14 @@ class SendDriver(Generic[M]):
                 self._refused(call.left, call.doubt, str(given_up))
                 raise call.final_error(given_up, steering.judge) from call.failure
 
-    def _meet(self, call: SendCall[M], route: Route, error: Exception) -> None:
-        """Handle a failed attempt on `route`. Raises the caller's error where the call ends."""
-        steering, left = self._steering, call.left
-        if isinstance(error, ConnectionCutError) and not call.was_cut:  # no failure of this queue, which gets it again
-            call.was_cut, call.doubt, call.failure = True, error, error
+    def _meet(self, call: SendCall[M], step: Try, error: Exception) -> None:
+        """Handle a failed attempt. Raises the caller's error where the call ends."""
+        steering, left, route = self._steering, call.left, step.route
+        if isinstance(error, ConnectionCutError) and route.queue is not None and not call.was_cut:
+            call.was_cut, call.doubt, call.failure = True, error, error  # no failure of this queue: it gets it again
             self._in_doubt(route, left, steering.judge(error).reason)
             return
-        judgement = self._failed(route, error, messages=len(left), ids=left)
+        judgement = self._failed(route, error, messages=len(left), ids=left, is_short=step.is_short)
         if isinstance(steering.ended, PairedClientError):
             steering.refuse_when_ended()
         call.doubt = error if _is_doubtful(judgement, error) else call.doubt
@@ -162,9 +180,23 @@ class SendDriver(Generic[M]):
             if ended is error:
                 raise error
             raise ended from error
-        call.router.ended(route, verdict, at=steering.clock())
+        call.lost_link = judgement.kind in LOST_LINKS or (call.lost_link and judgement.kind is FailureKind.INTERNAL)
+        call.router.ended(route, verdict, at=steering.clock(), is_cut=call.lost_link)
         call.failure = error
         call.whole = call.whole if call.is_whole else None
+
+    async def _request(self, act: Callable[[float], Awaitable[T]], timeout: float) -> T:
+        """Run a request to the primary within `timeout` seconds; repeat it over a fresh link as the SDK would."""
+        loop, judge = asyncio.get_running_loop(), self._steering.judge
+        ends = loop.time() + timeout
+        for pause in self._memory.retry_pauses:
+            try:
+                return await act(ends - loop.time())
+            except Exception as error:
+                if judge(error).kind not in LOST_LINKS or loop.time() + pause >= ends:
+                    raise
+            await asyncio.sleep(pause)
+        return await act(ends - loop.time())
 
     async def _attempt(self, step: Try, call: SendCall[M]) -> None:
         if step.route.queue is not None:
@@ -240,13 +272,17 @@ class SendDriver(Generic[M]):
         )
         self._steering.announce(event)
 
-    def _failed(self, route: Route, error: BaseException, *, messages: int, ids: Sequence[Any] = ()) -> Judgement:
+    def _failed(
+        self, route: Route, error: BaseException, *, messages: int, ids: Sequence[Any] = (), is_short: bool = False
+    ) -> Judgement:
         steering, name = self._steering, self.entity_name
         judgement = steering.judge(error)
         now = steering.clock()
         steering.refuse_credential("primary" if route.queue is None else "secondary", name, judgement)
         if _is_doubtful(judgement, error):
             self._in_doubt(route, ids, judgement.reason)
+        if is_short and judgement.kind is FailureKind.TIMEOUT:  # the route had no time to answer
+            return judgement
         steering.tell(
             e.SendFailed(
                 at=now,

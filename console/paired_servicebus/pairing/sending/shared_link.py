@@ -75,7 +75,7 @@ def connection_for(
     """Return the connection of all links to one namespace. seconds: for one try to connect. name: for the namespace."""
     backoff = Backoff(draw, first=FIRST_PAUSE, most=MAX_PAUSE)
     return ReconnectingConnection(
-        endpoint, name=name, draw=draw, backoff=backoff, connecting=seconds + GRACE, patient=True
+        endpoint, name=name, draw=draw, backoff=backoff, connecting=seconds + GRACE, shared=True
     )
 
 
@@ -120,7 +120,7 @@ class SharedSender:
 
     @property
     def is_up(self) -> bool:
-        return self._link is not None and self._link.is_up
+        return self._link is not None and self._wire.carries(self._link)
 
     @property
     def largest(self) -> int:
@@ -197,9 +197,9 @@ class SharedSender:
                 failure = await outcome
         except TimeoutError as error:
             text = f"{self._path} did not answer a send within {timeout:g} s"
-            if not link.is_up:  # another queue's late send has just dropped the connection; one queue is pulled for it
+            if not self._wire.carries(link):  # the connection was silent; one queue is pulled for it
                 raise ConnectionCutError(message=text) from error
-            self._wire.drop_if_silent(mark, WireTimeoutError(text))
+            self._wire.replace_if_silent(mark, timeout, WireTimeoutError(text))
             raise OperationTimeoutError(message=text) from error
         except StateError as error:
             raise ServiceBusConnectionError(message=f"{self._path}: {error}") from error

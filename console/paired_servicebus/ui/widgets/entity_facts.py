@@ -73,6 +73,7 @@ def _standing(entity: EntityView, width: int, now: float) -> list[Line]:
         Span(entity.route),
         Span("  sends ", Role.MUTED),
         Span(f"{rate(entity.sends_per_second)}/s"),
+        Span(f"  {'slow, ' if entity.is_slow else ''}p99 {milliseconds(entity.p99)}" if entity.p99 is not None else ""),
         Span(f"  {clients}" if (clients := senders_text(entity)) else ""),
         Span(f"  {_episodes(entity)}", Role.MUTED),
     )

@@ -1,0 +1,170 @@
+"""The same program on three sides at once: the plain SDK, the pairing, and the pairing that holds.
+
+Each side has a namespace of its own in one sandbox, so that a fault on one hits no other. Programs are asynchronous;
+the synchronous clients are called through threads, so that one program serves both kinds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from azure.servicebus import ServiceBusClient as SyncClient
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.aio import ServiceBusClient
+
+import paired_servicebus
+import paired_servicebus.sync
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.pairing import tls_context
+from servicebus_sandbox import NamespaceSpec, QueueSpec, Sandbox
+from servicebus_sandbox.broker.entity_settings import QueueSettings
+from servicebus_sandbox.faults import FaultTerms
+
+QUEUE: Final = "orders"
+SESSIONS: Final = "carts"
+QUEUES: Final = [QueueSpec(QUEUE), QueueSpec(SESSIONS, QueueSettings(requires_session=True))]
+OPTIONS: Final = {"failover_interval": 6.0, "send_timeout": 20.0, "backlog_queue_count": 2}
+END: Final = object()
+
+
+class Threaded:
+    """A synchronous object of the SDK or the pairing with asynchronous methods."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        found = getattr(self._inner, name)
+        if name.startswith("get_"):
+            return lambda *args, **options: Threaded(found(*args, **options))
+
+        async def call(*args: Any, **options: Any) -> Any:
+            return await asyncio.to_thread(found, *args, **options)
+
+        return call
+
+    async def __aenter__(self) -> Self:
+        await asyncio.to_thread(self._inner.__enter__)
+        return self
+
+    async def __aexit__(self, *reason: Any) -> None:
+        await asyncio.to_thread(self._inner.__exit__, *reason)
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        messages = await asyncio.to_thread(iter, self._inner)
+        while (message := await asyncio.to_thread(next, messages, END)) is not END:
+            yield message
+
+
+@dataclass
+class Side:
+    """One namespace with a client, and a fault of it that lasts a moment."""
+
+    name: str
+    client: Any
+    sandbox: Sandbox
+    strike: Callable[[Side], Awaitable[None]]
+
+    @property
+    def node(self) -> Any:
+        return self.sandbox[self.name].node
+
+    def depth(self) -> int:
+        return int(self.node.namespace.queue(QUEUE).counts().active)
+
+    def fault(self, kind: str, *, entity: str | None = None, **terms: Any) -> Callable[[], None]:
+        begun = self.node.faults.add(kind, entity=entity, terms=FaultTerms(**terms))
+        return lambda: self.node.faults.remove(begun.id)
+
+    async def put(self, *bodies: str, path: str = QUEUE, **fields: Any) -> None:
+        """Send from outside, over a connection of its own."""
+        text = self.sandbox[self.name].connection_string
+        client = ServiceBusClient.from_connection_string(text, ssl_context=tls_context())
+        async with client, client.get_queue_sender(path) as sender:
+            await sender.send_messages([ServiceBusMessage(body, **fields) for body in bodies])
+
+    async def struck(self) -> float:
+        """Strike, and return the time."""
+        await self.strike(self)
+        return time.monotonic()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a program came to: its results, the error that ended it, and the seconds since the fault."""
+
+    results: list[Any]
+    raised: str
+    seconds: float
+
+
+Program = Callable[[Side], AsyncIterator[Any]]
+"""Yields the time of the fault once, and its results."""
+
+
+async def play(program: Program, side: Side) -> Outcome:
+    """Run a program to its end, or to its error."""
+    results, raised = [], ""
+    struck = time.monotonic()
+    try:
+        async with asyncio.timeout(60):
+            async for found in program(side):
+                if isinstance(found, float):
+                    struck = found
+                else:
+                    results.append(found)
+    except Exception as error:
+        raised = type(error).__name__
+    return Outcome(results, raised, time.monotonic() - struck)
+
+
+@asynccontextmanager
+async def sides(mode: str, strike: Callable[[Side], Awaitable[None]]) -> AsyncIterator[list[Side]]:
+    """Open the three sides, the SDK's first. mode: "async" or "sync"."""
+    specs = [*(NamespaceSpec(name, QUEUES) for name in ("sdk", "paired", "held")), NamespaceSpec("secondary")]
+    async with Sandbox.start(specs) as sandbox, AsyncExitStack() as stack:
+
+        def namespace(name: str) -> paired_servicebus.Namespace:
+            options = {"connection_verify": str(sandbox.ca_file)}
+            return paired_servicebus.Namespace.from_connection_string(sandbox[name].connection_string, options=options)
+
+        async def pair(name: str, **options: Any) -> Any:
+            both = namespace(name), namespace("secondary")
+            options = {**OPTIONS, "primary_name": name, **options}
+            if mode == "async":
+                return await stack.enter_async_context(paired_servicebus.pair_namespaces(*both, **options))
+            paired = await asyncio.to_thread(paired_servicebus.sync.pair_namespaces, *both, **options)
+            return await stack.enter_async_context(Threaded(paired))
+
+        text, trust = sandbox["sdk"].connection_string, tls_context()
+        plain: Any
+        if mode == "async":
+            plain = ServiceBusClient.from_connection_string(text, ssl_context=trust)
+        else:
+            plain = Threaded(SyncClient.from_connection_string(text, ssl_context=trust))
+        await stack.enter_async_context(plain)
+        paired, held = await asyncio.gather(pair("paired"), pair("held", hold_until_failover=True))
+        clients = {"sdk": plain, "paired": paired, "held": held}
+        yield [Side(name, client, sandbox, strike) for name, client in clients.items()]
+
+
+async def state_of(side: Side) -> State:
+    """Return the pairing's state of the queue."""
+    views = side.client.entity_views()
+    views = await views if asyncio.iscoroutine(views) else views
+    return next((view.state for view in views if view.path == QUEUE), State.UNKNOWN)
+
+
+def parked(side: Side) -> int:
+    """Return the messages in the secondary namespace, of both pairings."""
+    secondary = side.sandbox["secondary"].node.namespace
+    return sum(
+        secondary.queue(f"{name}/x-servicebus-transfer/{index}").counts().active
+        for name in ("paired", "held")
+        for index in range(2)
+    )
