@@ -25,6 +25,9 @@ from servicebus_sandbox.faults import FaultTerms
 
 from .conftest import IMPATIENT, World, until
 
+BRIEF = {"send_timeout": 1.0}
+"""An attempt that is not answered ends soon."""
+
 
 def state(paired: PairedServiceBusClient, path: str) -> State:
     return next(view.state for view in paired.entity_views() if view.path == path)
@@ -48,7 +51,7 @@ def body(message: Any) -> bytes:
 
 async def test_while_healthy_no_behavior_changes_occur(world: World) -> None:
     """While healthy, "no behavior changes occur"."""
-    paired = await world.pair()
+    paired = await world.pair(**BRIEF)
     async with paired.get_queue_sender("orders") as sender:
         await sender.send_messages(ServiceBusMessage(b"one"))
         await sender.send_messages([ServiceBusMessage(b"two"), ServiceBusMessage(b"three")])
@@ -59,7 +62,7 @@ async def test_while_healthy_no_behavior_changes_occur(world: World) -> None:
 
 async def test_an_entity_with_neither_traffic_nor_probe_is_unknown(world: World) -> None:
     """An entity with neither traffic nor probe is shown as unknown, not as healthy."""
-    paired = await world.pair()
+    paired = await world.pair(**BRIEF)
     paired.watch("orders")
     assert state(paired, "orders") is State.UNKNOWN
 
@@ -81,7 +84,7 @@ async def test_an_outage_fails_over_one_entity_and_the_backlog_takes_its_message
 
 async def test_with_interval_0_the_same_call_goes_on_to_the_backlog(world: World) -> None:
     """With interval 0 the same call goes on to the backlog and the caller sees no error."""
-    paired = await world.pair(failover_interval=0)
+    paired = await world.pair(**BRIEF, failover_interval=0)
     async with paired.get_queue_sender("orders") as sender:
         await sender.send_messages(ServiceBusMessage(b"before"))
         world.fault("refused")
@@ -91,7 +94,7 @@ async def test_with_interval_0_the_same_call_goes_on_to_the_backlog(world: World
 
 async def test_a_batch_is_repacked_into_the_backlog(world: World) -> None:
     """A batch is repacked into as many backlog batches as it takes."""
-    paired = await world.pair(failover_interval=0)
+    paired = await world.pair(**BRIEF, failover_interval=0)
     async with paired.get_queue_sender("orders") as sender:
         batch = await sender.create_message_batch()
         while batch.size_in_bytes < batch.max_size_in_bytes - 3000:
@@ -103,7 +106,7 @@ async def test_a_batch_is_repacked_into_the_backlog(world: World) -> None:
 
 async def test_throttling_is_raised_after_waiting_and_fails_nothing_over(world: World) -> None:
     """A ServerBusyException does not either; the sender waits inside the call, up to its timeout, then raises."""
-    paired = await world.pair(failover_interval=0)
+    paired = await world.pair(**BRIEF, failover_interval=0)
     async with paired.get_queue_sender("orders") as sender:
         await sender.send_messages(ServiceBusMessage(b"before"))
         world.fault("busy")
@@ -150,7 +153,7 @@ async def test_a_clients_own_retries_leave_a_throttled_namespace_alone(world: Wo
 
 async def test_a_failed_send_pulls_the_queue_and_the_same_call_goes_on_with_another(world: World) -> None:
     """A failed send takes that queue out of the rotation for every sender; the same call goes on with a new one."""
-    paired = await world.pair(failover_interval=0)
+    paired = await world.pair(**BRIEF, failover_interval=0)
     async with paired.get_queue_sender("orders") as sender:
         world.fault("refused", entity="orders")
         await sender.send_messages(ServiceBusMessage(b"one"))
@@ -166,7 +169,7 @@ async def test_a_failed_send_pulls_the_queue_and_the_same_call_goes_on_with_anot
 
 async def test_with_both_namespaces_down_the_caller_is_told_and_it_works_again_with_no_restart(world: World) -> None:
     """The secondary as well: an honest error to the caller at once; recovery with no restart."""
-    paired = await world.pair(failover_interval=0)
+    paired = await world.pair(**BRIEF, failover_interval=0)
     message = ServiceBusMessage(b"x", message_id="kept")
     async with paired.get_queue_sender("orders") as sender:
         await sender.send_messages(ServiceBusMessage(b"before"))
@@ -183,7 +186,7 @@ async def test_with_both_namespaces_down_the_caller_is_told_and_it_works_again_w
 
 async def test_scheduling_works_under_a_pairing(world: World) -> None:
     """schedule_messages and cancel_scheduled_messages work under a pairing; negative while failed over."""
-    paired = await world.pair()
+    paired = await world.pair(**BRIEF)
     tomorrow = datetime.now(UTC) + timedelta(days=1)
     async with paired.get_queue_sender("orders") as sender:
         (number,) = await sender.schedule_messages(ServiceBusMessage(b"x"), tomorrow)
@@ -198,7 +201,7 @@ async def test_scheduling_works_under_a_pairing(world: World) -> None:
 
 
 async def test_each_change_of_state_is_an_event_that_says_why(world: World) -> None:
-    paired = await world.pair(failover_interval=0)
+    paired = await world.pair(**BRIEF, failover_interval=0)
     async with paired.get_queue_sender("orders") as sender:
         await sender.send_messages(ServiceBusMessage(b"before"))
         world.fault("refused")
@@ -210,7 +213,7 @@ async def test_each_change_of_state_is_an_event_that_says_why(world: World) -> N
 
 async def test_receivers_pass_through_to_the_primary_and_leave_pings_out(world: World) -> None:
     """Our receivers skip pings as well."""
-    paired = await world.pair()
+    paired = await world.pair(**BRIEF)
     async with paired.get_queue_sender("orders") as sender, paired.get_queue_receiver("orders") as receiver:
         await sender.send_messages(ServiceBusMessage(b"x"))
         received = await receiver.receive_messages(5, max_wait_time=5)
@@ -221,7 +224,7 @@ async def test_receivers_pass_through_to_the_primary_and_leave_pings_out(world: 
 
 async def test_a_depth_that_cannot_be_read_is_said_and_not_taken_for_zero(world: World) -> None:
     """Unable to manage: depth shown stale."""
-    paired = await world.pair(backlog_queue_count=1)
+    paired = await world.pair(**BRIEF, backlog_queue_count=1)
     await until(lambda: paired.queue_views()[0].depth is not None)
     read_at = paired.queue_views()[0].read_at
     world.fault("refused", namespace="secondary")
