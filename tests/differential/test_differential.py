@@ -176,7 +176,7 @@ FAULTS: Final[dict[str, tuple[Fault, tuple[str, ...]]]] = {
     "link detached": (detached, tuple(PHASES)),
     "connection cut": (cut, tuple(PHASES)),
     "namespace moved": (moved, tuple(PHASES)),
-    "slow answers": (slow, tuple(PHASES)),
+    "slow answers": (slow, tuple(phase for phase in PHASES if phase != "mid-send")),  # its answer never comes
     "idle detach": (idle, ("before", "between", "waiting", "scheduling")),
     "lock lost": (lock_lost, ("settlement", "session")),
 }
