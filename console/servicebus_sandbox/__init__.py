@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from servicebus_sandbox.access.token_credentials import AsyncSandboxCredential, SandboxCredential
     from servicebus_sandbox.broker.entity_settings import (
         AuthorizationRule,
+        Behavior,
         Expiry,
         Pings,
         QueueSettings,
@@ -31,6 +32,7 @@ __all__ = [
     "ActiveFault",
     "AsyncSandboxCredential",
     "AuthorizationRule",
+    "Behavior",
     "Expiry",
     "FaultError",
     "FaultKind",
@@ -58,6 +60,7 @@ _HOMES = {
     "ActiveFault": "fixtures.pytest_sandbox",
     "AsyncSandboxCredential": "access.token_credentials",
     "AuthorizationRule": "broker.entity_settings",
+    "Behavior": "broker.entity_settings",
     "Expiry": "broker.entity_settings",
     "FaultError": "faults",
     "FaultKind": "faults",

@@ -285,6 +285,7 @@ async def _open(
         pings=spec.pings,
         expiry=spec.expiry,
         credits_per_second=spec.credits_per_second,
+        behaves=spec.behaves,
     )
     stack.callback(node.close)
     spec.fill(node.namespace)

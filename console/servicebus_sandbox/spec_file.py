@@ -1,9 +1,9 @@
 """`paired sandbox --config FILE`: namespaces and their contents, declared in TOML.
 
-Each `[[namespace]]` has a name, and may have tier, region, port, keys, pings, expiry, credits_per_second, faults,
-queues and topics. A queue, topic or subscription is a name or a table of properties with the SDK's names. A fault is a
-table as for `POST /faults`. Every mistake is one sentence: file, place, flaw and remedy. The broker validates the
-values.
+Each `[[namespace]]` has a name, and may have tier, region, port, keys, pings, expiry, credits_per_second, behaves,
+faults, queues and topics. A queue, topic or subscription is a name or a table of properties with the SDK's names. A
+fault is a table as for `POST /faults`. Every mistake is one sentence: file, place, flaw and remedy. The broker
+validates the values.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
 from datetime import timedelta
 from difflib import get_close_matches
 from enum import StrEnum
@@ -23,7 +24,9 @@ from servicebus_sandbox.atom.iso_durations import read_duration
 from servicebus_sandbox.atom.key_xml import new_key
 from servicebus_sandbox.broker.broker_errors import BrokerError
 from servicebus_sandbox.broker.entity_settings import (
+    AS_SEEN,
     AuthorizationRule,
+    Behavior,
     EntityStatus,
     Expiry,
     Pings,
@@ -234,6 +237,7 @@ def _namespace(table: TomlTable) -> NamespaceSpec:
             pings=table.choice("pings", Pings, Pings.DROPPED),
             expiry=table.choice("expiry", Expiry, Expiry.ON_TIME),
             credits_per_second=table.integer("credits_per_second") if "credits_per_second" in table else None,
+            behaves=_behavior(table),
             faults=tuple(_fault(each) for each in table.tables("faults")),
         )
     table.end()
@@ -244,6 +248,18 @@ def _namespace(table: TomlTable) -> NamespaceSpec:
         spec.fill(filled)
         spec.break_in(FaultBoard(name, filled.paths))
     return spec
+
+
+def _behavior(table: TomlTable) -> Behavior:
+    given = table.tables("behaves")
+    if len(given) > 1:
+        raise table.wrong("behaves is a list; it has to be one table of names and true or false")
+    names = [each.name for each in fields(Behavior)]
+    for each in given:
+        chosen = {name: each.flag(name) for name in names if name in each}
+        each.end(names)
+        return Behavior(**chosen)
+    return AS_SEEN
 
 
 def _fault(table: TomlTable) -> FaultOrder:

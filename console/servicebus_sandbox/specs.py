@@ -9,7 +9,9 @@ from typing import Final
 
 from servicebus_sandbox.broker.broker_errors import InvalidSettings
 from servicebus_sandbox.broker.entity_settings import (
+    AS_SEEN,
     AuthorizationRule,
+    Behavior,
     Expiry,
     Pings,
     QueueSettings,
@@ -73,6 +75,7 @@ class NamespaceSpec:
     pings: Pings = Pings.DROPPED
     expiry: Expiry = Expiry.ON_TIME
     credits_per_second: int | None = None
+    behaves: Behavior = AS_SEEN
     faults: Sequence[FaultOrder] = ()
 
     def __post_init__(self) -> None:

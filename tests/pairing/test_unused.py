@@ -24,6 +24,7 @@ SPARE = queue_path(7)
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SETTLE_SECONDS", 0.01)
+    monkeypatch.setattr(module, "RECEIVE_SECONDS", 0.01)
 
 
 async def paired_beside(world: World, *paths: str, **options: Any) -> Any:

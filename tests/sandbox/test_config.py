@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servicebus_sandbox import Sandbox
-from servicebus_sandbox.broker.entity_settings import EntityStatus, Expiry, Pings, QueueSettings, Right, Tier
+from servicebus_sandbox.broker.entity_settings import Behavior, EntityStatus, Expiry, Pings, QueueSettings, Right, Tier
 from servicebus_sandbox.broker.subscription_rules.filters import CorrelationFilter, SqlFilter, TrueFilter
 from servicebus_sandbox.spec_file import SandboxConfigError, load_specs
 from servicebus_sandbox.specs import NamespaceSpec
@@ -29,6 +29,7 @@ region = "northeurope"
 pings = "delivered"
 expiry = "lazy"
 credits_per_second = 1000
+behaves = { peek_needs_send = true, exact_batch_delete = false }
 faults = [{ fault = "busy", entity = "payments", client = "c" }, { fault = "latency", delay_s = 2, key = "k" }]
 keys = [{ name = "listener", rights = ["listen"], primary_key = "one", secondary_key = "two" }]
 
@@ -87,6 +88,7 @@ def test_all_that_can_be_said(tmp_path: Path) -> None:
     assert (contoso.name, contoso.tier, contoso.region, contoso.port) == ("contoso", Tier.PREMIUM, "northeurope", 0)
     assert contoso.pings is Pings.DELIVERED
     assert (contoso.expiry, contoso.credits_per_second) == (Expiry.LAZY, 1000)
+    assert contoso.behaves == Behavior(peek_needs_send=True, exact_batch_delete=False)
     busy, slow = contoso.faults
     assert (busy.kind, busy.entities, busy.client, slow.key, slow.terms.delay_s) == ("busy", ("payments",), "c", "k", 2)
     (listener,) = contoso.rules

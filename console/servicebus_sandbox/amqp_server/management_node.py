@@ -18,7 +18,8 @@ from servicebus_amqp.encoding.amqp_types import Array, Described, Int, Timestamp
 from servicebus_amqp.protocol_errors import DecodeError
 from servicebus_sandbox.amqp_server.message_codec import read_message, show_message, write_message
 from servicebus_sandbox.amqp_server.property_codec import raw_of, value_of
-from servicebus_sandbox.broker.entity_settings import Right, Tier
+from servicebus_sandbox.broker.broker_errors import EntityDisabled
+from servicebus_sandbox.broker.entity_settings import Behavior, EntityStatus, Right, Tier
 from servicebus_sandbox.broker.message import Message, StoredMessage
 from servicebus_sandbox.broker.queues.credits import MANAGEMENT_COST, MESSAGE_COST
 from servicebus_sandbox.broker.queues.message_queue import MessageQueue
@@ -234,8 +235,14 @@ def operations_of(operation: str) -> frozenset[Operation]:
     return _AS_FAULTS_SEE_IT.get(operation.removeprefix(VENDOR), frozenset())
 
 
+def rights_for(operation: str, behaves: Behavior) -> tuple[Right, ...]:
+    """Return all rights that the operation needs."""
+    is_peek = operation.removeprefix(VENDOR) == "peek-message"
+    return (right_for(operation), Right.SEND) if is_peek and behaves.peek_needs_send else (right_for(operation),)
+
+
 def right_for(operation: str) -> Right:
-    """Return the right that the operation needs: Send to schedule and cancel, Listen for all else.
+    """Return the right that the operation always needs: Send to schedule and cancel, Listen for all else.
 
     Rules need Listen too: the SDKs document no more for their rule managers.
     """
@@ -248,6 +255,9 @@ def finds_nothing(operation: str, body: object) -> bool:
 
 
 def _peek(arguments: Arguments) -> dict[str, Any] | None:
+    status = arguments.namespace.owner(arguments.path).settings.status
+    if status is EntityStatus.SEND_DISABLED and not arguments.namespace.behaves.peek_when_send_disabled:
+        raise EntityDisabled(arguments.path, status.value, "peeks")
     found = arguments.messages.peek(
         arguments.integer("from-sequence-number", 0),
         max(0, arguments.integer("message-count", 1)),

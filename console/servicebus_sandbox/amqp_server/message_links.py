@@ -62,6 +62,8 @@ class IncomingLink(ServedLink):
         self._taken += 1
         if self.is_untouched:
             outcome = self._take_in(event)
+            if outcome is None:
+                return
             if not event.settled:
                 self.link.answer(event.delivery_id, outcome)
         elif not self._take_in_through_faults(event):
@@ -79,6 +81,8 @@ class IncomingLink(ServedLink):
         outcome = rejected(refusal) if refusal is not None else self._take_in(event, late)
         if verdict is FaultVerdict.TAKE_AND_RESET:
             self.server.abort()
+            return False
+        if outcome is None:
             return False
         is_told = verdict is not FaultVerdict.TAKE_SILENTLY or outcome is not ACCEPTED
         if is_told and not event.settled:
@@ -102,14 +106,19 @@ class IncomingLink(ServedLink):
             self._taken = 0
             self.link.flow(INCOMING_CREDIT)
 
-    def _take_in(self, event: DeliveryReceived, late: float = 0.0) -> DeliveryState:
-        """Return the outcome for the sender."""
+    def _take_in(self, event: DeliveryReceived, late: float = 0.0) -> DeliveryState | None:
+        """Return the outcome for the sender; None if the link was detached instead."""
         payload = event.payload
         try:
             if event.message_format != BATCH_FORMAT:
                 self._intake.send((read_message(payload),), late=late)
             elif len(payload) > MAX_BATCH_BYTES:
-                raise MessageTooLarge(self.path, len(payload), MAX_BATCH_BYTES)
+                refusal = refusal_of(MessageTooLarge(self.path, len(payload), MAX_BATCH_BYTES))
+                is_large = self._intake.max_message_bytes > MAX_BATCH_BYTES
+                if not is_large or not self.server.node.namespace.behaves.oversize_batch_detaches:
+                    return rejected(refusal)
+                self.detach(refusal)
+                return None
             else:
                 self._intake.send(read_batch(payload), late=late)
         except BrokerError as error:

@@ -16,7 +16,7 @@ from servicebus_sandbox.access.token_issuer import Issuer
 from servicebus_sandbox.amqp_server.property_codec import AmqpPropertyCodec
 from servicebus_sandbox.amqp_server.served_link import ServedLinkOwner
 from servicebus_sandbox.amqp_server.server_protocol import AmqpServerProtocol
-from servicebus_sandbox.broker.entity_settings import AuthorizationRule, Expiry, Pings, Tier
+from servicebus_sandbox.broker.entity_settings import AS_SEEN, AuthorizationRule, Behavior, Expiry, Pings, Tier
 from servicebus_sandbox.broker.queues.agenda import earliest
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 from servicebus_sandbox.faults import FaultBoard
@@ -48,6 +48,7 @@ class NamespaceServer:
         pings: Pings = Pings.DROPPED,
         expiry: Expiry = Expiry.ON_TIME,
         credits_per_second: int | None = None,
+        behaves: Behavior = AS_SEEN,
     ) -> None:
         self.name = name
         self.region = region
@@ -62,6 +63,7 @@ class NamespaceServer:
             pings=pings,
             expiry=expiry,
             credits_per_second=credits_per_second,
+            behaves=behaves,
         )
         self.authorization = Authorization(self.namespace, rules, issuer=issuer)
         self.faults = FaultBoard(name, self.namespace.paths, clock=clock)
@@ -110,6 +112,7 @@ class NamespaceServer:
         for connection in list(self.connections):
             connection.end_expired_tokens()
             connection.end_idle_links()
+            connection.end_if_unlinked()
         self.wake()
 
     def close(self) -> None:

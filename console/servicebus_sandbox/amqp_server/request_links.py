@@ -167,10 +167,10 @@ class ManagementLink(RequestLink):
     vocabulary = ReplyVocabulary.MANAGEMENT
 
     def perform(self, request: NodeRequest) -> NodeReply:
-        right = management_node.right_for(request.operation)
-        if not self.server.grants.allow(self.resource, right, self.server.node.clock()):
-            raise unauthorized(self.resource, right)
         namespace = self.server.node.namespace
+        for right in management_node.rights_for(request.operation, namespace.behaves):
+            if not self.server.grants.allow(self.resource, right, self.server.node.clock()):
+                raise unauthorized(self.resource, right)
         body = management_node.perform(request.operation, namespace, self.path, request.body)
         if management_node.finds_nothing(request.operation, body):
             return NodeReply(status=204, description="No content")

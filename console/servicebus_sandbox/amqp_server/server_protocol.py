@@ -35,6 +35,7 @@ from servicebus_sandbox.serving.amqp_conditions import (
     refusal_of,
     too_many_tokens,
     unauthorized,
+    unlinked,
 )
 
 log = logging.getLogger(__name__)
@@ -47,6 +48,8 @@ INCOMING_WINDOW: Final = 5000
 IDLE_TIMEOUT_MS: Final = 240_000
 IDLE_LINK_SECONDS: Final = 600.0
 """The service detaches links that were unused for ten minutes."""
+UNLINKED_SECONDS: Final = (60.0, 300.0)
+"""It closes connections without links to entities, before the first one and after the last."""
 BLACK_HOLE_POLL_SECONDS: Final = 1.0
 TURN_BYTES: Final = 64 * 1024
 """The limit of messages for one connection in a turn of the event loop; the others' requests come before the rest."""
@@ -81,7 +84,8 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
         self._attaches = DelayLine(self.stir)
         self._is_slow = False
         self._is_over = False
-        self.read_at = node.clock()
+        self.read_at = self._linked_at = node.clock()
+        self._had_links = False
         self._missed_something = False
         self._unwritten = 0
         self._writable = True
@@ -237,6 +241,18 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
         if left:
             self._call_later("idle", min(left) + IDLE_LINK_SECONDS - now, self._on_idle_link)
 
+    def end_if_unlinked(self) -> None:
+        """Close a connection that has had no link to an entity for too long; else check again at that time."""
+        now, limit = self.node.clock(), UNLINKED_SECONDS[self._had_links]
+        is_watched = self.node.namespace.behaves.close_unlinked_connections and self._probation is None
+        if not is_watched or self._is_over or any(link.path for link in self.links.values()):
+            return
+        if now - self._linked_at < limit:
+            self._call_later("links", self._linked_at + limit - now, self.end_if_unlinked)
+        elif self._verdict is ConnectionVerdict.SERVE:
+            self._amqp.close(error_of(unlinked(self.node.name, limit)))
+            self._end()
+
     # ------------------------------------------------------------------ calls of links
 
     def count_outgoing(self, size: int) -> None:
@@ -250,6 +266,7 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
     def serve(self, link: ServedLink) -> None:
         """Put a link that is attached, or waits for its session, in service."""
         self.links[link.link] = link
+        self._had_links |= bool(link.path)
         link.begin()
         if "idle" not in self._timers and link.used_at is not None:
             self._call_later("idle", IDLE_LINK_SECONDS, self._on_idle_link)
@@ -259,7 +276,13 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
     def forget(self, link: ServedLink) -> None:
         """Remove a link that was detached from our side."""
         self.links.pop(link.link, None)
+        self._lost_link(link)
         self.node.flush_soon(self)
+
+    def _lost_link(self, link: ServedLink) -> None:
+        if link.path:
+            self._linked_at = self.node.clock()
+            self.end_if_unlinked()
 
     def used(self, name: object) -> None:
         """Note a use of the link called `name`, such as the renewal of a lock: it is not idle."""
@@ -341,6 +364,7 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
         if link is not None:
             link.hurry()
             link.gone()
+            self._lost_link(link)
 
     def _on_opened(self, event: e.Opened) -> None:
         self.container_id = event.container_id
@@ -411,6 +435,7 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
         if self._probation is not None:
             self._probation.end()
             self._probation = None
+            self.end_if_unlinked()
 
     def _tick(self) -> None:
         """Prevent the client's idle time-out, and end the connection at ours."""

@@ -127,6 +127,36 @@ class Expiry(StrEnum):
     LAZY = "lazy"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Behavior:
+    """Answers that no page of the service promises; the defaults are what public sources saw.
+
+    peek_when_send_disabled: a queue that is closed to senders can be peeked.
+    peek_needs_send: a peek needs the right Send beside Listen.
+    send_when_receive_disabled: an entity that is closed to receivers accepts messages.
+    exact_batch_delete: a batch delete deletes all that it may, and reports their number. Otherwise it deletes half, and
+        reports all.
+    close_unlinked_connections: a connection without links to entities is closed, after a minute before its first such
+        link and after five since its last.
+    oversize_batch_detaches: a batch above 1 MB detaches its link, where single messages may be larger.
+    count_dead_letter_deliveries: delivery counts rise in dead-letter queues too.
+    full_entity_blocks_namespace: while an entity is full, no other accepts messages.
+    """
+
+    peek_when_send_disabled: bool = False
+    peek_needs_send: bool = False
+    send_when_receive_disabled: bool = False
+    exact_batch_delete: bool = True
+    close_unlinked_connections: bool = True
+    oversize_batch_detaches: bool = True
+    count_dead_letter_deliveries: bool = False
+    full_entity_blocks_namespace: bool = False
+
+
+AS_SEEN = Behavior()
+"""As public sources saw the service."""
+
+
 def _require(good: bool, name: str, value: object, allowed: str) -> None:
     if not good:
         raise InvalidSettings(f"{name} is {value}; allowed is {allowed}")

@@ -68,6 +68,15 @@ def idle(path: str, seconds: float) -> AmqpRefusal:
     )
 
 
+def unlinked(name: str, seconds: float) -> AmqpRefusal:
+    return AmqpRefusal(
+        "amqp:connection:forced",
+        f"The connection was closed by container '{name}' because it did not have any active links in the past "
+        f"{seconds * 1000:.0f} milliseconds.",
+        500,
+    )
+
+
 def no_session_in_time(path: str) -> AmqpRefusal:
     return AmqpRefusal("com.microsoft:timeout", f"no session of '{path}' became available in time; try again", 408)
 

@@ -3,6 +3,7 @@
 from datetime import timedelta
 from uuid import UUID
 
+import pytest
 from tests.sandbox.amqp_server.conftest import KEY, KEY_NAME, Clock, open_port
 
 from servicebus_amqp.encoding.amqp_types import Array, Int
@@ -11,7 +12,7 @@ from servicebus_amqp.encoding.messaging_types import Accepted
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived, Detached
 from servicebus_sandbox.access.authorization import root_rule
 from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
-from servicebus_sandbox.broker.entity_settings import EntityStatus, QueueSettings, Tier, TopicSettings
+from servicebus_sandbox.broker.entity_settings import Behavior, EntityStatus, QueueSettings, Tier, TopicSettings
 
 MESSAGE = Sections(body=write_data(b"hello")).join()
 
@@ -56,9 +57,11 @@ async def test_senders_of_an_entity_that_is_disabled_hear_it_at_once(port, peer)
     assert isinstance(await peer.outcome(copies, MESSAGE), Accepted)
 
 
-async def test_a_batch_has_one_megabyte_at_most_where_a_message_may_have_more(connect):
-    clock = Clock()
-    node = NamespaceServer("premium", rules=[root_rule(KEY_NAME, KEY)], clock=clock, tier=Tier.PREMIUM)
+@pytest.mark.parametrize("detaches", [False, True])
+async def test_a_batch_has_one_megabyte_at_most_where_a_message_may_have_more(connect, detaches):
+    clock, behaves = Clock(), Behavior(oversize_batch_detaches=detaches)
+    rules = [root_rule(KEY_NAME, KEY)]
+    node = NamespaceServer("premium", rules=rules, clock=clock, tier=Tier.PREMIUM, behaves=behaves)
     node.namespace.create_queue("orders", QueueSettings(max_message_size_kb=100 * 1024))
     async with open_port(node, clock) as port:
         peer = await connect(port)
@@ -66,8 +69,14 @@ async def test_a_batch_has_one_megabyte_at_most_where_a_message_may_have_more(co
         link = await peer.attached(peer.sender("orders"))
         assert link.remote.max_message_size == 100 * 1024 * 1024
         big = Sections(body=write_data(bytes(600 * 1024))).join()
-        refused = await peer.outcome(link, batch([big, big]), message_format=BATCH_FORMAT)
-        assert refused.error.condition == "amqp:link:message-size-exceeded"
+        if detaches:
+            peer.send(link, batch([big, big]), message_format=BATCH_FORMAT)
+            ended = await peer.next(Detached)
+            assert ended.error.condition == "amqp:link:message-size-exceeded"
+            link = await peer.attached(peer.sender("orders"))
+        else:
+            refused = await peer.outcome(link, batch([big, big]), message_format=BATCH_FORMAT)
+            assert refused.error.condition == "amqp:link:message-size-exceeded"
         assert isinstance(await peer.outcome(link, batch([big]), message_format=BATCH_FORMAT), Accepted)
         single = Sections(body=write_data(bytes(1200 * 1024))).join()
         assert isinstance(await peer.outcome(link, single), Accepted)

@@ -205,6 +205,11 @@ class WireReceiver(_WireLink):
         self._drained: asyncio.Future[None] | None = None
 
     @property
+    def is_drained(self) -> bool:
+        """Whether the namespace has answered the drain of `detach`: no message is on its way."""
+        return self._drained is not None and self._drained.done() and self.failure is None
+
+    @property
     def credit(self) -> int:
         """Messages that the namespace may still send."""
         return self.link.credit

@@ -33,7 +33,7 @@ from paired_servicebus.pairing.amqp_client.client_links import (
 )
 from paired_servicebus.pairing.amqp_client.endpoint import Endpoint
 from paired_servicebus.pairing.amqp_client.request_channel import RequestReply
-from paired_servicebus.pairing.amqp_client.wire_errors import SOCKET_ERROR
+from paired_servicebus.pairing.amqp_client.wire_errors import SOCKET_ERROR, is_idle_detach
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, GRACE, bounded, end_all
 from servicebus_amqp.encoding.amqp_types import UInt
 
@@ -332,7 +332,7 @@ class ReconnectingConnection:
         if line is not self._line:  # it was replaced
             return
         self.failure, self._was_lost = error, True
-        if lived >= HEALTHY:
+        if lived >= HEALTHY or is_idle_detach(error):
             self._backoff.reset()  # and the next caller may connect immediately
         else:
             self._not_before = asyncio.get_running_loop().time() + self._backoff.next()

@@ -21,7 +21,7 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusError
 
 from paired_servicebus.core.backlog.queue_usage import GrowthDetector, QueueUsage, growth_alarm
-from paired_servicebus.core.errors import CleanUpError, IllegalEventError, WireError
+from paired_servicebus.core.errors import CleanUpError, IllegalEventError, WireError, WireTimeoutError
 from paired_servicebus.core.model.snapshot import UnusedQueue, UnusedView
 from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
@@ -41,7 +41,7 @@ SETTLE_SECONDS: Final = 5.0
 later arrivals."""
 PEEK_SECONDS: Final = 30.0
 RECEIVE_SECONDS: Final = 5.0
-"""Seconds in which a queue has to hand out a message that it holds."""
+"""Seconds in which a queue hands out a message that it holds; the answer to a drain proves that it holds none."""
 PARTS: Final = (("queue", None), ("dead-letter queue", ServiceBusSubQueue.DEAD_LETTER))
 FAILURES: Final = (AzureError, ServiceBusError, OSError, TimeoutError)
 
@@ -268,6 +268,8 @@ class UnusedQueues:
             with suppress(TimeoutError):
                 await asyncio.wait_for(found.wait(), RECEIVE_SECONDS)
             await receiver.detach()
+            if not found.is_set() and not receiver.is_drained:
+                lost.append(WireTimeoutError(f"{path} did not return the credit of a receive"))
         finally:
             await wire.close()
         if lost:

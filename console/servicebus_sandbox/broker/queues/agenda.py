@@ -14,7 +14,7 @@ from heapq import heapify, heappop, heappush
 from typing import Generic, Protocol, TypeVar
 from uuid import UUID
 
-from servicebus_sandbox.broker.entity_settings import Expiry
+from servicebus_sandbox.broker.entity_settings import AS_SEEN, Behavior, Expiry
 from servicebus_sandbox.broker.queues.credits import CreditBucket
 
 Key = TypeVar("Key", bound=int | str)
@@ -88,7 +88,7 @@ class Dispatcher(Protocol):
 class Agenda:
     """The schedule of a namespace. `salt` (8 bytes) makes lock tokens of one run differ from those of another.
 
-    `expiry` and `credits` are the namespace's; without credits nothing is throttled.
+    `expiry`, `credits` and `behaves` are the namespace's; without credits nothing is throttled.
     """
 
     def __init__(
@@ -98,11 +98,15 @@ class Agenda:
         salt: bytes = bytes(8),
         expiry: Expiry = Expiry.ON_TIME,
         credits_per_second: int | None = None,
+        behaves: Behavior = AS_SEEN,
     ) -> None:
         if len(salt) != 8:
             raise ValueError(f"salt has {len(salt)} bytes; it takes 8")
         self.clock = clock
         self.expires_lazily = expiry is Expiry.LAZY
+        self.behaves = behaves
+        self.full: dict[str, Callable[[], bool]] = {}
+        """Entities that refused a message for lack of space, with checks whether they still lack it."""
         self.credits = None if credits_per_second is None else CreditBucket(credits_per_second, clock())
         self._salt = salt
         self._tokens = 0
@@ -114,6 +118,13 @@ class Agenda:
         """Take credits from the namespace, if it has a limit. Raises Throttled."""
         if self.credits is not None:
             self.credits.charge(cost, self.clock())
+
+    def full_entity(self) -> str | None:
+        """Return an entity that is full, if that blocks the namespace."""
+        if not self.behaves.full_entity_blocks_namespace:
+            return None
+        self.full = {path: is_full for path, is_full in self.full.items() if is_full()}
+        return next(iter(self.full), None)
 
     def new_token(self) -> bytes:
         """Return a unique lock token of 16 bytes."""

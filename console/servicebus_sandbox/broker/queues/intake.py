@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from servicebus_sandbox.broker.broker_errors import EntityDisabled, InvalidOperation, MessageTooLarge, QuotaExceeded
-from servicebus_sandbox.broker.entity_settings import Pings, QueueSettings, TopicSettings
+from servicebus_sandbox.broker.entity_settings import EntityStatus, Pings, QueueSettings, TopicSettings
 from servicebus_sandbox.broker.message import PING_CONTENT_TYPE, Message, MessageId
 from servicebus_sandbox.broker.queues.agenda import Agenda
 from servicebus_sandbox.broker.queues.credits import FILTER_COST, MESSAGE_COST
@@ -104,7 +104,8 @@ class Intake:
     def apply(self, settings: QueueSettings | TopicSettings) -> None:
         """Apply changed settings; known ids of duplicates stay."""
         self._status = settings.status
-        self._can_send = settings.status.can_send
+        is_spared = self._agenda.behaves.send_when_receive_disabled or self._status is not EntityStatus.RECEIVE_DISABLED
+        self._can_send = settings.status.can_send and is_spared
         self._is_topic = isinstance(settings, TopicSettings)
         self._room = 0  # bytes that fit for certain; counting for every message costs too much
         self._quota_bytes = settings.max_size_mb * 1024 * 1024
@@ -165,9 +166,12 @@ class Intake:
 
     def _make_room(self, arriving: int) -> None:
         """Reserve this many bytes. Raises QuotaExceeded."""
+        if self._agenda.full and (blocked_by := self._agenda.full_entity()) is not None:
+            raise QuotaExceeded(blocked_by, self._quota_bytes)
         if arriving > self._room or self._is_topic:  # every copy counts for a topic
             self._room = self._quota_bytes - self._size()
             if arriving > max(0, self._room):
+                self._agenda.full[self.path] = lambda: self._size() + arriving > self._quota_bytes
                 raise QuotaExceeded(self.path, self._quota_bytes)
         self._room -= arriving
 

@@ -56,6 +56,7 @@ class MessageQueue:
         self.accessed_at = agenda.clock()
         self._agenda = agenda
         self._is_lazy = agenda.expires_lazily
+        self._counts = dead_letters is not None or agenda.behaves.count_dead_letter_deliveries
         self._credits = agenda.credits
         self._new_number = new_number
         self._store = MessageStore()
@@ -150,7 +151,8 @@ class MessageQueue:
         if session_id is not None:
             old = (stored for stored in old if stored.message.session_id == session_id)
         found = list(islice(old, most))
-        for stored in found:
+        kept = 0 if self._agenda.behaves.exact_batch_delete else len(found) // 2
+        for stored in found[kept:]:
             self.let_go(stored)
         return len(found)
 
@@ -345,7 +347,7 @@ class MessageQueue:
 
     def _give_back(self, stored: StoredMessage, *, failed: bool) -> None:
         """End a lock; the message is ready again, deferred, expired or, after too many failures, dead-lettered."""
-        stored.delivery_count += failed
+        stored.delivery_count += failed and self._counts
         limit = self.rules.max_deliveries
         if failed and limit is not None and stored.delivery_count >= limit:
             self._bury(stored, TOO_OFTEN, f"{stored.delivery_count} deliveries of this message failed")

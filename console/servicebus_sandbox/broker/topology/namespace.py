@@ -19,6 +19,8 @@ from servicebus_sandbox.broker.broker_errors import (
     InvalidSettings,
 )
 from servicebus_sandbox.broker.entity_settings import (
+    AS_SEEN,
+    Behavior,
     Expiry,
     Pings,
     QueueSettings,
@@ -128,11 +130,13 @@ class BrokerNamespace:
         pings: Pings = Pings.DROPPED,
         expiry: Expiry = Expiry.ON_TIME,
         credits_per_second: int | None = None,
+        behaves: Behavior = AS_SEEN,
     ) -> None:
         self.name = name
+        self.behaves = behaves
         self.tier = tier
         self.created_at = clock()
-        self._agenda = Agenda(clock, salt=salt, expiry=expiry, credits_per_second=credits_per_second)
+        self._agenda = Agenda(clock, salt=salt, expiry=expiry, credits_per_second=credits_per_second, behaves=behaves)
         self._codec = codec or SystemFieldCodec()
         self._admission = Admission(
             max_message_bytes=tier.max_message_bytes, pings=pings, identify=self._codec.identify
@@ -348,7 +352,9 @@ class BrokerNamespace:
             watcher(entity)
 
     def _say_if_closed(self, entity: Queue | Topic) -> None:
-        if not entity.settings.status.can_send:
+        try:
+            entity.intake.check_open()
+        except EntityDisabled:
             for watcher in self._closing_watchers:
                 watcher(entity)
 

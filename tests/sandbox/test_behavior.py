@@ -1,0 +1,173 @@
+"""What no page of the service promises: each switch of `behaves`, under both answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusMessage, ServiceBusSubQueue
+from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.exceptions import (
+    MessagingEntityDisabledError,
+    ServiceBusAuthorizationError,
+    ServiceBusQuotaExceededError,
+)
+
+from servicebus_amqp.encoding.message_sections import Sections, write_data
+from servicebus_sandbox import (
+    AuthorizationRule,
+    Behavior,
+    NamespaceSpec,
+    QueueSettings,
+    QueueSpec,
+    Right,
+    Sandbox,
+)
+from servicebus_sandbox.amqp_server.message_codec import read_message
+from servicebus_sandbox.broker.entity_settings import EntityStatus
+from servicebus_sandbox.broker.queues.message_queue import MessageQueue
+from servicebus_sandbox.sandbox_host import SandboxNamespace
+
+LISTENER = AuthorizationRule(name="listener", rights=frozenset({Right.LISTEN}), primary_key="one", secondary_key="two")
+BOTH = pytest.mark.parametrize("answer", [False, True])
+
+
+@asynccontextmanager
+async def namespace(*queues: QueueSpec, **behaves: bool) -> AsyncIterator[SandboxNamespace]:
+    spec = NamespaceSpec("contoso", queues, rules=[LISTENER], behaves=Behavior(**behaves))
+    async with Sandbox.start([spec]) as sandbox:
+        yield sandbox["contoso"]
+
+
+def client_of(contoso: SandboxNamespace, key: str = "") -> ServiceBusClient:
+    text = contoso.connection_string_for("listener", key) if key else contoso.connection_string
+    return ServiceBusClient.from_connection_string(text, retry_total=0)
+
+
+def queue_of(contoso: SandboxNamespace, path: str = "orders") -> MessageQueue:
+    return contoso.node.namespace.message_queue(path)
+
+
+async def until(what: Callable[[], Any]) -> None:
+    async with asyncio.timeout(60):
+        while not what():
+            await asyncio.sleep(0.02)
+
+
+@BOTH
+async def test_a_peek_of_a_queue_closed_to_senders(answer: bool) -> None:
+    queue = QueueSpec("orders", QueueSettings(status=EntityStatus.SEND_DISABLED))
+    async with (
+        namespace(queue, peek_when_send_disabled=answer) as contoso,
+        client_of(contoso) as client,
+        client.get_queue_receiver("orders") as receiver,
+    ):
+        queue_of(contoso).put(read_message(Sections(body=write_data(b"one")).join()), contoso.node.clock())
+        if answer:
+            assert len(await receiver.peek_messages(1)) == 1
+        else:
+            with pytest.raises(MessagingEntityDisabledError):
+                await receiver.peek_messages(1)
+        assert len(await receiver.receive_messages(1, max_wait_time=60)) == 1, "a receive works in both"
+
+
+@BOTH
+async def test_a_peek_with_listen_alone(answer: bool) -> None:
+    async with (
+        namespace(QueueSpec("orders"), peek_needs_send=answer) as contoso,
+        client_of(contoso, "one") as client,
+        client.get_queue_receiver("orders") as receiver,
+    ):
+        if answer:
+            with pytest.raises(ServiceBusAuthorizationError):
+                await receiver.peek_messages(1)
+        else:
+            assert await receiver.peek_messages(1) == []
+
+
+@BOTH
+async def test_a_send_to_a_queue_closed_to_receivers(answer: bool) -> None:
+    queue = QueueSpec("orders", QueueSettings(status=EntityStatus.RECEIVE_DISABLED))
+    async with namespace(queue, send_when_receive_disabled=answer) as contoso, client_of(contoso) as client:
+        sender = client.get_queue_sender("orders")
+        if answer:
+            await sender.send_messages(ServiceBusMessage("one"))
+        else:
+            with pytest.raises(MessagingEntityDisabledError):
+                await sender.send_messages(ServiceBusMessage("one"))
+        await sender.close()
+        assert len(queue_of(contoso)) == answer
+
+
+@BOTH
+async def test_a_batch_delete(answer: bool) -> None:
+    async with namespace(QueueSpec("orders"), exact_batch_delete=answer) as contoso, client_of(contoso) as client:
+        async with client.get_queue_sender("orders") as sender:
+            await sender.send_messages([ServiceBusMessage(str(number)) for number in range(4)])
+        before = (datetime.now(UTC) + timedelta(minutes=1)).timestamp()
+        assert queue_of(contoso).delete_waiting(before, 4) == 4
+        assert len(queue_of(contoso)) == (0 if answer else 2)
+
+
+@BOTH
+async def test_a_connection_without_links(answer: bool) -> None:
+    async with (
+        namespace(QueueSpec("orders"), close_unlinked_connections=answer) as contoso,
+        client_of(contoso) as client,
+    ):
+        sender = client.get_queue_sender("orders")
+        await sender.send_messages(ServiceBusMessage("one"))
+        (connection,) = contoso.node.connections
+        for link in list(connection.links.values()):
+            if link.path:
+                link.gone()
+                connection.forget(link)
+        for seconds, is_closed in ((299, False), (2, answer)):
+            contoso.node.clock.advance(seconds)  # type: ignore[attr-defined]
+            contoso.node.clock_jumped()
+            await asyncio.sleep(0)
+            assert connection._is_over is is_closed
+        await sender.close()
+
+
+@BOTH
+async def test_deliveries_of_dead_letters(answer: bool) -> None:
+    async with namespace(QueueSpec("orders"), count_dead_letter_deliveries=answer) as contoso:
+        async with client_of(contoso) as client:
+            async with client.get_queue_sender("orders") as sender:
+                await sender.send_messages(ServiceBusMessage("one"))
+            async with client.get_queue_receiver("orders") as receiver:
+                (message,) = await receiver.receive_messages(1, max_wait_time=10)
+                await receiver.dead_letter_message(message)
+            async with client.get_queue_receiver("orders", sub_queue=ServiceBusSubQueue.DEAD_LETTER) as dead:
+                counts = []
+                for _ in range(2):
+                    (message,) = await dead.receive_messages(1, max_wait_time=10)
+                    counts.append(message.delivery_count)
+                    await dead.abandon_message(message)
+        assert counts == ([0, 1] if answer else [0, 0])
+
+
+@BOTH
+async def test_a_full_queue_beside_others(answer: bool) -> None:
+    queues = (QueueSpec("full", QueueSettings(max_size_mb=1)), QueueSpec("orders"))
+    async with namespace(*queues, full_entity_blocks_namespace=answer) as contoso, client_of(contoso) as client:
+        full, orders = client.get_queue_sender("full"), client.get_queue_sender("orders")
+        for _ in range(5):
+            await full.send_messages(ServiceBusMessage(bytes(200_000)))
+        with pytest.raises(ServiceBusQuotaExceededError):
+            await full.send_messages(ServiceBusMessage(bytes(200_000)))
+        if answer:
+            with pytest.raises(ServiceBusQuotaExceededError, match="'full' has reached its size"):
+                await orders.send_messages(ServiceBusMessage("one"))
+        async with client.get_queue_receiver("full") as receiver:
+            (message,) = await receiver.receive_messages(1, max_wait_time=10)
+            await receiver.complete_message(message)
+        await orders.send_messages(ServiceBusMessage("two"))
+        assert len(queue_of(contoso)) == 1
+        await full.close()
+        await orders.close()
