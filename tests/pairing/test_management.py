@@ -109,14 +109,14 @@ async def test_a_queue_for_an_experiment_has_the_settings_that_it_needs(world: W
         sessions=True,
         duplicate_window=timedelta(minutes=1),
         dead_letters_expired=True,
-        send_key=("sender", "a2V5LW9mLWEtdGVzdC1vZi0zMi1ieXRlcy1hYmNkZWY="),
+        key=("sender", "a2V5LW9mLWEtdGVzdC1vZi0zMi1ieXRlcy1hYmNkZWY="),
     )
     await admin.create_queue("trial", wanted)
     found = settings(world, "trial")
     assert (found.lock_duration, found.duplicate_window) == (wanted.lock, wanted.duplicate_window)
     assert (found.requires_session, found.requires_duplicate_detection, found.dead_letter_on_expiration) == (True,) * 3
     (rule,) = found.authorization_rules
-    assert (rule.name, rule.primary_key) == wanted.send_key
+    assert (rule.name, rule.primary_key) == wanted.key
     assert rule.rights == {"Send"}
     await admin.create_queue("plain", QueueWanted())
     assert settings(world, "plain") == QueueSettings()

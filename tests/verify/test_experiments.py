@@ -18,13 +18,13 @@ from paired_servicebus.verify.experiment_table import EXPERIMENTS
 from paired_servicebus.verify.trial import Trial
 from paired_servicebus.verify.verify_format import WIDTH, as_json, as_lines
 from servicebus_amqp.protocol import handshake
-from servicebus_sandbox import NamespaceSpec, Sandbox
+from servicebus_sandbox import Behavior, NamespaceSpec, Sandbox
 from servicebus_sandbox.access.authorization import Authorization
 from servicebus_sandbox.access.grants import Flaw, TokenError
 from servicebus_sandbox.amqp_server import management_node, message_codec, message_links, server_protocol
 from servicebus_sandbox.atom import iso_durations
 from servicebus_sandbox.broker import broker_errors
-from servicebus_sandbox.broker.entity_settings import Pings, Right, Tier
+from servicebus_sandbox.broker.entity_settings import EntityStatus, Pings, Right, Tier
 from servicebus_sandbox.broker.queues import intake
 from servicebus_sandbox.broker.queues.intake import DuplicateWindow, Intake
 from servicebus_sandbox.broker.queues.message_queue import MessageQueue
@@ -124,6 +124,22 @@ def _deferred_for_all(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MessageQueue, "_deferred", found)
 
 
+def _not_allowed(self: Intake) -> None:
+    if self._status is EntityStatus.RECEIVE_DISABLED:
+        raise broker_errors.InvalidOperation("no receivers, no messages")
+    if not self._can_send:
+        raise broker_errors.EntityDisabled(self.path, self._status.value, "messages")
+
+
+def _lose_dead(patch: pytest.MonkeyPatch) -> None:
+    abandon = MessageQueue.abandon
+
+    def lose(self: MessageQueue, token: bytes, added: Any = None) -> None:
+        abandon(self, token, added) if self.dead_letters is not None else self.complete(token)
+
+    patch.setattr(MessageQueue, "abandon", lose)
+
+
 def _refuse_token(self: Authorization, path: str) -> None:
     try:
         self._namespace.owner(path)
@@ -134,13 +150,19 @@ def _refuse_token(self: Authorization, path: str) -> None:
 PLANTED: dict[str, Callable[[pytest.MonkeyPatch], Any]] = {
     "sasl-mechanisms": lambda patch: patch.setattr(handshake, "OFFERED", ("PLAIN", "ANONYMOUS")),
     "deleted-entity-token": lambda patch: patch.setattr(Authorization, "check_entity", _refuse_token),
-    "peek-needs-listen": lambda patch: patch.setattr(management_node, "right_for", lambda _: Right.SEND),
+    "peek-needs-listen": lambda patch: patch.setattr(management_node, "rights_for", lambda *_: ()),
+    "listen-peeks": lambda patch: patch.setattr(management_node, "rights_for", lambda *_: (Right.LISTEN, Right.SEND)),
+    "closed-to-senders": lambda patch: patch.setattr(
+        EntityStatus, "can_receive", property(lambda status: status is EntityStatus.ACTIVE)
+    ),
+    "closed-to-receivers": lambda patch: patch.setattr(Intake, "check_open", _not_allowed),
     "disabled-entity": lambda patch: _condition(patch, broker_errors.EntityDisabled, "amqp:not-allowed"),
     "deleted-entity": lambda patch: _condition(patch, broker_errors.EntityNotFound, "amqp:link:detach-forced"),
     "timespan-max": lambda patch: patch.setattr(iso_durations, "FOR_EVER", "P14D"),
     "size-limits": _limit_of_half,
     "release-and-count": _release_counts,
     "expired-messages": lambda patch: patch.setattr(message_codec, "_time_to_live", lambda _: None),
+    "dead-letter-count": _lose_dead,
     "batch-delete": lambda patch: patch.delitem(management_node._OPERATIONS, "batch-delete-messages", raising=False),  # type: ignore[arg-type]
     "deferred-locks": _deferred_for_all,
     "duplicate-detection": lambda patch: patch.setattr(DuplicateWindow, "is_new", lambda *_: True),
@@ -164,6 +186,23 @@ async def test_with_a_planted_difference_that_one_differs_and_no_other(
     assert set(found) == {name} | MISSING, found
     assert "the experiment failed" not in found[name] or name == "session-take-over"
     assert (lab.queues(), lab.records) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("switch", "name", "result", "seen"),
+    [
+        ("peek_when_send_disabled", "closed-to-senders", "holds", "a peek found 1 of 1 messages"),
+        ("peek_needs_send", "listen-peeks", "differs", "a key with Listen alone: "),
+        ("send_when_receive_disabled", "closed-to-receivers", "holds", "a send: accepted"),
+        ("exact_batch_delete", "batch-delete", "holds", "best effort: asked for 2 of 3"),
+        ("count_dead_letter_deliveries", "dead-letter-count", "holds", "its delivery count rises: 0, 1, 2"),
+    ],
+)
+async def test_the_other_answer_of_the_service(lab: Lab, switch: str, name: str, result: str, seen: str) -> None:
+    behaves = Behavior(**{switch: not getattr(Behavior(), switch)})
+    async with Sandbox.start([NamespaceSpec(PRIMARY), NamespaceSpec(SECONDARY, behaves=behaves)]) as sandbox:
+        (one,) = (await Lab(sandbox, lab.folder).run(row(name))).results
+    assert (one.result, seen in one.seen) == (result, True), one.seen
 
 
 # -- slow experiments ------------------------------------------------------------------------------------------------
@@ -197,6 +236,19 @@ async def test_an_idle_link_is_detached(lab: Lab, monkeypatch: pytest.MonkeyPatc
     if aging is not None:
         await aging
     assert one.result == result, one.seen
+
+
+@pytest.mark.parametrize("closes", [False, True])
+async def test_a_connection_without_links(lab: Lab, monkeypatch: pytest.MonkeyPatch, closes: bool) -> None:
+    monkeypatch.setattr(entity_experiments, "UNLINKED_SECONDS", 4.0)
+    secondary = NamespaceSpec(SECONDARY, behaves=Behavior(close_unlinked_connections=closes))
+    async with Sandbox.start([NamespaceSpec(PRIMARY), secondary]) as sandbox:
+        other = Lab(sandbox, lab.folder)
+        aging = asyncio.create_task(_age(other))
+        (one,) = (await other.run(row("unlinked-connection"), slow=True)).results
+        await aging
+    assert one.result is ExperimentResult.HOLDS, one.seen
+    assert ("closed after" if closes else "still open") in one.seen
 
 
 @pytest.mark.parametrize(("kind", "result"), [("resource-limit-exceeded", "holds"), ("internal-error", "differs")])

@@ -20,7 +20,7 @@ from paired_servicebus.pairing.management.management_port import QueueWanted
 from paired_servicebus.temporary_entities.managed_namespace import NotPermittedError
 from paired_servicebus.verify.experiment import Experiment, Observation
 from paired_servicebus.verify.trial import Trial
-from paired_servicebus.verify.trial_links import TrialSender
+from paired_servicebus.verify.trial_links import TrialReceiver, TrialSender
 from paired_servicebus.verify.trial_messages import letter
 from servicebus_amqp.encoding.frames import HEADER_SIZE, SASL_FRAME, SASL_HEADER, read_frame_header
 from servicebus_amqp.encoding.performatives import SaslMechanisms, read_sasl
@@ -114,25 +114,39 @@ async def refuse_deleted_token(trial: Trial) -> Observation:
 
 async def refuse_peek(trial: Trial) -> Observation:
     """Peek with a key that only sends."""
-    name, key = "verify-send", b64encode(secrets.token_bytes(32)).decode()
-    path = await trial.queue(QueueWanted(send_key=(name, key)))
+    refused, seen = await _peek_with(trial, "Send")
+    return Observation(refused is not None and kind_of(refused) in CREDENTIALS, seen)
+
+
+async def peek_listening(trial: Trial) -> Observation:
+    """Peek with a key that only listens."""
+    refused, seen = await _peek_with(trial, "Listen")
+    return Observation(refused is None, seen)
+
+
+async def _peek_with(trial: Trial, right: str) -> tuple[WireError | None, str]:
+    """Peek with a key that has one right; return its refusal, and the evidence."""
+    name, key = f"verify-{right.lower()}", b64encode(secrets.token_bytes(32)).decode()
+    path = await trial.queue(QueueWanted(key=(name, key), right=right))
     limited = replace(trial.endpoint(), credential=AzureNamedKeyCredential(name, key))
-    wire = await _accepted(trial, limited, path)
+    wire = await _accepted(trial, limited, path, right)
     try:
         found = await peek(wire, path, from_number=0, count=1)
     except WireError as error:
-        is_refusal = kind_of(error) in CREDENTIALS
-        return Observation(is_refusal, f"a key with Send alone: {error}")
-    return Observation(False, f"a key with Send alone peeked {len(found)} messages")
+        return error, f"a key with {right} alone: {error}"
+    return None, f"a key with {right} alone peeked {len(found)} messages"
 
 
-async def _accepted(trial: Trial, endpoint: Endpoint, path: str) -> ReconnectingConnection:
-    """Return a connection on which the new key has sent. Raises WireError: it is not accepted in time."""
+async def _accepted(trial: Trial, endpoint: Endpoint, path: str, right: str) -> ReconnectingConnection:
+    """Return a connection on which the new key has a link. Raises WireError: it is not accepted in time."""
     end = asyncio.get_running_loop().time() + KEY_SECONDS
     while True:
         wire = trial.wire(endpoint=endpoint)
         try:
-            await (await TrialSender.attach(wire, path)).send(letter("1"))
+            if right == "Send":
+                await (await TrialSender.attach(wire, path)).send(letter("1"))
+            else:
+                await TrialReceiver.attach(wire, path)
             return wire
         except WireError:
             if asyncio.get_running_loop().time() > end:
@@ -158,5 +172,11 @@ ACCESS_EXPERIMENTS: Final = (
         assumption="a key with Send alone cannot peek",
         why="the claims that the documents ask for: Listen for an engine that shows a backlog, Send for a sender",
         run=refuse_peek,
+    ),
+    Experiment(
+        name="listen-peeks",
+        assumption="a key with Listen alone can peek",
+        why="engines read the fleet's orders with Listen alone; if this differs, their key needs Send too",
+        run=peek_listening,
     ),
 )

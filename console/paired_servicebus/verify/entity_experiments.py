@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Final
 
 from paired_servicebus.core.errors import WireError
 from paired_servicebus.core.model.verdict import FailureKind, kind_of
 from paired_servicebus.pairing.amqp_client import is_idle_detach
+from paired_servicebus.pairing.amqp_client.entity_management import peek
 from paired_servicebus.pairing.management.backlog_queues import LONGEST
 from paired_servicebus.pairing.management.management_port import (
     LOCK,
@@ -25,11 +27,14 @@ from paired_servicebus.verify.trial import SkippedError, Trial
 from paired_servicebus.verify.trial_links import TrialReceiver, TrialSender
 from paired_servicebus.verify.trial_messages import letter
 from servicebus_amqp.encoding.message_sections import BATCH_FORMAT, batch
+from servicebus_amqp.encoding.messaging_types import RELEASED
 
 EFFECT_SECONDS: Final = 30.0
 """Seconds within which a changed status has to take effect."""
 IDLE_SECONDS: Final = 720.0
 """The service detaches after 600."""
+UNLINKED_SECONDS: Final = 400.0
+"""The service closes after 300."""
 FILL_BYTES: Final = 250_000
 FILL_CONCURRENCY: Final = 8
 FILL_MB: Final = 1100
@@ -76,6 +81,62 @@ async def _refusal(trial: Trial, path: str, attach: object) -> WireError | None:
     return None
 
 
+async def prove_closed(trial: Trial) -> Observation:
+    """Close a queue with a message to senders; peek, and receive and release."""
+    path = await trial.queue()
+    await (await trial.sender(path)).send(letter("1"))
+    await bounded(trial.home.admin.set_status(path, QueueStatus.SEND_DISABLED), MANAGING, "setting a status")
+    await _refusal(trial, path, TrialSender.attach)
+    seen, works = [], False
+    for name, look in (("peek", _peeks), ("receive", _receives)):
+        try:
+            count = await look(trial, path)
+        except (WireError, TimeoutError) as error:
+            seen.append(f"a {name} is refused: {error}")
+        else:
+            works |= count == 1
+            seen.append(f"a {name} found {count} of 1 messages")
+    return Observation(works, f"closed to senders: {'; '.join(seen)}")
+
+
+async def _peeks(trial: Trial, path: str) -> int:
+    return len(await peek(trial.wire(), path, from_number=0, count=2))
+
+
+async def _receives(trial: Trial, path: str) -> int:
+    receiver = await trial.receiver(path)
+    await receiver.settle(await receiver.one(), RELEASED)
+    return 1
+
+
+async def send_to_closed(trial: Trial) -> Observation:
+    """Send to a queue that is closed to receivers."""
+    path = await trial.queue()
+    await bounded(trial.home.admin.set_status(path, QueueStatus.RECEIVE_DISABLED), MANAGING, "setting a status")
+    await _refusal(trial, path, TrialReceiver.attach)
+    try:
+        refused = await (await trial.sender(path)).offer(letter("1"))
+    except WireError as error:
+        refused = error
+    seen = "accepted" if refused is None else f"refused: {refused}"
+    holds = refused is None or kind_of(refused) is FailureKind.DISABLED
+    return Observation(holds, f"closed to receivers, a send: {seen}")
+
+
+async def end_unlinked(trial: Trial) -> Observation:
+    """Leave a connection without links until it is closed."""
+    path, wire = await trial.queue(), trial.wire()
+    await (await TrialSender.attach(wire, path)).link.detach()
+    began, closed = asyncio.get_running_loop().time(), asyncio.Event()
+    wire.after_read.append(lambda: None if wire.is_up else closed.set())
+    with suppress(TimeoutError):
+        await asyncio.wait_for(closed.wait(), UNLINKED_SECONDS)
+    if wire.is_up or wire.failure is None:
+        return Observation(True, f"a connection without links was still open after {UNLINKED_SECONDS:g} s")
+    lived = asyncio.get_running_loop().time() - began
+    return Observation(is_idle_detach(wire.failure), f"closed after {lived:.0f} s without links: {wire.failure}")
+
+
 async def lose_deleted(trial: Trial) -> Observation:
     """Delete a queue under a sender and a receiver.
 
@@ -108,7 +169,10 @@ async def refuse_full(trial: Trial) -> Observation:
         accepted += len(outcomes) - len(errors)
         if errors:
             size = accepted * FILL_BYTES / 1_000_000
-            return Observation(kind_of(errors[0]) is FailureKind.FULL, f"after {size:.0f} MB: {errors[0]}")
+            beside = await (await trial.sender(await trial.queue())).offer(letter("1"))
+            holds = kind_of(errors[0]) is FailureKind.FULL and beside is None
+            others = "another queue accepts" if beside is None else f"another queue refuses: {beside}"
+            return Observation(holds, f"after {size:.0f} MB: {errors[0]}; {others}")
     return Observation(False, f"{FILL_MB} MB were accepted by a queue of 1 GB")
 
 
@@ -165,7 +229,8 @@ async def _limit(trial: Trial, path: str, limit: int, message_format: int) -> tu
     above = await sender.offer(_sized(limit + _MARGIN, message_format), message_format=message_format)
     if above is None:
         return False, "accepted"
-    return kind_of(above) is FailureKind.TOO_LARGE, str(above.condition)
+    how = "its link detached: " if sender.lost.done() else ""
+    return kind_of(above) is FailureKind.TOO_LARGE, f"{how}{above.condition}"
 
 
 def _sized(size: int, message_format: int) -> bytes:
@@ -201,6 +266,20 @@ ENTITY_EXPERIMENTS: Final[Sequence[Experiment]] = (
         deadline=120.0,
     ),
     Experiment(
+        name="closed-to-senders",
+        assumption="a queue that is closed to senders permits a peek, or a receive and release",
+        why="a clean-up proves by either that a queue is empty before it deletes it",
+        run=prove_closed,
+        deadline=120.0,
+    ),
+    Experiment(
+        name="closed-to-receivers",
+        assumption="a queue that is closed to receivers accepts messages, or refuses them as disabled",
+        why="either is right: an owner who closes an entity fails it over, or it fills up",
+        run=send_to_closed,
+        deadline=120.0,
+    ),
+    Experiment(
         name="deleted-entity",
         assumption="links of a deleted queue are detached with amqp:not-found",
         why="a pump makes its queue again then, and a sender takes another one",
@@ -208,7 +287,7 @@ ENTITY_EXPERIMENTS: Final[Sequence[Experiment]] = (
     ),
     Experiment(
         name="full-entity",
-        assumption="a full queue rejects a message with amqp:resource-limit-exceeded",
+        assumption="a full queue rejects a message with amqp:resource-limit-exceeded, and no other queue does",
         why="a full entity counts towards failover, and a full backlog queue leaves the rotation",
         run=refuse_full,
         deadline=FILL_SECONDS,
@@ -223,7 +302,7 @@ ENTITY_EXPERIMENTS: Final[Sequence[Experiment]] = (
     ),
     Experiment(
         name="size-limits",
-        assumption="messages and batches up to the link's limits are accepted, larger ones rejected as too large",
+        assumption="messages and batches up to the link's limits are accepted, larger ones are too large",
         why="a message that fits the primary has to fit the backlog; batches are cut by these limits",
         run=refuse_large,
     ),
@@ -233,6 +312,14 @@ ENTITY_EXPERIMENTS: Final[Sequence[Experiment]] = (
         why="a pump of an empty queue expects this end, and reports no failure",
         run=end_idle_link,
         deadline=IDLE_SECONDS + 60,
+        is_slow=True,
+    ),
+    Experiment(
+        name="unlinked-connection",
+        assumption="a connection without links stays, or is closed with amqp:connection:forced and a text about it",
+        why="an idle pairing expects this end, and reports no failure",
+        run=end_unlinked,
+        deadline=UNLINKED_SECONDS + 60,
         is_slow=True,
     ),
 )

@@ -8,6 +8,7 @@ deadline and raises only FleetBoardError.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Final, TypeVar
@@ -54,6 +55,7 @@ _SENTENCES: Final = {
     FailureKind.BUSY: "the secondary namespace throttles the board {path}",
     FailureKind.TOO_LARGE: "the board {path} does not accept a message of this size",
 }
+_RIGHT: Final = re.compile(r"'(Send|Listen|Manage)'")
 _NEEDS: Final = {"reading": "Listen", "writing": "Send", "cleaning": "Listen"}
 
 
@@ -120,11 +122,19 @@ class ServiceBusBoard:
 def describe_failure(error: Exception, path: str, task: str) -> FleetBoardError:
     """Return the error of a board for a failure of the namespace, in one sentence with the remedy."""
     kind = failure_kind(error)
-    sentence = _SENTENCES.get(kind, "{task} the board {path} failed").format(path=path, task=task, right=_NEEDS[task])
+    sentence = _SENTENCES.get(kind, "{task} the board {path} failed").format(
+        path=path, task=task, right=_rights(_NEEDS[task], str(error))
+    )
     reason = repeated(masked(" ".join(str(error).split())))
     return FleetBoardError(
         f"{sentence} ({reason})", is_busy=kind is FailureKind.BUSY, is_missing=kind is FailureKind.NOT_FOUND
     )
+
+
+def _rights(needed: str, reason: str) -> str:
+    """Return the right that a task needs, with the one that the namespace misses beside it: a peek may need Send."""
+    missing = _RIGHT.search(reason)
+    return needed if missing is None or missing[1] == needed else f"{needed} and {missing[1]}"
 
 
 async def _decode(peeked: list[bytes], board: Board) -> list[Posted]:

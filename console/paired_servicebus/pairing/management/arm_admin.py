@@ -87,11 +87,11 @@ class ArmAdmin:
         if wanted.metadata:
             properties["userMetadata"] = wanted.metadata
         await self._put(path, properties)
-        if wanted.send_key is not None:
-            name, key = wanted.send_key
+        if wanted.key is not None:
+            name, key = wanted.key
             queues: Any = self._client.queues  # its types lack plain dictionaries, which it accepts
             where = (*self._where, _arm_name(path), name)
-            rights = {"properties": {"rights": ["Send"]}}
+            rights = {"properties": {"rights": [wanted.right]}}
             await queues.create_or_update_authorization_rule(*where, rights, **port.ONCE)
             await queues.regenerate_keys(*where, {"keyType": "PrimaryKey", "key": key}, **port.ONCE)
 

@@ -55,7 +55,7 @@ class AtomAdmin:
             "RequiresDuplicateDetection": None if window is None else "true",
             "DuplicateDetectionHistoryTimeWindow": None if window is None else atom.format_span(window),
             "DeadLetteringOnMessageExpiration": "true" if wanted.dead_letters_expired else None,
-            "AuthorizationRules": None if wanted.send_key is None else atom.send_rule(*wanted.send_key),
+            "AuthorizationRules": None if wanted.key is None else atom.one_rule(*wanted.key, wanted.right),
             "MaxSizeInMegabytes": None if wanted.max_size_mb is None else str(wanted.max_size_mb),
             "MaxDeliveryCount": None if wanted.max_deliveries is None else str(wanted.max_deliveries),
             "UserMetadata": wanted.metadata or None,

@@ -209,13 +209,13 @@ def queue_body(settings: Mapping[str, str | Element]) -> Element:
     return entry
 
 
-def send_rule(name: str, key: str) -> Element:
-    """Return the AuthorizationRules of one rule that gives Send alone."""
+def one_rule(name: str, key: str, right: str) -> Element:
+    """Return the AuthorizationRules of one rule that gives one right alone."""
     rules = Element(f"{CONNECT}AuthorizationRules")
     rule = SubElement(rules, f"{CONNECT}AuthorizationRule", {f"{INSTANCE}type": "SharedAccessAuthorizationRule"})
     for part, text in (("ClaimType", "SharedAccessKey"), ("ClaimValue", "None")):
         SubElement(rule, f"{CONNECT}{part}").text = text
-    SubElement(SubElement(rule, f"{CONNECT}Rights"), f"{CONNECT}AccessRights").text = "Send"
+    SubElement(SubElement(rule, f"{CONNECT}Rights"), f"{CONNECT}AccessRights").text = right
     for part, text in (("KeyName", name), ("PrimaryKey", key), ("SecondaryKey", key)):
         SubElement(rule, f"{CONNECT}{part}").text = text
     return rules

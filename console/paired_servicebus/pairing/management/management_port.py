@@ -44,14 +44,15 @@ class QueueStatus(StrEnum):
 class QueueWanted:
     """The settings of a queue for an experiment or a board; None leaves one to the namespace.
 
-    send_key: name and key of a rule of the queue that gives Send alone.
+    key: name and key of a rule of the queue that gives `right` alone, Send or Listen.
     """
 
     lock: timedelta | None = None
     sessions: bool = False
     duplicate_window: timedelta | None = None
     dead_letters_expired: bool = False
-    send_key: tuple[str, str] | None = field(default=None, repr=False)
+    key: tuple[str, str] | None = field(default=None, repr=False)
+    right: str = "Send"
     max_size_mb: int | None = None
     max_deliveries: int | None = None
     metadata: str = ""
