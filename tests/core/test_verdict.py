@@ -385,6 +385,16 @@ async def test_a_message_that_the_sdk_cannot_write_is_its_callers_matter(value: 
     assert judge(caught.value).kind is K.ARGUMENT
 
 
+@pytest.mark.parametrize("kind", [sdk.ServiceBusConnectionError, WireConnectionError])
+def test_a_lost_connection_names_an_expired_certificate(kind: Any) -> None:
+    cause = ssl.SSLCertVerificationError(1, "certificate verify failed")
+    cause.verify_message = "certificate has expired"
+    error = kind(message="lost") if kind is sdk.ServiceBusConnectionError else kind("lost")
+    assert judge(error).reason == "connection lost"
+    error.__cause__ = cause
+    assert judge(error).reason == "connection lost: certificate has expired"
+
+
 def test_a_broken_connection_is_not_taken_for_the_callers_values() -> None:
     broken = sdk.ServiceBusError("Handler failed", error=TypeError("'NoneType' object is not subscriptable"))
     assert judge(broken).kind is K.UNEXPLAINED

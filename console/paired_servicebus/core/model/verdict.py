@@ -192,6 +192,9 @@ class Judgement:
 Judge = Callable[[BaseException], Judgement]
 
 
+_MAX_CAUSES: Final = 10
+
+
 def at_backlog(judgement: Judgement) -> Verdict:
     """Return the verdict for a backlog queue, where a refused right is not the message's fault."""
     return BACKLOG_VERDICTS[judgement.kind] if judgement.kind in CREDENTIALS else judgement.verdict
@@ -267,8 +270,26 @@ def judge(error: BaseException) -> Judgement:
     return Judgement(kind, VERDICTS[kind], _reason(kind, error))
 
 
+def _certificate_fault(error: BaseException) -> str:
+    """Return what our own TLS found wrong with the peer's certificate, such as "certificate has expired"; else ""."""
+    one: BaseException | None = error
+    for _ in range(_MAX_CAUSES):
+        if one is None:
+            return ""
+        fault = getattr(one, "verify_message", "")
+        if isinstance(fault, str) and fault:
+            return " ".join(fault.split())
+        one = getattr(one, "inner_exception", None) or one.__cause__ or one.__context__
+    return ""
+
+
 def _reason(kind: FailureKind, error: BaseException) -> str:
-    """Return the kind, with the error's own text if the kind is unspecific; one line of at most 160 characters."""
+    """Return the kind, with the error's own text if the kind is unspecific; one line of at most 160 characters.
+
+    A lost connection names the fault of the certificate that ended it: no repeat mends that.
+    """
+    if kind is FailureKind.CONNECTION and (fault := _certificate_fault(error)):
+        return f"{kind}: {fault}"[:160]
     if kind not in (FailureKind.UNEXPLAINED, FailureKind.INTERNAL, FailureKind.UNLISTED, FailureKind.ARGUMENT):
         return str(kind)
     text = masked(" ".join(str(error).split()))
