@@ -192,3 +192,19 @@ def test_every_failure_has_a_fate_and_only_the_messages_own_fault_ends_it_at_onc
     at_once = {kind for kind, fate in FATES.items() if fate is Fate.DEAD_LETTERED}
     a_while = {kind for kind, fate in FATES.items() if fate is Fate.WAITS_A_WHILE}
     assert (at_once, a_while) == ({FailureKind.TOO_LARGE, FailureKind.ARGUMENT}, {FailureKind.NOT_FOUND})
+
+
+def test_a_destination_that_pings_do_not_find_is_undeliverable_while_it_is_failed_over() -> None:
+    """While the entity is failed over, its pings are the tries."""
+    circuits = DestinationCircuits(throttle_wait=10.0, undeliverable_after=900.0, ping_interval=60.0)
+    for at in range(0, 900, 60):
+        circuits.pinged("Orders", at=float(at), is_missing=True)
+        assert circuits.undeliverable("orders", float(at)) == ""
+    circuits.pinged("orders", at=900.0, is_missing=True)
+    assert circuits.undeliverable("orders", 930.0) == "orders was not found for 930 s"
+    assert circuits.undeliverable("orders", 1100.0) == "", "no ping since"
+    circuits.pinged("orders", at=960.0, is_missing=False)
+    assert circuits.undeliverable("orders", 961.0) == ""
+    circuits.pinged("orders", at=1000.0, is_missing=True)
+    circuits.pinged("orders", at=5000.0, is_missing=True)
+    assert circuits.undeliverable("orders", 5000.0) == "", "it may have existed in between"

@@ -306,6 +306,19 @@ async def test_dead_letters_can_be_re_driven(world: World) -> None:
     assert not lying_in(world, queue_path() + DEAD_LETTERS, namespace="secondary")
 
 
+async def test_parked_for_a_destination_that_is_deleted_while_failed_over_is_dead_lettered(world: World) -> None:
+    """While the entity is failed over, its pings are the tries."""
+    paired = await world.pair(
+        enable_syphon=True, backlog_queue_count=1, undeliverable_after=2, hold_until_failover=True
+    )
+    world.sandbox["primary"].node.namespace.delete("orders")
+    async with paired.get_queue_sender("orders") as orders:
+        await orders.send_messages([ServiceBusMessage("x", message_id=str(number)) for number in range(3)])
+    await until(lambda: len(world.told(DeadLettered)) == 3)
+    assert {one.reason.partition(" for ")[0] for one in world.told(DeadLettered)} == {"orders was not found"}
+    await until(lambda: len(lying_in(world, queue_path() + DEAD_LETTERS, namespace="secondary")) == 3)
+
+
 async def test_some_dead_letters_can_be_re_driven_by_their_numbers(world: World) -> None:
     """The others stay, also those that are received on the way."""
     paired = await world.pair(enable_syphon=True, backlog_queue_count=1, undeliverable_after=0)

@@ -81,6 +81,8 @@ class InvariantChecker(RunRecord):
         self._failed_at: dict[tuple[object, ...], float] = {}
         self._missing: dict[tuple[str, str], tuple[float, float]] = {}
         """First and latest "not found" by engine and destination."""
+        self._unpinged: dict[tuple[str, str], tuple[float, float]] = {}
+        """The same of pings, which alone try a destination that is failed over."""
         self._newest: dict[tuple[int, str], int] = {}
         self._recreated: set[int] = set()
         self._disorder: set[tuple[int, str]] = set()
@@ -197,6 +199,8 @@ class InvariantChecker(RunRecord):
         `tried`: start of a syphon's attempt. One that began before the latest failure is no new try. `is_alone`: the
         attempt had one message, which may be the one at fault.
         """
+        if who[-1] == "ping":
+            self._pinged((str(who[0]), where), failure)
         if failure is None:
             return
         now, key = self._clock(), (*who, where)
@@ -221,12 +225,22 @@ class InvariantChecker(RunRecord):
         elif failure is None:
             self._missing.pop((engine, path), None)
 
+    def _pinged(self, key: tuple[str, str], failure: FailureKind | None) -> None:
+        now, (since, last) = self._clock(), self._unpinged.get(key, (0.0, 0.0))
+        gap = max(2 * MAX_BACK_OFF, 2 * self.plan.policy.ping_primary_interval) + TOLERANCE
+        if failure is FailureKind.NOT_FOUND:
+            self._unpinged[key] = (since if now - last <= gap else now, now)
+        else:
+            self._unpinged.pop(key, None)
+
     def dead_lettered(self, engine: str, held: HeldMessage) -> None:
         """Check that there is a reason for a message dead-lettered by a pump."""
         message, policy = held.letter, self.plan.policy
         original = self.sent.get(message.body, message)
         since, last = self._missing.get((engine, message.path.casefold()), (0.0, 0.0))
-        missing = since and last - since >= policy.undeliverable_after - TOLERANCE
+        absent_since, pinged = self._unpinged.get((engine, message.path.casefold()), (0.0, 0.0))
+        runs = ((since, last), (absent_since, pinged))
+        missing = any(first and latest - first >= policy.undeliverable_after - TOLERANCE for first, latest in runs)
         allowed = policy.destinations
         if message.poison or not message.path or missing or (allowed and message.path.casefold() not in allowed):
             return

@@ -27,7 +27,7 @@ from paired_servicebus.core.model import entity_state as life
 from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.model.entity_state import Entity, State, Trigger
 from paired_servicebus.core.model.policy import Policy
-from paired_servicebus.core.model.verdict import BACKLOG_VERDICTS, VERDICTS, Verdict
+from paired_servicebus.core.model.verdict import BACKLOG_VERDICTS, VERDICTS, FailureKind, Verdict
 from paired_servicebus.core.pump.destination_circuits import DestinationCircuits
 from paired_servicebus.core.pump.syphon_pauses import SyphonPauses
 from paired_servicebus.core.pump.syphon_rate_limit import SyphonRateLimit
@@ -51,7 +51,9 @@ class PairingMachine:
         self.probes = EntityProbes(interval=policy.ping_primary_interval, failover_interval=policy.failover_interval)
         self.quiet = InactivityTimer()
         self.destinations = DestinationCircuits(
-            throttle_wait=policy.throttle_wait, undeliverable_after=policy.undeliverable_after
+            throttle_wait=policy.throttle_wait,
+            undeliverable_after=policy.undeliverable_after,
+            ping_interval=policy.ping_primary_interval,
         )
         self.pace = SyphonRateLimit(
             rate=policy.syphon_rate, live_share=policy.syphon_live_share, rest=policy.throttle_wait
@@ -294,6 +296,7 @@ class PairingMachine:
         entity = self._known(event.entity)
         if self._is_overtaken(entity, event):
             return [Announce(event)]
+        self.destinations.pinged(event.entity, at=event.at, is_missing=False)
         entity = self._schedule_ping(entity, event, good=True, text=f"{event.took * 1000:.0f} ms")
         trigger = Trigger.PINGS_ENOUGH if self._enough(entity, event.at) else Trigger.PING_ACCEPTED
         count = entity.pings_in_a_row
@@ -305,6 +308,9 @@ class PairingMachine:
         if self._is_overtaken(entity, event):
             return [Announce(event)]
         entity = self._schedule_ping(entity, event, good=False, text=event.reason)
+        is_paused = self.pauses.all or event.entity.casefold() in self.pauses.destinations
+        is_missing = event.reason == FailureKind.NOT_FOUND and not is_paused  # the reason of that kind is the kind
+        self.destinations.pinged(event.entity, at=event.at, is_missing=is_missing)
         return [Announce(event), *self._move(entity, Trigger.PING_FAILED, event.at, event.reason)]
 
     @staticmethod

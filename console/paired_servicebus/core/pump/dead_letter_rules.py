@@ -5,7 +5,8 @@
     expired       on arrival: `ttl_policy` is elapsed, and no time to live is left `time_left`
     not allowed   on arrival: the owner's `destinations` exclude the path          `not_allowed`
     refused       the destination never accepts this message                       FATES, `refused`
-    missing       not found for `undeliverable_after`, and no try is due           FATES, `missing`
+    missing       not found for `undeliverable_after`, and no try is due, or not   FATES, `missing`
+                  found by the pings of a failed-over entity for so long
 
 The pump (pump_machine.py) is the only caller. Every other message is delivered, deferred, or released.
 """

@@ -7,6 +7,7 @@ not one per message. dead_letter_rules.py has a failure's consequence for the me
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 from paired_servicebus.core.model.verdict import FailureKind
@@ -35,11 +36,14 @@ class Circuit:
 class DestinationCircuits:
     """The circuits of one engine's syphon, by destination path (compared without case)."""
 
-    def __init__(self, *, throttle_wait: float, undeliverable_after: float) -> None:
+    def __init__(self, *, throttle_wait: float, undeliverable_after: float, ping_interval: float = 0.0) -> None:
         self.stalled: set[str] = set()
         """Casefolded paths of destinations that owe answers: their unsent messages are deferred, to let others pass."""
         self.open: dict[str, Circuit] = {}
         """The circuits of failing destinations, by casefolded path."""
+        self._absent: dict[str, tuple[float, float]] = {}
+        """The first and the latest "not found" of a run of pings, by casefolded path."""
+        self._ping_gap = max(MAX_RUN_GAP_SECONDS, 2 * ping_interval)
         self._throttle_wait = throttle_wait
         self._undeliverable_after = undeliverable_after
 
@@ -67,6 +71,19 @@ class DestinationCircuits:
         circuit.retry_at = max(circuit.retry_at, at + wait)
         return circuit
 
+    def pinged(self, path: str, *, at: float, is_missing: bool) -> None:
+        """Record a ping's answer. A failed-over destination is tried by pings alone."""
+        if not is_missing:
+            self._absent.pop(path.casefold(), None)
+            return
+        first, latest = self._absent.get(path.casefold(), (at, at))
+        self._absent[path.casefold()] = (first if at - latest <= self._ping_gap else at, at)
+
+    def is_absent(self, path: str, at: float) -> bool:
+        """Return whether pings did not find it for `undeliverable_after`, up to now."""
+        first, latest = self._absent.get(path.casefold(), (at, -inf)) if self._absent else (at, -inf)
+        return at - latest <= self._ping_gap and latest - first >= self._undeliverable_after
+
     def delivered(self, path: str, *, at: float, sent_at: float) -> bool:
         """Record an accepted send; return whether this closed the destination's circuit.
 
@@ -85,8 +102,10 @@ class DestinationCircuits:
     def undeliverable(self, path: str, at: float) -> str:
         """Return why the destination's messages are dead-lettered; "": they wait, or a try is due.
 
-        It was not found for `undeliverable_after`; only tries count.
+        It was not found for `undeliverable_after`; only tries and pings count.
         """
+        if self.is_absent(path, at):
+            return missing(path, at - self._absent[path.casefold()][0])
         circuit = self.open.get(path.casefold()) if self.open else None
         if circuit is None or circuit.missing_since is None or circuit.retry_at <= at:
             return ""

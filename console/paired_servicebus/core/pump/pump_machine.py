@@ -169,8 +169,8 @@ class PumpMachine(Generic[M]):
         for key, found in list(self.deferred.by_key.items()):
             if self.deferred.drop_empty(key) or not found.numbers:
                 continue
-            if self._accepts(found.path, key, at):
-                ready.append(key)
+            if self._accepts(found.path, key, at) or self._rules.destinations.is_absent(found.path, at):
+                ready.append(key)  # to be delivered, or dead-lettered
         return ready
 
     # -- events -------------------------------------------------------------------------------------------------------
