@@ -129,6 +129,14 @@ class BacklogMessageSizeError(SendError, ValueError):
         self.limit = limit
 
 
+class ImpossibleMessageError(SendError, ValueError):
+    """No namespace accepts the message, now or later: change it (SPEC.md section 5)."""
+
+    def __init__(self, *, message_id: str, fault: str) -> None:
+        super().__init__(f"message {message_id!r} cannot be delivered: {fault}")
+        self.fault = fault
+
+
 class ReservedPropertyError(SendError, ValueError):
     """The message already carries an application property that the envelope uses (SPEC.md section 7.2)."""
 

@@ -71,7 +71,8 @@ class Rotation:
 
     def first_out(self, *, avoid: Collection[int] = ()) -> int | None:
         """Return the pulled queue that failed longest ago, not in `avoid`; None: there is none."""
-        out = [place for place in self._by_index.values() if place.pulled and place.index not in avoid]
+        places = self._by_index.values()
+        out = [place for place in places if place.pulled and not place.withheld and place.index not in avoid]
         return min(out, key=lambda place: (place.failed_at, place.index)).index if out else None
 
     def pull(self, index: int, *, at: float, reason: str) -> bool:

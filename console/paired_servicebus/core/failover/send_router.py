@@ -124,6 +124,7 @@ class SendRouter:
     __slots__ = (
         "_again_at",
         "_attempt_at",
+        "_avoided",
         "_budget",
         "_deadline",
         "_enough",
@@ -161,6 +162,8 @@ class SendRouter:
         """Time of the next attempt at the primary over a fresh link; None: none is due."""
         self._attempt_at = at
         """When the latest attempt began."""
+        self._avoided: set[int] = set()
+        """Backlog queues that this call uses no more, though they are in the rotation."""
         self._tried: dict[int, float] = {}
         """The backlog queues that failed in this call, and when the attempt at each began."""
         self._round: set[int] | None = None
@@ -202,6 +205,11 @@ class SendRouter:
                 self._round.add(route.queue)
         if self._sender.queue == route.queue:
             self._sender.queue = None
+
+    def avoid(self, route: Route) -> None:
+        """Use a backlog queue no more in this call; it stays in the rotation."""
+        if route.queue is not None:
+            self._avoided.add(route.queue)
 
     def leave(self, rotation: Rotation) -> bool:
         """Give up the turns of this call; return whether others may have waited for the one over all queues."""
@@ -245,6 +253,7 @@ class SendRouter:
                 self._deadline = at + BACKLOG_TRIES * self._policy.send_timeout
         queue = self._sender.queue
         resting = {r.queue for r in self._sender.busy if r.queue is not None and self._sender.rests(r, at)}
+        resting |= self._avoided
         if queue is None or not rotation.holds(queue) or queue in resting:
             queue = rotation.pick(draw, avoid=resting)
         if queue is not None:

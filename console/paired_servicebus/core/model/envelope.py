@@ -11,7 +11,7 @@ the rest of the message is unchanged. This module handles values only; paired_se
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -125,6 +125,27 @@ def unwrap(properties: Mapping[object, object]) -> EnvelopeProperties:
         time_to_live=_timespan(found[TIME_TO_LIVE]) if TIME_TO_LIVE in found else None,
         scheduled=_timestamp(found[SCHEDULED]) if SCHEDULED in found else None,
     )
+
+
+MAX_PROPERTY_BYTES: Final = 32 * 1024
+"""Bytes of the longest application property."""
+
+
+def find_fault(*, ttl_ms: int | None, properties: Iterable[tuple[str, int]]) -> str:
+    """Return why no namespace accepts a message, with the remedy; empty if nothing is wrong with it.
+
+    The service answers such a message as if it had failed itself, with amqp:internal-error (traced).
+
+    Args:
+        ttl_ms: its time to live in milliseconds; None: the entity's.
+        properties: the names of its application properties, and the bytes of each value.
+    """
+    if ttl_ms is not None and ttl_ms <= 0:
+        return "its time to live is 0: give it at least a millisecond (the SDK cuts fractions of a second)"
+    for name, size in properties:
+        if size > MAX_PROPERTY_BYTES:
+            return f"its property {name!r} has {size:,} bytes, and at most {MAX_PROPERTY_BYTES:,} are accepted"
+    return ""
 
 
 def remaining(time_to_live: timedelta, *, passed: float) -> timedelta | None:

@@ -50,6 +50,8 @@ class FailureKind(StrEnum):
     """A link was detached because its token or its right ended; a message on its way may have arrived."""
     TOO_LARGE = "message too large"
     ARGUMENT = "bad argument"
+    IMPOSSIBLE = "impossible message"
+    """Answered as an internal error of the namespace, and explained by the message."""
     UNLISTED = "not listed"
 
 
@@ -69,6 +71,7 @@ VERDICTS: Final[dict[FailureKind, Verdict]] = {
     FailureKind.REVOKED: Verdict.CALLERS,
     FailureKind.TOO_LARGE: Verdict.CALLERS,
     FailureKind.ARGUMENT: Verdict.CALLERS,
+    FailureKind.IMPOSSIBLE: Verdict.CALLERS,
     FailureKind.UNLISTED: Verdict.CALLERS,
 }
 

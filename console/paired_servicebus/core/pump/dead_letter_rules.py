@@ -36,6 +36,7 @@ class Fate(StrEnum):
 FATES: Final[dict[FailureKind, Fate]] = {
     FailureKind.TOO_LARGE: Fate.DEAD_LETTERED,
     FailureKind.ARGUMENT: Fate.DEAD_LETTERED,
+    FailureKind.IMPOSSIBLE: Fate.DEAD_LETTERED,
     FailureKind.NOT_FOUND: Fate.WAITS_A_WHILE,
     FailureKind.TIMEOUT: Fate.WAITS,
     FailureKind.CONNECTION: Fate.WAITS,
@@ -80,6 +81,8 @@ def time_left(enclosed: EnvelopeProperties, *, parked_at: float, now: float, ela
         EnvelopeError: nothing is left; the text is the reason of the dead letter.
     """
     whole, scheduled = enclosed.time_to_live, enclosed.scheduled
+    if whole is not None and whole <= timedelta(0):
+        raise EnvelopeError("expired: its time to live is 0, which no destination accepts")
     if whole is None or not elapsed:
         return whole
     begins = parked_at if scheduled is None else max(parked_at, scheduled.timestamp())

@@ -36,6 +36,8 @@ from servicebus_amqp.encoding.message_sections import (
     find_in_map,
     list_items,
     list_section,
+    map_values,
+    read_header,
     read_properties,
     split,
     unbatch,
@@ -200,6 +202,20 @@ def body_bytes(message: EncodedMessage) -> int:
 
 def size_of(message: EncodedMessage) -> int:
     return len(message.data)
+
+
+def fault_of(message: EncodedMessage) -> str:
+    """Return why no namespace accepts the message; empty if nothing is wrong with it, or it cannot be read."""
+    header, section = message.sections.header, message.sections.application_properties
+    try:
+        ttl = None if header is None else read_header(header).ttl
+        is_long = section is not None and len(section) > envelope.MAX_PROPERTY_BYTES
+        values = map_values(section) if section is not None and is_long else []
+    except DecodeError:
+        return ""  # the namespace answers it
+    return envelope.find_fault(
+        ttl_ms=ttl, properties=((name.decode("utf-8", "replace"), len(value)) for name, value in values)
+    )
 
 
 def park(message: EncodedMessage, path: str) -> EncodedMessage:

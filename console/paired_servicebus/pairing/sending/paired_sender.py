@@ -30,6 +30,7 @@ from paired_servicebus.pairing.sending.sdk_messages import (
     body_bytes,
     context_of,
     copy,
+    fault_of,
     forget,
     id_of,
     is_scheduled,
@@ -48,6 +49,7 @@ SDK_FORM: Final[MessageForm[Sendable]] = MessageForm(
     body_bytes=body_bytes,
     size_of=size_of,
     is_scheduled=is_scheduled,
+    fault_of=fault_of,
     park=park,
     refuse_too_large=refuse_too_large,
 )
@@ -90,7 +92,7 @@ class PairedSender(SendDriver[Sendable]):
             except Exception as error:
                 if steering.judge(error).kind in LOST_LINKS:
                     return self  # the first send opens it, and counts what it meets
-                if self._failed(PRIMARY, error, messages=0).verdict is Verdict.CALLERS:
+                if self._failed(PRIMARY, error).verdict is Verdict.CALLERS:
                     raise
         return self
 

@@ -184,6 +184,27 @@ def _body(raw: AmqpAnnotatedMessage) -> dict[str, Any]:
     return {name: list(raw.body)}
 
 
+def fault_of(message: Sendable) -> str:
+    """Return why no namespace accepts the message; empty if nothing is wrong with it."""
+    raw = raw_of(message)
+    properties = raw.application_properties or {}
+    return envelope.find_fault(
+        ttl_ms=None if raw.header is None else raw.header.time_to_live,
+        properties=((text(name), _bytes_of(value)) for name, value in properties.items()),
+    )
+
+
+def _bytes_of(value: object) -> int:
+    """Return the bytes of a text or binary; 0 for what is always short."""
+    return (
+        len(value.encode("utf-8", "replace"))
+        if isinstance(value, str)
+        else len(value)
+        if isinstance(value, bytes)
+        else 0
+    )
+
+
 def park(message: Sendable, path: str) -> AmqpAnnotatedMessage:
     """Return the message in its backlog envelope, for the destination `path` (SPEC.md section 7.2)."""
     parked = copy(raw_of(message))

@@ -20,8 +20,8 @@ from paired_servicebus.core.errors import (
     PairedError,
     PairingClosedError,
 )
-from paired_servicebus.core.failover.send_router import GiveUp, SendRouter
-from paired_servicebus.core.model.verdict import FailureKind, Judge
+from paired_servicebus.core.failover.send_router import GiveUp, Route, SendRouter
+from paired_servicebus.core.model.verdict import FailureKind, Judge, Judgement
 from paired_servicebus.core.operator.why_line import why
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.untrusted_text import one_line
@@ -63,6 +63,8 @@ class SendCall(Generic[M]):
     was_cut: bool = False
     lost_link: bool = False
     """Whether the latest attempt lost its link, or a fresh link after one was refused for an internal error."""
+    unexplained: tuple[Route, Judgement] | None = None
+    """A backlog queue's internal error, which counts unless another queue answers the same."""
     given: Any = None
     """The caller's argument; None: it has no objects of the SDK."""
 

@@ -17,6 +17,7 @@ from azure.servicebus.exceptions import MessageSizeExceededError
 
 from paired_servicebus.core.errors import (
     BacklogMessageSizeError,
+    ImpossibleMessageError,
     PairedClientError,
     PairingClosedError,
     ScheduledInBacklogError,
@@ -26,7 +27,7 @@ from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.model.verdict import DOUBTFUL, LOST_LINKS, FailureKind, Judgement, Verdict, at_backlog
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.sending.coalescer import Coalescer, PendingSend
-from paired_servicebus.pairing.sending.send_call import Schedule, SendCall, count_refusal
+from paired_servicebus.pairing.sending.send_call import NOTE, Schedule, SendCall, count_refusal
 from paired_servicebus.pairing.sending.shared_link import ConnectionCutError
 
 M = TypeVar("M")
@@ -39,6 +40,7 @@ class MessageForm(Generic[M]):
     """What a call needs to know of messages of one form.
 
     is_scheduled: whether a message, parked or not, names a time for receivers to get it.
+    fault_of: returns why no namespace accepts a message; empty if nothing is wrong with it.
     park: returns the message in its envelope, for a path. refuse_too_large: raises BacklogMessageSizeError for a parked
     message and a limit in bytes.
     """
@@ -47,6 +49,7 @@ class MessageForm(Generic[M]):
     body_bytes: Callable[[M], int]
     size_of: Callable[[Any], int]
     is_scheduled: Callable[[Any], bool]
+    fault_of: Callable[[M], str]
     park: Callable[[M, str], Any]
     refuse_too_large: Callable[[Any, int], None]
 
@@ -130,6 +133,9 @@ class SendDriver(Generic[M]):
                 raise
             raise own from own.__cause__
         finally:
+            if call.unexplained is not None:
+                route, judgement = call.unexplained
+                self._count(route, judgement, messages=len(call.messages))
             if call.router.leave(self._steering.machine.rotation):
                 self._steering.changed()
         self._tally.times.add(self._steering.clock() - call.began)
@@ -168,7 +174,13 @@ class SendDriver(Generic[M]):
             call.was_cut, call.doubt, call.failure = True, error, error  # no failure of this queue: it gets it again
             self._in_doubt(route, left, steering.judge(error).reason)
             return
-        judgement = self._failed(route, error, messages=len(left), ids=left, is_short=step.is_short)
+        judgement = self._explain(call, route, steering.judge(error))
+        self._report_failure(route, judgement, error, ids=left)
+        if judgement.kind is FailureKind.INTERNAL and route.queue is not None and call.unexplained is None:
+            call.unexplained = route, judgement
+            call.router.avoid(route)
+        elif judgement.kind is not FailureKind.IMPOSSIBLE:
+            self._count(route, judgement, messages=len(left), is_short=step.is_short)
         if isinstance(steering.ended, PairedClientError):
             steering.refuse_when_ended()
         call.doubt = error if _is_doubtful(judgement, error) else call.doubt
@@ -177,6 +189,9 @@ class SendDriver(Generic[M]):
             call.failure = error
             self._refused(left, call.doubt, judgement.reason)
             ended = call.final_error(error, steering.judge)
+            if judgement.kind is FailureKind.IMPOSSIBLE:
+                call.unexplained = None
+                ended.add_note(f"{NOTE}{judgement.reason}")
             if ended is error:
                 raise error
             raise ended from error
@@ -184,6 +199,16 @@ class SendDriver(Generic[M]):
         call.router.ended(route, verdict, at=steering.clock(), is_cut=call.lost_link)
         call.failure = error
         call.whole = call.whole if call.is_whole else None
+
+    def _explain(self, call: SendCall[M], route: Route, judgement: Judgement) -> Judgement:
+        """Return the judgement of an internal error that the messages themselves explain (SPEC.md section 5)."""
+        if judgement.kind is not FailureKind.INTERNAL:
+            return judgement
+        fault = next(filter(None, map(self._form.fault_of, call.left)), "")
+        if not fault and route.queue is not None and call.unexplained is not None:
+            fault = f"two backlog queues answered it alike: {judgement.reason}"
+        reason = f"{FailureKind.IMPOSSIBLE}: {fault}"
+        return Judgement(FailureKind.IMPOSSIBLE, Verdict.CALLERS, reason) if fault else judgement
 
     async def _request(self, act: Callable[[float], Awaitable[T]], timeout: float) -> T:
         """Run a request to the primary within `timeout` seconds; repeat it over a fresh link as the SDK would."""
@@ -218,6 +243,9 @@ class SendDriver(Generic[M]):
         queue = self._backlog[route.queue]
         limit = queue.link.limit()
         form = self._form
+        for message in left:
+            if fault := form.fault_of(message):  # in its envelope the backlog would accept it
+                raise ImpossibleMessageError(message_id=form.id_of(message), fault=fault)
         parked = [form.park(message, self.entity_name) for message in left]
         for message in parked:
             form.refuse_too_large(message, limit)
@@ -272,28 +300,36 @@ class SendDriver(Generic[M]):
         )
         self._steering.announce(event)
 
-    def _failed(
-        self, route: Route, error: BaseException, *, messages: int, ids: Sequence[Any] = (), is_short: bool = False
-    ) -> Judgement:
-        steering, name = self._steering, self.entity_name
-        judgement = steering.judge(error)
-        now = steering.clock()
-        steering.refuse_credential("primary" if route.queue is None else "secondary", name, judgement)
+    def _failed(self, route: Route, error: BaseException) -> Judgement:
+        """Report and count a failure without messages."""
+        judgement = self._steering.judge(error)
+        self._report_failure(route, judgement, error)
+        self._count(route, judgement, messages=0)
+        return judgement
+
+    def _report_failure(
+        self, route: Route, judgement: Judgement, error: BaseException, *, ids: Sequence[Any] = ()
+    ) -> None:
+        """Report a refused credential, and messages in doubt."""
+        side = "primary" if route.queue is None else "secondary"
+        self._steering.refuse_credential(side, self.entity_name, judgement)
         if _is_doubtful(judgement, error):
             self._in_doubt(route, ids, judgement.reason)
-        if is_short and judgement.kind is FailureKind.TIMEOUT:  # the route had no time to answer
-            return judgement
-        steering.tell(
+
+    def _count(self, route: Route, judgement: Judgement, *, messages: int, is_short: bool = False) -> None:
+        """Let a failure count for the entity or the backlog queue. is_short: the route had no time to answer."""
+        if is_short and judgement.kind is FailureKind.TIMEOUT:
+            return
+        self._steering.tell(
             e.SendFailed(
-                at=now,
-                entity=name,
+                at=self._steering.clock(),
+                entity=self.entity_name,
                 queue=route.queue,
                 failure=judgement.kind,
                 reason=judgement.reason,
                 messages=messages,
             )
         )
-        return judgement
 
     def _in_doubt(self, route: Route, messages: Sequence[Any], reason: str) -> None:
         steering, name, where = self._steering, self.entity_name, str(route)
