@@ -43,6 +43,8 @@ QUIET: Final = 3.0
 PATIENCE: Final = 30.0
 """Seconds for each step of a namespace."""
 PORTION: Final = 250
+MAX_IN_DOUBT: Final = 50
+"""Copies without an answer at once: a connection that breaks leaves no more of them in doubt."""
 MAX_BUSY_TRIES: Final = 6
 """Tries in turn that a throttled queue refuses until a re-drive ends."""
 BATCH: Final = 100
@@ -292,7 +294,7 @@ class _RedriveRun:
         self._last = asyncio.get_running_loop().time()
         failure = failure_of(event.state, self._sender.path)
         if failure is None:
-            self._most = min(self._most + 1, PORTION)
+            self._most = min(self._most + 1, MAX_IN_DOUBT)
             self.copied[event.tag] = number
             self._receiver.settle(delivery_id, ACCEPTED, settled=False)
         elif failure.condition == SERVER_BUSY:
