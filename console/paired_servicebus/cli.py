@@ -373,6 +373,9 @@ for _title, _names in HELP_GROUPS.items():
     for _name in _names:
         app[_name].group = (_group_of_help,)
         app[_name].sort_key = _names.index(_name)
+app.group_parameters = Group("Options", sort_key=len(HELP_GROUPS))
+for _name in ("--help", "--version"):
+    app[_name].group = (app.group_parameters,)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,6 @@ from paired_servicebus.core.operator.failover_readiness import (
     alarm,
     judge,
     unreachable,
-    with_missing_findings,
 )
 
 OK, WARN, NO, UNKNOWN = FindingVerdict
@@ -203,12 +202,3 @@ def test_the_last_drill_is_good_only_if_it_held(changes: dict[str, Any], verdict
     assert finding.verdict is verdict
     assert said in finding.evidence
     assert bool(finding.todo) == (verdict is not OK and changes.get("drills_read", True))
-
-
-def test_an_older_engine_without_the_finding_leaves_it_unknown() -> None:
-    now = judge(GOOD)
-    old = replace(now, findings=now.findings[:-1])
-    assert with_missing_findings(now) == now
-    added = with_missing_findings(old).findings[-1]
-    assert (added.what, added.verdict) == (DRILL, UNKNOWN)
-    assert "too old" in added.evidence

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 
 from paired_servicebus.core.backlog.queue_usage import QueueUsage
 from paired_servicebus.core.errors import CleanUpError
-from paired_servicebus.core.model.snapshot import QueueView, SyphonStatus, SyphonView
+from paired_servicebus.core.model.snapshot import SyphonStatus, SyphonView
 from paired_servicebus.engine.instance.engine_paths import engine_paths
 from paired_servicebus.engine.instance.lock import LockHolder, acquire
 from paired_servicebus.engine.readiness.local_evidence import queues_in_use, read_local_usage
@@ -54,35 +53,6 @@ async def test_the_indices_of_another_engine_are_those_of_its_paths(
         )
         assert await queues_in_use(FakePairing(), besides=hosted.socket) == frozenset()
         assert await queues_in_use(FakePairing(secondary_name="another"), besides=NOT_HERE) == frozenset()
-
-
-async def test_an_older_engine_that_counts_its_queues_is_read_by_its_paths(
-    engine: Engine, pairing: FakePairing, hold: Callable[[str, Path], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its snapshot says index 1 of the queue …/2."""
-    pairing.indices = (0, 2, 3)
-    counted = tuple(replace(queue, index=place) for place, queue in enumerate(pairing.queue_views()))
-    monkeypatch.setattr(pairing, "queue_views", lambda **_: counted)
-    async with engine() as hosted:
-        hold("other", hosted.socket)
-        assert await queues_in_use(FakePairing(), besides=NOT_HERE) == {0, 2, 3}
-
-
-@pytest.mark.parametrize("path", ["", "contoso/x-servicebus-transfer/", "contoso/x-servicebus-transfer/٣", "2"])
-async def test_where_a_path_does_not_tell_the_index_nothing_is_deleted(
-    engine: Engine,
-    pairing: FakePairing,
-    hold: Callable[[str, Path], None],
-    monkeypatch: pytest.MonkeyPatch,
-    path: str,
-) -> None:
-    untold = (QueueView(index=0, path=path, in_rotation=True),) * 3
-    monkeypatch.setattr(pairing, "queue_views", lambda **_: untold)
-    async with engine() as hosted:
-        hold("other", hosted.socket)
-        with pytest.raises(CleanUpError, match="the engine of other does not report its queues"):
-            await queues_in_use(FakePairing(), besides=NOT_HERE)
-        assert await read_local_usage(FakePairing(), besides=NOT_HERE) == QueueUsage(used=frozenset({0, 1, 2}))
 
 
 async def test_an_engine_that_does_not_answer_may_use_it_and_nothing_is_deleted(

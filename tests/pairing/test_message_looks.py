@@ -15,7 +15,6 @@ from paired_servicebus.core.model.message_view import MAX_BODY_BYTES, MAX_PAGE_B
 from paired_servicebus.core.model.pairing_events import BodyShown, Record
 from paired_servicebus.engine.commands.message_requests import HIDDEN
 from paired_servicebus.engine.control.control_client import ControlClient
-from paired_servicebus.engine.control.protocol import Welcome
 from paired_servicebus.engine.instance.identity import EngineIdentity
 from paired_servicebus.engine.service.engine_host import EngineHost
 from paired_servicebus.pairing.monitoring import message_looks as module
@@ -260,14 +259,3 @@ async def test_a_message_that_left_is_an_illegal_event_and_not_unknown(world: Wo
     paired = await world.pair(backlog_queue_count=1)
     with pytest.raises(IllegalEventError):
         await paired.look_at_message(queue_path(), ACTIVE, 1)
-
-
-async def test_an_older_engine_is_not_asked(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its welcome has no such field; an unknown line would end the connection."""
-    assert not Welcome(engine="e", boot="b", pid=1, pairing="p", environment="", read_only=False).shows_messages
-    async with asking(world) as client:
-        monkeypatch.setattr(client, "_welcome", Welcome(
-            engine="e", boot="b", pid=1, pairing="p", environment="", read_only=False
-        ))  # fmt: skip
-        with pytest.raises(CommandRefusedError, match=r"^unknown: the engine e is older than this console"):
-            await client.look_at_messages(queue_path(), ACTIVE, by="kim")

@@ -67,7 +67,7 @@ def test_what_an_engine_writes_is_what_the_tables_hold() -> None:
         (b'{"somebody": {"else": ["s"]}}', "foreign"),
         (line(kind=None), "foreign"),
         (line(seq=0), "foreign"),
-        (line(v=2), "newer version"),
+        (line(v=2), "other format"),
         (line(kind="from-tomorrow"), "unknown kind"),
     ],
 )
@@ -76,7 +76,7 @@ def test_a_bad_line_is_a_row_that_says_so_and_spoils_no_other(bad: bytes, troubl
     assert (before, after) == ({**ROW, "seq": 1}, {**ROW, "seq": 2})
     assert (found["trouble"], found["file"]) == (trouble, "f.jsonl")
     assert found["line"] == bad.decode(errors="replace")
-    assert ("seq" in found) == (trouble in ("newer version", "unknown kind"))
+    assert ("seq" in found) == (trouble in ("other format", "unknown kind"))
 
 
 def test_blank_lines_are_nothing_and_fields_of_tomorrow_are_left_out() -> None:
@@ -98,4 +98,4 @@ def test_a_fields_time_is_a_time_and_an_impossible_one_is_a_trouble() -> None:
 
 def test_a_number_that_is_kept_has_no_impossible_time() -> None:
     (found,) = rows(line(v=2, ts=-1))
-    assert (found["trouble"], found["seq"], found.get("at")) == ("newer version", 7, None)
+    assert (found["trouble"], found["seq"], found.get("at")) == ("other format", 7, None)

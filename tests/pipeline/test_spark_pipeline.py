@@ -188,7 +188,7 @@ def gone(pids: list[int]) -> bool:
 
 def test_a_journal_as_tables(made: dict[str, list[dict[str, Any]]]) -> None:
     kinds = [row["trouble"] for row in made["events"] if row["trouble"]]
-    assert sorted(kinds) == ["foreign", "newer version", "torn", "unknown kind"]
+    assert sorted(kinds) == ["foreign", "other format", "torn", "unknown kind"]
     assert sum(1 for row in made["events"] if not row["trouble"]) == EVENTS + 1
     assert [(row["first_seq"], row["missing"]) for row in made["gaps"]] == [(EVENTS + 3, 1)]
     assert {(row["entity"], row["outcome"]) for row in made["episodes"]} == {

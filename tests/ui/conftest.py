@@ -20,6 +20,7 @@ from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.snapshot import (
     BilledView,
     EntityView,
+    ParkedView,
     QueueView,
     RouteView,
     Snapshot,
@@ -64,6 +65,7 @@ class MadeUp:
             accepted=412_000,
             diverted=0,
             failed=0,
+            carried=True,
         )
         return replace(base, **changes)
 
@@ -147,7 +149,22 @@ class MadeUp:
             billed=BilledView(),
             times="send 30 s · failover 1 min · ping 1 min",
         )
-        return replace(base, **changes)
+        return self.counted(replace(base, **changes))
+
+    def counted(self, snapshot: Snapshot) -> Snapshot:
+        """With the engine's figures, where none are given: nothing was sent or moved since the readings."""
+        queues = tuple(replace(one, parked=one.depth) if one.parked is None else one for one in snapshot.queues)
+        snapshot = replace(snapshot, queues=queues)
+        read = [queue for queue in queues if queue.depth is not None]
+        if not read or snapshot.parked is not None:
+            return snapshot
+        parked = ParkedView(
+            messages=sum(queue.depth or 0 for queue in read),
+            read_at=min((queue.read_at for queue in read if queue.read_at is not None), default=None),
+            known=len(read),
+            queues=len(queues),
+        )
+        return replace(snapshot, parked=parked)
 
     def outage(self, **changes: Any) -> Snapshot:
         """One entity failed over, messages parked, one queue pulled."""

@@ -211,7 +211,11 @@ async def test_an_engines_clock_that_jumps_leaves_the_screen_alive_and_true(
         for number, key in enumerate("12345"):
             await console.press(key)
             at = made.AT + jump + number
-            await console.told(replace(made.backlog(), at=at, queues=made.queues({3: 7 + number}, read_at=at)))
+            await console.told(
+                made.counted(
+                    replace(made.backlog(), at=at, parked=None, queues=made.queues({3: 7 + number}, read_at=at))
+                )
+            )
             assert console.app.view.fresh, "that news come is told by a clock that does not jump"
             assert "14:02:15 UTC" in console.rows()[0]
             assert key not in "13" or f"{7 + number} parked" in console.screen()

@@ -138,7 +138,7 @@ async def test_a_depth_that_could_not_be_read_is_unknown(open_console: Any, made
 
 async def test_parked_is_the_figure_of_the_rest_of_the_screen(open_console: Any, made: Any) -> None:
     """A curve's newest point is up to five seconds old."""
-    async with open_console(Reached(True), graphs(), made.outage()) as console:
+    async with open_console(Reached(), graphs(), made.outage()) as console:
         row = next(row for row in console.rows() if row.startswith(" to primary"))
         assert row.split()[-1] == "1,221", row
 

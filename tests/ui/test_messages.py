@@ -66,7 +66,7 @@ async def test_tab_goes_through_the_parts_and_the_stranded(made: Any, open_conso
 
 async def test_an_empty_queue_with_dead_letters_opens_on_them(made: Any, open_console: Any) -> None:
     snapshot = parked(made)
-    snapshot = replace(snapshot, queues=(replace(snapshot.queues[0], depth=0), *snapshot.queues[1:]))
+    snapshot = replace(snapshot, queues=(replace(snapshot.queues[0], depth=0, parked=0), *snapshot.queues[1:]))
     async with open_console(snapshot) as console:
         await opened(console, page(row(1, reason="too often"), kind=MessageKind.DEAD))
         assert "dead letters" in console.screen()

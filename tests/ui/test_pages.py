@@ -167,7 +167,7 @@ async def test_how_long_the_oldest_message_waits_is_said_with_when_that_was_read
 async def test_old_depths_are_no_base_for_an_outlook(open_console: Any, made: Any) -> None:
     snapshot = made.backlog()
     old = tuple(replace(queue, read_at=made.at("14:01:00")) for queue in snapshot.queues)
-    async with open_console(replace(snapshot, queues=old)) as console:
+    async with open_console(made.counted(replace(snapshot, queues=old, parked=None))) as console:
         await console.press("3")
         assert "1m11s ago" in console.screen()
         assert "full 1" not in console.screen()
@@ -213,12 +213,6 @@ async def test_a_history_of_thousands_is_there_at_once(open_console: Any, made: 
 
 
 # -- the cost ------------------------------------------------------------------------------------------------------
-
-
-async def test_an_engine_that_does_not_count_its_waits_is_shown_without_them(open_console: Any, made: Any) -> None:
-    async with open_console(made.backlog()) as console:
-        await console.press("5")
-        assert "idle calls" not in console.screen()
 
 
 @pytest.mark.parametrize(

@@ -47,8 +47,6 @@ async def test_each_finding_has_verdict_evidence_age_and_remedy(
         assert "ago" in seen
         assert "do: raise" in seen
         assert "not examined" in seen
-        assert "last drill" in seen
-        assert "too old" in seen
         assert "\x1b[2J" not in seen
 
 

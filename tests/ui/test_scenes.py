@@ -83,9 +83,8 @@ SIGNER: Final = OrderSigner(key="~/.ssh/id_ed25519", sign=_sign)
 async def starting(film: Film, made: MadeUp) -> None:
     film.shoot("before any news")
     await film.told("no engine answers", Unreachable(AT - 2, "no engine answers at /run/s; start one with paired up"))
-    await film.told("it answered", Reached(keeps_graphs=True))
+    await film.told("it answered", Reached())
     await film.told("its first figures", made.snapshot())
-    await film.told("an engine that keeps no graphs", Reached(keeps_graphs=False), made.snapshot(seq=13))
 
 
 async def healthy(film: Film, made: MadeUp) -> None:
@@ -281,7 +280,7 @@ async def backlog(film: Film, made: MadeUp) -> None:
     unread = tuple(replace(queue, depth=None, dead_lettered=None, read_at=None) for queue in made.queues())
     await film.told("not read", made.snapshot(queues=unread))
     await film.press("cost", "5")
-    billed = replace(made.backlog().billed, waits=193, searches=194, attaches=11, received_bytes=None)
+    billed = replace(made.backlog().billed, waits=193, searches=194, attaches=11)
     await film.told("what an idle syphon costs", replace(made.backlog(), billed=billed))
 
 

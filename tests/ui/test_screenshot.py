@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from paired_servicebus.ui.shell.screenshot import draw_page, draw_svg, render_svg
+from paired_servicebus.ui.shell.screenshot import draw_page, draw_svg
 from paired_servicebus.ui.state.view import Page
-from paired_servicebus.ui.widgets.graph_strip import NO_GRAPHS, NONE_YET
+from paired_servicebus.ui.widgets.graph_strip import NONE_YET
 from tests.graph_views import graphs
 
 
@@ -17,8 +17,8 @@ def words(svg: str) -> str:
 
 
 @pytest.mark.parametrize("theme", ["dark", "light"])
-def test_a_picture_shows_snapshot_and_events(made: Any, theme: str) -> None:
-    svg = words(render_svg(made.outage(), made.records(), size=(140, 40), theme=theme))
+async def test_a_picture_shows_snapshot_and_events(made: Any, theme: str) -> None:
+    svg = words(await draw_svg(made.outage(), made.records(), size=(140, 40), theme=theme))
     assert svg.startswith("<svg")
     for text in (
         "failed over: payments",
@@ -30,22 +30,18 @@ def test_a_picture_shows_snapshot_and_events(made: Any, theme: str) -> None:
         assert text in svg
 
 
-def test_no_text_starts_with_a_space(made: Any) -> None:
-    assert ">&#160;" not in render_svg(made.outage(), size=(80, 24), theme="dark")
+async def test_no_text_starts_with_a_space(made: Any) -> None:
+    assert ">&#160;" not in await draw_svg(made.outage(), size=(80, 24), theme="dark")
 
 
-async def test_inside_a_running_loop(made: Any) -> None:
-    assert "orders" in await draw_svg(made.snapshot(), size=(80, 24), theme="dark")
-
-
-def test_the_same_news_make_the_same_picture(made: Any) -> None:
-    first, second = (render_svg(made.outage(), made.records(), size=(80, 24), theme="dark") for _ in range(2))
+async def test_the_same_news_make_the_same_picture(made: Any) -> None:
+    first, second = [await draw_svg(made.outage(), made.records(), size=(80, 24), theme="dark") for _ in range(2)]
     assert first == second
 
 
-def test_an_unknown_theme_is_named(made: Any) -> None:
+async def test_an_unknown_theme_is_named(made: Any) -> None:
     with pytest.raises(ValueError, match="'neon'"):
-        render_svg(made.snapshot(), size=(80, 24), theme="neon")
+        await draw_svg(made.snapshot(), size=(80, 24), theme="neon")
 
 
 @pytest.mark.parametrize(
@@ -76,10 +72,9 @@ async def test_a_picture_shows_the_figures_over_time(made: Any) -> None:
     assert "in ms" in svg
 
 
-@pytest.mark.parametrize(("keeps", "told"), [(True, NONE_YET), (False, NO_GRAPHS)])
-async def test_a_page_without_figures_tells_why(keeps: bool, told: str, made: Any) -> None:
-    text = await draw_page(made.outage(), page=Page.PAIRING, size=(80, 24), as_text=True, keeps_graphs=keeps)
-    assert told in text
+async def test_a_page_without_figures_says_why(made: Any) -> None:
+    text = await draw_page(made.outage(), page=Page.PAIRING, size=(80, 24), as_text=True)
+    assert NONE_YET in text
 
 
 @pytest.mark.parametrize("size", [(1, 1), (20, 5)])

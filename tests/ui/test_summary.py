@@ -150,15 +150,14 @@ def test_without_draining_the_engine_tells_no_end_and_none_is_made_up(made: Any)
 
 
 def test_a_time_of_emptiness_is_said_only_where_it_is_no_guess(made: Any) -> None:
-    draining = made.snapshot(
-        queues=made.queues({1: 200}),
-        syphon=made.syphon(SyphonStatus.RUNNING, text="moving", per_second=20.0, history=(20.0,) * 60),
-    )
-    assert empty_at(draining) == made.at("14:02:10") + 10
+    """The engine's own estimate is shown; without one there is none."""
+    told = ParkedView(messages=200, read_at=made.AT - 1, known=10, queues=10, empty_at=made.AT + 9)
+    syphon = made.syphon(SyphonStatus.RUNNING, text="moving", per_second=20.0, history=(20.0,) * 60)
+    draining = made.snapshot(queues=made.queues({1: 200}), parked=told, syphon=syphon)
+    assert empty_at(draining) == made.AT + 9
     assert "in 9 s" in summary(view_of(draining)).text
-    assert empty_at(replace(draining, entities=(made.failed_over("a"),))) is None
-    assert empty_at(replace(draining, queues=made.queues())) is None
-    assert empty_at(replace(draining, syphon=made.syphon(SyphonStatus.RUNNING, text=""))) is None
+    assert empty_at(replace(draining, parked=replace(told, empty_at=None))) is None
+    assert empty_at(replace(draining, parked=None)) is None
 
 
 @pytest.mark.parametrize(("page", "todo"), [(Page.PAIRING, "see every engine (7)"), (Page.ENGINES, "start with the")])

@@ -30,7 +30,7 @@ from paired_servicebus.core.judging.episode_stories import EpisodeFold
 from paired_servicebus.core.judging.minute_sums import MinuteFold
 from paired_servicebus.core.judging.receipts import ReceiptFold
 from paired_servicebus.core.judging.verdicts import AuditVerdict, verdicts
-from paired_servicebus.engine.journal.records import UnreadableLineError, decode
+from paired_servicebus.engine.journal.records import VERSION, UnreadableLineError, decode
 from paired_servicebus.pipeline.ingest.journal_files import JournalFile, find_journal_files
 from paired_servicebus.pipeline.judging.limits import DUCKDB_WORDS
 from paired_servicebus.pipeline.table_store.empty_files import NO_DATE
@@ -173,10 +173,10 @@ class _Made:
         return True
 
     def _take_unknown(self, file: str, line: bytes) -> None:
-        """Take a record of a newer program: its number counts."""
+        """Take a record of another release: its number counts."""
         header = msgspec.json.decode(line, type=_Header)
         if self.boots.note(header.engine, header.boot, header.seq, header.ts):
-            trouble = "newer version" if header.v > 1 else "unknown kind"
+            trouble = "other format" if header.v != VERSION else "unknown kind"
             self._note_trouble(file, line, trouble, **_header_row(header))
 
     def _note_trouble(self, file: str, line: bytes, trouble: str, **known: Any) -> None:

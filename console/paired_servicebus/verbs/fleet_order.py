@@ -83,7 +83,6 @@ def _seconds(option: str, text: str) -> float:
 async def _order(socket: Path, wish: CommandRequest, reach: FleetReach, stands_for: float | None, wait: float) -> int:
     client = await ControlClient.connect(socket, watches=False, fleet=True)
     try:
-        client.check_posts_orders()
         snapshot = await wait_for_depths(client, fleet=True)
         if snapshot is None:
             raise ControlError("the engine ended before it reported the fleet")

@@ -40,7 +40,7 @@ from paired_servicebus.core.fleet.fleet_events import (
 from paired_servicebus.core.fleet.fleet_member import FleetMember
 from paired_servicebus.core.fleet.order_hook import CountedOrders
 from paired_servicebus.core.fleet.own_documents import Identity, OwnDocuments
-from paired_servicebus.core.fleet.roster.fleet_knowledge import syphons_elsewhere, syphons_unknown, usage_from
+from paired_servicebus.core.fleet.roster.fleet_knowledge import syphons_elsewhere, usage_from
 from paired_servicebus.core.fleet.roster.roster import MAX_ENGINES, Roster
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetStatus, FleetView
@@ -451,7 +451,7 @@ def test_other_rules_get_unknown_never_none() -> None:
     world.alive[2] = False
     world.run(100)
     view = world.members[0].view()
-    assert (syphons_elsewhere(view), syphons_unknown(view)) == (("app-1",), ("app-2",))
+    assert syphons_elsewhere(view) == ("app-1",)
     usage = usage_from(view)
     assert usage is not None
     assert usage.used == frozenset({0, 1, 2})

@@ -9,14 +9,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from paired_servicebus import cli
 from paired_servicebus.core.fleet.fleet_documents import Board, board_path
 from paired_servicebus.core.model.entity_state import State
-from paired_servicebus.engine.service.engine_host import EngineHost
-from paired_servicebus.verbs import fleet_order
 from tests.engine.fleet.test_engines_meet import Hosts, reporting, shown
 from tests.engine.fleet.test_orders_over_the_fleet import Pair, engine, hosts, state
 
@@ -128,19 +125,3 @@ async def test_a_fleet_that_cannot_be_read_gets_no_order(hosts: Hosts, operators
     await shown(console, lambda fleet: fleet.trouble)
     status, _, err = await paired("failover", "payments", "--fleet", "--yes", "payments", engine="web-2")
     assert (status, "nothing was ordered: the fleet is unknown" in err) == (2, True), err
-
-
-async def test_an_older_engine_is_not_sent_an_order_and_nothing_is_signed(
-    hosts: Hosts, operators: Path, paired: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An older engine ends the connection on a message that it does not know."""
-    welcome = EngineHost._welcome
-    older = lambda host: msgspec.structs.replace(welcome(host), posts_orders=False)  # noqa: E731
-    monkeypatch.setattr(EngineHost, "_welcome", older)
-    monkeypatch.setattr(fleet_order, "sign", lambda *_: pytest.fail("it was signed"))
-    pay = await engine(hosts, "web-2", operators)
-    await know(pay)
-    status, out, err = await paired("failover", "payments", "--fleet", "--yes", "payments", engine="web-2")
-    assert (status, out) == (2, "")
-    assert "is older than this command and posts no orders over the fleet" in err
-    assert "install the same release for it, and start it again" in err

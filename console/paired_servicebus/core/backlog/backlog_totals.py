@@ -1,15 +1,13 @@
 """Parked messages and the time when they are gone: the one figure that every page and `paired status` show.
 
-The engine's figure (core.backlog.parked_count) includes messages diverted and moved since the depths were read. An
-older engine sends no such figure; then it is the sum of the depths, each as old as its reading.
+The engine's figure (core.backlog.parked_count) includes messages diverted and moved since the depths were read.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from paired_servicebus.core.model.entity_state import DIVERTING
-from paired_servicebus.core.model.snapshot import QueueView, Snapshot
+from paired_servicebus.core.model.snapshot import ParkedView, QueueView, Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,24 +32,18 @@ class BacklogTotals:
 
 
 def sum_backlog(snapshot: Snapshot) -> BacklogTotals:
-    """Return the engine's figure, else the sum over the backlog queues."""
+    """Return the engine's figure, with the dead letters of the readings."""
     read = [queue for queue in snapshot.queues if queue.depth is not None]
-    oldest = min((queue.read_at for queue in read if queue.read_at is not None), default=None)
-    counted = snapshot.parked
+    counted = snapshot.parked or ParkedView(messages=0, read_at=None, known=0, queues=len(snapshot.queues))
     return BacklogTotals(
-        messages=sum(queue.depth or 0 for queue in read) if counted is None else counted.messages,
+        messages=counted.messages,
         dead_lettered=sum(queue.dead_lettered or 0 for queue in read),
-        known=len(read) if counted is None else counted.known,
-        queues=len(snapshot.queues) if counted is None else counted.queues,
-        read_at=oldest if counted is None else counted.read_at,
+        known=counted.known,
+        queues=counted.queues,
+        read_at=counted.read_at,
         old=any(is_old(queue, snapshot.at) for queue in read),
         growth=_growth(snapshot),
     )
-
-
-def messages_in(queue: QueueView) -> int | None:
-    """Return the messages parked in one queue; its depth if the engine does not count them."""
-    return queue.parked if queue.parked is not None else queue.depth
 
 
 def is_old(queue: QueueView, now: float) -> bool:
@@ -61,18 +53,7 @@ def is_old(queue: QueueView, now: float) -> bool:
 
 def empty_at(snapshot: Snapshot) -> float | None:
     """Return when the backlog is empty at this rate; None while an entity diverts, or a depth is old or unknown."""
-    if snapshot.parked is not None:
-        return snapshot.parked.empty_at
-    sums = sum_backlog(snapshot)
-    recent = snapshot.syphon.history[-10:]
-    per_second = sum(recent) / len(recent) if recent else snapshot.syphon.per_second
-    diverting = any(entity.state in DIVERTING for entity in snapshot.entities)
-    if diverting or sums.old or sums.known < sums.queues or sums.read_at is None or not sums.messages:
-        return None
-    if per_second < 0.1:
-        return None
-    eta = sums.read_at + sums.messages / per_second
-    return eta if eta > snapshot.at else None
+    return snapshot.parked.empty_at if snapshot.parked is not None else None
 
 
 def stranded_messages(snapshot: Snapshot) -> dict[int, int]:

@@ -188,11 +188,6 @@ class GatewayView:
         """Return whether clients can connect."""
         return self.since is not None
 
-    def senders_to(self, path: str) -> int:
-        """Return the number of sender links to an entity; paths compare case-insensitively."""
-        wanted = path.casefold()
-        return next((number for entity, number in self.senders if entity.casefold() == wanted), 0)
-
 
 def without_clients(view: GatewayView) -> GatewayView:
     """Return the sums alone, for reports with a limited size."""

@@ -77,9 +77,8 @@ class EntityView:
     """The most frequent reasons for refused calls, with their messages."""
     first_failure_at: float | None = None
     """Time of the failure that began the present episode; None: there is none."""
-    carried: bool | None = None
-    """Whether this engine's process has a sender for the entity; without one an order diverts no sender. None:
-    unknown."""
+    carried: bool = False
+    """Whether this engine's process has a sender for the entity; without one an order diverts no sender."""
     gateway_senders: int = 0
     """Senders of the gateway's clients."""
     p99: float | None = None
@@ -119,7 +118,7 @@ class QueueView:
     """One backlog queue."""
 
     index: int
-    """The number in its path. An older engine sends a running count instead; `path` is right in both cases."""
+    """The number in its path."""
     path: str
     in_rotation: bool
     pulled_since: float | None = None
@@ -247,22 +246,21 @@ class BilledView:
     parked: int = 0
     pings: int = 0
     receives: int = 0
-    waits: int | None = None
-    """Receive windows without a message, within `receives`. None, here and below: an older engine without this
-    count."""
-    searches: int | None = None
+    waits: int = 0
+    """Receive windows without a message, within `receives`."""
+    searches: int = 0
     """Peeks for deferred messages, within `receives`."""
-    attaches: int | None = None
+    attaches: int = 0
     """Links that the syphon attached, within `receives`."""
     moves: int = 0
     settlements: int = 0
-    sent_bytes: int | None = None
+    sent_bytes: int = 0
     """Bytes of bodies accepted by the primary."""
-    parked_bytes: int | None = None
+    parked_bytes: int = 0
     """Bytes of bodies accepted by backlog queues."""
-    received_bytes: int | None = None
+    received_bytes: int = 0
     """Bytes of messages received by the syphon."""
-    moved_bytes: int | None = None
+    moved_bytes: int = 0
     """Bytes of messages sent to destinations by the syphon. Pings and settlements have no body."""
     fleet: int | None = None
     """Operations on the boards of the fleet; None: it is off."""

@@ -28,23 +28,13 @@ _BY_STATE: Final = {
 }
 
 
-def carries(entity: EntityView) -> bool:
-    """Return whether the engine's own process sends to the entity.
-
-    An older engine does not report it; its counts decide.
-    """
-    if entity.carried is not None:
-        return entity.carried
-    return bool(entity.accepted or entity.diverted or entity.failed or entity.refused)
-
-
 def not_reached(not_done: str, entities: Sequence[EntityView]) -> str:
     """Return a note that an order reaches no sender of some entities; empty if it reaches each.
 
     Args:
         not_done: what it does not do there; empty: it does not depend on senders.
     """
-    silent = [one for one in entities if not carries(one)]
+    silent = [one for one in entities if not one.carried]
     if not silent or not not_done:
         return ""
     some = "them" if len(silent) == len(entities) else f"{len(silent)} of them"

@@ -13,7 +13,7 @@ from paired_servicebus.core.backlog.depth_trend import seconds_until
 from paired_servicebus.core.model.entity_state import DIVERTING, GLYPHS, State
 from paired_servicebus.core.model.snapshot import EntityView, Snapshot, SyphonStatus, UnusedQueue
 from paired_servicebus.core.operator.action_row import Action, Choice, Fact, Question, Text
-from paired_servicebus.core.operator.command_reach import PAUSED_HERE, USERS_UNKNOWN, carries, not_reached
+from paired_servicebus.core.operator.command_reach import PAUSED_HERE, USERS_UNKNOWN, not_reached
 from paired_servicebus.core.operator.state_outlook import pings
 from paired_servicebus.core.operator.targets import (
     ActionTarget,
@@ -75,7 +75,7 @@ def _named(entities: list[EntityView]) -> str:
 
 
 def _carried(entities: Sequence[EntityView]) -> list[EntityView]:
-    return [one for one in entities if carries(one)]
+    return [one for one in entities if one.carried]
 
 
 def force_room(snapshot: Snapshot, aim: ActionTarget) -> str:

@@ -11,7 +11,7 @@ paired_servicebus.pairing.monitoring.snapshot_views).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from paired_servicebus.core.backlog.depth_trend import seconds_until
@@ -345,14 +345,6 @@ RULES: Final[tuple[Callable[[Evidence], Finding], ...]] = (
     _expiry,
     _drill,
 )
-
-
-def with_missing_findings(readiness: Readiness) -> Readiness:
-    """Return an engine's findings, with those that an older engine does not report as unknown."""
-    if any(finding.what == DRILL for finding in readiness.findings):
-        return readiness
-    unknown = Finding(what=DRILL, verdict=FindingVerdict.UNKNOWN, evidence="this engine is too old to report it")
-    return replace(readiness, findings=(*readiness.findings, unknown))
 
 
 _WORST: Final = (FindingVerdict.NO, FindingVerdict.WARN, FindingVerdict.UNKNOWN, FindingVerdict.OK)

@@ -56,15 +56,14 @@ def _failed_over(entity: Entity) -> str:
     return f"{entity.first_failure} since {clock(entity.first_failure_at)}; {_pings(entity)}"
 
 
-_CAUSE: Final = re.compile(r'no send accepted (?:since|for \S+ s after) "([^"]*)"|(.+?) since \d\d:\d\d:\d\d; ')
-"""The first words of the line, or of the event; an older engine's line says `since "timeout"`."""
+_CAUSE: Final = re.compile(r'no send accepted for \S+ s after "([^"]*)"|(.+?) since \d\d:\d\d:\d\d; ')
+"""The first words of the event, or of the line."""
 
 
 def failover_cause(text: str) -> str:
     """Return the first failure that the why-line or the event of a failover names; empty if it names none."""
     found = _CAUSE.match(text)
-    cause = (found[1] or found[2]) if found else ""
-    return "" if cause == "released" else cause
+    return (found[1] or found[2]) if found else ""
 
 
 def _forced(entity: Entity) -> str:

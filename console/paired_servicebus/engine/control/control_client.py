@@ -209,14 +209,6 @@ class ControlClient:
             token = (await self.arm(action_id, targets=targets, scope=scope, by=by)).token
         return await self.command(action_id, targets=targets, scope=scope, by=by, why=why, token=token, typed=typed)
 
-    def check_posts_orders(self) -> None:
-        """Raise CommandRefusedError if the engine is too old to post orders over the fleet; ask before signing."""
-        if not self.welcome.posts_orders:
-            raise CommandRefusedError(
-                f"nothing was ordered: the engine {self.welcome.engine} is older than this command and posts no orders "
-                "over the fleet: install the same release for it, and start it again"
-            )
-
     async def post_order(
         self,
         action_id: str,
@@ -233,7 +225,6 @@ class ControlClient:
         Raises:
             CommandRefusedError, EngineNotRunningError: as `command`.
         """
-        self.check_posts_orders()
         order = protocol.PostOrder(
             id=next(self._numbers),
             action_id=action_id,
@@ -269,7 +260,6 @@ class ControlClient:
             CommandRefusedError: the engine does not show them; the text has the reason.
             EngineNotRunningError: as `command`.
         """
-        self._check_shows_messages()
         look = protocol.LookAtMessages(
             id=next(self._numbers),
             queue=queue,
@@ -290,20 +280,12 @@ class ControlClient:
         Raises:
             CommandRefusedError, EngineNotRunningError: as `look_at_messages`.
         """
-        self._check_shows_messages()
         look = protocol.LookAtMessage(
             id=next(self._numbers), queue=queue, kind=kind.value, number=number, by=by, sudo_user=sudo_user()
         )
         found = await self._ask(look, LOOK_TIMEOUT)
         assert isinstance(found, protocol.MessageFound), "a look is answered by the message, or refused"
         return found.content
-
-    def _check_shows_messages(self) -> None:
-        if not self.welcome.shows_messages:
-            raise CommandRefusedError(
-                f"unknown: the engine {self.welcome.engine} is older than this console and shows no messages: "
-                "install the same release for it, and start it again"
-            )
 
     async def _ask(self, order: protocol.Request, timeout: float) -> protocol.Reply:
         """Return the engine's answer unless it refuses."""
@@ -401,7 +383,7 @@ class ControlClient:
             record = records.decode(line)
         except records.UnreadableLineError as error:
             raise protocol.ControlProtocolError(f"the engine sent an event that cannot be read ({error})") from error
-        if record is None:  # a kind of a newer engine: report a missing event
+        if record is None:  # of another release: report a missing event
             self._mailbox.put_event(protocol.Skipped(1))
             return
         self._position = protocol.Position(boot=record.boot, seq=record.seq)

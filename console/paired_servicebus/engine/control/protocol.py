@@ -139,14 +139,8 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="wel
     pairing: str
     environment: str
     read_only: bool
-    shows_messages: bool = False
-    """Whether it knows LookAtMessages and LookAtMessage; an older engine ends the connection on them."""
     hides_bodies: bool = False
     """Whether it is configured to send no message's body."""
-    posts_orders: bool = False
-    """Whether it knows PostOrder; an older engine ends the connection on it."""
-    keeps_graphs: bool = False
-    """Whether it keeps curves over time, and sends them to a client that shows them."""
 
 
 class SnapshotSent(msgspec.Struct, frozen=True, tag_field="t", tag="snapshot"):

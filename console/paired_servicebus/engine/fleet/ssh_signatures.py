@@ -70,11 +70,6 @@ def fingerprint(key: bytes) -> str:
     return "SHA256:" + base64.b64encode(hashlib.sha256(key).digest()).decode().rstrip("=")
 
 
-def key_type(key: bytes) -> bytes:
-    """Return the type of a public key in SSH's binary form."""
-    return _Fields(key).string()
-
-
 def check_key(key: bytes) -> None:
     """Raise UnreadableError unless this is a complete key of a usable type."""
     _split_key(key)

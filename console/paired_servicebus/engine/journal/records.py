@@ -1,8 +1,8 @@
 """The encoding of an event as one line of JSON, used in spool files and on the control socket.
 
 A line has v, engine, boot, seq, ts (int64 microseconds since the epoch, UTC) and kind, then the event's own fields by
-name, without those that are None. It is flat, so table readers need no nested types. A reader skips unknown kinds, so
-an older console can follow a newer engine.
+name, without those that are None. It is flat, so table readers need no nested types. A reader skips lines of
+another format or of an unknown kind.
 
 Not here: files (writer.py) and the control protocol (protocol.py).
 
@@ -89,7 +89,7 @@ def encode(record: Record) -> bytes:
 
 
 def decode(line: bytes) -> Record | None:
-    """Decode the record in a line; None for an unknown kind or version.
+    """Decode the record in a line; None for an unknown kind or another format.
 
     Raises:
         UnreadableLineError: the line is not a record.
@@ -97,7 +97,7 @@ def decode(line: bytes) -> Record | None:
     try:
         header = read_json(_HEADER_DECODER, line)
         kind = KINDS.get(header.kind)
-        if kind is None or header.v > VERSION:
+        if kind is None or header.v != VERSION:
             return None
         if not 0 <= header.ts < LATEST:
             raise UnreadableError("its time is not between the years 1970 and 9999")

@@ -2,8 +2,7 @@
 
 Its sources are other engines of this user on this machine, and the settings of the primary's entities.
 
-Other engines are asked before any deletion. The index in its path identifies a queue, because older engines number
-their queues differently.
+Other engines are asked before any deletion. A queue's index identifies it.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from paired_servicebus.engine.clients.client_factory import open_admin
 from paired_servicebus.engine.control.discovery import EngineStatus, find_socket, local_engines, query_engines
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.engine.readiness.drill_file import last_drill
-from paired_servicebus.pairing.management.backlog_queues import queue_index
 from paired_servicebus.pairing.monitoring.inspection import expiry
 from paired_servicebus.pairing.paired_client import PairedServiceBusClient
 from paired_servicebus.pairing.runtime.deadlines import Clock
@@ -106,10 +104,7 @@ async def queues_in_use(paired: PairedServiceBusClient, *, besides: Path) -> fro
         if standing.snapshot is None:
             raise CleanUpError(f"nothing is deleted: the engine of {standing.pairing} may use it ({standing.trouble})")
         if _is_of(paired, standing.snapshot):
-            indices = _indices(standing.snapshot)
-            if indices is None:
-                raise CleanUpError(f"nothing is deleted: the engine of {standing.pairing} does not report its queues")
-            used |= indices
+            used |= _indices(standing.snapshot)
     return frozenset(used)
 
 
@@ -123,8 +118,8 @@ async def read_local_usage(paired: PairedServiceBusClient, *, besides: Path) -> 
         if snapshot is None or not _is_of(paired, snapshot):
             continue
         indices = _indices(snapshot)
-        used |= set(range(len(snapshot.queues))) if indices is None else indices
-        if snapshot.syphon.status in MOVING_STATUSES and indices is not None:
+        used |= indices
+        if snapshot.syphon.status in MOVING_STATUSES:
             moved |= indices
             busy |= indices if snapshot.syphon.status in BUSY_STATUSES else frozenset()
     return QueueUsage(frozenset(used), frozenset(moved), frozenset(busy))
@@ -147,7 +142,5 @@ def _is_of(paired: PairedServiceBusClient, snapshot: Snapshot) -> bool:
     return same_namespaces(snapshot, primary=paired.primary_name, secondary=paired.secondary_name)
 
 
-def _indices(snapshot: Snapshot) -> frozenset[int] | None:
-    """Return the real indices of an engine's queues; None: at least one path has no index."""
-    indices = {queue_index(queue.path) for queue in snapshot.queues}
-    return frozenset(index for index in indices if index is not None) if None not in indices else None
+def _indices(snapshot: Snapshot) -> frozenset[int]:
+    return frozenset(queue.index for queue in snapshot.queues)

@@ -22,7 +22,6 @@ from paired_servicebus.core.operator.failover_readiness import (
     Evidence,
     judge,
     unreachable,
-    with_missing_findings,
 )
 from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.engine.clients.client_factory import NamespaceClients, open_clients
@@ -88,10 +87,10 @@ async def check_engine(socket: Path) -> CheckResult:
         async with asyncio.timeout(ANSWER_TIMEOUT):
             found = await wait_for_depths(client)  # judged with depths of now
             if found is not None and found.readiness is not None:
-                return CheckResult(with_missing_findings(found.readiness), f"engine {found.engine}")
+                return CheckResult(found.readiness, f"engine {found.engine}")
             async for update in client.updates():
                 if isinstance(update, Snapshot) and update.readiness is not None:
-                    return CheckResult(with_missing_findings(update.readiness), f"engine {update.engine}")
+                    return CheckResult(update.readiness, f"engine {update.engine}")
     except TimeoutError as error:
         raise EngineNotRunningError(
             f"the engine at {socket} did not report its readiness within {ANSWER_TIMEOUT:g} s; its log has the reason"

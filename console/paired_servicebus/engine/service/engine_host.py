@@ -349,10 +349,7 @@ class EngineHost:
             pairing=identity.pairing,
             environment=identity.environment,
             read_only=identity.read_only,
-            shows_messages=True,
             hides_bodies=identity.hides_bodies,
-            posts_orders=True,
-            keeps_graphs=True,
         )
 
     async def _execute(self, order: Request, viewer: bool) -> Reply:

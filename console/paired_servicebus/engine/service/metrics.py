@@ -244,7 +244,7 @@ def _engine(of: Snapshot) -> Iterator[Metric]:
         "receives": billed.received_bytes,
         "moves": billed.moved_bytes,
     }
-    sizes = [((cause,), float(size)) for cause, size in counted.items() if size is not None]
+    sizes = [((cause,), float(size)) for cause, size in counted.items()]
     yield _counter(of, "paired_billed_bytes", "Bytes of bodies by cause.", ("cause",), sizes)
 
 

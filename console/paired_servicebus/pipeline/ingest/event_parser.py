@@ -1,8 +1,8 @@
 """Journal lines as typed events, in Arrow: blocks of lines, without Python code per line. No Spark here.
 
 An unreadable line becomes a row with its text and the reason in `trouble`: "torn" (no JSON object, or fields of other
-types), "foreign" (a field of our records is missing), "impossible" (a time or number out of range), "newer version",
-"unknown kind". The last two keep their number and count as seen; a newer program makes the tables again.
+types), "foreign" (a field of our records is missing), "impossible" (a time or number out of range), "other format",
+"unknown kind". The last two keep their number and count as seen; their release makes the tables again.
 
 Spark's own from_json took three times the CPU for a journal of a million events.
 """
@@ -42,7 +42,7 @@ _HEADER: Final[Columns] = {"ts" if name == "at" else name: kind for name, kind i
 _LINE: Final = arrow_schema({**_HEADER, **{name: _IN_A_LINE.get(kind, kind) for name, kind in EVENT_FIELDS.items()}})
 _ROW: Final = arrow_schema(EVENTS)
 _KINDS: Final = pa.array(sorted(KINDS))
-_NUMBERED: Final = pa.array(["newer version", "unknown kind"])
+_NUMBERED: Final = pa.array(["other format", "unknown kind"])
 """Troubles of lines that have a number nevertheless."""
 _REQUIRED: Final = {name: pa.array(sorted(kinds)) for name, kinds in required_fields().items()}
 _MOST: Final = 2**53
@@ -123,7 +123,7 @@ def _trouble(table: Any, torn: Any) -> Any:
     found = pc.if_else(_is_possible(table), pa.scalar(None, pa.string()), "impossible")
     found = pc.if_else(_lacks_a_field(table), "foreign", found)
     found = pc.if_else(known, found, "unknown kind")
-    found = pc.if_else(pc.greater(pc.fill_null(table["v"], 0), VERSION), "newer version", found)
+    found = pc.if_else(pc.not_equal(pc.fill_null(table["v"], 0), VERSION), "other format", found)
     found = pc.if_else(pc.fill_null(ours, fill_value=False), found, "foreign")
     return pc.if_else(torn, "torn", found)
 

@@ -165,7 +165,7 @@ class EngineFeed:
         )
         self._client = client
         try:
-            emit(Reached(client.welcome.keeps_graphs))
+            emit(Reached())
             return await self._listen(client, emit)
         finally:
             self._client = None

@@ -14,7 +14,6 @@ from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 
 from paired_servicebus.core.model.snapshot import Finding, FindingVerdict, Readiness
-from paired_servicebus.core.operator.failover_readiness import with_missing_findings
 from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.time_format import age, clock
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, wrap
@@ -81,9 +80,8 @@ class Findings(Lines):
         found = view.snapshot.readiness if view.snapshot is not None else None
         head = [_heading(" Would a failover work? (arrows scroll, escape closes)", width), *_lost(view, width)]
         if found is None:
-            text = "unknown: this engine has not checked it, or is too old to say. paired check asks now."
+            text = "unknown: this engine has not checked it yet. paired check asks now."
             return [*head, *(line(Span(f" {part}", Role.UNKNOWN)) for part in _wrapped(text, width - 2))]
-        found = with_missing_findings(found)
         findings = [one for verdict in LOOKS for one in found.of(verdict)]
         rows = [row for one in findings for row in (*_finding(one, view.now, width), BLANK)]
         return [*head, _answer(found, view.now, width), BLANK, *rows]

@@ -36,15 +36,13 @@ class SnapshotFeed:
         records: Sequence[Record],
         *,
         graphs: Graphs | None = None,
-        keeps_graphs: bool = True,
     ) -> None:
         self._snapshot = snapshot
         self._records = records
         self._graphs = graphs
-        self._keeps_graphs = keeps_graphs
 
     async def run(self, emit: Emit) -> None:
-        emit(Reached(self._keeps_graphs))
+        emit(Reached())
         if self._graphs is not None:
             emit(self._graphs)
         emit(Records(self._records))
@@ -103,13 +101,18 @@ async def draw_svg(
     past: HistoryNews | None = None,
     graphs: Graphs | None = None,
 ) -> str:
-    """Return the picture as `render_svg` does, inside a running event loop.
+    """Return the dashboard of `snapshot` and `records` as SVG.
 
-    `press` are keys by Textual's names, pressed before.
+    Args:
+        records: the engine's events, oldest first.
+        size: columns and rows.
+        theme: a theme's name.
+        press: keys by Textual's names, pressed before.
+        past: the content of the pipeline's tables; None: no tables.
+        graphs: the figures over time; None: there are none yet.
 
-    `graphs`: the figures over time; None: there are none yet.
-
-    `past`: the content of the pipeline's tables; None: no tables.
+    Raises:
+        ValueError: unknown theme.
     """
     reads = no_tables if past is None else lambda *_: past
     app = _app_of(SnapshotFeed(snapshot, records, graphs=graphs), snapshot, theme=theme, profile=profile, past=reads)
@@ -152,15 +155,14 @@ async def draw_page(
     as_text: bool = False,
     past: ReadPast | None = None,
     graphs: Graphs | None = None,
-    keeps_graphs: bool = True,
 ) -> str:
     """Return a page as SVG, or as lines of text without colours and without spaces at their ends.
 
-    `graphs`: the figures over time; None: there are none yet, or the engine keeps none (`keeps_graphs` False).
+    `graphs`: the figures over time; None: there are none yet.
 
     Raises ValueError: unknown theme.
     """
-    feed = SnapshotFeed(snapshot, records, graphs=graphs, keeps_graphs=keeps_graphs)
+    feed = SnapshotFeed(snapshot, records, graphs=graphs)
     app = _app_of(feed, snapshot, theme=theme, profile=ProfileName.FULL, past=past or no_tables)
     async with app.run_test(size=size) as pilot:
         await app.workers.wait_for_complete()
@@ -171,29 +173,6 @@ async def draw_page(
         if as_text:
             return "\n".join(strip.text.rstrip() for strip in app.screen._compositor.render_strips())
         return _without_leading_spaces(app.export_screenshot(title=f"paired {snapshot.pairing}"))
-
-
-def render_svg(
-    snapshot: Snapshot,
-    records: Sequence[Record] = (),
-    *,
-    size: tuple[int, int],
-    theme: str,
-    graphs: Graphs | None = None,
-) -> str:
-    """Return the dashboard of `snapshot` and `records` as SVG.
-
-    Args:
-        records: the engine's events, oldest first.
-        size: columns and rows.
-        theme: a theme's name.
-        graphs: the figures over time; None: there are none yet.
-
-    Raises:
-        ValueError: unknown theme.
-        RuntimeError: called inside a running event loop; use `draw_svg` there.
-    """
-    return asyncio.run(draw_svg(snapshot, records, size=size, theme=theme, graphs=graphs))
 
 
 SIZE: Final = (140, 40)
@@ -219,7 +198,6 @@ async def picture(
         ValueError: unknown theme.
     """
     client = await ControlClient.connect(socket, graphs=True)
-    keeps_graphs = client.welcome.keeps_graphs
     try:
         snapshot, records, graphs = await _read_engine(client, socket)
     finally:
@@ -233,7 +211,6 @@ async def picture(
         as_text=as_text,
         past=past,
         graphs=graphs,
-        keeps_graphs=keeps_graphs,
     )
 
 
@@ -246,7 +223,7 @@ async def _read_engine(client: ControlClient, socket: Path) -> tuple[Snapshot, S
     records: list[Record] = []
     graphs: Graphs | None = None
     clock = asyncio.get_running_loop()
-    last_wait = clock.time() + (GRAPHS_TIMEOUT_SECONDS if client.welcome.keeps_graphs else 0.0)
+    last_wait = clock.time() + GRAPHS_TIMEOUT_SECONDS
     try:
         async with asyncio.timeout(FIRST_SNAPSHOT_TIMEOUT_SECONDS):
             async for update in client.updates():

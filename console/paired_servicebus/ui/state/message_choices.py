@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from paired_servicebus.core.backlog.backlog_totals import messages_in
 from paired_servicebus.core.model.message_view import MAX_LETTERS_BEFORE, MessageKind, MessagePage, MessageRow
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.ui.state.view import View
@@ -115,7 +114,7 @@ def number_in(snapshot: Snapshot | None, tab: MessageTab) -> int | None:
         return unused.messages
     if queue is None:
         return None
-    held, all_of_them = queue.set_aside, messages_in(queue)
+    held, all_of_them = queue.set_aside, queue.parked
     if tab.kind is MessageKind.DEFERRED or all_of_them is None:
         return held if tab.kind is MessageKind.DEFERRED else None
     return max(0, all_of_them - (held or 0))

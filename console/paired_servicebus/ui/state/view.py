@@ -59,9 +59,6 @@ class EngineLink(StrEnum):
 class Reached:
     """The engine answers; its next snapshot makes the link live."""
 
-    keeps_graphs: bool = False
-    """Whether it keeps curves over time; an older one keeps none."""
-
 
 @dataclass(frozen=True, slots=True)
 class Records:
@@ -170,8 +167,6 @@ class View:
     """Path of the selected unused backlog queue."""
     graphs: Graphs | None = None
     """The engine's curves over time; None: none arrived yet."""
-    keeps_graphs: bool = True
-    """Whether the engine keeps them."""
     log: Log = ()
     """The events, with pings folded onto the change they belong to."""
     each_log: Log = ()
@@ -325,9 +320,8 @@ def apply_news(view: View, news: News) -> View:
             at = view.snapshot.at if view.snapshot else view.log[-1].at if view.log else 0.0
             folded = event_log.append_missed(view.log, count, at=at)
             return replace(view, log=folded, each_log=event_log.append_missed(view.each_log, count, at=at))
-        case Reached(keeps_graphs):
-            graphs = view.graphs if keeps_graphs else None
-            return replace(view, keeps_graphs=keeps_graphs, graphs=graphs, answered_at=view.clock)
+        case Reached():
+            return replace(view, answered_at=view.clock)
         case Graphs():
             return replace(view, graphs=follow(view.graphs, news))
         case Silent(since):

@@ -29,7 +29,7 @@ BYTES: Final = 10
 MONEY: Final = 12
 
 Number = Callable[[BilledView], int]
-Size = Callable[[BilledView], int | None]
+Size = Callable[[BilledView], int]
 CAUSES: Final[tuple[tuple[str, Number, Size, str], ...]] = (
     ("sends", lambda it: it.sends, lambda it: it.sent_bytes, "to the primary, billed anyway"),
     ("parked", lambda it: it.parked, lambda it: it.parked_bytes, "sends to the backlog"),
@@ -86,27 +86,17 @@ def _cause(cause: tuple[str, Number, Size, str], billed: BilledView, price: Pric
 
 def _idle_calls(billed: BilledView, price: Price | None) -> list[Line]:
     """Return the receives without a message."""
-    counted = _counted(billed)
-    if counted is None:
-        return []
-    return [_row("  idle calls", sum(counted), None, price, Span("   without a message", Role.MUTED))]
-
-
-def _counted(billed: BilledView) -> tuple[int, int, int] | None:
-    """Return waits, searches and opened links; None if the engine does not count them."""
-    if billed.waits is None or billed.searches is None or billed.attaches is None:
-        return None
-    return billed.waits, billed.searches, billed.attaches
+    counted = billed.waits + billed.searches + billed.attaches
+    return [_row("  idle calls", counted, None, price, Span("   without a message", Role.MUTED))]
 
 
 def _age(snapshot: Snapshot) -> float:
     return max(0.0, snapshot.at - snapshot.started_at) if snapshot.started_at is not None else 0.0
 
 
-def _sum(billed: BilledView, causes: Sequence[tuple[str, Number, Size, str]]) -> int | None:
-    """Return the bytes of these causes; None if one is unknown."""
-    sizes = [bytes_of(billed) for _, _, bytes_of, _ in causes]
-    return None if None in sizes else sum(one for one in sizes if one is not None)
+def _sum(billed: BilledView, causes: Sequence[tuple[str, Number, Size, str]]) -> int:
+    """Return the bytes of these causes."""
+    return sum(bytes_of(billed) for _, _, bytes_of, _ in causes)
 
 
 def _row(name: str, number: int, bytes_: int | None, price: Price | None, words: Span) -> Line:
@@ -123,7 +113,7 @@ def _standing(snapshot: Snapshot, price: Price | None, width: int) -> list[Line]
     lines = [rule("fixed costs, estimated", width)]
     facts = [
         ("idle syphon", _idle(snapshot)),
-        *_so_far(snapshot.billed),
+        ("  counted so far", _so_far(snapshot.billed)),
         ("a parked message", f"{PARKED_MESSAGE_OPERATIONS} operations and its bytes at every stage, instead of 2"),
         ("a failover", _failover(snapshot)),
         ("probes", _probes(snapshot)),
@@ -145,13 +135,9 @@ def _idle(snapshot: Snapshot) -> str:
     return f"{waits + idle_searches(backlog_queues=queues, engines=1, seconds=DAY):,.0f} calls a day per engine"
 
 
-def _so_far(billed: BilledView) -> list[tuple[str, str]]:
-    counted = _counted(billed)
-    if counted is None:
-        return []
-    waits, searches, links = counted
-    text = f"{plural(waits, 'wait')}, {plural(searches, 'search', 'searches')}, {plural(links, 'link')} opened"
-    return [("  counted so far", text)]
+def _so_far(billed: BilledView) -> str:
+    searches = plural(billed.searches, "search", "searches")
+    return f"{plural(billed.waits, 'wait')}, {searches}, {plural(billed.attaches, 'link')} opened"
 
 
 def _failover(snapshot: Snapshot) -> str:

@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 
 from rich.cells import cell_len
 
-from paired_servicebus.core.backlog.backlog_totals import BacklogTotals, is_old, messages_in, sum_backlog
+from paired_servicebus.core.backlog.backlog_totals import BacklogTotals, is_old, sum_backlog
 from paired_servicebus.core.model.entity_state import DIVERTING
 from paired_servicebus.core.model.snapshot import FindingVerdict, QueueView, Readiness, Snapshot, SyphonStatus
 from paired_servicebus.core.text.number_format import count, duration, plural, rate, short_count, sparkline
@@ -125,7 +125,7 @@ def _index(queue: QueueView, _snapshot: Snapshot, _width: int) -> Span:
 
 
 def _depth(queue: QueueView, snapshot: Snapshot, width: int) -> Span:
-    number = messages_in(queue)
+    number = queue.parked
     if number is None:
         return Span(short_count(None, width), Role.MUTED)
     old = is_old(queue, snapshot.at)
@@ -159,7 +159,7 @@ def _accepting(queues: Sequence[QueueView], _width: int) -> str:
 
 _ROWS: Final[tuple[tuple[str, Draw, Sum], ...]] = (
     ("queue", _index, lambda _queues, _width: "all"),
-    ("parked", _depth, _sum_of(messages_in)),
+    ("parked", _depth, _sum_of(lambda queue: queue.parked)),
     ("accepts", _accepts, _accepting),
 )
 _READ: Final = (_depth, _dead)

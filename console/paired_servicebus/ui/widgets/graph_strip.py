@@ -41,7 +41,6 @@ FIGURE: Final = 8
 SCALE: Final = 6
 """Cells for the number at an axis."""
 GAP: Final = 2
-NO_GRAPHS: Final = "graphs: unknown, this engine keeps none"
 NONE_YET: Final = "graphs: the first figures come after five seconds"
 
 
@@ -111,9 +110,7 @@ def _with_parked_now(curves: Curves, snapshot: Snapshot) -> Curves:
 
 
 def _why_absent(view: View) -> str:
-    if view.snapshot is None:
-        return ""
-    return NONE_YET if view.keeps_graphs else NO_GRAPHS
+    return NONE_YET if view.snapshot is not None else ""
 
 
 def _why_no_entity(view: View) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from paired_servicebus.core.backlog.backlog_totals import is_old, messages_in, sum_backlog
+from paired_servicebus.core.backlog.backlog_totals import is_old, sum_backlog
 from paired_servicebus.core.backlog.depth_trend import Trend, seconds_until, trend
 from paired_servicebus.core.model.snapshot import QueueView, Snapshot
 from paired_servicebus.core.operator.failover_readiness import FULL_SHARE, share_used
@@ -34,7 +34,7 @@ def outlook(queue: QueueView, now: float) -> str:
 
 
 def _parked(queue: QueueView, _: Snapshot) -> Span:
-    number = messages_in(queue)
+    number = queue.parked
     return Span(short_count(number, 7), Role.TITLE if number else Role.TEXT)
 
 

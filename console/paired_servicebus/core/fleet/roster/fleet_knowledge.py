@@ -35,16 +35,11 @@ def usage_from(view: FleetView | None) -> QueueUsage | None:
 def syphons_elsewhere(view: FleetView | None) -> tuple[str, ...] | None:
     """Return the other reporting engines that run a syphon; None: unknown, the board was never read.
 
-    An empty result proves the absence only while `syphons_unknown` is empty too and the view has no trouble.
+    An empty result proves the absence only while no engine of the view is silent and it has no trouble.
     """
     if view is None or view.read_at is None:
         return None
     return _names([one for one in _others(view) if one.status is FleetStatus.REPORTING])
-
-
-def syphons_unknown(view: FleetView | None) -> tuple[str, ...]:
-    """Return the silent engines that ran a syphon when they were last heard."""
-    return () if view is None else _names([one for one in _others(view) if one.status is FleetStatus.SILENT])
 
 
 def no_syphon_alarm(view: FleetView, own: Snapshot) -> str:
