@@ -48,15 +48,12 @@ BROKEN_PIPE_STATUS: Final = 128 + signal.SIGPIPE
 """The status that a shell expects of a command ended by SIGPIPE."""
 
 HELP_GROUPS: Final = {
-    "Watch": ("up", "status", "attach", "check", "fleet", "find", "snapshot", "down"),
-    "Steer": (
-        "failover", "release", "pin", "syphon", "read-only", "redrive", "redrive-letters", "move-stranded", "end-drain",
-        "cleanup", "gateway",
-    ),
+    "Watch": ("up", "status", "attach", "check", "fleet", "find", "snapshot", "gateway", "down"),
+    "Steer": (),
     "Prove": ("demo", "verify", "drill", "bench", "sandbox"),
-    "Data": ("report", "pipeline", "tables", "drain", "rehearse"),
-}  # fmt: skip
-"""The commands of `paired --help`, the most used first."""
+    "Data": ("report", "pipeline", "tables", "rehearse"),
+}
+"""The commands of `paired --help`, the most used first. Steer has all others: the orders, as in their table."""
 
 ReadOnly = Annotated[
     bool, Parameter(help="The engine, if it is started here, refuses orders; the dashboard gives none in any case.")
@@ -368,11 +365,13 @@ def _save_traceback(error: Exception) -> str:
     return file.name
 
 
+_named = {name for names in HELP_GROUPS.values() for name in names}
+_others = tuple(name for name in app if not name.startswith("-") and name not in _named)
 for _title, _names in HELP_GROUPS.items():
     _group_of_help = Group(_title, sort_key=tuple(HELP_GROUPS).index(_title))
-    for _name in _names:
+    for _place, _name in enumerate(_names or _others):
         app[_name].group = (_group_of_help,)
-        app[_name].sort_key = _names.index(_name)
+        app[_name].sort_key = _place
 app.group_parameters = Group("Options", sort_key=len(HELP_GROUPS))
 for _name in ("--help", "--version"):
     app[_name].group = (app.group_parameters,)

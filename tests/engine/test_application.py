@@ -26,6 +26,8 @@ from paired_servicebus.engine.journal.spool import read_records
 from paired_servicebus.engine.readiness.local_evidence import queues_in_use
 from paired_servicebus.engine.service import engine_host
 from paired_servicebus.pairing.management import backlog_queues
+from paired_servicebus.pairing.management.atom_admin import management_of
+from paired_servicebus.pairing.management.management_port import Management
 from paired_servicebus.pairing.monitoring import unused_queues
 from servicebus_sandbox import Sandbox
 
@@ -50,23 +52,27 @@ async def pair(
     admin = ServiceBusAdministrationClient.from_connection_string(
         sandbox["secondary"].connection_string, connection_verify=str(sandbox.ca_file)
     )
-    if refused:
-        _refuse(admin, refused)
     chosen = paired_servicebus.SendAvailabilityPairedNamespaceOptions(
-        secondary_admin=admin, secondary_client=secondary, primary_name="primary", backlog_queue_count=wanted, **options
+        secondary_admin=_refusing(admin, refused) if refused else admin,
+        secondary_client=secondary,
+        primary_name="primary",
+        backlog_queue_count=wanted,
+        **options,
     )
     return await paired_servicebus.pair_namespaces(primary, chosen, **{"control": True} | (more or {}))
 
 
-def _refuse(admin: ServiceBusAdministrationClient, path: str) -> None:
-    create: Callable[..., Any] = admin.create_queue
+def _refusing(admin: ServiceBusAdministrationClient, path: str) -> Management:
+    port = management_of(admin)
+    create = port.create_backlog_queue
 
-    async def failing(name: str, **options: Any) -> Any:
+    async def failing(name: str) -> None:
         if name == path:
             raise ServiceRequestError("no route")
-        return await create(name, **options)
+        await create(name)
 
-    admin.create_queue = failing  # type: ignore[method-assign, assignment] # for this test
+    port.create_backlog_queue = failing  # type: ignore[method-assign] # for this test
+    return port
 
 
 async def test_it_is_listed_commanded_and_journalled(sandbox: Sandbox) -> None:

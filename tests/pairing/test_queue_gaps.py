@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,8 @@ from paired_servicebus.engine.commands.handlers import CommandContext
 from paired_servicebus.engine.commands.standing_orders import StandingOrder, StandingOrders
 from paired_servicebus.pairing import PairedServiceBusClient
 from paired_servicebus.pairing.management import backlog_queues
+from paired_servicebus.pairing.management.atom_admin import management_of
+from paired_servicebus.pairing.management.management_port import Management
 from paired_servicebus.pairing.monitoring import unused_queues as module
 from paired_servicebus.pairing.syphon import redrive
 from paired_servicebus.pairing.syphon.redrive import DEAD_LETTERS
@@ -37,17 +38,18 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redrive, "QUIET", 0.5)
 
 
-def refusing(admin: ServiceBusAdministrationClient, path: str) -> ServiceBusAdministrationClient:
-    """The client, which cannot create the queue at `path`."""
-    create: Callable[..., Any] = admin.create_queue
+def refusing(admin: ServiceBusAdministrationClient, path: str) -> Management:
+    """The client's port, which cannot create the queue at `path`."""
+    port = management_of(admin)
+    create = port.create_backlog_queue
 
-    async def failing(name: str, **options: Any) -> Any:
+    async def failing(name: str) -> None:
         if name == path:
             raise ServiceRequestError("no route")
-        return await create(name, **options)
+        await create(name)
 
-    admin.create_queue = failing  # type: ignore[method-assign, assignment] # for this test
-    return admin
+    port.create_backlog_queue = failing  # type: ignore[method-assign] # for this test
+    return port
 
 
 async def gapped(world: World, **options: Any) -> PairedServiceBusClient:
