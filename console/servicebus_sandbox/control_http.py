@@ -3,15 +3,17 @@
 `POST /faults`, `GET /faults`, `DELETE /faults/ID`, `GET /state`, `POST /tokens`, `POST /clock`, `GET /clock`. JSON both
 ways; a refusal is an object with one sentence under `error`. Faults are in `faults`, tokens in `access.token_issuer`.
 
-It needs no key, so it serves only programs on this machine and no web page. A request has a loopback address as its
-Host, no Origin, and a body declared as JSON, which a page cannot send elsewhere unasked.
+The URL has a secret in its path: other users of this machine reach the port, and do not know it. It serves no web page:
+a request has a loopback address as its Host, no Origin, and a body declared as JSON, which a page cannot send unasked.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hmac
 import json
 import logging
+import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -59,11 +61,12 @@ class HttpControlServer:
         }
         self._port = HttpPort("the control URL", self._serve, log=log)
         self._host = ""
+        self._secret = f"/{secrets.token_urlsafe(18)}"
 
     async def open(self, host: str, port: int = 0) -> str:
         """Listen; return the URL without a slash at its end. Raises ListenError."""
         self._host = host
-        return f"http://{host}:{self._port.open(host, port)}"
+        return f"http://{host}:{self._port.open(host, port)}{self._secret}"
 
     async def close(self) -> None:
         await self._port.close()
@@ -75,10 +78,16 @@ class HttpControlServer:
         except _Refusal as refusal:
             return web.json_response({"error": str(refusal)}, status=refusal.status)
         except web.HTTPException as error:
-            return web.json_response({"error": f"{_echo(request)}: {error.reason}; {_USAGE}"}, status=error.status)
+            return web.json_response(
+                {"error": f"{_echo(request.method, self._place(request))}: {error.reason}; {_USAGE}"},
+                status=error.status,
+            )
 
     def _check_caller(self, request: web.BaseRequest) -> None:
-        """Raise _Refusal for a request of a web page, under any name for this address."""
+        """Raise _Refusal for a request without the secret, or of a web page under any name for this address."""
+        given = f"/{request.path[1:].partition('/')[0]}"
+        if not hmac.compare_digest(given.encode(), self._secret.encode()):
+            raise _Refusal(403, "the path has not the secret of the control URL: use the URL that is printed")
         host = request.headers.get("Host", "")
         if not _is_here(host, self._host):
             raise _Refusal(
@@ -90,14 +99,18 @@ class HttpControlServer:
             raise _Refusal(415, f"the body is declared as {request.content_type!r}; send Content-Type: {JSON}")
 
     def _handler_for(self, request: web.BaseRequest) -> Handler:
-        if request.method == "DELETE" and request.path.startswith(_FAULT):
+        place = self._place(request)
+        if request.method == "DELETE" and place.startswith(_FAULT):
             return self._end_fault
-        handler = self._routes.get((request.method, request.path))
+        handler = self._routes.get((request.method, place))
         if handler is None:
-            known = request.path.startswith(_FAULT) or any(path == request.path for _, path in self._routes)
+            known = place.startswith(_FAULT) or any(path == place for _, path in self._routes)
             status, reason = (405, "Method Not Allowed") if known else (404, "Not Found")
-            raise _Refusal(status, f"{_echo(request)}: {reason}; {_USAGE}")
+            raise _Refusal(status, f"{_echo(request.method, place)}: {reason}; {_USAGE}")
         return handler
+
+    def _place(self, request: web.BaseRequest) -> str:
+        return request.path.removeprefix(self._secret)
 
     async def _begin_fault(self, request: web.BaseRequest) -> web.Response:
         wanted = await self._object(request, FIELDS)
@@ -117,7 +130,7 @@ class HttpControlServer:
         return web.json_response({"faults": faults})
 
     async def _end_fault(self, request: web.BaseRequest) -> web.Response:
-        fault_id = request.path.removeprefix(_FAULT)
+        fault_id = self._place(request).removeprefix(_FAULT)
         for node in self._nodes():
             if any(fault.id == fault_id for fault in node.faults.active()):
                 node.faults.remove(fault_id)
@@ -190,8 +203,8 @@ def _is_here(host: str, listening: str) -> bool:
         return False
 
 
-def _echo(request: web.BaseRequest) -> str:
-    return f"{request.method} {request.path}"[:_LONGEST_ECHO]
+def _echo(method: str, place: str) -> str:
+    return f"{method} {place}"[:_LONGEST_ECHO]
 
 
 def _namespace(node: NamespaceServer) -> dict[str, Any]:

@@ -30,8 +30,8 @@ async def sandbox() -> AsyncIterator[Sandbox]:
 
 async def advance(sandbox: Sandbox, seconds: float) -> None:
     async with (
-        aiohttp.ClientSession(sandbox.control_url) as session,
-        session.post("/clock", json={"advance_s": seconds}) as answer,
+        aiohttp.ClientSession(sandbox.control_url + "/") as session,
+        session.post("clock", json={"advance_s": seconds}) as answer,
     ):
         assert answer.status == 200
 

@@ -32,14 +32,14 @@ async def running() -> AsyncIterator[Sandbox]:
 
 @pytest.fixture
 async def control(running: Sandbox) -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession(running.control_url) as session:
+    async with aiohttp.ClientSession(running.control_url + "/") as session:
         yield session
 
 
 @pytest.fixture
 def advance(control: aiohttp.ClientSession) -> Advance:
     async def advance(seconds: float) -> None:
-        async with control.post("/clock", json={"advance_s": seconds}) as answer:
+        async with control.post("clock", json={"advance_s": seconds}) as answer:
             assert answer.status == 200
 
     return advance
@@ -64,9 +64,9 @@ def test_a_clock_goes_with_the_time_of_day_and_never_back() -> None:
 
 
 async def test_the_new_time_is_told(running: Sandbox, control: aiohttp.ClientSession) -> None:
-    async with control.post("/clock", json={"advance_s": 3600}) as answer:
+    async with control.post("clock", json={"advance_s": 3600}) as answer:
         told = await answer.json()
-    async with control.get("/clock") as answer:
+    async with control.get("clock") as answer:
         later = await answer.json()
     assert told["ahead_s"] == later["ahead_s"] == 3600
     assert told["epoch_s"] <= later["epoch_s"] <= running["contoso"].node.clock()
@@ -86,7 +86,7 @@ async def test_the_new_time_is_told(running: Sandbox, control: aiohttp.ClientSes
     ],
 )
 async def test_what_is_no_jump(control: aiohttp.ClientSession, body: dict[str, Any], complaint: str) -> None:
-    async with control.post("/clock", json=body) as answer:
+    async with control.post("clock", json=body) as answer:
         told = await answer.json()
     assert answer.status == 400
     assert complaint in told["error"]

@@ -8,6 +8,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from yarl import URL
 
 from servicebus_sandbox import Sandbox
 from servicebus_sandbox.broker.message import Message
@@ -21,7 +22,7 @@ class Control:
         self.session = session
 
     async def ask(self, method: str, path: str, **options: Any) -> tuple[int, dict[str, Any]]:
-        async with asyncio.timeout(60), self.session.request(method, path, **options) as answer:
+        async with asyncio.timeout(60), self.session.request(method, path.removeprefix("/"), **options) as answer:
             return answer.status, await answer.json()
 
     async def begin(self, **fields: object) -> tuple[int, dict[str, Any]]:
@@ -30,8 +31,19 @@ class Control:
 
 @pytest.fixture
 async def control(sandbox: Sandbox) -> AsyncIterator[Control]:
-    async with aiohttp.ClientSession(sandbox.control_url) as session:
+    async with aiohttp.ClientSession(sandbox.control_url + "/") as session:
         yield Control(session)
+
+
+@pytest.mark.parametrize("path", ["", "/tokens", "/x/tokens", "//tokens", "/tokens/", "/é/tokens"])
+async def test_who_has_not_the_printed_url_is_issued_no_token(sandbox: Sandbox, path: str) -> None:
+    body = {"role": "Data Owner", "scope": "https://servicebus.azure.net/.default"}
+    async with aiohttp.ClientSession() as session:
+        async with session.post(sandbox.control_url + "/tokens", json=body) as answer:
+            assert answer.status == 201
+        async with session.post(str(URL(sandbox.control_url).origin()) + path, json=body) as answer:
+            assert answer.status == 403
+            assert URL(sandbox.control_url).name not in await answer.text()
 
 
 async def test_a_fault_begins_and_ends(sandbox: Sandbox, control: Control) -> None:

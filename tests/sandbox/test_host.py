@@ -298,14 +298,14 @@ async def test_a_process_is_broken_and_mended_by_its_control_url() -> None:
     async with process("json_line=True") as running:
         told = await first_line(running)
         connection_string = told["namespaces"][0]["connection_string"]
-        async with aiohttp.ClientSession(told["control_url"]) as session:
-            async with session.post("/faults", json={"namespace": "primary", "fault": "refused"}) as answer:
+        async with aiohttp.ClientSession(told["control_url"] + "/") as session:
+            async with session.post("faults", json={"namespace": "primary", "fault": "refused"}) as answer:
                 fault = (await answer.json())["id"]
             with pytest.raises(ServiceBusConnectionError):
                 await send_and_receive(connection_string, "orders")
             with pytest.raises(ServiceRequestError):
                 await queue_names(connection_string, told["ca_file"], retry_total=0)
-            async with session.delete(f"/faults/{fault}") as answer:
+            async with session.delete(f"faults/{fault}") as answer:
                 assert answer.status == 200
         assert await send_and_receive(connection_string, "orders") == "hello"
         running.terminate()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import urllib.error
+import urllib.parse
 import urllib.request
 from typing import Final, Self
 
@@ -32,6 +33,7 @@ class _Wish:
         Each token is good for `lifetime` seconds.
         """
         self._url = f"{control_url}/tokens"
+        self._shown = f"the control URL at {urllib.parse.urlsplit(control_url).netloc}"  # its path is a secret
         self._role = role
         self._lifetime = lifetime
 
@@ -43,7 +45,7 @@ class _Wish:
     def _token(self, status: int, answer: bytes) -> AccessToken:
         told = json.loads(answer)
         if status != 201:
-            raise CredentialError(f"{self._url} gives no token: {told['error']}")
+            raise CredentialError(f"{self._shown} gives no token: {told['error']}")
         return AccessToken(told["token"], told["expires_on"])
 
 
@@ -59,7 +61,7 @@ class SandboxCredential(_Wish):
         except urllib.error.HTTPError as error:
             return self._token(error.code, error.read())
         except OSError as error:
-            raise CredentialError(f"{self._url} cannot be reached ({error}); does the sandbox run?") from error
+            raise CredentialError(f"{self._shown} cannot be reached ({error}); does the sandbox run?") from error
 
     def close(self) -> None:
         """Nothing is held."""
@@ -84,7 +86,7 @@ class AsyncSandboxCredential(_Wish):
             ):
                 return self._token(answer.status, await answer.read())
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise CredentialError(f"{self._url} cannot be reached ({error}); does the sandbox run?") from error
+            raise CredentialError(f"{self._shown} cannot be reached ({error}); does the sandbox run?") from error
 
     async def close(self) -> None:
         """Nothing is held."""

@@ -114,7 +114,7 @@ async def test_http_to_a_namespace_of_the_sandbox(caplog: pytest.LogCaptureFixtu
 
 async def test_amqp_and_tls_to_the_control_url(hello: bytes, caplog: pytest.LogCaptureFixture) -> None:
     async with Sandbox.start() as sandbox:
-        port = int(sandbox.control_url.rpartition(":")[2])
+        port = int(sandbox.control_url.rpartition(":")[2].partition("/")[0])
         assert "the control URL serves HTTP; AMQP has the port of" in await log_of(caplog, port, AMQP_1_0)
         caplog.clear()
         assert "the control URL serves plain HTTP; use http://" in await log_of(caplog, port, hello)

@@ -33,13 +33,13 @@ async def sandbox() -> AsyncIterator[Sandbox]:
 
 @pytest.fixture
 async def begin(sandbox: Sandbox) -> AsyncIterator[Begin]:
-    async with aiohttp.ClientSession(sandbox.control_url) as session:
+    async with aiohttp.ClientSession(sandbox.control_url + "/") as session:
 
         async def begin(fault: str, **terms: Any) -> str:
-            async with session.post("/faults", json={"namespace": "primary", "fault": fault, **terms}) as answer:
+            async with session.post("faults", json={"namespace": "primary", "fault": fault, **terms}) as answer:
                 assert answer.status == 201, await answer.text()
                 told: str = (await answer.json())["id"]
-            async with session.get("/faults") as answer:
+            async with session.get("faults") as answer:
                 (listed,) = (await answer.json())["faults"]
                 assert {name: listed.get(name) for name in terms} == terms
             return told
@@ -212,8 +212,8 @@ def test_half_open_connections_have_no_key() -> None:
 async def test_names_are_strings(sandbox: Sandbox, name: str, value: object) -> None:
     body = {"namespace": "primary", "fault": "busy", name: value}
     async with (
-        aiohttp.ClientSession(sandbox.control_url) as session,
-        session.post("/faults", json=body) as answer,
+        aiohttp.ClientSession(sandbox.control_url + "/") as session,
+        session.post("faults", json=body) as answer,
     ):
         assert answer.status == 400
         assert (await answer.json())["error"].startswith(f"{name} has to be a string, not ")
