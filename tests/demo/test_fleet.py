@@ -9,9 +9,13 @@ from typing import Any
 import pytest
 
 from paired_servicebus.core.model.fleet_view import FleetOrder
-from paired_servicebus.demo.fleet.fleet_player import answers_caption, taken_up_caption
-from paired_servicebus.demo.fleet.fleet_tally import FleetTally
-from paired_servicebus.demo.fleet.network_link import LOOPBACK, NetworkLink
+from paired_servicebus.demo.fleet.fleet_player import (
+    LOOPBACK,
+    FleetTally,
+    NetworkLink,
+    answers_caption,
+    taken_up_caption,
+)
 from paired_servicebus.demo.fleet_result import CUT_OFF, HOSTS, READ_ONLY, FleetResult, HostAccount
 from paired_servicebus.demo.result import DemoResult, MessageCounts, PingCounts, SyphonResult, as_lines
 from paired_servicebus.demo.scenario_model import LONGEST_CAPTION

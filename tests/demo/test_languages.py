@@ -12,8 +12,7 @@ from tests.examples.sender_programs import FOREIGN, find_programs, python_progra
 
 from paired_servicebus.core.accounting.ledger import SendOutcome
 from paired_servicebus.core.errors import ConfigurationError
-from paired_servicebus.demo.languages.languages_player import cast_caption, named_senders
-from paired_servicebus.demo.languages.sender_process import VARIABLE, SenderProcess
+from paired_servicebus.demo.languages.languages_player import VARIABLE, SenderProcess, cast_caption, named_senders
 from paired_servicebus.demo.languages.sender_programs import SenderProgram, finder_script
 from paired_servicebus.demo.languages_result import LanguagesResult, SenderResult, what_languages_broke
 from paired_servicebus.demo.result import DemoResult, MessageCounts, PingCounts, SyphonResult, as_lines

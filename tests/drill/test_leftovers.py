@@ -12,9 +12,9 @@ from paired_servicebus.core.drill.drill_plan import DrillPlan
 from paired_servicebus.core.drill.leftover_rules import CLOCK_MARGIN
 from paired_servicebus.core.errors import DrillError
 from paired_servicebus.core.model.namespace_info import ServiceTier
+from paired_servicebus.drill.drill_command import RECORDS
 from paired_servicebus.drill.drill_entities import DrillEntities
 from paired_servicebus.drill.drill_preflight import open_namespaces
-from paired_servicebus.drill.leftovers import RECORDS
 from paired_servicebus.temporary_entities.managed_namespace import Side
 from paired_servicebus.temporary_entities.run_record import RunRecord
 from servicebus_sandbox.broker.broker_errors import QuotaExceeded

@@ -57,7 +57,7 @@ ALIKE = {
     "pipeline/spark/java.py": {"release"},
     "ui/commands/action_table.py": {"release", "pause-syphon"},
     "ui/screens/messages_screen.py": {"redrive"},
-    "ui/shell/message_acts.py": {"redrive", "redrive-letters"},
+    "ui/shell/app.py": {"redrive", "redrive-letters"},
     "ui/shell/palette.py": set(BY_ID),  # synonyms: an order without any is found by its label
     "simulation/fleet/fleet_plan.py": {
         "force",

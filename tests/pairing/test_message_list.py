@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from paired_servicebus.ui.screens.arm_dialog import ArmDialog
-from paired_servicebus.ui.screens.message_screen import MessageScreen
-from paired_servicebus.ui.screens.messages_screen import MessagesScreen
+from paired_servicebus.ui.screens.messages_screen import MessageScreen, MessagesScreen
 
 from .backlogs import lying_in, parked, put, queue_path
 from .conftest import World, until

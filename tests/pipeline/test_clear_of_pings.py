@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from paired_servicebus.core.model.policy import Policy
-from paired_servicebus.demo.demo_streams import STREAMS
+from paired_servicebus.demo.player import STREAMS
 from paired_servicebus.demo.scenario_model import ENTITIES, QUEUES
 from paired_servicebus.demo.scenarios import scenario_named
 from paired_servicebus.pipeline.rehearsal.histories.recorded_history import (

@@ -13,7 +13,7 @@ from paired_servicebus.core.errors import DrainError
 from paired_servicebus.pipeline.drain.drain_command import DrainTargets as Looked
 from paired_servicebus.pipeline.drain.drain_command import refusal, retrying
 from paired_servicebus.pipeline.drain.drain_files import TaskEnd, TaskReport
-from paired_servicebus.pipeline.drain.waves import LOCKED, PATIENCE, Depths, QueueDepth, WaveActions, Waves, dealt
+from paired_servicebus.pipeline.drain.drain_main import LOCKED, PATIENCE, Depths, QueueDepth, WaveActions, Waves, dealt
 
 WAVE = 10.0
 

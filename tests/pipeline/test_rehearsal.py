@@ -29,8 +29,13 @@ from paired_servicebus.pipeline.rehearsal.policy_ranking import (
     rehearsed,
     run_chunk,
 )
-from paired_servicebus.pipeline.rehearsal.rehearsal_command import RehearsalRequest, history_for, rehearsal_order
-from paired_servicebus.pipeline.rehearsal.rehearsal_format import as_object, as_text
+from paired_servicebus.pipeline.rehearsal.rehearsal_command import (
+    RehearsalRequest,
+    as_object,
+    as_text,
+    history_for,
+    rehearsal_order,
+)
 
 NOW = Policy(send_timeout=2.0, failover_interval=60.0, ping_primary_interval=30.0, ping_timeout=5.0)
 SMALL = RecordedHistory(

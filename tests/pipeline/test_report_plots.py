@@ -11,8 +11,7 @@ import pytest
 
 from paired_servicebus.core.model.pairing_events import SendsCounted
 from paired_servicebus.pipeline.report.queries.curve_queries import MAX_BUCKETS, Buckets
-from paired_servicebus.pipeline.report.render.axes import time_ticks, value_ticks
-from paired_servicebus.pipeline.report.render.svg_plots import CHARACTER, NARROW, WIDE, draw
+from paired_servicebus.pipeline.report.render.svg_plots import CHARACTER, NARROW, WIDE, draw, time_ticks, value_ticks
 from paired_servicebus.pipeline.report.report_command import write_report
 from paired_servicebus.pipeline.report.report_queries import last_report, report_since
 from paired_servicebus.pipeline.report.report_values import Panel, Report

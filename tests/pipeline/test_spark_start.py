@@ -21,7 +21,7 @@ from paired_servicebus.pipeline.spark.operator_conf import (
     operator_folder,
     spark_settings,
 )
-from paired_servicebus.pipeline.spark.start_log import reason_in
+from paired_servicebus.pipeline.spark.spark_session import reason_in
 
 JVM_TRACE = """WARNING: Using incubator modules: jdk.incubator.vector
 Exception in thread "main" org.apache.spark.SparkException: Master must either be yarn or start with spark
@@ -121,7 +121,7 @@ def test_the_reason_is_the_line_that_has_it(text: str, reason: str) -> None:
 
 def test_the_reason_is_of_this_start_and_not_of_an_earlier_one(tmp_path: Path) -> None:
     code = (
-        "import os\nfrom paired_servicebus.pipeline.spark.start_log import StartLog\n"
+        "import os\nfrom paired_servicebus.pipeline.spark.spark_session import StartLog\n"
         "os.write(2, b'Error: of the start before\\n')\nlog = StartLog()\nos.write(2, b'Error: of this one\\n')\n"
         "print(log.reason())"
     )
@@ -131,7 +131,7 @@ def test_the_reason_is_of_this_start_and_not_of_an_earlier_one(tmp_path: Path) -
 
 
 def test_without_a_log_there_is_no_reason_and_no_error() -> None:
-    code = "from paired_servicebus.pipeline.spark.start_log import StartLog; print(repr(StartLog().reason()))"
+    code = "from paired_servicebus.pipeline.spark.spark_session import StartLog; print(repr(StartLog().reason()))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert ran.stdout == "''\n"
 

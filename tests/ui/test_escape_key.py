@@ -8,7 +8,7 @@ import pytest
 from textual import events
 from textual.drivers import linux_driver
 
-from paired_servicebus.ui.display.escape_key import EscapeParser
+from paired_servicebus.ui.display.terminal_app import EscapeParser
 from paired_servicebus.ui.screens.question_dialogs import Prompt
 from paired_servicebus.ui.state.view import Page
 

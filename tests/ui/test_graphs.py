@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from paired_servicebus.core.series.graphs import KEPT, Curves, Graphs, Mark
-from paired_servicebus.ui.display.ascii_filter import to_ascii
+from paired_servicebus.ui.display.terminal_app import to_ascii
 from paired_servicebus.ui.render.charts import (
     Part,
     bars,

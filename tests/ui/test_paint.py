@@ -11,7 +11,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
-from paired_servicebus.ui.display.frame_diff import ScreenBuffer
+from paired_servicebus.ui.display.terminal_app import ScreenBuffer
 
 from .emulator import Emulator
 

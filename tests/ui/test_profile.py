@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from paired_servicebus.ui.display.ascii_filter import ASCII_SIGNS, to_ascii
 from paired_servicebus.ui.display.profile import PROFILES, ProfileName, profile_for
+from paired_servicebus.ui.display.terminal_app import ASCII_SIGNS, to_ascii
 from paired_servicebus.ui.shell.preferences import Preferences, load_preferences
 
 PLAIN = PROFILES[ProfileName.PLAIN]

@@ -15,7 +15,7 @@ from paired_servicebus.ui.screens.pages import DashboardScreen
 from paired_servicebus.ui.screens.question_dialogs import ConfirmDialog
 from paired_servicebus.ui.state.view import Page
 from paired_servicebus.ui.widgets.entities.entity_columns import pings_in_a_row
-from paired_servicebus.ui.widgets.entities.entity_rows import EntityRows
+from paired_servicebus.ui.widgets.entities.entity_table import EntityRows
 
 SIZES = [(60, 20), (70, 22), (80, 24), (100, 30), (140, 40), (200, 50)]
 

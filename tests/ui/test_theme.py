@@ -15,7 +15,7 @@ from textual.theme import Theme
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID
 from paired_servicebus.ui.display import theme
-from paired_servicebus.ui.display.ascii_filter import to_ascii
+from paired_servicebus.ui.display.terminal_app import to_ascii
 from paired_servicebus.ui.display.theme import FALLBACK, ROLES, ThemeError, load, load_all, theme_for
 from paired_servicebus.ui.render.spans import Role
 from paired_servicebus.ui.render.state_looks import LOOKS

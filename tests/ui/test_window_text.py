@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.ui.display.profile import PROFILES, ProfileName, profile_for
-from paired_servicebus.ui.display.window_text import notification_sequence, title_sequence
+from paired_servicebus.ui.display.terminal_app import notification_sequence, title_sequence
 from paired_servicebus.ui.state.summary import headline, window_title
 from paired_servicebus.ui.state.view import EngineLink, Silent, View, apply_news
 

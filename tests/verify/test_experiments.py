@@ -16,7 +16,7 @@ from paired_servicebus.verify import entity_experiments, experiment_table
 from paired_servicebus.verify.experiment import Experiment, ExperimentResult, Observation
 from paired_servicebus.verify.experiment_table import EXPERIMENTS
 from paired_servicebus.verify.trial import Trial
-from paired_servicebus.verify.verify_format import WIDTH, as_json, as_lines
+from paired_servicebus.verify.verify_command import WIDTH, as_json, as_lines
 from servicebus_amqp.protocol import handshake
 from servicebus_sandbox import Behavior, NamespaceSpec, Sandbox
 from servicebus_sandbox.access.authorization import Authorization

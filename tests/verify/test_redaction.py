@@ -8,7 +8,7 @@ import pytest
 
 from paired_servicebus.config import load_config
 from paired_servicebus.temporary_entities.managed_namespace import Side
-from paired_servicebus.verify.redaction import Redactor
+from paired_servicebus.verify.verify_run import Redactor
 
 KEY = "c2VjcmV0LWtleS1vZi1jb250b3Nv"
 

@@ -10,15 +10,17 @@ from azure.servicebus import ServiceBusMessage
 
 from paired_servicebus.core.accounting.ledger import SendOutcome, balance
 from paired_servicebus.core.model.pairing_events import Event
-from paired_servicebus.demo.demo_streams import STREAMS
 from paired_servicebus.demo.result import DemoResult, EntityResult, MessageCounts, PingCounts, SyphonResult, what_broke
 from paired_servicebus.demo.scenario_model import (
+    AUDIT,
     BACKLOG_IN_USE,
     DRAIN_WITHIN,
     ENTITIES,
     MALFORMED,
     ORDERS,
+    PAYMENTS,
     SECONDARY,
+    SUBSCRIPTION,
     Caption,
     FaultWindow,
     Scenario,
@@ -27,7 +29,19 @@ from paired_servicebus.pairing import PairedServiceBusClient
 from paired_servicebus.pairing.management.backlog_queues import queue_path
 from paired_servicebus.sandbox_process import SandboxProcess
 from paired_servicebus.workload.left_messages import peek_ids
-from paired_servicebus.workload.workload import Workload
+from paired_servicebus.workload.workload import MessageStream, Workload
+
+# The messages that the demo's application sends.
+
+SESSIONS: Final = ("amsterdam", "bergen", "cork")
+STREAMS: Final = (
+    MessageStream(ORDERS, "orders-web", 0.08),
+    MessageStream(ORDERS, "orders-shop", 0.12),
+    *(MessageStream(PAYMENTS, f"payments-{name}", 0.2, session_id=name) for name in SESSIONS),
+    MessageStream(AUDIT, "audit-login", 0.15, subscription=SUBSCRIPTION),
+    MessageStream(AUDIT, "audit-batch", 0.5, batch=4, subscription=SUBSCRIPTION),
+)
+
 
 POLL_SECONDS: Final = 0.25
 QUIET_SECONDS: Final = 1.0

@@ -7,32 +7,276 @@ Exit status: 0 every promise held, 1 a promise was broken, 2 bad input or no con
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import signal
 import sys
 import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Final
+from pathlib import Path
+from textwrap import wrap
+from typing import Any, Final
 
 from paired_servicebus.config import PairingConfig
-from paired_servicebus.core.drill.drill_names import DrillNote, drill_name, run_called
+from paired_servicebus.core.drill.drill_names import (
+    MARKER,
+    PREFIX,
+    DrillNote,
+    drill_name,
+    marker_path,
+    run_called,
+    run_of,
+)
 from paired_servicebus.core.drill.drill_plan import DrillPlan
-from paired_servicebus.core.drill.drill_report import DrillMeasures, DrillOutcome, broken_promises
+from paired_servicebus.core.drill.drill_report import DrillMeasures, DrillOutcome, TimeRow, broken_promises, time_rows
 from paired_servicebus.core.drill.last_drill import LastDrill
-from paired_servicebus.core.drill.leftover_rules import sort_entities
+from paired_servicebus.core.drill.leftover_rules import DrillKnowledge, Leftovers, sort_entities
 from paired_servicebus.core.errors import ConfigurationError, DrillError
-from paired_servicebus.core.text.number_format import plural
+from paired_servicebus.core.model.policy import times_line
+from paired_servicebus.core.text.number_format import duration, plural
 from paired_servicebus.core.text.time_format import clock
-from paired_servicebus.drill.drill_lines import as_json, question_lines, report_lines
-from paired_servicebus.drill.drill_preflight import Surroundings, look_around, open_namespaces
+from paired_servicebus.drill.drill_preflight import Surroundings, find_entities, look_around, open_namespaces
 from paired_servicebus.drill.drill_run import run_drill
-from paired_servicebus.drill.leftovers import RECORDS, CleanResult, clean, known_drills, lock_records
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.engine.instance.logs import log_to
 from paired_servicebus.engine.readiness.drill_file import DrillFile, write_drill
 from paired_servicebus.printing import print_lines, print_object, report_error
 from paired_servicebus.temporary_entities.ending_signals import EndedBySignalError, until_signalled
-from paired_servicebus.temporary_entities.run_record import RunRecord
+from paired_servicebus.temporary_entities.managed_namespace import ManagedNamespace, Side
+from paired_servicebus.temporary_entities.run_record import RecordKind, RunRecord, known_runs, past_records
+
+# A drill in words: the question before it, the table after it, and its JSON.
+
+WIDTH: Final = 80
+LABEL: Final = 11
+PRODUCTION: Final = "production"
+
+
+def question_lines(
+    plan: DrillPlan, *, pairing: str, environment: str, primary: str, secondary: str, left: str = ""
+) -> list[str]:
+    """Return the preview: contents, place, cost and length. primary, secondary: names with hosts."""
+    is_production = environment.casefold() == PRODUCTION
+    where = f" in {environment.upper() if is_production else environment}" if environment else ""
+    policy = plan.policy
+    made = ", ".join(f"{part.role} ({part.kind})" for part in plan.parts)
+    facts = [
+        ("where", f"primary {primary}; secondary {secondary}"),
+        ("makes", f"in the primary {PREFIX}ID/…: {made}; in the secondary a {MARKER} queue and "
+         f"{plural(policy.backlog_queue_count, 'backlog queue')}; ID is random. All are deleted at the end"),
+        ("breaks", "the first is set to SendDisabled, the second is deleted and made again; "
+         "the third has to stay healthy"),
+        ("spares", "your own entities and messages: nothing of theirs is sent, received or changed. Other engines "
+         "do not take part"),
+        ("times", f"{times_line(policy)} ({_whose(plan)})"),
+        ("takes", f"about {duration(plan.expected_seconds)}, and at most {duration(plan.most_seconds)}"),
+        ("costs", f"about {plan.expected_operations:,} billed operations, on both namespaces together; "
+         "requests of management are not billed"),
+    ]  # fmt: skip
+    if plan.left_out:
+        facts.append(("leaves out", plan.left_out))
+    if left:
+        facts.append(("earlier", left))
+    head = f"drill of {pairing}{where}: a rehearsed outage"
+    warning = ["This is PRODUCTION: both namespaces carry the drill's traffic beside yours."] if is_production else []
+    return [head, *warning, *(line for label, text in facts for line in _fact(label, text))]
+
+
+def _whose(plan: DrillPlan) -> str:
+    return "the pairing's own" if plan.configured else "short ones of the drill; --as-configured uses the pairing's own"
+
+
+def _fact(label: str, text: str) -> list[str]:
+    return wrap(f"{label:<{LABEL}}{text}", WIDTH, subsequent_indent=" " * LABEL, break_on_hyphens=False)
+
+
+def report_lines(plan: DrillPlan, measures: DrillMeasures, broken: tuple[str, ...]) -> list[str]:
+    """Return the times beside the promises, the balance, and the verdict."""
+    ledger = measures.ledger
+    counts = [
+        f"{ledger.attempted} sent", f"{ledger.accepted} accepted", f"{measures.diverted} of them by the backlog",
+        f"{ledger.delivered} delivered", f"{ledger.lost} lost", f"{ledger.unexpected} unexpected",
+        plural(ledger.duplicates, "duplicate"), f"{ledger.out_of_order} out of order",
+    ]  # fmt: skip
+    pings = [
+        f"{one.part.role} {one.pings_refused} refused, {one.pings_accepted} accepted"
+        for one in measures.parts
+        if one.part.fails
+    ]
+    return [
+        f"{'':<{LABEL}}{'entity':<12}{'took':>8}   promised by SPEC.md section 3",
+        *(_time_line(row) for row in time_rows(plan, measures)),
+        *_fact("pings", "; ".join(pings)),
+        *_fact("messages", ", ".join(counts)),
+        *_fact("operations", f"{measures.operations:,} billed, {plan.expected_operations:,} estimated"),
+        *_fact("verdict", _verdict(measures, broken)),
+        *(line for text in broken for line in _fact("", f"- {text}")),
+    ]
+
+
+def _time_line(row: TimeRow) -> str:
+    took = "never" if row.took is None else f"{row.took:.1f} s"
+    promise = "no time: as long as the backlog is deep" if row.promise is None else f"within {row.promise:g} s"
+    return f"{row.phase:<{LABEL}}{row.role or 'all':<12}{took:>8}   {promise}{'' if row.is_kept else '  BROKEN'}"
+
+
+def _verdict(measures: DrillMeasures, broken: tuple[str, ...]) -> str:
+    kept = f"{plural(len(broken), 'promise')} broken" if broken else "every promise held"
+    return f"{measures.ledger.verdict}; {kept}; the drill took {duration(measures.seconds)}"
+
+
+def as_json(
+    run: str,
+    plan: DrillPlan,
+    outcome: DrillOutcome,
+    *,
+    pairing: str,
+    text: str,
+    status: int,
+    measures: DrillMeasures | None,
+    broken: tuple[str, ...] = (),
+) -> str:
+    """Return the result as one JSON object; keys are added to and never renamed. Times are seconds."""
+    document: dict[str, Any] = {
+        "pairing": pairing,
+        "drill": drill_name(run),
+        "outcome": str(outcome),
+        "text": text,
+        "exit": status,
+        "as_configured": plan.configured,
+        "estimated_operations": plan.expected_operations,
+    }
+    if measures is not None:
+        document |= dict(_measured(plan, measures, broken))
+    return json.dumps(document)
+
+
+def _measured(plan: DrillPlan, measures: DrillMeasures, broken: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    ledger = measures.ledger
+    names = (
+        "attempted", "accepted", "refused", "in_doubt", "recovered", "delivered", "dead_lettered", "parked", "lost",
+        "unexpected", "duplicates", "out_of_order",
+    )  # fmt: skip
+    yield "seconds", round(measures.seconds, 1)
+    yield "operations", measures.operations
+    yield "diverted", measures.diverted
+    yield "verdict", ledger.verdict
+    yield "broken", list(broken)
+    yield "messages", {name: getattr(ledger, name) for name in names}
+    yield "lost_ids", list(ledger.lost_ids)
+    yield "unexpected_ids", list(ledger.unexpected_ids)
+    yield (
+        "times",
+        [
+            {
+                "phase": str(row.phase),
+                "entity": str(row.role) if row.role is not None else None,
+                "took": round(row.took, 3) if row.took is not None else None,
+                "promise": row.promise,
+                "kept": row.is_kept,
+            }
+            for row in time_rows(plan, measures)
+        ],
+    )
+    yield (
+        "pings",
+        {
+            str(one.part.role): {"refused": one.pings_refused, "accepted": one.pings_accepted}
+            for one in measures.parts
+            if one.part.fails
+        },
+    )
+
+
+# The entities that ended drills left in both namespaces: found by name, note and age, and deleted.
+
+RECORDS: Final = RecordKind(folder="drill", prefix=PREFIX, run_of=run_of)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanResult:
+    """deleted: entities. remains: a sentence for each that should be deleted. notes: about others, that stay."""
+
+    deleted: int
+    remains: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def known_drills(
+    state: Path, *, ended: Iterable[RunRecord], named: str = "", begun: Iterable[str] = ()
+) -> DrillKnowledge:
+    """Return this machine's knowledge about drills; call it after the listing, because a record precedes its entities.
+
+    Args:
+        ended: locked records of ended drills.
+        named: the id of a drill that the operator declares as ended.
+        begun: ids with a record before the listing: such a drill may have ended since, and deleted what was listed.
+    """
+    over = {record.run for record in ended}
+    running = known_runs(RECORDS, state).union(begun) - over
+    return DrillKnowledge(now=time.time(), running=running, ended=over, named=named)
+
+
+@contextmanager
+def lock_records(state: Path) -> Iterator[list[RunRecord]]:
+    """Yield the records of ended drills on this machine, locked."""
+    with ExitStack() as stack:
+        records = list(past_records(RECORDS, state))
+        for record in records:
+            stack.callback(record.end)
+        yield records
+
+
+async def clean(namespaces: Mapping[Side, ManagedNamespace], state: Path, *, named: str = "") -> CleanResult:
+    """Delete what ended drills left. named: a drill that the operator declares as ended. Raises DrillError."""
+    with lock_records(state) as records:
+        begun = known_runs(RECORDS, state)
+        listed = {side: await find_entities(namespace) for side, namespace in namespaces.items()}
+        known = known_drills(state, ended=records, named=named, begun=begun)
+        found = {side: sort_entities(entities, known) for side, entities in listed.items()}
+        deleted, remains = 0, []
+        for side, namespace in namespaces.items():
+            gone, left = await _delete(namespace, found[side])
+            deleted += gone
+            remains += left
+        remains += [text for record in records for text in _settle(namespaces, record, remains)]
+    young = dict.fromkeys(text for one in found.values() for text in one.young)
+    running = dict.fromkeys(run for one in found.values() for run in one.running)
+    notes = [f"{drill_name(run)} runs on this machine: it stays" for run in running]
+    notes += [f"{side} namespace: {text}" for side, one in found.items() for text in one.foreign]
+    return CleanResult(deleted=deleted, remains=(*remains, *young), notes=tuple(notes))
+
+
+async def _delete(namespace: ManagedNamespace, found: Leftovers) -> tuple[int, list[str]]:
+    """Delete in the given order; keep the marker queue of a drill whose backlog queues remain."""
+    deleted, remains = 0, []
+    stuck: set[str] = set()
+    for one in found.leftover:
+        run = run_of(one.path)
+        is_needed = one.path == marker_path(run) and run in stuck
+        if not is_needed and await namespace.delete(one.path, is_topic=one.is_topic):
+            deleted += 1
+        else:
+            stuck.add(run)
+            remains.append(f"{one.path} in the {namespace.side} namespace cannot be deleted")
+    return deleted, remains
+
+
+def _settle(namespaces: Mapping[Side, ManagedNamespace], record: RunRecord, remains: list[str]) -> list[str]:
+    """Remove the deleted entities from a record; return a sentence if the rest is in other namespaces."""
+    if any(drill_name(record.run) in text for text in remains):
+        return []
+    elsewhere = 0
+    for entity in record.entities:
+        if entity.side in {*Side} and namespaces[Side(entity.side)].host == entity.host:
+            record.forget(entity.path)
+        else:
+            elsewhere += 1
+    name = drill_name(record.run)
+    return [f"{name} left entities in another namespace than pairing.toml has now"] if elsewhere else []
+
 
 HELD, BROKEN, NOT_DONE = 0, 1, 3
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

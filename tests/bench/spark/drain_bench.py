@@ -21,8 +21,8 @@ import msgspec
 
 from paired_servicebus.bench.bench_namespaces import BenchNamespaces, delay_answers, open_namespaces
 from paired_servicebus.bench.bench_plans import BenchError
-from paired_servicebus.bench.movers import fill
 from paired_servicebus.bench.sample_messages import SampleMessages
+from paired_servicebus.bench.syphon_bench import fill
 from paired_servicebus.interpreter import python_command
 from paired_servicebus.pairing.management.backlog_queues import queue_path
 from tests.bench.child_environment import child_environment

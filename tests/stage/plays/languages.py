@@ -27,7 +27,7 @@ from tests.stage.plays.gateway import free_port
 from paired_servicebus.core.accounting.ledger import Ledger as Balance
 from paired_servicebus.core.accounting.ledger import SendOutcome
 from paired_servicebus.core.model.entity_state import State
-from paired_servicebus.demo.languages.sender_process import SenderProcess
+from paired_servicebus.demo.languages.languages_player import SenderProcess
 from paired_servicebus.demo.languages.sender_programs import SenderProgram
 from paired_servicebus.engine.gateway.keys.gateway_keys import connection_string
 from servicebus_sandbox import NamespaceSpec, QueueSpec

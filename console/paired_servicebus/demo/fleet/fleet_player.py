@@ -13,30 +13,339 @@ so a short play takes longer.
 from __future__ import annotations
 
 import asyncio
+import secrets
+import subprocess
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
 
 from paired_servicebus.connection_string import parts_of, split_url
-from paired_servicebus.core.errors import PairedError
-from paired_servicebus.core.model.fleet_view import FleetOrder
+from paired_servicebus.core.accounting.ledger import SendOutcome, balance
+from paired_servicebus.core.errors import ControlError, PairedError
+from paired_servicebus.core.fleet.orders.order_draft import draft_order
+from paired_servicebus.core.fleet.orders.order_text import encode_order_text
+from paired_servicebus.core.model.fleet_view import FleetOrder, FleetStatus, FleetView
+from paired_servicebus.core.model.snapshot import Snapshot
+from paired_servicebus.core.operator.actions import FLEET_VERBS
+from paired_servicebus.core.operator.targets import Scope
 from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.demo.fleet.fleet_engine import FleetHost, fleet_host
-from paired_servicebus.demo.fleet.fleet_operator import FleetConsole, OperatorKey, fleet_console, make_key
-from paired_servicebus.demo.fleet.fleet_tally import FleetTally
 from paired_servicebus.demo.fleet.host_protocol import HostRequest
 from paired_servicebus.demo.fleet.hosts import HostProcess, host_processes, met
-from paired_servicebus.demo.fleet.network_link import NetworkLink
-from paired_servicebus.demo.fleet_result import CUT_OFF, HOSTS, READ_ONLY
-from paired_servicebus.demo.result import DemoResult
-from paired_servicebus.demo.scenario_model import DRAIN_WITHIN
+from paired_servicebus.demo.fleet_result import (
+    CUT_OFF,
+    HOSTS,
+    READ_ONLY,
+    FleetResult,
+    HostAccount,
+    HostResult,
+    what_fleet_broke,
+)
+from paired_servicebus.demo.player import left_behind
+from paired_servicebus.demo.result import (
+    DemoResult,
+    EntityResult,
+    MessageCounts,
+    PingCounts,
+    SyphonResult,
+)
+from paired_servicebus.demo.scenario_model import DRAIN_WITHIN, ORDERS
+from paired_servicebus.demo.scenarios import FLEET
 from paired_servicebus.demo.worker_protocol import PlayRequest
+from paired_servicebus.engine.control.control_client import ControlClient
+from paired_servicebus.engine.fleet.order_signatures import sign
 from paired_servicebus.pairing.runtime.deadlines import end_all
 from paired_servicebus.sandbox_process import AnnouncedNamespace, SandboxProcess
-from paired_servicebus.workload.workload import GIVE_UP_AFTER
+from paired_servicebus.workload.workload import GIVE_UP_AFTER, Workload
+
+# The network between one host and the namespaces: a TCP forwarder that can be cut and mended.
+#
+# While it is cut, no byte passes in either direction and no connection is closed, as in a partition. Bytes that were
+# under way arrive after it is mended, as TCP's retransmissions do.
+
+CHUNK: Final = 64 * 1024
+CONNECT_SECONDS: Final = 5.0
+CLOSE_SECONDS: Final = 5.0
+LOOPBACK: Final = "127.0.0.1"
+
+
+class NetworkLink:
+    """An asynchronous context manager; `forward` opens a way to a port of this machine."""
+
+    def __init__(self) -> None:
+        self._whole = asyncio.Event()
+        self._whole.set()
+        self._stack = AsyncExitStack()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+        for task in self._tasks:
+            task.cancel()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def forward(self, port: int) -> int:
+        """Return a new port that leads to `port`. Raises OSError."""
+        server = await asyncio.start_server(partial(self._accept, port), LOOPBACK, 0)
+        self._stack.callback(server.close)
+        return int(server.sockets[0].getsockname()[1])
+
+    def cut(self) -> None:
+        """Hold back every byte, also of new connections."""
+        self._whole.clear()
+
+    def mend(self) -> None:
+        """Let the bytes pass again."""
+        self._whole.set()
+
+    def _accept(self, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._serve(port, reader, writer), name=f"a connection to port {port}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await self._connect(port, reader, writer)
+        finally:
+            writer.transport.abort()
+
+    async def _connect(self, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await self._whole.wait()
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                far_reader, far_writer = await asyncio.open_connection(LOOPBACK, port)
+        except (OSError, TimeoutError):
+            return
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._copy(reader, far_writer))
+                group.create_task(self._copy(far_reader, writer))
+        finally:
+            far_writer.transport.abort()
+
+    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await reader.read(CHUNK):
+                await self._whole.wait()
+                writer.write(data)
+                await writer.drain()
+            await self._whole.wait()
+        with suppress(OSError, RuntimeError):  # RuntimeError: it is closed already
+            writer.write_eof()
+
+
+# The fleet scenario's evidence, collected while it is played, and the result made from it.
+
+
+@dataclass(slots=True)
+class FleetTally:
+    """The times of the steps, and the answers to the orders at three times."""
+
+    cut_at: float = 0.0
+    back_at: float = 0.0
+    forced: FleetOrder | None = None
+    """The order while one host was cut off."""
+    taken_up: FleetOrder | None = None
+    """The same order after the network was back."""
+    released: FleetOrder | None = None
+
+    def note_sent(self, application: Workload, accounts: Iterable[HostAccount]) -> None:
+        """Add the other hosts' messages to the application that receives them."""
+        for account in accounts:
+            application.lists.answers |= {name: SendOutcome(answer) for name, answer in account.answers.items()}
+
+    async def result(
+        self, sandbox: SandboxProcess, mine: FleetHost, hosts: Mapping[str, HostAccount], *, seed: int
+    ) -> DemoResult:
+        """Return the result. `hosts`: each host's account, by name."""
+        lists = mine.application.lists
+        parked, dead = await left_behind(sandbox, mine.paired)
+        ledger = balance(answers=lists.answers, arrivals=lists.arrivals, parked=parked, dead_lettered=dead)
+        fleet = self.fleet_result(hosts)
+        messages = MessageCounts.of(ledger)
+        stays = [f"{messages.parked} messages are still parked"] if messages.parked else []
+        accounts = hosts.values()
+        return DemoResult(
+            scenario=FLEET.name,
+            seed=seed,
+            messages=messages,
+            entities={
+                ORDERS: EntityResult(
+                    failovers=sum(one.failovers for one in accounts),
+                    failbacks=sum(one.failbacks for one in accounts),
+                    seconds_failed_over=round(sum(one.seconds_failed_over for one in accounts), 3),
+                )
+            },
+            pings=PingCounts(
+                sent=sum(one.pings_sent for one in accounts), accepted=sum(one.pings_accepted for one in accounts)
+            ),
+            syphon=SyphonResult(moved=sum(one.moved for one in accounts)),
+            billed_operations=sum(one.billed for one in accounts),
+            verdict=ledger.verdict,
+            lost_ids=list(ledger.lost_ids),
+            unexpected_ids=list(ledger.unexpected_ids),
+            broken=[*fleet.broken, *stays],
+            fleet=fleet,
+        )
+
+    def fleet_result(self, hosts: Mapping[str, HostAccount]) -> FleetResult:
+        """Return the figures of the order, with what did not hold."""
+        done = self.forced.done if self.forced is not None else ()
+        later = [name for name in (self.taken_up.done if self.taken_up is not None else ()) if name not in done]
+        result = FleetResult(
+            done=sorted(done),
+            refused=dict(self.forced.refused) if self.forced is not None else {},
+            silent=[name for name, _ in self.forced.silent] if self.forced is not None else [],
+            taken_up={name: (hosts[name].forced_at or 0.0) if name in hosts else 0.0 for name in later},
+            released=sorted(self.released.done) if self.released is not None else [],
+            cut_at=self.cut_at,
+            back_at=self.back_at,
+            hosts={
+                name: HostResult(
+                    sent=len(one.answers), diverted=one.diverted, forced_at=one.forced_at, is_forced=one.is_forced
+                )
+                for name, one in hosts.items()
+            },
+        )
+        return msgspec.structs.replace(result, broken=what_fleet_broke(result))
+
+
+# The demo's operator: a key of its own, and a console on one engine that posts signed orders over the fleet.
+
+OPERATOR: Final = "operator"
+KEY_SECONDS: Final = 20.0
+STANDS_FOR: Final = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorKey:
+    """A key pair for one demo: the private key's file, and the file of signers that has the public one."""
+
+    private: Path
+    operators: Path
+
+
+async def make_key(folder: Path) -> OperatorKey:
+    """Generate the key pair in the demo's folder. Raises PairedError."""
+    private, operators = folder / "operator-key", folder / "operators"
+    command = ("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", OPERATOR, "-f", str(private))
+    try:
+        await asyncio.to_thread(
+            subprocess.run, command, check=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=KEY_SECONDS
+        )
+        operators.write_text(f"{OPERATOR} {private.with_suffix('.pub').read_text()}")
+        operators.chmod(0o600)
+    except FileNotFoundError as error:
+        raise PairedError("the fleet scenario needs ssh-keygen (package openssh-client), which signs orders") from error
+    except (OSError, subprocess.SubprocessError) as error:
+        raise PairedError(f"ssh-keygen made no key for the demo: {error}") from error
+    return OperatorKey(private, operators)
+
+
+class FleetConsole:
+    """A console on one engine that shows the fleet. Made by `fleet_console`."""
+
+    def __init__(self, client: ControlClient, key: Path) -> None:
+        self._client = client
+        self._key = key
+        self._latest: Snapshot | None = None
+
+    async def follow(self) -> None:
+        """Keep the newest snapshot."""
+        async for update in self._client.updates():
+            if isinstance(update, Snapshot):
+                self._latest = update
+
+    @property
+    def view(self) -> FleetView:
+        """The fleet as the engine knows it; empty before the first snapshot."""
+        view = self._latest.fleet if self._latest is not None else None
+        return view or FleetView(me="")
+
+    @property
+    def reporting(self) -> set[str]:
+        """The names of the engines that report."""
+        return {one.engine for one in self.view.engines if one.status is FleetStatus.REPORTING}
+
+    def answers(self, order_id: str) -> FleetOrder | None:
+        """Return an order with its answers; None: it was not read yet."""
+        return next((one for one in self.view.orders if one.id == order_id), None)
+
+    async def answered(self, order_id: str, condition: Callable[[FleetOrder], bool], within: float) -> FleetOrder:
+        """Return the order as soon as its answers meet a condition, at the latest after `within` seconds.
+
+        Raises PairedError: it is not on the board.
+        """
+
+        def is_met() -> bool:
+            order = self.answers(order_id)
+            return order is not None and condition(order)
+
+        await met(is_met, within)
+        order = self.answers(order_id)
+        if order is None or order.void:
+            raise PairedError(f"the order does not count: {order.void if order else 'it is not on the board'}")
+        return order
+
+    async def order(self, verb: str, why: str) -> str:
+        """Sign and post an order about `orders` for all engines; return its id. Raises PairedError."""
+        snapshot = self._latest
+        if snapshot is None or snapshot.fleet is None:
+            raise ControlError("the engine has not reported the fleet")
+        draft = draft_order(
+            snapshot.fleet,
+            FLEET_VERBS[verb],
+            order_id=secrets.token_hex(16),
+            primary=snapshot.primary,
+            secondary=snapshot.secondary,
+            scope=Scope.ENTITY,
+            targets=(ORDERS,),
+            engines=None,
+            why=why,
+            stands_for=STANDS_FOR if FLEET_VERBS[verb].stands else None,
+            now=time.time(),
+        )
+        text = draft.confirm(draft.to_type)
+        signed = encode_order_text(text)
+        await self._client.post_order(
+            text.verb,
+            targets=text.targets,
+            scope=text.scope,
+            by=OPERATOR,
+            why=why,
+            signed=signed.decode(),
+            signature=await sign(signed, self._key),
+        )
+        return text.id
+
+
+@asynccontextmanager
+async def fleet_console(socket: Path, key: Path) -> AsyncIterator[FleetConsole]:
+    """Yield a console on the engine behind a socket; while it is open, all engines look fast. Raises ControlError."""
+    client = await ControlClient.connect(socket, watches=False, fleet=True)
+    console = FleetConsole(client, key)
+    following = asyncio.create_task(console.follow(), name="the operator's console")
+    try:
+        yield console
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        await client.close()
+
 
 MINE: Final = HOSTS[0]
 OTHERS: Final = HOSTS[1:]

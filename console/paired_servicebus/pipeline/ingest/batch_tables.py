@@ -10,34 +10,216 @@ before the commit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial, reduce
+from operator import add
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import pyarrow as pa
 
-from paired_servicebus.core.errors import PipelineError
+from paired_servicebus.core.errors import PipelineError, SparkFailedError
 from paired_servicebus.pipeline.ingest import summed_tables
-from paired_servicebus.pipeline.ingest.engine_tables import ENGINES, gaps_of, receiving_of, spans_of
 from paired_servicebus.pipeline.ingest.episode_tables import episode_rows, find_stories
-from paired_servicebus.pipeline.ingest.event_frames import unseen, write_events, write_journal
-from paired_servicebus.pipeline.ingest.event_writer import Contents
+from paired_servicebus.pipeline.ingest.event_parser import TYPES, arrow_schema
+from paired_servicebus.pipeline.ingest.event_writer import Contents, write_batches, write_files
 from paired_servicebus.pipeline.ingest.journal_files import JournalFile
 from paired_servicebus.pipeline.ingest.summed_tables import SUMMED
 from paired_servicebus.pipeline.ingest.table_files import (
     Existing,
     days_of,
     frame,
+    rows_in,
     staged_parts,
     write_days,
     write_rows,
 )
+from paired_servicebus.pipeline.judging.receipts_sql import PAIRING_BY_NAME
 from paired_servicebus.pipeline.spark import spark_session
 from paired_servicebus.pipeline.spark.side_by_side import side_by_side
 from paired_servicebus.pipeline.table_store.lake import Change, Files, Lake
-from paired_servicebus.pipeline.table_store.manifest import Manifest, merged
-from paired_servicebus.pipeline.table_store.schema import COUNTED_KINDS, TIMELINE
+from paired_servicebus.pipeline.table_store.manifest import Manifest, RecordSpan, merged
+from paired_servicebus.pipeline.table_store.schema import COUNTED_KINDS, GAPS, TIMELINE
+
+# Events, written by Spark's tasks: those of journal files, and those of a query that are new to the tables.
+
+
+def write_journal(spark: Any, files: Sequence[JournalFile], folder: Path) -> Contents:
+    """Write the events of journal files below a folder, in as many tasks as there are processors.
+
+    Raises Spark's errors, and SparkFailedError: this process does not find all that the tasks wrote.
+    """
+    context = spark.sparkContext
+    shares = _shares(files, context.defaultParallelism)
+    written = context.parallelize(shares, len(shares)).map(partial(write_files, folder=str(folder))).collect()
+    return _found(written, folder)
+
+
+def write_events(events: Any, folder: Path) -> Contents:
+    """Write the events of a query below a folder. Raises as `write_journal`."""
+    rows = events.mapInArrow(partial(_written, folder=str(folder)), "contents binary").collect()
+    return _found([_CONTENTS.decode(row["contents"]) for row in rows], folder)
+
+
+def _written(batches: Iterator[Any], folder: str) -> Iterator[Any]:
+    """In a Python worker of Spark's: Arrow batches of events in, what they hold out."""
+    found = msgspec.json.encode(write_batches(batches, folder))
+    yield pa.RecordBatch.from_pydict({"contents": pa.array([found], pa.binary())})
+
+
+_CONTENTS = msgspec.json.Decoder(Contents)
+
+
+def _shares(files: Sequence[JournalFile], most: int) -> list[list[tuple[str, int]]]:
+    """Return the files in shares of as many bytes."""
+    shares: list[tuple[int, int, list[tuple[str, int]]]] = [(0, number, []) for number in range(min(most, len(files)))]
+    for one in sorted(files, key=lambda one: one.size, reverse=True):
+        size, number, share = heapq.heappop(shares)
+        share.append((str(one.path), one.size))
+        heapq.heappush(shares, (size + one.size, number, share))
+    return [share for _, _, share in shares]
+
+
+def _found(written: Iterable[Contents], folder: Path) -> Contents:
+    """Return what the tasks wrote; it has to be there. A worker may have written into a folder of its own."""
+    whole = reduce(add, written, Contents())
+    wanted, found = sum(whole.files.values()), rows_in(map(Path, whole.files))
+    if found != wanted:
+        raise SparkFailedError(
+            f"of {wanted:,} rows that Spark's workers wrote into {folder}, {found:,} are there: nothing is taken; see "
+            "that every worker has the same table folder"
+        )
+    return whole
+
+
+def unseen(events: Any, seen: Iterable[RecordSpan], held: Any) -> Any:
+    """Return the events that the tables do not hold yet, each once.
+
+    A record is known by its number; of two with one number the readable one counts. A line without one is known by its
+    file's name and its text: `held` are the tables' lines of that kind, None without any.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    spark = events.sparkSession
+    spans = [(span.engine, span.boot, span.first, span.last) for span in seen]
+    if spans:
+        known = f.broadcast(spark.createDataFrame(spans, "s_engine string, s_boot string, first bigint, last bigint"))
+        same = (f.col("engine") == f.col("s_engine")) & (f.col("boot") == f.col("s_boot"))
+        events = events.join(known, same & f.col("seq").between(f.col("first"), f.col("last")), "left_anti")
+    best = Window.partitionBy("engine", "boot", "seq").orderBy(f.col("trouble").isNotNull(), "trouble", "line")
+    numbered = events.where("seq is not null").withColumn("rank", f.row_number().over(best)).where("rank = 1")
+    numbered = numbered.drop("rank")
+    others = events.where("seq is null")
+    if held is not None:
+        lines = f.broadcast(held.select(f.col("file").alias("h_file"), f.col("line").alias("h_line")).distinct())
+        others = others.join(
+            lines, (f.col("file") == f.col("h_file")) & (f.col("line") == f.col("h_line")), "left_anti"
+        )
+    return numbered.unionByName(others)
+
+
+# The tables `engines` and `gaps`: each boot's records by their numbers, and how it ended. SQL of Spark's.
+#
+# ENGINES reads the views `spans` (of all records in the tables), `told` (the batch's rows of `timeline`), `receiving`
+# (boots with a `received` record in the batch) and `known_engines` (the table before).
+
+SILENT: Final = 15
+"""Minutes without a record, before the newest one of its pairing's engines, after which an engine counts as gone."""
+_TOLD: Final = ("primary", "secondary", "syphon", "backlog_queues", "version")
+
+_NUMBERS: Final = """
+    select engine, boot, min_by(first_at, first) as first_at, max_by(last_at, last) as last_at,
+           min(first) as first_seq, max(last) as last_seq, sum(last - first + 1) as records,
+           max(case when first = 1 then last_at end) as complete_to,
+           case when count(*) > 1 or min(first) > 1 then max_by(first_at, first) end as complete_from
+    from spans group by engine, boot
+"""
+_LAST: Final = """
+    select * from (select *, row_number() over (partition by engine, boot order by seq desc) as place from told
+                   where kind = '{0}') where place = 1
+"""
+_BOOTS: Final = f"""
+    select numbers.*,
+           coalesce(started.pairing, known.pairing_name, {PAIRING_BY_NAME.format(engine="numbers.engine")})
+               as pairing_name,
+           coalesce(started.at, known.started_at) as started_at,
+           {", ".join(f"coalesce(started.{name}, known.{name}) as {name}" for name in _TOLD)},
+           coalesce(stopped.at, case when known.ended = 'stopped' then known.ended_at end) as stopped_at,
+           coalesce(stopped.reason, case when known.ended = 'stopped' then known.end_reason end) as stop_reason,
+           coalesce(known.receives, false) or receiving.boot is not null as receives
+    from numbers left join known_engines as known using (engine, boot) left join started using (engine, boot)
+         left join stopped using (engine, boot) left join receiving using (engine, boot)
+"""
+_SHARED: Final = """
+    select *, min(pairing_name) over (
+        partition by lower(`primary`), lower(secondary), case when `primary` is null then pairing_name end
+    ) as of_namespaces from named
+"""
+_GROUPED: Final = "select *, min(of_namespaces) over (partition by pairing_name) as pairing from shared"
+"""Engines of the same two namespaces share backlog queues, whatever their names: they are one pairing."""
+_PLACED: Final = """
+    select *, max(first_at) over (partition by engine) as newest_boot,
+           max(last_at) over (partition by pairing) as newest
+    from boots
+"""
+_ENDED: Final = f"""
+    select *, case when stopped_at is not null then 'stopped' when newest_boot > last_at then 'restarted'
+                   when last_at < newest - interval {SILENT} minutes then 'silent' else 'running' end as ended
+    from placed
+"""
+ENGINES: Final = f"""
+with numbers as ({_NUMBERS}), started as ({_LAST.format("engine-started")}),
+     stopped as ({_LAST.format("engine-stopped")}),
+     named as ({_BOOTS}), shared as ({_SHARED}), boots as ({_GROUPED}), placed as ({_PLACED}), told as ({_ENDED})
+select pairing, engine, boot, started_at, first_at, last_at, first_seq, last_seq, records,
+       last_seq - records as missing, complete_to, complete_from, ended,
+       case ended when 'stopped' then stopped_at when 'restarted' then newest_boot when 'silent' then last_at end
+           as ended_at,
+       case ended when 'stopped' then stop_reason when 'restarted' then 'the engine was killed, and started again'
+                  when 'silent' then 'it recorded nothing for {SILENT} minutes, while others of its pairing did' end
+           as end_reason,
+       `primary`, secondary, syphon, backlog_queues, version, receives, pairing_name
+from told
+"""
+
+
+def spans_of(manifest: Manifest) -> Any:
+    """Return the spans of all records as an Arrow table."""
+    spans = manifest.seen
+    at = TYPES["TIMESTAMP"]
+    columns = {
+        "engine": pa.array([one.engine for one in spans], pa.string()),
+        "boot": pa.array([one.boot for one in spans], pa.string()),
+        "first": pa.array([one.first for one in spans], pa.int64()),
+        "last": pa.array([one.last for one in spans], pa.int64()),
+        "first_at": pa.array([one.first_at or None for one in spans], pa.int64()).cast(at),
+        "last_at": pa.array([one.last_at or None for one in spans], pa.int64()).cast(at),
+    }
+    return pa.table(columns)
+
+
+def receiving_of(boots: Iterable[tuple[str, str]]) -> Any:
+    """Return boots as an Arrow table."""
+    found = list(boots)
+    return pa.table(
+        {
+            "engine": pa.array([one for one, _ in found], pa.string()),
+            "boot": pa.array([one for _, one in found], pa.string()),
+        }
+    )
+
+
+def gaps_of(manifest: Manifest) -> Any:
+    """Return the rows of `gaps` as an Arrow table."""
+    rows = [
+        {"engine": gap.engine, "boot": gap.boot, "first_seq": gap.first, "last_seq": gap.last, "missing": gap.missing}
+        for gap in manifest.gaps()
+    ]
+    return pa.Table.from_pylist(rows, schema=arrow_schema(GAPS))
+
 
 _LISTED: Final = ", ".join(f"'{kind}'" for kind in COUNTED_KINDS)
 TIMELINE_OF_EVENTS: Final = f"""

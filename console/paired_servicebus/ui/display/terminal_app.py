@@ -2,27 +2,343 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import ClassVar, Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import ClassVar, Final, NamedTuple
 
-from rich.console import RenderableType
+from rich.cells import cell_len
+from rich.color import ColorSystem
+from rich.console import COLOR_SYSTEMS, Console, ConsoleOptions, RenderableType, RenderResult
 from rich.segment import Segment, Segments
-from textual._compositor import ChopsUpdate, LayoutUpdate
+from rich.style import Style
+from textual import events
+from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
+from textual._compositor import ChopsUpdate, CompositorUpdate, LayoutUpdate
+from textual._xterm_parser import XTermParser
 from textual.app import App
 from textual.binding import Binding, BindingType
+from textual.color import Color
 from textual.driver import Driver
+from textual.drivers import linux_driver
 from textual.filter import LineFilter
 from textual.screen import Screen
 from textual.strip import Strip
 from textual.widgets import Input
 from textual.worker import WorkerFailed
 
-from paired_servicebus.ui.display.ascii_filter import AsciiFilter, NoColourFilter
-from paired_servicebus.ui.display.escape_key import keep_escapes
-from paired_servicebus.ui.display.frame_diff import ScreenBuffer
 from paired_servicebus.ui.display.profile import Profile
 from paired_servicebus.ui.display.theme import PairedTheme
-from paired_servicebus.ui.display.window_text import KEEP_TITLE, RETURN_TITLE, notification_sequence, title_sequence
+
+# The content of the terminal by cells, so that only changed cells are written.
+#
+# Textual repaints a widget's row from its left edge, and a whole screen when a dialog opens or closes; most of that
+# is on the terminal already, and a slow link pays for it. `ScreenBuffer` keeps one copy of the screen and writes
+# differences.
+
+MAX_GAP_CELLS: Final = 6
+"""Unchanged cells that are rewritten rather than skipped: a jump costs some eight bytes."""
+
+
+class Ink(NamedTuple):
+    """The style of a cell: `sgr` in full, and `ground`, its part that a space shows."""
+
+    sgr: str
+    ground: str
+
+
+class Cell(NamedTuple):
+    """One cell; the second half of a wide character has no glyph."""
+
+    glyph: str
+    ink: Ink
+
+
+NO_INK: Final = Ink("", "")
+_FOREGROUNDS: Final = frozenset(map(str, (*range(30, 38), 39, *range(90, 98))))
+_GROUNDS: Final = frozenset(map(str, (*range(40, 48), 49, *range(100, 108))))
+"""Codes of the sixteen colours, and of the terminal's own."""
+
+
+class Difference(CompositorUpdate):
+    """Text that turns the previous screen into the present one."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def render_segments(self, _console: Console) -> str:
+        return self.text
+
+    def __rich_console__(self, _console: Console, _options: ConsoleOptions) -> RenderResult:
+        yield Segment(self.text)
+
+
+class ScreenBuffer:
+    """The screen as it was last written."""
+
+    def __init__(self) -> None:
+        self._strips: list[Strip] = []
+        self._rows: list[list[Cell]] = []
+
+    def forget(self) -> None:
+        """Drop the copy: the next difference is the whole screen."""
+        self._strips.clear()
+        self._rows.clear()
+
+    def difference(self, strips: Sequence[Strip], console: Console) -> Difference | None:
+        """Return the text that makes the terminal show `strips`; None if it shows them already."""
+        system = COLOR_SYSTEMS[console.color_system or "standard"]
+        parts: list[str] = []
+        if [strip.cell_length for strip in strips] != [strip.cell_length for strip in self._strips]:
+            self._start(strips)
+            parts.append("\x1b[m\x1b[2J")
+        ink = NO_INK
+        for y, strip in enumerate(strips):
+            if strip == self._strips[y]:
+                continue
+            row = _cells(strip, system)
+            for start, end in _changes(self._rows[y], row):
+                text, ink = _to_text(row[start:end], ink)
+                parts += (f"\x1b[{y + 1};{start + 1}H", text)
+            self._strips[y], self._rows[y] = strip, row
+        if ink.sgr:
+            parts.append("\x1b[m")
+        return Difference("".join(parts)) if parts else None
+
+    def _start(self, strips: Sequence[Strip]) -> None:
+        """Reset to a cleared terminal."""
+        self._strips = [Strip([], strip.cell_length) for strip in strips]
+        self._rows = [[Cell(" ", NO_INK)] * strip.cell_length for strip in strips]
+
+
+@lru_cache(maxsize=1024)
+def _ink(style: Style | None, system: ColorSystem) -> Ink:
+    if style is None:
+        return NO_INK
+    sgr = Strip.render_ansi(style, system)
+    seen_on_spaces = style.reverse or style.underline or style.strike or style.overline or style.underline2
+    return Ink(sgr, sgr if seen_on_spaces else Strip.render_ansi(Style(bgcolor=style.bgcolor), system))
+
+
+class Codes(NamedTuple):
+    """The parts of a style's codes."""
+
+    attributes: frozenset[str]
+    foreground: str
+    ground: str
+
+
+@lru_cache(maxsize=1024)
+def _codes(sgr: str) -> Codes:
+    attributes: set[str] = set()
+    colours = {"3": "", "4": ""}
+    left = iter(sgr.split(";") if sgr else ())
+    for code in left:
+        if code in ("38", "48"):  # of a palette of 256, or of red, green and blue
+            kind = next(left)
+            colours[code[0]] = ";".join((code, kind, *(next(left) for _ in range(1 if kind == "5" else 3))))
+        elif code in _GROUNDS:
+            colours["4"] = code
+        elif code in _FOREGROUNDS:
+            colours["3"] = code
+        else:
+            attributes.add(code)
+    return Codes(frozenset(attributes), colours["3"], colours["4"])
+
+
+@lru_cache(maxsize=4096)
+def _turn(before: str, after: str) -> str:
+    """Return the shortest codes that turn one style into the other: the whole of it after a reset, or what differs."""
+    whole = f"0;{after}" if before and after else after
+    was, now = _codes(before), _codes(after)
+    if not before or not after or not was.attributes <= now.attributes:
+        return whole
+    differing = sorted(now.attributes - was.attributes)
+    differing += [now.foreground or "39"] if now.foreground != was.foreground else []
+    differing += [now.ground or "49"] if now.ground != was.ground else []
+    return min(";".join(differing), whole, key=len)
+
+
+def _cells(strip: Strip, system: ColorSystem) -> list[Cell]:
+    row: list[Cell] = []
+    for text, style, control in strip:
+        if control:
+            continue
+        ink = _ink(style, system)
+        for glyph in text:
+            width = 1 if glyph.isascii() else cell_len(glyph)
+            if width == 0 and row:  # joins the character before it
+                place = len(row) - 1 if row[-1].glyph or len(row) == 1 else len(row) - 2
+                row[place] = Cell(row[place].glyph + glyph, row[place].ink)
+            elif width:
+                row.append(Cell(glyph, ink))
+            if width == 2:
+                row.append(Cell("", ink))
+    return row
+
+
+def _same(before: Cell, after: Cell) -> bool:
+    if before.glyph != after.glyph:
+        return False
+    return before.ink == after.ink or (after.glyph == " " and before.ink.ground == after.ink.ground)
+
+
+def _changes(before: Sequence[Cell], after: Sequence[Cell]) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of `after` to write, as start and end; short gaps between them are included."""
+    start = end = -1
+    for x, cell in enumerate(after):
+        if x < len(before) and _same(before[x], cell):
+            continue
+        if start >= 0 and x - end > MAX_GAP_CELLS:
+            yield start, _past_wide(after, end)
+            start = -1
+        if start < 0:
+            start = x if cell.glyph else max(0, x - 1)
+        end = x + 1
+    if start >= 0:
+        yield start, _past_wide(after, end)
+
+
+def _past_wide(row: Sequence[Cell], end: int) -> int:
+    """Return the end of a range behind a wide character, never inside it."""
+    return end + 1 if end < len(row) and not row[end].glyph else end
+
+
+def _to_text(cells: Sequence[Cell], ink: Ink) -> tuple[str, Ink]:
+    """Return the cells as text for a terminal that writes in `ink`, and the ink afterwards."""
+    parts: list[str] = []
+    for cell in cells:
+        if cell.ink.sgr != ink.sgr and not (cell.glyph == " " and cell.ink.ground == ink.ground):
+            parts.append(f"\x1b[{_turn(ink.sgr, cell.ink.sgr)}m")
+            ink = cell.ink
+        parts.append(cell.glyph)
+    return "".join(parts), ink
+
+
+# Filters between painting and writing: no colours, and ASCII only.
+#
+# Each of our signs has a distinct ASCII sign of one cell, so that nothing moves. Other letters become a question mark a
+# cell, since such a terminal would show rubbish or lose count of its columns.
+
+ASCII_SIGNS: Final[dict[str, str]] = {
+    "●": "o",
+    "○": "-",
+    "◐": "!",
+    "▲": "X",
+    "■": "#",
+    "◆": "@",
+    "▸": ">",
+    "✓": "+",
+    "✗": "x",
+    "≈": "~",
+    "…": "~",
+    "–": "-",
+    "·": "|",
+    "×": "x",
+    "“": '"',
+    "”": '"',
+    "↑": "^",
+    "↓": "v",
+    "←": "<",
+    "→": ">",
+    "─": "-",
+    "━": "=",
+    "│": "|",
+    **dict.fromkeys("╭╮╰╯┌┐└┘├┤┬┴┼", "+"),
+    **dict(zip("▁▂▃▄▅▆▇█", "_.,:-=+#", strict=True)),
+    "░": ".",
+    "▒": ":",
+    "▓": "%",
+    "▔": "-",
+    "▊": "|",
+    "▎": "|",
+}
+_TABLE: Final = str.maketrans(ASCII_SIGNS)
+
+
+@lru_cache(maxsize=4096)
+def to_ascii(text: str) -> str:
+    """Return the text in ASCII, in the same width."""
+    if text.isascii():
+        return text
+    known = text.translate(_TABLE)
+    return "".join(glyph if glyph.isascii() else "?" * cell_len(glyph) for glyph in known)
+
+
+class NoColourFilter(LineFilter):
+    """Drops colours; bold and reversed text stay."""
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        """Return the text in the terminal's own colours."""
+        return [Segment(text, style.without_color if style else None, control) for text, style, control in segments]
+
+
+class AsciiFilter(LineFilter):
+    """Replaces every sign by ASCII."""
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        """Return the same cells in ASCII."""
+        return [Segment(to_ascii(text), style, control) for text, style, control in segments]
+
+
+# Control sequences for the terminal's window: its title, and a notification of its system (OSC 2; OSC 9, OSC 777).
+#
+# A stranger's text cannot end a sequence or begin another: signs that do not print are left out.
+
+LONGEST: Final = 120
+"""Characters of a text; a window shows fewer."""
+KEEP_TITLE: Final = "\x1b[22;2t"
+"""The terminal keeps its title until RETURN_TITLE (xterm, tmux, VTE, kitty, iTerm2)."""
+RETURN_TITLE: Final = "\x1b[23;2t"
+_END: Final = "\x07"
+
+
+def title_sequence(text: str) -> str:
+    """Return the sequence that makes `text` the window's title."""
+    return f"\x1b]2;{_printable(text)}{_END}"
+
+
+def notification_sequence(title: str, text: str, *, once: bool) -> str:
+    """Return the sequences for a notification; terminals ignore those that they do not know.
+
+    OSC 9 is of iTerm2 and Windows' terminals, OSC 777 of VTE and urxvt. The title has a letter first: a digit would be
+    another command to ConEmu.
+
+    Args:
+        title: it ends at a semicolon.
+        once: OSC 9 alone, for a terminal that would show both.
+    """
+    whole = f"\x1b]9;{_printable(f'{title}: {text}')}{_END}"
+    return whole if once else f"{whole}\x1b]777;notify;{_printable(title.replace(';', ','))};{_printable(text)}{_END}"
+
+
+def _printable(text: str) -> str:
+    return "".join(sign for sign in text if sign.isprintable())[:LONGEST]
+
+
+# Escape and the next key, read in one piece: both are keys.
+#
+# A terminal sends escape as the first byte of other keys too, so a quick "escape, /" looks like one key. Textual drops
+# the escape, or makes another character of both. Sequences of real keys, such as alt and an arrow, stay as they are.
+
+ESCAPE: Final = "\x1b"
+
+
+class EscapeParser(XTermParser):
+    """Reads keys from a terminal's bytes."""
+
+    def _sequence_to_key_events(self, sequence: str, alt: bool = False) -> Iterable[events.Key]:
+        """Yield the keys of a sequence. alt: an escape came before it."""
+        if isinstance(ANSI_SEQUENCES_KEYS.get(sequence), str) and sequence[0] == ESCAPE and len(sequence) == 2:
+            alt, sequence = True, sequence[1]
+        if alt:
+            yield events.Key("escape", ESCAPE)
+        yield from super()._sequence_to_key_events(sequence)
+
+
+def keep_escapes() -> None:
+    """Make the driver of this process's terminal read keys so."""
+    linux_driver.XTermParser = EscapeParser  # type: ignore[attr-defined]
+
 
 Report = Callable[[BaseException], None]
 
@@ -54,7 +370,7 @@ class TerminalApp(App[int]):
         return super().get_driver_class()
 
     def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
-        """Write the changed cells (frame_diff.py), not the ones that Textual repainted."""
+        """Write the changed cells, not the ones that Textual repainted."""
         if isinstance(renderable, ChopsUpdate | LayoutUpdate) and self._running and not self._batch_count:
             if isinstance(renderable, LayoutUpdate):
                 strips = [Strip.join(row) for row in renderable.strips]

@@ -2,7 +2,7 @@
 
 Subclasses compute the lines, perhaps as a lazy sequence, since only visible ones are read. Changed cells are found
 later
-(frame_diff.py). Only this module turns roles into colours.
+(terminal_app.py). Only this module turns roles into colours.
 """
 
 from __future__ import annotations
