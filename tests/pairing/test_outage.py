@@ -231,3 +231,18 @@ async def test_a_depth_that_cannot_be_read_is_said_and_not_taken_for_zero(world:
     await paired._poller.read()
     assert paired.alarms() == ("the depth of the backlog cannot be read: connection lost",)
     assert paired.queue_views()[0].read_at == read_at
+
+
+async def test_throttling_with_waiting_callers_is_an_alarm(world: World) -> None:
+    """A refused caller anywhere outranks "healthy", throttling too: the alarm says how long calls wait."""
+    paired = await world.pair()
+    async with paired.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage(b"before"))
+        assert not any("busy" in alarm for alarm in paired.alarms())
+        heal = world.fault("busy")
+        sends = [asyncio.create_task(sender.send_messages(ServiceBusMessage(b"x"), timeout=90)) for _ in range(3)]
+        await until(lambda: any("orders: 3 calls for up to" in alarm for alarm in paired.alarms()))
+        heal()
+        await asyncio.gather(*sends)
+        assert not any("busy" in alarm for alarm in paired.alarms())
+    assert state(paired, "orders") is State.HEALTHY

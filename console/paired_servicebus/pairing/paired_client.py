@@ -337,7 +337,8 @@ class PairedServiceBusClient(OperatorOrders, PrimaryReceivers):
         growing = self._unused.alarm if self._syphon is not None else ""
         degraded = self._degraded.alarm if self._degraded is not None else ""
         refused = steering.refused_credentials.alarms(steering.clock())
-        own = (steering.refusal_alarm(), *refused, degraded, *found, *self._standby.alarms)
+        throttled = steering.throttled_calls.alarm(steering.clock())
+        own = (steering.refusal_alarm(), throttled, *refused, degraded, *found, *self._standby.alarms)
         backlog_ = backlog_alarms(self.queue_views(looking=False), self.syphon_view())
         return tuple(filter(None, (*own, *backlog_, growing)))
 

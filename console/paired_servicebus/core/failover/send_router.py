@@ -206,6 +206,10 @@ class SendRouter:
         if self._sender.queue == route.queue:
             self._sender.queue = None
 
+    def waits_for_busy(self, at: float) -> bool:
+        """Return whether a wait of this call is one for a busy route."""
+        return any(self._sender.rests(route, at) for route in self._sender.busy)
+
     def avoid(self, route: Route) -> None:
         """Use a backlog queue no more in this call; it stays in the rotation."""
         if route.queue is not None:

@@ -19,6 +19,7 @@ from paired_servicebus.core.accounting.billing import Meter
 from paired_servicebus.core.accounting.refused_calls import Refusals, closed_reason, refusal_alarm
 from paired_servicebus.core.accounting.refused_credentials import RefusedCredentials
 from paired_servicebus.core.accounting.send_times import Buckets, SendTimes
+from paired_servicebus.core.accounting.throttled_calls import ThrottledCalls
 from paired_servicebus.core.errors import PairingClosedError, PairingError
 from paired_servicebus.core.failover.effects import Announce, Effect, ProbeEntity, ProbeQueue, SendPing
 from paired_servicebus.core.failover.pairing_machine import PairingMachine
@@ -150,6 +151,7 @@ class PairingRuntime:
         self.judge = judge
         self.clock: Callable[[], float] = clock or Clock()
         self.refused_credentials = RefusedCredentials(2 * (machine.policy.ping_primary_interval + REFUSAL_SECONDS))
+        self.throttled_calls = ThrottledCalls()
         self.meter = Meter()
         self._metered = Meter()
         self._operations_at = 0.0

@@ -133,6 +133,7 @@ class SendDriver(Generic[M]):
                 raise
             raise own from own.__cause__
         finally:
+            self._steering.throttled_calls.end(self.entity_name, id(call))
             if call.unexplained is not None:
                 route, judgement = call.unexplained
                 self._count(route, judgement, messages=len(call.messages))
@@ -150,6 +151,8 @@ class SendDriver(Generic[M]):
             entity = machine.entity(self.entity_name, at=now)
             step = call.router.next(entity, machine.rotation, at=now, draw=steering.draw())
             if isinstance(step, Wait):
+                if call.router.waits_for_busy(now):
+                    steering.throttled_calls.wait(self.entity_name, id(call), at=now)
                 await steering.change(step.until)
             elif isinstance(step, Try):
                 try:
