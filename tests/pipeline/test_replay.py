@@ -163,7 +163,7 @@ def test_a_reading_draws_the_same_whatever_the_policy() -> None:
 
 
 def test_every_failure_that_a_record_can_hold_has_a_condition() -> None:
-    callers = {FailureKind.TOO_LARGE, FailureKind.ARGUMENT, FailureKind.UNLISTED}
+    callers = {FailureKind.TOO_LARGE, FailureKind.ARGUMENT, FailureKind.IMPOSSIBLE, FailureKind.UNLISTED}
 
     assert set(CONDITIONS) == set(FailureKind) - callers
 

@@ -131,11 +131,6 @@ def read_entry(entry: Element) -> Description:
     return Description((entry.findtext(f"{ATOM}title") or "").strip(), described)
 
 
-def has_more(feed: Element) -> bool:
-    """Return whether a list has another page."""
-    return any(link.get("rel") == "next" for link in feed.iterfind(f"{ATOM}link"))
-
-
 def queue_facts(queue: Description) -> QueueFacts:
     """Return a queue's settings; what its description lacks is unknown."""
     return QueueFacts(
