@@ -191,7 +191,10 @@ def test_every_failure_has_a_fate_and_only_the_messages_own_fault_ends_it_at_onc
     assert set(FATES) == set(FailureKind)
     at_once = {kind for kind, fate in FATES.items() if fate is Fate.DEAD_LETTERED}
     a_while = {kind for kind, fate in FATES.items() if fate is Fate.WAITS_A_WHILE}
-    assert (at_once, a_while) == ({FailureKind.TOO_LARGE, FailureKind.ARGUMENT}, {FailureKind.NOT_FOUND})
+    assert (at_once, a_while) == (
+        {FailureKind.TOO_LARGE, FailureKind.ARGUMENT, FailureKind.IMPOSSIBLE},
+        {FailureKind.NOT_FOUND},
+    )
 
 
 def test_a_destination_that_pings_do_not_find_is_undeliverable_while_it_is_failed_over() -> None:

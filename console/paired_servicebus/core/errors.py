@@ -14,6 +14,7 @@
     ├── SendError                            the caller still owns its message
     │   ├── BacklogUnavailableError          failed over, and no backlog queue accepted the message
     │   ├── BacklogMessageSizeError (ValueError)  larger than a backlog queue accepts
+    │   ├── ImpossibleMessageError (ValueError)   no namespace accepts it
     │   ├── ReservedPropertyError (ValueError)    uses a property of the envelope
     │   └── ScheduledInBacklogError          a sequence number unknown to the primary
     ├── EnvelopeError                        a backlog message with invalid envelope properties

@@ -119,13 +119,19 @@ class Tables(TableQueries):
     def _rows_or_error(self, query: str, parameters: Sequence[object]) -> list[dict[str, Any]]:
         try:
             return self._rows(query, parameters)
-        except (duckdb.IOException, duckdb.InvalidInputException) as error:
+        except duckdb.Error as error:
+            if not isinstance(error, _BROKEN) and type(error) is not duckdb.Error:
+                raise  # the query's own mistake
             raise NoTablesError(f"the tables in {self.folder} cannot be read: {error}") from error
 
     def _rows(self, query: str, parameters: Sequence[object]) -> list[dict[str, Any]]:
         done = self._connection.execute(query, list(parameters))
         names = [column[0] for column in done.description or ()]
         return [dict(zip(names, row, strict=True)) for row in done.fetchall()]
+
+
+_BROKEN: Final = (duckdb.IOException, duckdb.InvalidInputException)
+"""Errors about files; some damage is the base class alone."""
 
 
 def view(place: Path, manifest: Manifest, table: str) -> str:
