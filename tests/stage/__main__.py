@@ -22,8 +22,8 @@ from typing import Any
 
 import msgspec
 
-from tests.stage.director import Broken, Director, direct, running_processes
-from tests.stage.ledger import Verdict, evidence
+from tests.stage.director import Director, direct, running_processes
+from tests.stage.ledger import Broken, Verdict, evidence
 from tests.stage.table import LEDGER, PLAYS, Play, chosen_plays
 
 NOTHING_LEFT = "no process is left"
@@ -85,7 +85,8 @@ def main() -> int:
 
 def _row(name: str, play: Play) -> str:
     promises = "; ".join((*play.promises, LEDGER, NOTHING_LEFT))
-    return f"{name} ({play.minutes:g} min)\n  actors: {play.actors}\n  faults: {play.course}\n  promises: {promises}"
+    length = f"{play.minutes:g} min" if play.minutes else "of a fixed length"
+    return f"{name} ({length})\n  actors: {play.actors}\n  faults: {play.course}\n  promises: {promises}"
 
 
 def run(name: str, seed: int, asked: argparse.Namespace) -> int:

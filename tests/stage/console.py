@@ -18,16 +18,13 @@ from paired_servicebus.core.model.snapshot import EntityView, Snapshot
 from paired_servicebus.core.operator.actions import FLEET_VERBS
 from paired_servicebus.engine.control.control_client import ControlClient
 from tests.engine.fleet.pens import Pen
+from tests.stage.ledger import Broken
 
 PEN: Final = Pen(1)
 ENTITY: Final = "payments"
 """The entity of all orders over the fleet."""
 PATIENCE: Final = 120.0
 BY: Final = "ada"
-
-
-class Broken(AssertionError):
-    """A promise that does not hold, and without which the rest of the play proves nothing."""
 
 
 class Console:

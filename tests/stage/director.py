@@ -25,17 +25,19 @@ from servicebus_sandbox.amqp_server.message_codec import show_message
 from servicebus_sandbox.broker.message import StoredMessage
 from servicebus_sandbox.faults.fault_terms import read_order
 from tests.stage import application, receiver
-from tests.stage.console import Broken, Console
+from tests.stage.console import Console
 from tests.stage.course import BACKLOG, PRIMARY, SECONDARY, Strike
 from tests.stage.gate import Gate
-from tests.stage.ledger import Arrived, Began, FactFile, FactReader, Found, Ledger, Recovered, Remaining, now
-from tests.stage.processes import SIDES, START, STOP, Actor, Engine
+from tests.stage.ledger import Arrived, Began, Broken, FactFile, FactReader, Found, Ledger, Recovered, Remaining, now
+from tests.stage.processes import SIDES, START, Actor, Engine
 
 LOOK: Final = 0.1
 """Seconds between two readings of the lists."""
 PATIENCE: Final = 120.0
 """Seconds to wait for a condition that has no bound of its own."""
 DRAINED: Final = 180.0
+SILENT: Final = 60.0
+"""Seconds without an arrival after which nothing more is expected, once nothing is parked."""
 SETTLED: Final = 2.0
 MOST_NAMED: Final = 5
 _OUR_ERROR: Final = re.compile(r"^\S+( \S+)? (ERROR|CRITICAL) +(paired_servicebus|servicebus_\w+|tests)\b")
@@ -292,15 +294,24 @@ class Director:
         for actor in senders:
             actor.tell("stop")
         for actor in senders:
-            await self.reach(actor, lambda actor=actor: "stopped" in self.ledger.marks[actor.life], STOP, "stops")  # type: ignore[misc]
+            await self.reach(actor, lambda actor=actor: "stopped" in self.ledger.marks[actor.life], PATIENCE, "stops")  # type: ignore[misc]
         self.say("sending has ended")
         await self.drain()
         self.say("everything has drained")
         await self.end()
 
     async def drain(self, seconds: float = DRAINED) -> None:
-        """Wait until all that was accepted has arrived and nothing is parked; list what remains."""
-        await self.until(lambda: self.ledger.accepted.keys() <= self.ledger.arrived and not self.parked, seconds)
+        """Wait until all that was accepted has arrived and nothing is parked, or for long nothing has arrived; list
+        what remains."""
+        ledger, newest = self.ledger, (len(self.ledger.arrived), now())
+
+        def is_over() -> bool:
+            nonlocal newest
+            if len(ledger.arrived) != newest[0]:
+                newest = len(ledger.arrived), now()
+            return not self.parked and (ledger.accepted.keys() <= ledger.arrived or now() > newest[1] + SILENT)
+
+        await self.until(is_over, seconds)
         await asyncio.sleep(SETTLED)
         self.list_remaining()
 

@@ -31,6 +31,10 @@ MOST_SHOWN: Final = 10
 MOST_LINES: Final = 40
 
 
+class Broken(AssertionError):
+    """A promise that does not hold, and without which the rest of the play proves nothing."""
+
+
 class Attempted(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """A sender begins an attempt; written before anything is sent."""
 

@@ -33,7 +33,7 @@ def test_every_name_and_parameter_of_the_sdks_client_sender_and_receiver_is_acce
         assert differences(theirs, ours, refused=set()) == []
     with pytest.raises(ConfigurationError, match="pass two of Namespace to pair_namespaces"):
         PairedServiceBusClient.from_connection_string(text)
-    with pytest.raises(ValueError, match="auto_lock_renewer works on the SDK's own receivers only"):
+    with pytest.raises(TypeError, match=r"auto_lock_renewer is an azure.servicebus.AutoLockRenewer, not object"):
         paired.get_queue_receiver("orders", auto_lock_renewer=object())
 
 

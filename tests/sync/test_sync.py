@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -19,7 +20,7 @@ from typing import Any
 
 import pytest
 from azure.core.credentials import AzureNamedKeyCredential
-from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus import AutoLockRenewer, ServiceBusClient, ServiceBusMessage, ServiceBusSession
 
 from paired_servicebus.core.errors import (
     ConfigurationError,
@@ -205,6 +206,172 @@ def test_a_fork_is_told_that_it_has_no_thread(paired: PairedServiceBusClient, mo
     paired.get_queue_sender("orders")
 
 
+FORKS = """
+import os, sys, threading, time
+from azure.servicebus import ServiceBusMessage
+from paired_servicebus.sync import Namespace, pair_namespaces
+primary, secondary, trust, count = sys.argv[1:]
+options = {"connection_verify": trust}
+pair = [Namespace.from_connection_string(text, options=options) for text in (primary, secondary)]
+with pair_namespaces(*pair, backlog_queue_count=1, primary_name="primary") as paired:
+    sender, stop = paired.get_queue_sender("orders"), threading.Event()
+    def send():
+        while not stop.is_set():
+            sender.send_messages(ServiceBusMessage("x"))
+    threads = [threading.Thread(target=send) for _ in range(8)]
+    [thread.start() for thread in threads]
+    hung = wrong = 0
+    for _ in range(int(count)):
+        child = os.fork()
+        if not child:
+            try:
+                sender.send_messages(ServiceBusMessage("child"))
+            except RuntimeError as error:
+                os._exit(0 if "does not survive a fork" in str(error) else 1)
+            os._exit(2)
+        end = time.monotonic() + 60
+        while not (ended := os.waitpid(child, os.WNOHANG))[0] and time.monotonic() < end:
+            time.sleep(0.001)
+        if not ended[0]:
+            hung += 1
+            os.kill(child, 9)
+            os.waitpid(child, 0)
+        wrong += ended[1] != 0
+    stop.set()
+    [thread.join() for thread in threads]
+print(hung, wrong)
+"""
+
+
+def test_children_of_a_sending_process_are_refused_at_once(servicebus_sandbox: Any) -> None:
+    """A paired client does not survive a fork: each child gets the error, whatever lock a thread held at the fork."""
+    texts = [servicebus_sandbox[name].connection_string for name in ("primary", "secondary")]
+    command = [sys.executable, "-W", "ignore", "-c", FORKS, *texts, str(servicebus_sandbox.ca_file), "100"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=170, check=False)
+    assert done.stdout == "0 0\n", done.stderr
+
+
+class SendingHandler(logging.Handler):
+    """Sends each record through the pairing, as an application's log handler does."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.sender: Any = None
+        self.sent: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self.sender is not None:
+            self.sender.send_messages(ServiceBusMessage(self.format(record)), timeout=10)
+            self.sent.append(record.name)
+
+
+@pytest.fixture
+def root_handler() -> Iterator[Callable[[logging.Handler], None]]:
+    added: list[logging.Handler] = []
+
+    def add(handler: logging.Handler) -> None:
+        logging.getLogger().addHandler(handler)
+        added.append(handler)
+
+    yield add
+    for handler in added:
+        logging.getLogger().removeHandler(handler)
+
+
+def test_a_log_handler_may_send_through_the_pairing_in_an_outage(
+    servicebus_sandbox: Any, root_handler: Callable[[logging.Handler], None]
+) -> None:
+    """A log handler that sends through the pairing delays its own call only, and gets the pairing's records, too."""
+    handler = SendingHandler()
+    root_handler(handler)
+    with pair(servicebus_sandbox) as paired, broken(servicebus_sandbox, "disabled"):
+        handler.sender = paired.get_queue_sender("orders")
+        done = threading.Event()
+
+        def work() -> None:
+            logging.getLogger("application").warning("in the outage")
+            done.set()
+
+        threading.Thread(target=work, daemon=True).start()
+        assert done.wait(PATIENCE), "the call did not return"
+        until(lambda: "paired_servicebus.pairing" in handler.sent)
+        handler.sender = None
+
+
+class StuckHandler(logging.Handler):
+    """Blocks, or raises, on each record of the pairing."""
+
+    def __init__(self, *, raises: bool) -> None:
+        super().__init__(logging.WARNING)
+        self.raises = raises
+        self.met = threading.Event()
+        self.freed = threading.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.name == "paired_servicebus.pairing":
+            self.met.set()
+            if self.raises:
+                raise RuntimeError("this handler is broken")
+            self.freed.wait(PATIENCE)
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_a_log_handler_that_blocks_or_raises_stops_no_send(
+    servicebus_sandbox: Any, root_handler: Callable[[logging.Handler], None], raises: bool
+) -> None:
+    """A log handler that blocks or raises does not stop sends."""
+    handler = StuckHandler(raises=raises)
+    root_handler(handler)
+    with pair(servicebus_sandbox) as paired, broken(servicebus_sandbox, "disabled"):
+        sender = paired.get_queue_sender("orders")
+        sender.send_messages(ServiceBusMessage("fails over"))
+        assert handler.met.wait(PATIENCE)
+        for number in range(10):
+            sender.send_messages(ServiceBusMessage(str(number)))
+        handler.freed.set()
+
+
+def test_a_session_and_its_lock_renewer(servicebus_sandbox: Any, paired: PairedServiceBusClient) -> None:
+    """The SDK's samples: `AutoLockRenewer.register(receiver, receiver.session)`, and the option `auto_lock_renewer`."""
+    failed: list[object] = []
+    with paired.get_queue_sender("payments") as sender:
+        sender.send_messages(ServiceBusMessage("x", session_id="1"))
+    with paired.get_queue_receiver("payments", session_id="1") as receiver, AutoLockRenewer() as renewer:
+        session = receiver.session
+        assert isinstance(session, ServiceBusSession)
+        assert session.session_id == "1"
+        renewer.register(receiver, session, on_lock_renew_failure=lambda *why: failed.append(why))
+        before = session.locked_until_utc
+        session.set_state("counted")
+        assert session.get_state() == b"counted"
+        assert session.renew_lock() >= before
+        (message,) = receiver.receive_messages(max_wait_time=PATIENCE)
+        receiver.complete_message(message)
+    assert failed == []
+
+
+def test_received_messages_are_registered_with_the_renewer(paired: PairedServiceBusClient) -> None:
+    """The option `auto_lock_renewer` is the SDK's: it gets each locked message, or the session."""
+    registered: list[Any] = []
+
+    class Renewer(AutoLockRenewer):
+        def register(self, receiver: Any, renewable: Any, *_: Any, **__: Any) -> None:
+            registered.append(renewable)
+
+    with paired.get_queue_sender("orders") as sender, paired.get_queue_sender("payments") as sessions:
+        sender.send_messages([ServiceBusMessage("1"), ServiceBusMessage("2")])
+        sessions.send_messages(ServiceBusMessage("s", session_id="1"))
+    with paired.get_queue_receiver("orders", auto_lock_renewer=Renewer()) as receiver:
+        first = receiver.receive_messages(1, max_wait_time=PATIENCE)
+        assert registered == first
+        second = next(receiver)
+        assert registered == [*first, second]
+    registered.clear()
+    with paired.get_queue_receiver("payments", session_id="1", auto_lock_renewer=Renewer()) as receiver:
+        receiver.receive_messages(1, max_wait_time=PATIENCE)
+        assert registered == [receiver.session]
+
+
 def test_a_call_on_the_pairings_own_thread_is_refused_instead_of_waiting_for_ever(
     paired: PairedServiceBusClient,
 ) -> None:
@@ -295,10 +462,6 @@ class TestBadInput:
         one = Namespace.from_connection_string("nonsense")
         with pytest.raises(ConfigurationError, match="does not accept these settings"):
             pair_namespaces(one, one)
-
-    def test_a_renewer_of_locks(self, paired: PairedServiceBusClient) -> None:
-        with pytest.raises(ValueError, match="renew_message_lock"):
-            paired.get_queue_receiver("orders", auto_lock_renewer=object())
 
     def test_no_secret_is_shown(self) -> None:
         secret = "Endpoint=sb://contoso.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=s3cret="

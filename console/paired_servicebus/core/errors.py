@@ -51,9 +51,23 @@ Errors of the Service Bus SDK reach the caller unchanged if the caller caused th
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 
 class PairedError(Exception):
-    """The base of every error that this package raises."""
+    """The base of every error that this package raises. It pickles with its attributes and notes, without its cause."""
+
+    def __reduce__(self) -> tuple[Callable[..., PairedError], tuple[Any, ...]]:
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(kind: type[PairedError], arguments: tuple[Any, ...], attributes: dict[str, Any]) -> PairedError:
+    """Return a pickled error; its class may want other arguments than the text they became."""
+    error = kind.__new__(kind, *arguments)
+    error.args = arguments
+    error.__dict__.update(attributes)
+    return error
 
 
 class ConfigurationError(PairedError, ValueError):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
 
 from azure.core.async_paging import AsyncItemPaged
 from azure.core.paging import ItemPaged
+from azure.servicebus import AutoLockRenewer
 
 from paired_servicebus.application import pair_namespaces as pair
 from paired_servicebus.core.errors import ConfigurationError
@@ -181,11 +182,11 @@ class PairedServiceBusClient:
         return self._paged(self._portal.run(list_them, topic_name, subscription_name, **options))
 
     def get_queue_receiver(self, queue_name: str, **options: Any) -> PairedReceiver:
-        """Return a receiver on the primary namespace; the SDK's options but `auto_lock_renewer`."""
+        """Return a receiver on the primary namespace; the SDK's options."""
         return self._receiver(self._inner.get_queue_receiver, queue_name, options)
 
     def get_subscription_receiver(self, topic_name: str, subscription_name: str, **options: Any) -> PairedReceiver:
-        """Return a receiver on the primary namespace; the SDK's options but `auto_lock_renewer`."""
+        """Return a receiver on the primary namespace; the SDK's options."""
         return self._receiver(self._inner.get_subscription_receiver, topic_name, options, subscription_name)
 
     def __enter__(self) -> Self:
@@ -215,6 +216,7 @@ class PairedServiceBusClient:
         return ItemPaged(partial(self._portal.call, page), lambda found: found)
 
     def _receiver(self, get: Callable[..., Any], path: str, options: dict[str, Any], *names: str) -> PairedReceiver:
-        if "auto_lock_renewer" in options:
-            raise ValueError("auto_lock_renewer works on the SDK's own receivers only: call renew_message_lock in time")
-        return PairedReceiver(self._portal, self._portal.run(get, path, *names, **options))
+        renewer = options.pop("auto_lock_renewer", None)
+        if renewer is not None and not isinstance(renewer, AutoLockRenewer):
+            raise TypeError(f"auto_lock_renewer is an azure.servicebus.AutoLockRenewer, not {type(renewer).__name__}")
+        return PairedReceiver(self._portal, self._portal.run(get, path, *names, **options), renewer)

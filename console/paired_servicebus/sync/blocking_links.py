@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import datetime
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from azure.servicebus import ServiceBusMessageBatch, ServiceBusReceivedMessage, ServiceBusReceiver
+from azure.servicebus import (
+    AutoLockRenewer,
+    ServiceBusMessageBatch,
+    ServiceBusReceivedMessage,
+    ServiceBusReceiver,
+    ServiceBusSession,
+)
+from azure.servicebus.aio import ServiceBusSession as AsyncSession
 
 from paired_servicebus.pairing import PairedReceiver as AsyncReceiver
 from paired_servicebus.pairing import PairedSender as AsyncSender
+from paired_servicebus.pairing import sdk_internals
 from paired_servicebus.pairing.sending.sdk_messages import Messages
 from paired_servicebus.sync.portal import Portal
+
+Received = TypeVar("Received", bound=Sequence[ServiceBusReceivedMessage])
 
 
 class PairedSender:
@@ -89,23 +99,34 @@ class PairedSender:
         self._portal.call(self._sender.cancel_scheduled_messages, sequence_numbers, timeout=timeout)
 
 
-class BlockingProxy:
-    """A proxy of an asynchronous SDK object; its coroutines block the caller."""
+class PairedSession(ServiceBusSession):
+    """The session of a receiver, as the SDK's own; AutoLockRenewer accepts it. Its other names are the SDK's object's.
 
-    def __init__(self, portal: Portal, inner: Any) -> None:
+    Made by `PairedReceiver.session`.
+    """
+
+    def __init__(self, portal: Portal, inner: AsyncSession) -> None:
         self._portal = portal
         self._inner = inner
 
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._inner, name)
-        if not inspect.iscoroutinefunction(found):
-            return found
+    if not TYPE_CHECKING:
 
-        @wraps(found)
-        def waiting(*args: Any, **options: Any) -> Any:
-            return self._portal.call(found, *args, **options)
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._inner, name)
 
-        return waiting
+    def get_state(self, *, timeout: float | None = None) -> bytes:  # type: ignore[override]
+        """Return the session's state. timeout: seconds. Raises the SDK's errors."""
+        return self._portal.call(self._inner.get_state, timeout=timeout)
+
+    def set_state(  # type: ignore[override]
+        self, state: str | bytes | bytearray | None, *, timeout: float | None = None
+    ) -> None:
+        """Set the session's state; None: clear it. timeout: seconds. Raises the SDK's errors."""
+        self._portal.call(self._inner.set_state, state, timeout=timeout)
+
+    def renew_lock(self, *, timeout: float | None = None) -> datetime:  # type: ignore[override]
+        """Renew the session's lock; return its end, in UTC. timeout: seconds. Raises the SDK's errors."""
+        return self._portal.call(self._inner.renew_lock, timeout=timeout)
 
 
 if TYPE_CHECKING:
@@ -119,25 +140,55 @@ if TYPE_CHECKING:
         def __init__(self, portal: Portal, inner: Any) -> None: ...
 
 else:
-    _ReceiverNames = BlockingProxy
+
+    class _ReceiverNames:
+        def __init__(self, portal: Portal, inner: Any) -> None:
+            self._portal = portal
+            self._inner = inner
+
+        def __getattr__(self, name: str) -> Any:
+            found = getattr(self._inner, name)
+            if not inspect.iscoroutinefunction(found):
+                return found
+
+            @wraps(found)
+            def waiting(*args: Any, **options: Any) -> Any:
+                return self._portal.call(found, *args, **options)
+
+            return waiting
 
 
 class PairedReceiver(_ReceiverNames):
-    """A receiver on the primary that skips our pings. One thread at a time."""
+    """A receiver on the primary that skips our pings. One thread at a time.
 
-    def __init__(self, portal: Portal, receiver: AsyncReceiver) -> None:
+    Args:
+        renewer: registers its session, or each message that it locks; None: nothing renews them.
+    """
+
+    def __init__(self, portal: Portal, receiver: AsyncReceiver, renewer: AutoLockRenewer | None = None) -> None:
         super().__init__(portal, receiver)
         self._messages: AsyncIterator[ServiceBusReceivedMessage] | None = None
+        self._renewer = renewer
+        self._held_session: PairedSession | None = None
+        self._is_session_renewed = False
 
     @property
-    def session(self) -> BlockingProxy | None:  # type: ignore[override]
+    def session(self) -> PairedSession | None:  # type: ignore[override]
         """The session it holds; None where the entity has none."""
-        session = self._inner.session
-        return BlockingProxy(self._portal, session) if session is not None else None
+        if self._held_session is None and self._inner.session is not None:
+            self._held_session = PairedSession(self._portal, self._inner.session)
+        return self._held_session
 
     def __enter__(self) -> Self:
         self._portal.call(self._inner.__aenter__)
+        self._renew(())
         return self
+
+    def receive_messages(
+        self, max_message_count: int | None = 1, max_wait_time: float | None = None
+    ) -> list[ServiceBusReceivedMessage]:
+        """Receive as the SDK does, with its wait in seconds and its errors."""
+        return self._renew(self._portal.call(self._inner.receive_messages, max_message_count, max_wait_time))
 
     def __exit__(self, *reason: object) -> None:
         self.close()
@@ -149,6 +200,7 @@ class PairedReceiver(_ReceiverNames):
         message = self._portal.call(self._next)
         if message is None:
             raise StopIteration
+        self._renew((message,))
         return message
 
     next = __next__  # the SDK's receiver has both names
@@ -157,6 +209,20 @@ class PairedReceiver(_ReceiverNames):
         """Detach; after the pairing was closed, nothing happens."""
         if self._portal.is_open:
             self._portal.call(self._inner.close)
+
+    def _renew(self, messages: Received) -> Received:
+        """Register what is locked now with the renewer, and return the messages."""
+        renewer = self._renewer
+        if renewer is None:
+            return messages
+        if self.session is not None:
+            if not self._is_session_renewed:
+                renewer.register(self, self.session)
+                self._is_session_renewed = True
+        elif sdk_internals.has_locks(self._inner):
+            for message in messages:
+                renewer.register(self, message)
+        return messages
 
     async def _next(self) -> ServiceBusReceivedMessage | None:
         if self._messages is None:

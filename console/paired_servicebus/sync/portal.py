@@ -18,9 +18,13 @@ from contextlib import ExitStack
 from typing import Any, Final, TypeVar
 
 from paired_servicebus.core.errors import PairingClosedError
+from paired_servicebus.sync.log_writer import LogWriter
 
 JOIN: Final = 10.0
 """Seconds the thread has to end; it is a daemon, so it holds up no program."""
+
+LATE_SECONDS: Final = 5.0
+"""Seconds after its timeout that a call waits for a busy thread."""
 
 T = TypeVar("T")
 
@@ -34,6 +38,7 @@ class Portal:
         self._is_closing = False
         self._loop: asyncio.AbstractEventLoop
         self._stop: asyncio.Event
+        self._log_writer = LogWriter(name)
         ready: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, args=(ready,), name=name, daemon=True)
         self._thread.start()
@@ -52,15 +57,27 @@ class Portal:
     def call(self, work: Callable[..., Coroutine[Any, Any, T]], *args: Any, **options: Any) -> T:
         """Return the result of `work(*args, **options)`, or raise its error. An interrupted caller cancels its work.
 
+        A call with a `timeout` among its options returns within it and LATE_SECONDS, whatever blocks the thread.
+
         Raises:
             PairingClosedError: the thread has ended.
             RuntimeError: in a fork of the process, or on the thread itself, where it would deadlock.
+            TimeoutError: the thread does not answer in time; a message of the call may have arrived.
         """
+        timeout = options.get("timeout")
+        self._refuse_in_fork()  # before the lock, which another thread may have held when the process forked
         with self._entering:  # the loop cancels every call that entered before it stops
             self._refuse()
             future = asyncio.run_coroutine_threadsafe(_create_and_await(work, args, options), self._loop)
         try:
-            return future.result()
+            return future.result(None if timeout is None else timeout + LATE_SECONDS)
+        except TimeoutError as error:
+            if future.done():
+                raise  # the work's own
+            raise TimeoutError(
+                f"the pairing's thread did not answer within {timeout:g} s and {LATE_SECONDS:g} s more: on_event or a "
+                "log handler blocks it. A message of this call may have arrived"
+            ) from error
         except CancelledError as error:
             if not self._is_closing:
                 raise
@@ -92,11 +109,13 @@ class Portal:
         `asyncio.run` would start a thread at its end, to wait for the executor. CPython 3.12.0 and 3.12.1 refuse to
         start threads in a program that ends.
         """
+        self._log_writer.serve_this_thread()
         loop = asyncio.new_event_loop()
         try:
             loop.run_until_complete(self._live(ready))
         finally:
             loop.close()
+            self._log_writer.close()
 
     async def _live(self, ready: Future[None]) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
@@ -109,9 +128,11 @@ class Portal:
             await asyncio.wait(left, timeout=JOIN / 2)
         await self._loop.shutdown_asyncgens()
 
-    def _refuse(self) -> None:
+    def _refuse_in_fork(self) -> None:
         if self.is_foreign:
             raise RuntimeError("a paired client does not survive a fork: pair the namespaces in the new process")
+
+    def _refuse(self) -> None:
         if self._is_closing or not self._thread.is_alive():
             raise PairingClosedError("the pairing was closed: nothing can be sent through it any more")
         if threading.current_thread() is self._thread:

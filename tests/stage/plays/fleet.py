@@ -19,10 +19,11 @@ from unittest import mock
 
 from tests.engine.fleet.conftest import AUTHOR, POSTED_BY, answer, new_id, presence
 from tests.stage.application import BATCH, greeting
-from tests.stage.console import ENTITY, PEN, Broken, Console
+from tests.stage.console import ENTITY, PEN, Console
 from tests.stage.course import BACKLOG, PRIMARY, SECONDARY
 from tests.stage.director import PATIENCE, Director
 from tests.stage.gate import join
+from tests.stage.ledger import Broken
 from tests.stage.processes import SIDES, START, Actor, CoreWaits, environ, run_paired
 
 from paired_servicebus import Fleet as FleetPart

@@ -17,11 +17,11 @@ from typing import Any, Final
 from tests.conformance.checking import Unfetched, fetch
 from tests.conformance.rhea.__main__ import PACKAGES
 from tests.examples.sender_programs import FOREIGN, NODE_PACKAGE, SOURCES, find_programs, python_program
-from tests.stage.console import Broken, Console
+from tests.stage.console import Console
 from tests.stage.course import PRIMARY, SECONDARY, Strike
 from tests.stage.director import DRAINED, PATIENCE, Director
 from tests.stage.gate import Gate
-from tests.stage.ledger import Answered, Attempted, now
+from tests.stage.ledger import Answered, Attempted, Broken, now
 from tests.stage.plays.gateway import free_port
 
 from paired_servicebus.core.accounting.ledger import Ledger as Balance

@@ -15,10 +15,9 @@ from typing import Final
 
 from tests.drill.conftest import BRISK
 from tests.drill.real_entities import MESSAGES, make_real, picture
-from tests.stage.console import Broken
 from tests.stage.course import PRIMARY
 from tests.stage.director import Director, direct
-from tests.stage.ledger import now
+from tests.stage.ledger import Broken, now
 from tests.stage.processes import ROOT, SIDES, START
 
 from paired_servicebus.connection_string import parts_of

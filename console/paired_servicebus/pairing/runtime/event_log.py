@@ -10,6 +10,7 @@ their number after the minute. Warnings of one kind are collected for a second, 
 from __future__ import annotations
 
 import logging
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -156,7 +157,12 @@ class EventLog:
 
 
 def _say(level: int, text: str) -> None:
-    log.log(level, "%s", one_line(masked(text), most=MAX_CHARACTERS))
+    """Write a line; an application's log handler that raises stops no send."""
+    try:
+        log.log(level, "%s", one_line(masked(text), most=MAX_CHARACTERS))
+    except Exception:  # noqa: BLE001 - a foreign handler may raise anything
+        if logging.raiseExceptions:  # as logging itself does for its own handlers
+            traceback.print_exc()
 
 
 def _left(now: str) -> str:
