@@ -136,6 +136,7 @@ async def test_what_is_empty_is_deleted_and_what_is_not_stays(peeks: bool, monke
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("peeks", [False, True])
 async def test_the_same_in_a_hundred_worlds(peeks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Delivery count unchanged."""

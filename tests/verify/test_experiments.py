@@ -166,7 +166,7 @@ PLANTED: dict[str, Callable[[pytest.MonkeyPatch], Any]] = {
     ),
     "closed-to-receivers": _not_allowed_to_send,
     "disabled-entity": lambda patch: _condition(patch, broker_errors.EntityDisabled, "amqp:not-allowed"),
-    "deleted-entity": lambda patch: _condition(patch, broker_errors.EntityNotFound, "amqp:link:detach-forced"),
+    "deleted-entity": lambda patch: _condition(patch, broker_errors.EntityNotFound, "amqp:internal-error"),
     "timespan-max": lambda patch: patch.setattr(iso_durations, "FOR_EVER", "P14D"),
     "size-limits": _limit_of_half,
     "release-and-count": _release_counts,

@@ -281,7 +281,7 @@ ENTITY_EXPERIMENTS: Final[Sequence[Experiment]] = (
     ),
     Experiment(
         name="deleted-entity",
-        assumption="links of a deleted queue are detached with amqp:not-found",
+        assumption="links of a deleted queue are detached with amqp:not-found or amqp:link:detach-forced",
         why="a pump makes its queue again then, and a sender takes another one",
         run=lose_deleted,
     ),
