@@ -155,7 +155,7 @@ final class Namespace implements AutoCloseable {
     }
 
     private static HttpRequest.Builder request(String path) {
-        return HttpRequest.newBuilder(CONTROL.resolve(path)).timeout(PATIENCE);
+        return HttpRequest.newBuilder(URI.create(CONTROL + path)).timeout(PATIENCE);
     }
 
     @Override
