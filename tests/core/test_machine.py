@@ -79,6 +79,8 @@ class AnyHistory(RuleBasedStateMachine):
         except IllegalEventError:
             assert picture(self.pairing) == before
             return
+        out = {place.index for place in self.pairing.rotation.places if place.pulled}
+        self.probes = [queue for queue in self.probes if queue in out]  # a send that was answered is a probe too
         for effect in effects:
             if isinstance(effect, SendPing):
                 self.pings.append((effect, self.now))

@@ -29,6 +29,8 @@ class SeenEntity:
     """The latest answer to a send; None: accepted, or none yet."""
     heard: float | None = None
     """End of the engine's latest send or ping; None: none yet."""
+    busy_at: float | None = None
+    """When the primary answered "server busy" latest: nothing is tried for a while after that."""
     ping_due: float | None = None
     """Time at which the next ping must leave."""
     ping_began: float | None = None
@@ -74,6 +76,7 @@ class StateInvariantChecker(StateEvents):
         seen = self.of(path)
         self._check_not_silent(seen, path, at)
         seen.failure, seen.heard = failure, at
+        seen.busy_at = at if failure is FailureKind.BUSY else seen.busy_at
         seen.sends -= 1
 
     def failed(self, path: str, failure: FailureKind) -> None:
@@ -125,7 +128,8 @@ class StateInvariantChecker(StateEvents):
     def _check_tried(self, seen: SeenEntity, what: str, at: float) -> None:
         """Check that held calls have tried the primary before the failover that their silence would cause."""
         since = max(min(seen.held.values(), default=at), seen.heard or 0.0)
-        if not seen.sends and at - since > HELD:
+        rests = seen.busy_at is not None and at - seen.busy_at < self.watch.plan.policy.throttle_wait + HELD
+        if not seen.sends and not rests and at - since > HELD:
             self.watch.fail("held calls try", f"{what}, and nothing was tried for {at - since:.3f} s")
 
     # -- silence ----------------------------------------------------------------------------------------------------

@@ -302,7 +302,7 @@ PUMP_BUGS: Final = (
     _machine("a number stands for the message in hand, in a new queue too", RelocksByNumber),
     _machine("the owner's list of destinations is compared with its case", ComparesPathsWithCase),
     _machine("newer messages overtake deferred ones", NewerFirst),
-    _machine("a deferred message is forgotten with its lost lock", ForgetsLostLocks, rare=51),
+    _machine("a deferred message is forgotten with its lost lock", ForgetsLostLocks, rare=463),
     _machine("a deferral without an answer is forgotten", ForgetsUnansweredDeferrals),
     _machine("newer messages wait for deferrals that have ended", DeferralsNeverEnd),
     _machine("a failed request forgets the deferred messages it asked for", DropsNumbersOnFailure),
