@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 from pathlib import Path
@@ -42,7 +43,9 @@ asyncio.run(main(Path(sys.argv[1])))
 
 
 async def test_an_engine_killed_after_the_audit_line_leaves_the_outcome_unknown(engine: Any, short: Path) -> None:
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", KILLED_WHILE_ACTING, str(short), cwd=ROOT)
+    environ = os.environ | {"PYTHONPATH": str(ROOT)}  # the program imports from tests, wherever this one was started
+    command = [sys.executable, "-c", KILLED_WHILE_ACTING, str(short)]
+    process = await asyncio.create_subprocess_exec(*command, env=environ)
     async with asyncio.timeout(60):
         assert await process.wait() == -signal.SIGKILL
     async with engine() as hosted:
