@@ -21,8 +21,6 @@ from paired_servicebus.verbs.parameters import JsonLine
 from tests.bench import (
     dead_destination,
     developer_benches,
-    many_entities,
-    message_way,
     rabbitmq_shovel,
     regression,
     report_bench,
@@ -37,7 +35,6 @@ from tests.bench.developer_plans import (
     GatewayPlan,
     MemoryPlan,
     PipelinePlan,
-    SandboxPlan,
     ScreenPlan,
 )
 
@@ -63,12 +60,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def drain(*, plan: DrainPlan = DrainPlan(), json: JsonLine = False) -> int:
     """Measure how a drain grows with its tasks over a slow namespace; needs Spark."""
     return developer_benches.run_bench_drain(plan, json_line=json)
-
-
-@app.command
-def way() -> int:
-    """Trace one message through the pump, from its read to its settlement; count the changes of module."""
-    return message_way.trace_message_way()
 
 
 @app.command
@@ -138,12 +129,6 @@ def memory(*, plan: MemoryPlan = MemoryPlan(), json: JsonLine = False) -> int:
 
 
 @app.command
-def sandbox(*, plan: SandboxPlan = SandboxPlan(), json: JsonLine = False) -> int:
-    """Measure the sandbox: throughput, memory, idle cost, and other clients' waits in a flood."""
-    return developer_benches.run_bench_sandbox(plan, json_line=json)
-
-
-@app.command
 def failover(*, plan: FailoverPlan = FailoverPlan(), json: JsonLine = False) -> int:
     """Measure how long a send waits at a failover with failover_interval 0, and at the failback."""
     return developer_benches.run_bench_failover(plan, json_line=json)
@@ -153,12 +138,6 @@ def failover(*, plan: FailoverPlan = FailoverPlan(), json: JsonLine = False) -> 
 def gateway(*, plan: GatewayPlan = GatewayPlan(), json: JsonLine = False) -> int:
     """Measure what a gateway adds to its clients' sends, its CPU and memory, and sends during a drain."""
     return developer_benches.run_bench_gateway(plan, json_line=json)
-
-
-@app.command
-def entities(kind: Literal["stub", "sdk"], number: int, interval: float = many_entities.INTERVAL, /) -> None:
-    """Measure pings of thousands of entities that fail over in one instant, on stubs or on the SDK."""
-    many_entities.main(kind, number, interval)
 
 
 @app.command(name="dead-destination")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Final
 
 from paired_servicebus.bench.bench_command import check_plan, run_measurement, write_figures
@@ -18,7 +17,6 @@ from tests.bench.developer_plans import (
     GatewayPlan,
     MemoryPlan,
     PipelinePlan,
-    SandboxPlan,
     ScreenPlan,
 )
 from tests.bench.engine_bench import measure_engine
@@ -26,7 +24,6 @@ from tests.bench.failover_bench import measure_failover
 from tests.bench.gateway.gateway_bench import measure_gateway
 from tests.bench.gateway.gateway_figures import gateway_table
 from tests.bench.memory_growth import measure_memory
-from tests.bench.sandbox.sandbox_bench import measure_sandbox
 from tests.bench.screen.byte_bench import measure_bytes
 from tests.bench.screen.key_bench import measure_screen
 from tests.bench.spark.drain_bench import measure_drain
@@ -69,14 +66,6 @@ def run_bench_pipeline(plan: PipelinePlan, *, json_line: bool) -> int:
         raise BenchError(f"--events must be {SMALLEST:,} at least, --seconds {LEAST_SECONDS:g} at least")
     figures = run_measurement(measure_pipeline(plan))
     return write_figures("pipeline", figures, developer_tables.pipeline_table, json_line)
-
-
-def run_bench_sandbox(plan: SandboxPlan, *, json_line: bool) -> int:
-    """Measure the sandbox. The exit status is 0 even if a target is missed. Raises BenchError."""
-    check_plan(plan.messages, plan.size)
-    figures = run_measurement(measure_sandbox(plan))
-    sys.stdout.write(developer_tables.sandbox_json(figures) if json_line else developer_tables.sandbox_table(figures))
-    return 0
 
 
 def run_bench_failover(plan: FailoverPlan, *, json_line: bool) -> int:

@@ -89,33 +89,6 @@ class PipelinePlan:
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SandboxPlan:
-    """A round of ingest or moves takes `per_round` messages at most."""
-
-    messages: int = 100_000
-    """Messages held in the end; a round takes 20,000 at most."""
-    size: Size = 1024
-    rounds: Annotated[int, UNASKED] = 5
-    per_round: Annotated[int, UNASKED] = 20_000
-    links: Annotated[int, UNASKED] = 1000
-    idle_timeout: Annotated[float, UNASKED] = 10.0
-    """Seconds; the AMQP idle timeout of each idle client. Shorter than any SDK's, so that keeping links alive is in the
-    figure."""
-    idle_seconds: Annotated[float, UNASKED] = 6.0
-    round_trip_seconds: Annotated[float, UNASKED] = 3.0
-    round_trips: Annotated[int, UNASKED] = 100
-    credits: Annotated[int, UNASKED] = 1000
-    """Credits a second of the throttled sandbox."""
-    throttled_seconds: Annotated[int, UNASKED] = 4
-
-    @property
-    def messages_per_round(self) -> int:
-        """Return the messages of one round."""
-        return min(self.messages, self.per_round)
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayPlan:
     """Number and size of the messages, and the number of idle clients."""
 

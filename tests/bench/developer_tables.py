@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
-import msgspec
-
 from paired_servicebus.bench.result_tables import band_row, join_table, ratio_rows
 from tests.bench.added_time import AddedTime
 from tests.bench.engine_bench import EngineFigures
 from tests.bench.failover_bench import FailoverFigures
 from tests.bench.memory_growth import MemoryGrowth
-from tests.bench.sandbox.sandbox_figures import TARGET_SIZE, LoadRate, SandboxFigures
 from tests.bench.screen.byte_bench import ByteFigures
 from tests.bench.screen.key_bench import ScreenFigures
 from tests.bench.spark.drain_bench import DrainFigures
@@ -146,52 +141,3 @@ def failover_table(figures: FailoverFigures) -> str:
     rows.append(f"p99 at most {target:g} ms: {'reached' if reached else 'missed'}")
     title = f"failing over, {figures.senders} senders, {len(figures.over_ms)} rounds, {figures.latency_ms:g} ms added"
     return join_table(title, rows, "")
-
-
-def sandbox_json(figures: SandboxFigures) -> str:
-    """Return one line; each part holds its target."""
-    return msgspec.json.encode({"bench": "sandbox", **asdict(figures), "reached": figures.reached}).decode() + "\n"
-
-
-def sandbox_table(figures: SandboxFigures) -> str:
-    """For people."""
-    held, idle, trip, throttled = figures.held, figures.idle, figures.round_trip, figures.throttled
-    gigabytes = f"{held.million_bytes / 1e9:.2f} GB{' (projected)' if held.is_projected else ''}"
-    rows = [
-        _rate("ingest", figures.ingest),
-        _rate("moves", figures.move),
-        ("a million held", gigabytes, f"at most {held.target / 1e9:g} GB", held.reached, f"{held.messages:,} measured"),
-        (
-            f"{idle.links:,} idle links",
-            f"{100 * idle.cpu_share:.2f} % of a core",
-            f"under {100 * idle.target:g} %",
-            idle.reached,
-            f"over {idle.seconds:g} s",
-        ),
-        (
-            "round trip in a flood",
-            f"p99 {trip.p99_ms:.1f} ms",
-            f"at most {trip.target:g} ms",
-            trip.reached,
-            f"p50 {trip.p50_ms:.1f} ms, {trip.flood_per_second:,.0f}/s beside",
-        ),
-        (
-            "with credits",
-            f"{throttled.received_per_second:,.0f}/s received",
-            f"{throttled.target:,}/s ± 5 %",
-            throttled.reached,
-            f"{throttled.sent_per_second:,.0f}/s sent",
-        ),
-    ]
-    lines = [
-        f"{what:22} {found:26} {target:18} {'reached' if reached else 'missed':8} {more}"
-        for what, found, target, reached, more in rows
-    ]
-    meant = "" if figures.size == TARGET_SIZE else f"; the targets are meant for {TARGET_SIZE:,}"
-    return "\n".join([f"the sandbox, bodies of {figures.size:,} bytes{meant}", *lines]) + "\n"
-
-
-def _rate(what: str, rate: LoadRate) -> tuple[str, str, str, bool, str]:
-    share = f"it ran {100 * rate.server_share:.0f} % of the time"
-    more = f"CPU a message: {rate.server_us:.1f} µs, client {rate.client_us:.1f} µs; {share}"
-    return what, f"{rate.per_second:,.0f}/s", f"at least {rate.target:,.0f}/s", rate.reached, more

@@ -22,7 +22,7 @@ from paired_servicebus.bench.bench_plans import BenchError
 from paired_servicebus.bench.result_tables import join_table
 from paired_servicebus.bench.rounds import Band
 
-BenchName = Literal["send", "syphon", "added", "failover", "sandbox"]
+BenchName = Literal["send", "syphon", "added", "failover"]
 INSTALLED: Final[frozenset[BenchName]] = frozenset({"send", "syphon"})
 """Benches that `paired bench` has; the others are in the tests of a clone."""
 Found = Mapping[str, float]
@@ -36,15 +36,11 @@ COMPARED: Final[Mapping[BenchName, tuple[str, ...]]] = {
         *("ratio_vs_sdk", "ratio_callers"),
     ),
     "syphon": (*(f"{way}.{one}" for way in ("ours", "mixed", "raw") for one in RATE), "ratio_vs_raw", "ratio_mixed"),
-    "sandbox": (
-        *(f"{way}.{one}" for way in ("ingest", "move") for one in ("per_second", "server_us")),
-        *("held.bytes_per_message", "round_trip.p50_ms", "round_trip.p99_ms", "round_trip.flood_per_second"),
-    ),
     "added": ("added_us",),
     "failover": ("p50_ms", "p99_ms", "back_p50_ms", "back_p99_ms"),
 }
 """Figures of each bench. `plain` and `raw` are controls: no tree should change them, except by its sandbox."""
-LESS_IS_BETTER: Final = ("_us", "_ms", "bytes_per_message")
+LESS_IS_BETTER: Final = ("_us", "_ms")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

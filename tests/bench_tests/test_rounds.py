@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -84,10 +87,9 @@ def test_the_bench_of_sends_runs() -> None:
     assert "plain / plain" in result_tables.send_table(figures)
 
 
-@pytest.mark.slow
 def test_the_bench_of_added_time_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(added_time, "STUBBED", 100)
-    monkeypatch.setattr(added_time, "STUB_ROUNDS", 2)
+    monkeypatch.setattr(added_time, "STUBBED", 5)
+    monkeypatch.setattr(added_time, "STUB_ROUNDS", 1)
     figures = asyncio.run(added_time.measure_added(size=100))
     found = told(result_tables.as_json("added", figures))
     assert set(found["targets"]) == {"added_us"}
@@ -106,7 +108,9 @@ def test_the_bench_of_memory_runs() -> None:
 def test_the_bench_of_failovers_runs() -> None:
     figures = asyncio.run(measure_failover(rounds=1, senders=2))
     found = told(result_tables.as_json("failover", figures))
+    assert len(figures.over_ms) == len(figures.back_ms) == 1
     assert 0 < found["p50_ms"] <= found["p99_ms"]
+    assert found["back_p50_ms"] > 0
     assert "p99" in developer_tables.failover_table(figures)
 
 
@@ -133,7 +137,9 @@ def test_a_mistake_is_one_sentence(arguments: list[str], sentence: str, capsys: 
     [
         (["syphon", "--peer", "kafka"], 'Choose from: "rabbitmq"'),
         (["memory", "--messages", "5"], "1,000 at least"),
+        (["memory", "--messages", "many"], "--messages"),
         (["failover", "--size", "300000"], "between 0 and 250000"),
+        (["failover", "--size", "-1"], "--size is -1"),
     ],
 )
 def test_a_mistake_of_a_developer_is_one_sentence(
@@ -166,3 +172,11 @@ def test_ci_complains_of_what_is_beyond_its_bound() -> None:
         "ratio_vs_raw is 0.1; it must be 0.25 at least",
         "added_us is 500; it must be 75 at most",
     ]
+
+
+def test_the_command_line_loads_the_bench_only_when_it_is_asked_for() -> None:
+    loaded = "(name for name in sys.modules if name.startswith('paired_servicebus.bench.'))"
+    code = f"import sys, paired_servicebus.cli; print(*{loaded})"
+    root = Path(__file__).parents[2]
+    found = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["paired_servicebus.bench.bench_plans"]

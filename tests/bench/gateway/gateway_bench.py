@@ -22,6 +22,7 @@ from paired_servicebus.sandbox_process import SandboxProcess
 from servicebus_amqp.encoding.messaging_types import ACCEPTED
 from servicebus_amqp.protocol.protocol_events import DispositionReceived
 from tests.bench.developer_plans import GatewayPlan
+from tests.bench.gateway.flood_process import flooder
 from tests.bench.gateway.gateway_figures import (
     DrainTimes,
     FloodLap,
@@ -33,7 +34,6 @@ from tests.bench.gateway.gateway_figures import (
 from tests.bench.gateway.gateway_process import GatewayOrder, GatewayProcess, gateway_process
 from tests.bench.gateway.taking import taking
 from tests.bench.process_usage import allow_connections, cpu_seconds, resident_bytes
-from tests.bench.sandbox.flood_process import flooder
 
 QUEUE: Final = "bench-sends"
 FLOODED: Final = "bench-flooded"
