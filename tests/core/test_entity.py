@@ -24,6 +24,7 @@ RELEASE            | -           | -       | -           | healthy     | healthy
 RELEASE_UNPROVEN   | -           | -       | -           | healthy     | failed over | failed over
 RELEASE_UNKNOWN    | -           | -       | -           | -           | unknown     | unknown
 QUIET              | -           | unknown | -           | -           | -           | -
+GONE               | -           | -       | -           | unknown     | -           | -
 """
 """Rows are triggers, columns states; "-" cannot happen."""
 

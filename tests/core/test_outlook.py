@@ -46,6 +46,14 @@ def test_failed_over_counts_the_pings_that_are_missing_and_names_the_cool_down(a
     approve.part(said, "rules", has=("2 more", "2m00s", "5m00s"))
 
 
+def test_a_deleted_entity_has_an_end_besides_a_failback() -> None:
+    """Section 6: "nothing was sent to it for 15 min) unknown: it is deleted, and nobody's outage"."""
+    deleted = ways(State.FAILED_OVER, Policy(), missing_since=NOON)
+    (end,) = (when for to, when in deleted if to is State.UNKNOWN)
+    assert "15 min after its last send" in end
+    assert not [to for to, _ in ways(State.FAILED_OVER, Policy()) if to is State.UNKNOWN]
+
+
 @pytest.mark.parametrize(("good", "to"), [(True, State.HEALTHY), (False, State.FAILED_OVER), (None, State.FAILED_OVER)])
 def test_forced_ends_by_a_person_alone(good: bool | None, to: State) -> None:
     """Section 6: "`release` clears forced or pinned: to healthy if the last ping was accepted, else to failed over"."""

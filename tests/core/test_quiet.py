@@ -9,7 +9,7 @@ from tests.approval import Approve
 
 from paired_servicebus.core.failover.inactivity import QUIET_AFTER, InactivityTimer
 from paired_servicebus.core.model.entity_state import State
-from paired_servicebus.core.model.pairing_events import EntityProbed, SendsCounted
+from paired_servicebus.core.model.pairing_events import EntityProbed, SendsCounted, StateChanged, SyphonPaused
 from paired_servicebus.core.model.verdict import FailureKind
 from paired_servicebus.core.operator.why_line import why
 
@@ -182,3 +182,105 @@ def test_an_entity_that_is_busy_is_looked_at_once_in_15_minutes() -> None:
             looks += 1
             assert quiet.due(second, most=50) == []
     assert looks <= 4
+
+
+# -- deleted entities --------------------------------------------------------------------------------------------------
+
+
+def pings(pairing: Told, *, until: float, reason: str = FailureKind.NOT_FOUND) -> list[float]:
+    """Fail each ping up to a time; return when each left."""
+    left = []
+    while (due := pairing.due()) is not None and due <= until:
+        pairing.ticks(to=due)
+        for ping in pairing.pings():
+            left.append(due)
+            pairing.ping_failed(ping.number, reason=reason)
+    return left
+
+
+@pytest.fixture
+def deleted(told: Make) -> Told:
+    """An entity that fails over at 60 s, since the primary has none of its name."""
+    pairing = told(ping_primary_interval=60, failover_interval=60)
+    pairing.accepts()
+    pairing.fails(failure=FailureKind.NOT_FOUND, reason=FailureKind.NOT_FOUND)
+    pairing.ticks(to=60)
+    assert pairing.state() is State.FAILED_OVER
+    return pairing
+
+
+def test_a_deleted_entity_that_nothing_sends_to_is_red_for_15_minutes_and_not_for_ever(deleted: Told) -> None:
+    """Section 6: "each ping for 15 min found no such entity in the primary, and nothing was sent to it for 15 min"."""
+    left = pings(deleted, until=100_000)
+    assert (left[0], left[-1]) == (120, 120 + QUIET_AFTER)
+    (change,) = deleted.announced(StateChanged)
+    assert (change.was, change.now) == ("failed over", "unknown")
+    assert deleted.due() is None, "pings stop"
+    assert (deleted.entity().diverting, deleted.entity().primary_good) == (False, None)
+
+
+def test_the_why_lines_call_it_deleted_and_name_both_ways_out(deleted: Told, approve: Approve) -> None:
+    """Section 6: "screen and status call it deleted, and name the two ways out"."""
+    pings(deleted, until=120)
+    approve.part(why(deleted.entity()), "rules", has=("deleted", "create it again", "end what sends to it", "22:15:20"))
+    pings(deleted, until=2000)
+    approve.part(why(deleted.entity()), "rules", has=("deleted", "no sends", "22:14:20"))
+
+
+@pytest.mark.parametrize("accepted", [True, False])
+def test_a_deleted_entity_that_is_sent_to_stays_failed_over(deleted: Told, accepted: bool) -> None:
+    for now in range(300, 6000, 300):
+        pings(deleted, until=now)
+        deleted.now = now
+        deleted.accepts(queue=0) if accepted else deleted.fails(queue=0)
+    assert deleted.state() is State.FAILED_OVER
+    left = pings(deleted, until=100_000)
+    assert (deleted.state(), left[-1]) == (State.UNKNOWN, 5700 + QUIET_AFTER)
+
+
+@pytest.mark.parametrize("reason", [FailureKind.TIMEOUT, FailureKind.DISABLED, FailureKind.BUSY])
+def test_an_entity_that_is_not_deleted_stays_failed_over(deleted: Told, reason: FailureKind) -> None:
+    """Another answer of a ping begins the 15 minutes anew."""
+    assert len(pings(deleted, until=10_000, reason=reason)) > 100
+    assert deleted.state() is State.FAILED_OVER
+    pings(deleted, until=10_600)
+    pings(deleted, until=10_680, reason=reason)
+    pings(deleted, until=11_400)
+    assert deleted.state() is State.FAILED_OVER
+
+
+def test_a_created_entity_fails_back_as_any_other(deleted: Told) -> None:
+    pings(deleted, until=600)
+    deleted.ticks(to=deleted.due())
+    deleted.ping_accepted(deleted.pings()[0].number if deleted.pings() else deleted.entity().pings)
+    assert (deleted.state(), deleted.entity().missing_since) == (State.HEALTHY, None)
+
+
+def test_the_next_send_to_a_deleted_entity_tries_the_primary(deleted: Told) -> None:
+    """Section 6: "The next send tries the primary"."""
+    pings(deleted, until=2000)
+    deleted.fails(failure=FailureKind.NOT_FOUND, reason=FailureKind.NOT_FOUND)
+    assert (deleted.changes(), deleted.entity().missing_since) == ([("unknown", "suspect")], None)
+    deleted.accepts()
+    assert deleted.state() is State.HEALTHY
+
+
+def test_a_deleted_entity_that_is_probed_or_forced_stays(told: Make) -> None:
+    """Section 6: "A probed entity stays: an operator asked to watch it"; a forced one is an operator's, too."""
+    probed, forced = (told(ping_primary_interval=60, failover_interval=0) for _ in range(2))
+    probed.machine.probe("orders", at=probed.at)
+    probed.fails(failure=FailureKind.NOT_FOUND)
+    forced.reach(State.FORCED)
+    for pairing, state in ((probed, State.FAILED_OVER), (forced, State.FORCED)):
+        pings(pairing, until=5000)
+        assert (pairing.state(), pairing.entity().missing_since) == (state, BEGAN + 60)
+    forced.releases()
+    assert forced.state() is State.FAILED_OVER
+    pings(forced, until=10_000)
+    assert forced.state() is State.UNKNOWN
+
+
+def test_a_paused_syphon_keeps_no_deleted_entity_red(deleted: Told) -> None:
+    deleted.step(SyphonPaused(at=deleted.at, by="anna"))
+    pings(deleted, until=5000)
+    assert deleted.state() is State.UNKNOWN

@@ -16,7 +16,7 @@ from paired_servicebus.pairing import PairedServiceBusClient
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.runtime.task_owner import TaskOwner
 
-from .conftest import World
+from .conftest import World, until
 
 
 class Hour:
@@ -61,6 +61,41 @@ async def test_a_paired_sender_that_rests_is_unknown_and_healthy_with_its_next_s
         ("unknown", "healthy"),
     ]
     assert paired.alarms() == ()
+
+
+async def test_a_deleted_queue_that_nobody_sends_to_is_unknown_in_the_end(world: World) -> None:
+    """Section 6: "each ping for 15 min found no such entity in the primary"."""
+    paired = await world.pair(failover_interval=0)
+    steering = paired._steering
+    clock = steering.clock = Hour(steering.clock())
+    async with world.admin("primary") as admin:
+        await admin.delete_queue("orders")
+        async with paired.get_queue_sender("orders") as sender:
+            await sender.send_messages(ServiceBusMessage(b"parked"))
+            assert view(paired)[0] is State.FAILED_OVER
+            await _ping(steering, clock, 1)
+            state, why = view(paired)
+            assert (state, why.startswith("deleted in the primary namespace since ")) == (State.FAILED_OVER, True)
+            clock.at += QUIET_AFTER
+            await _ping(steering, clock, 2)
+            state, why = view(paired)
+            assert (state, why.startswith("deleted in the primary namespace since ")) == (State.UNKNOWN, True)
+            assert paired.alarms() == ()
+            await admin.create_queue("orders")
+            await sender.send_messages(ServiceBusMessage(b"x"))
+    assert view(paired)[0] is State.HEALTHY
+
+
+async def _ping(steering: PairingRuntime, clock: Hour, number: int) -> None:
+    """Let the next ping leave, and wait for its answer."""
+    clock.at += 1.0
+    steering.look()
+
+    def is_answered() -> bool:
+        (entity,) = steering.machine.entities()
+        return entity.pings == number and not entity.ping_in_flight
+
+    await until(is_answered)
 
 
 async def test_the_machine_is_told_once_a_second_and_not_once_a_send() -> None:

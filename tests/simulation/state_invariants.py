@@ -34,6 +34,8 @@ class SeenEntity:
     ping_due: float | None = None
     """Time at which the next ping must leave."""
     ping_began: float | None = None
+    missing_since: float | None = None
+    """Time since which each ping found no such entity; None: the last one was answered otherwise."""
     """Start of the ping under way."""
     pings_rest_until: float = 0.0
     """Time before which no ping may leave after a throttled one, whatever operators order."""
@@ -94,7 +96,7 @@ class StateInvariantChecker(StateEvents):
             self.watch.fail("healthy by evidence", f"{self.engine}: {change.entity} was never asked and is {now}")
         if now in DIVERTING and seen.state not in DIVERTING:
             seen.ping_due = max(change.at + self.watch.plan.policy.ping_primary_interval, seen.pings_rest_until)
-            seen.ping_began, seen.good_pings = None, 0
+            seen.ping_began, seen.good_pings, seen.missing_since = None, 0, None
         elif now not in DIVERTING:
             self._check_ping_time(seen, change.entity, change.at)
             seen.ping_due = seen.ping_began = None
@@ -140,6 +142,10 @@ class StateInvariantChecker(StateEvents):
         return max((seen.heard or 0.0) + QUIET_AFTER, seen.since) if seen.state is State.HEALTHY else None
 
     def _fell_quiet(self, seen: SeenEntity, what: str, at: float) -> None:
+        if seen.state is State.FAILED_OVER:
+            if seen.missing_since is None or at - max(seen.missing_since, seen.since) < QUIET_AFTER - TOLERANCE:
+                self.watch.fail("deleted", f"{what}, and its pings found no such entity since {seen.missing_since}")
+            return
         due = self._quiet_at(seen)
         if due is None or abs(at - due) > TOLERANCE:
             self.watch.fail("quiet", f"{what}, {at - (due or 0.0):+.3f} s from when it had been quiet for long enough")
@@ -177,6 +183,8 @@ class StateInvariantChecker(StateEvents):
         seen.good_pings = 0 if failure else seen.good_pings + 1
         seen.ping_began = None
         seen.heard = at
+        is_missing = failure is FailureKind.NOT_FOUND
+        seen.missing_since = (at if seen.missing_since is None else seen.missing_since) if is_missing else None
         seen.ping_due = max(began + policy.ping_primary_interval, at + rest)
 
     def _check_ping_time(self, seen: SeenEntity, path: str, at: float) -> None:

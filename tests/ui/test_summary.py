@@ -282,6 +282,13 @@ VERDICTS: dict[str, tuple[Callable[[Any], Any], Level, tuple[str, ...]]] = {
         Level.WRONG,
         ("3 of 10", "1 more"),
     ),
+    "a deleted entity": (
+        lambda made: made.snapshot(
+            made.failed_over("orders", last_ping_text="entity not found", missing_since=made.at("14:02:03"))
+        ),
+        Level.WRONG,
+        ("entity not found", "created again", "nothing sends to it", "do: create again", "orders"),
+    ),
     "a stuck syphon": (
         lambda made: made.snapshot(syphon=made.syphon(SyphonStatus.STUCK, text="nothing moves")), Level.WRONG, ()
     ),

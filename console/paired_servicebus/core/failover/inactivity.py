@@ -1,7 +1,8 @@
 """Entities without sends: after a long silence they become unknown, unless they are probed (SPEC.md section 6).
 
 Any finished send, probe or ping of this engine ends the silence, whatever its result. After `QUIET_AFTER` without one
-the primary's state is unknown. Each entity is checked at most once per `QUIET_AFTER`, whatever its load.
+the primary's state is unknown. Each entity is checked at most once per `QUIET_AFTER`, whatever its load. A deleted
+entity becomes unknown after `QUIET_AFTER` without a send to primary or backlog, whatever its pings.
 
 Probes of entities without sends are off unless an operator names an entity, since a probe costs an operation. A send
 postpones the next probe by one interval. After a failed probe the next one follows within the failover interval, so one
@@ -19,6 +20,7 @@ from paired_servicebus.core.model.entity_state import Entity, State
 QUIET_AFTER: Final = 15 * 60.0
 """Seconds without a send, probe or ping after which a healthy entity becomes unknown."""
 SILENCE: Final = f"neither a send nor a probe for {QUIET_AFTER / 60:g} min"
+DELETED: Final = f"the primary has no entity of this name, and nothing was sent to it for {QUIET_AFTER / 60:g} min"
 
 
 class InactivityTimer:
@@ -26,6 +28,8 @@ class InactivityTimer:
 
     def __init__(self) -> None:
         self._heard: dict[str, float] = {}
+        self._diverted: dict[str, float] = {}
+        """The end of each entity's latest send to the backlog."""
         self._healthy: set[str] = set()
         self._deadlines: list[tuple[float, str]] = []
         self._scheduled: set[str] = set()
@@ -34,6 +38,15 @@ class InactivityTimer:
     def heard(self, key: str, *, at: float) -> None:
         """Record that a send, probe or ping has ended."""
         self._heard[key] = at
+
+    def diverted(self, key: str, *, at: float) -> None:
+        """Record that a send to the backlog has ended."""
+        self._diverted[key] = at
+
+    def unused_since(self, entity: Entity) -> float:
+        """Return the end of a failed-over entity's latest send, or the failover if there was none after it."""
+        left = entity.since if entity.left_primary_at is None else entity.left_primary_at
+        return max(left, self._diverted.get(entity.path.casefold(), 0.0))
 
     def is_quiet(self, key: str, *, at: float) -> bool:
         """Return whether the entity had no activity for QUIET_AFTER, or none ever."""

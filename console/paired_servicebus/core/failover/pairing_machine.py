@@ -19,7 +19,7 @@ from typing import Any, Final
 from paired_servicebus.core.accounting.billing import probes_a_day
 from paired_servicebus.core.errors import IllegalEventError
 from paired_servicebus.core.failover.effects import Announce, Effect, ProbeEntity, ProbeQueue, SendPing
-from paired_servicebus.core.failover.inactivity import SILENCE, EntityProbes, InactivityTimer
+from paired_servicebus.core.failover.inactivity import DELETED, QUIET_AFTER, SILENCE, EntityProbes, InactivityTimer
 from paired_servicebus.core.failover.rotation import Rotation
 from paired_servicebus.core.failover.send_router import PRIMARY
 from paired_servicebus.core.failover.turns import Turn
@@ -133,6 +133,7 @@ class PairingMachine:
 
     def _send_accepted(self, event: e.SendAccepted) -> list[Effect]:
         if event.queue is not None:
+            self.quiet.diverted(event.entity.casefold(), at=event.at)
             return self._queue_answered(event.queue, event.at)
         self.pace.live_at = event.at
         self.quiet.heard(event.entity.casefold(), at=event.at)
@@ -162,6 +163,7 @@ class PairingMachine:
     def _send_failed(self, event: e.SendFailed) -> list[Effect]:
         if event.queue is not None:
             self._refuse_unknown_queue(event.queue)
+            self.quiet.diverted(event.entity.casefold(), at=event.at)
             verdict = BACKLOG_VERDICTS[event.failure]
             if verdict is Verdict.THROTTLED:  # it is back, and busy
                 return self._queue_answered(event.queue, event.at)
@@ -308,10 +310,28 @@ class PairingMachine:
         if self._is_overtaken(entity, event):
             return [Announce(event)]
         entity = self._schedule_ping(entity, event, good=False, text=event.reason)
+        is_missing = event.reason == FailureKind.NOT_FOUND  # the reason of that kind is the kind
         is_paused = self.pauses.all or event.entity.casefold() in self.pauses.destinations
-        is_missing = event.reason == FailureKind.NOT_FOUND and not is_paused  # the reason of that kind is the kind
-        self.destinations.pinged(event.entity, at=event.at, is_missing=is_missing)
+        self.destinations.pinged(event.entity, at=event.at, is_missing=is_missing and not is_paused)
+        if is_missing:
+            missing_since = event.at if entity.missing_since is None else entity.missing_since
+            entity = replace(entity, missing_since=missing_since)
+            if self._is_gone(entity, missing_since, event.at):
+                return [Announce(event), *self._let_go(entity, event.at)]
+        else:
+            entity = replace(entity, missing_since=None)
         return [Announce(event), *self._move(entity, Trigger.PING_FAILED, event.at, event.reason)]
+
+    def _is_gone(self, entity: Entity, missing_since: float, at: float) -> bool:
+        """Return whether an entity is deleted and unused. A probed one stays: an operator asked to watch it."""
+        if entity.state is not State.FAILED_OVER or entity.probed_every is not None:
+            return False
+        return at - max(missing_since, self.quiet.unused_since(entity)) >= QUIET_AFTER
+
+    def _let_go(self, entity: Entity, at: float) -> list[Effect]:
+        """Make a deleted entity unknown: its next send tries the primary, and fails over again if it is still gone."""
+        silent = replace(entity, primary_good=None, quiet_since=self.quiet.unused_since(entity))
+        return self._move(silent, Trigger.GONE, at, DELETED)
 
     @staticmethod
     def _is_overtaken(entity: Entity, event: e.PingAccepted | e.PingFailed) -> bool:
@@ -339,6 +359,7 @@ class PairingMachine:
             ping_due=max(began + self.policy.ping_primary_interval, earliest),
             ping_rests_until=earliest if throttled else None,
             pings_in_a_row=entity.pings_in_a_row + 1 if good else 0,
+            missing_since=None if good else entity.missing_since,
             primary_good=good,
             last_ping_at=event.at,
             last_ping_good=good,

@@ -7,7 +7,7 @@ table then gives the next state. A pair outside the table raises `IllegalEventEr
                                   ▲                          │
                                   └──enough pings── failed over ◀──the interval ended, no send accepted
     any ──force──▶ forced      any ──pin──▶ pinned      forced, pinned, failed over ──release──▶ by the last answer
-    healthy ──neither send, probe nor ping for long──▶ unknown
+    healthy ──neither send, probe nor ping for long──▶ unknown ◀──deleted, and not sent to for long── failed over
 
 Only sends, pings, operators and silence change the state. This module knows no clock, timer or other entity.
 """
@@ -67,6 +67,7 @@ class Trigger(StrEnum):
     RELEASE_UNPROVEN = "an operator released it; the primary's last answer was not good, or no ping was answered yet"
     RELEASE_UNKNOWN = "an operator released it; the primary was never asked, or not for long"
     QUIET = "neither a send nor a probe or ping for long"
+    GONE = "pings found no such entity for long, and nothing was sent to it for long"
 
     @property
     def words(self) -> str:
@@ -100,6 +101,7 @@ TABLE: Final[dict[tuple[State, Trigger], State]] = {
     (_FAILED_OVER, Trigger.PIN): _PINNED,
     (_FAILED_OVER, Trigger.RELEASE): _HEALTHY,  # "fails back now"
     (_FAILED_OVER, Trigger.RELEASE_UNPROVEN): _HEALTHY,
+    (_FAILED_OVER, Trigger.GONE): _UNKNOWN,  # deleted and unused: nobody's outage
     (_FORCED, Trigger.SEND_ACCEPTED): _FORCED,
     (_FORCED, Trigger.SEND_FAILED): _FORCED,
     (_FORCED, Trigger.PING_ACCEPTED): _FORCED,
@@ -153,6 +155,8 @@ class Entity:
     """Time of the latest ping's answer; the next two fields describe it."""
     last_ping_good: bool | None = None
     last_ping_text: str = ""
+    missing_since: float | None = None
+    """Time since which every ping found no such entity; None: the last one was answered otherwise."""
     by: str = ""
     """The operator who forced or pinned it; `by_why` is the reason."""
     by_why: str = ""
@@ -198,6 +202,10 @@ _OF_PINNED: Final = {True: Trigger.RELEASE, False: Trigger.RELEASE_UNPROVEN, Non
 """By the primary's last answer, since a pinned entity is not pinged."""
 
 
+_REFUTING: Final = frozenset({State.HEALTHY, State.PINNED})
+"""States that a deleted entity enters only by an answer or an operator that says otherwise."""
+
+
 def next_state(entity: Entity, trigger: Trigger) -> State:
     """Return the next state from TABLE. Raises IllegalEventError: the trigger is impossible in the entity's state."""
     found = TABLE.get((entity.state, trigger))
@@ -221,6 +229,7 @@ def enter(entity: Entity, state: State, *, at: float, ping_interval: float) -> E
         by_why=entity.by_why if state in (State.FORCED, State.PINNED) else "",
         failures_while_pinned=0,
         quiet_since=entity.quiet_since if state is State.UNKNOWN else None,
+        missing_since=entity.missing_since if was_diverting and state not in _REFUTING else None,
     )
     if diverts and not was_diverting:
         return replace(

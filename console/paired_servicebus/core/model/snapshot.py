@@ -47,6 +47,8 @@ class EntityView:
     last_ping_at: float | None = None
     last_ping_good: bool | None = None
     last_ping_text: str = ""
+    missing_since: float | None = None
+    """Time since which every ping found no such entity; None: the last one was answered otherwise."""
     next_ping_at: float | None = None
     pings: int = 0
     """Pings sent since the entity left the primary."""

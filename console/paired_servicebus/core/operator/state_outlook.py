@@ -76,6 +76,11 @@ def _suspect(entity: EntityView, _policy: Policy | None, now: float) -> tuple[St
     )
 
 
+_GONE: Final = StateOutlook(
+    State.UNKNOWN, f"{QUIET_AFTER / 60:g} min after its last send, if pings find no such entity until then"
+)
+
+
 def _failed_over(entity: EntityView, policy: Policy | None, now: float) -> tuple[StateOutlook, ...]:
     needed = pings_needed(entity, policy)
     what = "when the next ping is accepted" if needed <= 1 else f"after {needed} more accepted pings in a row"
@@ -84,6 +89,7 @@ def _failed_over(entity: EntityView, policy: Policy | None, now: float) -> tuple
     cool = f"; not for another {age(calm - now)}" if calm is not None and calm > now else ""
     return (
         StateOutlook(State.HEALTHY, f"{what}{following}{cool}"),
+        *((_GONE,) if entity.missing_since is not None else ()),
         StateOutlook(State.HEALTHY, "immediately when released by an operator"),
     )
 

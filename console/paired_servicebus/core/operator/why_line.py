@@ -19,6 +19,9 @@ def why(entity: Entity) -> str:
 
 
 def _unknown(entity: Entity) -> str:
+    if entity.missing_since is not None:
+        silence = f"; no sends by this engine since {clock(entity.quiet_since)}" if entity.quiet_since else ""
+        return f"{_deleted(entity.missing_since)}{silence}; a send tries it again"
     if entity.quiet_since is not None:
         return _quiet(entity, entity.quiet_since)
     if entity.last_failure_at is None:
@@ -51,11 +54,18 @@ def _suspect(entity: Entity) -> str:
 
 
 def _failed_over(entity: Entity) -> str:
+    if entity.missing_since is not None:
+        return f"{_deleted(entity.missing_since)}; create it again, or end what sends to it; {_pings(entity)}"
     if entity.first_failure_at is None:
         return f"{entity.first_failure or 'the primary accepted no send since the release'}; {_pings(entity)}"
     return f"{entity.first_failure} since {clock(entity.first_failure_at)}; {_pings(entity)}"
 
 
+def _deleted(since: float) -> str:
+    return f"{DELETED} since {clock(since)}"
+
+
+DELETED: Final = "deleted in the primary namespace"
 _CAUSE: Final = re.compile(r'no send accepted for \S+ s after "([^"]*)"|(.+?) since \d\d:\d\d:\d\d; ')
 """The first words of the event, or of the line."""
 

@@ -67,6 +67,7 @@ def _entity(entity: Entity, tally: Tally, now: float, *, parks: bool, carried: b
         last_ping_at=entity.last_ping_at,
         last_ping_good=entity.last_ping_good,
         last_ping_text=entity.last_ping_text,
+        missing_since=entity.missing_since,
         next_ping_at=entity.ping_due,
         pings=entity.pings,
         pings_sent=tally.pings_sent,

@@ -212,6 +212,8 @@ def _coming_home(snapshot: Snapshot, entities: Entities, now: float) -> Part:
     ping = _next_ping(min(due), now) if due else "a ping is under way"
     needed = max(pings_needed(one, snapshot.policy) for one in entities)
     home = f"home after {needed} accepted"
+    if all(one.missing_since is not None for one in entities):
+        return ("heals when it is created again, ends when nothing sends to it", "heals when it is created again")
     if any(has_no_route(snapshot, one) for one in entities):
         short = f"heals, {ping.removeprefix('next ')}"
         either = "when either namespace answers"
@@ -318,6 +320,8 @@ def todo(snapshot: Snapshot, state: State | None, entities: Entities) -> Part:
         return _do("move stranded messages (page 3, M)")
     if state is State.SUSPECT or refused_entities(snapshot):
         return _do("nothing yet")
+    if state is State.FAILED_OVER and all(one.missing_since is not None for one in entities):
+        return name_list([one.path for one in entities], before="do: create again, or end what sends to it: ")
     return _do("nothing now") if state is State.FAILED_OVER else ()
 
 
