@@ -24,12 +24,13 @@ from paired_servicebus.engine.journal.spool import CLOSED
 from paired_servicebus.pipeline.progress_bar import Bar
 from paired_servicebus.pipeline.report.render.markdown_report import LONGEST, plain
 from paired_servicebus.pipeline.report.render.svg_plots import plot_files
-from paired_servicebus.pipeline.report.report_command import as_object, as_text, run_report, write_report
+from paired_servicebus.pipeline.report.report_command import as_object, as_text, write_report
 from paired_servicebus.pipeline.report.report_queries import last_report
 from paired_servicebus.pipeline.table_store.table_reader import Tables
 from paired_servicebus.printing import print_lines, print_object
 from paired_servicebus.verbs import engine_commands
 from tests.pipeline.report_tables import MemoryTables
+from tests.pipeline.reports import run_report
 from tests.pipeline.test_report import EPISODE, EVENTS, records
 
 STEERING = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f]")
@@ -96,7 +97,7 @@ def test_what_a_report_prints_and_writes_is_harmless(
     tables: Tables, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for format_ in ("md", "html", "json"):
-        run_report(tables.folder, choose=last_report, format_=format_, out=None, price=None)  # type: ignore[arg-type]
+        run_report(tables.folder, choose=last_report, format_=format_, out=None, price=None)
         assert not STEERING.search(capsys.readouterr().out)
     report = last_report(tables)
     assert json.loads(as_object(report))["episodes"][0]["entity"] == EVIL

@@ -37,7 +37,6 @@ from servicebus_amqp.encoding.message_sections import (
     split_for_joining,
     unbatch,
     with_message_id,
-    write_annotations,
     write_application_properties,
     write_data,
     write_header,
@@ -45,6 +44,7 @@ from servicebus_amqp.encoding.message_sections import (
     write_value,
 )
 from servicebus_amqp.protocol_errors import DecodeError
+from tests.amqp.annotations import write_annotations
 from tests.amqp.values import SCALARS, SYMBOLS, TEXT, VALUES, typed
 
 UINTS = st.integers(0, 2**32 - 1)

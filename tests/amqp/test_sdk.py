@@ -33,7 +33,6 @@ from servicebus_amqp.encoding.message_sections import (
     read_properties,
     split,
     unbatch,
-    write_annotations,
     write_application_properties,
     write_data,
     write_header,
@@ -62,6 +61,7 @@ from servicebus_amqp.encoding.transfer_codec import (
     write_transfer,
 )
 from servicebus_amqp.protocol_errors import DecodeError
+from tests.amqp.annotations import write_annotations
 
 UINTS = st.integers(0, 2**32 - 1)
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=300)

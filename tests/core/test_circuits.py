@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.core.retries import next_try
 
 from paired_servicebus.core.model.verdict import FailureKind
 from paired_servicebus.core.pump.destination_circuits import (
@@ -48,7 +49,7 @@ class AnyTries(RuleBasedStateMachine):
     @rule(kind=st.sampled_from(KINDS))
     def fails(self, kind: FailureKind) -> None:
         self.under_way.pop(0)
-        before = self.made.next_try()
+        before = next_try(self.made)
         circuit = self.made.failed("ORDERS", at=self.now, kind=kind, reason=str(kind))
         assert before is None or circuit.retry_at >= before, "no wait is ever shortened"
         if kind is FailureKind.BUSY:
@@ -73,7 +74,7 @@ class AnyTries(RuleBasedStateMachine):
 
     @invariant()
     def every_wait_ends(self) -> None:
-        due = self.made.next_try()
+        due = next_try(self.made)
         assert due is None or due <= self.now + max(MAX_BACKOFF_SECONDS, THROTTLE)
 
     @invariant()

@@ -95,7 +95,7 @@ def test_entering_a_state_keeps_counts_and_deadlines_that_belong_to_it(was: Stat
     assert after.failures_while_pinned == 0
     assert (after.by, after.by_why) == (("anna", "a drill") if now in (State.FORCED, State.PINNED) else ("", ""))
     if now not in DIVERTING:
-        assert (after.left_primary_at, after.ping_due, after.pinging) == (None, None, False)
+        assert (after.left_primary_at, after.ping_due, after.ping_in_flight) == (None, None, False)
     elif leaves:
         assert (after.left_primary_at, after.ping_due, after.pings) == (BEGAN + 10, BEGAN + 10 + INTERVAL, 0)
     else:
@@ -121,12 +121,6 @@ def test_what_a_release_is_depends_on_the_primarys_last_answer(
 ) -> None:
     known = entity(state, primary_good=primary_good, last_ping_good=last_ping_good)
     assert known.release_trigger() is trigger
-
-
-def test_a_ping_is_going_on_while_it_is_due_or_under_way() -> None:
-    assert not entity(State.FAILED_OVER).pinging
-    assert entity(State.FAILED_OVER, ping_due=BEGAN).pinging
-    assert entity(State.FAILED_OVER, ping_in_flight=True).pinging
 
 
 def test_an_entity_cannot_be_changed_in_place() -> None:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from tests.demo.captions import LONGEST_CAPTION
 
 from paired_servicebus.core.model.fleet_view import FleetOrder
 from paired_servicebus.demo.fleet.fleet_player import (
@@ -18,7 +19,6 @@ from paired_servicebus.demo.fleet.fleet_player import (
 )
 from paired_servicebus.demo.fleet_result import CUT_OFF, HOSTS, READ_ONLY, FleetResult, HostAccount
 from paired_servicebus.demo.result import DemoResult, MessageCounts, PingCounts, SyphonResult, as_lines
-from paired_servicebus.demo.scenario_model import LONGEST_CAPTION
 
 MEANT = HOSTS[:6]
 CUT_AT, BACK_AT = 100.0, 200.0

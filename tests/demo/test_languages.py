@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.demo.captions import LONGEST_CAPTION
 from tests.examples.sender_programs import FOREIGN, find_programs, python_program
 
 from paired_servicebus.core.accounting.ledger import SendOutcome
@@ -16,7 +17,6 @@ from paired_servicebus.demo.languages.languages_player import VARIABLE, SenderPr
 from paired_servicebus.demo.languages.sender_programs import SenderProgram, finder_script
 from paired_servicebus.demo.languages_result import LanguagesResult, SenderResult, what_languages_broke
 from paired_servicebus.demo.result import DemoResult, MessageCounts, PingCounts, SyphonResult, as_lines
-from paired_servicebus.demo.scenario_model import LONGEST_CAPTION
 from paired_servicebus.demo.scenarios import ANY_LANGUAGE
 
 STRING = "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=k;SharedAccessKey=s;UseDevelopmentEmulator=true"

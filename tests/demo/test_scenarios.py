@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.demo.captions import LONGEST_CAPTION
 from tests.pipeline.judged import by_functions, records_of
 from tests.pipeline.test_audit import started
 
@@ -28,7 +29,7 @@ from paired_servicebus.demo.result import (
     differs,
     what_broke,
 )
-from paired_servicebus.demo.scenario_model import ENTITIES, LONGEST_CAPTION, Scenario
+from paired_servicebus.demo.scenario_model import ENTITIES, Scenario
 from paired_servicebus.demo.scenarios import LISTED, SCENARIOS
 from paired_servicebus.demo.worker_protocol import PlayRequest
 from paired_servicebus.engine.journal import records

@@ -22,7 +22,6 @@ from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.control.discovery import find_socket, local_engines, query_engines
 from paired_servicebus.engine.instance.engine_paths import engine_paths
-from paired_servicebus.engine.journal.spool import read_records
 from paired_servicebus.engine.readiness.local_evidence import queues_in_use
 from paired_servicebus.engine.service import engine_host
 from paired_servicebus.pairing.management import backlog_queues
@@ -30,6 +29,7 @@ from paired_servicebus.pairing.management.atom_admin import management_of
 from paired_servicebus.pairing.management.management_port import Management
 from paired_servicebus.pairing.monitoring import unused_queues
 from servicebus_sandbox import Sandbox
+from tests.journal_files import read_records
 
 
 @pytest.fixture

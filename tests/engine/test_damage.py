@@ -33,12 +33,12 @@ from paired_servicebus.engine.instance.identity import EngineIdentity
 from paired_servicebus.engine.journal import records, spool
 from paired_servicebus.engine.journal.message_trace import find
 from paired_servicebus.engine.journal.records import UnreadableLines
-from paired_servicebus.engine.journal.spool import read_records
 from paired_servicebus.engine.journal.timeline_replay import replay_records, unfinished
 from paired_servicebus.engine.service.engine_host import EngineHost
 from paired_servicebus.engine.service.launcher import Failed, Launch, wait_until_gone
 from tests.damaged import START, UNREADABLE, between, flipped, write
 from tests.engine.conftest import FakePairing
+from tests.journal_files import read_records
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
 NESTED = b"[" * 100_000 + b"]" * 100_000

@@ -23,7 +23,8 @@ from paired_servicebus.core.model.policy import Policy, times_line
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
 from paired_servicebus.engine.journal import spool
 from paired_servicebus.engine.journal import writer as journal_module
-from paired_servicebus.engine.journal.spool import SpoolFile, read_records
+from paired_servicebus.engine.journal.spool import SpoolFile
+from tests.journal_files import read_records
 
 from .conftest import newest_snapshot
 

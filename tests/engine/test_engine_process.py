@@ -32,7 +32,7 @@ from paired_servicebus.engine.control.control_client import ControlClient, Updat
 from paired_servicebus.engine.control.protocol import Goodbye
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.engine.instance.lock import LockHolder, running
-from paired_servicebus.engine.journal.spool import read_records
+from tests.journal_files import read_records
 
 WAIT = 60.0
 ROOT = Path(__file__).parents[2]

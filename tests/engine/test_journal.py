@@ -16,8 +16,9 @@ import pytest
 from paired_servicebus.core.model.pairing_events import PingSent, Record
 from paired_servicebus.engine.journal import records, spool
 from paired_servicebus.engine.journal import writer as journal_module
-from paired_servicebus.engine.journal.spool import SpoolFile, read_records
+from paired_servicebus.engine.journal.spool import SpoolFile
 from paired_servicebus.engine.journal.writer import Journal
+from tests.journal_files import read_records
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
 

@@ -22,7 +22,7 @@ import pytest
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.instance.lock import running
-from paired_servicebus.engine.journal.spool import read_records
+from tests.journal_files import read_records
 
 from .test_engine_process import ROOT, WAIT, Site, sandbox, site, state_of, watch  # noqa: F401 - two are fixtures
 

@@ -18,8 +18,8 @@ import pytest
 from paired_servicebus.core.model.pairing_events import Warned
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.engine.instance.lock import LockHolder, running
-from paired_servicebus.engine.journal.spool import read_records
 from servicebus_sandbox import Sandbox
+from tests.journal_files import read_records
 
 from .connect_proxy import ConnectProxy, connect_proxy
 

@@ -20,9 +20,9 @@ from paired_servicebus.engine.commands.handlers import CommandTarget
 from paired_servicebus.engine.commands.standing_orders import StandingOrders
 from paired_servicebus.engine.control.control_client import ControlClient, user_name
 from paired_servicebus.engine.instance.identity import EngineIdentity
-from paired_servicebus.engine.journal.spool import read_records
 from paired_servicebus.engine.service.engine_host import EngineHost
 from tests.engine.conftest import FakePairing
+from tests.journal_files import read_records
 
 FORCE = CommandTarget(scope=Scope.ENTITY, target="orders", by="ada", why="drill")
 PAUSE = CommandTarget(scope=Scope.ALL, target="", by="ada")

@@ -15,8 +15,8 @@ from paired_servicebus.core.model.pairing_events import Commanded, CommandEnded,
 from paired_servicebus.engine.control.control_client import user_name
 from paired_servicebus.engine.journal import records, spool
 from paired_servicebus.engine.journal.records import UnreadableLines
-from paired_servicebus.engine.journal.spool import read_records
 from paired_servicebus.engine.journal.timeline_replay import unfinished
+from tests.journal_files import read_records
 
 ROOT = Path(__file__).parents[2]
 KILLED_WHILE_ACTING = """

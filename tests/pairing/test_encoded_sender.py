@@ -30,11 +30,11 @@ from servicebus_amqp.encoding.message_sections import (
     Sections,
     batch,
     read_properties,
-    write_annotations,
     write_application_properties,
     write_data,
     write_properties,
 )
+from tests.amqp.annotations import write_annotations
 
 from .backlogs import bodies_in, lying_in, queue_path, sections
 from .conftest import World, until

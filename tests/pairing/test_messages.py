@@ -80,7 +80,7 @@ def test_nothing_else_may_change_through_the_sdk(body: bytes, fields: dict[str, 
 
 
 VALUE = st.one_of(WORD, st.integers(-(2**31), 2**31 - 1), st.booleans(), st.uuids())
-"""Not binary: the SDK makes a string of it, or fails (LOST_IN_THE_SDK of paired_servicebus.pairing.syphon.sdk_pump)."""
+"""Not binary: the SDK makes a string of it, or fails (LOST_IN_THE_SDK of tests.pairing.test_amqp_pump)."""
 BODIES = st.one_of(
     st.builds(lambda body: {"data_body": body}, st.lists(st.binary(max_size=50), min_size=1, max_size=3)),
     st.builds(lambda body: {"value_body": body}, st.one_of(VALUE, st.lists(st.integers(0, 9), min_size=1, max_size=3))),

@@ -22,9 +22,10 @@ from paired_servicebus.pairing.runtime.task_owner import TaskOwner
 from paired_servicebus.pairing.syphon import envelope_codec
 from paired_servicebus.pairing.syphon.amqp_delivery import AmqpDelivery
 from paired_servicebus.pairing.syphon.amqp_pump import AmqpPump
-from servicebus_amqp.encoding.message_sections import MESSAGE_ANNOTATIONS, write_annotations
+from servicebus_amqp.encoding.message_sections import MESSAGE_ANNOTATIONS
 from servicebus_sandbox import Sandbox
 from servicebus_sandbox.broker.message import Message
+from tests.amqp.annotations import write_annotations
 from tests.pairing.backlogs import lying_in, parked, put, queue_path, reason_of
 from tests.pairing.conftest import World, until
 from tests.pairing.test_syphon import order

@@ -14,12 +14,13 @@ from paired_servicebus.config import PairingConfig, load_config
 from paired_servicebus.core.model.pairing_events import DeadLettered, Diverted, Moved, Record
 from paired_servicebus.engine.instance.engine_paths import EnginePaths, engine_paths
 from paired_servicebus.engine.journal.records import encode
-from paired_servicebus.engine.journal.spool import SpoolFile, prepare, read_records
+from paired_servicebus.engine.journal.spool import SpoolFile, prepare
 from paired_servicebus.pipeline.drain.drain_files import DrainOrder, write
 from servicebus_sandbox import NamespaceSpec, QueueSpec, Sandbox
 from servicebus_sandbox.amqp_server.message_codec import read_message
 from servicebus_sandbox.broker.entity_settings import QueueSettings
 from servicebus_sandbox.broker.message import StoredMessage
+from tests.journal_files import read_records
 from tests.pairing.backlogs import parked, queue_path
 
 QUEUES = 2

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from paired_servicebus.pipeline.report.render.svg_plots import plot_files
-from paired_servicebus.pipeline.report.report_command import Format, as_text, last_report, run_report
+from paired_servicebus.pipeline.report.report_command import Format, as_text, last_report
 from paired_servicebus.pipeline.report.report_queries import report_since
 from paired_servicebus.pipeline.table_store.table_reader import Tables
 from tests.pipeline.report_tables import MemoryTables
+from tests.pipeline.reports import run_report
 from tests.pipeline.test_report import EPISODE, EVENTS, T, made, records
 
 FORMATS: tuple[Format, ...] = ("md", "html", "json")

@@ -9,7 +9,7 @@ from typing import Any
 from paired_servicebus.core.accounting.ledger import SendOutcome
 from paired_servicebus.core.failover.pairing_machine import PairingMachine
 from paired_servicebus.core.model.entity_state import Entity, State, Trigger
-from paired_servicebus.simulation.run_plan import Plan, Stranger
+from paired_servicebus.simulation.run_plan import PlannedCall
 from paired_servicebus.simulation.run_record import TOLERANCE
 from paired_servicebus.simulation.sim_engine import SimEngine
 from paired_servicebus.simulation.sim_messages import BEGAN, SimMessage
@@ -17,9 +17,10 @@ from paired_servicebus.simulation.sim_namespaces import SimBacklogQueue
 from paired_servicebus.simulation.sim_sender import SimSender
 from paired_servicebus.simulation.world import AS_SHIPPED, RunResult, World, WorldParts
 from tests.simulation.call_invariants import CallChecker
+from tests.simulation.campaign_plan import CampaignPlan, Stranger, draw_message
 from tests.simulation.invariants import BrokenInvariant, InvariantChecker
 from tests.simulation.plan_generator import draw_plan
-from tests.simulation.pump_invariants import LOOK_INTERVAL, PumpInvariantChecker, RateChecker, WaitingChecker
+from tests.simulation.pump_invariants import LOOK_INTERVAL, PumpInvariantChecker, RateChecker, WaitingChecker, is_paused
 from tests.simulation.state_invariants import RotationChecker, StateInvariantChecker
 
 
@@ -58,7 +59,7 @@ class RunChecker(InvariantChecker):
         return RateChecker(self, engine.name, rate=rate, slack=slack, began=engine.clock.now)
 
     def delivers(self, engine: SimEngine, key: str, what: str) -> None:
-        if engine.pauses and engine.is_paused("destination", key):
+        if is_paused(engine, "destination", key):
             self.fail("paused", f"{engine.name} sends {what} to {key}, which an operator paused")
 
     def waits(self, sender: SimSender, *, diverting: bool) -> None:
@@ -99,10 +100,11 @@ class CheckedResult(RunResult):
 class CheckedWorld(World):
     """One run that is checked."""
 
+    plan: CampaignPlan
     watch: RunChecker
     record = RunChecker
 
-    def __init__(self, plan: Plan, seed: int, *, parts: WorldParts = AS_SHIPPED, traced: bool = False) -> None:
+    def __init__(self, plan: CampaignPlan, seed: int, *, parts: WorldParts = AS_SHIPPED, traced: bool = False) -> None:
         self.reached: set[tuple[State, Trigger]] = set()
         counting = type("Counting", (CountingMachine, parts.pairing), {"reached": self.reached})
         super().__init__(plan, seed, parts=replace(parts, pairing=counting), traced=traced)
@@ -123,6 +125,8 @@ class CheckedWorld(World):
     def _lay_out(self) -> None:
         super()._lay_out()
         at, plan = self.clock.at, self.plan
+        for call in plan.calls:
+            at(BEGAN + call.at, self._call, call)
         for pause in plan.pauses:
             target = ("queue", pause.queue) if pause.queue is not None else ("destination", pause.path)
             at(BEGAN + pause.at, self.engines[pause.engine].pause, target)
@@ -134,6 +138,19 @@ class CheckedWorld(World):
         if not plan.policy.syphon_rate:
             at(BEGAN + LOOK_INTERVAL, self._look_at_waiting)
         at(BEGAN + plan.heals_at + plan.back_within, self._check_failbacks)
+
+    def _call(self, call: PlannedCall) -> None:
+        engine = self.engines[call.engine]
+        if not engine.alive:
+            return
+        sessions = self.destinations[call.path.casefold()].plan.sessions
+        messages = [self._letter(call.path, sessions) for _ in range(call.messages)]
+        self.watch.offered(messages)
+        self.clock.start(self.parts.sending(engine, call.sender, call.path).call(call, messages), engine.processes)
+
+    def _letter(self, path: str, sessions: int) -> SimMessage:
+        self._letters += 1
+        return draw_message(self.random, self._letters, path, sessions, self.clock.now)
 
     def _stranger(self, stranger: Stranger) -> None:
         """Put a foreign message into a backlog queue; if accepted, it counts."""
@@ -149,7 +166,10 @@ class CheckedWorld(World):
     def _recreate(self, queue: SimBacklogQueue) -> None:
         """Delete a backlog queue and create it again, as its owner may."""
         self.watch.log(f"{queue.name} is deleted with {len(queue.held)} messages, and created again")
-        queue.recreate()
+        queue.deleted += [held.letter for held in queue.held.values()]
+        queue.held.clear()
+        queue._ready.clear()
+        queue._numbers = 0
         self.watch.recreated(queue.index)
 
     def _look_at_waiting(self) -> None:

@@ -15,7 +15,6 @@ from typing import Final
 
 from paired_servicebus.core.accounting.ledger import Ledger
 from paired_servicebus.core.model.verdict import FailureKind
-from paired_servicebus.simulation.run_plan import Plan
 from paired_servicebus.simulation.run_record import TOLERANCE, RunRecord
 from paired_servicebus.simulation.sim_messages import BEGAN, SimMessage
 from paired_servicebus.simulation.sim_namespaces import (
@@ -24,6 +23,7 @@ from paired_servicebus.simulation.sim_namespaces import (
     SimBacklogQueue,
     SimDestination,
 )
+from tests.simulation.campaign_plan import CampaignPlan
 
 MESSAGES_FAULT: Final = frozenset({FailureKind.ARGUMENT, FailureKind.TOO_LARGE})
 COUNTING: Final = frozenset(
@@ -68,7 +68,9 @@ class BrokenInvariant:
 class InvariantChecker(RunRecord):
     """The checker of one run."""
 
-    def __init__(self, plan: Plan, clock: Callable[[], float], trace: list[str] | None) -> None:
+    plan: CampaignPlan
+
+    def __init__(self, plan: CampaignPlan, clock: Callable[[], float], trace: list[str] | None) -> None:
         super().__init__(plan, clock, trace)
         self.broken: list[BrokenInvariant] = []
         self.sent: dict[str, SimMessage] = {}

@@ -20,13 +20,11 @@ from paired_servicebus.simulation.run_plan import (
     InjectedCondition,
     InjectedFault,
     OperatorAct,
-    Plan,
     PlannedCall,
-    PlannedPause,
     QueuePlan,
-    Stranger,
     Verb,
 )
+from tests.simulation.campaign_plan import CampaignPlan, PlannedPause, Stranger
 
 CHAOS: Final = 1500.0
 CALLS: Final = 420
@@ -56,7 +54,7 @@ FAR: Final = {
 """A flow's faults at its destination, with their share, by what happens to the queues meanwhile."""
 
 
-def draw_plan(random: Random) -> Plan:
+def draw_plan(random: Random) -> CampaignPlan:
     policy = _policy(random)
     entities = tuple(_entity(random, path) for path in ("orders", "payments", "audit")[: random.choice((2, 2, 3))])
     queues = tuple(_queue(random) for _ in range(policy.backlog_queue_count))
@@ -65,7 +63,7 @@ def draw_plan(random: Random) -> Plan:
     ends = CHAOS + _quiet(policy)
     faults, crashes = _faults(random, entities, len(queues)), _crashes(random, len(syphons))
     acts, strangers = _acts(random, entities, calls, len(syphons)), _strangers(random, len(queues))
-    plan = Plan(
+    plan = CampaignPlan(
         policy=policy,
         entities=entities,
         queues=queues,
@@ -82,7 +80,7 @@ def draw_plan(random: Random) -> Plan:
     return _add_rare_cases(random, plan)
 
 
-def _add_rare_cases(random: Random, plan: Plan) -> Plan:
+def _add_rare_cases(random: Random, plan: CampaignPlan) -> CampaignPlan:
     """Add rare cases of pumps. Drawn last, so that the rest of a seed's plan stays equal."""
     policy = plan.policy
     if random.random() < 0.08:
@@ -93,7 +91,7 @@ def _add_rare_cases(random: Random, plan: Plan) -> Plan:
     return _add_flow(random, plan) if len(plan.syphons) > 1 and random.random() < 0.35 else plan
 
 
-def _add_flow(random: Random, plan: Plan) -> Plan:
+def _add_flow(random: Random, plan: CampaignPlan) -> CampaignPlan:
     """Add a flow through the backlog: one engine parks bursts that another moves slowly, and long after.
 
     Meanwhile answers of the queues get lost, an operator pauses them, or their owner creates them again.
@@ -133,7 +131,7 @@ def _draw_burst(random: Random, at: float, path: str) -> tuple[PlannedCall, ...]
     return tuple(PlannedCall(at + random.uniform(0.0, 2.0), 1, 0, path, 6, retries=1) for _ in range(8))
 
 
-def _draw_pauses(random: Random, plan: Plan) -> tuple[PlannedPause, ...]:
+def _draw_pauses(random: Random, plan: CampaignPlan) -> tuple[PlannedPause, ...]:
     """Draw pauses of single backlog queues and destinations."""
     if random.random() >= 0.25:
         return ()

@@ -14,7 +14,8 @@ from paired_servicebus.core.model.entity_state import DIVERTING
 from paired_servicebus.core.model.pairing_events import DeadLettered, Event, Moved
 from paired_servicebus.simulation.run_plan import LOCK
 from paired_servicebus.simulation.run_record import TOLERANCE, PumpEvents
-from paired_servicebus.simulation.sim_engine import SimEngine
+from paired_servicebus.simulation.sim_delivery import STALLED_SECONDS
+from paired_servicebus.simulation.sim_engine import EVERYTHING, SimEngine
 from paired_servicebus.simulation.sim_namespaces import HeldMessage, SimBacklogQueue, SimDestination
 from tests.simulation.invariants import MAX_BACK_OFF, InvariantChecker
 from tests.simulation.state_invariants import StateInvariantChecker
@@ -29,6 +30,18 @@ UNREASONED: Final = 60.0
 """Seconds after which a second deferral without a reason is no race."""
 UNSURE: Final = 2 * LOCK
 """Seconds for which an unanswered settlement leaves its message's place open."""
+
+
+def is_paused(engine: SimEngine, what: str, which: object) -> bool:
+    """Return whether operators paused a backlog queue or a destination; the whole syphon has every queue."""
+    return (what, which) in engine.pauses or (what == "queue" and EVERYTHING in engine.pauses)
+
+
+def _owes_answer(engine: SimEngine, key: str) -> bool:
+    """Return whether a destination has not answered a try for long."""
+    until = engine.clock.now - STALLED_SECONDS + TOLERANCE
+    lanes = engine.delivery._lanes.items()
+    return any(lane.under_way and lane.began <= until for name, lane in lanes if name[0] == key)
 
 
 class PumpInvariantChecker(PumpEvents):
@@ -58,7 +71,7 @@ class PumpInvariantChecker(PumpEvents):
 
     def receives(self) -> None:
         """Check that the pump may receive."""
-        if self._engine.pauses and self._is_paused():
+        if is_paused(self._engine, "queue", self._queue.index):
             self._fail("paused", f"{self._who} receives though an operator paused it")
 
     def recalls(self, numbers: Iterable[int]) -> None:
@@ -132,7 +145,7 @@ class PumpInvariantChecker(PumpEvents):
     def defers(self, held: HeldMessage, key: str, *, is_recalling: bool) -> None:
         """Check that there is a reason for a deferral, and no pause, in which other engines should have the message."""
         self._in_hand.pop(held.number, None)
-        if not held.deferred and self._is_paused():
+        if not held.deferred and is_paused(self._engine, "queue", self._queue.index):
             self._fail("released", f"{self._who} is paused and defers {held.letter.body}")
         if is_recalling or self._has_reason(held, key):
             self._unreasoned.pop(key, None)
@@ -154,10 +167,10 @@ class PumpInvariantChecker(PumpEvents):
         return (
             _states(engine).of(key).state in DIVERTING
             or now - engine.delivery.failed_at.get(key, 0.0) <= longest
-            or engine.delivery.owes_answer(key)
+            or _owes_answer(engine, key)
             or self._deferring[key] > 0
             or self._unsure_until.get(key, 0.0) > now
-            or bool(engine.pauses and engine.is_paused("destination", key))
+            or is_paused(engine, "destination", key)
             or any(
                 other.deferred and other is not held and other.letter.path.casefold() == key
                 for other in self._queue.held.values()
@@ -166,13 +179,10 @@ class PumpInvariantChecker(PumpEvents):
 
     def _found_unreasoned(self, held: HeldMessage, key: str) -> None:
         """With several syphons one alone may be a race: another engine has moved the deferred messages."""
-        now, plan = self._engine.clock.now, self._engine.world.plan
+        now, plan = self._engine.clock.now, self._watch.plan
         is_race_possible = sum(plan.syphons) > 1 or bool(plan.crashes or plan.recreations)
         if not is_race_possible or now - self._unreasoned.setdefault(key, now) > UNREASONED:
             self._fail("deferred without reason", f"{self._who} defers {held.letter.body}, though {key} accepts it")
-
-    def _is_paused(self) -> bool:
-        return self._engine.is_paused("queue", self._queue.index)
 
     # -- looked at by others ------------------------------------------------------------------------------------------
 

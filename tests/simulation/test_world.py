@@ -18,11 +18,11 @@ from paired_servicebus.simulation.run_plan import (
     InjectedCondition,
     InjectedFault,
     OperatorAct,
-    Plan,
     PlannedCall,
     QueuePlan,
 )
 from tests.simulation.campaign import Totals, run_seeds
+from tests.simulation.campaign_plan import CampaignPlan
 from tests.simulation.checked_world import CheckedWorld, run_seed
 
 CHUNKS = [range(start, start + 15) for start in range(1, 61, 15)]
@@ -88,7 +88,7 @@ def test_totals_add_up() -> None:
 # -- plans by hand: that the World does what faults are named for ------------------------------------------------------
 
 
-def plan(*, calls: int = 10, faults: tuple[InjectedFault, ...] = (), **more: object) -> Plan:
+def plan(*, calls: int = 10, faults: tuple[InjectedFault, ...] = (), **more: object) -> CampaignPlan:
     """One call a second to one entity, one engine that moves messages."""
     made = {
         "policy": Policy(failover_interval=2.0, ping_primary_interval=5.0, ping_timeout=2.0, send_timeout=2.0),
@@ -100,10 +100,10 @@ def plan(*, calls: int = 10, faults: tuple[InjectedFault, ...] = (), **more: obj
         "heals_at": 60.0,
         "ends_at": 2000.0,
     }
-    return Plan(**{**made, **more})  # type: ignore[arg-type]
+    return CampaignPlan(**{**made, **more})  # type: ignore[arg-type]
 
 
-def run(made: Plan) -> CheckedWorld:
+def run(made: CampaignPlan) -> CheckedWorld:
     """The World after a run that broke no rule."""
     world = CheckedWorld(made, 1)
     result = world.run()

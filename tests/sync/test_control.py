@@ -21,7 +21,7 @@ from paired_servicebus.core.model.pairing_events import MessageReceived
 from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.control.discovery import local_engines, query_engines
 from paired_servicebus.engine.instance.engine_paths import engine_paths
-from paired_servicebus.engine.journal.spool import read_records
+from tests.journal_files import read_records
 
 from .test_sync import pair
 

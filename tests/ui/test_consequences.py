@@ -10,12 +10,15 @@ import pytest
 
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import SyphonStatus
+from paired_servicebus.core.operator.actions import ACTIONS
 from paired_servicebus.core.operator.actions import BY_ID as ORDERS
 from paired_servicebus.core.operator.consequences import UNKNOWN
 from paired_servicebus.core.operator.targets import ActionTarget, Scope
-from paired_servicebus.ui.commands.consequences import ARMABLE, facts, title
+from paired_servicebus.ui.commands.consequences import facts, title
 from tests.approval import Approve
 
+ARMABLE = frozenset(action.id for action in ACTIONS if action.facts)
+"""Ids of the actions with consequences."""
 UNUSED = "contoso/x-servicebus-transfer/12"
 
 

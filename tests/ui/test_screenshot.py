@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from paired_servicebus.ui.shell.screenshot import draw_page, draw_svg
+from paired_servicebus.ui.shell.screenshot import draw_page
 from paired_servicebus.ui.state.view import Page
 from paired_servicebus.ui.widgets.graph_strip import NONE_YET
 from tests.graph_views import graphs
+from tests.pictures.draw import draw_svg
 
 
 def words(svg: str) -> str:

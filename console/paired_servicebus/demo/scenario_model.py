@@ -15,8 +15,6 @@ from paired_servicebus.core.model.policy import Policy
 DRAIN_WITHIN: Final = 60.0
 """Seconds after the last send in which everything has to have arrived."""
 LEAST_DURATION: Final = 15.0
-LONGEST_CAPTION: Final = 58
-"""Characters of a caption that fit 80 columns."""
 
 QUEUES: Final = 5
 

@@ -20,7 +20,6 @@ from paired_servicebus.pipeline.table_store.table_reader import Tables
 from paired_servicebus.printing import print_lines, print_object, report_error
 from paired_servicebus.settings import seconds_of
 
-MAX_AGE: Final = "10m"
 FRESH: Final = 0
 STALE: Final = 1
 NONE: Final = 3

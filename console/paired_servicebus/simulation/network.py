@@ -26,8 +26,6 @@ ANSWERS: Final = {
 }
 """Conditions with a failure as the only answer."""
 HARMLESS: Final = frozenset({InjectedCondition.HIDDEN, InjectedCondition.AWAY})
-ONLY_SENDS: Final = frozenset({InjectedCondition.FULL})
-"""A full queue can still be read, settled and attached to."""
 
 
 class Network:

@@ -17,8 +17,6 @@ LOCK: Final = 60.0
 """Seconds of a backlog message's lock, as the pairing creates its queues."""
 RESCAN: Final = SEARCH_INTERVAL_SECONDS
 """Seconds between two searches of a pump for messages that another engine deferred."""
-RESCAN_AFTER_MISS: Final = 60.0
-"""Seconds until the next search after a deferred message could not be received."""
 MAX_HIDDEN: Final = 15 * 60.0
 """Maximum seconds until an accepted message appears (SPEC.md section 1)."""
 
@@ -95,24 +93,6 @@ class OperatorAct(NamedTuple):
     path: str = ""
 
 
-class PlannedPause(NamedTuple):
-    """An operator's pause of one engine's syphon for a backlog queue, or for a destination."""
-
-    at: float
-    ends: float
-    engine: int
-    queue: int | None = None
-    path: str = ""
-
-
-class Stranger(NamedTuple):
-    """A foreign message in a backlog queue: without a valid destination, or for a destination that never exists."""
-
-    at: float
-    queue: int
-    malformed: bool
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntityPlan:
     """An entity of the primary."""
@@ -140,14 +120,9 @@ class Plan:
     queues: tuple[QueuePlan, ...]
     syphons: tuple[bool, ...]
     """One engine each, and whether it runs a syphon."""
-    calls: tuple[PlannedCall, ...]
     faults: tuple[InjectedFault, ...] = ()
     crashes: tuple[Crash, ...] = ()
     acts: tuple[OperatorAct, ...] = ()
-    pauses: tuple[PlannedPause, ...] = ()
-    strangers: tuple[Stranger, ...] = ()
-    recreations: tuple[tuple[float, int], ...] = ()
-    """Times at which a backlog queue is deleted and created again, with its index."""
     apart: bool = False
     """Whether each pump delivers by itself, as over the SDK, and not through lanes of its engine."""
     heals_at: float

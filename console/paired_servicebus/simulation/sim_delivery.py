@@ -17,7 +17,7 @@ from paired_servicebus.core.pump.dead_letter_rules import is_messages_fault
 from paired_servicebus.core.pump.pump_events import DeliveryFailed, DeliveryWithheld, MessagesAccepted, PumpEvent
 from paired_servicebus.core.pump.pump_message import PumpMessage
 from paired_servicebus.simulation.run_plan import LOCK
-from paired_servicebus.simulation.run_record import TOLERANCE, PumpEvents
+from paired_servicebus.simulation.run_record import PumpEvents
 from paired_servicebus.simulation.sim_engine import SimEngine
 from paired_servicebus.simulation.sim_messages import unpark
 from paired_servicebus.simulation.sim_namespaces import HeldMessage, SimBacklogQueue
@@ -115,11 +115,6 @@ class SimDelivery:
         if not lane.is_busy:
             lane.is_busy = True
             self.clock.start(self._send_all(message.path, message.key, lane), self.engine.processes)
-
-    def owes_answer(self, key: str) -> bool:
-        """Return whether a destination has not answered a try for long."""
-        until = self.clock.now - STALLED_SECONDS + TOLERANCE
-        return any(lane.under_way and lane.began <= until for name, lane in self._lanes.items() if name[0] == key)
 
     def withdraw(self, pump: LanePump, numbers: set[int] | None = None) -> list[SimBacklogMessage]:
         """Remove and return a pump's unsent messages: all of them, or of these numbers."""

@@ -224,10 +224,6 @@ class SimEngine:
             self.pauses.discard(target)
             self.paused_at = self.clock.now
 
-    def is_paused(self, what: str, which: object) -> bool:
-        """Return whether operators paused a backlog queue or a destination; the whole syphon has every queue."""
-        return (what, which) in self.pauses or (what == "queue" and EVERYTHING in self.pauses)
-
     def _order(self, event: Event) -> bool:
         """Return whether the engine lives and its machine accepts the order."""
         if not self.alive:

@@ -6,8 +6,7 @@ The envelope is core's. `park` and `unpark` move its four properties between fie
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from random import Random
+from datetime import datetime, timedelta
 from typing import Final
 
 from paired_servicebus.core.model.envelope import RESERVED, EnvelopeProperties, wrap
@@ -41,34 +40,6 @@ class SimMessage:
     def refusal(self) -> FailureKind:
         """Return why every entity rejects it. The link is lost with a message that is too large."""
         return FailureKind.TOO_LARGE if self.number % 2 else FailureKind.ARGUMENT
-
-
-def draw_message(random: Random, number: int, path: str, sessions: int, now: float) -> SimMessage:
-    """Draw a new message of an application."""
-    body = f"m{number}"
-    session = f"s{int(random.random() * sessions)}" if sessions else None
-    message = SimMessage(
-        body, body, path, path.casefold() if session is None else f"{path.casefold()}/{session}", number
-    )
-    message.session_id = session
-    draw = random.random()
-    if draw < 0.25:
-        _decorate(message, draw, now)
-    return message
-
-
-def _decorate(message: SimMessage, draw: float, now: float) -> None:
-    if draw < 0.02:  # both: a time to live of seconds begins at the scheduled time
-        message.time_to_live = timedelta(seconds=1 + int(draw * 6000))
-        message.scheduled = datetime.fromtimestamp(now + 1 + int(draw * 25_000), UTC)
-    elif draw < 0.10:
-        message.time_to_live = timedelta(seconds=1 + int(draw * 6000))
-    elif draw < 0.14:
-        message.scheduled = datetime.fromtimestamp(now + 1 + int(draw * 500), UTC)
-    elif draw < 0.145:
-        message.poison = True
-    else:
-        message.properties = {"tenant": int(draw * 1000)}
 
 
 def park(message: SimMessage, path: str) -> SimMessage:

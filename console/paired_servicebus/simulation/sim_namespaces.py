@@ -249,13 +249,6 @@ class SimBacklogQueue(RequestTarget):
         if renewed:
             self._clock.at(min(held.locked_until for held in renewed), self._unlock, renewed, lock)
 
-    def recreate(self) -> None:
-        """Delete the queue with its messages, and create it again."""
-        self.deleted += [held.letter for held in self.held.values()]
-        self.held.clear()
-        self._ready.clear()
-        self._numbers = 0
-
     def _give_back(self, held: HeldMessage) -> None:
         held.lock, held.since = 0, self._clock.now
         held.deliveries += 1

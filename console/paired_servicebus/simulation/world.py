@@ -12,11 +12,11 @@ from paired_servicebus.core.failover.pairing_machine import PairingMachine
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.pump.pump_machine import PumpMachine
 from paired_servicebus.simulation.network import Network
-from paired_servicebus.simulation.run_plan import InjectedFault, OperatorAct, Plan, PlannedCall
+from paired_servicebus.simulation.run_plan import InjectedFault, OperatorAct, Plan
 from paired_servicebus.simulation.run_record import RunRecord
 from paired_servicebus.simulation.sim_delivery import SimDelivery
 from paired_servicebus.simulation.sim_engine import SimEngine
-from paired_servicebus.simulation.sim_messages import BEGAN, SimMessage, draw_message
+from paired_servicebus.simulation.sim_messages import BEGAN
 from paired_servicebus.simulation.sim_namespaces import SimBacklogQueue, SimDestination
 from paired_servicebus.simulation.sim_pump import SimPump
 from paired_servicebus.simulation.sim_sender import SimSender
@@ -100,8 +100,6 @@ class World:
         at, plan = self.clock.at, self.plan
         for engine in self.engines:
             at(BEGAN, engine.start)
-        for call in plan.calls:
-            at(BEGAN + call.at, self._call, call)
         for fault in plan.faults:
             at(BEGAN + fault.at, self._begin, fault)
             at(BEGAN + fault.ends, self._end, fault)
@@ -111,19 +109,6 @@ class World:
             at(BEGAN + crash.back, self._restart, engine)
         for act in plan.acts:
             at(BEGAN + act.at, self.engines[act.engine].operate, act)
-
-    def _call(self, call: PlannedCall) -> None:
-        engine = self.engines[call.engine]
-        if not engine.alive:
-            return
-        sessions = self.destinations[call.path.casefold()].plan.sessions
-        messages = [self._letter(call.path, sessions) for _ in range(call.messages)]
-        self.watch.offered(messages)
-        self.clock.start(self.parts.sending(engine, call.sender, call.path).call(call, messages), engine.processes)
-
-    def _letter(self, path: str, sessions: int) -> SimMessage:
-        self._letters += 1
-        return draw_message(self.random, self._letters, path, sessions, self.clock.now)
 
     # -- faults -----------------------------------------------------------------------------------------------------
 

@@ -276,11 +276,6 @@ def read_map(section: bytes | None) -> dict[Any, Any]:
     return value
 
 
-def write_annotations(code: int, annotations: dict[str, Any]) -> bytes:
-    """Return an annotations section; its keys are written as symbols."""
-    return described(code, encode({Symbol(key): value for key, value in annotations.items()}))
-
-
 def write_application_properties(properties: dict[str, Any]) -> bytes:
     return described(APPLICATION_PROPERTIES, encode(properties))
 

@@ -72,7 +72,6 @@ class Modified:
     message_annotations: dict[Any, Any] | None = wire(FIELDS, default=None)
 
 
-Outcome = Accepted | Rejected | Released | Modified
 DeliveryState = Accepted | Rejected | Released | Modified | Received | Described
 
 STATE: Final = one_of(Accepted, Rejected, Released, Modified, Received, Described)

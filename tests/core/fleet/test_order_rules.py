@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.approval import Approve
+from tests.core.fleet.board_log import judge_log, standing_set
 
 from paired_servicebus.core.errors import UnreadableError
 from paired_servicebus.core.fleet.fleet_documents import Order, OrderText, Posted, Signer, Unverified
@@ -21,8 +22,6 @@ from paired_servicebus.core.fleet.orders.order_rules import (
     Rule,
     ThisEngine,
     Void,
-    judge,
-    judge_log,
     verdict,
 )
 from paired_servicebus.core.fleet.orders.order_text import OLDER, decode_order_text, encode_order_text
@@ -55,7 +54,7 @@ def test_the_rules_are_in_the_order_of_the_design() -> None:
 def test_an_order_that_breaks_no_rule_counts() -> None:
     counts = Counts(by="operator-a", fingerprint="SHA256:x", ends_at=T0 + 3600)
     assert verdicts(read(FORCE)) == [counts]
-    assert judge(read(FORCE), engine=ME, verbs=FLEET_VERBS, earlier=(), at=T0) == counts
+    assert verdicts(read(FORCE), at=T0) == [counts]
 
 
 @pytest.mark.parametrize(
@@ -213,7 +212,7 @@ def test_no_bytes_raise_anything_else(signed: bytes) -> None:
 
 
 def stands(*reads: ReadOrder, at: float) -> tuple[standing_rules.StandingFleetOrder, ...]:
-    return standing_rules.standing_set(judge_log(reads, engine=ME, verbs=FLEET_VERBS), engine=ME, at=at)
+    return standing_set(judge_log(reads, engine=ME, verbs=FLEET_VERBS), engine=ME, at=at)
 
 
 def test_the_newest_order_about_a_subject_wins_and_an_older_one_never_comes_back() -> None:

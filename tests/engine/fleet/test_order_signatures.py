@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from paired_servicebus.core.errors import ConfigurationError, UnreadableError
 from paired_servicebus.core.fleet.fleet_documents import Order, OrderText, Posted, Signer, Unverified
-from paired_servicebus.core.fleet.orders.order_rules import Counts, ReadOrder, Rule, ThisEngine
-from paired_servicebus.core.fleet.orders.order_rules import judge as judge_order
+from paired_servicebus.core.fleet.orders.order_rules import Counts, ReadOrder, Rule, ThisEngine, judge_board, verdict
 from paired_servicebus.core.fleet.orders.order_text import encode_order_text
 from paired_servicebus.core.operator.actions import FLEET_VERBS
 from paired_servicebus.engine.fleet.order_signatures import NAMESPACE, SigningError, sign, verify
@@ -186,9 +185,8 @@ FORGERIES: dict[str, tuple[Forge, Rule, str]] = {
 def judged(signed: bytes, signature: str, at: float, lines: Signers) -> object:
     post = Posted(number=1, enqueued_at=at, ends_at=at, document=Order(text=TEXT, signed=signed, signature=signature))
     read = ReadOrder(post=post, signer=verify(signed, signature, lines, at=at))
-    return judge_order(
-        read, engine=ThisEngine(name="web-1", primary="p", secondary="s"), verbs=FLEET_VERBS, earlier=(), at=at
-    )
+    engine = ThisEngine(name="web-1", primary="p", secondary="s")
+    return verdict(judge_board(read, engine=engine, verbs=FLEET_VERBS, earlier=()), engine=engine, at=at)
 
 
 @pytest.mark.parametrize("verb", VERBS)

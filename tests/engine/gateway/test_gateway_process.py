@@ -12,8 +12,8 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 
 from paired_servicebus.core.model.pairing_events import Delivered, Warned
-from paired_servicebus.engine.journal.spool import read_records
 from tests.engine.test_engine_process import Site, sandbox, site  # noqa: F401 - two are fixtures
+from tests.journal_files import read_records
 
 pytestmark = pytest.mark.slow
 

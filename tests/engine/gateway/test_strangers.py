@@ -75,7 +75,7 @@ def test_a_full_lobby_closes_newcomers_until_its_oldest_stranger_had_its_time(mo
     assert not lobby.enter(newcomer, 2, 12), "clients that are prompt are not closed for others"
     clock.now += 0.2
     assert lobby.enter(newcomer, 2, 12)
-    assert (oldest.is_aborted, younger.is_aborted, lobby.strangers) == (True, False, 2)
+    assert (oldest.is_aborted, younger.is_aborted, len(lobby._entered)) == (True, False, 2)
 
 
 def test_a_client_that_has_shown_a_token_makes_room_and_is_never_closed_for_others(
@@ -113,7 +113,7 @@ async def test_a_flood_of_strangers_stays_out_while_a_client_works(
         await client.prove(gateway)
         link = await client.attach("orders")
         sockets = [await stack.enter_async_context(raw_socket(gateway)) for _ in range(30)]
-        await until(lambda: gateway.admission.strangers == 10 and len(gateway.connections) == 11)
+        await until(lambda: len(gateway.admission._entered) == 10 and len(gateway.connections) == 11)
         assert isinstance(await client.send(link), Accepted)
         ended = [await read_all(plain) for plain in sockets[10:]]
         assert ended == [b""] * 20
@@ -128,7 +128,7 @@ async def test_a_stranger_that_waits_is_closed_after_its_time(monkeypatch: pytes
     async with gateway_of() as gateway, raw_socket(gateway) as plain:
         await asyncio.get_running_loop().sock_sendall(plain, opening)
         await read_all(plain)
-        await until(lambda: not gateway.connections and not gateway.admission.strangers)
+        await until(lambda: not gateway.connections and not gateway.admission._entered)
 
 
 async def test_one_byte_at_a_time_wins_no_time(monkeypatch: pytest.MonkeyPatch) -> None:

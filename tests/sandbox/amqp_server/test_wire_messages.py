@@ -6,6 +6,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.amqp.annotations import write_annotations
 
 from servicebus_amqp.encoding.amqp_types import Char, Decimal64, Described, Symbol, Timestamp, UByte, UInt, ULong
 from servicebus_amqp.encoding.codec import described, encode, encode_map
@@ -23,7 +24,6 @@ from servicebus_amqp.encoding.message_sections import (
     read_map,
     read_properties,
     split,
-    write_annotations,
     write_application_properties,
     write_data,
     write_header,

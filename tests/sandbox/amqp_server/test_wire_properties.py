@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.amqp.annotations import write_annotations
 
 from servicebus_amqp.encoding.amqp_types import Byte, Decimal64, Described, Float, Symbol, Timestamp, UInt, ULong
 from servicebus_amqp.encoding.message_sections import (
@@ -17,7 +18,6 @@ from servicebus_amqp.encoding.message_sections import (
     read_header,
     read_map,
     read_properties,
-    write_annotations,
     write_application_properties,
     write_data,
     write_header,

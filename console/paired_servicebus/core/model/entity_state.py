@@ -180,11 +180,6 @@ class Entity:
         """Return whether another accepted send changes nothing: proven healthy and not probed."""
         return self.state is State.HEALTHY and self.primary_good is True and self.probed_every is None
 
-    @property
-    def pinging(self) -> bool:
-        """Return whether a ping is due or under way."""
-        return self.ping_in_flight or self.ping_due is not None
-
     def release_trigger(self, *, quiet: bool = False) -> Trigger:
         """Return the kind of release. `quiet`: the primary was silent for long.
 

@@ -120,7 +120,3 @@ class DestinationCircuits:
     def circuits(self) -> tuple[Circuit, ...]:
         """Return the circuits of all failing destinations."""
         return tuple(self.open.values())
-
-    def next_try(self) -> float | None:
-        """Return the time of the first retry; None: no destination fails."""
-        return min((circuit.retry_at for circuit in self.open.values()), default=None)

@@ -44,10 +44,6 @@ class Admission:
         self._now = now
         self._entered: dict[Guest, float] = {}
 
-    @property
-    def strangers(self) -> int:
-        return len(self._entered)
-
     def enter(self, guest: Guest, others: int, descriptor: int) -> bool:
         """Admit a connection beside `others`; False: close it. An old stranger may be closed for it."""
         if others >= MAX_CONNECTIONS:

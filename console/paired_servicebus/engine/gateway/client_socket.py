@@ -108,11 +108,6 @@ class ClientSocket(asyncio.Protocol):
     def resume_writing(self) -> None:
         self.resume(_NOT_READING)
 
-    @property
-    def unwritten_bytes(self) -> int:
-        """Bytes that the client has not read yet, beyond the system's buffers."""
-        return 0 if self._transport is None else self._transport.get_write_buffer_size()
-
     def is_full(self) -> bool:
         """Return whether the client leaves too many bytes unread."""
         return _NOT_READING in self._pauses

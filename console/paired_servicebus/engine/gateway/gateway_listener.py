@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import ipaddress
-import logging
 import socket
 import time
 from collections.abc import Callable, Coroutine, Iterable
@@ -33,8 +32,6 @@ LOOPBACK: Final = "127.0.0.1"
 BACKLOG: Final = 1024
 """Connections that wait in the port: after a restart all clients connect again together, and an engine may start while
 the primary is silent."""
-
-log = logging.getLogger(__name__)
 
 
 def bind_port(port: int, *, host: str = LOOPBACK, allow_other_hosts: bool = False) -> socket.socket:

@@ -126,10 +126,6 @@ class RelayConnection(ReconnectingConnection):
             self._full = {is_full for is_full in self._full if is_full()}
             self._hold_reading(bool(self._full))
 
-    @property
-    def is_held(self) -> bool:
-        return bool(self._full)
-
     def _hold_reading(self, held: bool) -> None:
         if self._line is not None:
             self._line.hold_reading(held)

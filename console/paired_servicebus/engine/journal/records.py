@@ -28,7 +28,6 @@ from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.foreign_json import read_json
 
 VERSION: Final = 1
-HEADER: Final = ("v", "engine", "boot", "seq", "ts", "kind")
 MICROSECONDS: Final = 1_000_000
 LATEST: Final = int(END) * MICROSECONDS
 """The time that no record reaches: see paired_servicebus.core.text.time_format."""

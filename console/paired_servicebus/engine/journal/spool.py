@@ -204,11 +204,6 @@ class SpoolReader:
                         self.unknown += 1
 
 
-def read_records(folder: Path) -> SpoolReader:
-    """Return the records of the complete files in a journal's folder."""
-    return SpoolReader(lambda: sorted((folder / CLOSED).glob(f"*{SUFFIX}")))
-
-
 def read_files(paths: Iterable[Path]) -> SpoolReader:
     """Return the records of these files, in their order; a file that is gone has none."""
     listed = tuple(paths)

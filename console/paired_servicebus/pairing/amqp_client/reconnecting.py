@@ -8,7 +8,6 @@ be gone unnoticed. A connection that sends share is replaced instead: what is in
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 import time
 from collections.abc import Callable, Coroutine
@@ -72,8 +71,6 @@ REQUESTING: Final = 30.0
 SILENCE: Final = 5.0
 """Seconds of a wait without an answer after which a shared connection counts as silent; `connecting` if that is less.
 A wait may be shorter by a tenth, which its caller spent before."""
-
-log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 

@@ -56,21 +56,6 @@ SLICE: Final = 1.0
 """Seconds of one receive call, so that a pause or a healed destination is noticed; the link stays."""
 BRINGING_BACK: Final = 10.0
 """Seconds for one destination's deferred messages before the queue has its turn."""
-LOST_IN_THE_SDK: Final = {
-    **dict.fromkeys(("ubyte", "ushort", "uint", "ulong", "byte", "short", "long"), "becomes int"),
-    "float": "becomes double",
-    "symbol": "becomes string",
-    "binary": "becomes string",
-    "timespan": "loses its descriptor",
-    "described": "loses its descriptor",
-    "timestamp": "makes the send raise",
-    "char": "cannot be read: the queue waits behind it",
-    "decimal32": "cannot be read: the queue waits behind it",
-    "decimal64": "cannot be read: the queue waits behind it",
-    "decimal128": "cannot be read: the queue waits behind it",
-}
-"""Fate of application properties of these types in a message that the SDK receives and sends again. The
-pump on our own AMQP (amqp_pump.py) preserves them all; a waiting queue reports it on its why-line."""
 
 
 class SdkPump:

@@ -6,7 +6,6 @@ around it.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -33,8 +32,6 @@ Show = Callable[[str, int, int | None], None]
 """Shows what is done, how much of it, and of how much in all; None: that is not known."""
 TAKEN: Final = "taken"
 _NOT_THERE: Final = ("FAILED_READ_FILE.FILE_NOT_EXIST", "PATH_NOT_FOUND", "FileNotFoundException")
-
-log = logging.getLogger(__name__)
 
 
 class BatchLoop:

@@ -298,7 +298,6 @@ def plan_of(history: RecordedHistory, policy: Policy, seed: int) -> Plan:
         entities=tuple(EntityPlan(path=path, capacity=CAPACITY) for path in history.entities),
         queues=(QueuePlan(capacity=CAPACITY),) * history.queues,
         syphons=(True,),
-        calls=(),
         faults=tuple(_read(outage, seed, random) for outage in history.outages),
         crashes=history.crashes,
         acts=history.acts,

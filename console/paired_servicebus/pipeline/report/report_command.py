@@ -26,29 +26,11 @@ from paired_servicebus.pipeline.report.report_document import document_of
 from paired_servicebus.pipeline.report.report_queries import Choice, last_report, report_of, report_since
 from paired_servicebus.pipeline.report.report_values import Report
 from paired_servicebus.pipeline.report.report_words import listed
-from paired_servicebus.pipeline.table_store.table_reader import Tables
 from paired_servicebus.printing import print_lines, print_object
 from paired_servicebus.settings import seconds_of
 
 Format = Literal["md", "html", "json"]
 FILES: Final[dict[Format, str]] = {"md": "report.md", "html": "report.html", "json": "report.json"}
-
-
-def run_report(
-    folder: Path,
-    *,
-    choose: Choice,
-    format_: Format,
-    out: Path | None,
-    price: Price | None,
-    environments: Mapping[str, str] = MappingProxyType({}),
-) -> int:
-    """Print the report of the tables in `folder`, or write it into `out` and print where.
-
-    Raises PairedError: there are no tables, nothing of that kind in them, or `out` cannot be written.
-    """
-    with Tables.open(folder) as tables:
-        return report_from(tables, choose=choose, format_=format_, out=out, price=price, environments=environments)
 
 
 def report_from(
@@ -60,10 +42,12 @@ def report_from(
     price: Price | None,
     environments: Mapping[str, str] = MappingProxyType({}),
 ) -> int:
-    """Do the same for any tables, such as those of a journal.
+    """Print the report of the tables, or write it into `out` and print where.
 
     Args:
         environments: of pairings, as pairing.toml names them; no journal has them.
+
+    Raises PairedError: nothing of that kind is in the tables, or `out` cannot be written.
     """
     report = choose(tables)
     known = [environments[name] for name in report.pairings if environments.get(name)]

@@ -7,12 +7,12 @@ recomputed from each snapshot while a dialog is open. The command line's preview
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from paired_servicebus.core.fleet.orders.fleet_verbs import EnginesPerOrder
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator.action_row import Action, Question
-from paired_servicebus.core.operator.actions import ACTIONS, BY_ID
+from paired_servicebus.core.operator.actions import BY_ID
 from paired_servicebus.core.operator.command_reach import not_reached
 from paired_servicebus.core.operator.consequences import NOT_REACHED, REACHES, UNKNOWN, preview, sentence
 from paired_servicebus.core.operator.fleet_sentences import engines_left_out
@@ -30,10 +30,6 @@ class Fact(NamedTuple):
 
     label: str
     text: str
-
-
-ARMABLE: Final = frozenset(action.id for action in ACTIONS if action.facts)
-"""Ids of the actions with consequences."""
 
 
 def facts(

@@ -23,7 +23,6 @@ from paired_servicebus.ui.display.profile import PROFILES, ProfileName
 from paired_servicebus.ui.display.theme import load_all
 from paired_servicebus.ui.engines.feed import NOT_ARMED, Emit, FireRequest
 from paired_servicebus.ui.shell.app import PairedApp, ReadPast, no_tables
-from paired_servicebus.ui.state.incident_history import HistoryNews
 from paired_servicebus.ui.state.view import Page, Reached, Records
 
 
@@ -79,7 +78,7 @@ _CELL: Final = 12.2
 """Width of a cell in Textual's pictures."""
 
 
-def _without_leading_spaces(svg: str) -> str:
+def without_leading_spaces(svg: str) -> str:
     """Return the picture with every text at its first letter: librsvg and others drop leading spaces."""
 
     def moved(match: re.Match[str]) -> str:
@@ -90,43 +89,7 @@ def _without_leading_spaces(svg: str) -> str:
     return _SPACES_FIRST.sub(moved, svg)
 
 
-async def draw_svg(
-    snapshot: Snapshot,
-    records: Sequence[Record] = (),
-    *,
-    size: tuple[int, int],
-    theme: str,
-    profile: ProfileName = ProfileName.FULL,
-    press: Sequence[str] = (),
-    past: HistoryNews | None = None,
-    graphs: Graphs | None = None,
-) -> str:
-    """Return the dashboard of `snapshot` and `records` as SVG.
-
-    Args:
-        records: the engine's events, oldest first.
-        size: columns and rows.
-        theme: a theme's name.
-        press: keys by Textual's names, pressed before.
-        past: the content of the pipeline's tables; None: no tables.
-        graphs: the figures over time; None: there are none yet.
-
-    Raises:
-        ValueError: unknown theme.
-    """
-    reads = no_tables if past is None else lambda *_: past
-    app = _app_of(SnapshotFeed(snapshot, records, graphs=graphs), snapshot, theme=theme, profile=profile, past=reads)
-    async with app.run_test(size=size) as pilot:
-        await app.workers.wait_for_complete()
-        await pilot.pause()
-        for key in press:
-            await pilot.press(key)
-            await app.workers.wait_for_complete()
-            await pilot.pause()
-        return _without_leading_spaces(app.export_screenshot(title=f"paired {snapshot.pairing}"))
-
-
-def _app_of(feed: SnapshotFeed, snapshot: Snapshot, *, theme: str, profile: ProfileName, past: ReadPast) -> PairedApp:
+def app_of(feed: SnapshotFeed, snapshot: Snapshot, *, theme: str, profile: ProfileName, past: ReadPast) -> PairedApp:
     """Return the dashboard of a snapshot. Raises ValueError: unknown theme."""
     themes = load_all()
     if theme not in (known := [each.name for each in themes.themes]):
@@ -163,7 +126,7 @@ async def draw_page(
     Raises ValueError: unknown theme.
     """
     feed = SnapshotFeed(snapshot, records, graphs=graphs)
-    app = _app_of(feed, snapshot, theme=theme, profile=ProfileName.FULL, past=past or no_tables)
+    app = app_of(feed, snapshot, theme=theme, profile=ProfileName.FULL, past=past or no_tables)
     async with app.run_test(size=size) as pilot:
         await app.workers.wait_for_complete()
         await pilot.pause()
@@ -172,7 +135,7 @@ async def draw_page(
         await pilot.pause()
         if as_text:
             return "\n".join(strip.text.rstrip() for strip in app.screen._compositor.render_strips())
-        return _without_leading_spaces(app.export_screenshot(title=f"paired {snapshot.pairing}"))
+        return without_leading_spaces(app.export_screenshot(title=f"paired {snapshot.pairing}"))
 
 
 SIZE: Final = (140, 40)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.approval import Approve
+from tests.core.fleet.board_log import judge_log, standing_set
 from tests.fleet_views import engine
 
 from paired_servicebus.core.fleet.fleet_documents import (
@@ -25,9 +26,8 @@ from paired_servicebus.core.fleet.fleet_documents import (
 )
 from paired_servicebus.core.fleet.fleet_events import AnswerOrder, CarryOut, FleetEffect, Say, TakeUp, Undo
 from paired_servicebus.core.fleet.orders.order_book import KeptOrders, OrderBook
-from paired_servicebus.core.fleet.orders.order_rules import ReadOrder, ThisEngine, judge_log, to_type
+from paired_servicebus.core.fleet.orders.order_rules import ReadOrder, ThisEngine, to_type
 from paired_servicebus.core.fleet.orders.order_text import encode_order_text
-from paired_servicebus.core.fleet.orders.standing_rules import standing_set
 from paired_servicebus.core.fleet.orders.void_answers import MAX_REFUSALS
 from paired_servicebus.core.operator.actions import FLEET_VERBS
 

@@ -50,10 +50,6 @@ class Tally:
     def silent_count(self) -> int:
         return len(self.silent) + self.unnamed
 
-    @property
-    def addressed(self) -> int:
-        return len(self.done) + len(self.refused) + self.silent_count
-
 
 def expected_engines(known: Iterable[FleetEngine], expect: int | tuple[str, ...] = ()) -> Expected:
     """Return the engines that should answer. expect: their number or names from pairing.toml."""

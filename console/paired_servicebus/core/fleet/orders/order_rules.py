@@ -10,7 +10,7 @@ order stays on the board for ORDER_SECONDS.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -264,14 +264,6 @@ def _decode(read: ReadOrder, verbs: FleetVerbs) -> tuple[OrderText | None, Fleet
     return text, verb, None
 
 
-def judge_log(reads: Iterable[ReadOrder], *, engine: ThisEngine, verbs: FleetVerbs) -> tuple[BoardOrder, ...]:
-    """Apply rules 1 to 5 to a log, in any sequence and with any duplicates; return it by number."""
-    judged: list[BoardOrder] = []
-    for _, read in sorted({read.post.number: read for read in reads}.items()):
-        judged.append(judge_board(read, engine=engine, verbs=verbs, earlier=judged))
-    return tuple(judged)
-
-
 # -- rules 6 and 7: now and here --------------------------------------------------------------------------------------
 
 
@@ -293,10 +285,3 @@ def verdict(order: BoardOrder, *, engine: ThisEngine, at: float) -> Counts | Voi
         return Void(rule=Rule.MEANT, text=f"it is for {repeated(', '.join(order.text.engines or ()))}")
     acts = order.verb.stands or at < act_end(order.text, order.enqueued_at)
     return Counts(by=order.signer.by, fingerprint=order.signer.fingerprint, ends_at=ends_at, acts=acts)
-
-
-def judge(
-    read: ReadOrder, *, engine: ThisEngine, verbs: FleetVerbs, earlier: Sequence[BoardOrder], at: float
-) -> Counts | Void:
-    """Return whether an order counts in this engine now, by all seven rules."""
-    return verdict(judge_board(read, engine=engine, verbs=verbs, earlier=earlier), engine=engine, at=at)

@@ -63,7 +63,7 @@ class NewestOrder:
 
 
 def newest_orders(log: Iterable[BoardOrder], *, engine: ThisEngine) -> dict[Subject, NewestOrder]:
-    """Return the newest order about each subject that means the engine. log: `judge_log`'s, in any sequence."""
+    """Return the newest order about each subject that means the engine. log: judged orders, in any sequence."""
     newest: dict[Subject, NewestOrder] = {}
     for order in sorted(log, key=lambda one: one.number):
         if order.void is not None or order.text is None or order.verb is None or not order.verb.stands_for:
@@ -95,11 +95,6 @@ def _means_all_of(later: OrderText, earlier: OrderText) -> bool:
     return later.engines is None or (
         earlier.engines is not None and all(is_meant(later, one) for one in earlier.engines)
     )
-
-
-def standing_set(log: Iterable[BoardOrder], *, engine: ThisEngine, at: float) -> tuple[StandingFleetOrder, ...]:
-    """Return what stands in the engine, by subject. log: the result of `judge_log`, in any sequence."""
-    return standing_of(newest_orders(log, engine=engine), at=at)
 
 
 def standing_of(newest: Mapping[Subject, NewestOrder], *, at: float) -> tuple[StandingFleetOrder, ...]:
