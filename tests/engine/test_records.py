@@ -12,8 +12,9 @@ from hypothesis import strategies as some
 from paired_servicebus.core.model.pairing_events import KINDS, Event, PingSent, QueueProbed, Record
 from paired_servicebus.core.model.verdict import FailureKind
 from paired_servicebus.engine.journal import records
-from paired_servicebus.engine.journal.records import HEADER, UnreadableLineError
+from paired_servicebus.engine.journal.records import UnreadableLineError
 
+HEADER = ("v", "engine", "boot", "seq", "ts", "kind")
 TIMES = some.integers(0, 2**51).map(lambda micros: micros / 1_000_000)  # until 2041 a float holds microseconds
 VALUES = {
     "str": some.text(),
