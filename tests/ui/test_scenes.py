@@ -39,7 +39,9 @@ from tests.graph_views import graphs
 from .conftest import AT, Console, MadeUp, at
 from .scripted import snapshot_of
 
-SIZES = pytest.mark.parametrize("size", [(80, 24), (140, 40)], ids=["80x24", "140x40"])
+SIZES = pytest.mark.parametrize(
+    "size", [pytest.param((80, 24), marks=pytest.mark.slow), (140, 40)], ids=["80x24", "140x40"]
+)
 PARKED: Final = "contoso/x-servicebus-transfer/0"
 
 
