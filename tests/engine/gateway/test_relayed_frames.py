@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from math import inf
 from typing import Any
 
 import pytest
@@ -11,13 +12,14 @@ from azure.servicebus import (
     ServiceBusMessage,
 )
 
-from paired_servicebus.core.errors import WireRequestError
-from paired_servicebus.engine.gateway.relay_connection import HOLDING_SECONDS
+from paired_servicebus.core.errors import WireLinkError, WireRequestError, WireTimeoutError
+from paired_servicebus.engine.gateway.relay_connection import ATTACHING_SECONDS, HOLDING_SECONDS, RelayConnection
 from paired_servicebus.engine.gateway.relayed.relayed_links import SESSION_FILTER
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection
-from paired_servicebus.pairing.amqp_client.client_links import AttachFields
+from paired_servicebus.pairing.amqp_client.client_links import OURS, AttachFields
 from servicebus_amqp.encoding.amqp_types import Int, Symbol, UInt
 from servicebus_amqp.encoding.messaging_types import Modified, Source
+from servicebus_amqp.node_address import parse_address
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived, FlowReceived
 from tests.engine.gateway.relay_setting import ROOT, Setting, ignore, relay_setting
 from tests.pairing.conftest import until
@@ -47,6 +49,73 @@ async def test_receivers_are_back_within_ten_seconds_of_the_primary(setting: Set
         link = await attach
         link.grant(1)
         await until(lambda: got)
+
+
+@pytest.mark.parametrize("session", [False, True], ids=["receiver", "next session"])
+async def test_an_attach_waits_no_longer_than_its_client_says(setting: Setting, session: bool) -> None:
+    """Section 7: "Every request has an answer before the client's own limit"."""
+    setting.gateway.holding = HOLDING_SECONDS
+    setting.world.fault("black-holed")
+    queue = "payments" if session else "orders"
+    source = Source(address=queue, filter={Symbol(SESSION_FILTER): None} if session else None)
+    fields = AttachFields(source=source, passed_on={"properties": {Symbol("com.microsoft:timeout"): UInt(500)}})
+    async with asyncio.timeout(HOLDING_SECONDS / 2):
+        with pytest.raises(WireLinkError) as caught:
+            await setting.wire().receiver(queue, on_delivery=ignore, on_lost=ignore, fields=fields, timeout=60)
+    assert caught.value.condition == "com.microsoft:timeout"
+
+
+class TimedLoop:
+    """The loop of a relay whose tries take as long as they may."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def time(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.mark.parametrize(
+    ("timeout", "patience", "least", "most"),
+    [
+        (ATTACHING_SECONDS, inf, HOLDING_SECONDS, HOLDING_SECONDS + 1),
+        (5.0, 5.0, 5.0, 6.0),
+        (70.0, inf, 70.0, 71.0),
+        (65.0, 60.0, 60.0, 66.0),
+        (15.0, 10.0, 10.0, 16.0),
+    ],
+    ids=["a receiver", "an impatient receiver", "the next session", "a session in a minute", "a session in 10 s"],
+)
+@pytest.mark.parametrize("connects", [4.0, 5.0, 9.9], ids=str)
+async def test_an_attach_to_a_silent_primary_is_answered_in_its_clients_time(
+    monkeypatch: pytest.MonkeyPatch, timeout: float, patience: float, least: float, most: float, connects: float
+) -> None:
+    """Section 7: "Every request has an answer before the client's own limit".
+
+    connects: after how many seconds a try fails that has more.
+    """
+    loop = TimedLoop()
+    relay = RelayConnection(None)  # type: ignore[arg-type] # no try reaches it
+    tries: list[float] = []
+
+    async def silent(_act: object, seconds: float, name: str) -> None:
+        tries.append(seconds)
+        loop.now += min(seconds, connects if seconds <= ATTACHING_SECONDS or tries[1:] else seconds)
+        raise WireTimeoutError(f"{name} was not answered")
+
+    monkeypatch.setattr(relay, "_do", silent)
+    monkeypatch.setattr(asyncio, "get_running_loop", lambda: loop)
+    monkeypatch.setattr(asyncio, "sleep", loop.sleep)
+    address = parse_address("orders")
+    with pytest.raises(WireTimeoutError):
+        await relay.relayed_receiver(
+            address, OURS, on_delivery=ignore, on_settled=ignore, on_lost=ignore, timeout=timeout,
+            patience=patience,
+        )  # fmt: skip
+    assert least <= loop.now - 1000.0 <= most
 
 
 async def test_a_client_that_reads_nothing_is_not_read_for(setting: Setting) -> None:

@@ -1,9 +1,9 @@
 """The primary's side of one client's connection: opened with its first relayed link, and again after a loss.
 
 Everything relayed goes to the primary, whether an entity has failed over or not. While the primary is away, an attach
-is tried again for 50 seconds before it is refused. Older clients loop tightly on fast refusals; JavaScript waits 30
-seconds after each, and would be back long after the primary. Nothing is read from the primary while the client has no
-room for it.
+is tried again for 50 seconds before it is refused, or for as long as its client waits if that is less. Older clients
+loop tightly on fast refusals; JavaScript waits 30 seconds after each, and would be back long after the primary. Nothing
+is read from the primary while the client has no room for it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Coroutine
+from math import inf
 from typing import Any, Final, Protocol, TypeVar
 
 from paired_servicebus.core.errors import WireConnectionError, WireError, WireLinkError
@@ -40,6 +41,8 @@ CONNECTING_SECONDS: Final = 5.0
 ATTACHING_SECONDS: Final = 10.0
 HOLDING_SECONDS: Final = 50.0
 """Seconds for which an attach waits for a primary that is away; Java and JavaScript wait 60 themselves."""
+LAST_TRY_SECONDS: Final = 1.0
+"""Seconds that a try has at least, so that an attach ends so long after its time at most."""
 _RETRY_SECONDS: Final = 0.25
 """Seconds between tries of one attach; the connection's own pauses are longer after a while."""
 _MAX_PAUSE: Final = 2.0
@@ -91,8 +94,9 @@ class RelayConnection(ReconnectingConnection):
         on_settled: OnOutcome,
         on_lost: OnLost,
         timeout: float = ATTACHING_SECONDS,
+        patience: float = inf,
     ) -> WireReceiver:
-        """Attach to a node for the messages of a client's link. Raises WireError."""
+        """Attach to a node for the messages of a client's link. patience: the client's seconds. Raises WireError."""
 
         async def attach(line: ClientConnection) -> WireReceiver:
             await line.authorizer.authorize(address.path)
@@ -100,7 +104,7 @@ class RelayConnection(ReconnectingConnection):
                 address.resource, on_delivery=on_delivery, on_settled=on_settled, on_lost=on_lost, fields=fields
             )
 
-        return await self._attach(attach, timeout, address)
+        return await self._attach(attach, timeout, address, patience)
 
     async def relayed_sender(
         self, address: NodeAddress, fields: AttachFields, *, on_outcome: OnOutcome, on_lost: OnLost
@@ -133,19 +137,29 @@ class RelayConnection(ReconnectingConnection):
     # -- inside -----------------------------------------------------------------------------------------------
 
     async def _attach(
-        self, attach: Callable[[ClientConnection], Coroutine[Any, Any, T]], timeout: float, address: NodeAddress
+        self,
+        attach: Callable[[ClientConnection], Coroutine[Any, Any, T]],
+        timeout: float,
+        address: NodeAddress,
+        patience: float = inf,
     ) -> T:
-        """Attach; a primary that is away is tried again for a while. Raises WireError."""
+        """Attach; a primary that is away is tried again for a while. Raises WireError.
+
+        An attach for the next session may be answered later than that: the primary waits for a message.
+        """
         loop = asyncio.get_running_loop()
-        last = loop.time() + self._holding
+        last = loop.time() + min(self._holding, patience)
+        ends = last if timeout <= ATTACHING_SECONDS else max(last, loop.time() + timeout)
+        seconds = timeout
         while True:
             try:
-                return await self._do(attach, timeout, f"attaching to {address.resource}")
+                return await self._do(attach, seconds, f"attaching to {address.resource}")
             except WireError as error:
                 left = last - loop.time()
                 if left <= 0 or is_answer(error):
                     raise
                 await asyncio.sleep(min(left, _RETRY_SECONDS))
+            seconds = min(timeout, max(LAST_TRY_SECONDS, ends - loop.time()))
 
 
 def is_answer(error: WireError) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 from typing import Any, Final
 
 from paired_servicebus.core.errors import WireError, WireLinkError
@@ -16,6 +17,7 @@ from paired_servicebus.engine.gateway.front_links import FrontLink, FrontOwner
 from paired_servicebus.engine.gateway.keys.gateway_keys import GatewayRight
 from paired_servicebus.engine.gateway.relay_connection import (
     ATTACHING_SECONDS,
+    LAST_TRY_SECONDS,
     RelayConnection,
     closed_by_client,
     error_of_end,
@@ -67,9 +69,14 @@ class DeliveryPassage:
         self._last_flow: FlowReceived | None = None
 
     async def open(
-        self, relay: RelayConnection, address: NodeAddress, fields: AttachFields, timeout: float = ATTACHING_SECONDS
+        self,
+        relay: RelayConnection,
+        address: NodeAddress,
+        fields: AttachFields,
+        timeout: float = ATTACHING_SECONDS,
+        patience: float = inf,
     ) -> WireReceiver:
-        """Attach to the primary. Raises WireError."""
+        """Attach to the primary. patience: seconds for which the client waits. Raises WireError."""
         upstream = await relay.relayed_receiver(
             address,
             fields,
@@ -77,6 +84,7 @@ class DeliveryPassage:
             on_settled=self._on_settled,
             on_lost=self._lost,
             timeout=timeout,
+            patience=patience,
         )
         upstream.passes_flow = self._on_primary_flow
         upstream.link.max_message_size = None  # the primary keeps the client's limit, and nothing is dropped here
@@ -191,7 +199,7 @@ class RelayedReceiver(FrontLink):
         assert asked is not None, "the client has asked"
         try:
             upstream = await self._passage.open(
-                self.owner.relay, self._address, fields_of(asked, self._address), _seconds(asked)
+                self.owner.relay, self._address, fields_of(asked, self._address), _seconds(asked), _patience(asked)
             )
         except WireError as error:
             self.owner.refused(link, error_of_refusal(error), by_primary=is_answer(error))
@@ -262,7 +270,13 @@ def answer(link: SenderLink, upstream: WireReceiver, asked: Attach) -> None:
 def _seconds(asked: Attach) -> float:
     """Return the seconds that an attach may take: the next session with messages may be a minute away."""
     filters = getattr(asked.source, "filter", None) or {}
+    given = _patience(asked)
     if filters.get(SESSION_FILTER, "") is not None:
-        return ATTACHING_SECONDS
+        return min(ATTACHING_SECONDS, max(LAST_TRY_SECONDS, given))
+    return _GRACE_SECONDS + (_SESSION_SECONDS if given == inf else given)
+
+
+def _patience(asked: Attach) -> float:
+    """Return the seconds for which the client waits for the answer, by its own words; infinite: it does not say."""
     given = (asked.properties or {}).get(_TIMEOUT)
-    return _GRACE_SECONDS + (given / 1000 if isinstance(given, int) and given >= 0 else _SESSION_SECONDS)
+    return given / 1000 if isinstance(given, int) and given >= 0 else inf
