@@ -227,6 +227,27 @@ PLAYS.update(
     }
 )
 
+PLAYS.update(
+    {
+        f"silence-{interval}": Play(
+            perform=languages.silence(interval),
+            actors=f"an engine with a gateway and a failover interval of {interval} s; {languages.CROWD} senders in "
+            "Python, in one process",
+            course="the primary is silent for 45 s, with a call of each sender in flight",
+            promises=(
+                "no error from send, no connection lost, every call returns",
+                "no message arrives twice, no healthy backlog queue is pulled or alarmed about",
+            ),
+            specs=languages.SPECS,
+            minutes=0.75,
+            send_timeout=languages.SEND_TIMEOUT,
+            calls_only=True,
+        )
+        for interval in (10, 14, 15, 16, 20, 25)
+    }
+)
+"""Around the whole time of a call less one attempt's limit: 25 s and 10 s at a gateway."""
+
 
 def chosen_plays(names: Sequence[str]) -> list[str]:
     """Return the plays of these names; a first word names all that begin with it. Raises KeyError: there is none."""

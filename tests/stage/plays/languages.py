@@ -49,6 +49,9 @@ WINDOW: Final = 1.0
 ANSWERED: Final = 150.0
 """Seconds in which every call that is under way has to return: some SDKs try four times, each for half a minute."""
 FETCHING: Final = 240.0
+CROWD: Final = 60
+"""Senders in one process, each with a call under way as the primary falls silent."""
+CROWD_PAUSE: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,10 +74,30 @@ def outage(fault: str, *, fails_over: bool = True) -> Callable[[Director, float,
     return perform
 
 
+def silence(interval: float) -> Callable[[Director, float, int], Awaitable[None]]:
+    """Return a play of a silent primary, with so many seconds to the failover: a crowd's calls are all in flight."""
+
+    async def perform(director: Director, minutes: float, _engines: int) -> None:
+        times = {"failover_interval": interval}
+        await _play(director, [python_program()], "black-holed", minutes, times=times, lanes=CROWD, pause=CROWD_PAUSE)
+        check_haste(director, interval)
+
+    return perform
+
+
 async def _play(
-    director: Director, found: Sequence[SenderProgram], fault: str, minutes: float, *, fails_over: bool
+    director: Director,
+    found: Sequence[SenderProgram],
+    fault: str,
+    minutes: float,
+    *,
+    fails_over: bool = True,
+    times: Mapping[str, Any] | None = None,
+    lanes: int = LANES,
+    pause: float = PAUSE,
 ) -> None:
-    times = SHORT_TIMES if minutes < SHORT else {}
+    if times is None:
+        times = SHORT_TIMES if minutes < SHORT else {}
     director.send_timeout = times.get("send_timeout")
     engine = director.engine(
         "gateway", gateway_port=free_port(), entities=[ENTITY], backlog_queue_count=2, hold_until_failover=True, **times
@@ -82,7 +105,7 @@ async def _play(
     await engine.start()
     gate = await director.stack.enter_async_context(Gate(engine.gateway_port))
     console = await director.console(engine)
-    senders = await _start(director, found, connection_string(engine.key, gate.port))
+    senders = await _start(director, found, connection_string(engine.key, gate.port), lanes, pause)
     await asyncio.sleep(AROUND)
     before = figures(gate, console)
     number = director.begin_episode(f"the primary is {fault}", opens=True, at=now() - WINDOW)
@@ -92,6 +115,7 @@ async def _play(
     await asyncio.sleep(minutes * 60)
     director.mend()
     during = figures(gate, console)
+    director.figures["haste"] = haste(console)
     await asyncio.sleep(AROUND)
     after = figures(gate, console)
     await asyncio.gather(*(one.stop(ANSWERED) for one in senders))
@@ -109,15 +133,17 @@ async def _play(
     await director.end()
 
 
-async def _start(director: Director, found: Sequence[SenderProgram], string: str) -> list[SenderProcess]:
+async def _start(
+    director: Director, found: Sequence[SenderProgram], string: str, lanes: int, pause: float
+) -> list[SenderProcess]:
     """Start a sender of each program; return when each has accepted messages. Raises Broken."""
     senders = []
     for program in found:
         sender = SenderProcess(program, program.language.lower(), director.folder / f"{program.language}.log")
         director.stack.push_async_callback(sender.kill)
-        await sender.start(string, ENTITY, lanes=LANES, pause=PAUSE)
+        await sender.start(string, ENTITY, lanes=lanes, pause=pause)
         senders.append(sender)
-    await director.expect(lambda: all(one.accepted >= 2 * LANES for one in senders), "every sender sends", PATIENCE)
+    await director.expect(lambda: all(one.accepted >= 2 * lanes for one in senders), "every sender sends", PATIENCE)
     return senders
 
 
@@ -130,6 +156,24 @@ def figures(gate: Gate, console: Console) -> Figures:
 def _state(console: Console) -> State | None:
     view = console.entity(ENTITY)
     return view.state if view is not None else None
+
+
+def haste(console: Console) -> dict[str, list[str]]:
+    """Return what the engine shows of its own haste: queues out of the rotation, alarms."""
+    shown = console.snapshot
+    if shown is None:
+        raise Broken("the engine shows nothing")
+    pulled = [f"{queue.path}: {queue.pulled_reason}" for queue in shown.queues if not queue.in_rotation]
+    return {"pulled": pulled, "alarms": list(shown.alarms)}
+
+
+def check_haste(director: Director, interval: float) -> None:
+    """Raise Broken if a message arrived twice, or if a healthy backlog queue was pulled or alarmed about."""
+    twice = [name for name, life in director.complete_ledger().lives.items() if len(life.numbers) > 1]
+    director.figures["twice"] = len(twice)
+    found = director.figures["haste"]
+    if twice or found["pulled"] or found["alarms"]:
+        raise Broken(f"interval {interval:g} s: {len(twice)} twice, {found}")
 
 
 def summary(one: SenderProcess) -> str:
