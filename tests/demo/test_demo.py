@@ -125,7 +125,11 @@ def test_bad_options_are_one_sentence_and_exit_2(options: list[str], says: str) 
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGKILL, *(pytest.param(one, marks=pytest.mark.slow) for one in (signal.SIGTERM, signal.SIGHUP))],
+    ids=lambda number: number.name,
+)
 def test_a_demo_whose_command_is_killed_leaves_no_process_and_no_folder(tmp_path: Path, number: int) -> None:
     command = [sys.executable, "-m", "paired_servicebus", "demo", "--headless", "--duration", "60"]
     with subprocess.Popen(command, env=os.environ | {"TMPDIR": str(tmp_path)}, stdout=subprocess.PIPE) as demo:

@@ -1,6 +1,7 @@
 """The engine as a process, started and ended by the command, against real namespaces: nothing here is faked.
 
-Each test has a state folder of its own; sandbox and engines are processes.
+Each test has a state folder of its own; sandbox and engines are processes, each of which costs a second of CPU. What
+needs no process is tested in this one, by the modules of the rooms; the slow tests show that the command does it, too.
 """
 
 from __future__ import annotations
@@ -224,6 +225,7 @@ async def test_an_engine_is_started_steered_and_ended(site: Site) -> None:
     refused(await asyncio.to_thread(site.paired, "down"), "no engine of the pairing orders", "paired up")
 
 
+@pytest.mark.slow
 def test_an_engine_started_read_only_takes_no_order_until_it_is_made_writable(site: Site) -> None:
     assert site.paired("up", "--headless", "--read-only").returncode == 0
     site.holder()
@@ -253,6 +255,7 @@ async def test_a_change_runs_the_operators_command(site: Site) -> None:
     assert "SharedAccessKey" not in environ, "the engine's own environment has both connection strings"
 
 
+@pytest.mark.slow
 async def test_check_asks_the_engine_or_looks_itself_and_leaves_nothing(site: Site, sandbox: Sandbox) -> None:
     before = site.paired("check", "--json")
     assert (before.returncode, before.stderr) == (1, "")  # no engine has made the backlog queues yet
@@ -274,6 +277,7 @@ async def test_check_asks_the_engine_or_looks_itself_and_leaves_nothing(site: Si
         mend()
 
 
+@pytest.mark.slow
 def test_check_says_that_an_engine_does_not_answer(site: Site) -> None:
     holder = site.up()
     os.kill(holder.pid, signal.SIGSTOP)
@@ -285,6 +289,7 @@ def test_check_says_that_an_engine_does_not_answer(site: Site) -> None:
     assert "did not answer within" in done.stderr
 
 
+@pytest.mark.slow
 async def test_status_and_picture_need_no_terminal(site: Site) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -317,6 +322,7 @@ async def test_status_and_picture_need_no_terminal(site: Site) -> None:
     assert (killed.returncode, "did not end cleanly" in killed.stdout) == (3, True)
 
 
+@pytest.mark.slow
 def test_watching_prints_lines_until_nobody_reads(site: Site) -> None:
     site.up()
     watching = subprocess.Popen(
@@ -332,6 +338,7 @@ def test_watching_prints_lines_until_nobody_reads(site: Site) -> None:
     watching.stderr.close()
 
 
+@pytest.mark.slow
 def test_an_engine_lets_its_control_group_in_by_its_socket_alone(site: Site) -> None:
     group = grp.getgrgid(os.getgid()).gr_name
     site.write(f'entities = ["orders"]\nbacklog_queue_count = 2\ncontrol_group = "{group}"')
@@ -353,6 +360,7 @@ def test_a_second_engine_for_a_pairing_is_refused(site: Site) -> None:
     assert site.processes() == [holder.pid]
 
 
+@pytest.mark.slow
 def test_two_at_once_make_one_engine(site: Site) -> None:
     starts = [
         subprocess.Popen(
@@ -365,6 +373,7 @@ def test_two_at_once_make_one_engine(site: Site) -> None:
     assert len(site.processes()) == 1
 
 
+@pytest.mark.slow
 def test_an_engine_is_ended_by_its_name_wherever_its_settings_are(site: Site) -> None:
     site.up()
     site.config.unlink()
@@ -376,6 +385,7 @@ def test_an_engine_is_ended_by_its_name_wherever_its_settings_are(site: Site) ->
     assert (done.returncode, done.stdout, done.stderr) == (0, "the engine of orders has ended\n", "")
 
 
+@pytest.mark.slow
 def test_what_was_forced_and_paused_stands_after_a_kill(site: Site) -> None:
     holder = site.up()
     assert site.paired("failover", "orders", "--yes", "orders").returncode == 0
@@ -446,6 +456,7 @@ def stopped_for_its_disk(snapshot: Snapshot) -> bool:
     return snapshot.journal.lost > 0 and snapshot.syphon.status is SyphonStatus.PAUSED
 
 
+@pytest.mark.slow
 async def test_a_disk_that_is_full_stops_the_syphon_is_said_and_needs_no_restart(site: Site) -> None:
     """When the journal's disk is full, the syphon pauses, sends go on, and both are said."""
     holder = site.up()
@@ -482,6 +493,7 @@ def test_hang_up_is_nothing_to_an_engine_and_term_ends_it_in_order(site: Site) -
     assert "signal" in last.reason
 
 
+@pytest.mark.slow
 def test_closing_the_terminal_of_a_dashboard_leaves_the_engine(site: Site) -> None:
     pid, terminal = pty.fork()
     if pid == 0:
@@ -508,6 +520,7 @@ def _read_until(terminal: int, text: bytes) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_no_key_is_seen_anywhere(site: Site) -> None:
     holder = site.up()
     told = site.paired("attach").stderr
@@ -535,7 +548,7 @@ def dead(connection_string: str) -> str:
     return f"Endpoint=sb://127.0.0.1:{DEAD_PORT};{after}"
 
 
-@pytest.mark.parametrize("table", ["PRIMARY", "SECONDARY"])
+@pytest.mark.parametrize("table", ["PRIMARY", pytest.param("SECONDARY", marks=pytest.mark.slow)])
 def test_a_wrong_key(site: Site, table: str) -> None:
     site.environ[table] = another_key(site.environ[table])
     done = site.paired("up", "--headless")
@@ -544,6 +557,7 @@ def test_a_wrong_key(site: Site, table: str) -> None:
     assert site.gone()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", ["PRIMARY", "SECONDARY"])
 def test_an_unreachable_namespace(site: Site, table: str) -> None:
     site.environ[table] = dead(site.environ[table])
@@ -554,12 +568,14 @@ def test_an_unreachable_namespace(site: Site, table: str) -> None:
     assert site.gone()
 
 
+@pytest.mark.slow
 def test_an_untrusted_certificate(site: Site) -> None:
     site.config.write_text(site.config.read_text().replace(f'ca_file = "{site.ca_file}"\n', ""))
     refused(site.paired("up", "--headless"), "its certificate is not trusted", "ca_file")
     assert site.gone()
 
 
+@pytest.mark.slow
 def test_an_entity_that_does_not_exist(site: Site) -> None:
     site.write('entities = ["orders", "ordres"]\nbacklog_queue_count = 1')
     refused(
@@ -568,12 +584,14 @@ def test_an_entity_that_does_not_exist(site: Site) -> None:
     assert site.gone()
 
 
+@pytest.mark.slow
 def test_one_namespace_paired_with_itself(site: Site) -> None:
     site.environ["SECONDARY"] = site.environ["PRIMARY"]
     refused(site.paired("up", "--headless"), "would be paired with itself")
     assert site.gone()
 
 
+@pytest.mark.slow
 def test_a_taken_port_of_the_sandbox(sandbox: Sandbox) -> None:
     port = sandbox.control_url.rpartition(":")[2]
     command = [sys.executable, "-m", "paired_servicebus.cli", "sandbox", "--control-port", port]
@@ -594,6 +612,7 @@ def test_a_dashboard_without_a_terminal(site: Site) -> None:
     assert site.gone()
 
 
+@pytest.mark.slow
 def test_an_outage_of_a_primary_that_was_reached_before_is_no_mistake(site: Site, sandbox: Sandbox) -> None:
     site.up()
     assert site.paired("down").returncode == 0
@@ -607,6 +626,7 @@ def test_an_outage_of_a_primary_that_was_reached_before_is_no_mistake(site: Site
     assert any("does not answer" in event.text and event.about == "primary" for event in warned)
 
 
+@pytest.mark.slow
 def test_interrupting_a_start_leaves_nothing(site: Site, sandbox: Sandbox) -> None:
     mend = sandbox.fault("secondary", "black-holed")
     try:

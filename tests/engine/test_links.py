@@ -101,6 +101,7 @@ def whole(screen: list[str], columns: int, rows: int) -> bool:
     )
 
 
+@pytest.mark.slow
 @needs_tmux
 def test_tmux_is_left_and_come_back_to_and_killed(site: Site, tmux: Tmux) -> None:  # noqa: F811
     words = site.command("up")
@@ -145,6 +146,7 @@ def test_tmux_is_left_and_come_back_to_and_killed(site: Site, tmux: Tmux) -> Non
     assert without_gaps(site)
 
 
+@pytest.mark.slow
 async def test_a_terminal_that_nobody_reads_holds_up_neither_engine_nor_timeline(site: Site) -> None:  # noqa: F811
     holder = await asyncio.to_thread(site.up)
     pid, terminal = pty.fork()

@@ -200,7 +200,7 @@ async def test_a_crash_report_of_the_command_shows_no_secret(site: Site) -> None
     assert not [secret for secret in site.secrets if secret in text]
 
 
-@pytest.mark.parametrize("wrong", ["key", "password", "file"])
+@pytest.mark.parametrize("wrong", ["key", *(pytest.param(one, marks=pytest.mark.slow) for one in ("password", "file"))])
 async def test_a_start_that_fails_for_a_secret_does_not_show_it(site: Site, wrong: str) -> None:
     if wrong == "key":
         site.write("secondary", NEW_KEY)

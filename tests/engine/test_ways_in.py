@@ -167,7 +167,7 @@ Way = Callable[[PairedApp, Action, Any], Awaitable[None]]
 @pytest.mark.parametrize("courtesy", [True, False], ids=["greyed", "not greyed"])
 @pytest.mark.parametrize(
     "way",
-    [press, menu, choose, *(pytest.param(way, marks=pytest.mark.slow) for way in (click_in_menu, command))],
+    [press, *(pytest.param(way, marks=pytest.mark.slow) for way in (menu, choose, click_in_menu, command))],
     ids=lambda way: way.__name__,
 )
 async def test_key_palette_and_mouse_are_refused(

@@ -24,7 +24,9 @@ def tracer() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("outage", ["none", "whole", "in the middle"])
+@pytest.mark.parametrize(
+    "outage", [*(pytest.param(one, marks=pytest.mark.slow) for one in ("none", "whole")), "in the middle"]
+)
 async def test_a_thousand_concurrent_sends_carry_their_own_context(world: World, outage: str) -> None:
     """Each message carries the trace context of the call that sent it. Coalescing never mixes contexts."""
     tracer = trace_sdk.TracerProvider().get_tracer("the application")

@@ -38,7 +38,13 @@ def shifted(seconds: float) -> RecordedHistory:
     return replace(history, outages=tuple(moved))
 
 
-@pytest.mark.parametrize("policy", policies_for(FLAPPING), ids=lambda it: f"{it.failover_interval}-{it.failback_pings}")
+POLICIES = [
+    pytest.param(policy, marks=pytest.mark.slow if place % 4 else [])
+    for place, policy in enumerate(policies_for(FLAPPING))
+]
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda it: f"{it.failover_interval}-{it.failback_pings}")
 def test_a_quarter_of_a_second_changes_no_failover(policy: Policy) -> None:
     runs = [replay(shifted(seconds), policy, 1) for seconds in EARLY_OR_LATE]
     assert len({run.failovers for run in runs}) == 1, runs

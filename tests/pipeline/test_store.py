@@ -111,7 +111,14 @@ def lose_the_version(newest: Path) -> None:
     shutil.rmtree(newest)
 
 
-@pytest.mark.parametrize("damage", [damage_manifest, lose_manifest, cut_a_file, lose_the_version])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        damage_manifest,
+        cut_a_file,
+        *(pytest.param(one, marks=pytest.mark.slow) for one in (lose_manifest, lose_the_version)),
+    ],
+)
 def test_a_damaged_newest_version_gives_way_to_the_one_before_with_a_note(tmp_path: Path, damage) -> None:  # type: ignore[no-untyped-def]
     make_version(tmp_path, minutes=[minute(T0, 1)])
     make_version(tmp_path, minutes=[minute(T0, 2)])
@@ -218,6 +225,7 @@ def test_no_tables_is_one_sentence_how_to_get_them(tmp_path: Path, approve: Appr
     approve.part(refused.value, "errors of the pipeline", has=("paired pipeline", "--once"))
 
 
+@pytest.mark.slow
 def test_a_year_of_days_is_one_table(tmp_path: Path) -> None:
     make_version(tmp_path, minutes=[minute(T0 + DAY * day, day) for day in range(365)])
     with Tables.open(tmp_path) as tables:

@@ -19,10 +19,10 @@ NOW = 1_795_600_000.0
 KEY = "Endpoint=sb://x/;SharedAccessKeyName=Root;SharedAccessKey=c4n4ry"
 
 
-@pytest.fixture
-def tables(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_version(
-        tmp_path / "tables",
+        tmp_path_factory.mktemp("read") / "tables",
         minutes=[
             {"engine": "e1", "entity": "orders", "minute": utc(NOW), "primary_accepted": 7, "ping_seconds": [0.5]},
             {"engine": "e1", "entity": f"\x1b[2J{KEY}\nforged", "minute": utc(NOW), "primary_accepted": 1200},

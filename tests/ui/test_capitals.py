@@ -24,7 +24,7 @@ def test_every_order_has_a_capital_letter() -> None:
 
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(page, marks=[] if page in (Page.PAIRING, Page.ENTITY) else pytest.mark.slow) for page in Page],
+    [pytest.param(page, marks=[] if page is Page.ENTITY else pytest.mark.slow) for page in Page],
 )
 async def test_no_other_key_orders_or_asks_anything(open_console: Any, made: Any, page: Page) -> None:
     async with open_console(made.backlog()) as console:

@@ -119,49 +119,47 @@ async def test_the_rows_of_the_backlog_add_up_to_its_one_figure(open_console: An
         assert "230 parked" in console.screen()
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({}, "19; sample of 7, read 6 s ago: 4 × MaxDeliveryCountExceeded (and 1 more reason)"),
-        ({"looked_at": 19}, "19; read 6 s ago: 4 × MaxDeliveryCountExceeded (and 1 more reason)"),
-        ({"looked_at": 0, "reasons": ()}, "19; a peek 6 s ago saw none"),
-        ({"trouble": "timeout"}, "19; sample of 7, read 6 s ago, then peek failed (timeout): 4 × MaxDelivery"),
-        ({"read_at": None}, "19; by this engine since it started: 12 × no x-ms-path (and 1 more reason)"),
-        ({"read_at": None, "trouble": "timeout"}, "19; peek failed (timeout), by this engine since it started: 12 ×"),
-    ],
+REASONS = (
+    ({}, "19; sample of 7, read 6 s ago: 4 × MaxDeliveryCountExceeded (and 1 more reason)"),
+    ({"looked_at": 19}, "19; read 6 s ago: 4 × MaxDeliveryCountExceeded (and 1 more reason)"),
+    ({"looked_at": 0, "reasons": ()}, "19; a peek 6 s ago saw none"),
+    ({"trouble": "timeout"}, "19; sample of 7, read 6 s ago, then peek failed (timeout): 4 × MaxDelivery"),
+    ({"read_at": None}, "19; by this engine since it started: 12 × no x-ms-path (and 1 more reason)"),
+    ({"read_at": None, "trouble": "timeout"}, "19; peek failed (timeout), by this engine since it started: 12 ×"),
 )
-async def test_reasons_for_dead_letters_are_those_that_a_peek_found(
-    open_console: Any, made: Any, changes: dict[str, Any], words: str
-) -> None:
+
+
+async def test_reasons_for_dead_letters_are_those_that_a_peek_found(open_console: Any, made: Any) -> None:
     reasons = (("MaxDeliveryCountExceeded", 4), ("no x-ms-path", 3))
     peeked = DeadLettersView(read_at=made.at("14:02:05"), looked_at=7, reasons=reasons)
     queues = list(made.backlog().queues)
-    queues[8] = replace(queues[8], dead_letters=replace(peeked, **changes))
-    async with open_console(replace(made.backlog(), queues=tuple(queues)), size=(120, 24)) as console:
+    async with open_console(made.backlog(), size=(120, 24)) as console:
         await console.press("3", *["down"] * 8)
-        assert words in console.screen()
+        for changes, words in REASONS:
+            queues[8] = replace(queues[8], dead_letters=replace(peeked, **changes))
+            await console.told(replace(made.backlog(), queues=tuple(queues)))
+            assert words in console.screen(), changes
 
 
-@pytest.mark.parametrize(
-    ("depth", "changes", "words"),
-    [
-        (17, {}, ""),
-        (17, {"enqueued_at": NOON}, "oldest waits 2h02m · "),
-        (17, {"enqueued_at": NOON, "trouble": "timeout"}, "oldest waits 2h02m, then timeout · "),
-        (17, {"read_at": None, "trouble": "timeout"}, "oldest unknown: timeout · "),
-        (0, {"enqueued_at": NOON}, ""),
-    ],
+WAITS = (
+    (17, {}, ""),
+    (17, {"enqueued_at": NOON}, "oldest waits 2h02m · "),
+    (17, {"enqueued_at": NOON, "trouble": "timeout"}, "oldest waits 2h02m, then timeout · "),
+    (17, {"read_at": None, "trouble": "timeout"}, "oldest unknown: timeout · "),
+    (0, {"enqueued_at": NOON}, ""),
 )
-async def test_how_long_the_oldest_message_waits_is_said_with_when_that_was_read(
-    open_console: Any, made: Any, depth: int, changes: dict[str, Any], words: str
-) -> None:
+
+
+async def test_how_long_the_oldest_message_waits_is_said_with_when_that_was_read(open_console: Any, made: Any) -> None:
     queues = list(made.backlog().queues)
-    oldest = OldestView(**{"read_at": made.at("12:05:00")} | changes)
-    queues[8] = replace(queues[8], depth=depth, oldest=oldest)
-    async with open_console(replace(made.backlog(), queues=tuple(queues)), size=(120, 24)) as console:
+    async with open_console(made.backlog(), size=(120, 24)) as console:
         await console.press("3", *["down"] * 8)
-        assert words in console.screen()
-        assert ("oldest" in console.screen()) == bool(words)
+        for depth, changes, words in WAITS:
+            oldest = OldestView(**{"read_at": made.at("12:05:00")} | changes)
+            queues[8] = replace(queues[8], depth=depth, oldest=oldest)
+            await console.told(replace(made.backlog(), queues=tuple(queues)))
+            assert words in console.screen(), changes
+            assert ("oldest" in console.screen()) == bool(words), changes
 
 
 async def test_old_depths_are_no_base_for_an_outlook(open_console: Any, made: Any) -> None:
@@ -290,7 +288,9 @@ def test_every_page_has_a_key_line() -> None:
     assert KEY_LINE.keys() == set(Page)
 
 
-@pytest.mark.parametrize("size", [(60, 20), (80, 24), (140, 40)])
+@pytest.mark.parametrize(
+    "size", [(60, 20), *(pytest.param(size, marks=pytest.mark.slow) for size in ((80, 24), (140, 40)))]
+)
 @pytest.mark.parametrize("viewer", [True, False], ids=["console", "engine"])
 async def test_read_only_is_said_on_every_page(
     open_console: Any, made: Any, size: tuple[int, int], viewer: bool

@@ -16,7 +16,9 @@ from paired_servicebus.ui.widgets.frame.page_lines import AnswerLine, HeaderName
 from tests import fleet_views, gateway_views
 
 
-@pytest.mark.parametrize("size", [(60, 20), (80, 24), (140, 40), (200, 50)])
+@pytest.mark.parametrize(
+    "size", [(60, 20), (140, 40), *(pytest.param(size, marks=pytest.mark.slow) for size in ((80, 24), (200, 50)))]
+)
 async def test_the_present_page_is_in_the_header(open_console: Any, made: Any, size: tuple[int, int]) -> None:
     crowd = made.backlog(gateway=gateway_views.outage(), fleet=fleet_views.outage())
     async with open_console(crowd, size=size) as console:

@@ -182,7 +182,7 @@ def test_every_scenario_has_its_words() -> None:
     assert set(WORDS) == {scenario.name for scenario in SCENARIOS}
 
 
-@pytest.mark.parametrize("size", [(80, 24), (140, 40)], ids=["80x24", "140x40"])
+@pytest.mark.parametrize("size", [(80, 24), pytest.param((140, 40), marks=pytest.mark.slow)], ids=["80x24", "140x40"])
 @pytest.mark.parametrize("name", WORDS)
 async def test_the_screen_answers_the_six_questions(open_console: Any, name: str, size: tuple[int, int]) -> None:
     words = WORDS[name]

@@ -34,6 +34,7 @@ async def test_the_file_is_written_and_the_status_tells_of_differences(tmp_path:
         assert found.left() == []
 
 
+@pytest.mark.slow
 async def test_an_unwritable_file_and_a_silent_namespace_are_one_sentence_each(tmp_path: Path) -> None:
     async with verb(tmp_path, *VERIFY) as found:
         status, out = await found.finish(await found.start("--json", str(tmp_path / "no" / "file")))
@@ -43,9 +44,8 @@ async def test_an_unwritable_file_and_a_silent_namespace_are_one_sentence_each(t
     assert out.count("\n") == 1, out
 
 
-@pytest.mark.parametrize(
-    ("number", "status"), [pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow), (signal.SIGTERM, 143)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 async def test_an_interrupted_run_deletes_its_queues(tmp_path: Path, number: signal.Signals, status: int) -> None:
     async with verb(tmp_path, *VERIFY) as found:
         process = await found.start()

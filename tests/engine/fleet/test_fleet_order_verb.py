@@ -88,31 +88,29 @@ async def test_a_refusal_and_a_silent_engine_are_exit_status_1(hosts: Hosts, ope
     assert "1 silent (web-9): it takes it up when it comes back" in out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (
-            ("failover", "x", "--fleet", "--yes", "x"),
-            "no engine of the fleet has an entity 'x'; the fleet has payments",
-        ),
-        (("failover", "payments", "--fleet", "--for", "73h"), "stands for"),
-        (("release", "payments", "--fleet", "--for", "1h"), "release does not stand, so it has no end"),
-        (("failover", "payments", "--fleet", "--for", "long"), "--for is 'long'; it is a time such as 30s"),
-        (("failover", "payments", "--partial"), "--partial is for an order over the fleet: add --fleet"),
-        (
-            ("failover", "payments", "--fleet", *(f"--on=shop-payments-{number:030}" for number in range(1000))),
-            "1 target and 1,000 engines, and",
-        ),
-        (("redrive", "0", "--fleet"), "re-drive is for exactly one engine of the fleet: name it"),
-    ],
+IMPOSSIBLE = (
+    (
+        ("failover", "x", "--fleet", "--yes", "x"),
+        "no engine of the fleet has an entity 'x'; the fleet has payments",
+    ),
+    (("failover", "payments", "--fleet", "--for", "73h"), "stands for"),
+    (("release", "payments", "--fleet", "--for", "1h"), "release does not stand, so it has no end"),
+    (("failover", "payments", "--fleet", "--for", "long"), "--for is 'long'; it is a time such as 30s"),
+    (("failover", "payments", "--partial"), "--partial is for an order over the fleet: add --fleet"),
+    (
+        ("failover", "payments", "--fleet", *(f"--on=shop-payments-{number:030}" for number in range(1000))),
+        "1 target and 1,000 engines, and",
+    ),
+    (("redrive", "0", "--fleet"), "re-drive is for exactly one engine of the fleet: name it"),
 )
-async def test_what_cannot_be_is_one_sentence(
-    hosts: Hosts, operators: Path, paired: Run, arguments: tuple[str, ...], sentence: str
-) -> None:
+
+
+async def test_what_cannot_be_is_one_sentence(hosts: Hosts, operators: Path, paired: Run) -> None:
     pay = await engine(hosts, "web-2", operators)
     await know(pay)
-    status, _, err = await paired(*arguments, engine="web-2")
-    assert (status, sentence in err) == (2, True), err
+    for arguments, sentence in IMPOSSIBLE:
+        status, _, err = await paired(*arguments, engine="web-2")
+        assert (status, sentence in err) == (2, True), err
 
 
 async def test_a_fleet_that_cannot_be_read_gets_no_order(hosts: Hosts, operators: Path, paired: Run) -> None:
