@@ -21,7 +21,7 @@ import paired_servicebus
 import paired_servicebus.sync
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.pairing import tls_context
-from servicebus_sandbox import NamespaceSpec, QueueSpec, Sandbox
+from servicebus_sandbox import AsyncSandboxCredential, NamespaceSpec, QueueSpec, Sandbox, SandboxCredential
 from servicebus_sandbox.broker.entity_settings import QueueSettings
 from servicebus_sandbox.faults import FaultTerms
 
@@ -29,6 +29,8 @@ QUEUE: Final = "orders"
 SESSIONS: Final = "carts"
 QUEUES: Final = [QueueSpec(QUEUE), QueueSpec(SESSIONS, QueueSettings(requires_session=True))]
 OPTIONS: Final = {"failover_interval": 6.0, "send_timeout": 20.0, "backlog_queue_count": 2}
+LAST_TENTH: Final = 0.9
+"""Seconds before the end of a token that lives ten: the SDK renews it then, with the next work on the link."""
 END: Final = object()
 
 
@@ -61,14 +63,47 @@ class Threaded:
             yield message
 
 
+class ShortLived:
+    """A credential whose tokens live a few seconds, and the end of the newest."""
+
+    def __init__(self, inner: SandboxCredential | AsyncSandboxCredential) -> None:
+        self._inner = inner
+        self.expires_on = 0.0
+
+    def _noted(self, token: Any) -> Any:
+        self.expires_on = token.expires_on
+        return token
+
+
+class ShortLivedSync(ShortLived):
+    """For the synchronous clients."""
+
+    def get_token(self, *scopes: str, **_: object) -> Any:
+        return self._noted(self._inner.get_token(*scopes))
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class ShortLivedAsync(ShortLived):
+    """For the asynchronous clients."""
+
+    async def get_token(self, *scopes: str, **_: object) -> Any:
+        return self._noted(await self._inner.get_token(*scopes))  # type: ignore[misc]
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
 @dataclass
 class Side:
-    """One namespace with a client, and a fault of it that lasts a moment."""
+    """One namespace with a client, and a fault of it that lasts a moment. credential: None for a key."""
 
     name: str
     client: Any
     sandbox: Sandbox
     strike: Callable[[Side], Awaitable[None]]
+    credential: ShortLived | None = None
 
     @property
     def node(self) -> Any:
@@ -123,34 +158,60 @@ async def play(program: Program, side: Side) -> Outcome:
     return Outcome(results, raised, time.monotonic() - struck)
 
 
+class Opening:
+    """The clients of one run, which end with it. mode: "async" or "sync"."""
+
+    def __init__(self, sandbox: Sandbox, stack: AsyncExitStack, mode: str, *, token_life: float | None) -> None:
+        self._sandbox, self._stack, self._is_async = sandbox, stack, mode == "async"
+        names = ("sdk", "paired", "held") if token_life else ()
+        self.credentials = {name: self._credential(token_life or 0.0) for name in names}
+
+    def _credential(self, life: float) -> ShortLived:
+        kind, own = (AsyncSandboxCredential, ShortLivedAsync) if self._is_async else (SandboxCredential, ShortLivedSync)
+        return own(kind(self._sandbox.control_url, "Data Owner", lifetime=life))
+
+    def _address(self, name: str) -> str:
+        return f"127.0.0.1:{self._sandbox[name].amqp_port}"
+
+    def _namespace(self, name: str) -> paired_servicebus.Namespace:
+        options = {"connection_verify": str(self._sandbox.ca_file)}
+        if name in self.credentials:
+            return paired_servicebus.Namespace(self._address(name), self.credentials[name], options, {"use_tls": False})
+        text = self._sandbox[name].connection_string
+        return paired_servicebus.Namespace.from_connection_string(text, options=options)
+
+    async def pair(self, name: str, **options: Any) -> Any:
+        """Open a pairing of the namespace with the secondary one."""
+        both = self._namespace(name), self._namespace("secondary")
+        options = {**OPTIONS, "primary_name": name, **options}
+        if self._is_async:
+            return await self._stack.enter_async_context(paired_servicebus.pair_namespaces(*both, **options))
+        paired = await asyncio.to_thread(paired_servicebus.sync.pair_namespaces, *both, **options)
+        return await self._stack.enter_async_context(Threaded(paired))
+
+    async def plain(self) -> Any:
+        """Open the SDK's client."""
+        kind: Any = ServiceBusClient if self._is_async else SyncClient
+        if (credential := self.credentials.get("sdk")) is not None:
+            client = kind(self._address("sdk"), credential, use_tls=False)
+        else:
+            text = self._sandbox["sdk"].connection_string
+            client = kind.from_connection_string(text, ssl_context=tls_context())
+        return await self._stack.enter_async_context(client if self._is_async else Threaded(client))
+
+
 @asynccontextmanager
-async def sides(mode: str, strike: Callable[[Side], Awaitable[None]]) -> AsyncIterator[list[Side]]:
-    """Open the three sides, the SDK's first. mode: "async" or "sync"."""
+async def sides(
+    mode: str, strike: Callable[[Side], Awaitable[None]], *, token_life: float | None = None
+) -> AsyncIterator[list[Side]]:
+    """Open the three sides, the SDK's first. mode: "async" or "sync". token_life: seconds; None: a key."""
     specs = [*(NamespaceSpec(name, QUEUES) for name in ("sdk", "paired", "held")), NamespaceSpec("secondary")]
     async with Sandbox.start(specs) as sandbox, AsyncExitStack() as stack:
-
-        def namespace(name: str) -> paired_servicebus.Namespace:
-            options = {"connection_verify": str(sandbox.ca_file)}
-            return paired_servicebus.Namespace.from_connection_string(sandbox[name].connection_string, options=options)
-
-        async def pair(name: str, **options: Any) -> Any:
-            both = namespace(name), namespace("secondary")
-            options = {**OPTIONS, "primary_name": name, **options}
-            if mode == "async":
-                return await stack.enter_async_context(paired_servicebus.pair_namespaces(*both, **options))
-            paired = await asyncio.to_thread(paired_servicebus.sync.pair_namespaces, *both, **options)
-            return await stack.enter_async_context(Threaded(paired))
-
-        text, trust = sandbox["sdk"].connection_string, tls_context()
-        plain: Any
-        if mode == "async":
-            plain = ServiceBusClient.from_connection_string(text, ssl_context=trust)
-        else:
-            plain = Threaded(SyncClient.from_connection_string(text, ssl_context=trust))
-        await stack.enter_async_context(plain)
-        paired, held = await asyncio.gather(pair("paired"), pair("held", hold_until_failover=True))
+        opening = Opening(sandbox, stack, mode, token_life=token_life)
+        plain = await opening.plain()
+        paired, held = await asyncio.gather(opening.pair("paired"), opening.pair("held", hold_until_failover=True))
         clients = {"sdk": plain, "paired": paired, "held": held}
-        yield [Side(name, client, sandbox, strike) for name, client in clients.items()]
+        yield [Side(name, client, sandbox, strike, opening.credentials.get(name)) for name, client in clients.items()]
 
 
 async def state_of(side: Side) -> State:

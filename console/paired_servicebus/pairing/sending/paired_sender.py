@@ -222,7 +222,7 @@ class PairedSender(SendDriver[Sendable]):
                     await use.sender.send_messages(payload, timeout=limit)
             except Exception as error:  # noqa: BLE001 - it is judged, and raised if it is the caller's
                 call = self._call(messages, whole, timeout, began=steering.clock() - use.age, given=given)
-                failure = None if use.was_cut(error) else error
+                failure = None if use.was_outdated(error) else error
             except asyncio.CancelledError:
                 self._in_doubt(PRIMARY, messages, "cancelled by its caller")
                 raise

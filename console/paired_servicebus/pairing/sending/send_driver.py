@@ -8,7 +8,7 @@ their outcomes and writes the receipts. Subclasses have the application's side a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any, Generic, TypeVar
@@ -214,17 +214,27 @@ class SendDriver(Generic[M]):
         return Judgement(FailureKind.IMPOSSIBLE, Verdict.CALLERS, reason) if fault else judgement
 
     async def _request(self, act: Callable[[float], Awaitable[T]], timeout: float) -> T:
-        """Run a request to the primary within `timeout` seconds; repeat it over a fresh link as the SDK would."""
-        loop, judge = asyncio.get_running_loop(), self._steering.judge
+        """Run a request to the primary within `timeout` seconds.
+
+        It is repeated over a fresh link as the SDK would, and after the wait for a busy namespace.
+        """
+        loop, pauses = asyncio.get_running_loop(), iter(self._memory.retry_pauses)
         ends = loop.time() + timeout
-        for pause in self._memory.retry_pauses:
+        while True:
             try:
                 return await act(ends - loop.time())
             except Exception as error:
-                if judge(error).kind not in LOST_LINKS or loop.time() + pause >= ends:
+                pause = self._pause_after(error, pauses)
+                if pause is None or loop.time() + pause >= ends:
                     raise
             await asyncio.sleep(pause)
-        return await act(ends - loop.time())
+
+    def _pause_after(self, error: Exception, pauses: Iterator[float]) -> float | None:
+        """Return the seconds until a failed request is repeated; None: it is not."""
+        kind = self._steering.judge(error).kind
+        if kind is FailureKind.BUSY:
+            return self._steering.policy.throttle_wait
+        return next(pauses, None) if kind in LOST_LINKS else None
 
     async def _attempt(self, step: Try, call: SendCall[M]) -> None:
         if step.route.queue is not None:

@@ -82,6 +82,14 @@ _CUT: Final = frozenset({FailureKind.CONNECTION, FailureKind.DETACHED})
 """Failures of a send over a link that was cut."""
 
 
+def _is_outdated(error: Exception, *, paused: bool) -> bool:
+    """Return whether an open link failed only because it is old: it was idle and cut, or its token ran out."""
+    if not isinstance(error, ServiceBusError | OSError):
+        return False
+    kind = kind_of(error)
+    return kind is FailureKind.UNAUTHENTICATED or (paused and kind in _CUT)
+
+
 class SdkSenderLink:
     """A sender link to one entity of one namespace, open before it is needed and reopened after a failure.
 
@@ -284,14 +292,15 @@ class SdkSenderLink:
         self._watch.begin(timeout + GRACE, what, loop, self._use.began)
         with self._use:
             self._refuse_when_closed()
-            return await self._retry_if_cut(act, urgent=urgent)
+            return await self._retry_if_outdated(act, urgent=urgent)
 
-    async def _retry_if_cut(self, act: Callable[[ServiceBusSender], Awaitable[Any]], *, urgent: bool) -> Any:
-        paused = self._opened and self.idle_for > IDLE_SECONDS
+    async def _retry_if_outdated(self, act: Callable[[ServiceBusSender], Awaitable[Any]], *, urgent: bool) -> Any:
+        was_open = self._opened
+        paused = was_open and self.idle_for > IDLE_SECONDS
         try:
             return await self._once(act, urgent=urgent)
         except (ServiceBusError, OSError) as error:
-            if not paused or kind_of(error) not in _CUT:
+            if not was_open or not _is_outdated(error, paused=paused):
                 raise
         self.discard()
         return await self._once(act, urgent=urgent)
@@ -371,9 +380,9 @@ class LinkUse:
         link._lock.held = True
         link._watch.begin(timeout + GRACE, "a send", loop, now)
 
-    def was_cut(self, error: Exception) -> bool:
-        """Return whether the error means that the idle link was cut."""
-        return self._paused and isinstance(error, ServiceBusError | OSError) and kind_of(error) in _CUT
+    def was_outdated(self, error: Exception) -> bool:
+        """Return whether the send failed only because its link is old."""
+        return _is_outdated(error, paused=self._paused)
 
     @property
     def age(self) -> float:
