@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
+from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -64,8 +65,8 @@ def pytest_configure_node(node: Any) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put Spark's tests first, since they are the longest, and `real_time` ones last, when workers run out of tests."""
-    items.sort(key=lambda item: (is_alone(item), "spark" not in getattr(item, "fixturenames", ())))
+    """Mix the files, since many tests wait while others compute: Spark's come first, `real_time` ones last."""
+    items.sort(key=lambda item: (is_alone(item), not needs_spark(item), crc32(str(item.path.name).encode())))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -81,6 +82,10 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 def is_alone(item: pytest.Item) -> bool:
     return item.get_closest_marker("real_time") is not None
+
+
+def needs_spark(item: pytest.Item) -> bool:
+    return "spark" in getattr(item, "fixturenames", ())
 
 
 def check_room() -> None:

@@ -52,6 +52,8 @@ async def test_one_that_breaks_ends_with_the_number_of_those_moved(
 ) -> None:
     """One that breaks ends with an error that has the number of those moved and names those in doubt."""
     dead(world, 600)
+    board = world.sandbox["secondary"].node.faults
+    board.add("latency", terms=FaultTerms(delay_s=0.1))  # so that it is on its way for some rounds
     running = asyncio.create_task(redriver.redrive(queue_path()))
     await until(lambda: len(ids(world, queue_path())) > 50)
     heal = world.fault(fault, namespace="secondary", entity=None if fault == "disconnected" else queue_path())
