@@ -12,12 +12,12 @@ import pytest
 from tests.conformance import expected
 from tests.conformance.expected import Outcome
 from tests.conformance.go import __main__ as go
+from tests.conformance.java import __main__ as java
 from tests.conformance.proton import __main__ as proton
 from tests.conformance.python_versions import __main__ as python_versions
 from tests.conformance.rhea import __main__ as rhea
 
 README = Path(__file__).parents[2] / "console" / "servicebus_sandbox" / "README.md"
-JAVA = Path(__file__).with_name("java")
 
 
 def _python() -> tuple[str, str]:
@@ -33,12 +33,7 @@ def _javascript() -> tuple[str, str]:
 
 
 def _java() -> tuple[str, str]:
-    if not (JAVA / "pom.xml").exists():
-        return "none yet", "none yet"
-    pom = (JAVA / "pom.xml").read_text("utf-8")
-    version = re.search(r"<artifactId>azure-messaging-servicebus</artifactId>\s*<version>([^<]+)<", pom)
-    assert version is not None
-    return version[1], _count(_listed(JAVA / "__main__.py"))
+    return java.version(), _count(java.CHECKS)
 
 
 def _go() -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""The list of checks is that of the source, and a machine without Go says so. Neither Go nor a network is needed."""
+"""Each check of the source is in its table, and a machine without Go says so. Neither Go nor a network is needed."""
 
 from __future__ import annotations
 
@@ -19,12 +19,10 @@ def _sources() -> str:
     return "\n".join(path.read_text("utf-8") for path in sorted(go.FOLDER.glob("*.go")))
 
 
-def test_the_list_is_the_table_of_the_source() -> None:
-    table = re.findall(r'^\t\{"([^"]+)", (\w+)\},$', (go.FOLDER / "main.go").read_text("utf-8"), re.MULTILINE)
-    assert [name for name, _ in table] == list(go.CHECKS)
+def test_each_check_of_the_source_is_in_its_table() -> None:
     assert len(set(go.CHECKS)) == len(go.CHECKS) >= LEAST_CHECKS
-    functions = re.findall(r"^func (\w+)\(b \*bench\) \{", _sources(), re.MULTILINE)
-    assert sorted(run for _, run in table) == sorted(functions)
+    run = re.findall(r'^\t\{".+", (\w+)\},$', (go.FOLDER / "main.go").read_text("utf-8"), re.MULTILINE)
+    assert sorted(run) == sorted(re.findall(r"^func (\w+)\(b \*bench\) \{", _sources(), re.MULTILINE))
 
 
 def test_what_is_left_out_or_differs_through_a_gateway_is_a_check() -> None:
