@@ -8,24 +8,31 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from cyclopts import App, CycloptsError, Parameter
 
-from paired_servicebus.bench.bench_command import run_bench_send, run_bench_syphon
-from paired_servicebus.bench.bench_plans import SendPlan, SyphonPlan
+from paired_servicebus.bench.bench_command import (
+    check_plan,
+    run_bench_send,
+    run_bench_syphon,
+    run_measurement,
+    write_figures,
+)
+from paired_servicebus.bench.bench_plans import BenchError, SendPlan, SyphonPlan
 from paired_servicebus.core.errors import PairedError
 from paired_servicebus.printing import report_error
 from paired_servicebus.verbs.bench_commands import Elsewhere, pairing_of
 from paired_servicebus.verbs.parameters import JsonLine
 from tests.bench import (
     dead_destination,
-    developer_benches,
+    developer_tables,
     rabbitmq_shovel,
     regression,
     report_bench,
     trees,
 )
+from tests.bench.added_time import measure_added
 from tests.bench.developer_plans import (
     AddedPlan,
     BytesPlan,
@@ -37,6 +44,20 @@ from tests.bench.developer_plans import (
     PipelinePlan,
     ScreenPlan,
 )
+from tests.bench.engine_bench import measure_engine
+from tests.bench.failover_bench import measure_failover
+from tests.bench.gateway.gateway_bench import measure_gateway
+from tests.bench.gateway.gateway_figures import gateway_table
+from tests.bench.memory_growth import measure_memory
+from tests.bench.screen.byte_bench import measure_bytes
+from tests.bench.screen.key_bench import measure_screen
+from tests.bench.spark.drain_bench import measure_drain
+from tests.bench.spark.pipeline_bench import measure_pipeline
+
+SMALLEST: Final = 10_000
+LEAST_SECONDS: Final = 10.0
+MAX_CONNECTIONS: Final = 10_000
+MIN_MEMORY_MESSAGES: Final = 1000
 
 app = App(
     name="python -m tests.bench",
@@ -59,31 +80,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
 @app.command
 def drain(*, plan: DrainPlan = DrainPlan(), json: JsonLine = False) -> int:
     """Measure how a drain grows with its tasks over a slow namespace; needs Spark."""
-    return developer_benches.run_bench_drain(plan, json_line=json)
+    check_plan(1, plan.size, plan.latency_ms, plan.rounds)
+    figures = run_measurement(measure_drain(plan))
+    return write_figures("drain", figures, developer_tables.drain_table, json)
 
 
 @app.command
 def engine(*, plan: EnginePlan = EnginePlan(), json: JsonLine = False) -> int:
     """Measure the cost of consoles for the engine: lateness of pings and times of sends with none, one and five."""
-    return developer_benches.run_bench_engine(plan, json_line=json)
+    figures = run_measurement(measure_engine(plan))
+    return write_figures("engine", figures, developer_tables.engine_table, json)
 
 
 @app.command
 def console(*, plan: ScreenPlan = ScreenPlan(), json: JsonLine = False) -> int:
     """Measure how fast the dashboard opens and answers keys over an engine with many entities, on a pseudo-terminal."""
-    return developer_benches.run_bench_console(plan, json_line=json)
+    figures = run_measurement(measure_screen(plan))
+    return write_figures("console", figures, developer_tables.screen_table, json)
 
 
 @app.command
 def console_bytes(*, plan: BytesPlan = BytesPlan(), json: JsonLine = False) -> int:
     """Measure the bytes that dashboards write, each profile on a pseudo-terminal, healthy and in outages."""
-    return developer_benches.run_bench_console_bytes(plan, json_line=json)
+    figures = run_measurement(measure_bytes(plan))
+    return write_figures("console-bytes", figures, developer_tables.bytes_table, json)
 
 
 @app.command
 def pipeline(*, plan: PipelinePlan = PipelinePlan(), json: JsonLine = False) -> int:
     """Measure how fast Spark makes a journal into tables, and its lag behind a live one."""
-    return developer_benches.run_bench_pipeline(plan, json_line=json)
+    if plan.events < SMALLEST or plan.seconds < LEAST_SECONDS:
+        raise BenchError(f"--events must be {SMALLEST:,} at least, --seconds {LEAST_SECONDS:g} at least")
+    figures = run_measurement(measure_pipeline(plan))
+    return write_figures("pipeline", figures, developer_tables.pipeline_table, json)
 
 
 @app.command
@@ -119,25 +148,37 @@ def send(*, plan: SendPlan = SendPlan(), config: Elsewhere = None, json: JsonLin
 @app.command
 def added(*, plan: AddedPlan = AddedPlan(), json: JsonLine = False) -> int:
     """Measure the processor time that the pairing adds to a send, on a stub of the SDK."""
-    return developer_benches.run_bench_added(plan, json_line=json)
+    check_plan(1, plan.size)
+    return write_figures("added", run_measurement(measure_added(plan.size)), developer_tables.added_table, json)
 
 
 @app.command
 def memory(*, plan: MemoryPlan = MemoryPlan(), json: JsonLine = False) -> int:
     """Measure the growth of the syphon's memory while it moves many messages."""
-    return developer_benches.run_bench_memory(plan, json_line=json)
+    check_plan(plan.messages, plan.size)
+    if plan.messages < MIN_MEMORY_MESSAGES:
+        raise BenchError(f"--messages is {plan.messages}; it must be {MIN_MEMORY_MESSAGES:,} at least")
+    figures = run_measurement(measure_memory(plan.messages, plan.size))
+    return write_figures("memory", figures, developer_tables.memory_table, json)
 
 
 @app.command
 def failover(*, plan: FailoverPlan = FailoverPlan(), json: JsonLine = False) -> int:
     """Measure how long a send waits at a failover with failover_interval 0, and at the failback."""
-    return developer_benches.run_bench_failover(plan, json_line=json)
+    check_plan(plan.messages, plan.size, plan.latency_ms)
+    figures = run_measurement(measure_failover(rounds=plan.messages, size=plan.size, latency_ms=plan.latency_ms))
+    return write_figures("failover", figures, developer_tables.failover_table, json)
 
 
 @app.command
 def gateway(*, plan: GatewayPlan = GatewayPlan(), json: JsonLine = False) -> int:
     """Measure what a gateway adds to its clients' sends, its CPU and memory, and sends during a drain."""
-    return developer_benches.run_bench_gateway(plan, json_line=json)
+    check_plan(plan.messages, plan.size, rounds=plan.rounds)
+    if not 1 <= plan.connections <= MAX_CONNECTIONS:
+        raise BenchError(f"--connections is {plan.connections}; it must be between 1 and {MAX_CONNECTIONS:,}")
+    if plan.backlog < 1:
+        raise BenchError(f"--backlog is {plan.backlog}; it must be 1 at least")
+    return write_figures("gateway", run_measurement(measure_gateway(plan)), gateway_table, json)
 
 
 @app.command(name="dead-destination")
