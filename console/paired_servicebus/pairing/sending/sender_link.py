@@ -32,7 +32,7 @@ from paired_servicebus.pairing.runtime.sdk_log import register_link
 from paired_servicebus.pairing.runtime.task_owner import TaskOwner
 from paired_servicebus.pairing.sending.encoded_messages import EncodedMessage
 from paired_servicebus.pairing.sending.link_gates import FairLock, OpenLimiter
-from paired_servicebus.pairing.sending.sdk_messages import Sendable, context_of, with_context
+from paired_servicebus.pairing.sending.sdk_messages import Sendable, context_of, copy, has_own_id, raw_of, with_context
 
 Carried = Sendable | EncodedMessage
 """A message that a link to the backlog may carry."""
@@ -49,19 +49,24 @@ class EncodedBatch(ServiceBusMessageBatch):
         """The trace contexts of its messages; empty without a tracer."""
 
     def add_message(self, message: Any) -> None:
-        """Add an application's message, in the caller's trace. Raises MessageSizeExceededError if it does not fit."""
+        """Add an application's message, in the caller's trace. Raises MessageSizeExceededError if it does not fit.
+
+        What is added is kept as it is now, as the SDK has encoded it; an object without an id stays the id's holder.
+        """
         if isinstance(message, Mapping):
             message = ServiceBusMessage(**message)
         if not isinstance(message, ServiceBusMessage | AmqpAnnotatedMessage):
             super().add_message(message)  # the SDK refuses it
-        elif tracing.is_on():
-            traced = with_context(message, *self.address)
+            return
+        single = copy(raw_of(message)) if has_own_id(message) else message
+        if tracing.is_on():
+            traced = with_context(single, *self.address)
             self.append(traced)
             self.contexts.append(context_of(traced))
-            if isinstance(message, ServiceBusMessage):
-                sdk_internals.batch_messages(self)[-1] = message  # the caller's object keeps its id
+            if single is message and isinstance(message, ServiceBusMessage):
+                sdk_internals.batch_messages(self)[-1] = message
         else:
-            self.append(message)
+            self.append(single)
 
     def append(self, message: Carried) -> None:
         """Add a message as it is. Raises MessageSizeExceededError if it does not fit."""
