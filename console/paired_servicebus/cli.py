@@ -32,14 +32,13 @@ from paired_servicebus.engine.service.launcher import Launch, Ready
 from paired_servicebus.extras import explain_missing
 from paired_servicebus.printing import print_lines, print_object, report_error
 from paired_servicebus.ui.display.profile import ScreenOptions
-from paired_servicebus.verbs import engine_commands, order_verbs, spark_commands, table_verbs
-from paired_servicebus.verbs.bench_commands import bench
-from paired_servicebus.verbs.drill_verb import drill
+from paired_servicebus.verbs import engine_commands, order_verbs, spark_commands
+from paired_servicebus.verbs import spark_commands as table_verbs
 from paired_servicebus.verbs.fleet_verb import fleet as fleet_verbs
 from paired_servicebus.verbs.gateway_verb import gateway
 from paired_servicebus.verbs.parameters import DEFAULT_KEY, Config, EngineSelection, JsonLine, OrderKey
 from paired_servicebus.verbs.snapshot_verb import snapshot
-from paired_servicebus.verbs.verify_verb import verify
+from paired_servicebus.verbs.trial_verbs import bench, drill, verify
 
 if TYPE_CHECKING:
     from paired_servicebus.engine.readiness.readiness_check import CheckResult

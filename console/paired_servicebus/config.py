@@ -23,7 +23,6 @@ from paired_servicebus.core.model.policy import PLAIN, RANGES, WHOLE, WORDS, Pol
 from paired_servicebus.core.text.untrusted_text import parse_toml
 from paired_servicebus.ownership import foreign_access
 from paired_servicebus.secret import Secret
-from paired_servicebus.sections.console_options import CONSOLE_KEYS, HIDDEN
 from paired_servicebus.sections.fleet_options import FLEET_KEYS, Fleet
 from paired_servicebus.sections.gateway_options import GATEWAY_KEYS, GATEWAY_POLICY, GatewayOptions, gateway_options
 from paired_servicebus.settings import (
@@ -48,6 +47,15 @@ from paired_servicebus.settings import (
     read_secret,
     read_text,
 )
+
+# What an engine shows its consoles, as pairing.toml's [console] sets it.
+
+SHOWN: Final = "shown"
+HIDDEN: Final = "hidden"
+
+CONSOLE_KEYS: Final[dict[str, Reader]] = {"bodies": one_of(SHOWN, HIDDEN)}
+"""The keys of [console], with their readers. bodies: whether consoles get the bodies of parked messages."""
+
 
 FILE_NAME: Final = "pairing.toml"
 

@@ -17,7 +17,7 @@ from servicebus_sandbox.fixtures.sandbox_thread import sandbox_on_a_thread
 
 if TYPE_CHECKING:
     from servicebus_sandbox.fixtures.pytest_sandbox import PytestSandbox
-    from servicebus_sandbox.fixtures.sandbox_pool import SandboxPool
+    from servicebus_sandbox.fixtures.sandbox_thread import SandboxPool
     from servicebus_sandbox.sandbox_host import Sandbox
     from servicebus_sandbox.specs import NamespaceSpec
 
@@ -44,7 +44,7 @@ def servicebus_namespaces() -> Sequence[NamespaceSpec] | None:
 
 @pytest.fixture(scope="session")
 def _servicebus_pool() -> Iterator[SandboxPool]:
-    from servicebus_sandbox.fixtures.sandbox_pool import SandboxPool
+    from servicebus_sandbox.fixtures.sandbox_thread import SandboxPool
 
     pool = SandboxPool()
     yield pool

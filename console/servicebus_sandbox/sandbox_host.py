@@ -26,8 +26,8 @@ from servicebus_sandbox.access.token_issuer import Issuer
 from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
 from servicebus_sandbox.arm.arm_request import ArmNamespace
 from servicebus_sandbox.arm.resource_manager import ArmServer, ResourceManager
+from servicebus_sandbox.atom.entity_xml import new_key
 from servicebus_sandbox.atom.https_server import HttpsServer
-from servicebus_sandbox.atom.key_xml import new_key
 from servicebus_sandbox.atom.management_api import ManagementApi
 from servicebus_sandbox.broker.entity_settings import AuthorizationRule
 from servicebus_sandbox.clock import SandboxClock

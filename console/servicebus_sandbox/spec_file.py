@@ -20,8 +20,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from servicebus_sandbox.atom.iso_durations import read_duration
-from servicebus_sandbox.atom.key_xml import new_key
+from servicebus_sandbox.atom.entity_xml import new_key, read_duration
 from servicebus_sandbox.broker.broker_errors import BrokerError
 from servicebus_sandbox.broker.entity_settings import (
     AS_SEEN,

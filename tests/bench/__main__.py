@@ -22,8 +22,8 @@ from paired_servicebus.bench.bench_command import (
 from paired_servicebus.bench.bench_plans import BenchError, SendPlan, SyphonPlan
 from paired_servicebus.core.errors import PairedError
 from paired_servicebus.printing import report_error
-from paired_servicebus.verbs.bench_commands import Elsewhere, pairing_of
 from paired_servicebus.verbs.parameters import JsonLine
+from paired_servicebus.verbs.trial_verbs import Elsewhere, pairing_of
 from tests.bench import (
     dead_destination,
     developer_tables,

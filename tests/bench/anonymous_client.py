@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final, TypeVar, cast
 
+from paired_servicebus.bench.amqp_loads import SampleMessages
 from paired_servicebus.bench.bench_plans import BenchError
-from paired_servicebus.bench.sample_messages import SampleMessages
 from servicebus_amqp.encoding.messaging_types import ACCEPTED, Source, Target
 from servicebus_amqp.protocol.connection import Connection
 from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings

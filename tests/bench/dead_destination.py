@@ -16,8 +16,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from paired_servicebus.bench.amqp_loads import SampleMessages
 from paired_servicebus.bench.bench_namespaces import BenchNamespaces, open_namespaces
-from paired_servicebus.bench.sample_messages import SampleMessages
 from paired_servicebus.bench.syphon_bench import fill
 from paired_servicebus.core.failover.pairing_machine import PairingMachine
 from paired_servicebus.core.model.pairing_events import Event, Moved

@@ -15,9 +15,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
+from paired_servicebus.bench.amqp_loads import SampleMessages
 from paired_servicebus.bench.bench_namespaces import BenchNamespaces, open_namespaces
 from paired_servicebus.bench.rounds import Lap
-from paired_servicebus.bench.sample_messages import SampleMessages
 from paired_servicebus.bench.syphon_bench import SyphonMover, fill, ours
 from paired_servicebus.pairing.runtime.deadlines import end_all
 from tests.bench.process_usage import resident_bytes

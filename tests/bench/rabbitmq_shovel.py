@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from paired_servicebus.bench.amqp_loads import SampleMessages
 from paired_servicebus.bench.bench_plans import BenchError
 from paired_servicebus.bench.rounds import MICROSECONDS, Lap
-from paired_servicebus.bench.sample_messages import SampleMessages
 from tests.bench.anonymous_client import HOST, AnonymousClient, Flood
 
 PREFETCH: Final = 1000

@@ -14,8 +14,8 @@ import signal
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
+from paired_servicebus.engine.gateway.gateway_keys import GatewayRight, KeyRing, LocalKey
 from paired_servicebus.engine.gateway.gateway_listener import Gateway
-from paired_servicebus.engine.gateway.keys.gateway_keys import GatewayRight, KeyRing, LocalKey
 from paired_servicebus.pairing import SendAvailabilityPairedNamespaceOptions, pair_namespaces
 
 

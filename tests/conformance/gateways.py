@@ -15,8 +15,8 @@ from contextlib import AsyncExitStack, contextmanager
 from typing import Any, Final
 
 from paired_servicebus import Namespace, pair_namespaces
+from paired_servicebus.engine.gateway.gateway_keys import GatewayRight, KeyRing, new_key
 from paired_servicebus.engine.gateway.gateway_listener import Gateway
-from paired_servicebus.engine.gateway.keys.gateway_keys import GatewayRight, KeyRing, new_key
 from tests.conformance.checking import ENDING
 
 SECONDARY: Final = "secondary"

@@ -10,10 +10,10 @@ from tests.fleet_views import AT, at, calm, engine, outage
 
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetEntity, FleetOrder, FleetStatus, FleetView
+from paired_servicebus.core.operator import fleet_sentences
 from paired_servicebus.core.operator import fleet_sentences as words
-from paired_servicebus.core.operator import order_sentences
-from paired_servicebus.core.operator.fleet_table import fleet_lines
-from paired_servicebus.core.text import foreign_words
+from paired_servicebus.core.operator.fleet_sentences import fleet_lines
+from paired_servicebus.core.text import untrusted_text
 
 ORDER = FleetOrder(
     id="o", number=1, verb="force", targets=("payments",), by="operator-a", at=at("14:00:00"), until=at("18:02:00")
@@ -98,7 +98,7 @@ def test_silent_engines_and_since_when(approve: Approve) -> None:
     ],
 )  # fmt: skip
 def test_who_ordered_what_until_when(changes: dict[str, object], text: str) -> None:
-    assert order_sentences.order_part(replace(ORDER, **changes), AT)[0] == text  # type: ignore[arg-type]
+    assert fleet_sentences.order_part(replace(ORDER, **changes), AT)[0] == text  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -112,15 +112,15 @@ def test_who_ordered_what_until_when(changes: dict[str, object], text: str) -> N
 )
 def test_from_30_minutes_before_its_end_an_order_is_an_alarm(until: str, text: str) -> None:
     view = replace(calm(), orders=(replace(ORDER, until=at(until)), replace(ORDER, id="p", verb="pin", ended="over")))
-    assert "".join(order_sentences.ending_part(view, AT)[:1]) == text
+    assert "".join(fleet_sentences.ending_part(view, AT)[:1]) == text
     assert [one for one in words.fleet_complaints(view, AT) if " ends in " in one] == ([text] if text else [])
 
 
 def test_of_two_orders_that_end_the_first_is_named_and_stands_first(approve: Approve) -> None:
     later, sooner = replace(ORDER, number=2), replace(ORDER, id="p", targets=("audit",), until=at("14:05:11"))
     view = replace(calm(), orders=(later, sooner, replace(ORDER, id="q", until=at("14:30:11"))))
-    approve.part(order_sentences.ending_part(view, AT)[0], "rules", has=("3m00s", "1 more"))
-    assert order_sentences.standing_orders(view, AT)[0] is sooner
+    approve.part(fleet_sentences.ending_part(view, AT)[0], "rules", has=("3m00s", "1 more"))
+    assert fleet_sentences.standing_orders(view, AT)[0] is sooner
 
 
 def test_an_engine_that_differs_is_named_with_the_local_operator() -> None:
@@ -173,7 +173,7 @@ def test_a_strangers_text_is_one_harmless_short_line() -> None:
     lines = fleet_lines(view, AT)
     assert not any(bad in line for line in lines for bad in ("\x1b", "\n", "\u202e"))
     assert max(map(len, lines)) < 500
-    assert foreign_words.name("") == "(no name)"
+    assert untrusted_text.name("") == "(no name)"
 
 
 def test_the_table_has_engines_entities_and_orders(approve: Approve) -> None:

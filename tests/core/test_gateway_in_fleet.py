@@ -13,8 +13,7 @@ from tests.approval import Approve
 from paired_servicebus.core.fleet.board.document_bounds import sum_figures
 from paired_servicebus.core.model.gateway_view import without_clients
 from paired_servicebus.core.model.snapshot import BilledView, Snapshot, SyphonStatus, SyphonView
-from paired_servicebus.core.operator.fleet_sentences import gateways_part
-from paired_servicebus.core.operator.fleet_table import fleet_lines
+from paired_servicebus.core.operator.fleet_sentences import fleet_lines, gateways_part
 
 
 def snapshot(**changes: Any) -> Snapshot:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.approval import Approve
 
-from paired_servicebus.core.gateway.client_names import client_name
-from paired_servicebus.core.gateway.gateway_sentences import gateway_alarms, todo, verdict, where_text
+from paired_servicebus.core.gateway.gateway_sentences import client_name, gateway_alarms, todo, verdict, where_text
 from paired_servicebus.core.model.gateway_view import (
     GatewayClient,
     GatewayLink,

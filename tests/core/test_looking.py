@@ -1,4 +1,4 @@
-"""How often the depths are read, reason by reason: the rows of core/backlog/poll_schedule.py."""
+"""How often the depths are read, reason by reason: the rows of core/backlog/depth_readings.py."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from itertools import combinations
 
 import pytest
 
-from paired_servicebus.core.backlog.poll_schedule import PollReason, every
+from paired_servicebus.core.backlog.depth_readings import PollReason, every
 
 WATCHED, SCRAPED, SYPHON, DIVERTING, PARKED, LYING, UNMOVED = PollReason
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.approval import Approve
 
-from paired_servicebus.core.pump.syphon_rate_limit import BURST, LIVE_SECONDS, MIN_RATE, SyphonRateLimit
+from paired_servicebus.core.pump.intake_limit import BURST, LIVE_SECONDS, MIN_RATE, SyphonRateLimit
 
 REST = 10.0
 NOW = 1_700_000_000.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paired_servicebus.core.backlog.parked_count import (
+from paired_servicebus.core.backlog.backlog_totals import (
     DepthRead,
     DrainRate,
     QueueCounters,

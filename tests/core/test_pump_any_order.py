@@ -11,19 +11,12 @@ from paired_servicebus.core.failover.pairing_machine import PairingMachine
 from paired_servicebus.core.model.pairing_events import DeadLettered, Moved, SyphonPaused, SyphonResumed
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.verdict import VERDICTS, FailureKind, Judgement
-from paired_servicebus.core.pump.pump_effects import (
+from paired_servicebus.core.pump.pump_events import (
     Complete,
     DeadLetter,
     Defer,
-    Deliver,
-    Outcome,
-    Publish,
-    Recall,
-    Release,
-    Relock,
-)
-from paired_servicebus.core.pump.pump_events import (
     DeferredFound,
+    Deliver,
     DeliveryFailed,
     DeliveryWithheld,
     LocksLost,
@@ -31,11 +24,16 @@ from paired_servicebus.core.pump.pump_events import (
     MessagesAccepted,
     MessagesSettled,
     MessagesWithdrawn,
+    Outcome,
+    Publish,
+    PumpMessage,
+    Recall,
     RecallDue,
     RecallEnded,
+    Release,
+    Relock,
 )
 from paired_servicebus.core.pump.pump_machine import PumpMachine
-from paired_servicebus.core.pump.pump_message import PumpMessage
 
 PATHS = st.sampled_from(["orders", "Orders", "audit", "", "$management", "x" * 300, "a\x00\x1b[2J"])
 IDS = st.sampled_from(["", "a", "b", "\ud800", "i" * 1000])

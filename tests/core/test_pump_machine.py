@@ -21,21 +21,13 @@ from paired_servicebus.core.model.pairing_events import (
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.verdict import VERDICTS, FailureKind, Judgement
 from paired_servicebus.core.pump.dead_letter_rules import FATES, Fate
-from paired_servicebus.core.pump.message_sizes import MAX_BYTES
-from paired_servicebus.core.pump.pump_effects import (
+from paired_servicebus.core.pump.pump_events import (
     AwaitRoom,
     Complete,
     DeadLetter,
     Defer,
-    Deliver,
-    Outcome,
-    Publish,
-    Recall,
-    Release,
-    Relock,
-)
-from paired_servicebus.core.pump.pump_events import (
     DeferredFound,
+    Deliver,
     DeliveryFailed,
     DeliveryWithheld,
     LocksLost,
@@ -43,14 +35,19 @@ from paired_servicebus.core.pump.pump_events import (
     MessagesAccepted,
     MessagesSettled,
     MessagesWithdrawn,
+    Outcome,
+    Publish,
     PumpFailed,
+    PumpMessage,
     PumpWorks,
     QueueCounted,
+    Recall,
     RecallDue,
     RecallEnded,
+    Release,
+    Relock,
 )
-from paired_servicebus.core.pump.pump_machine import IN_VAIN, WINDOW, PumpMachine
-from paired_servicebus.core.pump.pump_message import PumpMessage
+from paired_servicebus.core.pump.pump_machine import IN_VAIN, MAX_BYTES, WINDOW, PumpMachine
 
 NOW = 1_700_000_000.0
 

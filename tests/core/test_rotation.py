@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.approval import Approve
 
-from paired_servicebus.core.failover.rotation import MAX_PROBE_INTERVALS, Rotation
+from paired_servicebus.core.failover.send_router import MAX_PROBE_INTERVALS, Rotation
 
 NOW = 1_700_000_000.0
 DRAW = st.floats(0, 1, exclude_max=True)

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paired_servicebus.core.failover.rotation import Rotation
 from paired_servicebus.core.failover.send_router import (
     PRIMARY,
     GiveUp,
     Next,
+    Rotation,
     Route,
     SenderMemory,
     SendRouter,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paired_servicebus.core.accounting.send_attempts import SendAttempt, detection_start, diversion_seconds
+from paired_servicebus.core.accounting.send_times import SendAttempt, detection_start, diversion_seconds
 
 Call = tuple[float, float, bool]
 

@@ -17,8 +17,7 @@ from paired_servicebus.core.model.snapshot import (
     SyphonStatus,
     SyphonView,
 )
-from paired_servicebus.core.series.graphs import KEPT, MOST_ENTITIES, Graphs, Mark, follow
-from paired_servicebus.core.series.series_ring import SeriesRing
+from paired_servicebus.core.series.graphs import KEPT, MOST_ENTITIES, Graphs, Mark, SeriesRing, follow
 
 
 def entity(path: str, accepted: int = 0, **changes: Any) -> EntityView:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paired_servicebus.core.accounting.throttled_calls import ThrottledCalls
+from paired_servicebus.core.accounting.refused_calls import ThrottledCalls
 
 
 def test_the_alarm_has_each_entity_its_calls_and_the_longest_wait() -> None:

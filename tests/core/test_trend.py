@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paired_servicebus.core.backlog.depth_trend import (
+from paired_servicebus.core.backlog.depth_readings import (
     DepthGrowth,
     DepthReading,
     Trend,

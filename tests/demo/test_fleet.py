@@ -17,8 +17,18 @@ from paired_servicebus.demo.fleet.fleet_player import (
     answers_caption,
     taken_up_caption,
 )
-from paired_servicebus.demo.fleet_result import CUT_OFF, HOSTS, READ_ONLY, FleetResult, HostAccount
-from paired_servicebus.demo.result import DemoResult, MessageCounts, PingCounts, SyphonResult, as_lines
+from paired_servicebus.demo.result import (
+    CUT_OFF,
+    HOSTS,
+    READ_ONLY,
+    DemoResult,
+    FleetResult,
+    HostAccount,
+    MessageCounts,
+    PingCounts,
+    SyphonResult,
+    as_lines,
+)
 
 MEANT = HOSTS[:6]
 CUT_AT, BACK_AT = 100.0, 200.0

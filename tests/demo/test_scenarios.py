@@ -17,8 +17,7 @@ from tests.pipeline.test_audit import started
 
 from paired_servicebus.core.model.pairing_events import EngineStopped, Event
 from paired_servicebus.demo import pipeline_audit
-from paired_servicebus.demo.demo_sandbox import pair_on
-from paired_servicebus.demo.player import Player
+from paired_servicebus.demo.player import Player, pair_on
 from paired_servicebus.demo.result import (
     DemoResult,
     EntityResult,
@@ -29,8 +28,7 @@ from paired_servicebus.demo.result import (
     differs,
     what_broke,
 )
-from paired_servicebus.demo.scenario_model import ENTITIES, Scenario
-from paired_servicebus.demo.scenarios import LISTED, SCENARIOS
+from paired_servicebus.demo.scenarios import ENTITIES, LISTED, SCENARIOS, Scenario
 from paired_servicebus.demo.worker_protocol import PlayRequest
 from paired_servicebus.engine.journal import records
 from paired_servicebus.sandbox_process import AnnouncedNamespace, SandboxProcess

@@ -11,12 +11,10 @@ from typing import Any
 import pytest
 
 from paired_servicebus.config import PairingConfig, load_config
-from paired_servicebus.core.drill.drill_names import DrillNote
-from paired_servicebus.core.drill.drill_plan import DrillPlan
+from paired_servicebus.core.drill.drill_plan import DrillNote, DrillPlan
 from paired_servicebus.core.drill.drill_report import DrillMeasures
 from paired_servicebus.core.model.namespace_info import ServiceTier
-from paired_servicebus.drill.drill_command import RECORDS, CleanResult, clean
-from paired_servicebus.drill.drill_preflight import open_namespaces
+from paired_servicebus.drill.drill_command import RECORDS, CleanResult, clean, open_namespaces
 from paired_servicebus.drill.drill_run import run_drill
 from paired_servicebus.engine.instance.engine_paths import EnginePaths, engine_paths
 from paired_servicebus.temporary_entities.managed_namespace import Side

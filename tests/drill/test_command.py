@@ -18,7 +18,7 @@ from paired_servicebus.core.model.namespace_info import ServiceTier
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.drill.drill_command import WIDTH, question_lines
 from paired_servicebus.engine.instance.engine_paths import engine_paths
-from paired_servicebus.engine.readiness.drill_file import last_drill
+from paired_servicebus.engine.readiness.local_evidence import last_drill
 from paired_servicebus.engine.readiness.readiness_check import check
 from tests.stage.plays.verbs import Verb, verb
 

@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 
 from paired_servicebus.core.drill import drill_plan
-from paired_servicebus.core.drill.drill_names import DrillRole
-from paired_servicebus.core.drill.drill_plan import DrillPlan
+from paired_servicebus.core.drill.drill_plan import DrillPlan, DrillRole
 from paired_servicebus.core.drill.drill_report import DrillMeasures, broken_promises
 from paired_servicebus.core.errors import DrillError
 from paired_servicebus.core.model.namespace_info import ServiceTier
-from paired_servicebus.drill.drill_preflight import look_around
-from paired_servicebus.engine.clients import namespace_credentials
+from paired_servicebus.drill.drill_command import look_around
+from paired_servicebus.engine.clients import client_factory
 from servicebus_sandbox import Tier
 from servicebus_sandbox.access.token_credentials import AsyncSandboxCredential
 from servicebus_sandbox.broker.broker_errors import QuotaExceeded
@@ -61,7 +60,7 @@ async def test_basic_is_drilled_with_plain_queues(tmp_path: Path) -> None:
 @pytest.mark.slow
 async def test_resource_manager_and_identities_do_as_well(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        namespace_credentials, "_make", lambda _: AsyncSandboxCredential(lab.sandbox.control_url, "Data Owner")
+        client_factory, "_make", lambda _: AsyncSandboxCredential(lab.sandbox.control_url, "Data Owner")
     )
     config = lab.config()
     by_role = {"management": "arm", "subscription": "s", "resource_group": "g", "arm_url": lab.sandbox.arm_url}

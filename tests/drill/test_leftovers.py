@@ -7,14 +7,19 @@ import time
 
 import pytest
 
-from paired_servicebus.core.drill.drill_names import DrillNote, DrillRole, drill_name, marker_path, role_path
-from paired_servicebus.core.drill.drill_plan import DrillPlan
-from paired_servicebus.core.drill.leftover_rules import CLOCK_MARGIN
+from paired_servicebus.core.drill.drill_plan import (
+    CLOCK_MARGIN,
+    DrillNote,
+    DrillPlan,
+    DrillRole,
+    drill_name,
+    marker_path,
+    role_path,
+)
 from paired_servicebus.core.errors import DrillError
 from paired_servicebus.core.model.namespace_info import ServiceTier
-from paired_servicebus.drill.drill_command import RECORDS
-from paired_servicebus.drill.drill_entities import DrillEntities
-from paired_servicebus.drill.drill_preflight import open_namespaces
+from paired_servicebus.drill.drill_command import RECORDS, open_namespaces
+from paired_servicebus.drill.drill_run import DrillEntities
 from paired_servicebus.temporary_entities.managed_namespace import Side
 from paired_servicebus.temporary_entities.run_record import RunRecord
 from servicebus_sandbox.broker.broker_errors import QuotaExceeded
@@ -146,7 +151,7 @@ async def test_entities_that_cannot_be_deleted_are_named_and_the_marker_stays_wi
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A backlog queue without its marker queue would never be recognized again."""
-    monkeypatch.setattr("paired_servicebus.drill.drill_entities.RETRY_PAUSE", 0.0)
+    monkeypatch.setattr("paired_servicebus.drill.drill_run.RETRY_PAUSE", 0.0)
     delete = BrokerNamespace.delete
 
     def refuse(space: BrokerNamespace, path: str) -> None:

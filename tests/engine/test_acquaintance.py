@@ -13,9 +13,8 @@ from paired_servicebus.config import NamespaceConfig, PairingConfig
 from paired_servicebus.core.errors import ConfigurationError, NamespaceUnreachableError
 from paired_servicebus.core.model.pairing_events import Event, Warned
 from paired_servicebus.core.model.policy import Policy
-from paired_servicebus.engine.clients import namespace_credentials
-from paired_servicebus.engine.clients.client_factory import open_clients
-from paired_servicebus.engine.clients.namespace_credentials import CredentialReloader
+from paired_servicebus.engine.clients import client_factory
+from paired_servicebus.engine.clients.client_factory import CredentialReloader, open_clients
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.engine.service import main
 from paired_servicebus.pairing import PairedServiceBusClient, opening
@@ -66,9 +65,7 @@ async def start(
 ) -> tuple[PairedServiceBusClient, Listener]:
     """Pairs two namespaces as an engine does. away: a namespace that refuses connections."""
     sandbox = await stack.enter_async_context(Sandbox.start([primary, secondary]))
-    monkeypatch.setattr(
-        namespace_credentials, "_make", lambda _: AsyncSandboxCredential(sandbox.control_url, "Data Owner")
-    )
+    monkeypatch.setattr(client_factory, "_make", lambda _: AsyncSandboxCredential(sandbox.control_url, "Data Owner"))
 
     def config_of(name: str) -> NamespaceConfig:
         one = sandbox[name]

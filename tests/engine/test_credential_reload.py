@@ -16,9 +16,8 @@ from azure.servicebus.exceptions import ServiceBusAuthenticationError
 
 from paired_servicebus.config import load_config
 from paired_servicebus.core.model.verdict import FailureKind, judge
-from paired_servicebus.engine.clients import namespace_credentials
-from paired_servicebus.engine.clients.client_factory import NamespaceClients, open_clients
-from paired_servicebus.engine.clients.namespace_credentials import CredentialReloader
+from paired_servicebus.engine.clients import client_factory
+from paired_servicebus.engine.clients.client_factory import CredentialReloader, NamespaceClients, open_clients
 from paired_servicebus.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, pair_namespaces
 from servicebus_sandbox import Sandbox
 from servicebus_sandbox.broker.entity_settings import AuthorizationRule
@@ -123,8 +122,8 @@ async def test_a_refusal_makes_the_files_be_read_at_once_and_sends_go_on(
     site: Site, monkeypatch: pytest.MonkeyPatch, until: Callable[[Callable[[], bool]], object]
 ) -> None:
     """The sandbox's key is regenerated while a pairing runs: sends go on, with no restart."""
-    monkeypatch.setattr(namespace_credentials, "RELOAD_INTERVAL", 3600.0)
-    monkeypatch.setattr(namespace_credentials, "MIN_RELOAD_INTERVAL", 0.05)
+    monkeypatch.setattr(client_factory, "RELOAD_INTERVAL", 3600.0)
+    monkeypatch.setattr(client_factory, "MIN_RELOAD_INTERVAL", 0.05)
     running = asyncio.create_task(site.renewal.run())
     async with paired(site) as pairing, pairing.get_queue_sender("orders") as sender:
         await sender.send_messages(ServiceBusMessage("before"))
@@ -148,8 +147,8 @@ async def test_a_refusal_makes_the_files_be_read_at_once_and_sends_go_on(
 async def test_files_are_looked_at_without_any_refusal(
     site: Site, monkeypatch: pytest.MonkeyPatch, until: Callable[[Callable[[], bool]], object]
 ) -> None:
-    monkeypatch.setattr(namespace_credentials, "RELOAD_INTERVAL", 0.1)
-    monkeypatch.setattr(namespace_credentials, "MIN_RELOAD_INTERVAL", 0.05)
+    monkeypatch.setattr(client_factory, "RELOAD_INTERVAL", 0.1)
+    monkeypatch.setattr(client_factory, "MIN_RELOAD_INTERVAL", 0.05)
     running = asyncio.create_task(site.renewal.run())
     site.write("secondary", NEW_KEY)
     await until(lambda: bool(site.said))  # type: ignore[misc]

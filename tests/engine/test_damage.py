@@ -21,9 +21,9 @@ from paired_servicebus.core.errors import ConfigurationError, NamespaceUnreachab
 from paired_servicebus.core.model.pairing_events import Event, Record, Warned
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.engine.clients.preflight import _refuse_unless_known
-from paired_servicebus.engine.commands import drain_progress
+from paired_servicebus.engine.commands import drain_process
 from paired_servicebus.engine.commands.drain_process import _outcome
-from paired_servicebus.engine.commands.standing_orders import StandingOrders
+from paired_servicebus.engine.commands.guard import StandingOrders
 from paired_servicebus.engine.control import protocol
 from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.control.discovery import find_socket
@@ -174,7 +174,7 @@ def test_small_files_of_a_dead_engine_are_as_good_as_none(tmp_path: Path, data: 
     places.lock.write_bytes(data)
     assert (lock.running(places.lock), lock.crashed_holder(places.lock)) == (None, None)
     (tmp_path / "drain.json").write_bytes(data)
-    assert drain_progress.latest(tmp_path, now=time.time()) is None
+    assert drain_process.latest(tmp_path, now=time.time()) is None
     assert _outcome(data) is None
     assert isinstance(_reported(data), Failed)
     (tmp_path / "standing.json").write_bytes(data)
@@ -212,7 +212,7 @@ def test_a_drain_whose_process_cannot_be_is_never_told_to_end(tmp_path: Path, pi
     """A signal to process -1 reaches every process of this user, one to 0 our own."""
     told = {"at": time.time(), "text": "12 moved", "host": "here"} | ({} if pid is None else {"pid": pid})
     (tmp_path / "drain.json").write_text(json.dumps(told))
-    assert drain_progress.latest(tmp_path, now=time.time()) is None
+    assert drain_process.latest(tmp_path, now=time.time()) is None
 
 
 async def test_a_standing_order_that_means_nothing_is_said_and_the_rest_is_taken_up(short: Path) -> None:

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from paired_servicebus.core.errors import DrainError
-from paired_servicebus.engine.commands.drain_process import NO_SPARK, DrainProcess
-from paired_servicebus.engine.commands.drain_progress import (
+from paired_servicebus.engine.commands.drain_process import (
     MAX_AGE_SECONDS,
+    NO_SPARK,
+    DrainProcess,
     DrainProgress,
     clear_progress,
     latest,
@@ -60,7 +61,7 @@ async def test_the_engine_says_that_a_drain_runs_and_no_more_when_it_is_over(eng
 STANDS_IN = """
 import json, signal, sys, time
 from pathlib import Path
-from paired_servicebus.engine.commands.drain_progress import DrainProgress, write_progress
+from paired_servicebus.engine.commands.drain_process import DrainProgress, write_progress
 spool, end = Path(sys.argv[1]), sys.argv[2]
 if end == "refused":
     sys.exit("paired: orders@here syphons the same backlog queues")

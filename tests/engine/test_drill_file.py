@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from paired_servicebus.core.drill.drill_report import DrillOutcome
-from paired_servicebus.core.drill.last_drill import LastDrill
+from paired_servicebus.core.drill.drill_report import DrillOutcome, LastDrill
 from paired_servicebus.engine.instance.engine_paths import engine_paths
-from paired_servicebus.engine.readiness.drill_file import DrillFile, last_drill, write_drill
+from paired_servicebus.engine.readiness.local_evidence import DrillFile, last_drill, write_drill
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.pairing_events import Commanded, CommandEnded
 from paired_servicebus.core.model.snapshot import SyphonStatus
 from paired_servicebus.engine.commands.fleet_guard import FleetGuard
-from paired_servicebus.engine.commands.standing_orders import StandingOrders
+from paired_servicebus.engine.commands.guard import StandingOrders
 from paired_servicebus.engine.control.protocol import CommandDone, PostOrder
 from tests.approval import Approve
 

@@ -16,9 +16,7 @@ from paired_servicebus.core.operator.action_row import Action
 from paired_servicebus.core.operator.actions import ACTIONS, BY_ID
 from paired_servicebus.core.operator.order_checks import ARMED_SECONDS, why_not
 from paired_servicebus.core.operator.targets import Scope
-from paired_servicebus.engine.commands.guard import Guard
-from paired_servicebus.engine.commands.handlers import COMMAND_HANDLERS, CommandContext
-from paired_servicebus.engine.commands.standing_orders import StandingOrders
+from paired_servicebus.engine.commands.guard import COMMAND_HANDLERS, CommandContext, Guard, StandingOrders
 from paired_servicebus.engine.control.protocol import Answer, Arm, Armed, Command, CommandDone
 from tests.approval import Approve
 

@@ -19,8 +19,8 @@ from azure.servicebus import TransportType
 from paired_servicebus.config import NamespaceConfig, PairingConfig
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.operator.failover_readiness import TokenEvidence
-from paired_servicebus.engine.clients import client_factory, namespace_credentials
-from paired_servicebus.engine.clients.namespace_credentials import NamespaceCredentials, without_credentials
+from paired_servicebus.engine.clients import client_factory
+from paired_servicebus.engine.clients.client_factory import NamespaceCredentials, without_credentials
 from paired_servicebus.pairing.monitoring.inspection import validity
 from paired_servicebus.secret import Secret
 from servicebus_sandbox import Sandbox
@@ -94,14 +94,14 @@ async def test_each_kind_of_identity_is_made_with_what_it_needs(
     monkeypatch.setattr(identity, name, recorded)
     found = NamespaceCredentials(by_identity(**settings))
     assert calls == [made_with]
-    assert isinstance(found.credential, namespace_credentials.RenewableIdentity)
+    assert isinstance(found.credential, client_factory.RenewableIdentity)
     assert type(found.credential.current) is real
     await found.close()
 
 
 def test_every_kind_that_can_be_configured_has_its_class() -> None:
-    assert set(namespace_credentials.CREDENTIAL_CLASSES) == {"default", "managed", "cli", "client-secret"}
-    assert all(hasattr(identity, name) for name, _ in namespace_credentials.CREDENTIAL_CLASSES.values())
+    assert set(client_factory.CREDENTIAL_CLASSES) == {"default", "managed", "cli", "client-secret"}
+    assert all(hasattr(identity, name) for name, _ in client_factory.CREDENTIAL_CLASSES.values())
 
 
 # -- what clients are given ----------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ async def test_an_identity_is_renewed_behind_the_object_that_clients_hold(monkey
         async def close(self) -> None:
             self.closed = True
 
-    monkeypatch.setattr(namespace_credentials, "_make", Made)
+    monkeypatch.setattr(client_factory, "_make", Made)
     namespace = by_identity(**SECRET)
     found = NamespaceCredentials(namespace)
     assert found.identity is not None
@@ -209,7 +209,7 @@ async def test_how_long_each_way_in_is_good_can_be_told(monkeypatch: pytest.Monk
     assert await told(by_string(SIGNATURE)) == TokenEvidence(namespace=HOST, expires_at=1.8e9, renewable=False)
     async with Sandbox.start() as sandbox:
         credential = AsyncSandboxCredential(sandbox.control_url, "Data Sender", lifetime=600)
-        monkeypatch.setattr(namespace_credentials, "_make", lambda _: credential)
+        monkeypatch.setattr(client_factory, "_make", lambda _: credential)
         found = await told(by_identity())
     assert found.renewable
     assert found.expires_at is not None
@@ -224,7 +224,7 @@ async def test_an_identity_that_gives_no_token_says_so(monkeypatch: pytest.Monke
         async def close(self) -> None:
             pass
 
-    monkeypatch.setattr(namespace_credentials, "_make", lambda _: Nobody())
+    monkeypatch.setattr(client_factory, "_make", lambda _: Nobody())
     assert "az login" in (await told(by_identity())).trouble
 
 

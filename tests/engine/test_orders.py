@@ -22,13 +22,13 @@ from paired_servicebus.core.operator import actions
 from paired_servicebus.core.operator.action_row import Action
 from paired_servicebus.core.operator.actions import ACTIONS, BY_ID, BY_VERB, VERB_GROUPS
 from paired_servicebus.core.operator.targets import Scope
-from paired_servicebus.engine.commands import handlers
-from paired_servicebus.engine.commands.handlers import (
+from paired_servicebus.engine.commands import guard
+from paired_servicebus.engine.commands.guard import (
     COMMAND_HANDLERS,
     CommandContext,
     CommandTarget,
+    StandingOrder,
 )
-from paired_servicebus.engine.commands.standing_orders import StandingOrder
 from paired_servicebus.engine.control.protocol import Arm, Command
 from paired_servicebus.pairing.operator_orders import OperatorOrders
 from paired_servicebus.ui.commands.action_table import CONSOLE_ACTIONS
@@ -46,7 +46,7 @@ ALIKE = {
     "core/drill/drill_plan.py": {"drain"},
     "core/model/fleet_view.py": {"read-only"},
     "demo/fleet/fleet_player.py": {"force", "release"},
-    "demo/fleet_result.py": {"read-only"},
+    "demo/result.py": {"read-only"},
     "engine/commands/drain_process.py": {"drain"},
     "engine/service/launcher.py": {"read-only"},
     "engine/service/main.py": {"drain"},
@@ -54,7 +54,7 @@ ALIKE = {
     "pipeline/drain/drain_files.py": {"stop"},
     "pipeline/drain/drain_main.py": {"drain", "stop"},
     "pipeline/rehearsal/histories/journal_history.py": {"force", "pin", "release"},
-    "pipeline/spark/java.py": {"release"},
+    "pipeline/spark/spark_session.py": {"release"},
     "ui/commands/action_table.py": {"release", "pause-syphon"},
     "ui/screens/messages_screen.py": {"redrive"},
     "ui/shell/app.py": {"redrive", "redrive-letters"},
@@ -126,7 +126,7 @@ def test_every_row_has_one_handler_and_every_handler_a_row() -> None:
     assert COMMAND_HANDLERS.keys() == BY_ID.keys()
     assert len(BY_ID) == len(ACTIONS)
     assert len(set(COMMAND_HANDLERS.values())) == len(ACTIONS)
-    assert {handler.__module__ for handler in COMMAND_HANDLERS.values()} == {handlers.__name__}
+    assert {handler.__module__ for handler in COMMAND_HANDLERS.values()} == {guard.__name__}
 
 
 @pytest.mark.parametrize("action", ACTIONS, ids=by_id)
@@ -176,7 +176,7 @@ def test_a_row_has_all_its_words(action: Action) -> None:
 
 def test_no_other_module_names_an_order() -> None:
     """Else the number of places that a new order needs grows again."""
-    tables = {Path(actions.__file__), Path(handlers.__file__)}
+    tables = {Path(actions.__file__), Path(guard.__file__)}
     found: dict[str, set[str]] = {}
     for path in sorted(set(ROOT.rglob("*.py")) - tables):
         named = {

@@ -15,9 +15,8 @@ from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.snapshot import SyphonStatus
 from paired_servicebus.core.operator.actions import BY_ID
 from paired_servicebus.core.operator.targets import Scope
-from paired_servicebus.engine.commands import standing_orders
-from paired_servicebus.engine.commands.handlers import CommandTarget
-from paired_servicebus.engine.commands.standing_orders import StandingOrders
+from paired_servicebus.engine.commands import guard
+from paired_servicebus.engine.commands.guard import CommandTarget, StandingOrders
 from paired_servicebus.engine.control.control_client import ControlClient, user_name
 from paired_servicebus.engine.instance.identity import EngineIdentity
 from paired_servicebus.engine.service.engine_host import EngineHost
@@ -141,7 +140,7 @@ async def test_an_answer_says_when_the_order_could_not_be_kept(short: Path, monk
     def full(_path: Path, _data: bytes) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(standing_orders, "replace_file", full)
+    monkeypatch.setattr(guard, "replace_file", full)
     async with boot(short, fresh()) as host:
         client = await ControlClient.connect(host._socket)
         done = await client.command("pause-syphon", by="ada")

@@ -16,7 +16,7 @@ from azure.servicebus.exceptions import ServiceBusError
 from paired_servicebus.config import NamespaceConfig, PairingConfig
 from paired_servicebus.core.model.namespace_info import ServiceTier
 from paired_servicebus.core.model.policy import Policy
-from paired_servicebus.engine.clients import namespace_credentials, preflight
+from paired_servicebus.engine.clients import client_factory, preflight
 from paired_servicebus.engine.clients.client_factory import open_admin, open_clients
 from paired_servicebus.secret import Secret
 from servicebus_sandbox import Sandbox
@@ -126,9 +126,7 @@ async def test_atom_goes_through_the_proxy_with_its_password(sandbox: Sandbox) -
 
 async def test_arm_goes_through_the_proxy_with_its_password(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     arm = urlsplit(sandbox.arm_url)
-    monkeypatch.setattr(
-        namespace_credentials, "_make", lambda _: AsyncSandboxCredential(sandbox.control_url, "Data Owner")
-    )
+    monkeypatch.setattr(client_factory, "_make", lambda _: AsyncSandboxCredential(sandbox.control_url, "Data Owner"))
     with connect_proxy({}, LOGIN) as proxy:
         async with open_admin(arm_of(sandbox, proxy=through(proxy))) as admin:
             assert (await admin.namespace()).region == "westeurope"
@@ -171,9 +169,7 @@ def arm_of(sandbox: Sandbox, name: str = "primary", **more: object) -> Namespace
 
 async def test_management_through_arm_beside_a_key(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """management = "arm" works: messaging by key, management by identity."""
-    monkeypatch.setattr(
-        namespace_credentials, "_make", lambda _: AsyncSandboxCredential(sandbox.control_url, "Data Owner")
-    )
+    monkeypatch.setattr(client_factory, "_make", lambda _: AsyncSandboxCredential(sandbox.control_url, "Data Owner"))
     secondary = arm_of(sandbox, "secondary", custom_endpoint=sandbox["secondary"].endpoint)
     async with open_clients(pairing_of(emulated(sandbox), secondary)) as clients:
         info = await clients.secondary_admin.namespace()
@@ -183,9 +179,7 @@ async def test_management_through_arm_beside_a_key(sandbox: Sandbox, monkeypatch
 
 
 async def test_identity_alone_is_enough_for_everything(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        namespace_credentials, "_make", lambda _: AsyncSandboxCredential(sandbox.control_url, "Data Owner")
-    )
+    monkeypatch.setattr(client_factory, "_make", lambda _: AsyncSandboxCredential(sandbox.control_url, "Data Owner"))
     one = sandbox["primary"]
     namespace = replace(by_name(sandbox, custom_endpoint=one.endpoint), connection_string=None)
     await send(namespace)

@@ -14,7 +14,7 @@ from paired_servicebus.core.errors import WireRequestError, WireUnavailableError
 from paired_servicebus.core.model.envelope import PATH
 from paired_servicebus.core.model.pairing_events import DeadLettered, Moved, Warned
 from paired_servicebus.core.model.snapshot import SyphonStatus
-from paired_servicebus.core.pump import search_schedule
+from paired_servicebus.core.pump import pump_machine
 from paired_servicebus.core.pump.deferred_messages import DeferredByDestination, DeferredMessages
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
 from paired_servicebus.pairing.syphon import message_locks
@@ -350,8 +350,8 @@ async def test_a_search_while_messages_are_on_their_way_takes_none_of_them_for_n
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A number that is gone fails a whole portion: searches must not put any among what is set aside."""
-    monkeypatch.setattr(search_schedule, "RESCAN", 0.0)
-    monkeypatch.setattr(search_schedule, "RATIO", 0)
+    monkeypatch.setattr(pump_machine, "RESCAN", 0.0)
+    monkeypatch.setattr(pump_machine, "RATIO", 0)
     failures: list[object] = []
     ask = ReconnectingConnection.request
 

@@ -16,7 +16,7 @@ from paired_servicebus.core.failover.pairing_machine import PairingMachine
 from paired_servicebus.core.model.pairing_events import Moved
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.verdict import judge
-from paired_servicebus.core.pump import search_schedule
+from paired_servicebus.core.pump import pump_machine
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.runtime.task_owner import TaskOwner
@@ -221,8 +221,8 @@ async def test_what_a_dead_syphon_has_locked_is_moved_soon_after_its_locks_have_
     either: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is set aside is found again after a crash with no list kept."""
-    monkeypatch.setattr(search_schedule, "SOON", 0.2)
-    monkeypatch.setattr(search_schedule, "RATIO", 1)
+    monkeypatch.setattr(pump_machine, "SOON", 0.2)
+    monkeypatch.setattr(pump_machine, "RATIO", 1)
     await held_by_the_dead(either, ["orders"] * 5, locked_for=3)
     put(either, [parked("orders", "new")])
     await either.pair(enable_syphon=True, backlog_queue_count=1)
@@ -268,7 +268,7 @@ async def test_syphons_that_compete_move_each_message_once(
     world: World, monkeypatch: pytest.MonkeyPatch, kinds: tuple[str, str]
 ) -> None:
     """A single instance may do it; where several do, whoever has a message locked is the one to move it."""
-    monkeypatch.setattr(search_schedule, "SOON", 0.2)
+    monkeypatch.setattr(pump_machine, "SOON", 0.2)
     heal = world.fault("disabled", entity="orders")
     for kind in kinds:
         await world.pair(enable_syphon=True, backlog_queue_count=1, pump=kind)

@@ -11,7 +11,7 @@ from paired_servicebus.core.accounting.billing import SEARCH_INTERVAL_SECONDS
 from paired_servicebus.core.failover.pairing_machine import PairingMachine
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.verdict import judge
-from paired_servicebus.core.pump.search_schedule import MISSED, RESCAN, SOON, SearchSchedule
+from paired_servicebus.core.pump.pump_machine import MISSED, RESCAN, SOON, SearchSchedule
 from paired_servicebus.pairing.management.backlog_queues import DepthSample
 from paired_servicebus.pairing.management.management_port import Depth
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime

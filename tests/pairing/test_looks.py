@@ -10,7 +10,7 @@ import pytest
 from azure.core.exceptions import HttpResponseError
 from azure.servicebus import ServiceBusMessage
 
-from paired_servicebus.core.backlog import poll_schedule
+from paired_servicebus.core.backlog import depth_readings
 from paired_servicebus.core.model.pairing_events import QueueRead
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.engine.control.control_client import ControlClient
@@ -27,7 +27,7 @@ from .backlogs import parked, put, queue_path
 from .conftest import World, until
 
 FASTER = 100
-"""A minute of the rows in core/backlog/poll_schedule.py takes 0.6 s here."""
+"""A minute of the rows in core/backlog/depth_readings.py takes 0.6 s here."""
 
 
 @pytest.fixture
@@ -46,8 +46,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.fixture
 def faster(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = tuple((reasons, seconds / FASTER) for reasons, seconds in poll_schedule.EVERY)
-    monkeypatch.setattr(poll_schedule, "EVERY", rows)
+    rows = tuple((reasons, seconds / FASTER) for reasons, seconds in depth_readings.EVERY)
+    monkeypatch.setattr(depth_readings, "EVERY", rows)
     monkeypatch.setattr("paired_servicebus.pairing.monitoring.unused_queues.LIST_SECONDS", 300 / FASTER)
 
 

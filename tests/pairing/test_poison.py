@@ -15,7 +15,7 @@ from paired_servicebus.core.failover.pairing_machine import PairingMachine
 from paired_servicebus.core.model.pairing_events import DeadLettered, Moved, PumpStopped
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.verdict import judge
-from paired_servicebus.core.pump.pump_effects import DeadLetter, Deliver, Publish
+from paired_servicebus.core.pump.pump_events import DeadLetter, Deliver, Publish
 from paired_servicebus.core.pump.pump_progress import PumpProgress
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.runtime.task_owner import TaskOwner

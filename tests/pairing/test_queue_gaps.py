@@ -14,8 +14,7 @@ from azure.servicebus.exceptions import MessagingEntityDisabledError
 from paired_servicebus.core.errors import IllegalEventError
 from paired_servicebus.core.model.pairing_events import DeadLettered, Diverted, Moved, QueuePulled, QueueRead
 from paired_servicebus.core.operator.targets import Scope
-from paired_servicebus.engine.commands.handlers import CommandContext
-from paired_servicebus.engine.commands.standing_orders import StandingOrder, StandingOrders
+from paired_servicebus.engine.commands.guard import CommandContext, StandingOrder, StandingOrders
 from paired_servicebus.pairing import PairedServiceBusClient
 from paired_servicebus.pairing.management import backlog_queues
 from paired_servicebus.pairing.management.atom_admin import management_of

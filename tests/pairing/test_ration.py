@@ -11,9 +11,8 @@ from paired_servicebus.core.failover.pairing_machine import PairingMachine
 from paired_servicebus.core.model.pairing_events import Event, Moved
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.verdict import judge
-from paired_servicebus.core.pump.intake_limit import BoundedIntake, UnlimitedIntake
+from paired_servicebus.core.pump.intake_limit import BoundedIntake, SyphonRateLimit, UnlimitedIntake
 from paired_servicebus.core.pump.pump_progress import PumpProgress
-from paired_servicebus.core.pump.syphon_rate_limit import SyphonRateLimit
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.runtime.task_owner import TaskOwner
 from paired_servicebus.pairing.syphon.amqp_pump import AmqpPump

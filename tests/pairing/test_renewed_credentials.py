@@ -12,7 +12,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
 from paired_servicebus import Namespace, pair_namespaces
-from paired_servicebus.core.accounting.refused_credentials import RefusedCredentials
+from paired_servicebus.core.accounting.refused_calls import RefusedCredentials
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.pairing_events import PingFailed, Warned

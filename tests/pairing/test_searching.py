@@ -10,8 +10,7 @@ import pytest
 from paired_servicebus.core.errors import WireError
 from paired_servicebus.core.failover.pairing_machine import PairingMachine
 from paired_servicebus.core.model.policy import Policy
-from paired_servicebus.core.pump.pump_machine import PumpMachine
-from paired_servicebus.core.pump.search_schedule import SOON
+from paired_servicebus.core.pump.pump_machine import SOON, PumpMachine
 from paired_servicebus.pairing.syphon import deferred_scan
 from paired_servicebus.pairing.syphon.deferred_scan import DeferredScan
 

@@ -10,7 +10,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 
 from paired_servicebus.core.errors import BacklogQueueError
-from paired_servicebus.core.failover.rotation import Rotation
+from paired_servicebus.core.failover.send_router import Rotation
 from servicebus_sandbox.broker.entity_settings import QueueSettings
 
 from .backlogs import queue_path

@@ -13,8 +13,7 @@ import pytest
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
-    from paired_servicebus.pipeline.spark.java import find_java
-    from paired_servicebus.pipeline.spark.spark_session import open_session
+    from paired_servicebus.pipeline.spark.spark_session import find_java, open_session
 
     work = tmp_path_factory.mktemp("work")
     before = dict(os.environ)

@@ -9,11 +9,9 @@ from typing import Any
 
 import duckdb
 
-from paired_servicebus.core.judging.audit import audit
-from paired_servicebus.core.judging.audit_limits import IN_FLIGHT
-from paired_servicebus.core.judging.backlog_checks import BacklogReading
+from paired_servicebus.core.judging.audit import BacklogReading, audit
 from paired_servicebus.core.judging.engine_boots import BootFold, pairings_of_engines
-from paired_servicebus.core.judging.receipts import ReceiptFold
+from paired_servicebus.core.judging.receipts import IN_FLIGHT, ReceiptFold
 from paired_servicebus.core.judging.verdicts import verdicts
 from paired_servicebus.core.model.pairing_events import Event, QueueRead, Record
 from paired_servicebus.pipeline.judging import audit_sql, receipts_sql

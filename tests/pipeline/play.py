@@ -8,11 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from paired_servicebus.core.model.policy import Policy
-from paired_servicebus.demo.demo_sandbox import pair_on
-from paired_servicebus.demo.player import Player
+from paired_servicebus.demo.player import Player, pair_on
 from paired_servicebus.demo.result import DemoResult
-from paired_servicebus.demo.scenario_model import ENTITIES
-from paired_servicebus.demo.scenarios import scenario_named
+from paired_servicebus.demo.scenarios import ENTITIES, scenario_named
 from paired_servicebus.engine.instance.identity import EngineIdentity
 from paired_servicebus.engine.service.engine_host import EngineHost
 from paired_servicebus.sandbox_process import sandbox_process

@@ -19,8 +19,16 @@ from pathlib import Path
 
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.verdict import FailureKind
-from paired_servicebus.demo.scenario_model import BACKLOG_IN_USE, ENTITIES, QUEUES, SECONDARY, FaultWindow, Scenario
-from paired_servicebus.demo.scenarios import SCENARIOS, scenario_named
+from paired_servicebus.demo.scenarios import (
+    BACKLOG_IN_USE,
+    ENTITIES,
+    QUEUES,
+    SCENARIOS,
+    SECONDARY,
+    FaultWindow,
+    Scenario,
+    scenario_named,
+)
 from paired_servicebus.pipeline.rehearsal.histories.journal_history import read_history
 from paired_servicebus.pipeline.rehearsal.histories.recorded_history import Outage, RecordedHistory, Target, TimeBounds
 from paired_servicebus.pipeline.rehearsal.policy_ranking import order_of, policies_of, rehearsed, run_chunk

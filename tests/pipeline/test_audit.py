@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from paired_servicebus.core.judging.audit_limits import IN_FLIGHT, SECOND
+from paired_servicebus.core.judging.receipts import IN_FLIGHT, SECOND
 from paired_servicebus.core.model.pairing_events import (
     DeadLettered,
     Delivered,

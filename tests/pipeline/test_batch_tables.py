@@ -12,7 +12,7 @@ import pytest
 
 from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.model.pairing_events import Record
-from paired_servicebus.pipeline.ingest import new_files
+from paired_servicebus.pipeline.ingest import journal_files
 from tests.pipeline.batches import MINUTES_OF_SPARK, numbered, rows_of, take_once, write_file
 from tests.pipeline.made_tables import utc
 
@@ -182,7 +182,7 @@ def test_how_events_are_cut_and_ordered_makes_no_difference(
     for number in range(5):
         again = chance.sample(told, 3)
         write_file(tmp_path / "j" / f"{number}.jsonl", [*told[number * size : (number + 1) * size], *again])
-    monkeypatch.setattr(new_files, "MOST_FILES", 1)
+    monkeypatch.setattr(journal_files, "MOST_FILES", 1)
     take_once(spark, tmp_path / "t", tmp_path / "j")
     found = rows_of(tmp_path / "t")
     for table, rows in made.items():

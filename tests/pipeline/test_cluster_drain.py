@@ -16,8 +16,7 @@ import pytest
 
 from paired_servicebus.core.model.pairing_events import Commanded, CommandEnded
 from paired_servicebus.engine.journal.spool import CLOSED
-from paired_servicebus.pipeline.drain.drain_files import attempts
-from paired_servicebus.pipeline.drain.receipts import ReceiptTally, progress_of
+from paired_servicebus.pipeline.drain.drain_files import ReceiptTally, attempts, progress_of
 from paired_servicebus.pipeline.spark_processes import PipelineOrder, start_pipeline
 from paired_servicebus.pipeline.table_store.table_reader import Tables
 from tests.bench.spark.loopback_cluster import ROOT, SETTINGS, Cluster, cluster, with_descendants

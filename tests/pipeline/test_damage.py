@@ -13,7 +13,7 @@ from hypothesis import strategies as some
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
 from paired_servicebus.core.model.policy import Policy
-from paired_servicebus.pipeline.ingest.event_parser import events_of
+from paired_servicebus.pipeline.ingest.event_writer import events_of
 from paired_servicebus.pipeline.rehearsal.histories.journal_history import read_history
 from tests.damaged import GOOD, UNREADABLE, between, flipped, write
 

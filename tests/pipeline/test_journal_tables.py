@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from paired_servicebus.core.errors import PipelineError
-from paired_servicebus.core.judging.audit_limits import SECOND
+from paired_servicebus.core.judging.receipts import SECOND
 from paired_servicebus.core.model.pairing_events import (
     Commanded,
     Delivered,

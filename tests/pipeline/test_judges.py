@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from paired_servicebus.core.accounting.ledger import Arrival, SendOutcome, balance
-from paired_servicebus.core.judging.audit_limits import SECOND
+from paired_servicebus.core.judging.receipts import SECOND
 from paired_servicebus.core.model.pairing_events import (
     DeadLettered,
     Delivered,

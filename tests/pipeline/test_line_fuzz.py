@@ -21,7 +21,7 @@ pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 from paired_servicebus.cli import main
 from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.engine.journal import records
-from paired_servicebus.pipeline.ingest.event_parser import events_of
+from paired_servicebus.pipeline.ingest.event_writer import events_of
 from paired_servicebus.pipeline.table_store.table_reader import Tables
 from tests.bench.spark.synthetic_journal import events
 from tests.damaged import UNREADABLE

@@ -12,7 +12,7 @@ pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
 from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.engine.journal import records
-from paired_servicebus.pipeline.ingest.event_parser import events_of
+from paired_servicebus.pipeline.ingest.event_writer import events_of
 from paired_servicebus.pipeline.table_store.schema import EVENTS
 from tests.bench.spark.synthetic_journal import events
 from tests.pipeline.made_tables import event_rows, utc

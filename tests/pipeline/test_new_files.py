@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from paired_servicebus.pipeline.ingest import new_files
-from paired_servicebus.pipeline.ingest.new_files import Countdown, JournalFlusher, NewFiles
+from paired_servicebus.pipeline.ingest import journal_files
+from paired_servicebus.pipeline.ingest.journal_files import Countdown, JournalFlusher, NewFiles
 
 LIFE = "a-life"
 
@@ -69,7 +69,7 @@ def test_half_a_copy_waits_until_it_is_whole_or_old(tmp_path: Path) -> None:
     path = a_file(tmp_path / "j" / "a.jsonl", '{"v":1')
     files = opened(tmp_path)
     assert (names(files), files.unfinished) == ([], 1)
-    a_file(path, '{"v":1', age=new_files.SETTLED + 1)
+    a_file(path, '{"v":1', age=journal_files.SETTLED + 1)
     assert (names(files), files.unfinished) == (["a.jsonl"], 0)
     a_file(path, '{"v":1}\n')
     assert names(files) == ["a.jsonl"]
@@ -81,12 +81,12 @@ def test_a_batch_has_a_most_of_files_and_bytes_and_one_at_least(
     for number in range(5):
         a_file(tmp_path / "j" / f"{number}.jsonl", "{}\n", age=9 - number)
     files = opened(tmp_path)
-    monkeypatch.setattr(new_files, "MOST_FILES", 2)
+    monkeypatch.setattr(journal_files, "MOST_FILES", 2)
     assert names(files) == ["0.jsonl", "1.jsonl"]
-    monkeypatch.setattr(new_files, "MOST_FILES", 9)
-    monkeypatch.setattr(new_files, "MOST_BYTES", 10)
+    monkeypatch.setattr(journal_files, "MOST_FILES", 9)
+    monkeypatch.setattr(journal_files, "MOST_BYTES", 10)
     assert names(files) == ["0.jsonl", "1.jsonl", "2.jsonl"]
-    monkeypatch.setattr(new_files, "MOST_BYTES", 1)
+    monkeypatch.setattr(journal_files, "MOST_BYTES", 1)
     assert names(files) == ["0.jsonl"]
 
 

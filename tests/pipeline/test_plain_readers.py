@@ -18,7 +18,7 @@ pytest.importorskip("polars", reason="CI installs polars beside the extra `spark
 import pandas as pd
 import polars as pl
 
-from paired_servicebus.pipeline.ingest import new_files
+from paired_servicebus.pipeline.ingest import journal_files
 from paired_servicebus.pipeline.table_store.schema import DATED, TABLES
 from paired_servicebus.pipeline.table_store.table_reader import Tables
 from tests.pipeline.batches import MINUTES_OF_SPARK, numbered, take_once, write_file
@@ -42,7 +42,7 @@ def tables(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_file(journal / "3.jsonl", [*numbered(later, boot="b2"), *(record for story in STORIES for record in story)])
     (journal / "4.jsonl").write_text("torn\n")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(new_files, "MOST_FILES", 1)
+        patch.setattr(journal_files, "MOST_FILES", 1)
         take_once(spark, folder / "t", journal)
     return folder / "t"
 

@@ -13,9 +13,15 @@ import pytest
 from paired_servicebus.cli import main
 from paired_servicebus.core.errors import PairedError, PipelineError
 from paired_servicebus.pipeline.publishing import delta_tables, publish_command
-from paired_servicebus.pipeline.publishing.delta_tables import PublishedTable, changed_dates, publish_delta
+from paired_servicebus.pipeline.publishing.delta_tables import (
+    PublishedTable,
+    PublishTarget,
+    changed_dates,
+    find_target,
+    publish_delta,
+    store_reason,
+)
 from paired_servicebus.pipeline.publishing.publish_command import held, run_publish
-from paired_servicebus.pipeline.publishing.publish_target import PublishTarget, find_target, store_reason
 from paired_servicebus.pipeline.table_store.schema import TABLES
 from paired_servicebus.pipeline.table_store.table_reader import Tables
 from tests.approval import Approve

@@ -21,7 +21,7 @@ import duckdb
 import pytest
 
 from paired_servicebus.cli import main
-from paired_servicebus.pipeline.publishing.publish_target import KEYS
+from paired_servicebus.pipeline.publishing.delta_tables import KEYS
 from tests.pipeline.made_tables import Row, make_version, utc
 
 deltalake = pytest.importorskip("deltalake")

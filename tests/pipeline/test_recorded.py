@@ -33,7 +33,7 @@ from paired_servicebus.pipeline.rehearsal.histories.recorded_history import (
     TimeBounds,
     kind_of_reason,
 )
-from paired_servicebus.pipeline.rehearsal.policy_replay import replay
+from paired_servicebus.pipeline.rehearsal.policy_ranking import replay
 
 T = 1_700_000_000.0
 POLICY = Policy(send_timeout=10.0)

@@ -18,7 +18,7 @@ from paired_servicebus.pipeline.rehearsal.histories.recorded_history import (
     RecordedHistory,
     TimeBounds,
 )
-from paired_servicebus.pipeline.rehearsal.policy_replay import LONGEST, SHORTEST, Replay, RunOutcome, plan_of
+from paired_servicebus.pipeline.rehearsal.policy_ranking import LONGEST, SHORTEST, Replay, RunOutcome, plan_of
 from paired_servicebus.simulation.run_plan import Crash, OperatorAct
 from paired_servicebus.simulation.sim_messages import BEGAN
 from tests.simulation.checked_world import RunChecker

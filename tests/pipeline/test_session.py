@@ -8,8 +8,7 @@ import pytest
 
 from paired_servicebus.core.errors import SparkMissingError
 from paired_servicebus.pipeline.spark import spark_session
-from paired_servicebus.pipeline.spark.java import Java
-from paired_servicebus.pipeline.spark.spark_session import first_line, open_session
+from paired_servicebus.pipeline.spark.spark_session import Java, first_line, open_session
 from tests.approval import Approve
 
 FULL = """[STREAM_FAILED] Query [id = d378] ended: An exception was raised by the Python Proxy.

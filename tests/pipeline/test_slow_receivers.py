@@ -10,7 +10,7 @@ import random
 
 import pytest
 
-from paired_servicebus.core.judging.audit_limits import SECOND
+from paired_servicebus.core.judging.receipts import SECOND
 from tests.pipeline.judged import by_functions
 from tests.pipeline.slow_receivers import Played, SlowWorld
 

@@ -26,12 +26,13 @@ pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
 from paired_servicebus.core.errors import NoTablesError, PipelineError
 from paired_servicebus.engine.journal.spool import CLOSED
-from paired_servicebus.pipeline.ingest import batch_tables, judgement, new_files, upkeep
+from paired_servicebus.pipeline.ingest import batch_tables, journal_files, upkeep
+from paired_servicebus.pipeline.ingest import upkeep as judgement
 from paired_servicebus.pipeline.ingest.batch_loop import BatchLoop
 from paired_servicebus.pipeline.ingest.batch_tables import ShortReadError
 from paired_servicebus.pipeline.pipeline_command import summary
 from paired_servicebus.pipeline.spark_processes import PipelineOrder, PipelineProcess, start_pipeline
-from paired_servicebus.pipeline.table_store import versions
+from paired_servicebus.pipeline.table_store import manifest as versions
 from paired_servicebus.pipeline.table_store.lake import Lake
 from paired_servicebus.pipeline.table_store.table_reader import Tables
 from tests.bench.spark.synthetic_journal import write_journal
@@ -258,7 +259,7 @@ def test_a_batch_of_a_damaged_version_is_taken_again(
 ) -> None:
     """The files that only the damaged version had are not counted as taken."""
     journal, folder = stage
-    monkeypatch.setattr(new_files, "MOST_FILES", 1)
+    monkeypatch.setattr(journal_files, "MOST_FILES", 1)
     with Lake(folder) as lake:
         loop = BatchLoop(spark, lake, [journal])
         assert loop.take_next()
@@ -424,7 +425,7 @@ def test_followed_to_the_end_the_tables_say_the_same(
     spark: Any, journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: dict[str, list[dict[str, Any]]]
 ) -> None:
     """A batch for each file, with judgements and mergers beside them."""
-    monkeypatch.setattr(new_files, "MOST_FILES", 1)
+    monkeypatch.setattr(journal_files, "MOST_FILES", 1)
     monkeypatch.setattr(upkeep, "REST", 0.0)
     monkeypatch.setattr(upkeep, "AGAIN", 0.0)
     end = time.monotonic() + LONG

@@ -12,16 +12,17 @@ from pathlib import Path
 import pytest
 
 from paired_servicebus.core.errors import ConfigurationError, SparkFailedError
-from paired_servicebus.pipeline.spark import masters
-from paired_servicebus.pipeline.spark.masters import is_local, require_master
-from paired_servicebus.pipeline.spark.operator_conf import (
+from paired_servicebus.pipeline.spark import spark_session
+from paired_servicebus.pipeline.spark.spark_session import (
     DEFAULTS,
+    is_local,
     link_others,
     operator_defaults,
     operator_folder,
+    reason_in,
+    require_master,
     spark_settings,
 )
-from paired_servicebus.pipeline.spark.spark_session import reason_in
 
 JVM_TRACE = """WARNING: Using incubator modules: jdk.incubator.vector
 Exception in thread "main" org.apache.spark.SparkException: Master must either be yarn or start with spark
@@ -53,7 +54,7 @@ def test_where_no_master_answers_each_is_named_with_its_reason_at_once() -> None
     began = time.monotonic()
     with pytest.raises(SparkFailedError, match="no Spark master answers at ") as caught:
         require_master(f"spark://127.0.0.1:{first},127.0.0.1:{second}")
-    assert time.monotonic() - began < masters.PATIENCE
+    assert time.monotonic() - began < spark_session.PATIENCE
     assert f"127.0.0.1:{first} (Connection refused); 127.0.0.1:{second} (Connection refused)" in str(caught.value)
 
 

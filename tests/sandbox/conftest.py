@@ -17,10 +17,10 @@ from servicebus_sandbox.atom.https_server import HttpsServer
 from servicebus_sandbox.atom.management_api import ManagementApi
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 from servicebus_sandbox.faults import FaultBoard
+from servicebus_sandbox.serving.amqp_conditions import RefusalLog
 from servicebus_sandbox.serving.certificates import Certificates, make_certificates
 from servicebus_sandbox.serving.listener import Listener
 from servicebus_sandbox.serving.lobby import FIRST_REQUEST_SECONDS, Lobby
-from servicebus_sandbox.serving.refusal_log import RefusalLog
 
 KEYS = {"Root": "top+secret/="}
 IMPATIENT = pytest.mark.parametrize("patience", [0.4])

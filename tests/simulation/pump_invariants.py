@@ -14,9 +14,9 @@ from paired_servicebus.core.model.entity_state import DIVERTING
 from paired_servicebus.core.model.pairing_events import DeadLettered, Event, Moved
 from paired_servicebus.simulation.run_plan import LOCK
 from paired_servicebus.simulation.run_record import TOLERANCE, PumpEvents
-from paired_servicebus.simulation.sim_delivery import STALLED_SECONDS
 from paired_servicebus.simulation.sim_engine import EVERYTHING, SimEngine
 from paired_servicebus.simulation.sim_namespaces import HeldMessage, SimBacklogQueue, SimDestination
+from paired_servicebus.simulation.sim_pump import STALLED_SECONDS
 from tests.simulation.invariants import MAX_BACK_OFF, InvariantChecker
 from tests.simulation.state_invariants import StateInvariantChecker
 

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Final
 
 from servicebus_sandbox.faults import FaultKind, Operation
-from servicebus_sandbox.faults.fault_table import EFFECTS, OWN_OPERATION
+from servicebus_sandbox.faults.fault_terms import EFFECTS, OWN_OPERATION
 
 PRIMARY: Final = "primary"
 SECONDARY: Final = "secondary"

@@ -14,7 +14,7 @@ from azure.servicebus._pyamqp._encode import encode_payload
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 
 from paired_servicebus.core.accounting.ledger import SendOutcome
-from paired_servicebus.engine.gateway.keys.gateway_keys import LocalKey
+from paired_servicebus.engine.gateway.gateway_keys import LocalKey
 from servicebus_amqp.access.sas_tokens import sign
 from servicebus_amqp.encoding.frames import EMPTY_FRAME
 from servicebus_amqp.encoding.messaging_types import Accepted

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from paired_servicebus.config import load_config
-from paired_servicebus.engine.gateway.keys.gateway_keys import LocalKey, keys_of
+from paired_servicebus.engine.gateway.gateway_keys import LocalKey, keys_of
 from paired_servicebus.engine.instance.engine_paths import EnginePaths, engine_paths
 from paired_servicebus.engine.instance.lock import running
 from paired_servicebus.engine.service.launcher import Launch, Ready, wait_until_gone

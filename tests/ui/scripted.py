@@ -20,7 +20,7 @@ from paired_servicebus.core.model.snapshot import (
     SyphonStatus,
 )
 from paired_servicebus.core.text.time_format import clock
-from paired_servicebus.demo.scenario_model import BACKLOG_IN_USE, ENTITIES, PRIMARY, SECONDARY, FaultWindow, Scenario
+from paired_servicebus.demo.scenarios import BACKLOG_IN_USE, ENTITIES, PRIMARY, SECONDARY, FaultWindow, Scenario
 
 from .conftest import AT, MadeUp
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from paired_servicebus.ui.display.collector import EVERY_SECONDS, IDLE_SECONDS, LONGEST_SECONDS, IdleCollector
+from paired_servicebus.ui.display.terminal_app import EVERY_SECONDS, IDLE_SECONDS, LONGEST_SECONDS, IdleCollector
 
 
 class Clocked:

@@ -14,7 +14,7 @@ from paired_servicebus.core.operator.actions import ACTIONS
 from paired_servicebus.core.operator.actions import BY_ID as ORDERS
 from paired_servicebus.core.operator.consequences import UNKNOWN
 from paired_servicebus.core.operator.targets import ActionTarget, Scope
-from paired_servicebus.ui.commands.consequences import facts, title
+from paired_servicebus.ui.commands.action_table import facts, title
 from tests.approval import Approve
 
 ARMABLE = frozenset(action.id for action in ACTIONS if action.facts)

@@ -12,7 +12,7 @@ from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import Finding, FindingVerdict, Readiness
 from paired_servicebus.ui.screens.pages import DashboardScreen
 from paired_servicebus.ui.state.view import Records
-from paired_servicebus.ui.widgets.entities.entity_table import EntityTable
+from paired_servicebus.ui.widgets.entity_table import EntityTable
 
 
 @pytest.mark.parametrize(

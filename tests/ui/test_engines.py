@@ -27,7 +27,7 @@ from paired_servicebus.ui.engines.other_engines import EngineReply, MultiEngineF
 from paired_servicebus.ui.render.spans import Role
 from paired_servicebus.ui.shell.app import SILENT_AFTER_SECONDS, PairedApp
 from paired_servicebus.ui.state.view import EngineLink, Neighbour, Neighbours, Page
-from paired_servicebus.ui.widgets.entities.entity_table import EntityTable
+from paired_servicebus.ui.widgets.entity_table import EntityTable
 from tests.bench.child_environment import child_environment
 
 ENTITY = "entity-0001"

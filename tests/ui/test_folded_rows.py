@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paired_servicebus.core.model.entity_state import State
-from paired_servicebus.ui.render.state_looks import LOOKS, QUIET
+from paired_servicebus.ui.render.spans import LOOKS, QUIET
 from paired_servicebus.ui.screens.arm_dialog import ArmDialog
-from paired_servicebus.ui.state.folded_rows import FOLD, needs_eyes, table_rows
+from paired_servicebus.ui.state.row_order import FOLD, needs_eyes, table_rows
 from paired_servicebus.ui.state.view import Page
-from paired_servicebus.ui.widgets.entities.entity_table import EntityTable
+from paired_servicebus.ui.widgets.entity_table import EntityTable
 from tests import fleet_views
 
 from .conftest import MadeUp

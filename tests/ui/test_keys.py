@@ -11,8 +11,7 @@ from textual.widgets import Button
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import SyphonStatus
 from paired_servicebus.core.operator.targets import Scope
-from paired_servicebus.ui.commands.action_table import ActionTarget, by_key
-from paired_servicebus.ui.commands.consequences import facts
+from paired_servicebus.ui.commands.action_table import ActionTarget, by_key, facts
 from paired_servicebus.ui.engines.feed import FireRequest
 from paired_servicebus.ui.screens.help_screen import HelpScreen
 from paired_servicebus.ui.screens.pages import DashboardScreen

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paired_servicebus.ui.state.newest import for_newest
+from paired_servicebus.ui.state.row_order import for_newest
 
 
 def test_an_answer_is_kept_for_the_newest_object_only() -> None:

@@ -15,8 +15,7 @@ from paired_servicebus.ui.screens.arm_dialog import ArmDialog
 from paired_servicebus.ui.screens.pages import DashboardScreen
 from paired_servicebus.ui.screens.question_dialogs import ConfirmDialog
 from paired_servicebus.ui.state.view import Page
-from paired_servicebus.ui.widgets.entities.entity_columns import pings_in_a_row
-from paired_servicebus.ui.widgets.entities.entity_table import EntityRows
+from paired_servicebus.ui.widgets.entity_table import EntityRows, pings_in_a_row
 
 SIZES = [
     (60, 20), (80, 24), (140, 40),

@@ -17,8 +17,7 @@ from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID
 from paired_servicebus.ui.display import theme
 from paired_servicebus.ui.display.terminal_app import to_ascii
 from paired_servicebus.ui.display.theme import FALLBACK, ROLES, ThemeError, load, load_all, theme_for
-from paired_servicebus.ui.render.spans import Role
-from paired_servicebus.ui.render.state_looks import LOOKS
+from paired_servicebus.ui.render.spans import LOOKS, Role
 
 SHIPPED = load_all()
 TEXTS = [name for name in ROLES if name != "ground-selected"]

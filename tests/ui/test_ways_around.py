@@ -11,7 +11,7 @@ from paired_servicebus.ui.screens.arm_dialog import ArmDialog
 from paired_servicebus.ui.screens.pages import DashboardScreen
 from paired_servicebus.ui.screens.pick_list import Choice, PickList, narrowed
 from paired_servicebus.ui.state.view import Page
-from paired_servicebus.ui.widgets.entities.entity_table import EntityTable
+from paired_servicebus.ui.widgets.entity_table import EntityTable
 from paired_servicebus.ui.widgets.frame.page_lines import AnswerLine, HeaderNames, KeyLine
 from tests import fleet_views, gateway_views
 

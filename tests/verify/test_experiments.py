@@ -12,17 +12,16 @@ from typing import Any
 
 import pytest
 
-from paired_servicebus.verify import entity_experiments, experiment_table
-from paired_servicebus.verify.experiment import Experiment, ExperimentResult, Observation
-from paired_servicebus.verify.experiment_table import EXPERIMENTS
-from paired_servicebus.verify.trial import Trial
+from paired_servicebus.verify import entity_experiments, verify_run
+from paired_servicebus.verify.trial import Experiment, ExperimentResult, Observation, Trial
 from paired_servicebus.verify.verify_command import WIDTH, as_json, as_lines
+from paired_servicebus.verify.verify_run import EXPERIMENTS
 from servicebus_amqp.protocol import handshake
 from servicebus_sandbox import Behavior, NamespaceSpec, Sandbox
 from servicebus_sandbox.access.authorization import Authorization
 from servicebus_sandbox.access.grants import Flaw, TokenError
 from servicebus_sandbox.amqp_server import management_node, message_codec, message_links, server_protocol
-from servicebus_sandbox.atom import iso_durations
+from servicebus_sandbox.atom import entity_xml
 from servicebus_sandbox.broker import broker_errors
 from servicebus_sandbox.broker.entity_settings import EntityStatus, Pings, Right, Tier
 from servicebus_sandbox.broker.queues import intake
@@ -167,7 +166,7 @@ PLANTED: dict[str, Callable[[pytest.MonkeyPatch], Any]] = {
     "closed-to-receivers": _not_allowed_to_send,
     "disabled-entity": lambda patch: _condition(patch, broker_errors.EntityDisabled, "amqp:not-allowed"),
     "deleted-entity": lambda patch: _condition(patch, broker_errors.EntityNotFound, "amqp:internal-error"),
-    "timespan-max": lambda patch: patch.setattr(iso_durations, "FOR_EVER", "P14D"),
+    "timespan-max": lambda patch: patch.setattr(entity_xml, "FOR_EVER", "P14D"),
     "size-limits": _limit_of_half,
     "release-and-count": _release_counts,
     "expired-messages": lambda patch: patch.setattr(message_codec, "_time_to_live", lambda _: None),
@@ -351,7 +350,7 @@ async def test_pings_that_are_delivered_differ(lab: Lab) -> None:
 
 
 def test_the_page_lists_every_experiment() -> None:
-    page = (Path(experiment_table.__file__).parent / "README.md").read_text()
+    page = (Path(verify_run.__file__).parent / "README.md").read_text()
     for one in EXPERIMENTS:
         assert f"| `{one.name}` | {one.assumption} | {one.why} |" in page
     (count,) = re.findall(r"tests (\d+)\nassumptions", (Path(__file__).parents[2] / "README.md").read_text())

@@ -11,8 +11,7 @@ import pytest
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.temporary_entities.managed_namespace import Side
 from paired_servicebus.temporary_entities.run_record import RunRecord, past_records
-from paired_servicebus.verify.leftovers import FOREIGN_SECONDS, clean
-from paired_servicebus.verify.queue_names import RECORDS, run_of
+from paired_servicebus.verify.leftovers import FOREIGN_SECONDS, RECORDS, clean, run_of
 from paired_servicebus.verify.trial import Trial
 from paired_servicebus.verify.verify_run import open_namespaces
 

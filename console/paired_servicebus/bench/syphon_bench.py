@@ -18,11 +18,18 @@ from typing import Final, Protocol
 
 from azure.servicebus.aio import ServiceBusReceiver, ServiceBusSender
 
-from paired_servicebus.bench.amqp_loads import WINDOW, copy, flooding, open_wire
+from paired_servicebus.bench.amqp_loads import (
+    WINDOW,
+    MessageSource,
+    MixedMessages,
+    SampleMessages,
+    copy,
+    flooding,
+    open_wire,
+)
 from paired_servicebus.bench.bench_namespaces import BenchNamespaces, open_namespaces
 from paired_servicebus.bench.bench_plans import BenchError, SyphonPlan
 from paired_servicebus.bench.rounds import Band, Lap, Throughput, in_turn, ratio
-from paired_servicebus.bench.sample_messages import MessageSource, MixedMessages, SampleMessages
 from paired_servicebus.config import PairingConfig
 from paired_servicebus.core.failover.pairing_machine import PairingMachine
 from paired_servicebus.core.model.pairing_events import Event, Moved, Record

@@ -16,8 +16,7 @@ import msgspec
 from paired_servicebus.core.errors import ConfigurationError, PairedError
 from paired_servicebus.demo.languages.sender_programs import finder_script
 from paired_servicebus.demo.result import DemoResult, as_lines
-from paired_servicebus.demo.scenario_model import LEAST_DURATION
-from paired_servicebus.demo.scenarios import ANY_LANGUAGE, scenario_named
+from paired_servicebus.demo.scenarios import ANY_LANGUAGE, LEAST_DURATION, scenario_named
 from paired_servicebus.demo.worker_protocol import END, PlayDone, PlayFailed, PlayRequest, WorkerLine
 from paired_servicebus.interpreter import python_command, python_environment
 from paired_servicebus.pipeline.spark_processes import exit_on_signal

@@ -21,13 +21,11 @@ from typing import Final
 import msgspec
 
 from paired_servicebus.core.errors import PairedError
-from paired_servicebus.demo.demo_sandbox import leave_unused_queues, pair_on
 from paired_servicebus.demo.fleet.fleet_player import fleet_stage, play_fleet
 from paired_servicebus.demo.languages.languages_player import languages_stage, play_languages
-from paired_servicebus.demo.player import Player
+from paired_servicebus.demo.player import Player, leave_unused_queues, pair_on
 from paired_servicebus.demo.result import DemoResult
-from paired_servicebus.demo.scenario_model import ENTITIES, Scenario
-from paired_servicebus.demo.scenarios import ANY_LANGUAGE, FLEET, scenario_named
+from paired_servicebus.demo.scenarios import ANY_LANGUAGE, ENTITIES, FLEET, Scenario, scenario_named
 from paired_servicebus.demo.worker_protocol import CaptionShown, PlayDone, PlayFailed, PlayRequest, WorkerLine
 from paired_servicebus.engine.instance.identity import EngineIdentity
 from paired_servicebus.engine.instance.logs import log_to

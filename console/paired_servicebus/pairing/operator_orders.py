@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from paired_servicebus.core.errors import IllegalEventError
 from paired_servicebus.core.model.message_view import MAX_ROWS, MessageContent, MessageKind, MessagePage
 from paired_servicebus.core.model.pairing_events import EntityReleased, Forced, Pinned, SyphonPaused, SyphonResumed
-from paired_servicebus.core.operator.command_reach import PAUSED_HERE
+from paired_servicebus.core.operator.targets import PAUSED_HERE
 from paired_servicebus.pairing.monitoring import snapshot_views
 from paired_servicebus.pairing.monitoring.message_looks import MessageLooks
 from paired_servicebus.pairing.monitoring.unused_queues import Elsewhere, UnusedQueues, nowhere

@@ -22,21 +22,18 @@ import duckdb
 import msgspec
 
 from paired_servicebus.core.errors import NoTablesError, PipelineError
-from paired_servicebus.core.judging.audit import audit
-from paired_servicebus.core.judging.audit_limits import IN_FLIGHT
-from paired_servicebus.core.judging.backlog_checks import BacklogReading
+from paired_servicebus.core.judging.audit import BacklogReading, audit
 from paired_servicebus.core.judging.engine_boots import BootFold, EngineBoot, pairings_of_engines
 from paired_servicebus.core.judging.episode_stories import EpisodeFold
 from paired_servicebus.core.judging.minute_sums import MinuteFold
-from paired_servicebus.core.judging.receipts import ReceiptFold
+from paired_servicebus.core.judging.receipts import IN_FLIGHT, ReceiptFold
 from paired_servicebus.core.judging.verdicts import AuditVerdict, verdicts
 from paired_servicebus.engine.journal.records import VERSION, UnreadableLineError, decode
 from paired_servicebus.pipeline.ingest.journal_files import JournalFile, find_journal_files
 from paired_servicebus.pipeline.judging.limits import DUCKDB_WORDS
 from paired_servicebus.pipeline.table_store.empty_files import NO_DATE
 from paired_servicebus.pipeline.table_store.schema import COUNTED_KINDS, DATED, EVENTS, TABLES, TIMELINE
-from paired_servicebus.pipeline.table_store.table_queries import TableQueries
-from paired_servicebus.pipeline.table_store.table_reader import SETTINGS, SpillFolder
+from paired_servicebus.pipeline.table_store.table_reader import SETTINGS, SpillFolder, TableQueries
 
 MAX_EVENTS: Final = 1_000_000
 ROWS_AT_ONCE: Final = 10_000

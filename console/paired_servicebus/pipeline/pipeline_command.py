@@ -11,7 +11,7 @@ from paired_servicebus.core.text.time_format import day_and_clock
 from paired_servicebus.pipeline.ingest.journal_files import find_journal_files, refuse_url
 from paired_servicebus.pipeline.progress_bar import Bar, wait_shown
 from paired_servicebus.pipeline.spark_processes import PipelineOrder, start_pipeline
-from paired_servicebus.pipeline.table_store import versions
+from paired_servicebus.pipeline.table_store import manifest
 from paired_servicebus.pipeline.table_store.table_reader import Tables
 from paired_servicebus.printing import print_lines
 
@@ -77,10 +77,10 @@ def refuse_tables(folder: Path) -> None:
     Nothing is touched then; the process would write its log there.
     """
     try:
-        if why := versions.whose(folder):
+        if why := manifest.whose(folder):
             raise PipelineError(why)
-        if versions.version_paths(folder):
-            versions.newest(folder)
+        if manifest.version_paths(folder):
+            manifest.newest(folder)
     except OSError as error:
         raise PipelineError(f"the tables' folder {folder} cannot be used: {error.strerror or error}") from error
 

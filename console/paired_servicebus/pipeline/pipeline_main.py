@@ -19,11 +19,8 @@ import msgspec
 from paired_servicebus.core.errors import PairedError
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.untrusted_text import indent_lines, one_line
-from paired_servicebus.pipeline.ingest.journal_files import find_journal_files
-from paired_servicebus.pipeline.ingest.new_files import JournalFlusher
-from paired_servicebus.pipeline.spark.java import find_java
-from paired_servicebus.pipeline.spark.masters import is_local
-from paired_servicebus.pipeline.spark.spark_session import LOCAL, first_line, open_session
+from paired_servicebus.pipeline.ingest.journal_files import JournalFlusher, find_journal_files
+from paired_servicebus.pipeline.spark.spark_session import LOCAL, find_java, first_line, is_local, open_session
 from paired_servicebus.pipeline.spark.worker_sight import require_sight
 from paired_servicebus.pipeline.spark_processes import (
     NOTE,

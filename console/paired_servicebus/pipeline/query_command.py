@@ -21,10 +21,10 @@ import msgspec
 from paired_servicebus.core.errors import PipelineError
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.untrusted_text import harmless, one_line
-from paired_servicebus.pipeline.table_store import versions
+from paired_servicebus.pipeline.table_store import manifest
+from paired_servicebus.pipeline.table_store.manifest import Version
 from paired_servicebus.pipeline.table_store.schema import TABLES
 from paired_servicebus.pipeline.table_store.table_reader import SpillFolder, view
-from paired_servicebus.pipeline.table_store.versions import Version
 from paired_servicebus.printing import print_lines, print_object, report_error
 
 QueryFormat = Literal["table", "json", "csv"]
@@ -43,7 +43,7 @@ def run_query(folder: Path, sql: str, *, format_: QueryFormat) -> int:
 
     Raises PairedError: there are no tables, the query does more than read, or duckdb refuses it.
     """
-    version = versions.newest(folder)
+    version = manifest.newest(folder)
     if version.note:
         report_error(version.note)
     with closed_connection(version) as connection:

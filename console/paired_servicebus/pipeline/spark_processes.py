@@ -26,7 +26,7 @@ from paired_servicebus.core.errors import PipelineError
 from paired_servicebus.foreign_json import read_json
 from paired_servicebus.interpreter import python_command, python_environment
 from paired_servicebus.ownership import foreign_access
-from paired_servicebus.pipeline.table_store.versions import whose
+from paired_servicebus.pipeline.table_store.manifest import whose
 
 TRIGGER: Final = 5.0
 """Seconds between two looks for new journal files."""

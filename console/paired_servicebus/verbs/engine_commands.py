@@ -209,7 +209,7 @@ def _is_named(wish: CommandRequest, snapshot: Snapshot, targets: tuple[str, ...]
 
 def _preview(wish: CommandRequest, snapshot: Snapshot, targets: tuple[str, ...]) -> int:
     """Print the preview of the screen's confirmation."""
-    from paired_servicebus.ui.commands.consequences import facts, title
+    from paired_servicebus.ui.commands.action_table import facts, title
 
     aim = ActionTarget(wish.scope, targets)
     asked = title(wish.action.id, wish.action.label.capitalize(), snapshot, aim, snapshot.pairing)

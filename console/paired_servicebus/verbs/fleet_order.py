@@ -24,10 +24,15 @@ from paired_servicebus.core.fleet.orders.order_draft import OrderDraft
 from paired_servicebus.core.fleet.orders.order_text import encode_order_text
 from paired_servicebus.core.model.fleet_view import FleetOrder, FleetStatus, FleetView
 from paired_servicebus.core.model.snapshot import Snapshot
-from paired_servicebus.core.operator.fleet_question import fleet_facts
-from paired_servicebus.core.operator.fleet_request import FleetRequest, draft_request, fleet_entities, known_fleet
+from paired_servicebus.core.operator.fleet_question import (
+    FleetRequest,
+    draft_request,
+    fleet_entities,
+    fleet_facts,
+    known_fleet,
+)
+from paired_servicebus.core.operator.fleet_sentences import order_part
 from paired_servicebus.core.operator.order_checks import typed_right
-from paired_servicebus.core.operator.order_sentences import order_part
 from paired_servicebus.core.operator.targets import ActionTarget, Scope
 from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.untrusted_text import repeated

@@ -21,8 +21,7 @@ from paired_servicebus.config import PairingConfig, find_config, load_config
 from paired_servicebus.core.errors import ControlError, PairedError
 from paired_servicebus.core.model.fleet_view import FleetView
 from paired_servicebus.core.model.snapshot import Snapshot
-from paired_servicebus.core.operator.fleet_sentences import WATCH_NOTICE, fleet_health, fleet_word
-from paired_servicebus.core.operator.fleet_table import fleet_lines
+from paired_servicebus.core.operator.fleet_sentences import WATCH_NOTICE, fleet_health, fleet_lines, fleet_word
 from paired_servicebus.core.text.untrusted_text import harmless
 from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.control.discovery import first_snapshot
@@ -47,7 +46,7 @@ def setup(*, config: Config = None) -> int:
 async def _set_up(settings: PairingConfig) -> tuple[list[str], bool]:
     from paired_servicebus.engine.clients.client_factory import open_admin  # with the SDK behind it
     from paired_servicebus.engine.clients.preflight import look_up_name
-    from paired_servicebus.engine.fleet.fleet_setup import set_up_boards
+    from paired_servicebus.engine.fleet.fleet_driver import set_up_boards
     from paired_servicebus.engine.instance.engine_paths import engine_paths
 
     primary = await look_up_name(settings.primary, engine_paths(settings.name))

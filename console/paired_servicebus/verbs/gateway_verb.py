@@ -17,7 +17,7 @@ from paired_servicebus.config import find_config, load_settings
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.engine.control.discovery import local_engines
-from paired_servicebus.engine.gateway.keys.gateway_keys import (
+from paired_servicebus.engine.gateway.gateway_keys import (
     GatewayRight,
     KeyRing,
     LocalKey,

@@ -14,7 +14,7 @@ from cyclopts import App
 from cyclopts import Parameter as Option
 
 from paired_servicebus.core.errors import ConfigurationError
-from paired_servicebus.core.fleet.orders.fleet_verbs import EnginesPerOrder
+from paired_servicebus.core.fleet.orders.order_rules import EnginesPerOrder
 from paired_servicebus.core.operator.action_row import Action
 from paired_servicebus.core.operator.actions import ACTIONS, VERB_GROUPS
 from paired_servicebus.core.operator.targets import Scope

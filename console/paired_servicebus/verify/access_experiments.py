@@ -18,10 +18,7 @@ from paired_servicebus.pairing.amqp_client.entity_management import peek
 from paired_servicebus.pairing.amqp_client.transports import connect
 from paired_servicebus.pairing.management.management_port import QueueWanted
 from paired_servicebus.temporary_entities.managed_namespace import NotPermittedError
-from paired_servicebus.verify.experiment import Experiment, Observation
-from paired_servicebus.verify.trial import Trial
-from paired_servicebus.verify.trial_links import TrialReceiver, TrialSender
-from paired_servicebus.verify.trial_messages import letter
+from paired_servicebus.verify.trial import Experiment, Observation, Trial, TrialReceiver, TrialSender, letter
 from servicebus_amqp.encoding.frames import HEADER_SIZE, SASL_FRAME, SASL_HEADER, read_frame_header
 from servicebus_amqp.encoding.performatives import SaslMechanisms, read_sasl
 from servicebus_amqp.protocol_errors import AmqpError

@@ -17,9 +17,7 @@ from paired_servicebus.pairing.amqp_client.entity_management import peek, receiv
 from paired_servicebus.pairing.management.management_port import QueueWanted
 from paired_servicebus.pairing.runtime.deadlines import bounded
 from paired_servicebus.pairing.syphon.envelope_codec import broker_properties
-from paired_servicebus.verify.experiment import Experiment, Observation
-from paired_servicebus.verify.trial import SkippedError, Trial
-from paired_servicebus.verify.trial_messages import id_of, letter
+from paired_servicebus.verify.trial import Experiment, Observation, SkippedError, Trial, id_of, letter
 from servicebus_amqp.encoding.amqp_types import Int, Timestamp
 from servicebus_amqp.encoding.message_sections import (
     Properties,

@@ -22,10 +22,15 @@ from paired_servicebus.pairing.management.management_port import (
 )
 from paired_servicebus.pairing.runtime.deadlines import bounded
 from paired_servicebus.temporary_entities.managed_namespace import MANAGING, NotPermittedError
-from paired_servicebus.verify.experiment import Experiment, Observation
-from paired_servicebus.verify.trial import SkippedError, Trial
-from paired_servicebus.verify.trial_links import TrialReceiver, TrialSender
-from paired_servicebus.verify.trial_messages import letter
+from paired_servicebus.verify.trial import (
+    Experiment,
+    Observation,
+    SkippedError,
+    Trial,
+    TrialReceiver,
+    TrialSender,
+    letter,
+)
 from servicebus_amqp.encoding.message_sections import BATCH_FORMAT, batch
 from servicebus_amqp.encoding.messaging_types import RELEASED
 

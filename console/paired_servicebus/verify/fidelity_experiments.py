@@ -9,8 +9,7 @@ from uuid import UUID
 from paired_servicebus.core.model.envelope import BROKERS, PATH
 from paired_servicebus.pairing.syphon.envelope_codec import open_envelope, restore_message
 from paired_servicebus.temporary_entities.managed_namespace import NotPermittedError, Side
-from paired_servicebus.verify.experiment import Experiment, Observation
-from paired_servicebus.verify.trial import Trial
+from paired_servicebus.verify.trial import Experiment, Observation, Trial
 from servicebus_amqp.encoding.amqp_types import (
     Array,
     Byte,

@@ -6,6 +6,7 @@ One without a record here may belong to a run elsewhere, and stays until it is a
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,9 +17,28 @@ from azure.core.exceptions import AzureError, ResourceNotFoundError
 from paired_servicebus.pairing.management.management_port import is_refusal
 from paired_servicebus.pairing.runtime.deadlines import bounded
 from paired_servicebus.temporary_entities.managed_namespace import MANAGING, Side
-from paired_servicebus.temporary_entities.run_record import RunRecord, known_runs, past_records
-from paired_servicebus.verify.queue_names import PREFIX, RECORDS, run_of
+from paired_servicebus.temporary_entities.run_record import RecordKind, RunRecord, known_runs, past_records
 from paired_servicebus.verify.trial import TrialNamespace
+
+# The names of the experiments' queues: `paired-verify-RUN-NUMBER`, and the record of their runs.
+
+PREFIX: Final = "paired-verify-"
+_NAME: Final = re.compile(rf"{PREFIX}([0-9a-f]{{12}})-[0-9]+")
+
+
+def run_of(path: str) -> str:
+    """Return the run that made a queue; "" for a queue of any other origin."""
+    found = _NAME.fullmatch(path)
+    return found[1] if found is not None else ""
+
+
+def without_queues(text: str, word: str) -> str:
+    """Replace the names of our queues in a text by one word."""
+    return _NAME.sub(word, text)
+
+
+RECORDS: Final = RecordKind(folder="verify", prefix=PREFIX, run_of=run_of)
+
 
 FOREIGN_SECONDS: Final = 3600.0
 """The age at which a queue without a record is a leftover; the longest run takes a quarter of it."""

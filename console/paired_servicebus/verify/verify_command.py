@@ -17,9 +17,8 @@ from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.printing import print_lines
 from paired_servicebus.temporary_entities.ending_signals import EndedBySignalError, until_signalled
 from paired_servicebus.temporary_entities.run_record import RunRecord, past_records
-from paired_servicebus.verify.experiment import ExperimentReport, ExperimentResult
-from paired_servicebus.verify.leftovers import clean
-from paired_servicebus.verify.queue_names import RECORDS
+from paired_servicebus.verify.leftovers import RECORDS, clean
+from paired_servicebus.verify.trial import ExperimentReport, ExperimentResult
 from paired_servicebus.verify.verify_run import VerifyReport, open_namespaces, run_experiments
 
 # A run's results as a table of 80 columns, and as JSON with stable keys.

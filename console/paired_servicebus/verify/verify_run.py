@@ -30,12 +30,30 @@ from paired_servicebus.pairing.management.backlog_queues import queue_path, told
 from paired_servicebus.pairing.runtime.deadlines import bounded
 from paired_servicebus.temporary_entities.managed_namespace import NotPermittedError, Side
 from paired_servicebus.temporary_entities.run_record import RunRecord
-from paired_servicebus.verify.access_experiments import offered_mechanisms
-from paired_servicebus.verify.experiment import Experiment, ExperimentReport, ExperimentResult, Observation
-from paired_servicebus.verify.experiment_table import EXPERIMENTS
-from paired_servicebus.verify.leftovers import remove_recorded, remove_run
-from paired_servicebus.verify.queue_names import RECORDS, without_queues
-from paired_servicebus.verify.trial import SkippedError, Trial, TrialNamespace
+from paired_servicebus.verify.access_experiments import ACCESS_EXPERIMENTS, offered_mechanisms
+from paired_servicebus.verify.delivery_experiments import DELIVERY_EXPERIMENTS
+from paired_servicebus.verify.entity_experiments import ENTITY_EXPERIMENTS
+from paired_servicebus.verify.fidelity_experiments import FIDELITY_EXPERIMENTS
+from paired_servicebus.verify.leftovers import RECORDS, remove_recorded, remove_run, without_queues
+from paired_servicebus.verify.trial import (
+    Experiment,
+    ExperimentReport,
+    ExperimentResult,
+    Observation,
+    SkippedError,
+    Trial,
+    TrialNamespace,
+)
+
+# All experiments. A row is an experiment.
+
+EXPERIMENTS: Final[tuple[Experiment, ...]] = (
+    *ACCESS_EXPERIMENTS,
+    *ENTITY_EXPERIMENTS,
+    *DELIVERY_EXPERIMENTS,
+    *FIDELITY_EXPERIMENTS,
+)
+
 
 # Results without secrets, hosts and names of namespaces, so that a file can be attached to a public issue.
 #

@@ -6,17 +6,221 @@ same node: Microsoft's Python client names none, JavaScript's has a session for 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
 
-from servicebus_amqp.encoding.messaging_types import ACCEPTED
+from servicebus_amqp.access.sas_tokens import TokenError
+from servicebus_amqp.encoding.amqp_types import Int, Symbol
+from servicebus_amqp.encoding.message_sections import (
+    Properties,
+    Sections,
+    read_map,
+    read_properties,
+    read_value,
+    split,
+    write_application_properties,
+    write_properties,
+    write_value,
+)
+from servicebus_amqp.encoding.messaging_types import ACCEPTED, Error, Rejected
 from servicebus_amqp.node_address import NodeAddress, NodeKind
-from servicebus_amqp.nodes.node_messages import NodeRequest, read_request
-from servicebus_amqp.nodes.refusals import bad_argument, rejected
 from servicebus_amqp.protocol.link_receiver import ReceiverLink
 from servicebus_amqp.protocol.link_sender import SenderLink
-from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived
+from servicebus_amqp.protocol.protocol_events import (
+    AttachRequested,
+    DeliveryReceived,
+    DispositionReceived,
+    Event,
+    SessionBegun,
+)
 from servicebus_amqp.protocol_errors import DecodeError
+
+# Refusals for clients: a condition and a description for AMQP, a status for the reply of a node.
+
+
+class AmqpRefusal(Exception):
+    """A refusal for a client: condition and description for AMQP, `status` for a management reply."""
+
+    def __init__(self, condition: str, description: str, status: int) -> None:
+        super().__init__(description)
+        self.condition = condition
+        self.description = description
+        self.status = status
+
+
+def error_of(refusal: AmqpRefusal) -> Error:
+    """Return the refusal as the error of a link or an outcome."""
+    return Error(condition=refusal.condition, description=refusal.description)
+
+
+def rejected(refusal: AmqpRefusal) -> Rejected:
+    """Return the refusal as the outcome of a message."""
+    return Rejected(error=error_of(refusal))
+
+
+def bad_argument(description: str) -> AmqpRefusal:
+    return AmqpRefusal("com.microsoft:argument-error", description, 400)
+
+
+def unauthorized(path: str, right: str | None) -> AmqpRefusal:
+    """Return the refusal for a missing `right` on the path; None if no token covers the path."""
+    lacking = "token is good" if right is None else f"good token gives '{right}'"
+    return AmqpRefusal(
+        "amqp:unauthorized-access", f"no {lacking} for '{path}' on this connection; put one on $cbs first", 401
+    )
+
+
+def too_many_tokens() -> AmqpRefusal:
+    return AmqpRefusal("amqp:resource-limit-exceeded", "this connection holds tokens for too many audiences", 403)
+
+
+def too_many_links() -> AmqpRefusal:
+    return AmqpRefusal("amqp:resource-limit-exceeded", "this connection has too many links; detach some first", 403)
+
+
+def too_many_replies() -> AmqpRefusal:
+    text = "too many replies wait for credit; grant some on the link that receives them"
+    return AmqpRefusal("amqp:resource-limit-exceeded", text, 403)
+
+
+# Requests to the nodes `$cbs` and `{entity}/$management`, and their replies.
+#
+# A request has its operation in the application properties and its arguments in the body. The reply repeats the
+# request's message id, in its original type.
+
+
+class ReplyVocabulary(Enum):
+    """A node's names for status, description and error condition in its replies."""
+
+    CBS = ("status-code", "status-description", "error-condition")
+    MANAGEMENT = ("statusCode", "statusDescription", "errorCondition")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRequest:
+    """message_id: echoed in its original type. properties: the application properties."""
+
+    message_id: Any
+    reply_to: str | None
+    properties: Mapping[str, Any]
+    body: Any
+
+    @property
+    def operation(self) -> str:
+        return str(self.properties.get("operation", ""))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeReply:
+    """status: as in HTTP. condition: present with most failures. body: the value; None for an empty one."""
+
+    status: int
+    description: str
+    condition: str | None = None
+    body: Any = None
+
+
+def read_request(data: bytes) -> NodeRequest:
+    """Read a request from its encoded message. Raises DecodeError."""
+    found = split(data)
+    properties = read_properties(found.properties)
+    return NodeRequest(
+        message_id=properties.message_id,
+        reply_to=properties.reply_to if isinstance(properties.reply_to, str) else None,
+        properties=read_map(found.application_properties),
+        body=read_value(found.body) if found.body else None,
+    )
+
+
+def write_reply(request: NodeRequest, reply: NodeReply, vocabulary: ReplyVocabulary) -> bytes:
+    """Return the encoded reply to a request."""
+    status, description, condition = vocabulary.value
+    outcome: dict[str, Any] = {status: Int(reply.status), description: reply.description}
+    if reply.condition:
+        outcome[condition] = Symbol(reply.condition)
+    return Sections(
+        properties=write_properties(Properties(correlation_id=request.message_id)),
+        application_properties=write_application_properties(outcome),
+        body=write_value(reply.body),
+    ).join()
+
+
+def refused(refusal: AmqpRefusal) -> NodeReply:
+    """Return the reply to a request that is refused."""
+    return NodeReply(status=refusal.status, description=refusal.description, condition=refusal.condition)
+
+
+# The token node `$cbs`: a client puts a token for an audience and gets a verdict.
+#
+# Kinds of tokens are recognized by their form: clients write `jwt` beside shared access signatures. A bad token gets
+# 401, `com.microsoft:auth-failed` and a description that begins with the flaw, as in `ExpiredToken: ` (azure-service-
+# bus-java 354) or `InvalidAudience: ` (azure-sdk-for-net 27644). A missing entity gets 404 without a condition: with
+# one, the Python SDK hides status and description (azure-service-bus 304 and 451).
+
+PUT_TOKEN: Final = "put-token"
+AUTH_FAILED: Final = "com.microsoft:auth-failed"
+
+
+def read_put_token(properties: Mapping[str, Any], token: object) -> tuple[str, str]:
+    """Return the audience and the token of a put-token request. Raises AmqpRefusal: 400 for any other request."""
+    operation, audience = properties.get("operation"), properties.get("name")
+    if operation != PUT_TOKEN:
+        raise bad_argument(f"the token node knows the operation '{PUT_TOKEN}', not '{operation}'")
+    if not isinstance(audience, str) or not isinstance(token, str):
+        raise bad_argument("a put-token request needs 'name', the audience, and the token as a string value")
+    return audience, token
+
+
+def bad_token(error: TokenError) -> AmqpRefusal:
+    """Return the refusal of a token that proves nothing."""
+    return AmqpRefusal(AUTH_FAILED, error.reason, 401)
+
+
+def no_such_entity(audience: str) -> AmqpRefusal:
+    """Return the refusal of a good token for an entity that does not exist."""
+    return AmqpRefusal("", f"The messaging entity '{audience}' could not be found.", 404)
+
+
+# What one connection used before its first good token, and the refusal beyond the limits.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrangerLimits:
+    """The limits of one connection. Sessions and links are counted when they begin; ended ones count too."""
+
+    octets: int
+    """Bytes received, which also limits unfinished messages."""
+    sessions: int
+    links: int
+
+
+class StrangerUse:
+    """The use of one connection before its first good token."""
+
+    __slots__ = ("_limits", "_links", "_octets", "_sessions")
+
+    def __init__(self, limits: StrangerLimits) -> None:
+        self._limits = limits
+        self._octets = self._sessions = self._links = 0
+
+    def count(self, size: int, events: Iterable[Event]) -> AmqpRefusal | None:
+        """Count `size` bytes and their events; return a refusal if a limit is exceeded."""
+        self._octets += size
+        for event in events:
+            self._sessions += isinstance(event, SessionBegun)
+            self._links += isinstance(event, AttachRequested)
+        for counted, most, unit in (
+            (self._octets, self._limits.octets, "bytes"),
+            (self._sessions, self._limits.sessions, "sessions"),
+            (self._links, self._limits.links, "links"),
+        ):
+            if counted > most:
+                text = f"more than {most} {unit} came without a good token; put one on $cbs first"
+                return AmqpRefusal("amqp:resource-limit-exceeded", text, 403)
+        return None
+
 
 SETTLED_BY_SENDER: Final = 1
 REQUEST_CREDIT: Final = 100

@@ -12,7 +12,7 @@ from typing import Any, Final
 from servicebus_amqp.encoding.amqp_types import Described, Symbol, ULong
 from servicebus_amqp.encoding.messaging_types import Source
 from servicebus_amqp.node_address import NodeAddress, NodeKind, parse_address
-from servicebus_amqp.nodes.refusals import error_of
+from servicebus_amqp.nodes.request_ends import error_of
 from servicebus_amqp.protocol.link_receiver import ReceiverLink
 from servicebus_amqp.protocol.link_sender import SenderLink
 from servicebus_amqp.protocol.protocol_events import AttachRequested, LinkEnd

@@ -18,8 +18,7 @@ from servicebus_amqp.encoding.messaging_types import (
     Rejected,
     Released,
 )
-from servicebus_amqp.nodes.refusals import error_of, rejected
-from servicebus_amqp.nodes.request_ends import SETTLED_BY_SENDER
+from servicebus_amqp.nodes.request_ends import SETTLED_BY_SENDER, error_of, rejected
 from servicebus_amqp.protocol.link_receiver import ReceiverLink
 from servicebus_amqp.protocol.link_sender import SenderLink
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived, FlowReceived

@@ -20,8 +20,8 @@ from servicebus_sandbox.broker.entity_settings import AS_SEEN, AuthorizationRule
 from servicebus_sandbox.broker.queues.agenda import earliest
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 from servicebus_sandbox.faults import FaultBoard
+from servicebus_sandbox.serving.amqp_conditions import RefusalLog
 from servicebus_sandbox.serving.lobby import Lobby
-from servicebus_sandbox.serving.refusal_log import RefusalLog
 
 _READ_BYTES = 64 * 1024  # per turn and connection: asyncio's 256 KB delay the others by nearly 300 messages
 _MIN_SLEEP_SECONDS = 0.001  # timers may fire a moment early by another clock; never spin on that

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from servicebus_amqp.nodes.stranger_use import StrangerLimits, StrangerUse
+from servicebus_amqp.nodes.request_ends import StrangerLimits, StrangerUse
 from servicebus_amqp.protocol.protocol_events import Event
 from servicebus_sandbox.serving.amqp_conditions import AmqpRefusal
 from servicebus_sandbox.serving.lobby import Lobby

@@ -15,10 +15,20 @@ from typing import Any, Final
 
 from servicebus_amqp.access.sas_tokens import TokenError, read_token
 from servicebus_amqp.node_address import CBS, NodeAddress, NodeKind
-from servicebus_amqp.nodes.cbs_node import bad_token, no_such_entity, read_put_token
-from servicebus_amqp.nodes.node_messages import NodeReply, NodeRequest, ReplyVocabulary, refused, write_reply
-from servicebus_amqp.nodes.refusals import AmqpRefusal, unauthorized
-from servicebus_amqp.nodes.request_ends import ReplyEnd, RequestEnd
+from servicebus_amqp.nodes.request_ends import (
+    AmqpRefusal,
+    NodeReply,
+    NodeRequest,
+    ReplyEnd,
+    ReplyVocabulary,
+    RequestEnd,
+    bad_token,
+    no_such_entity,
+    read_put_token,
+    refused,
+    unauthorized,
+    write_reply,
+)
 from servicebus_amqp.protocol.link_receiver import ReceiverLink
 from servicebus_amqp.protocol.link_sender import SenderLink
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived

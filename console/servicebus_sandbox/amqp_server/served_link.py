@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, ClassVar, Final, Protocol
 
-from servicebus_amqp.nodes.refusals import AmqpRefusal, error_of
+from servicebus_amqp.nodes.request_ends import AmqpRefusal, error_of
 from servicebus_amqp.protocol.link import Link
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived, FlowReceived, LinkEnd
 from servicebus_sandbox.access.authorization import Authorization
@@ -18,9 +18,8 @@ from servicebus_sandbox.access.grants import Grants, ProvenAccess
 from servicebus_sandbox.broker.entity_settings import Right
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 from servicebus_sandbox.faults import Caller, CaseKey, Direction, FaultBoard, FaultVerdict, InjectionPoint, Operation
-from servicebus_sandbox.serving.amqp_conditions import detached, refusal_by
+from servicebus_sandbox.serving.amqp_conditions import RefusalLog, detached, refusal_by
 from servicebus_sandbox.serving.lobby import Lobby
-from servicebus_sandbox.serving.refusal_log import RefusalLog
 
 Act = Callable[[], None]
 

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Final, cast
 
 from servicebus_amqp.node_address import covers
-from servicebus_amqp.nodes.refusals import error_of
+from servicebus_amqp.nodes.request_ends import error_of
 from servicebus_amqp.protocol import protocol_events as e
 from servicebus_amqp.protocol.connection import Connection
 from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings

@@ -18,10 +18,10 @@ from servicebus_sandbox.atom.entity_xml import (
     ReadOnlyElement,
     Setting,
     count_details,
+    new_key,
     shown,
+    write_time,
 )
-from servicebus_sandbox.atom.iso_durations import write_time
-from servicebus_sandbox.atom.key_xml import new_key
 from servicebus_sandbox.broker.entity_settings import FIXED, AuthorizationRule, EntitySettings, Right
 from servicebus_sandbox.broker.subscription_rules import filters
 from servicebus_sandbox.broker.subscription_rules.rules import Rule

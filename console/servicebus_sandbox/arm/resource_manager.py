@@ -41,9 +41,9 @@ from servicebus_sandbox.broker.entity_settings import ALL_RIGHTS
 from servicebus_sandbox.broker.queues.credits import MANAGEMENT_COST
 from servicebus_sandbox.broker.topology.entity_checks import TargetMissing
 from servicebus_sandbox.faults import FaultVerdict
+from servicebus_sandbox.serving.amqp_conditions import RefusalLog
 from servicebus_sandbox.serving.http_server import HttpPort, reset
 from servicebus_sandbox.serving.lobby import FIRST_REQUEST_SECONDS
-from servicebus_sandbox.serving.refusal_log import RefusalLog
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
-from servicebus_sandbox.atom.iso_durations import write_time
+from servicebus_sandbox.atom.entity_xml import write_time
 
 ATOM = "http://www.w3.org/2005/Atom"
 

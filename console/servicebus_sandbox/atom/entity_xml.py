@@ -7,26 +7,140 @@ literally. Not here: Atom envelopes and routing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import base64
+import re
+import secrets
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
-from servicebus_sandbox.atom.iso_durations import read_duration, write_duration, write_time
-from servicebus_sandbox.atom.key_xml import read_rules, write_rules
 from servicebus_sandbox.broker.entity_settings import (
     FIXED,
     AuthorizationRule,
     EntitySettings,
     EntityStatus,
     QueueSettings,
+    Right,
     SubscriptionSettings,
     TopicSettings,
 )
 from servicebus_sandbox.broker.topology.messaging_entities import Entity, Topic
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
+
+# Durations and times in Service Bus XML: ISO 8601, with one duration for unlimited.
+#
+# `None` means TimeSpan.MaxValue, about 10,675,199 days. A client in another language may round its last digits, so
+# every duration from that many days on is read as unlimited. Pure functions.
+
+FOR_EVER = "P10675199DT2H48M5.4775807S"
+_DAYS_OF_FOR_EVER = 10_675_199
+_PATTERN = re.compile(
+    r"(?P<sign>-?)P(?:(?P<days>\d{1,9})D)?"
+    r"(?:T(?=\d)(?:(?P<hours>\d{1,12})H)?(?:(?P<minutes>\d{1,12})M)?(?:(?P<seconds>\d{1,12}(?:\.\d{1,9})?)S)?)?",
+    re.ASCII,
+)
+
+
+def read_duration(text: str) -> timedelta | None:
+    """Return the duration in `text` (days and smaller units), None for unlimited. Raises ValueError."""
+    match = _PATTERN.fullmatch(text.strip())
+    if match is None or text.strip().endswith(("P", "T")):
+        raise ValueError(f"'{text}' is not an ISO 8601 duration in days, hours, minutes and seconds, such as PT1M")
+    parts = {unit: float(match[unit] or 0) for unit in ("hours", "minutes", "seconds")}
+    days = int(match["days"] or 0)
+    if days >= _DAYS_OF_FOR_EVER and not match["sign"]:
+        return None
+    try:
+        duration = timedelta(days=days, **parts)
+    except OverflowError as error:
+        raise ValueError(f"the duration '{text}' is out of range") from error
+    return -duration if match["sign"] else duration
+
+
+def write_duration(duration: timedelta | None) -> str:
+    """Return the shortest ISO 8601 form: PT1M, P1DT2H, PT0.5S, PT0S."""
+    if duration is None or duration.days >= _DAYS_OF_FOR_EVER:
+        return FOR_EVER
+    sign, length = ("-", -duration) if duration < timedelta(0) else ("", duration)
+    minutes, seconds = divmod(length.seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    fraction = f".{length.microseconds:06d}".rstrip("0") if length.microseconds else ""
+    time = "".join(
+        f"{value}{fraction if unit == 'S' else ''}{unit}"
+        for value, unit in ((hours, "H"), (minutes, "M"), (seconds, "S"))
+        if value or (unit == "S" and fraction)
+    )
+    date = f"{length.days}D" if length.days else ""
+    if not date and not time:
+        return "PT0S"
+    return f"{sign}P{date}{'T' if time else ''}{time}"
+
+
+def write_time(epoch_seconds: float) -> str:
+    """Return a time in UTC, to the microsecond: 2026-01-02T03:04:05.600000Z."""
+    return datetime.fromtimestamp(epoch_seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+# The XML of an entity's authorization rules, both ways. Missing keys are generated here.
+
+_KIND = "SharedAccessAuthorizationRule"
+
+
+def new_key() -> str:
+    """Return a new random key: 32 bytes in base64, as in the service."""
+    return base64.b64encode(secrets.token_bytes(32)).decode("ascii")
+
+
+def read_rules(element: ElementTree.Element) -> tuple[AuthorizationRule, ...]:
+    """Return the rules in `AuthorizationRules`. Raises ValueError for an unknown right, else InvalidSettings."""
+    return tuple(_read_rule(rule) for rule in element.findall("{*}AuthorizationRule"))
+
+
+def write_rules(
+    parent: ElementTree.Element, rules: Sequence[AuthorizationRule], *, created_at: float, updated_at: float
+) -> None:
+    """Add `AuthorizationRules` to `parent`; the times, in epoch seconds, are the entity's."""
+    element = ElementTree.SubElement(parent, "AuthorizationRules")
+    for rule in rules:
+        described = ElementTree.SubElement(element, "AuthorizationRule", {"i:type": _KIND})
+        _add(described, "ClaimType", "SharedAccessKey")
+        _add(described, "ClaimValue", "None")
+        rights = ElementTree.SubElement(described, "Rights")
+        for right in sorted(rule.rights):
+            _add(rights, "AccessRights", right.value)
+        _add(described, "CreatedTime", write_time(created_at))
+        _add(described, "ModifiedTime", write_time(updated_at))
+        _add(described, "KeyName", rule.name)
+        _add(described, "PrimaryKey", rule.primary_key)
+        _add(described, "SecondaryKey", rule.secondary_key)
+
+
+def _read_rule(element: ElementTree.Element) -> AuthorizationRule:
+    return AuthorizationRule(
+        name=_text(element, "KeyName"),
+        rights=frozenset(_right((right.text or "").strip()) for right in element.findall("{*}Rights/{*}AccessRights")),
+        primary_key=_text(element, "PrimaryKey") or new_key(),
+        secondary_key=_text(element, "SecondaryKey") or new_key(),
+    )
+
+
+def _right(text: str) -> Right:
+    try:
+        return Right(text)
+    except ValueError as error:
+        raise ValueError(f"'{text}' is no right; there are {', '.join(Right)}") from error
+
+
+def _text(element: ElementTree.Element, name: str) -> str:
+    return (element.findtext(f"{{*}}{name}") or "").strip()
+
+
+def _add(parent: ElementTree.Element, name: str, text: str) -> None:
+    ElementTree.SubElement(parent, name).text = text
+
 
 CONNECT = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
 COUNTS = "http://schemas.microsoft.com/netservices/2011/06/servicebus"

@@ -12,8 +12,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from xml.etree import ElementTree
 
-from servicebus_sandbox.atom.entity_xml import INSTANCE, DescriptionError, new_description, read_bool, text_of
-from servicebus_sandbox.atom.iso_durations import read_duration, write_duration, write_time
+from servicebus_sandbox.atom.entity_xml import (
+    INSTANCE,
+    DescriptionError,
+    new_description,
+    read_bool,
+    read_duration,
+    text_of,
+    write_duration,
+    write_time,
+)
 from servicebus_sandbox.broker.subscription_rules import filters
 from servicebus_sandbox.broker.subscription_rules.message_properties import Value
 from servicebus_sandbox.broker.subscription_rules.rules import DEFAULT_RULE, Rule

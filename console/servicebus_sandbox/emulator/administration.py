@@ -17,8 +17,7 @@ from servicebus_sandbox.atom.management_api import ManagementApi
 from servicebus_sandbox.clock import SandboxClock
 from servicebus_sandbox.control_http import HttpControlServer
 from servicebus_sandbox.serving.addresses import HOST
-from servicebus_sandbox.serving.listener import Listener
-from servicebus_sandbox.serving.protocol_sniffer import PeerProtocol
+from servicebus_sandbox.serving.listener import Listener, PeerProtocol
 
 HEALTH: Final = "/health"
 _HEALTHY: Final = json.dumps({"status": "healthy", "message": "Service is healthy."}).encode()

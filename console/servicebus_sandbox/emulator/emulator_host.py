@@ -18,8 +18,7 @@ from servicebus_sandbox.access.token_issuer import Issuer
 from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
 from servicebus_sandbox.clock import SandboxClock
 from servicebus_sandbox.serving.addresses import HOST, KEY_NAME, PUBLIC_KEY, host_for, is_loopback
-from servicebus_sandbox.serving.listener import Listener, bind
-from servicebus_sandbox.serving.protocol_sniffer import PeerProtocol
+from servicebus_sandbox.serving.listener import Listener, PeerProtocol, bind
 from servicebus_sandbox.specs import NamespaceSpec
 
 if TYPE_CHECKING:

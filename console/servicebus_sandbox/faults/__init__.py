@@ -4,15 +4,19 @@ Not here: the servers of connections, links and requests carry verdicts out.
 """
 
 from servicebus_sandbox.faults.fault_board import CaseKey, FaultBoard
-from servicebus_sandbox.faults.fault_table import (
+from servicebus_sandbox.faults.fault_terms import (
+    UNKNOWN_CALLER,
+    Caller,
     ConnectionVerdict,
     Direction,
+    Fault,
+    FaultError,
     FaultKind,
+    FaultTerms,
     FaultVerdict,
     InjectionPoint,
     Operation,
 )
-from servicebus_sandbox.faults.fault_terms import UNKNOWN_CALLER, Caller, Fault, FaultError, FaultTerms
 
 __all__ = [
     "UNKNOWN_CALLER",

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from servicebus_sandbox.faults.fault_table import (
+from servicebus_sandbox.faults.fault_terms import (
     EFFECTS,
     LINKS,
     LIVING_ONES_ALONE,
@@ -20,14 +20,19 @@ from servicebus_sandbox.faults.fault_table import (
     ON_CONNECTIONS,
     ONE_WAY,
     OWN_OPERATION,
+    UNKNOWN_CALLER,
+    Caller,
     ConnectionVerdict,
     Direction,
+    Fault,
+    FaultError,
     FaultKind,
+    FaultOrder,
+    FaultTerms,
     FaultVerdict,
     InjectionPoint,
     Operation,
 )
-from servicebus_sandbox.faults.fault_terms import UNKNOWN_CALLER, Caller, Fault, FaultError, FaultOrder, FaultTerms
 
 CaseKey = tuple[str, FaultKind]
 """One phase of one fault."""

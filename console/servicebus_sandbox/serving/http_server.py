@@ -14,17 +14,34 @@ import logging
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
 
 from servicebus_sandbox.faults import ConnectionVerdict, Direction, FaultBoard, FaultVerdict, InjectionPoint, Operation
-from servicebus_sandbox.serving.amqp_conditions import refusal_by
-from servicebus_sandbox.serving.http_log import HttpLog
+from servicebus_sandbox.serving.amqp_conditions import RefusalLog, refusal_by
 from servicebus_sandbox.serving.listener import AMQP_FIRST_BYTE, TLS_HANDSHAKE, bind, first_byte
 from servicebus_sandbox.serving.lobby import FIRST_REQUEST_SECONDS, Lobby, Stay
-from servicebus_sandbox.serving.refusal_log import RefusalLog
+
+# The logger of aiohttp's servers. Apart from `refusal_log`, because AMQP works without aiohttp.
+
+
+class HttpLog(logging.LoggerAdapter[logging.Logger]):
+    """An aiohttp server's logger that counts malformed and broken requests as refusals; aiohttp logs tracebacks."""
+
+    def __init__(self, logger: logging.Logger, who: str) -> None:
+        super().__init__(logger)
+        self._refusals = RefusalLog(who, logger)
+
+    def log(self, level: int, msg: object, *args: object, **options: Any) -> None:
+        error = options.get("exc_info")
+        if isinstance(error, HttpProcessingError | ConnectionError):
+            self._refusals.about(type(error).__name__, "refused a request")
+        else:
+            super().log(level, msg, *args, **options)
+
 
 _IDLE_SECONDS: Final = 60.0
 _LINGERING_SECONDS: Final = 1.0  # for the rest of an unread body

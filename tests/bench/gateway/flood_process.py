@@ -16,9 +16,8 @@ from typing import Final
 import msgspec
 from azure.servicebus.aio import ServiceBusClient
 
-from paired_servicebus.bench.amqp_loads import flooding, open_wire
+from paired_servicebus.bench.amqp_loads import SampleMessages, flooding, open_wire
 from paired_servicebus.bench.bench_plans import BenchError
-from paired_servicebus.bench.sample_messages import SampleMessages
 from tests.bench.child_environment import child_environment
 
 START: Final = 30.0

@@ -12,10 +12,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from time import perf_counter
 from typing import Final
 
-from paired_servicebus.bench.amqp_loads import flooding, open_wire
+from paired_servicebus.bench.amqp_loads import SampleMessages, flooding, open_wire
 from paired_servicebus.bench.bench_namespaces import PRIMARY, SECONDARY, open_sandbox
 from paired_servicebus.bench.bench_plans import BenchError
-from paired_servicebus.bench.sample_messages import SampleMessages
 from paired_servicebus.core.errors import WireError
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection, WireSender
 from paired_servicebus.sandbox_process import SandboxProcess

@@ -19,8 +19,8 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
 from paired_servicebus.bench.bench_plans import BenchError
 from paired_servicebus.core.errors import UnreadableError
+from paired_servicebus.engine.gateway.gateway_keys import GatewayRight, KeyRing, new_key
 from paired_servicebus.engine.gateway.gateway_listener import Gateway
-from paired_servicebus.engine.gateway.keys.gateway_keys import GatewayRight, KeyRing, new_key
 from paired_servicebus.engine.service.collector import tune_collector
 from paired_servicebus.foreign_json import read_json
 from paired_servicebus.pairing import SendAvailabilityPairedNamespaceOptions, pair_namespaces

@@ -19,9 +19,9 @@ from typing import Final
 
 import msgspec
 
+from paired_servicebus.bench.amqp_loads import SampleMessages
 from paired_servicebus.bench.bench_namespaces import BenchNamespaces, delay_answers, open_namespaces
 from paired_servicebus.bench.bench_plans import BenchError
-from paired_servicebus.bench.sample_messages import SampleMessages
 from paired_servicebus.bench.syphon_bench import fill
 from paired_servicebus.interpreter import python_command
 from paired_servicebus.pairing.management.backlog_queues import queue_path

@@ -10,11 +10,9 @@ import msgspec
 from paired_servicebus.bench.bench_plans import BenchError
 from paired_servicebus.core.model.pairing_events import Moved
 from paired_servicebus.engine.journal.spool import prepare
-from paired_servicebus.pipeline.drain.drain_files import DrainOrder, write
+from paired_servicebus.pipeline.drain.drain_files import DrainOrder, ReceiptTally, gather, write
 from paired_servicebus.pipeline.drain.drain_main import wave
-from paired_servicebus.pipeline.drain.receipts import ReceiptTally, gather
-from paired_servicebus.pipeline.spark.java import find_java
-from paired_servicebus.pipeline.spark.spark_session import open_session
+from paired_servicebus.pipeline.spark.spark_session import find_java, open_session
 from tests.bench.spark.drain_bench import DrainLap, LapOrders
 from tests.journal_files import read_records
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO
 
 from paired_servicebus.interpreter import python_environment
-from paired_servicebus.pipeline.spark.java import find_java
+from paired_servicebus.pipeline.spark.spark_session import find_java
 
 ROOT = Path(__file__).parents[3]
 START = 90.0

@@ -29,7 +29,7 @@ from paired_servicebus.engine.journal.spool import prepare
 from paired_servicebus.engine.journal.writer import Journal
 from paired_servicebus.interpreter import python_command
 from paired_servicebus.pipeline.spark_processes import PipelineOrder, PipelineProcess, start_pipeline
-from paired_servicebus.pipeline.table_store import versions
+from paired_servicebus.pipeline.table_store import manifest as versions
 from tests.bench.child_environment import child_environment
 from tests.bench.developer_plans import PipelinePlan
 from tests.bench.spark.loopback_cluster import SETTINGS, cluster

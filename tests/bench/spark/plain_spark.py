@@ -14,8 +14,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from paired_servicebus.pipeline.spark.java import find_java
-from paired_servicebus.pipeline.spark.spark_session import open_session, spark_path
+from paired_servicebus.pipeline.spark.spark_session import find_java, open_session, spark_path
 from paired_servicebus.pipeline.table_store.schema import EVENT_FIELDS, HEADER, spark_ddl
 
 _LINE: Final = {**{name: kind for name, kind in (HEADER | EVENT_FIELDS).items() if name != "at"}, "ts": "BIGINT"}

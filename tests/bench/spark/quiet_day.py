@@ -29,8 +29,7 @@ from paired_servicebus.core.model.pairing_events import (
 )
 from paired_servicebus.engine.journal import records
 from paired_servicebus.engine.journal.spool import CLOSED, SUFFIX
-from paired_servicebus.pipeline.spark.java import find_java
-from paired_servicebus.pipeline.spark.spark_session import open_session
+from paired_servicebus.pipeline.spark.spark_session import find_java, open_session
 from paired_servicebus.pipeline.table_store.lake import Lake
 from tests.bench.spark.synthetic_journal import ENTITIES, QUEUES
 
@@ -82,8 +81,7 @@ def _play(spark: Any, lake: Lake, folder: Path, batches: int) -> int:
 
 def _look_after(spark: Any, lake: Lake) -> None:
     """Do what is due. Judgements have no rest between them: a batch here takes less than its share of the day."""
-    from paired_servicebus.pipeline.ingest.compaction import compact, crowds
-    from paired_servicebus.pipeline.ingest.judgement import judge
+    from paired_servicebus.pipeline.ingest.upkeep import compact, crowds, judge
 
     if lake.manifest.unjudged() and (lake.manifest.receipts or not lake.manifest.judged_at):
         judge(spark, lake)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paired_servicebus.core.drill.drill_names import DrillNote, is_backlog, run_called, run_of
+from paired_servicebus.core.drill.drill_plan import DrillNote, is_backlog, run_called, run_of
 
 RUN = "0123456789ab"
 NAME = f"x-paired-drill-{RUN}"

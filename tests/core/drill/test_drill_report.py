@@ -14,11 +14,11 @@ from paired_servicebus.core.drill.drill_report import (
     MAX_NAMED,
     DrillMeasures,
     DrillOutcome,
+    LastDrill,
     PartResult,
     broken_promises,
     time_rows,
 )
-from paired_servicebus.core.drill.last_drill import LastDrill
 from paired_servicebus.core.model.namespace_info import ServiceTier
 from paired_servicebus.core.model.policy import Policy
 

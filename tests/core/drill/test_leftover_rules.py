@@ -7,9 +7,17 @@ from dataclasses import replace
 import pytest
 from tests.approval import Approve
 
-from paired_servicebus.core.drill.drill_names import DrillNote, drill_name, marker_path, role_path
-from paired_servicebus.core.drill.drill_names import DrillRole as Role
-from paired_servicebus.core.drill.leftover_rules import CLOCK_MARGIN, DrillKnowledge, FoundEntity, sort_entities
+from paired_servicebus.core.drill.drill_plan import (
+    CLOCK_MARGIN,
+    DrillKnowledge,
+    DrillNote,
+    FoundEntity,
+    drill_name,
+    marker_path,
+    role_path,
+    sort_entities,
+)
+from paired_servicebus.core.drill.drill_plan import DrillRole as Role
 
 RUN, OTHER = "0123456789ab", "ba9876543210"
 UNTIL = 1_800_000_900.0

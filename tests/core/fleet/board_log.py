@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from paired_servicebus.core.fleet.orders.fleet_verbs import FleetVerbs
-from paired_servicebus.core.fleet.orders.order_rules import BoardOrder, ReadOrder, ThisEngine, judge_board
+from paired_servicebus.core.fleet.orders.order_rules import BoardOrder, FleetVerbs, ReadOrder, ThisEngine, judge_board
 from paired_servicebus.core.fleet.orders.standing_rules import StandingFleetOrder, newest_orders, standing_of
 
 

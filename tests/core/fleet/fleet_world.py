@@ -6,7 +6,7 @@ import heapq
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
-from paired_servicebus.core.fleet.board.counting_posts import MAX_RECEIVED, MIN_BEHIND, CountingPosts
+from paired_servicebus.core.fleet.board.board_reader import MAX_RECEIVED, MIN_BEHIND, CountingPosts
 from paired_servicebus.core.fleet.fleet_documents import BOARD_OF, Author, Board, Document, Posted, Report, kind_of
 from paired_servicebus.core.fleet.fleet_events import (
     BoardRead,
@@ -24,7 +24,7 @@ from paired_servicebus.core.fleet.fleet_member import FleetMember
 from paired_servicebus.core.fleet.own_documents import Identity
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import BilledView, EntityView, QueueView, Snapshot, SyphonStatus, SyphonView
-from paired_servicebus.engine.fleet.board_cleaner import MAX_DELETED, STEP_MESSAGES, is_over
+from paired_servicebus.engine.fleet.service_bus_board import MAX_DELETED, STEP_MESSAGES, is_over
 
 START = 1_800_000_000.0
 

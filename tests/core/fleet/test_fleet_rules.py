@@ -12,9 +12,7 @@ from tests.approval import Approve
 from tests.core.fleet.fleet_world import START, FleetWorld, author, snapshot
 
 from paired_servicebus.core.fleet import pace
-from paired_servicebus.core.fleet.board.board_reader import BoardReader
-from paired_servicebus.core.fleet.board.counting_posts import Behind, CountingPosts
-from paired_servicebus.core.fleet.board.namespace_clock import NamespaceClock
+from paired_servicebus.core.fleet.board.board_reader import Behind, BoardReader, CountingPosts, NamespaceClock
 from paired_servicebus.core.fleet.fleet_documents import (
     Board,
     Goodbye,

@@ -14,10 +14,10 @@ from tests.core.fleet.board_log import judge_log, standing_set
 from paired_servicebus.core.errors import UnreadableError
 from paired_servicebus.core.fleet.fleet_documents import Order, OrderText, Posted, Signer, Unverified
 from paired_servicebus.core.fleet.orders import standing_rules
-from paired_servicebus.core.fleet.orders.fleet_verbs import EnginesPerOrder
 from paired_servicebus.core.fleet.orders.order_rules import (
     BOARD_RULES,
     Counts,
+    EnginesPerOrder,
     ReadOrder,
     Rule,
     ThisEngine,

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from paired_servicebus.core.fleet.fleet_documents import OrderText
-from paired_servicebus.core.fleet.orders.fleet_verbs import EnginesPerOrder, FleetVerb
-from paired_servicebus.core.fleet.orders.order_rules import to_type
+from paired_servicebus.core.fleet.orders.order_rules import EnginesPerOrder, FleetVerb, to_type
 from paired_servicebus.core.fleet.orders.order_text import encode_order_text
 from paired_servicebus.core.operator.actions import FLEET_VERBS
 from paired_servicebus.core.operator.targets import Scope

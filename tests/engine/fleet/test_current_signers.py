@@ -12,8 +12,8 @@ import pytest
 
 from paired_servicebus.core.fleet.fleet_documents import Order, OrderText, Signer, Unverified
 from paired_servicebus.core.fleet.orders.order_text import encode_order_text
-from paired_servicebus.engine.fleet import current_signers
-from paired_servicebus.engine.fleet.current_signers import CurrentSigners
+from paired_servicebus.engine.fleet import order_signatures
+from paired_servicebus.engine.fleet.order_signatures import CurrentSigners
 from tests.engine.fleet.pens import Pen
 
 ANN, BOB = Pen(1), Pen(2)
@@ -47,7 +47,7 @@ class Site:
 
 @pytest.fixture
 async def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
-    monkeypatch.setattr(current_signers, "SETTLE_SECONDS", 0.001)
+    monkeypatch.setattr(order_signatures, "SETTLE_SECONDS", 0.001)
     made = Site(tmp_path)
     await made.signers.load()
     assert made.by(BOB) == "bob"
@@ -176,7 +176,7 @@ async def test_a_file_that_changes_all_the_time_is_unusable(site: Site, monkeypa
 
 
 async def test_a_file_system_that_hangs_holds_nobody_up(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(current_signers, "READ_SECONDS", 0.01)
+    monkeypatch.setattr(order_signatures, "READ_SECONDS", 0.01)
     readings = []
 
     def hang(_path: Path) -> str:
@@ -184,7 +184,7 @@ async def test_a_file_system_that_hangs_holds_nobody_up(site: Site, monkeypatch:
         time.sleep(0.2)
         return "late"
 
-    monkeypatch.setattr(current_signers, "_read_now", hang)
+    monkeypatch.setattr(order_signatures, "_read_now", hang)
     await site.signers.refresh()
     assert "was not read within 0.01 s" in site.by(ANN)
     await site.signers.refresh()

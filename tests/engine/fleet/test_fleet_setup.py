@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from paired_servicebus.core.errors import FleetBoardError
-from paired_servicebus.engine.fleet.fleet_setup import differences, set_up_boards
+from paired_servicebus.engine.fleet.fleet_driver import differences, set_up_boards
 from paired_servicebus.pairing.management.management_port import MAX_DELIVERIES, QueueWanted
 from servicebus_sandbox.broker.entity_settings import Right
 

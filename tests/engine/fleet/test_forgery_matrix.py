@@ -17,9 +17,8 @@ from paired_servicebus.core.fleet.orders.order_rules import ThisEngine
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.operator.actions import FLEET_VERBS
 from paired_servicebus.engine.fleet.board_codec import read_post, write_post
-from paired_servicebus.engine.fleet.order_signatures import verify
+from paired_servicebus.engine.fleet.order_signatures import Signers, read_signers, verify
 from paired_servicebus.engine.fleet.service_bus_board import open_board
-from paired_servicebus.engine.fleet.signers_file import Signers, read_signers
 from paired_servicebus.pairing import tls_context
 from tests.engine.fleet.conftest import POSTED_BY
 from tests.engine.fleet.forgeries import (

@@ -11,8 +11,7 @@ from typing import Final
 import pytest
 
 from paired_servicebus.core.fleet.fleet_documents import Unverified
-from paired_servicebus.engine.fleet.order_signatures import NAMESPACE, sign, verify
-from paired_servicebus.engine.fleet.signers_file import Signers, read_signers
+from paired_servicebus.engine.fleet.order_signatures import NAMESPACE, Signers, read_signers, sign, verify
 from tests.engine.fleet.forgeries import FORGERIES, OPERATORS, PEN, Forgery, genuine
 from tests.engine.fleet.test_forgery_matrix import T0, signers, write_operators
 

@@ -20,9 +20,19 @@ from paired_servicebus.core.fleet.fleet_documents import Order, OrderText, Poste
 from paired_servicebus.core.fleet.orders.order_rules import Counts, ReadOrder, Rule, ThisEngine, judge_board, verdict
 from paired_servicebus.core.fleet.orders.order_text import encode_order_text
 from paired_servicebus.core.operator.actions import FLEET_VERBS
-from paired_servicebus.engine.fleet.order_signatures import NAMESPACE, SigningError, sign, verify
-from paired_servicebus.engine.fleet.signers_file import Signers, parse_line, read_signers
-from paired_servicebus.engine.fleet.ssh_signatures import SshSignature, check_key, is_valid, parse_signature
+from paired_servicebus.engine.fleet.order_signatures import (
+    NAMESPACE,
+    Signers,
+    SigningError,
+    SshSignature,
+    check_key,
+    is_valid,
+    parse_line,
+    parse_signature,
+    read_signers,
+    sign,
+    verify,
+)
 from tests.engine.fleet.pens import Pen
 
 T0 = 1_800_000_000.0

@@ -9,12 +9,10 @@ from typing import Any
 import pytest
 
 from paired_servicebus.core.errors import FleetBoardError
-from paired_servicebus.core.fleet.board.board_reader import BoardReader
-from paired_servicebus.core.fleet.board.counting_posts import CountingPosts
-from paired_servicebus.core.fleet.board.namespace_clock import NamespaceClock
+from paired_servicebus.core.fleet.board.board_reader import BoardReader, CountingPosts, NamespaceClock
 from paired_servicebus.core.fleet.fleet_documents import Board, Posted, Watch
 from paired_servicebus.core.fleet.fleet_events import BoardRead, Clean, ReadBoard
-from paired_servicebus.engine.fleet import board_cleaner
+from paired_servicebus.engine.fleet import service_bus_board
 from paired_servicebus.engine.fleet.board_codec import CONTENT_TYPE, write_post
 from paired_servicebus.engine.fleet.service_bus_board import ServiceBusBoard
 from servicebus_amqp.encoding.message_sections import (
@@ -157,7 +155,7 @@ async def test_ten_thousand_junk_messages_cost_each_reading_bounded_time(
     assert last[-1].document == watch()
     assert slowest < 1.0
     world.jump(700.0)
-    monkeypatch.setattr(board_cleaner, "MAX_ROUNDS", 2)
+    monkeypatch.setattr(service_bus_board, "MAX_ROUNDS", 2)
     done = await board.clean(Clean(board=Board.ORDERS, before=world.now))
     assert (done.deleted, done.operations) == (1_000, 2)  # a call deletes a bounded number
 
@@ -216,11 +214,11 @@ async def test_posts_behind_one_that_counts_are_received(world: World) -> None:
     assert [post.number for post in await posts_of(board)] == [1, 152]
 
 
-@pytest.mark.parametrize("batch_delete", [board_cleaner.BATCH_DELETE, "com.microsoft:no-such-operation"])
+@pytest.mark.parametrize("batch_delete", [service_bus_board.BATCH_DELETE, "com.microsoft:no-such-operation"])
 async def test_each_post_that_counts_is_peeked_after_a_cleaning(
     world: World, monkeypatch: pytest.MonkeyPatch, batch_delete: str
 ) -> None:
-    monkeypatch.setattr(board_cleaner, "BATCH_DELETE", batch_delete)
+    monkeypatch.setattr(service_bus_board, "BATCH_DELETE", batch_delete)
     board, member = world.board(), BoardReader(Board.REPORTS, NamespaceClock())
     authors = [replace(AUTHOR, engine=f"web-{n}", boot=f"b{n}") for n in range(8)]
     await board.write(presence(author=replace(AUTHOR, boot="killed")), 10_800.0)
@@ -256,7 +254,7 @@ async def test_each_post_that_counts_is_peeked_after_a_cleaning(
 async def test_a_namespace_without_batch_delete_is_cleaned_by_receiving(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(board_cleaner, "BATCH_DELETE", "com.microsoft:no-such-operation")
+    monkeypatch.setattr(service_bus_board, "BATCH_DELETE", "com.microsoft:no-such-operation")
     board = world.board()
     posts = [write_post(answer(), ttl=ttl, posted_by=POSTED_BY) for ttl in [60.0] * 20 + [6000.0] * 5]
     await flood(world, REPORTS, posts)

@@ -11,8 +11,8 @@ from azure.servicebus import (
 )
 from azure.servicebus.aio import ServiceBusClient
 
+from paired_servicebus.engine.gateway.gateway_keys import GatewayRight, KeyRing, LocalKey, new_key
 from paired_servicebus.engine.gateway.gateway_listener import Gateway
-from paired_servicebus.engine.gateway.keys.gateway_keys import GatewayRight, KeyRing, LocalKey, new_key
 from paired_servicebus.pairing import PairedServiceBusClient
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
 from servicebus_sandbox import Sandbox

@@ -11,8 +11,8 @@ import pytest
 
 from paired_servicebus.engine.gateway.bytes_in_hand import BytesInHand
 from paired_servicebus.engine.gateway.front_connection import FrontConnection
+from paired_servicebus.engine.gateway.gateway_keys import KeyRing
 from paired_servicebus.engine.gateway.gateway_listener import Gateway
-from paired_servicebus.engine.gateway.keys.gateway_keys import KeyRing
 
 
 @dataclass(eq=False)

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from paired_servicebus.core.model.envelope import PATH
+from paired_servicebus.engine.gateway.gateway_keys import GatewayRight, KeyRing, LocalKey, new_key
 from paired_servicebus.engine.gateway.gateway_listener import Gateway
-from paired_servicebus.engine.gateway.keys.gateway_keys import GatewayRight, KeyRing, LocalKey, new_key
 from servicebus_amqp.encoding.amqp_types import Array, Symbol, Timestamp, UInt, ULong
 from servicebus_amqp.encoding.codec import described, encode
 from servicebus_sandbox import Sandbox

@@ -14,9 +14,9 @@ from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.envelope import PING_CONTENT_TYPE
 from paired_servicebus.core.model.gateway_view import TurnedAway
 from paired_servicebus.engine.gateway.front_links import seconds_for
+from paired_servicebus.engine.gateway.gateway_keys import GatewayRight, KeyRing, new_key
 from paired_servicebus.engine.gateway.gateway_listener import Gateway
-from paired_servicebus.engine.gateway.keys.gateway_keys import GatewayRight, KeyRing, new_key
-from paired_servicebus.engine.gateway.relayed.management_relay import RelayedReplies
+from paired_servicebus.engine.gateway.relayed_links import RelayedReplies
 from paired_servicebus.pairing.sending.encoded_sender import EncodedSender
 from servicebus_amqp.encoding.amqp_types import Symbol, UInt
 from servicebus_amqp.encoding.codec import described, encode

@@ -20,11 +20,11 @@ from azure.servicebus.exceptions import (
     ServiceBusError,
 )
 
-from paired_servicebus.bench.sample_messages import SampleMessages
+from paired_servicebus.bench.amqp_loads import SampleMessages
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.model.envelope import PATH
+from paired_servicebus.engine.gateway.gateway_keys import GatewayRight, KeyRing, new_key
 from paired_servicebus.engine.gateway.gateway_listener import Gateway
-from paired_servicebus.engine.gateway.keys.gateway_keys import GatewayRight, KeyRing, new_key
 from paired_servicebus.pairing import PairedServiceBusClient
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection, piecewise
 from servicebus_amqp.encoding.messaging_types import ACCEPTED

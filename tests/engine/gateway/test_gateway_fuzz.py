@@ -21,10 +21,10 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 
+from paired_servicebus.engine.gateway.admission import QUIET_SECONDS
 from paired_servicebus.engine.gateway.front_connection import FrontConnection
+from paired_servicebus.engine.gateway.gateway_keys import GatewayRight, KeyRing, new_key
 from paired_servicebus.engine.gateway.gateway_listener import Gateway
-from paired_servicebus.engine.gateway.keys.gateway_keys import GatewayRight, KeyRing, new_key
-from paired_servicebus.engine.gateway.operator_lines import QUIET_SECONDS
 from servicebus_sandbox import (
     NamespaceSpec,
     QueueSettings,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from paired_servicebus.core.errors import ConfigurationError, UnreadableError
-from paired_servicebus.engine.gateway.keys.gateway_keys import (
+from paired_servicebus.engine.gateway.gateway_keys import (
     GatewayRight,
     KeyRing,
     keys_of,

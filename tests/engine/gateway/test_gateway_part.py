@@ -14,15 +14,20 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusError
 
 from paired_servicebus.core.errors import ConfigurationError, UnreadableError
-from paired_servicebus.engine.gateway import gateway_part
-from paired_servicebus.engine.gateway.gateway_part import GatewayPairingOptions, GatewayPart, NoGateway, open_gateway
-from paired_servicebus.engine.gateway.keys.gateway_keys import (
+from paired_servicebus.engine.gateway import gateway_listener
+from paired_servicebus.engine.gateway.gateway_keys import (
     LocalKey,
     add_key,
     connection_string,
     keys_of,
     remove_key,
     rotate_keys,
+)
+from paired_servicebus.engine.gateway.gateway_listener import (
+    GatewayPairingOptions,
+    GatewayPart,
+    NoGateway,
+    open_gateway,
 )
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.pairing import SendAvailabilityPairedNamespaceOptions
@@ -169,7 +174,7 @@ async def test_a_rotated_key_ends_its_links_and_the_fresh_one_serves_immediately
 async def test_a_running_engine_looks_at_its_keys_without_a_new_client(
     places: EnginePaths, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gateway_part, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(gateway_listener, "LOOK_SECONDS", 0.01)
     warnings: list[str] = []
     async with part_of(places, warnings.append) as part:
         await part.serve(await world.pair(backlog_queue_count=1))

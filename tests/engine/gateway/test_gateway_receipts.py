@@ -9,8 +9,8 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 
 from paired_servicebus.core.model.pairing_events import Delivered, Diverted, Record
+from paired_servicebus.engine.gateway.gateway_keys import GatewayRight, KeyRing, new_key
 from paired_servicebus.engine.gateway.gateway_listener import Gateway
-from paired_servicebus.engine.gateway.keys.gateway_keys import GatewayRight, KeyRing, new_key
 from paired_servicebus.engine.journal import records
 from servicebus_sandbox import Sandbox
 from servicebus_sandbox.fixtures.sdk_sleeps import shorten_sleeps

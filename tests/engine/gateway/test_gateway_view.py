@@ -19,10 +19,9 @@ from paired_servicebus.core.model.gateway_view import (
     TurnedAway,
     without_clients,
 )
-from paired_servicebus.engine.gateway.client_tally import ClientTally
-from paired_servicebus.engine.gateway.gateway_census import GatewayCensus, GatewayPlace
+from paired_servicebus.engine.gateway.gateway_census import ClientTally, GatewayCensus, GatewayPlace
+from paired_servicebus.engine.gateway.gateway_keys import GatewayRight, KeyRing, new_key
 from paired_servicebus.engine.gateway.gateway_listener import Gateway
-from paired_servicebus.engine.gateway.keys.gateway_keys import GatewayRight, KeyRing, new_key
 from servicebus_amqp.encoding.messaging_types import Error, Rejected
 from servicebus_sandbox import Sandbox
 from servicebus_sandbox.fixtures.sdk_sleeps import shorten_sleeps

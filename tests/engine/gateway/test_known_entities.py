@@ -13,8 +13,8 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from paired_servicebus.engine.gateway import known_entities
+from paired_servicebus.engine.gateway.gateway_keys import GatewayRight, KeyRing, new_key
 from paired_servicebus.engine.gateway.gateway_listener import Gateway
-from paired_servicebus.engine.gateway.keys.gateway_keys import GatewayRight, KeyRing, new_key
 from paired_servicebus.engine.gateway.known_entities import KnownEntities
 from servicebus_sandbox import Sandbox
 from servicebus_sandbox.fixtures.sdk_sleeps import shorten_sleeps

@@ -14,7 +14,7 @@ from azure.servicebus import (
 
 from paired_servicebus.core.errors import WireLinkError, WireRequestError, WireTimeoutError
 from paired_servicebus.engine.gateway.relay_connection import ATTACHING_SECONDS, HOLDING_SECONDS, RelayConnection
-from paired_servicebus.engine.gateway.relayed.relayed_links import SESSION_FILTER
+from paired_servicebus.engine.gateway.relayed_links import SESSION_FILTER
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection
 from paired_servicebus.pairing.amqp_client.client_links import OURS, AttachFields
 from servicebus_amqp.encoding.amqp_types import Int, Symbol, UInt

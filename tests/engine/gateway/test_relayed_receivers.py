@@ -165,7 +165,7 @@ async def test_a_request_to_a_primary_that_is_away_is_answered_with_408(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """management answers 408 within 10 s"""
-    monkeypatch.setattr("paired_servicebus.engine.gateway.relayed.management_relay.REPLY_SECONDS", 0.3)
+    monkeypatch.setattr("paired_servicebus.engine.gateway.relayed_links.REPLY_SECONDS", 0.3)
     client = await setting.client(LISTEN)
     async with client.get_queue_receiver("orders") as receiver:
         assert await receiver.peek_messages(1) == []

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from paired_servicebus.engine.gateway import admission, client_socket, front_connection, front_links, operator_lines
-from paired_servicebus.engine.gateway.admission import Admission, is_scarce
+from paired_servicebus.engine.gateway import admission, front_connection, front_links
+from paired_servicebus.engine.gateway import front_connection as client_socket
+from paired_servicebus.engine.gateway.admission import Admission, OperatorLines, is_scarce
 from paired_servicebus.engine.gateway.front_links import MAX_WAITING_REPLIES
 from paired_servicebus.engine.gateway.gateway_listener import Gateway
-from paired_servicebus.engine.gateway.operator_lines import OperatorLines
 from servicebus_amqp.encoding.frames import AMQP_HEADER, SASL_HEADER
 from servicebus_amqp.encoding.messaging_types import Accepted, Source, Target
 from tests.engine.gateway.rough_clients import (
@@ -305,7 +305,7 @@ def test_one_line_of_a_kind_a_minute_and_the_others_counted(caplog: pytest.LogCa
     for number in range(1000):
         lines.warn("token", f"bad {number}")
     lines.warn("link", "bad\nlink\x1b[2J SharedAccessKey=c2VjcmV0c2VjcmV0")
-    clock.now += operator_lines.QUIET_SECONDS
+    clock.now += admission.QUIET_SECONDS
     lines.warn("token", "bad again")
     first, second, third = caplog.messages
     assert first == "token: bad 0"

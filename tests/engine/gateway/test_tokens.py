@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from paired_servicebus.engine.gateway.keys.gateway_keys import GatewayRight, KeyRing, new_key
+from paired_servicebus.engine.gateway.gateway_keys import GatewayRight, KeyRing, new_key
 from servicebus_amqp.access.sas_tokens import sign
 from servicebus_amqp.encoding.amqp_types import Int
 from tests.engine.gateway.rough_clients import LISTEN, PATIENCE, SEND, FakePairing, Refused, client_of, gateway_of

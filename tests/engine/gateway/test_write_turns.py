@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from azure.servicebus.aio import ServiceBusClient
 
-from paired_servicebus.bench.sample_messages import SampleMessages
+from paired_servicebus.bench.amqp_loads import SampleMessages
+from paired_servicebus.engine.gateway.gateway_keys import GatewayRight, KeyRing, new_key
 from paired_servicebus.engine.gateway.gateway_listener import Gateway
-from paired_servicebus.engine.gateway.keys.gateway_keys import GatewayRight, KeyRing, new_key
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection, WireSender
 from paired_servicebus.pairing.amqp_client.client_connection import ClientConnection
 from servicebus_sandbox import Sandbox

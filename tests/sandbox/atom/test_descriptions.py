@@ -12,9 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servicebus_sandbox.atom.entity_xml import QUEUE, TOPIC, DescriptionError, kind_of
-from servicebus_sandbox.atom.iso_durations import FOR_EVER, read_duration, write_duration, write_time
-from servicebus_sandbox.atom.resource_urls import (
+from servicebus_sandbox.atom.entity_xml import (
+    FOR_EVER,
+    QUEUE,
+    TOPIC,
+    DescriptionError,
+    kind_of,
+    read_duration,
+    write_duration,
+    write_time,
+)
+from servicebus_sandbox.atom.management_api import (
     EntityAt,
     EntityList,
     Listed,

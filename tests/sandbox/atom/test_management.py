@@ -19,7 +19,7 @@ from servicebus_sandbox.access.authorization import Authorization, root_rule, si
 from servicebus_sandbox.atom.management_api import AtomRequest, AtomResponse, ManagementApi
 from servicebus_sandbox.broker.entity_settings import QueueSettings, Tier
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
-from servicebus_sandbox.serving.refusal_log import RefusalLog
+from servicebus_sandbox.serving.amqp_conditions import RefusalLog
 
 if TYPE_CHECKING:
     from tests.sandbox.conftest import Port

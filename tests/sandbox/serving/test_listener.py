@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from tests.sandbox.conftest import IMPATIENT, Echo
 
 from servicebus_sandbox.faults import FaultBoard
-from servicebus_sandbox.serving.listener import Listener, ListenError
+from servicebus_sandbox.serving.listener import Listener, ListenError, PeerProtocol, detect_protocol
 from servicebus_sandbox.serving.lobby import Lobby
-from servicebus_sandbox.serving.protocol_sniffer import PeerProtocol, detect_protocol
 
 if TYPE_CHECKING:
     from tests.sandbox.conftest import Port

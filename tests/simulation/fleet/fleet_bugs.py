@@ -14,7 +14,7 @@ from paired_servicebus.core.fleet import pace
 from paired_servicebus.core.fleet.board.board_reader import BoardReader, LookResult
 from paired_servicebus.core.fleet.fleet_documents import Outcome, Signer, Subject
 from paired_servicebus.core.fleet.fleet_events import BoardRead, FleetEffect
-from paired_servicebus.core.fleet.orders import order_answers, order_log, order_rules
+from paired_servicebus.core.fleet.orders import order_answers, order_book, order_rules
 from paired_servicebus.core.fleet.orders.order_answers import Tally
 from paired_servicebus.core.fleet.orders.order_book import KeptOrders, OrderBook
 from paired_servicebus.core.fleet.orders.order_rules import BoardOrder, Counts, ReadOrder, Rule
@@ -45,7 +45,7 @@ class FleetBug:
 
 
 shipped_decide: Final = OrderBook._decide
-shipped_judge: Final = order_log.OrderLog.judge
+shipped_judge: Final = order_book.OrderLog.judge
 shipped_tally: Final = order_answers.tally
 shipped_verdict: Final = order_rules.verdict
 shipped_order_end: Final = order_rules.order_end
@@ -56,7 +56,7 @@ def _without(rule: Rule) -> tuple[Any, ...]:
     return tuple(row for row in order_rules.BOARD_RULES if row[0] is not rule)
 
 
-def anyone_signs(self: order_log.OrderLog, read: ReadOrder) -> BoardOrder:
+def anyone_signs(self: order_book.OrderLog, read: ReadOrder) -> BoardOrder:
     return shipped_judge(self, replace(read, signer=Signer(by="anyone", fingerprint="")))
 
 
@@ -130,7 +130,7 @@ def _bug(what: str, owner: Any, name: str, value: Any, *, rare: int = 1) -> Flee
 
 
 FLEET_BUGS: Final = (
-    _bug("an order of any key counts", order_log.OrderLog, "judge", anyone_signs),
+    _bug("an order of any key counts", order_book.OrderLog, "judge", anyone_signs),
     _bug("a copy that was posted later counts", order_rules, "BOARD_RULES", _without(Rule.FRESH), rare=9),
     _bug("an id that is on the board already counts", order_rules, "BOARD_RULES", _without(Rule.FIRST)),
     _bug("an order on top of an older state counts", order_rules, "BOARD_RULES", _without(Rule.OVERTAKEN), rare=5),

@@ -9,18 +9,18 @@ from typing import Any, Final
 from paired_servicebus.core.failover.effects import Effect
 from paired_servicebus.core.failover.inactivity import InactivityTimer
 from paired_servicebus.core.failover.pairing_machine import PairingMachine
-from paired_servicebus.core.failover.rotation import Rotation
 from paired_servicebus.core.failover.send_router import (
     PRIMARY,
     GiveUp,
     Next,
+    Rotation,
     Route,
     SenderMemory,
     SendRouter,
     Try,
+    Turn,
     Wait,
 )
-from paired_servicebus.core.failover.turns import Turn
 from paired_servicebus.core.model import entity_state, verdict
 from paired_servicebus.core.model.entity_state import Entity, State, Trigger
 from paired_servicebus.core.model.pairing_events import PingAccepted, PingFailed

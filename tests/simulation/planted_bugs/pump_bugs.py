@@ -17,20 +17,22 @@ from paired_servicebus.core.pump import dead_letter_rules, destination_circuits
 from paired_servicebus.core.pump.dead_letter_rules import FATES, Fate, not_allowed
 from paired_servicebus.core.pump.deferred_messages import DeferredMessages
 from paired_servicebus.core.pump.destination_circuits import Circuit, DestinationCircuits
-from paired_servicebus.core.pump.pump_effects import Complete, Deliver, Outcome, Publish
+from paired_servicebus.core.pump.intake_limit import SyphonRateLimit
 from paired_servicebus.core.pump.pump_events import (
+    Complete,
     DeferredFound,
+    Deliver,
     LocksLost,
     MessageArrived,
     MessagesAccepted,
     MessagesSettled,
     MessagesWithdrawn,
+    Outcome,
+    Publish,
     RecallEnded,
 )
-from paired_servicebus.core.pump.pump_machine import PumpMachine
-from paired_servicebus.core.pump.search_schedule import SearchSchedule
+from paired_servicebus.core.pump.pump_machine import PumpMachine, SearchSchedule
 from paired_servicebus.core.pump.syphon_pauses import SyphonPauses
-from paired_servicebus.core.pump.syphon_rate_limit import SyphonRateLimit
 from paired_servicebus.simulation.world import WorldParts
 from tests.simulation.planted_bugs.bug import Bug, Patch
 

@@ -15,7 +15,7 @@ from tests.stage.ledger import now
 from tests.stage.plays.chaos import start_receivers
 from tests.stage.processes import resident_megabytes
 
-from paired_servicebus.engine.gateway.keys.gateway_keys import connection_string
+from paired_servicebus.engine.gateway.gateway_keys import connection_string
 from servicebus_sandbox.faults import FaultKind
 
 CLIENTS: Final = 2

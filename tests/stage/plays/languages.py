@@ -29,7 +29,7 @@ from paired_servicebus.core.accounting.ledger import SendOutcome
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.demo.languages.languages_player import SenderProcess
 from paired_servicebus.demo.languages.sender_programs import SenderProgram
-from paired_servicebus.engine.gateway.keys.gateway_keys import connection_string
+from paired_servicebus.engine.gateway.gateway_keys import connection_string
 from servicebus_sandbox import NamespaceSpec, QueueSpec
 
 ENTITY: Final = "orders"

@@ -9,12 +9,111 @@ Not here: the refusals themselves, and their texts (paired_servicebus.pairing.se
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
 from paired_servicebus.core.errors import PairedClientError, PairingError
+from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.time_format import clock
+
+# Credentials that a namespace refuses: said by log and alarm, with the way to replace them (SPEC.md section 5).
+
+SAID_SECONDS: Final = 60.0
+"""Seconds between two log lines about one namespace."""
+REPLACE: Final = (
+    "replace it without a restart: `Namespace.renew(connection_string)` in an application, "
+    "the file that pairing.toml names in an engine"
+)
+
+
+@dataclass(slots=True)
+class _Refused:
+    """One entity's refusals. began, latest: seconds since 1970."""
+
+    began: float
+    latest: float
+    reason: str
+
+
+class RefusedCredentials:
+    """The refusals of one pairing, by side ("primary" or "secondary") and by what was refused.
+
+    Args:
+        lasts: seconds after which a refusal without another one is no alarm any more.
+    """
+
+    def __init__(self, lasts: float) -> None:
+        self._lasts = lasts
+        self._refused: dict[tuple[str, str], _Refused] = {}
+        self._said: dict[str, float] = {}
+
+    def refuse(self, side: str, what: str, reason: str, *, at: float) -> str:
+        """Note a refusal; return the sentence to log now, empty while one is younger than SAID_SECONDS."""
+        found = self._refused.setdefault((side, what), _Refused(at, at, reason))
+        found.latest, found.reason = at, reason
+        if at - self._said.get(side, -SAID_SECONDS) < SAID_SECONDS:
+            return ""
+        self._said[side] = at
+        return f"the {side} namespace refuses this process's credential: {reason}; {REPLACE}"
+
+    def accept(self, side: str, what: str) -> None:
+        """Note that the credential was accepted there."""
+        if self._refused:
+            self._refused.pop((side, what), None)
+
+    def alarms(self, at: float) -> tuple[str, ...]:
+        """Return a sentence for each side that refuses the credential now."""
+        self._refused = {key: one for key, one in self._refused.items() if at - one.latest <= self._lasts}
+        return tuple(self._alarm(side) for side in dict.fromkeys(side for side, _ in self._refused))
+
+    def _alarm(self, side: str) -> str:
+        mine = [one for (where, _), one in self._refused.items() if where == side]
+        began, reason = min(one.began for one in mine), max(mine, key=lambda one: one.latest).reason
+        return f"the {side} namespace refuses the credential since {clock(began)}: {reason}; {REPLACE}"
+
+
+# Calls that wait because their namespace is busy. Pure.
+#
+# Throttling never fails over (SPEC.md section 5), so nothing else shows that callers wait.
+
+SHOWN_AFTER_SECONDS: Final = 1.0
+"""Seconds of the longest wait from which the condition is an alarm."""
+
+
+class ThrottledCalls:
+    """The waiting calls of one pairing."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, dict[Hashable, float]] = {}
+        """When each waiting call met "busy" first, by entity."""
+
+    def wait(self, entity: str, call: Hashable, *, at: float) -> None:
+        """Record that a call waits for a busy route; a call that waits again keeps its first time."""
+        self._since.setdefault(entity, {}).setdefault(call, at)
+
+    def end(self, entity: str, call: Hashable) -> None:
+        """Forget a call that has ended."""
+        waiting = self._since.get(entity)
+        if waiting is not None:
+            waiting.pop(call, None)
+            if not waiting:
+                del self._since[entity]
+
+    def alarm(self, at: float) -> str:
+        """Return which entities' calls wait and for how long; empty if none waits noticeably."""
+        shown = [
+            f"{entity}: {plural(len(waiting), 'call')} for up to {at - min(waiting.values()):.0f} s"
+            for entity, waiting in sorted(self._since.items())
+            if at - min(waiting.values()) >= SHOWN_AFTER_SECONDS
+        ]
+        if not shown:
+            return ""
+        return (
+            f"calls wait because the namespace is busy ({'; '.join(shown)}); throttling fails nothing over: send less, "
+            "raise the tier, or partition the entity"
+        )
+
 
 EPISODE_GAP_SECONDS: Final = 10.0
 """Seconds without a refused call that end an episode; also the span of the rate."""

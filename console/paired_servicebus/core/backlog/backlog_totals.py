@@ -5,9 +5,160 @@ The engine's figure (core.backlog.parked_count) includes messages diverted and m
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Final
 
 from paired_servicebus.core.model.snapshot import ParkedView, QueueView, Snapshot
+
+# The number of parked messages: one figure for every screen, verb and metric.
+#
+# The rules, for each backlog queue and for the sum:
+#
+#     known                            figure
+#     a reading and own counts         reading + parked since - removed since, never below zero
+#     own counts only                  parked - removed: a minimum
+#     more held back than at reading   at least the number held back since
+#     neither                          unknown
+#
+# In doubt a count makes the figure too small for a moment, never too large for good. A message that was leaving during
+# the reading counts as removed afterwards.
+
+DRAIN_PAUSE_SECONDS: Final = 5.0
+"""Seconds without a fall after which the backlog no longer drains."""
+MIN_DRAIN_SECONDS: Final = 1.0
+"""Minimum seconds of draining for a rate."""
+MIN_DRAIN_RATE: Final = 0.1
+"""Messages a second; a slower drain has no predictable end."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueCounters:
+    """The engine's counts for one backlog queue since it started, in messages."""
+
+    added: int = 0
+    """Accepted by the queue from this engine's senders."""
+    removed: int = 0
+    """Moved or dead-lettered by this engine's pump."""
+    leaving: int = 0
+    """Messages within `removed` that the queue has not yet confirmed."""
+    aside: int = 0
+    """Held back in it by this engine's pump."""
+
+
+NOTHING: Final = QueueCounters()
+
+
+@dataclass(frozen=True, slots=True)
+class DepthRead:
+    """A depth read at `at`, with this engine's counts at the request and at the answer."""
+
+    at: float
+    messages: int
+    before: QueueCounters = NOTHING
+    after: QueueCounters = NOTHING
+
+
+class QueueDepthEstimate:
+    """The estimated depth of one backlog queue."""
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.read: DepthRead | None = None
+        self.others_at: float | None = None
+        """Time of the latest reading below this engine's own estimate: another engine removed messages."""
+        self._counted = 0
+        self._added = 0
+        self._removed = 0
+
+    @property
+    def is_known(self) -> bool:
+        """Return whether there is any reading or count."""
+        return self.read is not None or self.messages > 0
+
+    def look(self, read: DepthRead | None, counts: QueueCounters) -> None:
+        """Apply the newest reading, possibly a known one, and this engine's present counts."""
+        if read is not None and read != self.read:
+            self._compare(read)
+            self.read, self._counted = read, read.messages
+            self._added, self._removed = read.after.added, read.before.removed - read.before.leaving
+        changed = counts.added - self._added - (counts.removed - self._removed)
+        self._added, self._removed = counts.added, counts.removed
+        held = counts.aside - (self.read.after.aside if self.read is not None else 0)
+        self._counted = max(0, self._counted + changed)
+        self.messages = max(self._counted, held)
+
+    def _compare(self, read: DepthRead) -> None:
+        if self.read is None:
+            return
+        taken = read.after.removed - (self.read.before.removed - self.read.before.leaving)
+        if read.messages < self.read.messages - taken:
+            self.others_at = read.at
+
+
+class DrainRate:
+    """The rate of the falling depth; idle moments before the fall are excluded."""
+
+    def __init__(self) -> None:
+        self.since: float | None = None
+        self._began_with = 0
+        self._messages = 0
+        self._fell_at = 0.0
+        self._looked_at = 0.0
+        self._read_at = 0.0
+        self._removed = 0
+        self._pause = DRAIN_PAUSE_SECONDS
+
+    def look(self, at: float, messages: int, *, removed: int, read_at: float, every: float, held_up: bool) -> None:
+        """Follow the figure.
+
+        Args:
+            removed: messages that this engine removed since it started.
+            read_at: the oldest reading; every: seconds until the next one.
+            held_up: whether some messages wait for an unavailable destination.
+        """
+        by_us = removed != self._removed
+        if messages < self._messages and not held_up:
+            if self.since is None:
+                self.since = self._looked_at if by_us or not self._read_at else self._read_at
+                self._began_with = self._messages
+            self._fell_at, self._pause = at, DRAIN_PAUSE_SECONDS if by_us else max(DRAIN_PAUSE_SECONDS, 2.5 * every)
+        is_over = not messages or held_up or messages > self._began_with or at - self._fell_at > self._pause
+        if is_over:
+            self.since = None
+        self._messages, self._looked_at, self._removed, self._read_at = messages, at, removed, read_at
+
+    @property
+    def per_second(self) -> float | None:
+        """Return messages a second since the start of the drain; None: no drain, or too short."""
+        if self.since is None or self._fell_at - self.since < MIN_DRAIN_SECONDS:
+            return None
+        return max(0.0, (self._began_with - self._messages) / (self._fell_at - self.since))
+
+
+def parked_view(
+    figures: Collection[QueueDepthEstimate], drained: DrainRate, *, at: float, oldest: float
+) -> ParkedView | None:
+    """Return the sum over all queues; None: no queue has a figure.
+
+    Args:
+        oldest: maximum age in seconds of a reading that may predict the end of the backlog.
+    """
+    if not any(one.is_known for one in figures):
+        return None
+    read = [one.read.at for one in figures if one.read is not None]
+    messages, speed = sum(one.messages for one in figures), drained.per_second
+    is_sure = len(read) == len(figures) and at - min(read) <= oldest
+    ends = at + messages / speed if speed is not None and speed >= MIN_DRAIN_RATE and is_sure and messages else None
+    return ParkedView(
+        messages=messages,
+        read_at=min(read, default=None),
+        known=len(read),
+        queues=len(figures),
+        draining_since=drained.since,
+        drained_per_second=round(speed, 2) if speed is not None else None,
+        empty_at=ends,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,14 +2,192 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Final
+from typing import Final, Self
 
 from paired_servicebus.core.accounting.billing import PARKED_MESSAGE_OPERATIONS
-from paired_servicebus.core.drill.drill_names import DrillRole
 from paired_servicebus.core.model.namespace_info import ServiceTier
 from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.core.text.time_format import day_and_clock
+
+# The names of a drill's entities, and the note in each that identifies it as a drill's.
+#
+# A drill is called `x-paired-drill-ID`, with 12 hexadecimal digits. Its entities are under this name: in the primary
+# namespace one for each part of its plan, in the secondary a marker queue and the backlog queues of its pairing. All
+# but the backlog queues carry a note in their UserMetadata. Backlog queues have exactly the settings of SPEC.md section
+# 4.2, hence no note: the marker queue beside them, made before and deleted after them, identifies them.
+
+PREFIX: Final = "x-paired-drill-"
+MARKER: Final = "marker"
+BACKLOG: Final = "x-servicebus-transfer"
+_ID: Final = r"[0-9a-f]{12}"
+_TIME: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z"
+_STRFTIME: Final = "%Y-%m-%dT%H:%M:%SZ"
+_NAME: Final = re.compile(rf"{PREFIX}({_ID})")
+_PATH: Final = re.compile(rf"{PREFIX}({_ID})/(disabled|deleted|untouched|{MARKER}|{BACKLOG}/(?:0|[1-9][0-9]{{0,8}}))")
+_NOTE: Final = re.compile(
+    rf"made by paired drill ({_ID}) at ({_TIME}); over by ({_TIME}); deleted by paired drill --clean"
+)
+
+
+class DrillRole(StrEnum):
+    """The fate of an entity in a drill; also the last part of its path."""
+
+    DISABLED = "disabled"
+    DELETED = "deleted"
+    UNTOUCHED = "untouched"
+
+
+def drill_name(run: str) -> str:
+    """Return the name of a drill, by its id."""
+    return f"{PREFIX}{run}"
+
+
+def role_path(run: str, role: DrillRole) -> str:
+    """Return the path of an entity in the primary namespace."""
+    return f"{drill_name(run)}/{role}"
+
+
+def marker_path(run: str) -> str:
+    """Return the path of the marker queue in the secondary namespace."""
+    return f"{drill_name(run)}/{MARKER}"
+
+
+def run_of(path: str) -> str:
+    """Return the id of the drill whose entity may have this path; "" for any other path."""
+    found = _PATH.fullmatch(path)
+    return found[1] if found is not None else ""
+
+
+def run_called(name: str) -> str:
+    """Return the id of the drill with this name; "" if no drill can have it."""
+    found = _NAME.fullmatch(name)
+    return found[1] if found is not None else ""
+
+
+def is_backlog(path: str) -> bool:
+    """Return whether the path is one of a drill's backlog queues."""
+    return bool(run_of(path)) and f"/{BACKLOG}/" in path
+
+
+@dataclass(frozen=True, slots=True)
+class DrillNote:
+    """The note in a drill's entity. made, until: seconds since the epoch; the drill is over by `until`."""
+
+    run: str
+    made: float
+    until: float
+
+    def __str__(self) -> str:
+        made, until = (datetime.fromtimestamp(at, UTC).strftime(_STRFTIME) for at in (self.made, self.until))
+        return f"made by paired drill {self.run} at {made}; over by {until}; deleted by paired drill --clean"
+
+    @classmethod
+    def read(cls, metadata: str) -> Self | None:
+        """Return the note in an entity's UserMetadata; None if it has no valid one."""
+        found = _NOTE.fullmatch(metadata)
+        if found is None:
+            return None
+        try:
+            made, until = (datetime.strptime(text, _STRFTIME).replace(tzinfo=UTC) for text in found.groups()[1:])
+        except ValueError:
+            return None
+        return cls(found[1], made.timestamp(), until.timestamp())
+
+
+# Which entities of a namespace a drill has left, and which stay: by name, by note, and by age.
+#
+# An entity that lacks one of a drill's marks is never deleted, whatever its name.
+
+CLOCK_MARGIN: Final = 600.0
+"""Seconds by which the clocks of two machines may differ."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundEntity:
+    """An entity whose path begins as a drill's does.
+
+    differences: of a queue from the settings of a new backlog queue, a text each.
+    """
+
+    path: str
+    is_topic: bool = False
+    metadata: str = ""
+    differences: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrillKnowledge:
+    """The knowledge about drills outside of the namespaces.
+
+    now: seconds since the epoch. running, ended: the ids of drills with a record on this machine. named: the id of the
+    drill that the operator declares as ended.
+    """
+
+    now: float
+    running: Collection[str] = ()
+    ended: Collection[str] = ()
+    named: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """leftover: to delete, a drill's marker queue last. young: a sentence each for entities that may be in use.
+
+    running: the ids of drills that run on this machine. foreign: a sentence each for entities of other origin.
+    """
+
+    leftover: tuple[FoundEntity, ...]
+    young: tuple[str, ...]
+    running: tuple[str, ...]
+    foreign: tuple[str, ...]
+
+
+def sort_entities(found: Sequence[FoundEntity], known: DrillKnowledge) -> Leftovers:
+    """Sort the entities of one namespace."""
+    markers = {one.path: note for one in found if not one.is_topic and (note := _own_note(one)) is not None}
+    leftover: list[FoundEntity] = []
+    young: dict[str, str] = {}
+    running: dict[str, None] = {}
+    foreign: list[str] = []
+    for one in found:
+        note = _note_of(one, markers)
+        if note is None:
+            foreign.append(f"{one.path} was not made by a drill, or its note is gone: it stays")
+        elif note.run in known.running:
+            running[note.run] = None
+        elif known.named == note.run or note.run in known.ended or known.now > note.until + CLOCK_MARGIN:
+            leftover.append(one)
+        else:
+            young[note.run] = _young(note)
+    leftover.sort(key=lambda one: one.path == marker_path(run_of(one.path)))
+    return Leftovers(tuple(leftover), tuple(young.values()), tuple(running), tuple(foreign))
+
+
+def _note_of(one: FoundEntity, markers: dict[str, DrillNote]) -> DrillNote | None:
+    """Return the note about an entity: its own, or its marker queue's; None: it is of other origin."""
+    if not is_backlog(one.path):
+        return _own_note(one)
+    is_as_made = not (one.is_topic or one.metadata or one.differences)
+    return markers.get(marker_path(run_of(one.path))) if is_as_made else None
+
+
+def _own_note(one: FoundEntity) -> DrillNote | None:
+    run, note = run_of(one.path), DrillNote.read(one.metadata)
+    return note if run and note is not None and note.run == run else None
+
+
+def _young(note: DrillNote) -> str:
+    name = drill_name(note.run)
+    return (
+        f"{name} may still run, on another machine or for another user: it is over by "
+        f"{day_and_clock(note.until)} UTC; if it has ended, paired drill --clean --yes {name} deletes it now"
+    )
+
 
 SENDS_PER_SECOND: Final = 2.0
 """Messages a second to each entity."""

@@ -8,9 +8,9 @@ from enum import StrEnum
 from typing import Final
 
 from paired_servicebus.core.accounting.ledger import Ledger
-from paired_servicebus.core.drill.drill_names import DrillRole
-from paired_servicebus.core.drill.drill_plan import DrillPart, DrillPlan, Phase
+from paired_servicebus.core.drill.drill_plan import DrillPart, DrillPlan, DrillRole, Phase
 from paired_servicebus.core.text.number_format import plural
+from paired_servicebus.core.text.time_format import day_and_clock
 
 MAX_NAMED: Final = 10
 """Message ids in a sentence."""
@@ -134,3 +134,29 @@ def _unbalanced(ledger: Ledger) -> list[str]:
 def _some(ids: tuple[str, ...]) -> str:
     more = f" and {len(ids) - MAX_NAMED} more" if len(ids) > MAX_NAMED else ""
     return ", ".join(ids[:MAX_NAMED]) + more
+
+
+# The last drill of a pairing, as far as a machine knows: when it was, and how it ended.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastDrill:
+    """The last drill. began, ended: seconds since the epoch; ended and outcome None: it runs, or was killed.
+
+    text: the verdict, as a sentence. configured: whether it had the pairing's own times.
+    """
+
+    began: float
+    ended: float | None = None
+    outcome: DrillOutcome | None = None
+    text: str = ""
+    configured: bool = False
+
+    @property
+    def sentence(self) -> str:
+        """Return when it was and how it ended."""
+        times = "the pairing's own times" if self.configured else "short times"
+        began = f"{day_and_clock(self.began)} UTC, {times}"
+        if self.outcome is None or self.ended is None:
+            return f"{began}: it has not ended, or was killed"
+        return f"{began}: {self.outcome}{': ' if self.text else ''}{self.text}"

@@ -20,17 +20,15 @@ from paired_servicebus.core.accounting.billing import probes_a_day
 from paired_servicebus.core.errors import IllegalEventError
 from paired_servicebus.core.failover.effects import Announce, Effect, ProbeEntity, ProbeQueue, SendPing
 from paired_servicebus.core.failover.inactivity import DELETED, QUIET_AFTER, SILENCE, EntityProbes, InactivityTimer
-from paired_servicebus.core.failover.rotation import Rotation
-from paired_servicebus.core.failover.send_router import PRIMARY
-from paired_servicebus.core.failover.turns import Turn
+from paired_servicebus.core.failover.send_router import PRIMARY, Rotation, Turn
 from paired_servicebus.core.model import entity_state as life
 from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.model.entity_state import Entity, State, Trigger
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.verdict import BACKLOG_VERDICTS, VERDICTS, FailureKind, Verdict
 from paired_servicebus.core.pump.destination_circuits import DestinationCircuits
+from paired_servicebus.core.pump.intake_limit import SyphonRateLimit
 from paired_servicebus.core.pump.syphon_pauses import SyphonPauses
-from paired_servicebus.core.pump.syphon_rate_limit import SyphonRateLimit
 from paired_servicebus.core.text.index_ranges import format_indices
 
 DEADLINES_PER_TICK: Final = 50

@@ -16,16 +16,21 @@ An idle engine without these uses reads only the orders, since a reading costs a
 
 from __future__ import annotations
 
+from collections import deque
+from dataclasses import dataclass, field
 from math import inf
 from typing import Final, assert_never
 
 from paired_servicebus.core.fleet import fleet_events, pace
-from paired_servicebus.core.fleet.answer_queue import AnswerQueue
-from paired_servicebus.core.fleet.board.board_reader import BoardReader, LookResult
-from paired_servicebus.core.fleet.board.board_troubles import READ, WRITE, BoardTroubles
+from paired_servicebus.core.fleet.board.board_reader import (
+    READ,
+    WRITE,
+    BoardReader,
+    BoardTroubles,
+    LookResult,
+    NamespaceClock,
+)
 from paired_servicebus.core.fleet.board.document_bounds import bound_text
-from paired_servicebus.core.fleet.board.namespace_clock import NamespaceClock
-from paired_servicebus.core.fleet.duty_times import DueTimes, LatestPosts
 from paired_servicebus.core.fleet.fleet_documents import (
     BOARD_OF,
     PRESENCE_SECONDS,
@@ -33,19 +38,161 @@ from paired_servicebus.core.fleet.fleet_documents import (
     Board,
     Document,
     OrderAnswer,
+    Outcome,
     Posted,
     Presence,
     Report,
     Watch,
     kind_of,
 )
-from paired_servicebus.core.fleet.fleet_events import FleetEffect, FleetEvent, ReadBoard, Say, Write
+from paired_servicebus.core.fleet.fleet_events import AnswerOrder, Clean, FleetEffect, FleetEvent, ReadBoard, Say, Write
 from paired_servicebus.core.fleet.order_hook import CountedOrders, OrderHook
-from paired_servicebus.core.fleet.own_documents import Identity, OwnDocuments
+from paired_servicebus.core.fleet.own_documents import ChangeKey, Identity, OwnDocuments
+from paired_servicebus.core.fleet.pace import WatchPace, watch_pace
 from paired_servicebus.core.fleet.roster.roster import Roster, RosterView
-from paired_servicebus.core.fleet.watch_book import WatchBook
 from paired_servicebus.core.model.fleet_view import FleetView
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
+
+# The answers of one engine to orders, until the namespace has them.
+
+MAX_ANSWERS: Final = 100
+"""Answers that wait for the namespace; the oldest gives way."""
+ANSWER_SECONDS: Final = 3600.0
+
+
+class AnswerQueue:
+    """The answers that wait. Every `now` is the namespace's time."""
+
+    def __init__(self, documents: OwnDocuments, orders: OrderHook) -> None:
+        self._documents, self._orders = documents, orders
+        self._waiting: deque[OrderAnswer] = deque(maxlen=MAX_ANSWERS)
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, order_id: str, number: int, outcome: Outcome, text: str, now: float) -> None:
+        """Add a new answer."""
+        self._waiting.append(self._documents.answer(order_id, number, now, outcome, text))
+
+    def add_again(self, answer: OrderAnswer) -> None:
+        """Add an answer that the namespace did not accept."""
+        self._waiting.append(answer)
+
+    def take_from(self, effects: tuple[FleetEffect, ...], now: float) -> list[FleetEffect]:
+        """Add the answers among the effects of the order rules; return the other effects."""
+        others: list[FleetEffect] = []
+        for one in effects:
+            if isinstance(one, AnswerOrder):
+                self.add(one.order_id, one.number, one.outcome, one.text, now)
+            else:
+                others.append(one)
+        return others
+
+    def post(self, now: float) -> list[FleetEffect]:
+        """Return the writes of all waiting answers. An answer stays until its order's end."""
+        answers = tuple(self._waiting)
+        self._waiting.clear()
+        ends = ((answer, self._orders.find(answer.order_id)) for answer in answers)
+        return [
+            Write(document=answer, ttl=max(ANSWER_SECONDS, (found[1] - now) if found is not None else 0.0))
+            for answer, found in ends
+        ]
+
+
+# The times of one engine's next duties in the fleet, and of its latest posts.
+
+
+@dataclass
+class DueTimes:
+    """The times of the next duties; infinity: none."""
+
+    look: float = -inf
+    reports: float = inf
+    report: float = inf
+    watch: float = inf
+    clean: float = inf
+    presence_retry: float = -inf
+    answers: float = -inf
+
+
+@dataclass
+class LatestPosts:
+    """The latest posts and cleanings of this engine."""
+
+    presence_at: float = -inf
+    presence_key: ChangeKey = ()
+    report_at: float = -inf
+    report_key: ChangeKey = ()
+    reports_read: float = -inf
+    cleaned: dict[Board, float] = field(default_factory=dict)
+
+    def is_cleaning_new(self, wanted: Clean) -> bool:
+        """Note a cleaning; return whether it deletes more than the latest one."""
+        if wanted.before <= self.cleaned.get(wanted.board, 0.0) + 1.0 and not wanted.behind:
+            return False
+        self.cleaned[wanted.board] = max(wanted.before, self.cleaned.get(wanted.board, 0.0))
+        return True
+
+
+# The watches in force on the orders board, and the operations that this engine spent on them today.
+
+MAX_WATCHES: Final = 16
+_DAY: Final = 86_400.0
+
+
+class WatchBook:
+    """The watches by author; of each author the newest counts."""
+
+    def __init__(self, engine: str) -> None:
+        self._engine = engine
+        self._watches: dict[str, tuple[float, float, Watch]] = {}
+        self._known: tuple[float, float, WatchPace | None] = (inf, -inf, None)
+        """The latest pace, and the times from and until which it holds: each step asks several times."""
+        self._day = -1
+        self._spent = 0
+
+    def read(self, posts: tuple[Posted, ...]) -> None:
+        """Take the watches among the posts in. A watch lasts for WATCH_SECONDS at most, whatever its time to live."""
+        for post in posts:
+            if isinstance(post.document, Watch):
+                self._known = (inf, -inf, None)
+                ends_at = min(post.ends_at, post.enqueued_at + WATCH_SECONDS)
+                by = bound_text(post.document.by)
+                entry = (post.enqueued_at, ends_at, post.document)
+                if by not in self._watches or self._watches[by][0] <= post.enqueued_at:
+                    self._watches[by] = entry
+        while len(self._watches) > MAX_WATCHES:
+            del self._watches[min(self._watches, key=lambda by: self._watches[by][1])]
+
+    def pace(self, now: float) -> WatchPace | None:
+        """Return the pace that the watches in force ask of this engine. now: the namespace's time."""
+        since, until, known = self._known
+        if not since <= now < until:
+            self._watches = {by: entry for by, entry in self._watches.items() if entry[1] > now}
+            known = watch_pace((watch for _, _, watch in self._watches.values()), engine=self._engine)
+            end = self.ends_at()
+            self._known = (now, inf if end is None else end, known)
+        return known
+
+    def ends_at(self) -> float | None:
+        """Return the end of the watch that ends first; None: there is none."""
+        return min((ends_at for _, ends_at, _ in self._watches.values()), default=None)
+
+    def clear(self) -> None:
+        """Forget the watches: the board was deleted."""
+        self._watches.clear()
+        self._known = (inf, -inf, None)
+
+    def spend(self, now: float) -> None:
+        """Count an operation."""
+        self._spent = self.spent(now) + 1
+
+    def spent(self, now: float) -> int:
+        """Return the operations of the day, by the namespace's time."""
+        if int(now // _DAY) != self._day:
+            self._day, self._spent = int(now // _DAY), 0
+        return self._spent
+
 
 REPORT_SECONDS: Final = 120.0
 ROSTER_WAIT: Final = 3.0

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from paired_servicebus.core.fleet.orders.fleet_verbs import EnginesPerOrder
+from paired_servicebus.core.fleet.orders.order_rules import EnginesPerOrder
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator.targets import ActionTarget, Scope
 

@@ -1,6 +1,6 @@
 """The operator's actions on an engine: one table for guard, keys, palette, help, previews and command line.
 
-To add an order, add a row here; paired_servicebus.engine.commands.handlers executes it. A row has an order's names,
+To add an order, add a row here; paired_servicebus.engine.commands.guard executes it. A row has an order's names,
 targets, danger, preview, and the reason why it is impossible now; action_row.py explains the columns. Pure.
 
 Not here: a screen's own actions (paired_servicebus.ui.commands.action_table).
@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from paired_servicebus.core.fleet.orders.fleet_verbs import EnginesPerOrder, FleetVerb, FleetVerbs
-from paired_servicebus.core.model.entity_state import State
-from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
-from paired_servicebus.core.operator import consequences, expectations
+from paired_servicebus.core.fleet.orders.order_rules import EnginesPerOrder, FleetVerb, FleetVerbs
+from paired_servicebus.core.model.entity_state import DIVERTING, State
+from paired_servicebus.core.model.snapshot import QueueView, Snapshot, SyphonStatus, UnusedQueue
+from paired_servicebus.core.operator import consequences
 from paired_servicebus.core.operator.action_row import Action
-from paired_servicebus.core.operator.command_reach import NONE_DIVERTED, NONE_PINNED, NONE_RETURNS
 from paired_servicebus.core.operator.consequences import (
     EVIDENCE,
     EVIDENCE_OF_UNUSED,
@@ -28,7 +27,80 @@ from paired_servicebus.core.operator.consequences import (
     REACHES_SYPHON,
     USERS,
 )
-from paired_servicebus.core.operator.targets import Scope, entity_at, named, queue_at
+from paired_servicebus.core.operator.targets import (
+    NONE_DIVERTED,
+    NONE_PINNED,
+    NONE_RETURNS,
+    ActionTarget,
+    Scope,
+    entities_of,
+    entity_at,
+    named,
+    queue_at,
+    queues_of,
+    unused_of,
+)
+from paired_servicebus.core.text.index_ranges import join_names
+from paired_servicebus.core.text.number_format import plural
+from paired_servicebus.core.text.time_format import clock
+from paired_servicebus.core.text.untrusted_text import one_line
+
+# What an operator should know before typing: what an order will be refused for, and where it does not help.
+#
+# An order that is impossible by the snapshot is refused when it is armed (order_checks.py). Here are the outcomes that
+# only the namespaces decide, but that the newest readings already show. An unknown figure gives no sentence. Pure.
+
+MAX_REASON: Final = 120
+"""Characters of a reason for dead-lettering."""
+
+
+def refused_sends(snapshot: Snapshot, _aim: ActionTarget) -> str:
+    """Return that callers get errors, if no backlog queue takes messages."""
+    if not snapshot.queues or any(queue.in_rotation for queue in snapshot.queues):
+        return ""
+    return f"callers get errors: none of {plural(len(snapshot.queues), 'backlog queue')} takes messages now"
+
+
+def failing_primary(snapshot: Snapshot, aim: ActionTarget) -> str:
+    """Return that callers get errors, if the primary failed for an entity at the last try."""
+    failing = [one.path for one in entities_of(snapshot, aim) if one.state in DIVERTING and one.last_ping_good is False]
+    if not failing:
+        return ""
+    return f"callers get errors: {snapshot.primary} did not accept the last ping for {join_names(failing)}"
+
+
+def kept_queues(snapshot: Snapshot, aim: ActionTarget) -> str:
+    """Return which unused queues will not be deleted, since they held messages at the last listing."""
+    full = [one for one in unused_of(snapshot, aim) if (one.messages or 0) + (one.dead_lettered or 0)]
+    if not full:
+        return ""
+    read = f" at {clock(snapshot.unused.read_at)}" if snapshot.unused.read_at is not None else ""
+    held = "; ".join(f"…/{one.index} holds {_content(one)}" for one in full)
+    return f"refused, only an empty queue is deleted: {held}{read}"
+
+
+def nothing_stranded(snapshot: Snapshot, aim: ActionTarget) -> str:
+    """Return that there is nothing to move, if the last listing counted no message."""
+    empty = [f"…/{one.index}" for one in unused_of(snapshot, aim) if one.messages == 0]
+    return f"nothing to move: {join_names(empty)} held no message at the last listing" if empty else ""
+
+
+def same_dead_letters(snapshot: Snapshot, aim: ActionTarget) -> str:
+    """Return why the dead letters of the queues were dead-lettered: a re-drive does not remove that reason."""
+    known = [f"backlog/{one.index}: {found}" for one in queues_of(snapshot, aim) if (found := _reasons(one))]
+    return f"dead-lettered again unless this is mended: {'; '.join(known)}" if known else ""
+
+
+def _content(queue: UnusedQueue) -> str:
+    messages = plural(queue.messages, "message") if queue.messages else ""
+    dead = plural(queue.dead_lettered, "dead letter") if queue.dead_lettered else ""
+    return " and ".join(filter(None, (messages, dead)))
+
+
+def _reasons(queue: QueueView) -> str:
+    found = queue.dead_letters.reasons or queue.dead_reasons
+    return ", ".join(f"{one_line(text, most=MAX_REASON)} ({count:,})" for text, count in found[:2])
+
 
 # -- reasons against an action now -----------------------------------------------------------------------------------
 
@@ -132,7 +204,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         special=_no_force,
         stands_for="entity",
         dangerous=True,
-        expect=expectations.refused_sends,
+        expect=refused_sends,
         facts=(
             (FROM_NOW_ON, consequences.force_from_now),
             REACHES_SENDERS,
@@ -186,7 +258,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         special=_no_pin,
         stands_for="entity",
         dangerous=True,
-        expect=expectations.failing_primary,
+        expect=failing_primary,
         facts=((FROM_NOW_ON, consequences.pin_from_now), REACHES_SENDERS, NOW, EVIDENCE, PARKED, ("Cost", "none")),
         not_done=NONE_PINNED,
         undo="release",
@@ -244,7 +316,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         dangerous=True,
         confirms="no other host uses it",
         confirms_help="You know that no engine or application of another host or user uses them.",
-        expect=expectations.kept_queues,
+        expect=kept_queues,
         facts=(
             (FROM_NOW_ON, consequences.clean_up_from_now),
             REACHES_QUEUE,
@@ -268,7 +340,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         needs_syphon=True,
         slow=True,
         dangerous=True,
-        expect=expectations.same_dead_letters,
+        expect=same_dead_letters,
         facts=(
             (FROM_NOW_ON, consequences.redrive_from_now),
             REACHES_SYPHON,
@@ -290,7 +362,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         needs_syphon=True,
         slow=True,
         dangerous=True,
-        expect=expectations.same_dead_letters,
+        expect=same_dead_letters,
         facts=(
             (FROM_NOW_ON, consequences.redrive_letters_from_now),
             REACHES_SYPHON,
@@ -315,7 +387,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         needs_syphon=True,
         slow=True,
         dangerous=True,
-        expect=expectations.nothing_stranded,
+        expect=nothing_stranded,
         facts=(
             (FROM_NOW_ON, consequences.move_from_now),
             REACHES_SYPHON,

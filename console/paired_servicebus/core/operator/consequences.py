@@ -9,18 +9,20 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from paired_servicebus.core.backlog.backlog_totals import sum_backlog
-from paired_servicebus.core.backlog.depth_trend import seconds_until
+from paired_servicebus.core.backlog.depth_readings import seconds_until
 from paired_servicebus.core.model.entity_state import DIVERTING, GLYPHS, State
 from paired_servicebus.core.model.snapshot import EntityView, Snapshot, SyphonStatus, UnusedQueue
 from paired_servicebus.core.operator.action_row import Action, Choice, Fact, Question, Text
-from paired_servicebus.core.operator.command_reach import PAUSED_HERE, USERS_UNKNOWN, not_reached
 from paired_servicebus.core.operator.state_outlook import pings
 from paired_servicebus.core.operator.targets import (
+    PAUSED_HERE,
+    USERS_UNKNOWN,
     ActionTarget,
     Scope,
     all_there,
     entities_of,
     named,
+    not_reached,
     queues_of,
     unused_of,
 )

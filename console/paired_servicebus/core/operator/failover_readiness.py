@@ -14,9 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from paired_servicebus.core.backlog.depth_trend import seconds_until
-from paired_servicebus.core.drill.drill_report import DrillOutcome
-from paired_servicebus.core.drill.last_drill import LastDrill
+from paired_servicebus.core.backlog.depth_readings import seconds_until
+from paired_servicebus.core.drill.drill_report import DrillOutcome, LastDrill
 from paired_servicebus.core.model.policy import PingKind
 from paired_servicebus.core.model.snapshot import (
     Finding,
@@ -26,7 +25,7 @@ from paired_servicebus.core.model.snapshot import (
     SyphonStatus,
     SyphonView,
 )
-from paired_servicebus.core.operator.command_reach import PAUSED_HERE
+from paired_servicebus.core.operator.targets import PAUSED_HERE
 from paired_servicebus.core.text.index_ranges import join_names
 from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.time_format import clock

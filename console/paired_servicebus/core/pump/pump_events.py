@@ -3,13 +3,123 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Generic, NamedTuple, TypeVar
 
+from paired_servicebus.core.model.pairing_events import Event
 from paired_servicebus.core.model.verdict import Judgement
-from paired_servicebus.core.pump.pump_effects import Outcome
-from paired_servicebus.core.pump.pump_message import PumpMessage
+from paired_servicebus.core.pump.deferred_messages import DeferredMessages
+
+# A backlog message as a pump's rules see it; an adapter's subclass adds its bytes and its lock.
+
+
+class PumpMessage:
+    """One message out of its envelope.
+
+    number: in the backlog queue, or a negative placeholder. message_id: as text; "" without one. path: its destination;
+    "" if it is unreadable. key: the path, casefolded. size: bytes. lock_ends, sent_at: seconds since 1970; sent_at is
+    the start of the latest try. is_recalled: it is deferred in its queue, and was received by its number.
+    deferred_as: the deferred messages of its destination, while it counts as one of them in hand.
+    """
+
+    __slots__ = ("deferred_as", "is_recalled", "key", "lock_ends", "message_id", "number", "path", "sent_at", "size")
+
+    def __init__(
+        self,
+        path: str,
+        key: str,
+        number: int,
+        message_id: str,
+        size: int,
+        lock_ends: float,
+        *,
+        is_recalled: bool = False,
+    ) -> None:
+        self.path = path
+        self.key = key
+        self.number = number
+        self.message_id = message_id
+        self.size = size
+        self.lock_ends = lock_ends
+        self.is_recalled = is_recalled
+        self.deferred_as: DeferredMessages | None = None
+        self.sent_at = 0.0
+
 
 M = TypeVar("M", bound=PumpMessage)
+
+
+# The effects of a pump's machine: what its adapter does next, in the order given.
+
+
+class Outcome(StrEnum):
+    """A settlement of a message in its backlog queue."""
+
+    COMPLETED = "completed"
+    DEFERRED = "deferred"
+    DEAD_LETTERED = "dead-lettered"
+
+
+class Deliver(NamedTuple, Generic[M]):
+    """Send the message to its destination, after the ones given before. at: seconds since 1970."""
+
+    message: M
+    at: float
+
+
+class Complete(NamedTuple, Generic[M]):
+    """Complete the messages."""
+
+    messages: Sequence[M]
+
+
+class Defer(NamedTuple, Generic[M]):
+    """Defer the message in its queue."""
+
+    message: M
+
+
+class DeadLetter(NamedTuple, Generic[M]):
+    """Dead-letter the message with this reason."""
+
+    message: M
+    reason: str
+
+
+class Release(NamedTuple, Generic[M]):
+    """Release the message's lock, so that another engine can receive it."""
+
+    message: M
+
+
+class Relock(NamedTuple, Generic[M]):
+    """Settle `held` by the lock of `again`: the same message, whose first lock ended in hand."""
+
+    held: M
+    again: M
+
+
+class Recall(NamedTuple):
+    """Receive these deferred messages again, by number; answer with RecallEnded."""
+
+    key: str
+    path: str
+    numbers: Sequence[int]
+
+
+class AwaitRoom(NamedTuple):
+    """Ask again when the destination, or the pump, has room."""
+
+    key: str
+
+
+class Publish(NamedTuple):
+    """Publish these events together, before the following effects."""
+
+    events: Sequence[Event]
+
+
+PumpEffect = Deliver[M] | Complete[M] | Defer[M] | DeadLetter[M] | Release[M] | Relock[M] | Recall | AwaitRoom | Publish
 
 
 class MessageArrived(NamedTuple, Generic[M]):

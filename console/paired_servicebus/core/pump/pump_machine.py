@@ -26,6 +26,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar
 
+from paired_servicebus.core.accounting.billing import SEARCH_INTERVAL_SECONDS
 from paired_servicebus.core.errors import IllegalEventError
 from paired_servicebus.core.model import pairing_events
 from paired_servicebus.core.model.pairing_events import (
@@ -40,23 +41,14 @@ from paired_servicebus.core.model.verdict import FailureKind, Judgement
 from paired_servicebus.core.pump.dead_letter_rules import is_messages_fault, kind_for, not_allowed, refused
 from paired_servicebus.core.pump.deferred_messages import DeferredByDestination, DeferredMessages
 from paired_servicebus.core.pump.destination_circuits import DestinationCircuits
-from paired_servicebus.core.pump.intake_limit import IntakeLimit, UnlimitedIntake
-from paired_servicebus.core.pump.message_sizes import PORTION, MessageSizes
-from paired_servicebus.core.pump.pump_effects import (
+from paired_servicebus.core.pump.intake_limit import IntakeLimit, SyphonRateLimit, UnlimitedIntake
+from paired_servicebus.core.pump.pump_events import (
     AwaitRoom,
     Complete,
     DeadLetter,
     Defer,
-    Deliver,
-    Outcome,
-    Publish,
-    PumpEffect,
-    Recall,
-    Release,
-    Relock,
-)
-from paired_servicebus.core.pump.pump_events import (
     DeferredFound,
+    Deliver,
     DeliveryFailed,
     DeliveryWithheld,
     LocksLost,
@@ -64,17 +56,132 @@ from paired_servicebus.core.pump.pump_events import (
     MessagesAccepted,
     MessagesSettled,
     MessagesWithdrawn,
+    Outcome,
+    Publish,
+    PumpEffect,
     PumpEvent,
     PumpFailed,
+    PumpMessage,
     PumpWorks,
     QueueCounted,
+    Recall,
     RecallDue,
     RecallEnded,
+    Release,
+    Relock,
 )
-from paired_servicebus.core.pump.pump_message import PumpMessage
 from paired_servicebus.core.pump.pump_progress import PumpProgress
-from paired_servicebus.core.pump.search_schedule import SearchSchedule
-from paired_servicebus.core.pump.syphon_rate_limit import SyphonRateLimit
+
+# The bytes of a pump's messages: how many more messages its queue may send, and how many one request receives.
+
+FIRST_SIZE: Final = 256 * 1024
+"""Assumed bytes of a message before the first."""
+LEAST_SIZE: Final = 1024.0
+"""Bytes of a message that are foreseen at least."""
+MAX_BYTES: Final = 64 * 1024 * 1024
+"""Bytes of messages in hand and in flight from the queue, by their foreseen size."""
+CREDIT: Final = 2500
+"""Messages in flight from the queue, at most."""
+PORTION: Final = 250
+"""Messages received again by one request, at most."""
+PORTION_BYTES: Final = 256 * 1024
+
+
+class MessageSizes:
+    """The sizes that a pump has seen. in_hand: bytes of messages received and not settled."""
+
+    def __init__(self) -> None:
+        self.in_hand = 0
+        self._largest = float(FIRST_SIZE)
+        """Bytes of the largest recent message."""
+        self._largest_recalled = 0
+        """Bytes of the largest message that arrived since a request for deferred ones began."""
+
+    def add(self, size: int) -> None:
+        """Count a message that is now in hand."""
+        self.in_hand += size
+        if size > self._largest:
+            self._largest = float(size)
+
+    def add_recalled(self, size: int) -> None:
+        """Note the size of a deferred message that was received again."""
+        self._largest_recalled = max(self._largest_recalled, size)
+
+    def recall_ended(self) -> None:
+        """Foresee smaller messages after smaller ones came, so that the next request is for more."""
+        if self._largest_recalled:
+            self._largest = max(LEAST_SIZE, self._largest_recalled, self._largest / 2)
+            self._largest_recalled = 0
+
+    def credit(self, granted: int, *, room: int) -> int | None:
+        """Return the number of messages that the queue may send next; None: as granted before."""
+        wanted = max(0, min(CREDIT, room, int((MAX_BYTES - self.in_hand) / self._largest)))
+        if wanted >= granted:
+            if wanted <= 2 * granted:
+                return None
+            self._largest = max(LEAST_SIZE, self._largest / 2)  # the next portion shows their present size
+        return wanted
+
+    def portion(self) -> int:
+        """Return how many deferred messages one request may receive."""
+        return min(PORTION, max(1, int(PORTION_BYTES / self._largest)))
+
+
+# The times of a pump's searches for deferred messages that it does not know.
+
+RESCAN: Final = SEARCH_INTERVAL_SECONDS
+"""Minimum seconds between two searches for messages that others deferred: each is billed."""
+MISSED: Final = 60.0
+"""Maximum seconds until the next search while a deferred message could not be received, and the minimum while the
+queue contains messages that the pump does not know."""
+SOON: Final = 5.0
+"""Minimum seconds until the next search after a deferred message could not be received: its holder may be dead, and
+the lock ends by itself."""
+RATIO: Final = 30
+"""Pause before the next search, as a multiple of the last one's duration."""
+
+
+class SearchSchedule:
+    """Times of a pump's searches for deferred messages: immediately, then every RESCAN seconds.
+
+    After a miss the next follows within SOON, then after growing pauses up to MISSED while messages cannot be received.
+    due_at: seconds since 1970.
+    """
+
+    __slots__ = ("_ended_at", "_missed", "_soon", "_took", "due_at")
+
+    def __init__(self) -> None:
+        self.due_at = 0.0
+        self._missed = False
+        self._soon = SOON
+        self._took = 0.0
+        self._ended_at = 0.0
+
+    def unseen(self, now: float) -> None:
+        """Search soon: the queue contains unknown messages, perhaps deferred by an engine that died."""
+        self.due_at = min(self.due_at, max(now, self._ended_at + max(MISSED, RATIO * self._took)))
+
+    def missed(self, now: float) -> None:
+        """Search soon: another engine, perhaps dead, has a deferred message."""
+        if not self._missed:
+            self._missed = True
+            self.due_at = min(self.due_at, now + max(self._soon, RATIO * self._took))
+
+    def began(self) -> None:
+        """Handle the begin of a search."""
+        self._soon = min(MISSED, 2 * self._soon) if self._missed else SOON
+        self._missed = False
+
+    def failed(self, now: float) -> None:
+        """Pause after a failed search, so that a pump can do other work."""
+        self.due_at = now + SOON
+
+    def ended(self, now: float, *, took: float) -> None:
+        """Handle the end of a search; took: seconds of work."""
+        self._took = took
+        self._ended_at = now
+        self.due_at = now + max(self._soon if self._missed else RESCAN, RATIO * took)
+
 
 WINDOW: Final = 5000
 """Messages in hand: received and not settled."""

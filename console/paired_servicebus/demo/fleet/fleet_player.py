@@ -36,28 +36,24 @@ from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator.actions import FLEET_VERBS
 from paired_servicebus.core.operator.targets import Scope
 from paired_servicebus.core.text.time_format import clock
-from paired_servicebus.demo.fleet.fleet_engine import FleetHost, fleet_host
-from paired_servicebus.demo.fleet.host_protocol import HostRequest
-from paired_servicebus.demo.fleet.hosts import HostProcess, host_processes, met
-from paired_servicebus.demo.fleet_result import (
+from paired_servicebus.demo.fleet.host_process import FleetHost, fleet_host
+from paired_servicebus.demo.fleet.hosts import HostProcess, HostRequest, host_processes, met
+from paired_servicebus.demo.player import left_behind
+from paired_servicebus.demo.result import (
     CUT_OFF,
     HOSTS,
     READ_ONLY,
+    DemoResult,
+    EntityResult,
     FleetResult,
     HostAccount,
     HostResult,
-    what_fleet_broke,
-)
-from paired_servicebus.demo.player import left_behind
-from paired_servicebus.demo.result import (
-    DemoResult,
-    EntityResult,
     MessageCounts,
     PingCounts,
     SyphonResult,
+    what_fleet_broke,
 )
-from paired_servicebus.demo.scenario_model import DRAIN_WITHIN, ORDERS
-from paired_servicebus.demo.scenarios import FLEET
+from paired_servicebus.demo.scenarios import DRAIN_WITHIN, FLEET, ORDERS
 from paired_servicebus.demo.worker_protocol import PlayRequest
 from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.fleet.order_signatures import sign

@@ -32,9 +32,9 @@ from paired_servicebus.demo.result import (
     SyphonResult,
     what_broke,
 )
-from paired_servicebus.demo.scenario_model import DRAIN_WITHIN, ORDERS, PRIMARY, Scenario
+from paired_servicebus.demo.scenarios import DRAIN_WITHIN, ORDERS, PRIMARY, Scenario
+from paired_servicebus.engine.gateway.gateway_keys import GatewayRight, KeyRing, new_key
 from paired_servicebus.engine.gateway.gateway_listener import Gateway
-from paired_servicebus.engine.gateway.keys.gateway_keys import GatewayRight, KeyRing, new_key
 from paired_servicebus.pairing import PairedServiceBusClient
 from paired_servicebus.pairing.runtime.deadlines import end_all
 from paired_servicebus.sandbox_process import SandboxProcess

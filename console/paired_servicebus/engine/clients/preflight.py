@@ -25,8 +25,7 @@ from paired_servicebus.core.errors import ConfigurationError, NamespaceUnreachab
 from paired_servicebus.core.model.namespace_info import UNKNOWN_NAMESPACE, NamespaceInfo
 from paired_servicebus.core.model.verdict import CREDENTIALS, FailureKind, kind_of
 from paired_servicebus.core.text.masking import masked
-from paired_servicebus.engine.clients.client_factory import close_quietly, open_admin
-from paired_servicebus.engine.clients.http_transport import HttpProxy
+from paired_servicebus.engine.clients.client_factory import HttpProxy, close_quietly, open_admin
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.pairing.management.backlog_queues import told
 from paired_servicebus.pairing.management.primary_name import alias_remark, name_of

@@ -1,7 +1,7 @@
 """A drain started by this engine: `paired drain` as a separate process.
 
 Neither this module nor the engine imports Spark. Sends and syphon continue whatever happens to that process. SIGTERM
-makes it settle its messages in flight and end. drain_progress.py reports the progress of every drain.
+makes it settle its messages in flight and end. Every drain reports its progress in a file.
 """
 
 from __future__ import annotations
@@ -15,18 +15,81 @@ import time
 from asyncio.subprocess import Process
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
 from paired_servicebus.core.errors import DrainError, UnreadableError
-from paired_servicebus.core.model.snapshot import DrainView
+from paired_servicebus.core.model.snapshot import DrainView, SyphonView
 from paired_servicebus.core.text.masking import masked
-from paired_servicebus.engine.commands import drain_progress
+from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.foreign_json import read_json
 from paired_servicebus.interpreter import python_command, python_environment
+
+# Progress of a drain beside its engine: one file in the journal's folder, written once a second.
+#
+# `paired drain` writes it; the engine reads it for its snapshot. An old file belongs to a killed drain and is ignored.
+
+MAX_AGE_SECONDS: Final = 10.0
+"""Seconds for which a report is valid."""
+_NAME: Final = "drain.json"
+
+
+class DrainProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """Progress as a sentence, at seconds since 1970, with the reporting process and its host."""
+
+    at: float
+    text: str
+    pid: int = msgspec.field(default_factory=os.getpid)
+    host: str = msgspec.field(default_factory=socket.gethostname)
+
+
+class _StoredProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """The same as a file has it.
+
+    Signals go to the process: a number that none can have would reach others, and one that is missing is not our own.
+    """
+
+    at: float
+    text: str
+    pid: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+    host: str
+
+
+_PROGRESS_DECODER: Final = msgspec.json.Decoder(_StoredProgress)
+
+
+def write_progress(spool: Path, news: DrainProgress) -> None:
+    """Replace the last report. Raises OSError."""
+    new = spool / f".{_NAME}.new"
+    new.write_bytes(msgspec.json.encode(news))
+    new.replace(spool / _NAME)
+
+
+def clear_progress(spool: Path) -> None:
+    """Remove the report. Raises OSError."""
+    (spool / _NAME).unlink(missing_ok=True)
+
+
+def latest(spool: Path, *, now: float) -> DrainProgress | None:
+    """Return the report of a running drain; None: no drain runs."""
+    try:
+        found = read_json(_PROGRESS_DECODER, (spool / _NAME).read_bytes())
+    except (OSError, UnreadableError):
+        return None
+    if abs(now - found.at) > MAX_AGE_SECONDS:
+        return None
+    return DrainProgress(at=found.at, text=repeated(found.text), pid=found.pid, host=found.host)
+
+
+def add_to(syphon: SyphonView, spool: Path, *, now: float) -> SyphonView:
+    """Return the syphon's view, including a drain that moves the same messages."""
+    said = latest(spool, now=now)
+    return replace(syphon, text=f"{syphon.text}; {said.text}") if said is not None else syphon
+
 
 PROGRESS_TIMEOUT: Final = 120.0
 """Seconds until the process reports progress or an error; Spark starts slowly."""
@@ -73,7 +136,7 @@ class DrainProcess:
 
     def view(self, now: float) -> DrainView:
         """Return the progress of the drain, if any."""
-        said = drain_progress.latest(self._spool, now=now)
+        said = latest(self._spool, now=now)
         text = said.text if said is not None else ""
         if not text and self._process is not None:
             text = f"process {self._process.pid} begins to drain"
@@ -98,7 +161,7 @@ class DrainProcess:
 
     def end(self) -> str:
         """End the running drain; return a sentence. Raises DrainError: there is none, or it runs elsewhere."""
-        said = drain_progress.latest(self._spool, now=time.time())
+        said = latest(self._spool, now=time.time())
         if self._process is not None:
             pid = self._process.pid
         elif said is None or not said.pid:
@@ -127,7 +190,7 @@ class DrainProcess:
         began = time.monotonic()
         while time.monotonic() - began < PROGRESS_TIMEOUT:
             await asyncio.wait((watching,), timeout=POLL_SECONDS)
-            said = drain_progress.latest(self._spool, now=time.time())
+            said = latest(self._spool, now=time.time())
             if said is not None and said.pid == process.pid:
                 return
             if watching.done():

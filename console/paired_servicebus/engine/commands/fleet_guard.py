@@ -19,9 +19,13 @@ from paired_servicebus.core.operator.action_row import Action
 from paired_servicebus.core.operator.actions import BY_ID
 from paired_servicebus.core.operator.targets import Scope, entity_at
 from paired_servicebus.core.text.untrusted_text import repeated
-from paired_servicebus.engine.commands.arming import CommandIntent
-from paired_servicebus.engine.commands.guard import Guard
-from paired_servicebus.engine.commands.handlers import COMMAND_HANDLERS, CommandContext, CommandTarget
+from paired_servicebus.engine.commands.guard import (
+    COMMAND_HANDLERS,
+    CommandContext,
+    CommandIntent,
+    CommandTarget,
+    Guard,
+)
 from paired_servicebus.engine.control.protocol import CommandDone, PostOrder
 
 

@@ -11,27 +11,367 @@ Read-only mode is enforced here, so no client can bypass it. Refusals by read-on
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Final, Protocol
 
+import msgspec
 from azure.core.exceptions import AzureError
 from azure.servicebus.exceptions import ServiceBusError
 
-from paired_servicebus.core.errors import PairedError
+from paired_servicebus.core.errors import DrainError, IllegalEventError, PairedError
 from paired_servicebus.core.model.pairing_events import Commanded, CommandEnded, Event
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator import order_checks
 from paired_servicebus.core.operator.action_row import Action
 from paired_servicebus.core.operator.actions import BY_ID
-from paired_servicebus.core.operator.targets import Scope, named
+from paired_servicebus.core.operator.order_checks import ARMED_SECONDS, typed_right
+from paired_servicebus.core.operator.targets import Scope, dead_letters_of, named
 from paired_servicebus.core.text.masking import masked
-from paired_servicebus.engine.commands.arming import ArmedCommands, CommandIntent
-from paired_servicebus.engine.commands.handlers import COMMAND_HANDLERS, CommandContext, CommandTarget
-from paired_servicebus.engine.commands.standing_orders import StandingOrders
+from paired_servicebus.core.text.time_format import day_and_clock
+from paired_servicebus.core.text.untrusted_text import one_line, repeated
+from paired_servicebus.durable_file import replace_file
 from paired_servicebus.engine.control.protocol import Answer, Arm, Armed, Command, CommandDone, Order
+from paired_servicebus.foreign_json import read_json
+from paired_servicebus.pairing.paired_client import PairedServiceBusClient
+
+# Armed commands, until they are fired or expire.
+#
+# A token authorizes one command in every detail: action, targets and operator. It is valid once, for ARMED_SECONDS of
+# monotonic time. A wrong confirmation text does not consume it; firing does, regardless of the result.
+
+MAX_ARMED: Final = 64
+"""Orders that are armed at one time; the oldest goes first. Each holds a few names."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandIntent:
+    """A command with all details that its preview showed."""
+
+    action_id: str
+    scope: Scope
+    targets: tuple[str, ...]
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Armed:
+    meant: CommandIntent
+    to_type: str
+    until: float
+
+
+class ArmedCommands:
+    """The armed commands of one engine.
+
+    Args:
+        monotonic: seconds that never jump.
+        token: makes a new, unguessable token.
+    """
+
+    def __init__(self, *, monotonic: Callable[[], float], token: Callable[[], str]) -> None:
+        self._monotonic = monotonic
+        self._token = token
+        self._armed: dict[str, _Armed] = {}
+
+    def arm(self, meant: CommandIntent, *, to_type: str) -> str:
+        """Arm a command; return its token."""
+        self._forget()
+        token = self._token()
+        self._armed[token] = _Armed(meant, to_type, self._monotonic() + ARMED_SECONDS)
+        while len(self._armed) > MAX_ARMED:
+            del self._armed[next(iter(self._armed))]
+        return token
+
+    def fire(self, token: str, meant: CommandIntent, *, typed: str) -> str:
+        """Return the reason why a command may not be fired; empty if it may, once."""
+        self._forget()
+        armed = self._armed.get(token)
+        if armed is None:
+            over = f"its {ARMED_SECONDS:g} s are over or it was fired already" if token else "it was not"
+            return f"{meant.action_id} is dangerous and has to be armed first: {over}"
+        if armed.meant != meant:
+            return f"another order was armed: {armed.meant.action_id} {' '.join(armed.meant.targets)}".rstrip()
+        if not typed_right(typed, armed.to_type):
+            return f"{typed!r} was typed, and firing needs {armed.to_type!r}"
+        del self._armed[token]
+        return ""
+
+    def _forget(self) -> None:
+        now = self._monotonic()
+        self._armed = {token: armed for token, armed in self._armed.items() if armed.until > now}
+
+
+# Handlers of the orders of the action table: one function a row, which returns a sentence about the result.
+#
+# To add an order, add its method to PairedServiceBusClient and its handler; pairing/operator_orders.py has the method
+# itself. A handler may raise PairedError or an SDK error; the guard reports it and completes the audit. Handlers check
+# no permission.
+
+QueuesOfOtherEngines = Callable[[PairedServiceBusClient], Awaitable[frozenset[int]]]
+"""Returns the indices of the backlog queues that other known engines of the same namespaces use.
+
+Raises:
+    CleanUpError: an engine that may use them does not report its queues.
+"""
+
+
+async def no_other_engines(_paired: PairedServiceBusClient) -> frozenset[int]:
+    """Return no indices: for an engine that knows no others."""
+    return frozenset()
+
+
+class DrainControl(Protocol):
+    """Starts and ends drains. Both methods raise DrainError."""
+
+    async def start(self, *, why: str) -> str:
+        """Start a drain; return a sentence when it runs."""
+
+    def end(self) -> str:
+        """Signal the drain to end; return a sentence."""
+
+
+@dataclass(slots=True)
+class CommandContext:
+    """The context of commands: the pairing and the engine. `end` stops the engine with a reason."""
+
+    paired: PairedServiceBusClient
+    end: Callable[[str], None]
+    read_only: bool = False
+    others: QueuesOfOtherEngines = no_other_engines
+    drains: DrainControl | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandTarget:
+    """One target of a command, with operator and reason."""
+
+    scope: Scope
+    target: str
+    by: str
+    why: str = ""
+
+    @property
+    def queue(self) -> int | None:
+        """The index, if the target is a backlog queue."""
+        return int(self.target) if self.scope is Scope.QUEUE else None
+
+    @property
+    def destination(self) -> str:
+        """The path, if the target is a destination; else empty."""
+        return self.target if self.scope is Scope.DESTINATION else ""
+
+
+CommandHandler = Callable[[CommandContext, CommandTarget], Awaitable[str]]
+COMMAND_HANDLERS: Final[dict[str, CommandHandler]] = {}
+"""By the action's id: every action of the table has one."""
+
+
+def _handles(action_id: str) -> Callable[[CommandHandler], CommandHandler]:
+    """Enter a handler under the id of its action."""
+
+    def enter(handler: CommandHandler) -> CommandHandler:
+        assert action_id not in COMMAND_HANDLERS, f"{action_id} has two handlers"
+        COMMAND_HANDLERS[action_id] = handler
+        return handler
+
+    return enter
+
+
+@_handles("force")
+async def _force(context: CommandContext, target: CommandTarget) -> str:
+    return context.paired.force(target.target, by=target.by, why=target.why)
+
+
+@_handles("release")
+async def _release(context: CommandContext, target: CommandTarget) -> str:
+    return context.paired.release(target.target, by=target.by, why=target.why)
+
+
+@_handles("pin")
+async def _pin(context: CommandContext, target: CommandTarget) -> str:
+    return context.paired.pin(target.target, by=target.by, why=target.why)
+
+
+@_handles("pause-syphon")
+async def _pause(context: CommandContext, target: CommandTarget) -> str:
+    return context.paired.pause_syphon(by=target.by, why=target.why, queue=target.queue, destination=target.destination)
+
+
+@_handles("resume-syphon")
+async def _resume(context: CommandContext, target: CommandTarget) -> str:
+    return context.paired.resume_syphon(
+        by=target.by, why=target.why, queue=target.queue, destination=target.destination
+    )
+
+
+@_handles("clean-up")
+async def _clean_up(context: CommandContext, target: CommandTarget) -> str:
+    return await context.paired.clean_up(target.target, elsewhere=partial(context.others, context.paired))
+
+
+@_handles("redrive")
+async def _redrive(context: CommandContext, target: CommandTarget) -> str:
+    return await context.paired.redrive(int(target.target))
+
+
+@_handles("redrive-letters")
+async def _redrive_letters(context: CommandContext, target: CommandTarget) -> str:
+    letters = dead_letters_of(target.target)
+    if letters is None:
+        raise IllegalEventError(f"{target.target!r} names no dead letters")
+    return await context.paired.redrive_letters(int(letters.queue), letters.numbers)
+
+
+@_handles("move-stranded")
+async def _move_stranded(context: CommandContext, target: CommandTarget) -> str:
+    return await context.paired.move_stranded(target.target)
+
+
+@_handles("drain")
+async def _drain(context: CommandContext, target: CommandTarget) -> str:
+    if context.drains is None:
+        raise DrainError("this engine starts no drain: run `paired drain` in a shell")
+    return await context.drains.start(why=target.why)
+
+
+@_handles("end-drain")
+async def _end_drain(context: CommandContext, _target: CommandTarget) -> str:
+    if context.drains is None:
+        raise DrainError("this engine ends no drain; end it where it was started")
+    return context.drains.end()
+
+
+@_handles("read-only")
+async def _lock(context: CommandContext, _target: CommandTarget) -> str:
+    context.read_only = True
+    return "the engine is read-only: it accepts only the order that makes it writable"
+
+
+@_handles("read-write")
+async def _unlock(context: CommandContext, _target: CommandTarget) -> str:
+    context.read_only = False
+    return "the engine accepts orders again"
+
+
+@_handles("stop")
+async def _stop(context: CommandContext, target: CommandTarget) -> str:
+    context.end(f"stopped by {target.by}" + (f': "{target.why}"' if target.why else ""))
+    return "the engine ends cleanly: sends in flight finish, locks are released"
+
+
+# Standing orders: forced, pinned, paused, read-only. They hold until revoked, beyond the end of their engine.
+#
+# An operator who paused a failing destination relies on it, even if the engine is killed and restarted. Standing orders
+# are therefore stored beside the journal, and the next engine applies and reports them before its first pump moves a
+# message. In an application (`control=True`) orders end with the process, because its restart is a deployment; the next
+# one reports them. The guard stores them after the command.
+#
+# Not here: permission (guard.py), and commands without a lasting effect.
+
+MAX_SENTENCE_CHARS: Final = 500
+"""Characters of an order in a sentence."""
+_NAME: Final = "standing.json"
+
+
+class StandingOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """One standing order, given at `at` (seconds since the epoch)."""
+
+    action_id: str = msgspec.field(name="verb")
+    scope: Scope
+    target: str
+    by: str
+    at: float
+    why: str = ""
+
+    def __str__(self) -> str:
+        target = named(self.scope, self.target)
+        reason = f' "{self.why}"' if self.why else ""
+        order = (
+            f"{self.action_id}{f' {target}' if target else ''}, ordered {day_and_clock(self.at)} by {self.by}{reason}"
+        )
+        return one_line(order, most=MAX_SENTENCE_CHARS)
+
+    @property
+    def _subject_key(self) -> tuple[str, Scope, str]:
+        return BY_ID[self.action_id].stands_for, self.scope, self.target.casefold()
+
+
+_ORDERS: Final = msgspec.json.Decoder(tuple[StandingOrder, ...])
+
+
+class StandingOrders:
+    """The orders that stand in one engine, and the file that keeps them.
+
+    Args:
+        spool: the journal's folder; it need not be there yet.
+    """
+
+    def __init__(self, spool: Path) -> None:
+        self._file = spool / _NAME
+        self._standing: tuple[StandingOrder, ...] = ()
+        self._writing = asyncio.Lock()
+
+    def read(self) -> tuple[StandingOrder, ...]:
+        """Return the previous engine's standing orders, oldest first. None of them holds until `note` adds it.
+
+        Raises:
+            OSError: the file cannot be read.
+            UnreadableError: it contains no orders.
+        """
+        try:
+            return read_json(_ORDERS, self._file.read_bytes())
+        except FileNotFoundError:
+            return ()
+
+    def note(self, action: Action, deed: CommandTarget, *, at: float) -> bool:
+        """Note an executed command; return whether it changed the standing orders."""
+        if not action.stands_for:
+            return False
+        order = StandingOrder(
+            action_id=action.id, scope=deed.scope, target=deed.target, by=deed.by, why=deed.why, at=at
+        )
+        others = tuple(each for each in self._standing if each._subject_key != order._subject_key)
+        before, self._standing = self._standing, others if action.revokes else (*others, order)
+        return self._standing != before
+
+    def forget(self, action: Action, scope: Scope, targets: tuple[str, ...]) -> bool:
+        """Forget the orders about the same subjects as an order of the fleet; return whether there were any."""
+        subjects = {(action.stands_for, scope, target.casefold()) for target in targets}
+        before = self._standing
+        self._standing = tuple(each for each in before if each._subject_key not in subjects)
+        return self._standing != before
+
+    async def keep(self) -> str:
+        """Write the standing orders to disk; return the reason of a failure, or ""."""
+        async with self._writing:
+            try:
+                await asyncio.to_thread(replace_file, self._file, msgspec.json.encode(self._standing))
+            except OSError as error:
+                return f"{error.strerror} in {self._file.parent}"
+        return ""
+
+    async def take_up(self, order: StandingOrder, reach: CommandContext) -> str:
+        """Apply an order of the previous engine; return a sentence for the timeline."""
+        action = BY_ID.get(order.action_id)
+        if action is None or not action.stands_for:
+            return f"cannot be taken up: {order}; this version knows no such order"
+        deed = CommandTarget(scope=order.scope, target=order.target, by=order.by, why=order.why)
+        if order.scope is Scope.ENTITY:
+            reach.paired.watch(order.target)
+        try:
+            await COMMAND_HANDLERS[action.id](reach, deed)
+        except (PairedError, ValueError) as error:  # ValueError: its target is none, as a file's may be
+            return f"cannot be taken up: {order}; {repeated(str(error))}"
+        self.note(action, deed, at=order.at)
+        return f"still stands: {order}; taken up from the engine before"
+
 
 MAX_ERROR_CHARS: Final = 400
 """Characters of an error text; the SDK's include whole responses."""

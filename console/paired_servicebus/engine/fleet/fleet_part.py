@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from paired_servicebus.core.backlog.queue_usage import QueueUsage
-from paired_servicebus.core.errors import CleanUpError, FleetBoardError, WireUnavailableError
-from paired_servicebus.core.fleet.fleet_documents import Author, Order, Signer, Unverified
+from paired_servicebus.core.errors import CleanUpError, FleetBoardError, UnreadableError, WireUnavailableError
+from paired_servicebus.core.fleet.fleet_documents import Author, Board, Document, Order, Posted, Signer, Unverified
+from paired_servicebus.core.fleet.fleet_events import Clean
 from paired_servicebus.core.fleet.fleet_member import FleetMember
 from paired_servicebus.core.fleet.orders.order_book import KeptOrders, OrderBook
 from paired_servicebus.core.fleet.orders.order_rules import ThisEngine
@@ -22,19 +26,94 @@ from paired_servicebus.core.fleet.own_documents import Identity
 from paired_servicebus.core.fleet.roster.fleet_knowledge import no_syphon_alarm, syphons_elsewhere, usage_from
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator.action_row import Action
-from paired_servicebus.core.operator.actions import FLEET_VERBS
+from paired_servicebus.core.operator.actions import BY_ID, FLEET_VERBS
 from paired_servicebus.core.operator.failover_readiness import Evidence
 from paired_servicebus.core.operator.targets import Scope
 from paired_servicebus.core.text.untrusted_text import repeated
+from paired_servicebus.durable_file import replace_file
 from paired_servicebus.engine.fleet.board_codec import PostedBy
-from paired_servicebus.engine.fleet.current_signers import CurrentSigners
+from paired_servicebus.engine.fleet.board_port import Cleaned, FleetBoard
 from paired_servicebus.engine.fleet.fleet_driver import CarryOutOrder, FleetDriver
-from paired_servicebus.engine.fleet.kept_orders import write_kept
+from paired_servicebus.engine.fleet.order_signatures import CurrentSigners
 from paired_servicebus.engine.fleet.service_bus_board import open_board
-from paired_servicebus.engine.fleet.verified_board import VerifiedBoard
 from paired_servicebus.engine.instance.identity import EngineIdentity, program_version
+from paired_servicebus.foreign_json import read_json
 from paired_servicebus.pairing.paired_client import PairedServiceBusClient
 from paired_servicebus.sections.fleet_options import Fleet
+
+# A board whose orders are verified as they are read: each once, off the event loop, before the rules see them.
+
+FEW: Final = 5
+"""Orders that are verified on the event loop: 0.1 ms each."""
+
+
+class VerifiedBoard:
+    """A FleetBoard that adds the signer to each order. signers: the file of operators, read before the orders are."""
+
+    def __init__(self, board: FleetBoard, signers: CurrentSigners) -> None:
+        self._board, self._signers = board, signers
+
+    async def read(self, board: Board, since: int, most: int) -> tuple[Sequence[Posted], bool]:
+        """Read posts as the board does, with the signers of orders."""
+        posts, is_end = await self._board.read(board, since, most)
+        if board is Board.ORDERS:
+            await self._signers.refresh()
+        count = sum(isinstance(post.document, Order) for post in posts)
+        if not count:
+            return posts, is_end
+        return (self._all(posts) if count <= FEW else await asyncio.to_thread(self._all, posts)), is_end
+
+    def _all(self, posts: Sequence[Posted]) -> list[Posted]:
+        return [self._verified(post) for post in posts]
+
+    def _verified(self, post: Posted) -> Posted:
+        order = post.document
+        if not isinstance(order, Order):
+            return post
+        return replace(post, signer=self._signers.verify(order, post.enqueued_at))
+
+    async def write(self, document: Document, ttl: float) -> None:
+        """Post a document."""
+        await self._board.write(document, ttl)
+
+    async def clean(self, wanted: Clean) -> Cleaned:
+        """Delete what no longer counts."""
+        return await self._board.clean(wanted)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._board.close()
+
+
+# The fleet's standing orders on disk, for the next engine of this name until it has read the board.
+#
+# The file is beside the journal. Only the engine's own user can write there; the board decides as soon as it is read.
+
+NAME: Final = "fleet-standing.json"
+_DECODER: Final = msgspec.json.Decoder(KeptOrders)
+
+
+def read_kept(spool: Path) -> KeptOrders:
+    """Return the stored orders; none if there is no file.
+
+    Raises:
+        OSError: the file cannot be read.
+        UnreadableError: it contains no orders.
+    """
+    try:
+        kept = read_json(_DECODER, (spool / NAME).read_bytes())
+    except FileNotFoundError:
+        return KeptOrders()
+    for one in kept.standing:
+        if one.verb not in BY_ID or one.scope not in Scope.__members__.values():
+            raise UnreadableError(f"this version knows no order {one.verb!r}")
+    return kept
+
+
+def write_kept(spool: Path, kept: KeptOrders) -> None:
+    """Replace the file. Raises OSError."""
+    replace_file(spool / NAME, msgspec.json.encode(kept))
+
 
 MAX_ROSTER_AGE: Final = 120.0
 """Seconds since the last reading of the reports within which a queue may be deleted."""

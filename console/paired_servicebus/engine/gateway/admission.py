@@ -6,13 +6,46 @@ in number, bytes, sessions, links and time. A full lobby never costs a client th
 
 from __future__ import annotations
 
+import logging
 import resource
 import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from paired_servicebus.engine.gateway.operator_lines import OperatorLines
-from servicebus_amqp.nodes.stranger_use import StrangerLimits
+from paired_servicebus.core.text.masking import masked
+from paired_servicebus.core.text.untrusted_text import one_line
+from servicebus_amqp.nodes.request_ends import StrangerLimits
+
+# Lines for the operator about clients: one of each kind a minute, the others counted. A flood must not fill a disk.
+
+QUIET_SECONDS: Final = 60.0
+MAX_TEXT: Final = 300
+
+log = logging.getLogger(__name__)
+
+
+class OperatorLines:
+    """now: seconds of a monotonic clock."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._latest: dict[str, float] = {}
+        self._unlogged: dict[str, int] = {}
+
+    def warn(self, kind: str, text: str) -> None:
+        """Log a line unless one of its kind was logged within a minute.
+
+        kind: one of a few, such as a condition, and never a client's own word. text: may quote the client.
+        """
+        latest, now = self._latest.get(kind), self._now()
+        if latest is not None and now - latest < QUIET_SECONDS:
+            self._unlogged[kind] = self._unlogged.get(kind, 0) + 1
+            return
+        self._latest[kind] = now
+        more = self._unlogged.pop(kind, 0)
+        before = f" ({more} more of this kind since the last line)" if more else ""
+        log.warning("%s: %s%s", kind, one_line(masked(text), most=MAX_TEXT), before)
+
 
 MAX_STRANGERS: Final = 500
 """All clients of a gateway connect in the same moment after its start; further ones are closed and try again."""

@@ -14,8 +14,8 @@ from typing import Any, Final, Protocol
 from paired_servicebus.core.errors import ScheduledInBacklogError, WireRequestError
 from paired_servicebus.core.model.gateway_view import LinkDirection, TurnedAway
 from paired_servicebus.engine.gateway.bytes_in_hand import BytesInHand
-from paired_servicebus.engine.gateway.client_tally import ClientTally
-from paired_servicebus.engine.gateway.keys.gateway_keys import GatewayRight, KeyRing
+from paired_servicebus.engine.gateway.gateway_census import ClientTally
+from paired_servicebus.engine.gateway.gateway_keys import GatewayRight, KeyRing
 from paired_servicebus.engine.gateway.relay_connection import RelayConnection
 from paired_servicebus.engine.gateway.send_refusals import rejection_of
 from paired_servicebus.pairing.sending.encoded_messages import is_ping
@@ -25,10 +25,22 @@ from servicebus_amqp.access.sas_tokens import Flaw, TokenError
 from servicebus_amqp.encoding.amqp_types import Array
 from servicebus_amqp.encoding.messaging_types import ACCEPTED, DeliveryState, Error, Rejected
 from servicebus_amqp.node_address import NodeAddress
-from servicebus_amqp.nodes.cbs_node import bad_token, read_put_token
-from servicebus_amqp.nodes.node_messages import NodeReply, NodeRequest, ReplyVocabulary, refused, write_reply
-from servicebus_amqp.nodes.refusals import AmqpRefusal, bad_argument, error_of, too_many_replies, unauthorized
-from servicebus_amqp.nodes.request_ends import ReplyEnd, RequestEnd
+from servicebus_amqp.nodes.request_ends import (
+    AmqpRefusal,
+    NodeReply,
+    NodeRequest,
+    ReplyEnd,
+    ReplyVocabulary,
+    RequestEnd,
+    bad_argument,
+    bad_token,
+    error_of,
+    read_put_token,
+    refused,
+    too_many_replies,
+    unauthorized,
+    write_reply,
+)
 from servicebus_amqp.protocol.link_receiver import ReceiverLink
 from servicebus_amqp.protocol.link_sender import SenderLink
 from servicebus_amqp.protocol.protocol_events import (

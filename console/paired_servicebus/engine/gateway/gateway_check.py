@@ -21,7 +21,7 @@ from paired_servicebus.core.model.snapshot import EntityView, Finding, FindingVe
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.untrusted_text import one_line
 from paired_servicebus.engine.control.discovery import find_socket, first_snapshot
-from paired_servicebus.engine.gateway.keys.gateway_keys import GatewayRight, LocalKey, connection_string, read_keys
+from paired_servicebus.engine.gateway.gateway_keys import GatewayRight, LocalKey, connection_string, read_keys
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.pairing.sending.sdk_messages import ping
 from paired_servicebus.sections.gateway_options import GatewayOptions

@@ -32,7 +32,7 @@ from paired_servicebus.pairing.delivery_receipts import DeliveryReceipts
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, end_all
 from servicebus_amqp.encoding.messaging_types import Error
 from servicebus_amqp.node_address import NodeAddress
-from servicebus_amqp.nodes.refusals import AmqpRefusal, error_of
+from servicebus_amqp.nodes.request_ends import AmqpRefusal, error_of
 from servicebus_amqp.protocol_errors import Condition
 
 IDLE_SECONDS: Final = 20.0

@@ -20,7 +20,7 @@ from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.untrusted_text import one_line
 from servicebus_amqp.encoding.amqp_types import Symbol
 from servicebus_amqp.encoding.messaging_types import Error, Rejected
-from servicebus_amqp.nodes.refusals import AmqpRefusal
+from servicebus_amqp.nodes.request_ends import AmqpRefusal
 from servicebus_amqp.protocol_errors import Condition
 
 TIMEOUT: Final = "com.microsoft:timeout"

@@ -18,31 +18,31 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from paired_servicebus.core.errors import UnreadableError
+from paired_servicebus.core.accounting.send_times import Buckets
+from paired_servicebus.core.errors import PairedError, UnreadableError
 from paired_servicebus.core.fleet.orders.order_book import KeptOrders
 from paired_servicebus.core.fleet.orders.standing_rules import in_force
 from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.model.policy import Policy, times_line
-from paired_servicebus.core.model.snapshot import Snapshot
+from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
 from paired_servicebus.core.operator.failover_readiness import Evidence
-from paired_servicebus.engine.commands import drain_progress
+from paired_servicebus.core.operator.notifications import ALARM, begun
+from paired_servicebus.core.series.graphs import STEP_SECONDS, Mark, SeriesRing
+from paired_servicebus.engine.commands import drain_process
 from paired_servicebus.engine.commands.drain_process import DrainProcess
 from paired_servicebus.engine.commands.fleet_guard import FleetGuard, take_up_stored
-from paired_servicebus.engine.commands.guard import Guard
-from paired_servicebus.engine.commands.handlers import CommandContext
+from paired_servicebus.engine.commands.guard import CommandContext, Guard, StandingOrder, StandingOrders
 from paired_servicebus.engine.commands.message_requests import MessageRequests
-from paired_servicebus.engine.commands.standing_orders import StandingOrder, StandingOrders
 from paired_servicebus.engine.control.control_server import REPLAYED_EVENTS, ControlServer
 from paired_servicebus.engine.control.protocol import Arm, Look, PostOrder, Reply, Request, Welcome
-from paired_servicebus.engine.fleet.fleet_part import FleetPart, NoFleet, join_fleet
-from paired_servicebus.engine.fleet.kept_orders import read_kept
+from paired_servicebus.engine.fleet.fleet_part import FleetPart, NoFleet, join_fleet, read_kept
 from paired_servicebus.engine.instance.identity import EngineIdentity, program_version
 from paired_servicebus.engine.instance.task_supervisor import TaskSupervisor
 from paired_servicebus.engine.journal import records
@@ -51,11 +51,132 @@ from paired_servicebus.engine.journal.timeline_replay import REPLAY_SECONDS, rep
 from paired_servicebus.engine.journal.writer import DEFAULT_KEPT_BYTES, Journal
 from paired_servicebus.engine.readiness.local_evidence import queues_in_use, read_local_usage
 from paired_servicebus.engine.readiness.readiness_watch import EvidenceSource, ReadinessWatch, no_local_evidence
-from paired_servicebus.engine.service.alarm_changes import AlarmChanges
-from paired_servicebus.engine.service.disk_watch import DiskWatch
-from paired_servicebus.engine.service.series_sampler import SeriesSampler
 from paired_servicebus.pairing.paired_client import PairedServiceBusClient
 from paired_servicebus.sections.fleet_options import Fleet
+
+# The beginning and end of a pairing's alarms and warnings, as remarks in the timeline.
+
+
+class AlarmChanges:
+    """Records changes of the pairing's alarms. The engine's own are recorded at their source."""
+
+    def __init__(self, warn: Callable[[str, str], object]) -> None:
+        self._warn = warn
+        self._warnings: tuple[str, ...] = ()
+        self._alarms: tuple[str, ...] = ()
+
+    def note(self, warnings: tuple[str, ...], alarms: tuple[str, ...]) -> None:
+        """Take the current ones; record those that began, and alarms that ended."""
+        before, self._warnings = self._warnings, warnings
+        for warning in begun(before, warnings):
+            self._warn("syphon", warning)
+        before, self._alarms = self._alarms, alarms
+        for alarm in begun(before, alarms):
+            self._warn(ALARM, alarm)
+        for alarm in begun(alarms, before):
+            self._warn(ALARM, f"over: {alarm}")
+
+
+# The engine's reaction to journal disk failures: one warning, and the syphon pauses (SPEC.md section 11).
+#
+# Receipts precede settlements, so no message may be moved without a journal. Sends continue.
+
+
+class DiskWatch:
+    """Looks at a journal each time it is asked to.
+
+    Args:
+        keep: bytes of the journal that are kept.
+        warn: takes a sentence for the timeline.
+    """
+
+    def __init__(self, journal: Journal, *, keep: int, warn: Callable[[str], object]) -> None:
+        self._journal = journal
+        self._keep = keep
+        self._warn = warn
+        self._was_healthy = True
+        self._deletion_said = False
+        self._paused_by_us = False
+
+    @property
+    def alarm(self) -> str:
+        """The current alarm; empty: none."""
+        if self._journal.healthy:
+            return ""
+        return f"the journal is not written ({self._journal.trouble}): {self._journal.lost} events are missing"
+
+    def look(self, paired: PairedServiceBusClient) -> None:
+        """Report changes, and pause or resume the syphon of `paired`."""
+        self._warn_of_deletion()
+        journal, was_healthy = self._journal, self._was_healthy
+        self._was_healthy = journal.healthy
+        if journal.healthy and not was_healthy:
+            self._warn(f"the journal is written again; {journal.lost} events are missing from it")
+            if self._paused_by_us:
+                self._steer(paired.resume_syphon, "the journal is written again")
+            self._paused_by_us = False
+        elif not journal.healthy and was_healthy:
+            self._warn(f"the journal is not written: {journal.trouble}; sends go on, the syphon waits")
+        if not journal.healthy and paired.syphon_view().status not in (SyphonStatus.OFF, SyphonStatus.PAUSED):
+            # also if it was resumed meanwhile
+            self._paused_by_us = self._steer(paired.pause_syphon, "the journal is not written")
+
+    def _warn_of_deletion(self) -> None:
+        """Warn once a boot that old files are deleted, so that the operator can keep more or copy them."""
+        if self._journal.deleted and not self._deletion_said:
+            self._deletion_said = True
+            self._warn(
+                f"more than {self._keep:,} bytes: its oldest files are deleted from now on (journal_mb keeps more)"
+            )
+
+    def _steer(self, act: Callable[..., str], why: str) -> bool:
+        try:
+            act(by="the engine", why=why)
+        except PairedError as error:  # an operator was faster
+            log.info("the syphon is as it was: %s", error)
+            return False
+        return True
+
+
+# The engine's curves over time: one value each five seconds, from its snapshots and its senders' call times.
+#
+# Consoles that show graphs get them by the control socket. Nothing is written to disk: a new engine begins anew.
+
+TakeTimes = Callable[[], Mapping[str, Buckets]]
+"""Returns the calls since it was called last, by entity."""
+
+
+class SeriesSampler:
+    """Keeps the curves, and sends them to the consoles of `control`."""
+
+    def __init__(self, control: ControlServer) -> None:
+        self._control = control
+        self._ring = SeriesRing()
+        control.all_graphs = self._ring.whole
+
+    def note(self, event: e.Event) -> None:
+        """Mark a change of state, or an order."""
+        if isinstance(event, e.StateChanged):
+            self._ring.mark(Mark(at=event.at, what=event.now, subject=event.entity))
+        elif isinstance(event, e.Commanded):
+            self._ring.mark(Mark(at=event.at, what=event.command, subject=event.target, order=True))
+
+    async def run(self, take_times: TakeTimes) -> None:
+        """Add a value each STEP_SECONDS, until cancelled."""
+        while True:
+            try:
+                self.sample(take_times())
+            except Exception:  # graphs show it as unknown; sends and syphon continue
+                log.exception("the curves over time have no new value")
+            await asyncio.sleep(STEP_SECONDS)
+
+    def sample(self, times: Mapping[str, Buckets]) -> None:
+        """Add the newest snapshot's values, and send them."""
+        snapshot = self._control.snapshot
+        step = self._ring.add(snapshot, times) if snapshot is not None else None
+        if step is not None:
+            self._control.publish_graphs(step)
+
 
 SNAPSHOT_INTERVAL: Final = 1.0
 USAGE_INTERVAL: Final = 60.0
@@ -193,7 +314,7 @@ class EngineHost:
         """Apply the previous engine's standing orders.
 
         Call this immediately after pairing, with no await in between, so that no pump moves a message against an order
-        (standing_orders.py).
+        (guard.py).
         """
         before, self._before = self._before, ()
         for order in before:
@@ -424,7 +545,7 @@ class EngineHost:
             read_only=self._reach.read_only if self._reach is not None else identity.read_only,
             entities=paired.entity_views(),
             queues=paired.queue_views(looking=False),
-            syphon=drain_progress.add_to(paired.syphon_view(), self._spool, now=self._clock()),
+            syphon=drain_process.add_to(paired.syphon_view(), self._spool, now=self._clock()),
             billed=paired.billed(),
             times=times_line(self._policy),
             alarms=tuple(filter(None, (self._readiness.alarm, self._disk.alarm, *paired.alarms()))),

@@ -26,11 +26,10 @@ from paired_servicebus.core.errors import ConfigurationError, EngineRunningError
 from paired_servicebus.core.model.namespace_info import NamespaceInfo, remarks
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.text.masking import masked
-from paired_servicebus.engine.clients.client_factory import NamespaceClients, open_clients
-from paired_servicebus.engine.clients.namespace_credentials import CredentialReloader
+from paired_servicebus.engine.clients.client_factory import CredentialReloader, NamespaceClients, open_clients
 from paired_servicebus.engine.clients.preflight import CONNECT_TIMEOUT, check_entities, check_ports, read_primary_info
 from paired_servicebus.engine.commands.drain_process import DrainProcess
-from paired_servicebus.engine.gateway.gateway_part import GatewayPairingOptions, open_gateway
+from paired_servicebus.engine.gateway.gateway_listener import GatewayPairingOptions, open_gateway
 from paired_servicebus.engine.instance.engine_paths import EnginePaths, engine_paths
 from paired_servicebus.engine.instance.group_access import open_to_group
 from paired_servicebus.engine.instance.identity import EngineIdentity

@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 
 from azure.core.exceptions import AzureError
 
-from paired_servicebus.core.backlog.parked_count import NOTHING, QueueCounters
+from paired_servicebus.core.backlog.backlog_totals import NOTHING, QueueCounters
 from paired_servicebus.core.errors import BacklogQueueError, NamespaceUnreachableError
 from paired_servicebus.core.model.namespace_info import UNKNOWN_NAMESPACE, NamespaceInfo
 from paired_servicebus.core.model.pairing_events import QueuePulled, Ticked

@@ -5,7 +5,7 @@ If the namespace is unreachable the count is None, never 0.
 The figure of parked messages adds this engine's work on each queue since the reading. All screens show the same one.
 
 A console watches until it detaches, a scraper until it stays away; a single request gets one reading. Rules add their
-`reasons`; core/backlog/poll_schedule.py has the periods (SPEC.md section 12).
+`reasons`; core/backlog/depth_readings.py has the periods (SPEC.md section 12).
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from contextlib import suppress
 from math import inf
 from typing import Final
 
-from paired_servicebus.core.backlog.depth_trend import DepthReading
-from paired_servicebus.core.backlog.parked_count import (
+from paired_servicebus.core.backlog.backlog_totals import (
     NOTHING,
     DepthRead,
     DrainRate,
@@ -26,7 +25,7 @@ from paired_servicebus.core.backlog.parked_count import (
     QueueDepthEstimate,
     parked_view,
 )
-from paired_servicebus.core.backlog.poll_schedule import PollReason, every
+from paired_servicebus.core.backlog.depth_readings import DepthReading, PollReason, every
 from paired_servicebus.core.model.pairing_events import QueueRead
 from paired_servicebus.core.model.snapshot import ParkedView
 from paired_servicebus.pairing.management.backlog_queues import CountReader, DepthSample

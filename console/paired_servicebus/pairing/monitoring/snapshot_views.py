@@ -7,13 +7,13 @@ from dataclasses import asdict, replace
 from typing import Final
 
 from paired_servicebus.core.accounting.billing import Meter
-from paired_servicebus.core.backlog.depth_trend import DepthGrowth, growth, reading_now
+from paired_servicebus.core.backlog.depth_readings import DepthGrowth, growth, reading_now
 from paired_servicebus.core.errors import PairedClientError, PairingError
 from paired_servicebus.core.failover.pairing_machine import PairingMachine
 from paired_servicebus.core.failover.send_router import Route
 from paired_servicebus.core.model.entity_state import Entity, State
 from paired_servicebus.core.model.snapshot import BilledView, EntityView, QueueView, RouteView, SyphonStatus, SyphonView
-from paired_servicebus.core.operator.command_reach import held_back, unseen
+from paired_servicebus.core.operator.targets import held_back, unseen
 from paired_servicebus.core.operator.why_line import why
 from paired_servicebus.pairing.management.backlog_queues import BacklogQueues
 from paired_servicebus.pairing.monitoring.depth_poller import DepthPoller, ParkedFigures

@@ -16,10 +16,14 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final, Protocol
 
 from paired_servicebus.core.accounting.billing import Meter
-from paired_servicebus.core.accounting.refused_calls import Refusals, closed_reason, refusal_alarm
-from paired_servicebus.core.accounting.refused_credentials import RefusedCredentials
+from paired_servicebus.core.accounting.refused_calls import (
+    Refusals,
+    RefusedCredentials,
+    ThrottledCalls,
+    closed_reason,
+    refusal_alarm,
+)
 from paired_servicebus.core.accounting.send_times import Buckets, SendTimes
-from paired_servicebus.core.accounting.throttled_calls import ThrottledCalls
 from paired_servicebus.core.errors import PairingClosedError, PairingError
 from paired_servicebus.core.failover.effects import Announce, Effect, ProbeEntity, ProbeQueue, SendPing
 from paired_servicebus.core.failover.pairing_machine import PairingMachine

@@ -18,23 +18,21 @@ from uuid import UUID
 from paired_servicebus.core.errors import WireError, WireUnavailableError
 from paired_servicebus.core.model.verdict import FailureKind
 from paired_servicebus.core.pump.intake_limit import IntakeLimit
-from paired_servicebus.core.pump.pump_effects import (
+from paired_servicebus.core.pump.pump_events import (
     Complete,
     DeadLetter,
     Defer,
     Deliver,
-    Publish,
-    Release,
-    Relock,
-)
-from paired_servicebus.core.pump.pump_events import (
     LocksLost,
     MessageArrived,
     MessagesWithdrawn,
+    Publish,
     PumpEvent,
     PumpFailed,
     PumpWorks,
     QueueCounted,
+    Release,
+    Relock,
 )
 from paired_servicebus.core.pump.pump_machine import PumpMachine
 from paired_servicebus.core.pump.pump_progress import PumpProgress, format_deferred

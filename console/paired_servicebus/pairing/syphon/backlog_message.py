@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Final, Protocol
 from uuid import UUID
 
-from paired_servicebus.core.pump.pump_events import PumpEvent
-from paired_servicebus.core.pump.pump_message import PumpMessage
+from paired_servicebus.core.pump.pump_events import PumpEvent, PumpMessage
 from paired_servicebus.pairing.amqp_client import WireReceiver
 from paired_servicebus.pairing.runtime import tracing
 from servicebus_amqp.encoding.codec import decode

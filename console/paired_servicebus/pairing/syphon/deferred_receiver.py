@@ -10,8 +10,7 @@ from typing import Final, Protocol
 from uuid import UUID
 
 from paired_servicebus.core.errors import WireError
-from paired_servicebus.core.pump.pump_effects import Recall
-from paired_servicebus.core.pump.pump_events import PumpEvent, RecallDue, RecallEnded
+from paired_servicebus.core.pump.pump_events import PumpEvent, Recall, RecallDue, RecallEnded
 from paired_servicebus.core.pump.pump_machine import PumpMachine
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime

@@ -14,8 +14,7 @@ from azure.servicebus.aio import ServiceBusClient
 from paired_servicebus.core.model.envelope import EnvelopeProperties
 from paired_servicebus.core.model.verdict import Judgement
 from paired_servicebus.core.pump.dead_letter_rules import is_messages_fault
-from paired_servicebus.core.pump.pump_events import DeliveryFailed, DeliveryWithheld, MessagesAccepted
-from paired_servicebus.core.pump.pump_message import PumpMessage
+from paired_servicebus.core.pump.pump_events import DeliveryFailed, DeliveryWithheld, MessagesAccepted, PumpMessage
 from paired_servicebus.pairing.runtime import tracing
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.sending.sdk_messages import Sendable, body_bytes, context_of, unpark

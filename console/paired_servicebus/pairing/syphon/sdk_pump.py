@@ -20,26 +20,24 @@ from paired_servicebus.core.model.envelope import EnvelopeProperties
 from paired_servicebus.core.model.verdict import FailureKind
 from paired_servicebus.core.pump.dead_letter_rules import time_left
 from paired_servicebus.core.pump.intake_limit import RateLimitedIntake
-from paired_servicebus.core.pump.pump_effects import (
+from paired_servicebus.core.pump.pump_events import (
     Complete,
     DeadLetter,
     Defer,
+    DeferredFound,
     Deliver,
+    MessageArrived,
+    MessagesSettled,
     Outcome,
     Publish,
     PumpEffect,
-    Recall,
-    Release,
-)
-from paired_servicebus.core.pump.pump_events import (
-    DeferredFound,
-    MessageArrived,
-    MessagesSettled,
     PumpFailed,
     PumpWorks,
     QueueCounted,
+    Recall,
     RecallDue,
     RecallEnded,
+    Release,
 )
 from paired_servicebus.core.pump.pump_machine import PumpMachine
 from paired_servicebus.core.pump.pump_progress import PumpProgress, format_deferred

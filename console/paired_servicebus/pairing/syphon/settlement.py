@@ -14,8 +14,7 @@ from typing import Final, TypeVar
 from uuid import UUID
 
 from paired_servicebus.core.errors import WireError, WireRequestError
-from paired_servicebus.core.pump.pump_effects import Outcome
-from paired_servicebus.core.pump.pump_events import MessagesSettled
+from paired_servicebus.core.pump.pump_events import MessagesSettled, Outcome
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection
 from paired_servicebus.pairing.amqp_client.entity_management import (
     Status,

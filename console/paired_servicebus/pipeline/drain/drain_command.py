@@ -37,7 +37,7 @@ from paired_servicebus.core.model.snapshot import SyphonStatus
 from paired_servicebus.core.operator.order_checks import typed_right
 from paired_servicebus.engine.clients.client_factory import open_admin
 from paired_servicebus.engine.clients.preflight import look_up_name
-from paired_servicebus.engine.commands import drain_progress
+from paired_servicebus.engine.commands import drain_process
 from paired_servicebus.engine.control.control_client import sudo_user, user_name
 from paired_servicebus.engine.control.discovery import local_engines, query_engines
 from paired_servicebus.engine.control.peer_credentials import audit_name
@@ -52,11 +52,15 @@ from paired_servicebus.pipeline.drain.drain_files import (
     WAVE_SECONDS,
     DrainOrder,
     DrainOutcome,
+    Receipts,
+    ReceiptTally,
     Told,
+    gather,
+    left_by_others,
+    progress_of,
     read_told,
     write,
 )
-from paired_servicebus.pipeline.drain.receipts import Receipts, ReceiptTally, gather, left_by_others, progress_of
 from paired_servicebus.pipeline.progress_bar import Bar
 from paired_servicebus.pipeline.spark_processes import end_process, start_process
 from paired_servicebus.printing import print_lines, print_object
@@ -299,7 +303,7 @@ class _Drain:
             for number in (signal.SIGINT, signal.SIGTERM):
                 asyncio.get_running_loop().remove_signal_handler(number)
             await asyncio.to_thread(gather, order.folder, self._plan.spool, self._tally)
-            drain_progress.clear_progress(self._plan.spool)
+            drain_process.clear_progress(self._plan.spool)
         if told.outcome is None:
             raise DrainError(f"the drain did not go on: {told.trouble}; its log is {log}")
         return counted(told.outcome, self._tally)
@@ -338,7 +342,7 @@ class _Drain:
         total = None if found.lying is None else max(found.lying, done)
         self._bar.show("ending in order" if self._stops else f"wave {told.wave}: {told.phase}", done, total)
         text = f"a drain runs beside: {progress.moved:,} moved, wave {told.wave}, {told.phase}"
-        drain_progress.write_progress(self._plan.spool, drain_progress.DrainProgress(at=time.time(), text=text))
+        drain_process.write_progress(self._plan.spool, drain_process.DrainProgress(at=time.time(), text=text))
 
     def _stop(self, order: DrainOrder) -> None:
         self._stops += 1

@@ -38,8 +38,7 @@ from paired_servicebus.pipeline.drain.drain_files import (
     read_order,
     write,
 )
-from paired_servicebus.pipeline.spark.java import find_java
-from paired_servicebus.pipeline.spark.spark_session import first_line, open_session
+from paired_servicebus.pipeline.spark.spark_session import find_java, first_line, open_session
 from paired_servicebus.pipeline.spark_processes import watch_parent
 
 # The waves of a drain: their tasks, the condition of a drained queue, and the condition to give up.

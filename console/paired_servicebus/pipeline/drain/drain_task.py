@@ -34,12 +34,12 @@ from paired_servicebus.pairing.syphon.syphon import ConnectionPair
 from paired_servicebus.pipeline.drain.drain_files import (
     AttemptProgress,
     DrainOrder,
+    Receipts,
     TaskEnd,
     TaskReport,
     is_stopped,
     read_order,
 )
-from paired_servicebus.pipeline.drain.receipts import Receipts
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,8 +14,14 @@ from typing import Any, Final
 from paired_servicebus.core.errors import PipelineError
 from paired_servicebus.core.text.untrusted_text import one_line
 from paired_servicebus.pipeline.ingest.batch_tables import BatchTables, ShortReadError
-from paired_servicebus.pipeline.ingest.journal_files import JournalFile, JournalFiles
-from paired_servicebus.pipeline.ingest.new_files import ASK, Countdown, JournalFlusher, NewFiles
+from paired_servicebus.pipeline.ingest.journal_files import (
+    ASK,
+    Countdown,
+    JournalFile,
+    JournalFiles,
+    JournalFlusher,
+    NewFiles,
+)
 from paired_servicebus.pipeline.ingest.upkeep import Upkeep, finish
 from paired_servicebus.pipeline.spark.spark_session import first_line
 from paired_servicebus.pipeline.spark_processes import NOTE, write_line

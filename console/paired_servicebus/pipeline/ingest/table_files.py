@@ -12,13 +12,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from paired_servicebus.core.errors import SparkFailedError
-from paired_servicebus.pipeline.ingest.event_parser import arrow_schema
+from paired_servicebus.pipeline.ingest.event_writer import arrow_schema
 from paired_servicebus.pipeline.spark.spark_session import spark_path
 from paired_servicebus.pipeline.table_store.empty_files import NO_DATE
 from paired_servicebus.pipeline.table_store.lake import Staged
-from paired_servicebus.pipeline.table_store.manifest import File
+from paired_servicebus.pipeline.table_store.manifest import File, Version
 from paired_servicebus.pipeline.table_store.schema import TABLES, spark_ddl
-from paired_servicebus.pipeline.table_store.versions import Version
 
 TIMES: Final = {"events": "at", "timeline": "at", "receipts": "first_at", "audit": "first_at"}
 """The column of a table's date; of the others it is `minute`."""

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from paired_servicebus.core.judging.audit_limits import (
+from paired_servicebus.core.judging.receipts import (
     CLOCK_MARGIN,
     LOCK_CYCLES,
     ORDER_MARGIN,

@@ -1,16 +1,16 @@
 """The words that duckdb lacks of Spark's SQL.
 
 The SQL of this room counts in microseconds and runs in Spark (ANSI mode) and in duckdb. Its limits are those of
-paired_servicebus.core.judging.audit_limits, which this module passes on.
+paired_servicebus.core.judging.receipts, which this module passes on.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from paired_servicebus.core.judging import audit_limits
+from paired_servicebus.core.judging import receipts
 
-IN_FLIGHT: Final = audit_limits.IN_FLIGHT // audit_limits.SECOND
+IN_FLIGHT: Final = receipts.IN_FLIGHT // receipts.SECOND
 """Seconds that a message is in flight at least."""
 
 DUCKDB_WORDS: Final = (

@@ -16,13 +16,11 @@ import msgspec
 from paired_servicebus.core.errors import NoTablesError, PipelineError
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.pipeline.progress_bar import Bar
-from paired_servicebus.pipeline.publishing.delta_tables import PublishedTable, publish_delta
-from paired_servicebus.pipeline.publishing.publish_target import PublishTarget, find_target
+from paired_servicebus.pipeline.publishing.delta_tables import PublishedTable, PublishTarget, find_target, publish_delta
 from paired_servicebus.pipeline.table_store import manifest as manifests
-from paired_servicebus.pipeline.table_store import versions
-from paired_servicebus.pipeline.table_store.manifest import Manifest
+from paired_servicebus.pipeline.table_store import manifest as versions
+from paired_servicebus.pipeline.table_store.manifest import CURRENT, VERSIONS, Manifest, Version, version_name
 from paired_servicebus.pipeline.table_store.schema import TABLES
-from paired_servicebus.pipeline.table_store.versions import CURRENT, VERSIONS, Version, version_name
 from paired_servicebus.printing import print_lines, print_object
 
 # The tables as plain Parquet in another folder, in the layout of the tables themselves.

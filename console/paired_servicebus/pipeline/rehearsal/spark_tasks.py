@@ -21,8 +21,7 @@ from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.untrusted_text import one_line
 from paired_servicebus.foreign_json import read_json
 from paired_servicebus.pipeline.rehearsal.policy_ranking import NAMES, Order, Row, run_chunk
-from paired_servicebus.pipeline.spark.java import find_java
-from paired_servicebus.pipeline.spark.spark_session import open_session
+from paired_servicebus.pipeline.spark.spark_session import find_java, open_session
 from paired_servicebus.pipeline.spark_processes import TROUBLE, ProgressLines, watch_parent
 
 ORDER: Final = "order.json"

@@ -25,7 +25,7 @@ from paired_servicebus.pipeline.report.render.svg_plots import page_plots, plot_
 from paired_servicebus.pipeline.report.report_document import document_of
 from paired_servicebus.pipeline.report.report_queries import Choice, last_report, report_of, report_since
 from paired_servicebus.pipeline.report.report_values import Report
-from paired_servicebus.pipeline.report.report_words import listed
+from paired_servicebus.pipeline.report.sentences import listed
 from paired_servicebus.printing import print_lines, print_object
 from paired_servicebus.settings import seconds_of
 

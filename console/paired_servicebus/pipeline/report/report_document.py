@@ -10,7 +10,6 @@ from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.time_format import day_and_clock
 from paired_servicebus.core.text.untrusted_text import one_line
 from paired_servicebus.pipeline.report import sentences
-from paired_servicebus.pipeline.report.incident import Fate
 from paired_servicebus.pipeline.report.render.document import (
     Blank,
     Block,
@@ -23,8 +22,8 @@ from paired_servicebus.pipeline.report.render.document import (
     Strong,
     Text,
 )
-from paired_servicebus.pipeline.report.report_values import Act, EngineBoot, Report, TimelineEntry
-from paired_servicebus.pipeline.report.report_words import (
+from paired_servicebus.pipeline.report.report_values import Act, EngineBoot, Fate, Report, TimelineEntry
+from paired_servicebus.pipeline.report.sentences import (
     DASH,
     Clock,
     count_span,

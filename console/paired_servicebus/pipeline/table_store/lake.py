@@ -24,12 +24,19 @@ from typing import Any, Final, Self
 import msgspec
 
 from paired_servicebus.core.errors import DamagedTablesError, NoTablesError, PipelineError, PipelineRunningError
+from paired_servicebus.pipeline.table_store import manifest
 from paired_servicebus.pipeline.table_store import manifest as manifests
-from paired_servicebus.pipeline.table_store import versions
 from paired_servicebus.pipeline.table_store.empty_files import empty_name, write_empty
-from paired_servicebus.pipeline.table_store.manifest import File, Manifest
+from paired_servicebus.pipeline.table_store.manifest import (
+    CURRENT,
+    VERSIONS,
+    File,
+    Manifest,
+    Version,
+    number_of,
+    version_name,
+)
 from paired_servicebus.pipeline.table_store.schema import TABLES
-from paired_servicebus.pipeline.table_store.versions import CURRENT, VERSIONS, Version, number_of, version_name
 
 GRACE: Final = 60.0
 KEPT: Final = 3
@@ -80,7 +87,7 @@ class Lake:
             NoTablesError: its tables are of a later program, or none of them is whole.
         """
         try:
-            if why := versions.whose(self.folder):
+            if why := manifest.whose(self.folder):
                 raise PipelineError(why)
             for name in (VERSIONS, STAGING, "work", "logs"):
                 (self.folder / name).mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -158,7 +165,7 @@ class Lake:
             if self._held < 0:
                 raise PipelineError(f"the tables in {self.folder} have another writer by now: this pipeline has ended")
             before, new = self._version, change(self._version.manifest)
-            number = max([before.manifest.batch, *map(number_of, versions.version_paths(self.folder))]) + 1
+            number = max([before.manifest.batch, *map(number_of, manifest.version_paths(self.folder))]) + 1
             making = self.folder / VERSIONS / f".{version_name(number)}"
             try:
                 files = self._link_all(making, before, new.files, number)
@@ -210,7 +217,7 @@ class Lake:
 
     def _tidy(self) -> None:
         """Remove versions that were replaced long ago."""
-        found, oldest = versions.version_paths(self.folder), time.time() - GRACE
+        found, oldest = manifest.version_paths(self.folder), time.time() - GRACE
         used = {*self._pinned, number_of(self.path)}
         due = [
             path
@@ -237,11 +244,11 @@ class Lake:
     def _begin(self) -> None:
         """Find the tables, and remove what a killed writer left. The first version has no rows."""
         try:
-            self._version = versions.newest(self.folder)
+            self._version = manifest.newest(self.folder)
         except DamagedTablesError:
             raise
         except NoTablesError:
-            if versions.version_paths(self.folder):  # of a later program, or unreadable
+            if manifest.version_paths(self.folder):  # of a later program, or unreadable
                 raise
             self._version = Version(self.folder, Manifest(life=uuid.uuid4().hex[:12]))
         self.note = self._version.note

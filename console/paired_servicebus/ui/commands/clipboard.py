@@ -18,7 +18,7 @@ from paired_servicebus.core.operator.targets import Scope, entity_at, queue_at
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.number_format import plural, rate
 from paired_servicebus.core.text.untrusted_text import harmless
-from paired_servicebus.ui.state import timeline_reader
+from paired_servicebus.ui.state import selection
 from paired_servicebus.ui.state.log_entries import LogEntry
 from paired_servicebus.ui.state.view import Page, View
 
@@ -135,8 +135,8 @@ def _verbs(view: View, scope: Scope, targets: tuple[str, ...]) -> Iterator[Found
 def _story(view: View) -> Iterator[Found]:
     if view.page is not Page.TIMELINE:
         return
-    shown = timeline_reader.entries(view.events, view.timeline_position.filter)
-    place = timeline_reader.place_of(shown, view.timeline_position.cursor)
+    shown = selection.entries(view.events, view.timeline_position.filter)
+    place = selection.place_of(shown, view.timeline_position.cursor)
     if place >= 0:
         yield ("selected event", _event_line(shown[place]))
         yield (f"timeline, {plural(len(shown), 'event')} as listed", *map(_event_line, shown))

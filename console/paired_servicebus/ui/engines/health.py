@@ -18,14 +18,12 @@ from paired_servicebus.core.backlog.backlog_totals import empty_at, sum_backlog
 from paired_servicebus.core.gateway.gateway_sentences import status_lines
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import EntityView, FindingVerdict, Readiness, Snapshot, SyphonStatus
-from paired_servicebus.core.operator.fleet_sentences import fleet_complaints, fleet_health, fleet_word
-from paired_servicebus.core.operator.fleet_table import fleet_lines
+from paired_servicebus.core.operator.fleet_sentences import fleet_complaints, fleet_health, fleet_lines, fleet_word
 from paired_servicebus.core.text.number_format import count, plural, rate, time_or_day
 from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.core.text.untrusted_text import harmless
 from paired_servicebus.engine.control.discovery import EngineStatus
-from paired_servicebus.ui.render.spans import fit
-from paired_servicebus.ui.render.state_looks import QUIET
+from paired_servicebus.ui.render.spans import QUIET, fit
 
 STALE_SECONDS: Final = 5.0
 """After which a snapshot is old; an engine sends one a second."""

@@ -13,8 +13,7 @@ from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.text.number_format import duration, milliseconds, plural
 from paired_servicebus.core.text.time_format import clock
-from paired_servicebus.ui.render.spans import Role
-from paired_servicebus.ui.render.state_looks import LOOKS
+from paired_servicebus.ui.render.spans import LOOKS, Role
 
 
 class Sentence(NamedTuple):

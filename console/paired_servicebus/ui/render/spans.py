@@ -8,13 +8,15 @@ neutralises markup and control sequences in its text: no other place needs to.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Literal
+from typing import Final, Generic, Literal, TypeVar
 
 from rich.cells import cell_len, set_cell_size
 
+from paired_servicebus.core.model.entity_state import GLYPHS, State
+from paired_servicebus.core.model.snapshot import SyphonStatus
 from paired_servicebus.core.text.untrusted_text import harmless
 
 ELLIPSIS: Final = "…"
@@ -232,3 +234,71 @@ def _listed(paths: Sequence[str], number: int) -> str:
     if left:
         return f"{', '.join(first)} and {left:,} more"
     return ", ".join(first[:-1]) + (" and " if first[:-1] else "") + first[-1]
+
+
+# The columns of a table that has one line for each row.
+
+Row = TypeVar("Row")
+Around = TypeVar("Around")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column(Generic[Row, Around]):
+    """One column. `draw` returns the text and role of a row; its second argument is the same for all rows."""
+
+    title: str
+    width: int
+    draw: Callable[[Row, Around], Span]
+    align: Literal["left", "right"] = "right"
+    from_width: int = 0
+    """Cells of the narrowest terminal that has it."""
+
+
+def columns_in(width: int, columns: Sequence[Column[Row, Around]]) -> tuple[Column[Row, Around], ...]:
+    """Return the columns of a terminal of that width."""
+    return tuple(column for column in columns if width >= column.from_width)
+
+
+# The look of each state: glyph, role and meaning, as one table.
+
+
+@dataclass(frozen=True, slots=True)
+class StateLook:
+    """A look. The greater `weight`, the earlier the state is named."""
+
+    glyph: str
+    role: Role
+    weight: int
+    meaning: str
+
+
+LOOKS: Final[dict[State, StateLook]] = {
+    State.HEALTHY: StateLook(GLYPHS[State.HEALTHY], Role.HEALTHY, 0, "sends go to the primary"),
+    State.UNKNOWN: StateLook(GLYPHS[State.UNKNOWN], Role.UNKNOWN, 1, "no recent send by this engine: state unknown"),
+    State.PINNED: StateLook(GLYPHS[State.PINNED], Role.PINNED, 2, "held on the primary by hand, even if it fails"),
+    State.SUSPECT: StateLook(GLYPHS[State.SUSPECT], Role.SUSPECT, 3, "a send failed; fails over unless one succeeds"),
+    State.FORCED: StateLook(GLYPHS[State.FORCED], Role.FORCED, 4, "sends go to the backlog by hand, until released"),
+    State.FAILED_OVER: StateLook(
+        GLYPHS[State.FAILED_OVER], Role.FAILED_OVER, 5, "sends go to the backlog until a ping is accepted"
+    ),
+}
+
+SYPHON_LOOKS: Final[dict[SyphonStatus, StateLook]] = {
+    SyphonStatus.RUNNING: StateLook("●", Role.HEALTHY, 0, "messages move from the backlog to their destinations"),
+    SyphonStatus.IDLE: StateLook("○", Role.TEXT, 0, "nothing to move"),
+    SyphonStatus.WAITING: StateLook("◐", Role.SUSPECT, 3, "parked messages wait for unavailable destinations"),
+    SyphonStatus.PAUSED: StateLook("■", Role.FORCED, 4, "paused; parked messages wait"),
+    SyphonStatus.STUCK: StateLook("▲", Role.FAILED_OVER, 5, "messages wait and none moves"),
+    SyphonStatus.OFF: StateLook("–", Role.MUTED, 0, "this engine runs no syphon"),
+}
+
+
+def ping_mark(good: bool | None) -> Span:
+    """Return a ping's outcome: a tick, a cross, or a dash if there is none."""
+    if good is None:
+        return Span("–", Role.MUTED)
+    return Span("✓", Role.HEALTHY) if good else Span("✗", Role.FAILED_OVER)
+
+
+QUIET: Final = (State.HEALTHY, State.UNKNOWN)
+"""States that need no operator."""

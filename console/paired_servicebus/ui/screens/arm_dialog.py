@@ -24,8 +24,7 @@ from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.engine.control.protocol import Armed
-from paired_servicebus.ui.commands.action_table import ConsoleAction
-from paired_servicebus.ui.commands.consequences import expectation, facts, title
+from paired_servicebus.ui.commands.action_table import ConsoleAction, expectation, facts, title
 from paired_servicebus.ui.engines.feed import FireRequest
 from paired_servicebus.ui.engines.other_engines import EngineReply
 from paired_servicebus.ui.render.spans import Line, Role, Span, fit, line, spread, wrap

@@ -19,14 +19,19 @@ from textual.widgets import Button, Input, Static
 
 from paired_servicebus.core.errors import ConfigurationError, PairedError, UnreadableError
 from paired_servicebus.core.fleet.fleet_documents import OrderText
-from paired_servicebus.core.fleet.orders.fleet_verbs import EnginesPerOrder
 from paired_servicebus.core.fleet.orders.order_draft import OrderDraft
-from paired_servicebus.core.fleet.orders.order_rules import addressed_count
+from paired_servicebus.core.fleet.orders.order_rules import EnginesPerOrder, addressed_count
 from paired_servicebus.core.fleet.orders.order_text import encode_order_text
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator.actions import FLEET_VERBS
-from paired_servicebus.core.operator.fleet_question import engine_evidence, fleet_facts, fleet_title, silent_names
-from paired_servicebus.core.operator.fleet_request import FleetRequest, draft_request
+from paired_servicebus.core.operator.fleet_question import (
+    FleetRequest,
+    draft_request,
+    engine_evidence,
+    fleet_facts,
+    fleet_title,
+    silent_names,
+)
 from paired_servicebus.core.operator.order_checks import spelled_out, typed_right
 from paired_servicebus.core.operator.targets import ActionTarget
 from paired_servicebus.core.text.number_format import plural

@@ -10,8 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 
 from paired_servicebus.ui.commands.action_table import CONSOLE_ACTIONS, KEY_LINE, ConsoleAction, by_key
-from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, wrap
-from paired_servicebus.ui.render.state_looks import LOOKS
+from paired_servicebus.ui.render.spans import BLANK, LOOKS, Line, Role, Span, cut, fit, line, wrap
 from paired_servicebus.ui.state.view import Newest, View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 

@@ -19,8 +19,7 @@ from textual.widgets import Button, Input, Static
 from paired_servicebus.core.operator.action_row import Choice, Question
 from paired_servicebus.core.operator.targets import ActionTarget
 from paired_servicebus.core.text.untrusted_text import harmless
-from paired_servicebus.ui.commands.action_table import ConsoleAction
-from paired_servicebus.ui.commands.consequences import only_here, question
+from paired_servicebus.ui.commands.action_table import ConsoleAction, only_here, question
 from paired_servicebus.ui.render.spans import Line, Role, Span, line, wrap
 from paired_servicebus.ui.screens.question_box import QuestionBox
 from paired_servicebus.ui.state.view import Newest, View

@@ -18,7 +18,7 @@ from textual.widgets import Button
 
 from paired_servicebus.core.operator import fleet_sentences as words
 from paired_servicebus.core.operator.targets import ActionTarget
-from paired_servicebus.core.text import foreign_words
+from paired_servicebus.core.text import untrusted_text
 from paired_servicebus.core.text.number_format import plural, rate
 from paired_servicebus.ui.commands.action_table import ConsoleAction
 from paired_servicebus.ui.render.spans import Line, Role, Span, line, wrap
@@ -133,7 +133,7 @@ def _here(view: View) -> str:
     others = len(words.present(snapshot.fleet)) - 1
     marked = f" and {plural(len(view.chosen), 'marked engine')} of this machine" if view.chosen else ""
     rest = f"; {plural(others, 'other engine')} of the fleet go on as they are" if others > 0 else ""
-    return f"{foreign_words.name(snapshot.fleet.me)}{marked} alone, {sends} sends/s{rest}"
+    return f"{untrusted_text.name(snapshot.fleet.me)}{marked} alone, {sends} sends/s{rest}"
 
 
 def _fleet(view: View) -> str:

@@ -22,9 +22,8 @@ from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.ui.commands import action_table
 from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID, ConsoleAction
 from paired_servicebus.ui.commands.clipboard import CopyItem
-from paired_servicebus.ui.display.collector import IdleCollector
 from paired_servicebus.ui.display.profile import PROFILES, Profile, ProfileName
-from paired_servicebus.ui.display.terminal_app import Report, TerminalApp
+from paired_servicebus.ui.display.terminal_app import IdleCollector, Report, TerminalApp
 from paired_servicebus.ui.display.theme import ROLES, Themes, load_all
 from paired_servicebus.ui.engines.feed import Feed, MessageSource, join_records
 from paired_servicebus.ui.engines.order_signer import OrderSigner
@@ -32,8 +31,7 @@ from paired_servicebus.ui.engines.other_engines import OtherEngines
 from paired_servicebus.ui.screens.arm_dialog import ARM_CSS
 from paired_servicebus.ui.screens.help_screen import HelpScreen
 from paired_servicebus.ui.screens.messages_screen import MessageActs, MessagesScreen
-from paired_servicebus.ui.screens.page_frame import PageScreen, with_size
-from paired_servicebus.ui.screens.pages import PAGES, DashboardScreen
+from paired_servicebus.ui.screens.pages import PAGES, DashboardScreen, PageScreen, with_size
 from paired_servicebus.ui.screens.pick_list import Choice, PickList
 from paired_servicebus.ui.screens.readiness_screen import ReadinessScreen
 from paired_servicebus.ui.shell import palette, prompts

@@ -9,7 +9,7 @@ from pathlib import Path
 from paired_servicebus.ui.commands.clipboard import MAX_CLIPBOARD_BYTES, CopyItem, file_name, write_new
 from paired_servicebus.ui.screens.question_dialogs import Prompt
 from paired_servicebus.ui.shell.console_protocol import Console
-from paired_servicebus.ui.state import selection, timeline_reader
+from paired_servicebus.ui.state import selection
 from paired_servicebus.ui.state.view import Page
 
 
@@ -32,14 +32,14 @@ def ask_time(app: Console) -> None:
     def typed(text: str | None) -> None:
         if not text:
             return
-        at = timeline_reader.parse_time(text, app.now())
+        at = selection.parse_time(text, app.now())
         if at is None:
             app.answer(f"“{text}” is not a time: type 14:02, 14:02:03 or 2026-11-20 14:02 (UTC)", good=False)
         else:
             app.show(
                 replace(
                     app.view,
-                    timeline_position=timeline_reader.go_to_time(app.view.events, app.view.timeline_position, at),
+                    timeline_position=selection.go_to_time(app.view.events, app.view.timeline_position, at),
                 )
             )
 

@@ -15,11 +15,10 @@ from paired_servicebus.core.errors import ConfigurationError, NoTablesError
 from paired_servicebus.core.incidents.incident_fold import TOGETHER_SECONDS, IncidentRecord
 from paired_servicebus.core.model.pairing_events import Record, StateChanged
 from paired_servicebus.core.text.number_format import plural
-from paired_servicebus.ui.render.state_looks import QUIET
+from paired_servicebus.ui.render.spans import QUIET
 
 if TYPE_CHECKING:
-    from paired_servicebus.pipeline.report.incident import IncidentEpisode
-    from paired_servicebus.pipeline.report.report_values import Report
+    from paired_servicebus.pipeline.report.report_values import IncidentEpisode, Report
 
 MAX_INCIDENTS: Final = 50
 """Incidents in the list, the newest first."""
@@ -177,8 +176,15 @@ def _incident(chain: Sequence[IncidentEpisode]) -> Incident:
 
 def _sentences(report: Report) -> Iterator[str]:
     """Yield the report as paragraphs, without the width of its tables."""
-    from paired_servicebus.pipeline.report.report_words import Clock, few, percent, seconds, seconds_span
-    from paired_servicebus.pipeline.report.sentences import fate_sentence, impact
+    from paired_servicebus.pipeline.report.sentences import (
+        Clock,
+        fate_sentence,
+        few,
+        impact,
+        percent,
+        seconds,
+        seconds_span,
+    )
 
     yield from impact(report)
     for fate in report.fates:

@@ -5,13 +5,80 @@ A selection is a name, so it follows its row. Not here: the order of rows (row_o
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
-from paired_servicebus.ui.state import timeline_reader
-from paired_servicebus.ui.state.folded_rows import FOLD
 from paired_servicebus.ui.state.incident_history import HistoryNews
-from paired_servicebus.ui.state.row_order import SORTS, frozen_order, unused_queues
-from paired_servicebus.ui.state.view import ROWLESS, Page, View
+from paired_servicebus.ui.state.log_entries import Log, LogEntry
+from paired_servicebus.ui.state.row_order import FOLD, SORTS, frozen_order, has_all, unused_queues
+from paired_servicebus.ui.state.view import ROWLESS, Page, TimelinePosition, View
+
+# Reading the timeline: the listed events, the selected one, and the search for a time or a word.
+#
+# An entry is selected by its number, so that new events move nothing; without a selection the newest is followed.
+
+_TIME: Final = re.compile(r"(?:(\d{4}-\d{2}-\d{2})[ T])?(\d{1,2}):(\d{2})(?::(\d{2}))?")
+
+
+def entries(log: Log, words: str) -> Sequence[LogEntry]:
+    """Return the entries that have all the words, oldest first."""
+    wanted = words.casefold().split()
+    return [entry for entry in log if has_all(_text(entry), wanted)] if wanted else log
+
+
+def place_of(shown: Sequence[LogEntry], cursor: int | None) -> int:
+    """Return the place of the selected entry, or of the one after it; -1 if nothing is shown."""
+    if cursor is None:
+        return len(shown) - 1
+    return min(bisect_left(shown, cursor, key=lambda entry: entry.number), len(shown) - 1)
+
+
+def move_cursor(log: Log, position: TimelinePosition, steps: int) -> TimelinePosition:
+    """Return the selection further down; at the end it follows the newest event."""
+    shown = entries(log, position.filter)
+    return _at(position, shown, max(0, place_of(shown, position.cursor) + steps))
+
+
+def set_filter(position: TimelinePosition, words: str) -> TimelinePosition:
+    """Return the reading with only entries with these words, at the same time."""
+    return replace(position, filter=words)
+
+
+def go_to_time(log: Log, position: TimelinePosition, at: float) -> TimelinePosition:
+    """Return the selection at the first entry from that time on."""
+    shown = entries(log, position.filter)
+    return _at(position, shown, next((place for place, entry in enumerate(shown) if entry.at >= at), len(shown) - 1))
+
+
+def parse_time(text: str, now: float) -> float | None:
+    """Return a UTC time from "14:02", "14:02:03" or "2026-11-20 14:02"; None if it is invalid.
+
+    Without a day it is the latest such time before `now`.
+    """
+    match = _TIME.fullmatch(text.strip())
+    if match is None:
+        return None
+    day, hour, minute, second = match.groups()
+    today = datetime.fromtimestamp(now, UTC)
+    try:
+        base = datetime.fromisoformat(day).replace(tzinfo=UTC) if day else today
+        wanted = base.replace(hour=int(hour), minute=int(minute), second=int(second or 0), microsecond=0)
+    except ValueError:
+        return None
+    return (wanted - timedelta(days=1) if not day and wanted > today else wanted).timestamp()
+
+
+def _at(position: TimelinePosition, shown: Sequence[LogEntry], place: int) -> TimelinePosition:
+    last = place >= len(shown) - 1
+    return replace(position, cursor=None if last else shown[place].number)
+
+
+def _text(entry: LogEntry) -> str:
+    return f"{entry.sentence.subject} {entry.text} {entry.kind}".casefold()
 
 
 def move_selection(view: View, steps: int) -> View:
@@ -22,9 +89,7 @@ def move_selection(view: View, steps: int) -> View:
         case Page.BACKLOG:
             return _moved_queue(view, steps)
         case Page.TIMELINE:
-            return replace(
-                view, timeline_position=timeline_reader.move_cursor(view.events, view.timeline_position, steps)
-            )
+            return replace(view, timeline_position=move_cursor(view.events, view.timeline_position, steps))
         case Page.HISTORY:
             return _moved_incident(view, steps)
         case Page.ENGINES:
@@ -148,7 +213,7 @@ def unmark_all(view: View) -> View:
 def apply_filter(view: View, words: str) -> View:
     """Return the view with only the rows that match the words; the selection stays if it is still listed."""
     if view.page is Page.TIMELINE:
-        return replace(view, timeline_position=timeline_reader.set_filter(view.timeline_position, words))
+        return replace(view, timeline_position=set_filter(view.timeline_position, words))
     view = replace(view, filter=words, on_fold=False)
     return _with_row(view)
 
@@ -164,11 +229,11 @@ def _with_row(view: View) -> View:
 def toggle_pings(view: View) -> View:
     """Return the view that lists each ping, or folds them; the reader stays at the same time."""
     position, other = view.timeline_position, replace(view, each_ping=not view.each_ping)
-    shown = timeline_reader.entries(view.events, position.filter)
-    place = timeline_reader.place_of(shown, position.cursor)
+    shown = entries(view.events, position.filter)
+    place = place_of(shown, position.cursor)
     if position.cursor is None or place < 0:
         return other
-    return replace(other, timeline_position=timeline_reader.go_to_time(other.events, position, shown[place].at))
+    return replace(other, timeline_position=go_to_time(other.events, position, shown[place].at))
 
 
 def next_sort_order(view: View) -> View:

@@ -1,28 +1,368 @@
 """The summary: the first lines of every page, the worst first, in any width.
 
 Rows keep their places: the state, then its cause and failing callers, then healing, then the action. Refused sends
-come first, and an alarm never replaces the states. Not here: the parts of a row (situation.py), their fit (spans.pack).
+come first, and an alarm never replaces the states. Not here: the fit of a row (spans.pack).
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final
 
-from paired_servicebus.core.backlog.backlog_totals import stranded_messages
+from paired_servicebus.core.backlog.backlog_totals import empty_at, stranded_messages, sum_backlog
+from paired_servicebus.core.backlog.depth_readings import seconds_until
 from paired_servicebus.core.model.entity_state import DIVERTING, State
 from paired_servicebus.core.model.fleet_view import FleetView
-from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
-from paired_servicebus.core.operator import fleet_sentences, order_sentences
-from paired_servicebus.core.text.number_format import plural
-from paired_servicebus.core.text.time_format import age, clock
-from paired_servicebus.ui.render.spans import BETWEEN, Part, Role, pack, shortenable
-from paired_servicebus.ui.render.state_looks import LOOKS, QUIET
-from paired_servicebus.ui.state import situation
-from paired_servicebus.ui.state.newest import for_newest
-from paired_servicebus.ui.state.row_order import by_state, groups_of
+from paired_servicebus.core.model.snapshot import EntityView, FindingVerdict, QueueView, Snapshot, SyphonStatus
+from paired_servicebus.core.operator import fleet_sentences
+from paired_servicebus.core.operator.state_outlook import pings_needed
+from paired_servicebus.core.operator.why_line import failover_cause
+from paired_servicebus.core.text.number_format import count, plural, rate, time_or_day
+from paired_servicebus.core.text.time_format import age, clock, roughly, until
+from paired_servicebus.ui.render.spans import BETWEEN, LOOKS, QUIET, Part, Role, name_list, pack, shortenable
+from paired_servicebus.ui.state.row_order import NOWHERE, by_state, for_newest, groups_of
 from paired_servicebus.ui.state.view import EngineLink, Page, View
+
+# The six answers of the summary, in this order: the state and its start, the cause, failing callers, healing, action.
+#
+# Each answer is a part of a line, in several wordings (spans.pack). Not here: a lost engine (summary.py).
+
+Entities = Sequence[EntityView]
+LOST_IN: tuple[State, ...] = (State.SUSPECT, State.FAILED_OVER, State.FORCED, State.PINNED)
+SHORTEST_CAUSE = 8
+
+
+# -- whose sends are lost to callers ---------------------------------------------------------------------------------
+
+
+@for_newest
+def refused_entities(snapshot: Snapshot) -> Entities:
+    """Return the entities whose sends fail at callers, except for errors of single messages."""
+    return [entity for entity in snapshot.entities if entity.state in LOST_IN and _is_refused(snapshot, entity)]
+
+
+def _is_refused(snapshot: Snapshot, entity: EntityView) -> bool:
+    return entity.refused_per_second > 0 or has_no_route(snapshot, entity)
+
+
+def has_no_route(snapshot: Snapshot, entity: EntityView) -> bool:
+    """Return whether its sends can reach neither namespace."""
+    closed = bool(snapshot.queues) and not any(queue.in_rotation for queue in snapshot.queues)
+    return entity.route == NOWHERE or (closed and entity.state in DIVERTING)
+
+
+def refusal(entities: Entities, total: int, now: float) -> Part:
+    """Return the part on lost sends: since when, how many, of which entities."""
+    per_second, number = sum(one.refused_per_second for one in entities), sum(one.refused for one in entities)
+    since = min((one.refused_since for one in entities if one.refused_since is not None), default=None)
+    lasted = f" for {age(now - since)}" if since is not None else ""
+    who = _whose(entities, total)
+    if per_second <= 0:
+        return tuple(f"NO SEND CAN BE ACCEPTED{lasted}: no namespace accepts {one}" for one in who)
+    text = f"SENDS ARE BEING REFUSED: {rate(per_second)}/s{lasted}, {count(number)}"
+    longer = (f"{text}{how} at callers, {one}" for how in (" errors", "") for one in who)
+    return (*longer, f"{text} at callers", f"SENDS ARE REFUSED: {rate(per_second)}/s at callers{lasted}")
+
+
+def _whose(entities: Entities, total: int) -> Part:
+    if len(entities) == total > 1:
+        return (f"all {total} entities",)
+    return name_list([one.path for one in entities])
+
+
+def callers(snapshot: Snapshot, now: float) -> Part:
+    """Return the part on calls that fail at callers: this engine's first, otherwise those of all engines."""
+    here = _callers_here(snapshot.entities, now)
+    if snapshot.fleet is None or any(one.refused for one in snapshot.entities):
+        return here
+    return fleet_sentences.callers_part(snapshot.fleet)
+
+
+def _callers_here(entities: Entities, now: float) -> Part:
+    per_second, number = sum(one.refused_per_second for one in entities), sum(one.refused for one in entities)
+    since = min((one.refused_since for one in entities if one.refused_since is not None), default=None)
+    if per_second > 0:
+        why = Counter[str]()
+        for one in entities:
+            why.update(dict(one.refusals))
+        lasted = f" for {age(now - since)}" if since is not None else ""
+        text = f"callers: {rate(per_second)}/s fail{lasted}, {count(number)} total"
+        reason = why.most_common(1)[0][0] if why else ""
+        return (*(shortenable(f"{text}: {reason}", least=len(text) + 8) if reason else ()), text)
+    if since is not None:
+        return (f"callers: the last call failed, {count(number)} errors total", f"callers: {count(number)} errors")
+    if number:
+        before = f"{plural(number, 'error')} before"
+        return (
+            f"callers ok: 0 refused now, {before}",
+            f"callers ok, {before}",
+            f"callers ok, {plural(number, 'error')}",
+            "callers ok",
+        )
+    return ("callers ok: 0 refused", "callers ok")
+
+
+# -- what is wrong, since when, why ----------------------------------------------------------------------------------
+
+
+def began_at(entities: Entities) -> float:
+    """Return when the trouble began: the first failure, if it is known."""
+    return min(one.first_failure_at if one.first_failure_at is not None else one.since for one in entities)
+
+
+def how_many(state: State, entities: Entities, total: int) -> str:
+    """Return the count of entities in a state."""
+    if len(entities) == total:
+        return f"all {total} entities {state}" if total > 1 else f"{entities[0].path} {state}"
+    return f"{len(entities)} of {total} {state}"
+
+
+def verdict(state: State, entities: Entities, total: int, now: float) -> Part:
+    """Return the part on entities in the worst state, and for how long."""
+    head = how_many(state, entities, total)
+    if state is State.UNKNOWN:
+        return (f"{head}: nothing sent to them, or not for long", head)
+    lasts = age(now - began_at(entities))
+    text = f"OUTAGE for {lasts}: {head}" if state is State.FAILED_OVER else f"{head} for {lasts}"
+    if len(entities) == total:
+        return (text,)
+    return (*name_list([one.path for one in entities], before=f"{text}: "), text)
+
+
+def cause(entities: Entities, now: float) -> Part:
+    """Return the part on the first failure; of several causes, the most frequent comes first."""
+    reasons = Counter(_reason(one) for one in entities).most_common()
+    known = [one.first_failure_at for one in entities if one.first_failure_at is not None]
+    first = f"first failure {time_or_day(min(known), now)}: " if known else "why: "
+    if len(reasons) == 1:
+        return (
+            *(first + text for text in shortenable(reasons[0][0], least=SHORTEST_CAUSE)),
+            *shortenable(reasons[0][0], least=SHORTEST_CAUSE, after=_since(min(known), now) if known else ""),
+        )
+    text = ", ".join(f"{reason} ({number})" for reason, number in reasons)
+    return (first + text, f"{first}{reasons[0][0]} and {len(reasons) - 1} more", f"{first}{len(reasons)} causes")
+
+
+def primary_cause(entities: Entities, now: float) -> Part:
+    """Return the part on the primary's failure, with its start if there is room."""
+    reason = Counter(_reason(one) for one in entities).most_common(1)[0][0]
+    text, least = f"primary: {reason}", len("primary: ") + SHORTEST_CAUSE
+    return (*shortenable(text, least=least, after=_since(began_at(entities), now)), *shortenable(text, least=least))
+
+
+def _since(at: float, now: float) -> str:
+    return f" since {time_or_day(at, now)}"
+
+
+def _reason(entity: EntityView) -> str:
+    if entity.state is State.FAILED_OVER and entity.last_ping_good is False and entity.last_ping_text:
+        return entity.last_ping_text
+    return failover_cause(entity.why) or _first_clause(entity)
+
+
+def _first_clause(entity: EntityView) -> str:
+    """Return the head of its why-line, without the time of its state, which is shown beside it."""
+    head = entity.why.partition("; ")[0]
+    return head if entity.state is State.FAILED_OVER else head.removesuffix(f" {clock(entity.since)}")
+
+
+def why_now(entity: EntityView, now: float, *, counts_down: bool = True) -> str:
+    """Return why one entity is in its state, and the next step.
+
+    Args:
+        counts_down: whether the next ping is a countdown; no, where a column beside it counts.
+    """
+    first = _first_clause(entity)
+    if entity.state is State.SUSPECT and entity.fails_over_at is not None:
+        return f"{first}; fails over {until(entity.fails_over_at, now)} unless a send succeeds"
+    if entity.state is State.FAILED_OVER:
+        cause = failover_cause(entity.why)
+        if cause and entity.first_failure_at is not None:
+            first = f"{cause} since {time_or_day(entity.first_failure_at, now)}"
+        failed = entity.last_ping_good is False and (entity.last_ping_text != cause or cause not in first)
+        last = f"; last ping: {entity.last_ping_text or 'failed'}" if failed else ""
+        if not counts_down:
+            return f"{first}{last}; home once its pings are accepted"
+        due = entity.next_ping_at
+        return f"{first}{last}; " + (_next_ping(due, now) if due is not None else "a ping is under way")
+    return entity.why
+
+
+def _next_ping(due: float, now: float) -> str:
+    """Return its countdown; at its end in as many cells, so that the rest of the line stays in place."""
+    return f"next ping {until(due, now)}" if due > now else "next ping is due"
+
+
+# -- whether it heals ------------------------------------------------------------------------------------------------
+
+
+def healing(snapshot: Snapshot, state: State, entities: Entities, now: float) -> Part:
+    """Return the part on the end of the state, and how soon that is tried."""
+    match state:
+        case State.SUSPECT:
+            due = [one.fails_over_at for one in entities if one.fails_over_at is not None]
+            soon = until(min(due), now) if due else "soon"
+            return (f"fails over {soon} unless a send succeeds", f"fails over {soon}")
+        case State.FAILED_OVER:
+            return _coming_home(snapshot, entities, now)
+        case State.FORCED:
+            return ("stays on the backlog until released", "stays until released")
+        case State.PINNED:
+            return ("stays on the primary until released: it does not fail over", "stays until released")
+        case _:
+            return ()
+
+
+def _coming_home(snapshot: Snapshot, entities: Entities, now: float) -> Part:
+    due = [one.next_ping_at for one in entities if one.next_ping_at is not None]
+    ping = _next_ping(min(due), now) if due else "a ping is under way"
+    needed = max(pings_needed(one, snapshot.policy) for one in entities)
+    home = f"home after {needed} accepted"
+    if all(one.missing_since is not None for one in entities):
+        return ("heals when it is created again, ends when nothing sends to it", "heals when it is created again")
+    if any(has_no_route(snapshot, one) for one in entities):
+        short = f"heals, {ping.removeprefix('next ')}"
+        either = "when either namespace answers"
+        return (f"heals itself {either}; {ping}", f"heals {either}, {ping.removeprefix('next ')}", short)
+    return (f"heals itself: {ping}, {home}", f"heals itself, {ping}", f"heals, {ping.removeprefix('next ')}")
+
+
+# -- the backlog -----------------------------------------------------------------------------------------------------
+
+
+def parked_text(snapshot: Snapshot, now: float) -> str:
+    """Return the number of parked messages, with its age once it is old."""
+    sums = sum_backlog(snapshot)
+    if not sums.is_known:
+        return "parked messages unknown" if sums.queues else "no backlog queue"
+    if not sums.known:
+        return f"at least {count(sums.messages)} parked"
+    number = f"{count(sums.messages)} parked" if sums.messages else "nothing parked"
+    if sums.known < sums.queues:
+        number += f" in {sums.known} of {sums.queues} queues"
+    if sums.old and sums.read_at is not None:
+        return f"{number}, {age(now - sums.read_at)} old"
+    return number + _trend(sums.growth if sums.messages else None)
+
+
+def room(snapshot: Snapshot, now: float) -> Part:
+    """Return the part on the age of the oldest parked message and when a backlog queue is full, if they are known."""
+    enqueued = [one.oldest.enqueued_at for one in snapshot.queues if one.oldest.enqueued_at is not None]
+    left = [one for one in map(_seconds_to_full, snapshot.queues) if one is not None]
+    oldest = f"oldest parked {age(now - min(enqueued))}" if enqueued and sum_backlog(snapshot).messages else ""
+    full = f"full in {roughly(min(left))}" if left else ""
+    both = BETWEEN.join(text for text in (oldest, full) if text)
+    return (both, oldest or full, "") if both else ()
+
+
+def _seconds_to_full(queue: QueueView) -> float | None:
+    if queue.size_bytes is None or not queue.limit_bytes or (queue.bytes_growth or 0.0) <= 0:
+        return None
+    return seconds_until(queue.size_bytes, queue.limit_bytes, queue.bytes_growth)
+
+
+def _trend(growth: float | None) -> str:
+    if growth is None or abs(growth) < 0.1:
+        return ""
+    return f" {'↑' if growth > 0 else '↓'}{rate(abs(growth))}/s"
+
+
+def syphon_text(snapshot: Snapshot, now: float) -> str:
+    """Return the syphon's status, and when the backlog is empty if that is known."""
+    status, eta = snapshot.syphon.status, empty_at(snapshot)
+    if status is SyphonStatus.OFF:
+        return "syphon elsewhere" if snapshot.syphon.elsewhere else "syphon unknown"
+    return f"syphon {status}, empty {until(eta, now)}" if eta is not None else f"syphon {status}"
+
+
+def stranded_text(snapshot: Snapshot) -> Part:
+    """Return the part on messages in unused queues, unless an alarm reports them."""
+    counts = stranded_messages(snapshot)
+    if not counts or any("stranded" in alarm for alarm in snapshot.alarms):
+        return ()
+    where = f"unused queue {next(iter(counts))}" if len(counts) == 1 else f"{len(counts)} unused queues"
+    number = sum(counts.values())
+    return (f"{plural(number, 'message')} stranded in {where} (page 3)", f"{number:,} stranded in {where}")
+
+
+def out_of_rotation(snapshot: Snapshot, now: float) -> Part:
+    """Return the part on backlog queues that accept nothing; empty if all accept."""
+    out = [queue for queue in snapshot.queues if not queue.in_rotation]
+    if not out:
+        return ()
+    known = [queue.pulled_since for queue in out if queue.pulled_since is not None]
+    since = _since(min(known), now) if known else ""
+    which = f"all {len(out)}" if len(out) == len(snapshot.queues) else f"{len(out)} of {len(snapshot.queues)}"
+    text = f"{which} backlog queues refuse"
+    reason = out[0].pulled_reason
+    why = shortenable(f"{text}{since} ({reason}", least=len(text + since) + 8, after=")") if reason else ()
+    return (*why, text + since, text)
+
+
+def readiness_text(snapshot: Snapshot) -> str:
+    """Return whether a failover would work now; empty if that was not checked."""
+    found = snapshot.readiness
+    if found is None:
+        return ""
+    warnings = len(found.of(FindingVerdict.WARN))
+    return (
+        "failover NOT ready (!)"
+        if not found.ready
+        else "failover ready" + (f", {plural(warnings, 'warning')} (!)" if warnings else "")
+    )
+
+
+# -- what to do ------------------------------------------------------------------------------------------------------
+
+
+def todo(snapshot: Snapshot, state: State | None, entities: Entities) -> Part:
+    """Return the part on the operator's most urgent action."""
+    urgent = _for_callers(snapshot) or _for_readiness(snapshot) or _for_syphon(snapshot)
+    if urgent:
+        return urgent
+    if state in (State.FORCED, State.PINNED):
+        return name_list([one.path for one in entities], before="do: release (U) when the work is done: ")
+    if stranded_messages(snapshot) and state is None:
+        return _do("move stranded messages (page 3, M)")
+    if state is State.SUSPECT or refused_entities(snapshot):
+        return _do("nothing yet")
+    if state is State.FAILED_OVER and all(one.missing_since is not None for one in entities):
+        return name_list([one.path for one in entities], before="do: create again, or end what sends to it: ")
+    return _do("nothing now") if state is State.FAILED_OVER else ()
+
+
+def _for_callers(snapshot: Snapshot) -> Part:
+    lost = refused_entities(snapshot)
+    if any(has_no_route(snapshot, one) for one in lost):
+        check = f"check {snapshot.secondary} from here (paired check)"
+        return (*_do(check, "ask senders to retry later"), *_do("paired check"))
+    pinned = [one.path for one in lost if one.state is State.PINNED]
+    return name_list(pinned, before="do: release (U), so that it can fail over: ") if pinned else ()
+
+
+def _for_readiness(snapshot: Snapshot) -> Part:
+    found = snapshot.readiness.of(FindingVerdict.NO) if snapshot.readiness is not None else ()
+    wanted = next((one.todo for one in found if one.todo), "")
+    return tuple(f"do: {text}" for text in shortenable(wanted)) if wanted else ()
+
+
+def _for_syphon(snapshot: Snapshot) -> Part:
+    syphon = snapshot.syphon
+    if syphon.status is SyphonStatus.STUCK:
+        return _do("see the syphon's line and page 3 for the cause")
+    if syphon.status is SyphonStatus.PAUSED:
+        return _do("resume the syphon (S), or messages stay parked")
+    if syphon.status is SyphonStatus.OFF and not syphon.elsewhere and sum_backlog(snapshot).messages:
+        return _do("check that a syphon runs elsewhere, or run one (paired up)")
+    return ()
+
+
+def _do(*texts: str) -> Part:
+    return tuple(f"do: {BETWEEN.join(texts[:number])}" for number in range(len(texts), 0, -1))
+
 
 REFUSED: Final = "sends are refused"
 NOT_READY: Final = "not ready to fail over"
@@ -150,18 +490,18 @@ def _of_snapshot(snapshot: Snapshot, now: float, *, on_engines: bool = False) ->
 
 def _with_orders(found: Summary, fleet: FleetView, now: float) -> Summary:
     """Add the standing orders of the fleet: in the second row once one ends soon, and while all else is quiet."""
-    standing = order_sentences.standing_orders(fleet, now)
+    standing = fleet_sentences.standing_orders(fleet, now)
     if not standing:
         return found
     first, *others = found.rows
-    if ending := order_sentences.ending_part(fleet, now):
+    if ending := fleet_sentences.ending_part(fleet, now):
         alarm = SummaryRow((tuple(f"! {text}" for text in ending),), Role.FAILED_OVER)
         level = max(found.level, Level.NOTABLE)
         return Summary(level, "!" if found.level <= Level.NOTABLE else found.glyph, (first, alarm, *others))
     if found.level >= Level.WRONG:
         return found
     more = f" and {len(standing) - 1} more" if standing[1:] else ""
-    text = f"{order_sentences.order_head(standing[0], now)}{more}"
+    text = f"{fleet_sentences.order_head(standing[0], now)}{more}"
     ordered = SummaryRow(((f"over the fleet: {text}", text),), Role.FORCED)
     return Summary(max(found.level, Level.NOTABLE), found.glyph, (first, ordered, *others))
 
@@ -193,7 +533,7 @@ def _with_fleet(here: Summary, fleet: FleetView, now: float, *, on_engines: bool
 def _of_engine(snapshot: Snapshot, now: float) -> Summary:
     groups = groups_of(snapshot)
     worst = next(iter(groups), None)
-    if lost := situation.refused_entities(snapshot):
+    if lost := refused_entities(snapshot):
         return Summary(Level.LOST, "✗", _rows_of_loss(snapshot, lost, now), _answers(snapshot, lost, now))
     rows = _quiet(snapshot, now) if worst is None or worst in QUIET else _rows_of_states(snapshot, now)
     glyph = LOOKS[worst].glyph if worst is not None else "○"
@@ -202,12 +542,12 @@ def _of_engine(snapshot: Snapshot, now: float) -> Summary:
     return Summary(_level(snapshot, worst), "!" if needs_eyes and worst in (None, *QUIET) else glyph, rows, answers)
 
 
-def _answers(snapshot: Snapshot, entities: situation.Entities, now: float) -> tuple[Part, ...]:
+def _answers(snapshot: Snapshot, entities: Entities, now: float) -> tuple[Part, ...]:
     """Return what a page with two rows shows under the state."""
     state, worst = next(iter(by_state(entities).items()))
-    lost = bool(situation.refused_entities(snapshot))
-    callers = situation.primary_cause(entities, now) if lost else situation.callers(snapshot, now)
-    return (callers, situation.healing(snapshot, state, worst, now), situation.todo(snapshot, state, worst))
+    lost = bool(refused_entities(snapshot))
+    first = primary_cause(entities, now) if lost else callers(snapshot, now)
+    return (first, healing(snapshot, state, worst, now), todo(snapshot, state, worst))
 
 
 def _level(snapshot: Snapshot, worst: State | None) -> Level:
@@ -223,17 +563,17 @@ def _errors(snapshot: Snapshot) -> bool:
     return any(entity.refused_per_second > 0 for entity in snapshot.entities)
 
 
-def _rows_of_loss(snapshot: Snapshot, lost: situation.Entities, now: float) -> tuple[SummaryRow, ...]:
+def _rows_of_loss(snapshot: Snapshot, lost: Entities, now: float) -> tuple[SummaryRow, ...]:
     total, groups = len(snapshot.entities), by_state(lost)
     state, worst = next(iter(groups.items()))
-    healing = situation.healing(snapshot, state, worst, now)
+    back = healing(snapshot, state, worst, now)
     keep = ("callers still own the messages", "")
-    states = tuple((situation.how_many(other, found, total), "") for other, found in groups_of(snapshot).items())
+    states = tuple((how_many(other, found, total), "") for other, found in groups_of(snapshot).items())
     return (
-        SummaryRow((situation.refusal(lost, total, now),), Role.STATEMENT),
-        SummaryRow((situation.primary_cause(lost, now), situation.out_of_rotation(snapshot, now))),
-        SummaryRow((healing, keep)),
-        SummaryRow((situation.todo(snapshot, state, worst), *states, *_alarms(snapshot))),
+        SummaryRow((refusal(lost, total, now),), Role.STATEMENT),
+        SummaryRow((primary_cause(lost, now), out_of_rotation(snapshot, now))),
+        SummaryRow((back, keep)),
+        SummaryRow((todo(snapshot, state, worst), *states, *_alarms(snapshot))),
     )
 
 
@@ -242,29 +582,28 @@ def _rows_of_states(snapshot: Snapshot, now: float) -> tuple[SummaryRow, ...]:
     (state, worst), *others = groups.items()
     rest = [(f"{len(found)} {other}",) for other, found in others if other not in QUIET]
     role = Role.FAILED_OVER if _level(snapshot, state) is Level.WRONG else Role.SUSPECT
-    backlog = (situation.parked_text(snapshot, now), ""), (situation.syphon_text(snapshot, now), "")
-    stays = situation.stranded_text(snapshot)
+    backlog = (parked_text(snapshot, now), ""), (syphon_text(snapshot, now), "")
+    stays = stranded_text(snapshot)
     return (
-        SummaryRow((situation.verdict(state, worst, total, now), *rest), role),
-        SummaryRow((situation.cause(worst, now), situation.callers(snapshot, now))),
-        SummaryRow((situation.healing(snapshot, state, worst, now), *backlog)),
-        SummaryRow((situation.todo(snapshot, state, worst), stays, *_alarms(snapshot), situation.room(snapshot, now))),
+        SummaryRow((verdict(state, worst, total, now), *rest), role),
+        SummaryRow((cause(worst, now), callers(snapshot, now))),
+        SummaryRow((healing(snapshot, state, worst, now), *backlog)),
+        SummaryRow((todo(snapshot, state, worst), stays, *_alarms(snapshot), room(snapshot, now))),
     )
 
 
 def _quiet(snapshot: Snapshot, now: float) -> tuple[SummaryRow, ...]:
     """Return the rows while no entity needs the operator; alarms come next."""
     total, groups = len(snapshot.entities), groups_of(snapshot)
-    states = [situation.how_many(state, found, total) for state, found in groups.items()] or ["no entity known yet"]
-    backlog = [(situation.parked_text(snapshot, now), ""), (situation.syphon_text(snapshot, now), "")]
+    states = [how_many(state, found, total) for state, found in groups.items()] or ["no entity known yet"]
+    backlog = [(parked_text(snapshot, now), ""), (syphon_text(snapshot, now), "")]
     role = {Level.WELL: Role.HEALTHY, Level.WRONG: Role.FAILED_OVER}.get(_level(snapshot, next(iter(groups), None)))
-    stays = situation.stranded_text(snapshot)
+    stays = stranded_text(snapshot)
     first = SummaryRow((*((text,) for text in states), stays, *backlog), role or Role.SUSPECT)
-    callers = situation.callers(snapshot, now)
-    fine = SummaryRow((callers, situation.out_of_rotation(snapshot, now), (situation.readiness_text(snapshot),)))
+    fine = SummaryRow((callers(snapshot, now), out_of_rotation(snapshot, now), (readiness_text(snapshot),)))
     alarms = [SummaryRow((part,), Role.FAILED_OVER) for part in _alarms(snapshot)]
-    todo = situation.todo(snapshot, None, ()) or ("nothing to do",)
-    return (first, *alarms, fine, SummaryRow((todo,)))
+    advice = todo(snapshot, None, ()) or ("nothing to do",)
+    return (first, *alarms, fine, SummaryRow((advice,)))
 
 
 def _alarms(snapshot: Snapshot) -> list[Part]:
@@ -272,7 +611,7 @@ def _alarms(snapshot: Snapshot) -> list[Part]:
 
     While sends are refused, the rows contain why the backlog takes none, and the check to run.
     """
-    contained = (REFUSED, NOT_READY) if situation.refused_entities(snapshot) else ()
+    contained = (REFUSED, NOT_READY) if refused_entities(snapshot) else ()
     alarms = [alarm for alarm in snapshot.alarms if not alarm.startswith(contained)]
     if any(entity.state in DIVERTING for entity in snapshot.entities):
         alarms = [alarm.replace(NOT_READY, NOT_USABLE, 1) for alarm in alarms]

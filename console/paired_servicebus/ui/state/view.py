@@ -16,16 +16,24 @@ from paired_servicebus.core.accounting.billing import Price
 from paired_servicebus.core.model.gateway_view import GatewayClient
 from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.core.model.snapshot import EntityView, Snapshot
+from paired_servicebus.core.operator.fleet_sentences import ending_stage, not_answered, order_part, standing_orders
 from paired_servicebus.core.operator.notifications import begun, turned
-from paired_servicebus.core.operator.order_sentences import ending_stage, not_answered, order_part, standing_orders
 from paired_servicebus.core.series.graphs import Graphs, follow
 from paired_servicebus.ui.state import log_entries as event_log
-from paired_servicebus.ui.state.folded_rows import QUIET_ROWS, TableRows, table_rows, unwell_in
 from paired_servicebus.ui.state.incident_history import HistoryNews
 from paired_servicebus.ui.state.keymap import DEFAULT_KEYMAP, Keymap
 from paired_servicebus.ui.state.log_entries import Log
-from paired_servicebus.ui.state.newest import for_newest
-from paired_servicebus.ui.state.row_order import WORST_FIRST, frozen_order, list_entities, unused_queues
+from paired_servicebus.ui.state.row_order import (
+    QUIET_ROWS,
+    WORST_FIRST,
+    TableRows,
+    for_newest,
+    frozen_order,
+    list_entities,
+    table_rows,
+    unused_queues,
+    unwell_in,
+)
 
 
 class Page(StrEnum):

@@ -9,8 +9,21 @@ from paired_servicebus.core.gateway import gateway_sentences as words
 from paired_servicebus.core.model.gateway_view import GatewayClient, GatewayView, LinkDirection, SendsGo
 from paired_servicebus.core.text.number_format import plural, rate, short_count, size
 from paired_servicebus.core.text.time_format import age, clock
-from paired_servicebus.ui.render.columns import Column, columns_in
-from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, name_list, pack, rule, wrap
+from paired_servicebus.ui.render.spans import (
+    BLANK,
+    Column,
+    Line,
+    Role,
+    Span,
+    columns_in,
+    cut,
+    fit,
+    line,
+    name_list,
+    pack,
+    rule,
+    wrap,
+)
 from paired_servicebus.ui.state.view import View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 

@@ -14,6 +14,7 @@ from paired_servicebus.core.text.number_format import count, duration, plural, r
 from paired_servicebus.core.text.time_format import age, clock, roughly
 from paired_servicebus.ui.render.spans import (
     BLANK,
+    SYPHON_LOOKS,
     Line,
     Role,
     Span,
@@ -26,7 +27,6 @@ from paired_servicebus.ui.render.spans import (
     shorten,
     spread,
 )
-from paired_servicebus.ui.render.state_looks import SYPHON_LOOKS
 from paired_servicebus.ui.state.log_entries import LogEntry
 from paired_servicebus.ui.state.view import View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines

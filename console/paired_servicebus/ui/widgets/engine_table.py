@@ -13,8 +13,7 @@ from paired_servicebus.core.backlog.backlog_totals import sum_backlog
 from paired_servicebus.core.model.snapshot import EntityView, Snapshot
 from paired_servicebus.core.text.number_format import count, plural, rate
 from paired_servicebus.core.text.time_format import clock
-from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, rule
-from paired_servicebus.ui.render.state_looks import LOOKS, SYPHON_LOOKS
+from paired_servicebus.ui.render.spans import BLANK, LOOKS, SYPHON_LOOKS, Line, Role, Span, cut, fit, line, rule
 from paired_servicebus.ui.state.view import CommandAnswer, Neighbour, View
 from paired_servicebus.ui.widgets.fleet_strip import fleet_page
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines

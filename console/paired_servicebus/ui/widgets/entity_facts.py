@@ -22,10 +22,22 @@ from paired_servicebus.core.text.number_format import (
     time_or_day,
 )
 from paired_servicebus.core.text.time_format import age, until
-from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, cut, fit, line, rule, shorten, wrap
-from paired_servicebus.ui.render.state_looks import LOOKS, ping_mark
+from paired_servicebus.ui.render.spans import (
+    BLANK,
+    LOOKS,
+    Line,
+    Role,
+    Span,
+    cut,
+    fit,
+    line,
+    ping_mark,
+    rule,
+    shorten,
+    wrap,
+)
 from paired_servicebus.ui.state.log_entries import LogEntry
-from paired_servicebus.ui.state.situation import why_now
+from paired_servicebus.ui.state.summary import why_now
 from paired_servicebus.ui.state.view import View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 

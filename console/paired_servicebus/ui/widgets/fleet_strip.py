@@ -9,15 +9,19 @@ from rich.cells import cell_len
 
 from paired_servicebus.core.model.entity_state import WELL, State
 from paired_servicebus.core.model.fleet_view import FleetEngine, FleetOrder, FleetStatus, FleetView
+from paired_servicebus.core.operator import fleet_sentences
 from paired_servicebus.core.operator import fleet_sentences as words
-from paired_servicebus.core.operator import order_sentences
-from paired_servicebus.core.operator.fleet_table import engine_cells, engine_status, not_well
-from paired_servicebus.core.operator.order_sentences import ending_stage, order_head
-from paired_servicebus.core.text import foreign_words
+from paired_servicebus.core.operator.fleet_sentences import (
+    ending_stage,
+    engine_cells,
+    engine_status,
+    not_well,
+    order_head,
+)
+from paired_servicebus.core.text import untrusted_text
 from paired_servicebus.core.text.number_format import rate
 from paired_servicebus.core.text.time_format import age
-from paired_servicebus.ui.render.spans import BETWEEN, BLANK, Line, Part, Role, Span, cut, fit, pack, rule, wrap
-from paired_servicebus.ui.render.state_looks import LOOKS
+from paired_servicebus.ui.render.spans import BETWEEN, BLANK, LOOKS, Line, Part, Role, Span, cut, fit, pack, rule, wrap
 from paired_servicebus.ui.state.view import View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 
@@ -74,16 +78,16 @@ def urgent_rows(fleet: FleetView, now: float, *, brief: bool = False) -> list[tu
     if brief and (differing := words.differing_part(fleet)):
         rows.append(([differing], Role.SUSPECT))
     rows += [([part], Role.SUSPECT) for part in words.odd_parts(fleet)]
-    quiet = "all engines agree" if order_sentences.standing_orders(fleet, now) else "all engines agree, no order stands"
+    quiet = "all engines agree" if fleet_sentences.standing_orders(fleet, now) else "all engines agree, no order stands"
     return rows or [([(quiet,)], Role.MUTED)]
 
 
 def _standing_rows(fleet: FleetView, now: float) -> list[tuple[list[Part], Role]]:
     """Return a line for each standing order, the first to end first."""
-    standing = order_sentences.standing_orders(fleet, now)
+    standing = fleet_sentences.standing_orders(fleet, now)
     more = (f"{len(standing) - 1} more orders stand (7)", f"+{len(standing) - 1}") if standing[1:] else ()
     return [
-        ([order_sentences.order_part(one, now, fleet), *([more] if more and not place else [])], order_role(one, now))
+        ([fleet_sentences.order_part(one, now, fleet), *([more] if more and not place else [])], order_role(one, now))
         for place, one in enumerate(standing)
     ]
 
@@ -122,9 +126,9 @@ def fleet_page(fleet: FleetView, now: float, width: int, height: int) -> list[Li
 
 def _orders(fleet: FleetView, now: float, width: int) -> list[Line]:
     """Return the orders: those that stand with all their answers, then the newest others."""
-    standing = order_sentences.standing_orders(fleet, now)
+    standing = fleet_sentences.standing_orders(fleet, now)
     known = {one.id for one in standing}
-    others = [one for one in order_sentences.newest_orders(fleet) if one.id not in known]
+    others = [one for one in fleet_sentences.newest_orders(fleet) if one.id not in known]
     if not standing and not others:
         return [rule("orders: none on the board", width)]
     text = f"{len(standing) or 'none'} {'stands' if len(standing) == 1 else 'stand'}"
@@ -146,13 +150,13 @@ def _differences(fleet: FleetView, width: int) -> list[Line]:
 def _order(order: FleetOrder, fleet: FleetView, now: float, width: int) -> list[Line]:
     """Return one order: in one line if that has everything, else its answers below it."""
     role = order_role(order, now)
-    why = f" “{foreign_words.reason(order.why)}”" if order.why else ""
-    whole = order_sentences.order_part(order, now, fleet)[0]
+    why = f" “{untrusted_text.reason(order.why)}”" if order.why else ""
+    whole = fleet_sentences.order_part(order, now, fleet)[0]
     if role is Role.MUTED or cell_len(whole + why) <= width - 2:
-        return [_text([(whole + why, *order_sentences.order_part(order, now, fleet))], width, role)]
-    answers = order_sentences.answers_part(order, now, fleet)[0]
+        return [_text([(whole + why, *fleet_sentences.order_part(order, now, fleet))], width, role)]
+    answers = fleet_sentences.answers_part(order, now, fleet)[0]
     room = width - len(INDENT)
-    rows = min(MAX_FOLDED, -(-cell_len(answers) // max(1, room - foreign_words.MAX_NAME // 2)))
+    rows = min(MAX_FOLDED, -(-cell_len(answers) // max(1, room - untrusted_text.MAX_NAME // 2)))
     head = _text([(f"{order_head(order, now)}{why}", order_head(order, now))], width, role)
     return [head, *(Line((Span(INDENT + part),)) for part in wrap(answers, room, lines=rows) if part)]
 
@@ -177,7 +181,7 @@ def _folded(groups: Groups, now: float, width: int, room: int) -> list[Line]:
         role, sends = _role(found[0]), sum(one.figures.sends_per_second for one in found if one.figures is not None)
         silent = found[0].status is not FleetStatus.REPORTING
         figures = (
-            f"since {foreign_words.minute(min(one.heard_at for one in found), now)}"
+            f"since {untrusted_text.minute(min(one.heard_at for one in found), now)}"
             if silent
             else f"{rate(sends)} sends/s"
         )
@@ -192,9 +196,9 @@ def _folded(groups: Groups, now: float, width: int, room: int) -> list[Line]:
 def _names(engines: list[str], width: int, rows: int) -> list[Line]:
     """Return the names in at most `rows` lines, and the number of those without room."""
     most = len(engines)
-    while most > 1 and len(foreign_words.names(engines, most)) > (width - foreign_words.MAX_NAME // 4) * rows:
+    while most > 1 and len(untrusted_text.names(engines, most)) > (width - untrusted_text.MAX_NAME // 4) * rows:
         most -= 1
-    text = foreign_words.names(engines, most)
+    text = untrusted_text.names(engines, most)
     wrapped = wrap(text, width, lines=rows) if cell_len(text) > width else [text]
     return [Line((Span(INDENT + part, Role.MUTED),)) for part in wrapped if part]
 

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from paired_servicebus.core.backlog.backlog_totals import is_old, sum_backlog
-from paired_servicebus.core.backlog.depth_trend import Trend, seconds_until, trend
+from paired_servicebus.core.backlog.depth_readings import Trend, seconds_until, trend
 from paired_servicebus.core.model.snapshot import QueueView, Snapshot
 from paired_servicebus.core.operator.failover_readiness import FULL_SHARE, share_used
 from paired_servicebus.core.text.number_format import NOT_KNOWN, percent, rate, short_count, time_from_now
 from paired_servicebus.core.text.time_format import age, clock
-from paired_servicebus.ui.render.columns import Column, columns_in
-from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, fit, line, rule
+from paired_servicebus.ui.render.spans import BLANK, Column, Line, Role, Span, columns_in, fit, line, rule
 from paired_servicebus.ui.state.view import View
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 

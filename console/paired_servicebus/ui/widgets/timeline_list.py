@@ -14,7 +14,7 @@ from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.core.text.untrusted_text import harmless
 from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID
 from paired_servicebus.ui.render.spans import BLANK, Line, Role, Span, fit, line, rule, shorten, wrap
-from paired_servicebus.ui.state import timeline_reader
+from paired_servicebus.ui.state import selection
 from paired_servicebus.ui.state.log_entries import LogEntry, Pings, ping_counts
 from paired_servicebus.ui.state.view import View
 from paired_servicebus.ui.widgets.frame.lines_widget import LazyLines, Lines
@@ -31,7 +31,7 @@ class TimelineHead(Lines):
     ages: ClassVar[bool] = False
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        shown = timeline_reader.entries(view.events, view.timeline_position.filter)
+        shown = selection.entries(view.events, view.timeline_position.filter)
         events = plural(len(view.events), "event")
         title = f"{events}, {folding(view)}"
         if view.timeline_position.filter:
@@ -92,8 +92,8 @@ class TimelineRows(LazyLines):
     """The lines of the list, computed on demand."""
 
     def __init__(self, view: View, width: int) -> None:
-        self._entries = timeline_reader.entries(view.events, view.timeline_position.filter)
-        self.place = timeline_reader.place_of(self._entries, view.timeline_position.cursor)
+        self._entries = selection.entries(view.events, view.timeline_position.filter)
+        self.place = selection.place_of(self._entries, view.timeline_position.cursor)
         self._now = view.snapshot.at if view.snapshot else view.events[-1].at if view.events else 0.0
         self._width = width
 
@@ -126,8 +126,8 @@ class EventInFull(Lines):
     ages: ClassVar[bool] = False
 
     def lines(self, view: View, width: int, height: int) -> Sequence[Line]:
-        shown = timeline_reader.entries(view.events, view.timeline_position.filter)
-        place = timeline_reader.place_of(shown, view.timeline_position.cursor)
+        shown = selection.entries(view.events, view.timeline_position.filter)
+        place = selection.place_of(shown, view.timeline_position.cursor)
         if place < 0:
             text = "no event has these words" if view.timeline_position.filter else "nothing happened yet"
             return [rule("event", width), line(Span(f" {text}", Role.MUTED)), *[BLANK] * (height - 2)]

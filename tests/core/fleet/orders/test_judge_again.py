@@ -9,8 +9,7 @@ import pytest
 from tests.approval import Approve
 from tests.core.fleet.fleet_world import START, author, snapshot
 
-from paired_servicebus.core.fleet.board.board_reader import BoardReader
-from paired_servicebus.core.fleet.board.namespace_clock import NamespaceClock
+from paired_servicebus.core.fleet.board.board_reader import BoardReader, NamespaceClock
 from paired_servicebus.core.fleet.fleet_documents import Board, OrderText, Outcome, Posted, Unverified
 from paired_servicebus.core.fleet.fleet_events import AnswerOrder, BoardRead, CarryOut, OwnState, SignersChanged, Undo
 from paired_servicebus.core.fleet.fleet_events import ReadBoard as Reading

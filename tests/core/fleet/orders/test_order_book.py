@@ -25,10 +25,9 @@ from paired_servicebus.core.fleet.fleet_documents import (
     Unverified,
 )
 from paired_servicebus.core.fleet.fleet_events import AnswerOrder, CarryOut, FleetEffect, Say, TakeUp, Undo
-from paired_servicebus.core.fleet.orders.order_book import KeptOrders, OrderBook
+from paired_servicebus.core.fleet.orders.order_book import MAX_REFUSALS, KeptOrders, OrderBook
 from paired_servicebus.core.fleet.orders.order_rules import ReadOrder, ThisEngine, to_type
 from paired_servicebus.core.fleet.orders.order_text import encode_order_text
-from paired_servicebus.core.fleet.orders.void_answers import MAX_REFUSALS
 from paired_servicebus.core.operator.actions import FLEET_VERBS
 
 T0 = 1_800_000_000.0

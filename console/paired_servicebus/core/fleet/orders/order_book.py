@@ -14,14 +14,18 @@ A board that was deleted and created again ends nothing. What stands stays until
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
 
+from paired_servicebus.core.fleet.board.document_bounds import MAX_REASON, bound_author, bound_text
 from paired_servicebus.core.fleet.fleet_documents import (
     ONE_SHOT_SECONDS,
     Order,
+    OrderAnswer,
+    OrderText,
     Outcome,
     Posted,
     Signer,
@@ -31,20 +35,261 @@ from paired_servicebus.core.fleet.fleet_documents import (
 )
 from paired_servicebus.core.fleet.fleet_events import AnswerOrder, CarryOut, FleetEffect, Say, TakeUp, Undo
 from paired_servicebus.core.fleet.orders import standing_rules
-from paired_servicebus.core.fleet.orders.answer_book import AnswerBook
-from paired_servicebus.core.fleet.orders.fleet_verbs import FleetVerbs
-from paired_servicebus.core.fleet.orders.order_log import OrderLog
+from paired_servicebus.core.fleet.orders.order_answers import Tally, expected_engines, tally
 from paired_servicebus.core.fleet.orders.order_rules import (
+    ORDER_SECONDS,
     BoardOrder,
     Counts,
+    FleetVerbs,
     ReadOrder,
+    Rule,
     ThisEngine,
+    act_end,
+    is_meant,
+    judge_board,
+    order_end,
     verdict,
 )
-from paired_servicebus.core.fleet.orders.order_text import MAX_NUMBER
-from paired_servicebus.core.fleet.orders.standing_rules import NewestOrder
-from paired_servicebus.core.fleet.orders.void_answers import VoidAnswers
+from paired_servicebus.core.fleet.orders.order_text import MAX_NUMBER, OLDER
+from paired_servicebus.core.fleet.orders.standing_rules import NewestOrder, replaced_by
 from paired_servicebus.core.model.fleet_view import FleetEngine, FleetOrder
+from paired_servicebus.core.text.untrusted_text import repeated
+
+# The answers of engines to orders, and the orders as screens show them. Answers are unsigned, hence bounded.
+
+MAX_ORDERS: Final = 200
+"""Orders whose answers are kept; the oldest gives way."""
+MAX_ANSWERS: Final = 2000
+"""Answers kept of one order: the roster's limit of engines."""
+
+
+class AnswerBook:
+    """The answers read from the reports board, by order and engine.
+
+    Args:
+        expect: the number or the names of the engines that pairing.toml expects.
+    """
+
+    def __init__(self, expect: int | tuple[str, ...] | None) -> None:
+        self._expect: int | tuple[str, ...] = () if expect is None else expect
+        self._answers: dict[str, dict[tuple[str, str, int], OrderAnswer]] = {}
+        self._changes = 0
+        self._shown: tuple[object, ...] = ()
+        self._views: tuple[FleetOrder, ...] = ()
+
+    def read(self, post: Posted) -> None:
+        """Take an answer in; of each engine and boot the newest counts."""
+        if not isinstance(post.document, OrderAnswer):
+            return
+        answer = replace(
+            post.document,
+            author=bound_author(post.document.author),
+            text=bound_text(post.document.text, MAX_REASON),
+        )
+        answers = self._answers.setdefault(answer.order_id, {})
+        while len(self._answers) > MAX_ORDERS:
+            self._answers.pop(next(iter(self._answers)))
+        key = (answer.author.engine.casefold(), answer.author.boot, answer.number)
+        known = answers.get(key)
+        if (known is None and len(answers) < MAX_ANSWERS) or (known is not None and known.at <= answer.at):
+            answers[key] = answer
+            self._changes += 1
+
+    def views(self, orders: tuple[BoardOrder, ...], engines: tuple[FleetEngine, ...]) -> tuple[FleetOrder, ...]:
+        """Return the orders for screens. The result is kept until something of it changes."""
+        key = (self._changes, tuple(one.number for one in orders), engines)
+        if self._shown[:2] != key[:2] or self._shown[2] is not engines:
+            self._shown = key
+            counting = tuple(one for one in orders if one.void is None or is_unjudged(one))
+            self._views = tuple(view for one in orders if (view := self._view(one, counting, engines)) is not None)
+        return self._views
+
+    def _view(
+        self, order: BoardOrder, counting: tuple[BoardOrder, ...], engines: tuple[FleetEngine, ...]
+    ) -> FleetOrder | None:
+        text, verb = order.text, order.verb
+        if text is None or verb is None:
+            return None
+        void, is_unverified = order.void, is_unjudged(order)
+        newer = replaced_by(order, counting) if verb.stands else None
+        until = order_end(text, verb, order.enqueued_at) if verb.stands else None
+        if newer is not None and until is not None:
+            until = min(until, newer.enqueued_at)
+        counted = self._tally(text, order, until, engines)
+        return FleetOrder(
+            id=bound_text(text.id),
+            number=order.number,
+            verb=verb.id,
+            scope=bound_text(text.scope),
+            targets=tuple(bound_text(one) for one in text.targets),
+            engines=None if text.engines is None else tuple(bound_text(one) for one in text.engines),
+            by=repeated(order.by),
+            at=order.enqueued_at,
+            until=until,
+            acts_until=None if verb.stands or verb.revokes else act_end(text, order.enqueued_at),
+            done=counted.done,
+            refused=counted.refused,
+            silent=counted.silent,
+            unnamed=counted.unnamed,
+            why=repeated(text.why),
+            void=repeated(void.text) if void is not None and not is_unverified else "",
+            ended="" if newer is None else _how_ended(newer),
+            is_unverified=is_unverified,
+        )
+
+    def _tally(
+        self, text: OrderText, order: BoardOrder, until: float | None, engines: tuple[FleetEngine, ...]
+    ) -> Tally:
+        """Count the answers. An engine that started after an order, or after the end of what stood, is not asked."""
+        asked = [one for one in engines if _began(one) <= (order.enqueued_at if until is None else until)]
+        return tally(text, order.number, expected_engines(asked, self._expect), self._answers.get(text.id, {}).values())
+
+
+def is_unjudged(order: BoardOrder) -> bool:
+    """Return whether an order is void only because this engine verifies none."""
+    return order.void is not None and order.void.rule is Rule.SIGNATURE and getattr(order.signer, "looks_only", False)
+
+
+def _how_ended(newer: BoardOrder) -> str:
+    how = "ended" if newer.verb is not None and newer.verb.revokes else "replaced"
+    return f"{how} by {repeated(newer.by)}'s order {newer.number}" if newer.by else f"{how} by order {newer.number}"
+
+
+def _began(engine: FleetEngine) -> float:
+    """Return an engine's start by the namespace's clock."""
+    return engine.started_at - (engine.clock_offset or 0.0)
+
+
+# The orders that one engine read from the board, judged by rules 1 to 5 as they came.
+#
+# Forged, late and malformed orders decide nothing, so only the latest of them are kept, for screens. A flood of them
+# grows nothing.
+
+MAX_SHOWN: Final = 20
+"""Orders kept for screens, and as many void ones."""
+NOT_VERIFIED: Final = Unverified(why="look only: its signature was not verified")
+
+
+class OrderLog:
+    """The orders of one board, by number. `newest` is the highest number of an order, void or not."""
+
+    def __init__(self, *, engine: ThisEngine, verbs: FleetVerbs) -> None:
+        self._engine, self._verbs = engine, verbs
+        self._orders: list[BoardOrder] = []
+        """Those that count or were overtaken: only they decide about later ones."""
+        self._documents: dict[int, Order] = {}
+        self._void: deque[BoardOrder] = deque(maxlen=MAX_SHOWN)
+        self.newest = 0
+
+    def read(self, posts: Iterable[Posted]) -> list[tuple[Posted, BoardOrder]]:
+        """Judge new posts; return the orders among them by number. A number that was read before is skipped."""
+        judged = []
+        for post in sorted(posts, key=lambda one: one.number):
+            is_order = isinstance(post.document, Order) or (post.document is None and post.is_newer)
+            if is_order and post.number > self.newest:
+                self.newest = post.number
+                judged.append((post, self._add(post)))
+        return judged
+
+    def judge(self, read: ReadOrder) -> BoardOrder:
+        """Apply rules 1 to 5 to an order after those of the log."""
+        return judge_board(read, engine=self._engine, verbs=self._verbs, earlier=self._orders)
+
+    def _add(self, post: Posted) -> BoardOrder:
+        order = self.judge(ReadOrder(post=post, signer=NOT_VERIFIED if post.signer is None else post.signer))
+        if order.void is None or order.void.rule is Rule.OVERTAKEN:
+            self._orders.append(order)
+            if isinstance(post.document, Order):
+                self._documents[post.number] = post.document
+        else:
+            self._void.append(order)
+        return order
+
+    def has(self, order_id: str) -> bool:
+        """Return whether an order of that id was read, void or not."""
+        return any(one.text is not None and one.text.id == order_id for one in (*self._orders, *self._void))
+
+    def document(self, number: int) -> Order:
+        """Return the document of an order that counts."""
+        return self._documents[number]
+
+    def forget_over(self, at: float) -> None:
+        """Forget orders that can decide nothing any more."""
+        if self._orders and self._orders[0].enqueued_at + ORDER_SECONDS < at:
+            self._orders = [one for one in self._orders if one.enqueued_at + ORDER_SECONDS >= at]
+            kept = {one.number for one in self._orders}
+            self._documents = {number: one for number, one in self._documents.items() if number in kept}
+
+    def clear(self) -> None:
+        """Forget a board that was deleted."""
+        self._orders, self.newest = [], 0
+        self._documents.clear()
+        self._void.clear()
+
+    @property
+    def orders(self) -> tuple[BoardOrder, ...]:
+        """Return the orders that count or were overtaken."""
+        return tuple(self._orders)
+
+    @property
+    def shown(self) -> tuple[BoardOrder, ...]:
+        """Return the orders for screens, by number."""
+        return tuple(sorted((*self._orders[-MAX_SHOWN:], *self._void), key=lambda one: one.number))
+
+
+# The answers of one engine to orders that do not count: each with the reason, and few to forged ones.
+
+MAX_REFUSALS: Final = 30
+REFUSALS_SECONDS: Final = 3600.0
+"""An engine answers at most MAX_REFUSALS void orders in this time: anyone with Send can post them."""
+MAX_ID: Final = 128
+
+
+class VoidAnswers:
+    """Decides whether a void order is answered. Every time is the namespace's."""
+
+    def __init__(self, engine: ThisEngine) -> None:
+        self._me = engine
+        self._answered: deque[float] = deque()
+
+    def answer(self, post: Posted, order: BoardOrder, at: float, *, is_new: bool) -> list[AnswerOrder]:
+        """Return the answer to a void order, if there is one.
+
+        is_new: it was posted after this engine's start. Of older ones a starting engine answers only those that would
+        stand, and that it cannot verify.
+        """
+        if post.is_newer:
+            return self._answer_newer(post, at) if is_new else []
+        if order.text is None or not is_meant(order.text, self._me.name) or len(order.text.id) > MAX_ID:
+            return []
+        void = verdict(order, engine=self._me, at=at)
+        if isinstance(void, Counts) or void.rule is Rule.MEANT or not (is_new or _would_stand(order, void.rule, at)):
+            return []
+        if void.rule not in (Rule.OVERTAKEN, Rule.OVER) and not self._may_answer(at):
+            return []
+        return [AnswerOrder(order_id=order.text.id, number=order.number, outcome=Outcome.REFUSED, text=void.text)]
+
+    def _answer_newer(self, post: Posted, at: float) -> list[AnswerOrder]:
+        is_late = at >= post.enqueued_at + ONE_SHOT_SECONDS
+        if is_late or not 0 < len(post.copies) <= MAX_ID or not self._may_answer(at):
+            return []
+        text = OLDER.removeprefix("refused: ")
+        return [AnswerOrder(order_id=post.copies, number=post.number, outcome=Outcome.REFUSED, text=text)]
+
+    def _may_answer(self, at: float) -> bool:
+        while self._answered and self._answered[0] + REFUSALS_SECONDS <= at:
+            self._answered.popleft()
+        if len(self._answered) >= MAX_REFUSALS:
+            return False
+        self._answered.append(at)
+        return True
+
+
+def _would_stand(order: BoardOrder, rule: Rule, at: float) -> bool:
+    if rule is not Rule.SIGNATURE or order.text is None or order.verb is None or not order.verb.stands:
+        return False
+    return order_end(order.text, order.verb, order.enqueued_at) > at
+
 
 ALARM: Final = "alarm"
 """The subject of a remark that calls the operator."""

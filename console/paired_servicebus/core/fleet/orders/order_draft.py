@@ -11,10 +11,14 @@ from typing import Final
 
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.fleet.fleet_documents import OrderText
-from paired_servicebus.core.fleet.orders.fleet_verbs import EnginesPerOrder, FleetVerb
 from paired_servicebus.core.fleet.orders.order_answers import Expected, addressed_engines, expected_engines
 from paired_servicebus.core.fleet.orders.order_answers import needs_partial as _needs_partial
-from paired_servicebus.core.fleet.orders.order_rules import DEFAULT_STANDING_SECONDS, MAX_STANDING_SECONDS
+from paired_servicebus.core.fleet.orders.order_rules import (
+    DEFAULT_STANDING_SECONDS,
+    MAX_STANDING_SECONDS,
+    EnginesPerOrder,
+    FleetVerb,
+)
 from paired_servicebus.core.fleet.orders.order_rules import to_type as _to_type
 from paired_servicebus.core.fleet.orders.order_text import too_long
 from paired_servicebus.core.model.fleet_view import FleetEngine, FleetStatus, FleetView, with_other_signers

@@ -10,7 +10,7 @@ order stays on the board for ORDER_SECONDS.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -25,10 +25,46 @@ from paired_servicebus.core.fleet.fleet_documents import (
     Subject,
     Unverified,
 )
-from paired_servicebus.core.fleet.orders.fleet_verbs import EnginesPerOrder, FleetVerb, FleetVerbs
 from paired_servicebus.core.fleet.orders.order_text import decode_order_text
 from paired_servicebus.core.text.time_format import day_and_clock
 from paired_servicebus.core.text.untrusted_text import repeated
+
+# The columns of an action that concern the fleet. The rows are in core/operator/actions.py, which builds FLEET_VERBS.
+#
+# The rules get that table as an argument, because the operator's package is above this one.
+
+
+class EnginesPerOrder(StrEnum):
+    """How many engines one order of the fleet may address."""
+
+    NONE = "none"
+    ONE = "one"
+    ANY = "any"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetVerb:
+    """What the rules need of an action."""
+
+    id: str
+    label: str
+    scopes: tuple[str, ...]
+    whole_scope: str
+    """The scope without targets."""
+    stands_for: str
+    revokes: bool
+    dangerous: bool
+    confirms: str
+    over: EnginesPerOrder
+
+    @property
+    def stands(self) -> bool:
+        """Return whether the order holds until its end."""
+        return bool(self.stands_for) and not self.revokes
+
+
+FleetVerbs = Mapping[str, FleetVerb]
+
 
 MAX_SKEW_SECONDS: Final = 60.0
 """Seconds between issue and arrival after which an order is void."""

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from paired_servicebus.core.fleet.fleet_documents import OrderText, StandingFleetOrder, Subject
-from paired_servicebus.core.fleet.orders.fleet_verbs import FleetVerb
-from paired_servicebus.core.fleet.orders.order_rules import BoardOrder, ThisEngine, is_meant, order_end
+from paired_servicebus.core.fleet.orders.order_rules import BoardOrder, FleetVerb, ThisEngine, is_meant, order_end
 from paired_servicebus.core.text.time_format import age
 
 ALARM_SECONDS: Final = (1800.0, 300.0)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Final
 
+from paired_servicebus.core.fleet.board.board_reader import OFF_BY
 from paired_servicebus.core.fleet.board.document_bounds import EntityRow, bound_text
-from paired_servicebus.core.fleet.board.namespace_clock import OFF_BY
 from paired_servicebus.core.fleet.fleet_documents import (
     PRESENCE_SECONDS,
     Author,

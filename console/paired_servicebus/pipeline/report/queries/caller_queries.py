@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from paired_servicebus.pipeline.report.incident import Fate
 from paired_servicebus.pipeline.report.queries.table_source import Row, Scope
-from paired_servicebus.pipeline.report.report_values import Callers, Dwell
+from paired_servicebus.pipeline.report.report_values import Callers, Dwell, Fate
 
 
 def read_callers(scope: Scope, fates: Sequence[Fate]) -> tuple[Callers, ...]:

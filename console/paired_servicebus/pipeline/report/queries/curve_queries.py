@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 from math import ceil, floor
 from typing import Final
 
-from paired_servicebus.pipeline.report.incident import Chain, Fate
 from paired_servicebus.pipeline.report.queries.caller_queries import group_entities
 from paired_servicebus.pipeline.report.queries.table_source import Row, Scope, micros
-from paired_servicebus.pipeline.report.report_values import Act, Curves, Mark, Panel, Series
+from paired_servicebus.pipeline.report.report_values import Act, Chain, Curves, Fate, Mark, Panel, Series
 
 MAX_BUCKETS: Final = 240
 LENGTHS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400)

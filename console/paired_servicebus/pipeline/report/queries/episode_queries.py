@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from paired_servicebus.core.errors import ConfigurationError
-from paired_servicebus.pipeline.report.incident import Chain, IncidentEpisode, incidents
 from paired_servicebus.pipeline.report.queries.table_source import Row, Scope, TableSource, limit_of, micros, possible
-from paired_servicebus.pipeline.report.report_values import EngineBoot
+from paired_servicebus.pipeline.report.report_values import Chain, EngineBoot, IncidentEpisode, incidents
 
 STEPS: Final = (
     "last_good_at", "suspected_at", "failed_over_at", "first_diverted_at", "first_ping_at", "failed_back_at",

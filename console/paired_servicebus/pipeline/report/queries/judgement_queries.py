@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from math import ceil
 from typing import Final
 
-from paired_servicebus.pipeline.report.queries.table_source import Row, Scope, micros
-from paired_servicebus.pipeline.report.report_values import Finding, Judgement, VerdictWord
+from paired_servicebus.core.text.number_format import plural
+from paired_servicebus.core.text.time_format import day_and_clock
+from paired_servicebus.core.text.untrusted_text import repeated
+from paired_servicebus.pipeline.report.queries.table_source import Row, Scope, limit_of, micros
+from paired_servicebus.pipeline.report.report_values import (
+    CauseCost,
+    EngineBoot,
+    Finding,
+    IncidentCost,
+    Judgement,
+    VerdictWord,
+)
 
 SHOWN: Final = 10
 """Message ids of each status that are named."""
@@ -132,4 +144,125 @@ _UNJUDGED: Final = """
 select count(*) as number from events
 where kind in ('delivered', 'diverted', 'in-doubt', 'refused', 'moved', 'dead-lettered', 'received')
   and trouble is null and "at" > {latest} and {mine}
+"""
+
+
+# The facts that a report cannot have, each with its reason.
+
+MAX_NAMED: Final = 5
+"""Engines or files that are named."""
+
+
+def read_unknowns(scope: Scope, engines: Sequence[EngineBoot], judgement: Judgement) -> Iterator[str]:
+    """Yield a sentence for each fact that the tables lack."""
+    yield from _incomplete(engines)
+    yield from _unreadable(scope)
+    impossible = scope.count(_IMPOSSIBLE, latest=micros(limit_of(scope.tables)))
+    if impossible:
+        yield f"{plural(impossible, 'record')} with an impossible time: not in any figure by time"
+    unjudged = count_receipts_after(scope, judgement.judged_at)
+    if unjudged:
+        yield f"{plural(unjudged, 'receipt')} newer than the judgement of {day_and_clock(judgement.judged_at or 0.0)}"
+    if not scope.count(_COUNTS):
+        yield "no sends were counted in this time: what callers met is unknown"
+    if judgement.incident and judgement.silent:
+        yield (
+            f"no receiver reports what it got from {_listed(judgement.silent)}: there, a message counts as delivered "
+            "when its destination accepted it"
+        )
+
+
+def _incomplete(engines: Sequence[EngineBoot]) -> Iterator[str]:
+    found = [one for one in engines if one.missing]
+    for one in found[:MAX_NAMED]:
+        to = f"complete to {day_and_clock(one.complete_to)} UTC" if one.complete_to else "its first records are missing"
+        yield f"the journal of {one.engine} lacks {plural(one.missing, 'record')} ({to}): figures may be too small"
+    if len(found) > MAX_NAMED:
+        rest = sum(one.missing for one in found[MAX_NAMED:])
+        yield f"the journals of {len(found) - MAX_NAMED:,} more starts of engines lack {plural(rest, 'record')}"
+
+
+def _unreadable(scope: Scope) -> Iterator[str]:
+    rows = scope.rows(_UNREADABLE)
+    if rows:
+        named = [f"{row['lines']:,} in {repeated(row['file'] or 'a file')}" for row in rows[:MAX_NAMED]]
+        rest = [f"the rest in {len(rows) - MAX_NAMED} more"] if len(rows) > MAX_NAMED else []
+        total = sum(row["lines"] for row in rows)
+        yield f"{plural(total, 'line')} of the journals could not be read: {', '.join([*named, *rest])}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:MAX_NAMED]) + (f" and {len(names) - MAX_NAMED:,} more" if len(names) > MAX_NAMED else "")
+
+
+_UNREADABLE: Final = """
+select file, count(*) as lines from events where trouble is not null and kind is distinct from 'gap'
+group by file order by lines desc, file
+"""
+_IMPOSSIBLE: Final = """
+select count(*) as number from events
+where trouble is null and ("at" is null or "at" < timestamp '1970-01-01' or "at" > {latest})
+"""
+_COUNTS: Final = """
+select count(*) as number from events
+where kind = 'sends' and trouble is null and {mine}
+"""
+
+
+# The operations that an incident caused: those in its minutes, less the rate of the minutes before.
+
+BASE: Final = 3600.0
+"""Seconds before the incident that the base rate is from."""
+MINUTE: Final = 60.0
+CAUSED: Final = ("parked", "moves", "pings", "settlements", "receives")
+"""Causes of an incident. Sends to the primary are none: the application makes them anyway."""
+
+
+def read_total(scope: Scope) -> IncidentCost:
+    """Return all operations of the scope's time: nothing failed over that could have caused them."""
+    first, last = scope.since // MINUTE * MINUTE, (scope.until // MINUTE + 1) * MINUTE
+    causes = tuple(
+        CauseCost(cause=row["cause"], operations=row["operations"], caused=row["operations"], bytes=row["bytes"])
+        for row in _sums(scope, first, last)
+    )
+    return IncidentCost(minutes=round((last - first) / MINUTE), base_minutes=0, causes=causes)
+
+
+def read_cost(scope: Scope, begin: float, end: float, recorded: float, before: float | None) -> IncidentCost:
+    """Return the cost of the incident from `begin` to `end`.
+
+    The base rate is that of the hour before `begin`, after the begin of the record, and after `before`: the end of the
+    incident before it.
+    """
+    first, last = begin // MINUTE * MINUTE, (end // MINUTE + 1) * MINUTE
+    known = [first - BASE, ceil(recorded / MINUTE) * MINUTE, *([(before // MINUTE + 1) * MINUTE] if before else [])]
+    base_since = max(known)
+    base_minutes = max(0, round((first - base_since) / MINUTE))
+    minutes = max(1, round((last - first) / MINUTE))
+    base = {row["cause"]: row for row in _sums(scope, base_since, first)} if base_minutes else {}
+    share = minutes / base_minutes if base_minutes else 0.0
+    causes = []
+    for row in _sums(scope, first, last):
+        usual = base.get(row["cause"], {"operations": 0, "bytes": 0})
+        caused = row["cause"] in CAUSED
+        causes.append(
+            CauseCost(
+                cause=row["cause"],
+                operations=row["operations"],
+                caused=max(0, round(row["operations"] - usual["operations"] * share)) if caused else 0,
+                bytes=max(0, round(row["bytes"] - usual["bytes"] * share)) if caused else 0,
+            )
+        )
+    return IncidentCost(minutes=minutes, base_minutes=base_minutes, causes=tuple(causes))
+
+
+def _sums(scope: Scope, since: float, until: float) -> list[Row]:
+    return scope.rows(_COST, begin=round(since * 1e6), end=round(until * 1e6))
+
+
+_COST: Final = """
+select cause, sum(operations)::bigint as operations, coalesce(sum(bytes), 0)::bigint as bytes
+from cost where minute >= {begin} and minute < {end}
+  and date between cast({begin} as date) and cast({end} as date) and list_contains({engines}, engine)
+group by cause order by operations desc, cause
 """

@@ -15,7 +15,7 @@ from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.time_format import DAY, written
 from paired_servicebus.core.text.untrusted_text import one_line
 from paired_servicebus.pipeline.report.report_values import Curves, Mark, Panel, Report, Series
-from paired_servicebus.pipeline.report.report_words import seconds
+from paired_servicebus.pipeline.report.sentences import seconds
 
 # The axes of a plot: times in UTC and values, with ticks at round numbers.
 

@@ -2,55 +2,287 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
 
 from rich.cells import cell_len
 from textual import events
 
 from paired_servicebus.core.gateway.gateway_sentences import senders_text
 from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.fleet_view import FleetEntity, FleetView
 from paired_servicebus.core.model.snapshot import EntityView
-from paired_servicebus.core.text.number_format import count, duration, plural, rate
-from paired_servicebus.core.text.time_format import clock
+from paired_servicebus.core.operator.fleet_sentences import dissenters, entity_part, is_unwell, worst_state
+from paired_servicebus.core.text.number_format import NOT_KNOWN, count, duration, plural, rate, short_count, time_or_day
+from paired_servicebus.core.text.time_format import age, clock, roughly, until
 from paired_servicebus.ui.render.spans import (
     BETWEEN,
     BLANK,
+    LOOKS,
     MAX_NAMES,
+    QUIET,
     Line,
     Role,
     Span,
+    StateLook,
     cut,
     fit,
     line,
     name_list,
     pack,
+    ping_mark,
     rule,
     shorten,
     spread,
+    wrap,
 )
-from paired_servicebus.ui.render.state_looks import LOOKS, QUIET
-from paired_servicebus.ui.state.folded_rows import TableRows, needs_eyes
-from paired_servicebus.ui.state.row_order import SORTS, WORST_FIRST, by_state, groups_of
-from paired_servicebus.ui.state.situation import why_now
-from paired_servicebus.ui.state.view import View
-from paired_servicebus.ui.widgets.entities.entity_columns import (
-    ALL_COLUMNS,
-    columns_in,
-    fleet_width,
-    name_width,
-    next_change,
-    state,
-)
-from paired_servicebus.ui.widgets.entities.fleet_rows import FleetRows, fleet_of
-from paired_servicebus.ui.widgets.frame.attach_steps import attach_lines
+from paired_servicebus.ui.state.row_order import NOWHERE, SORTS, WORST_FIRST, TableRows, by_state, groups_of, needs_eyes
+from paired_servicebus.ui.state.summary import why_now
+from paired_servicebus.ui.state.view import EngineLink, View
 from paired_servicebus.ui.widgets.frame.lines_widget import LazyLines, Lines
+
+# The columns of the table of entities: title, width, from which terminal on, and how a cell is drawn.
+
+WIDEST_NAME: Final = 32
+ALL_COLUMNS: Final = 152
+"""Cells that fit every column."""
+Cell = tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntityColumn:
+    """One column. `draw` returns its spans, which are cut or padded to `width` cells."""
+
+    title: str
+    width: int
+    draw: Callable[[EntityView, float], Cell]
+    align: Literal["left", "right"] = "left"
+    from_width: int = 0
+    """Cells of the narrowest terminal that has it."""
+    fleet_from: int | None = None
+    """The same beside the fleet's column; None: `from_width`."""
+
+
+def state(entity: EntityView, _now: float) -> Cell:
+    return (Span(entity.state, LOOKS[entity.state].role),)
+
+
+def _lasting(entity: EntityView, now: float) -> Cell:
+    return (Span(_lasts(entity, now - entity.since)),)
+
+
+def _lasts(entity: EntityView, seconds: float) -> str:
+    """Return the age to the second if the state needs attention; a healthy row then ticks rarely and costs nothing."""
+    return roughly(seconds) if entity.state in QUIET else age(seconds)
+
+
+def _refused(entity: EntityView, _now: float) -> Cell:
+    return (Span(rate(entity.refused_per_second), Role.FAILED_OVER if entity.refused_per_second else Role.TEXT),)
+
+
+def _route(entity: EntityView, _now: float) -> Cell:
+    return (Span(entity.route, Role.FAILED_OVER if entity.route == NOWHERE else Role.TEXT),)
+
+
+def _ping(entity: EntityView, now: float) -> Cell:
+    """Return the latest outcome, how many in a row had it, and its age."""
+    mark = ping_mark(entity.last_ping_good)
+    if not entity.last_ping_at:
+        return (mark,)
+    row = pings_in_a_row(entity)
+    number = f" ×{short_count(row, 4).strip()}" if row > 1 and entity.state not in QUIET else ""
+    return (mark, Span(f"{number} {_lasts(entity, now - entity.last_ping_at)}", Role.TEXT))
+
+
+def pings_in_a_row(entity: EntityView) -> int:
+    """Return the latest pings with the same outcome; at least so many if the engine remembers no more. 0: unknown."""
+    if entity.last_ping_good:
+        return entity.pings_in_a_row
+    if entity.pings and not entity.pings_accepted:
+        return entity.pings
+    failed = 0
+    for took in reversed(entity.recent_pings):
+        if took is not None:
+            break
+        failed += 1
+    return failed
+
+
+def _first_fail(entity: EntityView, now: float) -> Cell:
+    at = entity.first_failure_at
+    return (Span(NOT_KNOWN if at is None or entity.state in QUIET else time_or_day(at, now)),)
+
+
+def next_change(entity: EntityView, now: float) -> Cell:
+    if entity.state is State.SUSPECT and entity.fails_over_at is not None:
+        return (Span(f"over {until(entity.fails_over_at, now)}", Role.SUSPECT),)
+    return (Span(f"ping {until(entity.next_ping_at, now)}" if entity.next_ping_at is not None else NOT_KNOWN),)
+
+
+COLUMNS: Final[tuple[EntityColumn, ...]] = (
+    EntityColumn(title="state", width=11, draw=state),
+    EntityColumn(title="for", width=6, fleet_from=70, draw=_lasting),
+    EntityColumn(title="first fail", width=10, from_width=124, fleet_from=176, draw=_first_fail),
+    EntityColumn(title="to", width=9, fleet_from=100, draw=_route),
+    EntityColumn(
+        title="send/s",
+        width=6,
+        align="right",
+        from_width=70,
+        fleet_from=92,
+        draw=lambda it, _: (Span(rate(it.sends_per_second)),),
+    ),
+    EntityColumn(title="refused", width=7, align="right", draw=_refused),
+    EntityColumn(title="ping", width=11, from_width=78, fleet_from=112, draw=_ping),
+    EntityColumn(title="next", width=14, from_width=100, fleet_from=132, draw=next_change),
+    EntityColumn(
+        title="accepted",
+        width=11,
+        align="right",
+        from_width=152,
+        fleet_from=188,
+        draw=lambda it, _: (Span(count(it.accepted)),),
+    ),
+    EntityColumn(
+        title="diverted",
+        width=10,
+        align="right",
+        from_width=112,
+        fleet_from=164,
+        draw=lambda it, _: (Span(count(it.diverted)),),
+    ),
+    EntityColumn(
+        title="failed",
+        width=8,
+        align="right",
+        from_width=132,
+        fleet_from=176,
+        draw=lambda it, _: (Span(count(it.failed)),),
+    ),
+)
+
+
+def columns_in(width: int, *, fleet: bool = False) -> tuple[EntityColumn, ...]:
+    """Return the columns of a terminal of that width; fewer beside the fleet's."""
+    if not fleet:
+        return tuple(column for column in COLUMNS if width >= column.from_width)
+    return tuple(one for one in COLUMNS if width >= (one.from_width if one.fleet_from is None else one.fleet_from))
+
+
+def fleet_width(width: int) -> int:
+    """Return the width of the fleet's column."""
+    return 38 if width >= 140 else 27 if width >= 80 else 17
+
+
+def name_width(width: int, *, fleet: bool = False) -> int:
+    """Return the width of the entity's path."""
+    taken = sum(column.width + 2 for column in columns_in(width, fleet=fleet)) + (fleet_width(width) + 2) * fleet
+    return max(8, min(WIDEST_NAME, width - taken - 5))
+
+
+# The entities as all engines of the fleet report them, for the table of entities.
+
+
+class FleetRows:
+    """What the engines of the fleet report about the listed entities."""
+
+    def __init__(self, view: FleetView) -> None:
+        self._view = view
+        self._by_path = {one.path.casefold(): one for one in view.entities}
+
+    def entity(self, entity: EntityView) -> FleetEntity | None:
+        """Return the fleet's figures of an entity; paths compare case-insensitively."""
+        return self._by_path.get(entity.path.casefold())
+
+    def is_unwell(self, entity: EntityView) -> bool:
+        """Return whether it is not well in an engine."""
+        found = self.entity(entity)
+        return found is not None and is_unwell(found)
+
+    def look(self, entity: EntityView) -> StateLook:
+        """Return the look of the worst state, here or in another engine."""
+        found = self.entity(entity)
+        states = (entity.state, worst_state(found)) if found is not None else (entity.state,)
+        return max((LOOKS[state] for state in states), key=lambda look: look.weight)
+
+    def cell(self, entity: EntityView, width: int) -> Span:
+        """Return the engines by state."""
+        found = self.entity(entity)
+        if found is None:
+            return Span(fit("unknown", width), Role.UNKNOWN)
+        role = (
+            LOOKS[worst_state(found)].role if self._view.read_at is not None and not self._view.trouble else Role.MUTED
+        )
+        return Span(fit(pack((entity_part(found),), width), width), role)
+
+    def differing(self, entity: EntityView) -> tuple[str, ...]:
+        """Return the engines that disagree with most, in shorter and shorter wordings."""
+        found = self.entity(entity)
+        return dissenters(found, self._view) if found is not None else ()
+
+
+def fleet_of(view: View) -> FleetRows | None:
+    """Return the rows of the engine's fleet; None without one."""
+    fleet = view.snapshot.fleet if view.snapshot is not None else None
+    return FleetRows(fleet) if fleet is not None else None
+
+
+# The steps until the first figures, in the place of the entities: what is over, what is waited for and since when.
+
+NAME: Final = 16
+REASON_LINES: Final = 3
+_LOOKS: Final = {True: ("✓", Role.HEALTHY), None: ("…", Role.TEXT), False: ("·", Role.MUTED)}
+
+
+class _Step(NamedTuple):
+    """One step. over: whether it is over; None: it is under way; False: it has not begun."""
+
+    name: str
+    text: str
+    over: bool | None
+
+
+def attach_lines(view: View, width: int) -> list[Line]:
+    """Return the steps of a screen without figures."""
+    return [drawn for step in _steps(view) for drawn in _lines(step, width)]
+
+
+def _steps(view: View) -> Iterator[_Step]:
+    answered = view.answered_at is not None
+    for place, text in enumerate(view.start_steps):
+        yield _Step("start", text, True if answered or place < len(view.start_steps) - 1 else None)
+    if view.answered_at is not None:
+        waited = _for(view.clock - view.answered_at)
+        yield _Step("engine", "answers", True)
+        yield _Step("first figures", f"asked for{waited}; an engine that starts reads its queues first", None)
+        return
+    if view.start_steps:
+        yield _Step("engine", "answers once it runs", False)
+    elif view.link is EngineLink.UNREACHABLE:
+        yield _Step("engine", f"no answer{_for(view.clock - view.link_since)}: {view.link_reason}", None)
+    else:
+        yield _Step("engine", f"connecting to the engine of {view.pairing}", None)
+    yield _Step("first figures", "come with its answer", False)
+
+
+def _for(seconds: float) -> str:
+    return f" for {age(seconds)}" if seconds >= 1 else ""
+
+
+def _lines(step: _Step, width: int) -> Iterator[Line]:
+    glyph, role = _LOOKS[step.over]
+    texts = [text for text in wrap(step.text, width - NAME - 8, lines=REASON_LINES) if text]
+    for place, text in enumerate(texts):
+        head = f"   {glyph} {step.name:<{NAME}}" if place == 0 else " " * (NAME + 5)
+        yield line(Span(head, role), Span(text, Role.MUTED if step.over is False else Role.TEXT))
+
 
 # The lines of the table of entities, computed on demand.
 #
 # If all why-lines fit, each entity has its own. Otherwise the selected one has, and those that are not quiet while they
 # all fit, else the worst of them that leave every row in sight; from WHY_FOR_ALL cells on all where not every row is.
-# The quiet ones share a line while they are folded (folded_rows.py). The last line counts rows out of sight, by state
+# The quiet ones share a line while they are folded (row_order.py). The last line counts rows out of sight, by state
 # if they are not healthy.
 
 # The lines of one entity: its row, the reason of its state, and its past.

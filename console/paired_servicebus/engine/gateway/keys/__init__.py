@@ -1,1 +1,0 @@
-"""The gateway's own keys: their file, and those in force while an engine runs."""
