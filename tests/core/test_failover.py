@@ -196,7 +196,7 @@ class TestFailedOver:
         pairing.ping_accepted(1, took=1)
         assert pairing.changes() == [("failed over", "healthy")]
         assert not pairing.entity().diverting
-        assert (pairing.due(), pairing.entity().pinging) == (31 + QUIET_AFTER, False)
+        assert (pairing.due(), pairing.entity().ping_due) == (31 + QUIET_AFTER, None)
 
     def test_pings_have_to_be_accepted_in_a_row(self, told) -> None:
         """Section 6: "`failback_pings` pings accepted in a row"; a refused one starts the count again."""

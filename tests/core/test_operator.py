@@ -19,7 +19,7 @@ class TestByHand:
         pairing.reach(state)
         pairing.forces()
         entity = pairing.entity()
-        assert (entity.state, entity.diverting, entity.pinging) == (State.FORCED, True, True)
+        assert (entity.state, entity.diverting, entity.ping_due is not None) == (State.FORCED, True, True)
         assert (entity.by, entity.since, entity.by_why) == ("anna", pairing.at, "a drill")
         assert pairing.announced(StateChanged)[0].by == "anna"
 
@@ -74,7 +74,7 @@ class TestByHand:
         pairing.now = 7
         pairing.pins()
         entity = pairing.entity()
-        assert (entity.failbacks, entity.seconds_failed_over, entity.pinging) == (1, 7.0, False)
+        assert (entity.failbacks, entity.seconds_failed_over, entity.ping_due) == (1, 7.0, None)
 
     def test_release_of_a_forced_entity_whose_last_ping_was_accepted(self, told) -> None:
         """Section 6: "`release` clears forced or pinned: to healthy if the last ping was accepted"."""

@@ -1,6 +1,6 @@
-"""Plays the scenario any-language: senders that know nothing but the gateway's connection string, and an outage.
+"""Plays the demo's scenario any-language in a clone; `paired demo any-language` starts it in place of its worker.
 
-The steps are those of the scenario's captions: the senders run, each with its SDK's defaults; the primary refuses
+The senders know nothing but the gateway's connection string. Each runs with its SDK's defaults; the primary refuses
 connections, so that sends wait and then go to the backlog; it serves again, and the syphon moves the backlog home. The
 receivers are the demo's own: what is judged is whether the senders' own lists agree with what arrived.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from math import inf
@@ -21,8 +21,6 @@ import msgspec
 
 from paired_servicebus.core.accounting.ledger import SendOutcome, balance
 from paired_servicebus.core.errors import PairedError
-from paired_servicebus.demo.languages.sender_programs import SenderProgram, find_programs
-from paired_servicebus.demo.languages_result import LanguagesResult, SenderResult, what_languages_broke
 from paired_servicebus.demo.player import left_behind
 from paired_servicebus.demo.result import (
     DemoResult,
@@ -39,6 +37,68 @@ from paired_servicebus.pairing import PairedServiceBusClient
 from paired_servicebus.pairing.runtime.deadlines import end_all
 from paired_servicebus.sandbox_process import SandboxProcess
 from paired_servicebus.workload.workload import MessageStream, Workload
+from paired_servicebus.demo.scenarios import ANY_LANGUAGE
+from paired_servicebus.demo.worker import main
+from paired_servicebus.demo.worker_protocol import PlayRequest
+from tests.examples.sender_programs import SenderProgram, find_programs, python_program
+
+class SenderResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One sender by its own list."""
+
+    language: str
+    sdk: str
+    attempted: int
+    accepted: int
+    during_outage: int
+    """Accepted while the primary was away."""
+    slowest_seconds: float
+    errors: int
+    first_error: str | None = None
+    has_ended: bool = True
+    """Whether every one of its calls returned."""
+
+
+class LanguagesResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What each sender saw of the outage. missing: languages that are not on this machine, with the reason."""
+
+    senders: dict[str, SenderResult]
+    missing: dict[str, str]
+    connections_lost: int
+    """Connections of clients to the gateway that ended while they were sending."""
+    broken: list[str] = []
+    """Expectations that did not hold, a sentence each."""
+
+
+def what_languages_broke(result: LanguagesResult) -> list[str]:
+    """Return the failed expectations, a sentence each."""
+    lost = result.connections_lost
+    said = [f"{lost} connections of clients were lost"] if lost else []
+    for name, sender in result.senders.items():
+        said += _of_sender(name, sender)
+    return said
+
+
+def _of_sender(name: str, sender: SenderResult) -> Iterator[str]:
+    if sender.errors:
+        yield f"{name} got {sender.errors} errors from send, the first: {sender.first_error}"
+    if not sender.has_ended:
+        yield f"{name} has calls that did not return"
+    if not sender.during_outage:
+        yield f"no message of {name} was accepted while the primary was away"
+
+
+def languages_lines(result: LanguagesResult) -> list[str]:
+    """Return the senders' figures in a few lines."""
+    return [
+        *(
+            f"  {name} ({sender.sdk}): {sender.accepted} of {sender.attempted} accepted, {sender.during_outage} while "
+            f"the primary was away; {sender.errors} errors, slowest {sender.slowest_seconds:.1f} s"
+            for name, sender in result.senders.items()
+        ),
+        *(f"  Python sent instead of {language}: {reason}" for language, reason in result.missing.items()),
+        f"  {result.connections_lost} of the clients' connections lost",
+    ]
+
 
 # One sender as a process: started with a connection string, ended by its input, and its own list of its sends.
 
@@ -177,10 +237,9 @@ async def languages_stage(
     say("looking for node, java and go, and their SDKs")
     built = folder / "senders"
     built.mkdir()
-    programs = await asyncio.to_thread(find_programs, built)
-    found, missing = programs.found, programs.missing
+    found, missing = await asyncio.to_thread(find_programs, built)
     say(cast_caption(found, missing))
-    stands_in = [programs.python] * max(1, len(missing))
+    stands_in = [python_program()] * max(1, len(missing))
     key = new_key("demo", [GatewayRight.SEND])
     async with AsyncExitStack() as stack:
         gateway = Gateway(paired, KeyRing([key]))
@@ -333,6 +392,24 @@ async def _result(stage: Stage, scenario: Scenario, seed: int, languages: Langua
         verdict=ledger.verdict,
         lost_ids=list(ledger.lost_ids),
         unexpected_ids=list(ledger.unexpected_ids),
-        languages=languages,
+        languages=msgspec.to_builtins(languages),
+        figures=languages_lines(languages),
         broken=[*what_broke(scenario, entities, messages), *languages.broken],
     )
+
+
+async def perform(
+    stack: AsyncExitStack,
+    order: PlayRequest,
+    sandbox: SandboxProcess,
+    paired: PairedServiceBusClient,
+    say: Callable[[str], None],
+) -> Coroutine[object, object, DemoResult]:
+    """Start the gateway, and return the play. Raises PairedError."""
+    cast = languages_stage(sandbox, paired, Path(order.folder), seed=order.seed, say=say)
+    stage = await stack.enter_async_context(cast)
+    return play_languages(stage, ANY_LANGUAGE, duration=order.duration, seed=order.seed, say=say)
+
+
+if __name__ == "__main__":
+    main(perform)

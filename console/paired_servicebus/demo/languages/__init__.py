@@ -1,1 +1,0 @@
-"""The scenario any-language: senders in four languages that know nothing but a connection string."""
