@@ -7,16 +7,25 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.demo.captions import LONGEST_CAPTION
-from tests.examples.sender_programs import FOREIGN, find_programs, python_program
+from tests.examples.any_language import (
+    VARIABLE,
+    LanguagesResult,
+    SenderProcess,
+    SenderResult,
+    cast_caption,
+    languages_lines,
+    named_senders,
+    what_languages_broke,
+)
+from tests.examples.sender_programs import FOREIGN, SenderProgram, find_programs, python_program
 
 from paired_servicebus.core.accounting.ledger import SendOutcome
 from paired_servicebus.core.errors import ConfigurationError
-from paired_servicebus.demo.languages.languages_player import VARIABLE, SenderProcess, cast_caption, named_senders
-from paired_servicebus.demo.languages.sender_programs import SenderProgram, finder_script
-from paired_servicebus.demo.languages_result import LanguagesResult, SenderResult, what_languages_broke
 from paired_servicebus.demo.result import DemoResult, MessageCounts, PingCounts, SyphonResult, as_lines
+from paired_servicebus.demo.runner import examples_clone
 from paired_servicebus.demo.scenarios import ANY_LANGUAGE
 
 STRING = "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=k;SharedAccessKey=s;UseDevelopmentEmulator=true"
@@ -93,8 +102,8 @@ def test_python_is_always_there() -> None:
 
 def test_an_installation_without_the_examples_names_what_the_scenario_needs(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"needs the senders in tests/examples.* clone the project"):
-        finder_script(tmp_path)
-    assert finder_script(Path(__file__).parents[1] / "examples").is_file()
+        examples_clone(tmp_path)
+    assert examples_clone() == Path(__file__).parents[2]
 
 
 # -- the scenario ----------------------------------------------------------------------------------------------------
@@ -107,7 +116,8 @@ def result(*, lost: int = 0, **changes: Any) -> DemoResult:
     return DemoResult(
         scenario="any-language", seed=1, messages=MessageCounts(**dict.fromkeys(MessageCounts.__struct_fields__, 0)),
         entities={}, pings=PingCounts(sent=0, accepted=0), syphon=SyphonResult(moved=0), billed_operations=0,
-        verdict="balanced", languages=seen, broken=what_languages_broke(seen),
+        verdict="balanced", languages=msgspec.to_builtins(seen), figures=languages_lines(seen),
+        broken=what_languages_broke(seen),
     )  # fmt: skip
 
 

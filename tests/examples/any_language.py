@@ -30,17 +30,17 @@ from paired_servicebus.demo.result import (
     SyphonResult,
     what_broke,
 )
-from paired_servicebus.demo.scenarios import DRAIN_WITHIN, ORDERS, PRIMARY, Scenario
+from paired_servicebus.demo.scenarios import ANY_LANGUAGE, DRAIN_WITHIN, ORDERS, PRIMARY, Scenario
+from paired_servicebus.demo.worker import main
+from paired_servicebus.demo.worker_protocol import PlayRequest
 from paired_servicebus.engine.gateway.gateway_keys import GatewayRight, KeyRing, new_key
 from paired_servicebus.engine.gateway.gateway_listener import Gateway
 from paired_servicebus.pairing import PairedServiceBusClient
 from paired_servicebus.pairing.runtime.deadlines import end_all
 from paired_servicebus.sandbox_process import SandboxProcess
 from paired_servicebus.workload.workload import MessageStream, Workload
-from paired_servicebus.demo.scenarios import ANY_LANGUAGE
-from paired_servicebus.demo.worker import main
-from paired_servicebus.demo.worker_protocol import PlayRequest
 from tests.examples.sender_programs import SenderProgram, find_programs, python_program
+
 
 class SenderResult(msgspec.Struct, frozen=True, kw_only=True):
     """One sender by its own list."""

@@ -1,6 +1,5 @@
 """Finds the senders that this machine can run: a language's tools, and the official SDK among the packages it has.
 
-`python tests/examples/sender_programs.py FOLDER` prints them as one JSON object; what is built goes to FOLDER.
 Nothing is downloaded: a demo that reached for a registry would surprise its owner, and would fail where there is none.
 What is missing is told with the command that installs it.
 """
@@ -11,16 +10,13 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
-from paired_servicebus.demo.languages.sender_programs import FoundPrograms, SenderProgram
 from paired_servicebus.interpreter import python_script
 
 SOURCES: Final = Path(__file__).parent
@@ -32,6 +28,16 @@ FIND_SECONDS: Final = 20.0
 BUILD_SECONDS: Final = 240.0
 """A first build in Go takes a minute: the standard library and the SDK are compiled."""
 JAVA_OPTIONS: Final = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SenderProgram:
+    """A sender in one language. `command` lacks the four arguments; `environment` comes on top of ours."""
+
+    language: str
+    sdk: str
+    command: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 class NotFound(Exception):
@@ -150,14 +156,3 @@ def _global_modules() -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return asked.stdout.strip() or None
-
-
-def main(folder: Path) -> None:
-    """Print the senders that can run here."""
-    found, missing = find_programs(folder)
-    programs = FoundPrograms(python=python_program(), found=found, missing=missing)
-    sys.stdout.buffer.write(msgspec.json.encode(programs) + b"\n")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from paired_servicebus.core.accounting.ledger import balance
-from paired_servicebus.demo.languages.languages_player import SenderProcess
+from tests.examples.any_language import SenderProcess
 from tests.examples.sender_programs import python_program
 from tests.stage.ledger import Broken
 from tests.stage.plays.languages import Figures, check_connections, check_failover, check_progress, check_senders

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from paired_servicebus.core.accounting.ledger import Ledger
 from paired_servicebus.core.text.time_format import clock
-from paired_servicebus.demo.languages_result import LanguagesResult, languages_lines
 from paired_servicebus.demo.scenarios import Scenario
 
 # The fleet scenario's figures, and the sentences about what did not hold.
@@ -222,8 +221,10 @@ class DemoResult(msgspec.Struct, frozen=True, kw_only=True):
     """Path of the incident report."""
     fleet: FleetResult | None = None
     """What became of the order over the fleet, in that scenario."""
-    languages: LanguagesResult | None = None
+    languages: dict[str, Any] | None = None
     """What the senders of other languages saw, in that scenario."""
+    figures: list[str] = []
+    """The same in lines, for a person."""
 
     @property
     def balanced(self) -> bool:
@@ -282,8 +283,7 @@ def as_lines(result: DemoResult) -> str:
         )
     if result.fleet is not None:
         lines += fleet_lines(result.fleet)
-    if result.languages is not None:
-        lines += languages_lines(result.languages)
+    lines += result.figures
     lines.append(f"  the syphon moved {result.syphon.moved}; {result.billed_operations} billed operations")
     if result.audit is not None:
         by = f" by {result.audit.by}" if result.audit.by else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -14,7 +15,6 @@ from typing import Final
 import msgspec
 
 from paired_servicebus.core.errors import ConfigurationError, PairedError
-from paired_servicebus.demo.languages.sender_programs import finder_script
 from paired_servicebus.demo.result import DemoResult, as_lines
 from paired_servicebus.demo.scenarios import ANY_LANGUAGE, LEAST_DURATION, scenario_named
 from paired_servicebus.demo.worker_protocol import END, PlayDone, PlayFailed, PlayRequest, WorkerLine
@@ -22,6 +22,8 @@ from paired_servicebus.interpreter import python_command, python_environment
 from paired_servicebus.pipeline.spark_processes import exit_on_signal
 
 STOP_TIMEOUT: Final = 15.0
+CLONE: Final = Path(__file__).parents[3]
+"""The folder of the project, unless this is an installation."""
 
 
 def run_demo(*, scenario: str, duration: float, seed: int, headless: bool, json_line: bool, spark: bool = True) -> int:
@@ -36,7 +38,7 @@ def run_demo(*, scenario: str, duration: float, seed: int, headless: bool, json_
         PairedError: it could not be played; one sentence.
     """
     if scenario_named(scenario) is ANY_LANGUAGE:
-        finder_script()
+        examples_clone()
     if not duration >= LEAST_DURATION:
         raise ConfigurationError(f"--duration is {duration:g}; it must be at least {LEAST_DURATION:g} seconds")
     # A screen that is ended by a signal is none of ours: the worker clears away.
@@ -66,6 +68,16 @@ def run_demo(*, scenario: str, duration: float, seed: int, headless: bool, json_
     return 0 if result.holds else 1
 
 
+def examples_clone(clone: Path = CLONE) -> Path:
+    """Return the clone, which has the senders of the scenario any-language. Raises ConfigurationError: it is none."""
+    if not (clone / "tests" / "examples" / "any_language.py").is_file():
+        raise ConfigurationError(
+            "the scenario any-language needs the senders in tests/examples, which an installation does not have; "
+            "clone the project, install the clone with pip install -e, and run the scenario there"
+        )
+    return clone
+
+
 def _judged(result: DemoResult, order: PlayRequest, say: Callable[[str], object]) -> DemoResult:
     """Return the result with the pipeline's audit and report."""
     from paired_servicebus.demo import pipeline_audit  # with duckdb behind it
@@ -79,14 +91,18 @@ def _judged(result: DemoResult, order: PlayRequest, say: Callable[[str], object]
 @contextmanager
 def worker_process(order: PlayRequest, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Yield the worker's process; closing its standard input ends it and everything it started."""
+    module, environment = "paired_servicebus.demo.worker", python_environment()
+    if order.scenario == ANY_LANGUAGE.name:
+        paths = os.pathsep.join((str(examples_clone()), os.environ.get("PYTHONPATH", "")))
+        module, environment = "tests.examples.any_language", python_environment({**os.environ, "PYTHONPATH": paths})
     with (folder / "engine.log").open("ab") as log:
         process = subprocess.Popen(
-            python_command("paired_servicebus.demo.worker"),
+            python_command(module),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
             start_new_session=True,  # Ctrl-C is ours; the worker ends when its input does
-            env=python_environment(),
+            env=environment,
         )
     assert process.stdin is not None
     try:

@@ -368,7 +368,7 @@ ANY_LANGUAGE: Final = Scenario(
     fails_over=(ORDERS,),
     policy=replace(POLICY, hold_until_failover=True, record_received=True),
 )
-"""Has a player of its own too (paired_servicebus.demo.languages): its senders are programs."""
+"""Has a player of its own too, in a clone's tests/examples: its senders are programs."""
 LISTED: Final = (*SCENARIOS, FLEET, ANY_LANGUAGE)
 UNNUMBERED: Final = frozenset((ANY_LANGUAGE.name,))
 """The scenarios whose senders number no message: the application's lists do not know the order of sending."""

@@ -11,7 +11,7 @@ import logging
 import shutil
 import sys
 import uuid
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -22,14 +22,14 @@ import msgspec
 
 from paired_servicebus.core.errors import PairedError
 from paired_servicebus.demo.fleet.fleet_player import fleet_stage, play_fleet
-from paired_servicebus.demo.languages.languages_player import languages_stage, play_languages
 from paired_servicebus.demo.player import Player, leave_unused_queues, pair_on
 from paired_servicebus.demo.result import DemoResult
-from paired_servicebus.demo.scenarios import ANY_LANGUAGE, ENTITIES, FLEET, Scenario, scenario_named
+from paired_servicebus.demo.scenarios import ENTITIES, FLEET, Scenario, scenario_named
 from paired_servicebus.demo.worker_protocol import CaptionShown, PlayDone, PlayFailed, PlayRequest, WorkerLine
 from paired_servicebus.engine.instance.identity import EngineIdentity
 from paired_servicebus.engine.instance.logs import log_to
 from paired_servicebus.engine.service.engine_host import EngineHost
+from paired_servicebus.pairing import PairedServiceBusClient
 from paired_servicebus.pairing.runtime.deadlines import end_all
 from paired_servicebus.pipeline.spark_processes import PipelineOrder, PipelineProcess, start_pipeline
 from paired_servicebus.sandbox_process import SandboxProcess, sandbox_process
@@ -44,14 +44,20 @@ TABLES_AFTER: Final = 5.0
 
 log = logging.getLogger(__name__)
 
+Perform = Callable[
+    [AsyncExitStack, PlayRequest, SandboxProcess, PairedServiceBusClient, Callable[[str], None]],
+    Awaitable[Coroutine[object, object, DemoResult]],
+]
+"""Prepares the play of a scenario on a pairing, with `say` for its captions; what it returns plays it."""
 
-def main() -> None:
-    """Play the order on standard input."""
+
+def main(perform: Perform | None = None) -> None:
+    """Play the order on standard input. perform: plays the scenario; None: the demo's own player."""
     log_to(sys.stderr)
     order = msgspec.json.decode(sys.stdin.buffer.readline(), type=PlayRequest)
     input_end = _InputEnd()
     try:
-        asyncio.run(_until_input_ends(order, input_end))
+        asyncio.run(_until_input_ends(order, input_end, perform))
     except PairedError as error:
         tell(PlayFailed(str(error)))
         raise SystemExit(2) from error
@@ -74,9 +80,9 @@ class _InputEnd:
     """Whether it ended without the order to end: its writer was killed, or its terminal closed."""
 
 
-async def _until_input_ends(order: PlayRequest, input_end: _InputEnd) -> None:
+async def _until_input_ends(order: PlayRequest, input_end: _InputEnd, perform: Perform | None) -> None:
     """Play, then stay for viewers; the end of standard input ends all of it immediately."""
-    playing = asyncio.create_task(_play(order), name="the demo")
+    playing = asyncio.create_task(_play(order, perform), name="the demo")
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
@@ -92,7 +98,7 @@ async def _until_input_ends(order: PlayRequest, input_end: _InputEnd) -> None:
         playing.result()
 
 
-async def _play(order: PlayRequest) -> None:
+async def _play(order: PlayRequest, perform: Perform | None) -> None:
     scenario = scenario_named(order.scenario)
     async with AsyncExitStack() as stack:
         tell(CaptionShown("two namespaces, in a sandbox on this machine"))
@@ -102,7 +108,7 @@ async def _play(order: PlayRequest) -> None:
             stage = await stack.enter_async_context(fleet_stage(order, sandbox, captions.say, captions.latest))
             await _until_left(stage.mine.engine, play_fleet(stage, order, captions.say), captions)
         else:
-            await _perform(stack, order, scenario, sandbox, captions)
+            await _perform(stack, order, scenario, sandbox, captions, perform)
 
 
 class _Captions:
@@ -120,7 +126,12 @@ class _Captions:
 
 
 async def _perform(
-    stack: AsyncExitStack, order: PlayRequest, scenario: Scenario, sandbox: SandboxProcess, captions: _Captions
+    stack: AsyncExitStack,
+    order: PlayRequest,
+    scenario: Scenario,
+    sandbox: SandboxProcess,
+    captions: _Captions,
+    perform: Perform | None,
 ) -> None:
     tell(CaptionShown("an engine with a journal, and its backlog queues"))
     host = EngineHost(
@@ -133,14 +144,11 @@ async def _perform(
     await stack.enter_async_context(host)
     await leave_unused_queues(sandbox)
     paired = await stack.enter_async_context(await pair_on(sandbox, scenario.policy, on_event=host.record))
-    for entity in scenario.fails_over if scenario.name == ANY_LANGUAGE.name else ENTITIES:
+    for entity in ENTITIES if perform is None else scenario.fails_over:
         paired.watch(entity)
     await host.adopt(paired)
-    if scenario.name == ANY_LANGUAGE.name:
-        cast = languages_stage(sandbox, paired, Path(order.folder), seed=order.seed, say=captions.say)
-        stage = await stack.enter_async_context(cast)
-        play = play_languages(stage, scenario, duration=order.duration, seed=order.seed, say=captions.say)
-        await _until_left(host, play, captions)
+    if perform is not None:
+        await _until_left(host, await perform(stack, order, sandbox, paired, captions.say), captions)
         return
     player = Player(scenario, sandbox, paired, seed=order.seed, say=captions.say, record=host.record)
     if order.with_tables and find_spec("pyspark") is not None:

@@ -6,6 +6,8 @@ import heapq
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
+from tests.core.fleet.counted_orders import CountedOrders
+
 from paired_servicebus.core.fleet.board.board_reader import MAX_RECEIVED, MIN_BEHIND, CountingPosts
 from paired_servicebus.core.fleet.fleet_documents import BOARD_OF, Author, Board, Document, Posted, Report, kind_of
 from paired_servicebus.core.fleet.fleet_events import (
@@ -108,7 +110,9 @@ class FleetWorld:
             for place in range(engines)
         ]
         self.members = [
-            FleetMember(Identity(author=author(f"app-{place}")), spread=place / engines, **expect)
+            FleetMember(
+                Identity(author=author(f"app-{place}")), spread=place / engines, orders=CountedOrders(), **expect
+            )
             for place in range(engines)
         ]
         self.queue: list[tuple[float, int]] = []

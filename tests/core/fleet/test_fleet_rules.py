@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.approval import Approve
+from tests.core.fleet.counted_orders import CountedOrders
 from tests.core.fleet.fleet_world import START, FleetWorld, author, snapshot
 
 from paired_servicebus.core.fleet import pace
@@ -36,7 +37,6 @@ from paired_servicebus.core.fleet.fleet_events import (
     Write,
 )
 from paired_servicebus.core.fleet.fleet_member import FleetMember
-from paired_servicebus.core.fleet.order_hook import CountedOrders
 from paired_servicebus.core.fleet.own_documents import Identity, OwnDocuments
 from paired_servicebus.core.fleet.roster.fleet_knowledge import syphons_elsewhere, usage_from
 from paired_servicebus.core.fleet.roster.roster import MAX_ENGINES, Roster
@@ -411,7 +411,7 @@ def test_hostile_documents_are_bounded() -> None:
 
 
 def member(**options: object) -> FleetMember:
-    return FleetMember(Identity(author=author("me")), **options)  # type: ignore[arg-type]
+    return FleetMember(Identity(author=author("me")), orders=CountedOrders(), **options)  # type: ignore[arg-type]
 
 
 def test_busy_silences_every_duty_for_ten_seconds(approve: Approve) -> None:

@@ -48,6 +48,7 @@ from paired_servicebus.core.fleet.orders.order_rules import ORDER_SECONDS, ThisE
 from paired_servicebus.core.fleet.orders.standing_rules import in_force
 from paired_servicebus.core.fleet.own_documents import Identity
 from paired_servicebus.core.operator.actions import BY_ID, FLEET_VERBS
+from tests.core.fleet.counted_orders import CountedOrders
 from tests.simulation.fleet.engine_clock import EngineClock
 from tests.simulation.fleet.fleet_plan import (
     KEYS,
@@ -158,7 +159,10 @@ class SimFleetEngine:
             self.book = OrderBook(engine=me, verbs=self.verbs, expect=expect, kept=self.disk)
         signers = "" if self.signers is None else str(sorted(self.signers))
         self.member = FleetMember(
-            Identity(author=author, signers=signers), expect=expect, spread=self.planned.spread, orders=self.book
+            Identity(author=author, signers=signers),
+            expect=expect,
+            spread=self.planned.spread,
+            orders=self.book or CountedOrders(),
         )
         self._kept = self.disk
 

@@ -16,7 +16,8 @@ from typing import Any, Final
 
 from tests.conformance.checking import Unfetched, fetch
 from tests.conformance.rhea.__main__ import PACKAGES
-from tests.examples.sender_programs import FOREIGN, NODE_PACKAGE, SOURCES, find_programs, python_program
+from tests.examples.any_language import SenderProcess
+from tests.examples.sender_programs import FOREIGN, NODE_PACKAGE, SOURCES, SenderProgram, find_programs, python_program
 from tests.stage.console import Console
 from tests.stage.course import PRIMARY, SECONDARY, Strike
 from tests.stage.director import DRAINED, PATIENCE, Director
@@ -27,8 +28,6 @@ from tests.stage.plays.gateway import free_port
 from paired_servicebus.core.accounting.ledger import Ledger as Balance
 from paired_servicebus.core.accounting.ledger import SendOutcome
 from paired_servicebus.core.model.entity_state import State
-from paired_servicebus.demo.languages.languages_player import SenderProcess
-from paired_servicebus.demo.languages.sender_programs import SenderProgram
 from paired_servicebus.engine.gateway.gateway_keys import connection_string
 from servicebus_sandbox import NamespaceSpec, QueueSpec
 

@@ -46,7 +46,7 @@ from paired_servicebus.core.fleet.fleet_documents import (
     kind_of,
 )
 from paired_servicebus.core.fleet.fleet_events import AnswerOrder, Clean, FleetEffect, FleetEvent, ReadBoard, Say, Write
-from paired_servicebus.core.fleet.order_hook import CountedOrders, OrderHook
+from paired_servicebus.core.fleet.orders.order_book import OrderBook
 from paired_servicebus.core.fleet.own_documents import ChangeKey, Identity, OwnDocuments
 from paired_servicebus.core.fleet.pace import WatchPace, watch_pace
 from paired_servicebus.core.fleet.roster.roster import Roster, RosterView
@@ -63,7 +63,7 @@ ANSWER_SECONDS: Final = 3600.0
 class AnswerQueue:
     """The answers that wait. Every `now` is the namespace's time."""
 
-    def __init__(self, documents: OwnDocuments, orders: OrderHook) -> None:
+    def __init__(self, documents: OwnDocuments, orders: OrderBook) -> None:
         self._documents, self._orders = documents, orders
         self._waiting: deque[OrderAnswer] = deque(maxlen=MAX_ANSWERS)
 
@@ -206,7 +206,7 @@ class FleetMember:
         identity: this engine's documents' head.
         expect: the number or the names of the engines that pairing.toml expects.
         spread: from 0 up to 1, different for each engine, so that engines do not look together.
-        orders: the rules of orders; None: orders are counted.
+        orders: the orders of this engine, by their rules.
     """
 
     def __init__(
@@ -215,12 +215,12 @@ class FleetMember:
         *,
         expect: int | tuple[str, ...] | None = None,
         spread: float = 0.0,
-        orders: OrderHook | None = None,
+        orders: OrderBook,
     ) -> None:
         author = identity.author
         self._me, self._boot = author.engine, author.boot
         self._expect, self._spread = expect, spread
-        self.orders: OrderHook = CountedOrders() if orders is None else orders
+        self.orders = orders
         self.clock = NamespaceClock()
         self._readers = {board: BoardReader(board, self.clock) for board in Board}
         self._roster = Roster(primary=author.primary, secondary=author.secondary)

@@ -16,7 +16,7 @@ from paired_servicebus.core.fleet.fleet_documents import (
     Presence,
     Report,
 )
-from paired_servicebus.core.fleet.order_hook import OrderHook
+from paired_servicebus.core.fleet.orders.order_book import OrderBook
 from paired_servicebus.core.model.entity_state import WELL
 from paired_servicebus.core.model.fleet_view import WORST_FIRST, FleetEntityState, Takes
 from paired_servicebus.core.model.gateway_view import without_clients
@@ -38,7 +38,7 @@ class Identity:
 class OwnDocuments:
     """The documents of one engine. Their ids are its boot and a running number."""
 
-    def __init__(self, identity: Identity, orders: OrderHook) -> None:
+    def __init__(self, identity: Identity, orders: OrderBook) -> None:
         self._identity, self._orders = identity, orders
         self._count = 0
 

@@ -310,7 +310,7 @@ class KeptOrders:
 
 
 class OrderBook:
-    """The orders of one engine, for FleetMember (an OrderHook).
+    """The orders of one engine, for FleetMember.
 
     Args:
         engine: this engine.
