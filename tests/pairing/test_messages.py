@@ -192,9 +192,13 @@ def test_a_message_without_an_id_gets_one_and_the_same_for_every_try() -> None:
     assert sdk_messages.id_of(message) == ""
 
 
-def test_a_message_with_an_id_is_handed_on_as_it_is() -> None:
-    message = ServiceBusMessage(b"x", message_id="mine")
-    assert sdk_messages.outgoing(message) == [message]
+def test_a_message_is_copied_as_it_is() -> None:
+    """What is sent, at any try, is the message as it was at the call."""
+    message = ServiceBusMessage(b"x", message_id="mine", application_properties={"a": 1})
+    (copied,) = sdk_messages.outgoing(message)
+    assert (type(copied), str(copied)) == (ServiceBusMessage, str(message))
+    message.application_properties["a"] = 2  # type: ignore[index]
+    assert copied.application_properties == {"a": 1}
 
 
 def test_a_list_and_a_batch_become_their_messages() -> None:
@@ -202,7 +206,7 @@ def test_a_list_and_a_batch_become_their_messages() -> None:
     batch = ServiceBusMessageBatch()
     for single in singles:
         batch.add_message(single)
-    assert sdk_messages.outgoing(singles) == singles
+    assert [sdk_messages.id_of(message) for message in sdk_messages.outgoing(singles)] == ["0", "1", "2"]
     assert [sdk_messages.id_of(message) for message in sdk_messages.outgoing(batch)] == ["0", "1", "2"]
 
 

@@ -87,7 +87,10 @@ def _copied(message: object) -> Sendable:
     if not isinstance(message, _MESSAGES):
         raise TypeError(f"a message is a ServiceBusMessage or an AmqpAnnotatedMessage, not {type(message).__name__}")
     found = _ensure_id(message)
-    return copy(raw_of(message)) if found is message else found
+    if found is not message:
+        return found
+    copied = copy(raw_of(message))
+    return copied if isinstance(message, AmqpAnnotatedMessage) else sdk_internals.message_of(copied)
 
 
 def _ensure_id(message: Sendable) -> Sendable:
