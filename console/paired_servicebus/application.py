@@ -8,7 +8,7 @@ pair the same are NAME-2, NAME-3, …, and each finds its own journal again.
 from __future__ import annotations
 
 import asyncio
-import os
+import logging
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import AsyncExitStack
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack, overload
 
 from azure.servicebus.aio import ServiceBusClient
 
-from paired_servicebus.core.errors import ConfigurationError, EngineRunningError, EngineStartError
+from paired_servicebus.core.errors import ConfigurationError, EngineRunningError
 from paired_servicebus.core.model.namespace_info import first_label
 from paired_servicebus.core.model.pairing_events import Event
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
@@ -27,7 +27,7 @@ from paired_servicebus.core.model.verdict import Judge, judge
 from paired_servicebus.core.operator.failover_readiness import Evidence
 from paired_servicebus.engine.instance.engine_paths import EnginePaths, engine_paths
 from paired_servicebus.engine.instance.identity import EngineIdentity
-from paired_servicebus.engine.instance.lock import LockHolder, acquire, mark_clean_exit
+from paired_servicebus.engine.instance.lock import StateFolder
 from paired_servicebus.engine.instance.task_supervisor import TaskSupervisor
 from paired_servicebus.engine.readiness.local_evidence import add_drill, local_syphons
 from paired_servicebus.engine.service.engine_host import EngineHost, nobody
@@ -47,6 +47,8 @@ MAX_ENGINES_PER_NAME: Final = 100
 """Engines of one name on a machine."""
 LOG_PLACE: Final = "the application's own"
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9._-]+")
+
+log = logging.getLogger(__name__)
 
 OnEvent = Callable[[Event], object]
 
@@ -126,7 +128,6 @@ def pair_namespaces(
             control socket.
         SameNamespaceError: both clients belong to one namespace.
         NamespaceUnreachableError, BacklogQueueError: see SPEC.md section 4.4.
-        EngineStartError: journal or control socket cannot be made.
         TypeError: an unknown option.
     """
     hosting = _Hosting(control, environment, read_only, require_reason, metrics, on_change, fleet, on_event, judge)
@@ -266,7 +267,9 @@ class _Hosting:
         check_arguments(client, options)
         options.policy()  # before anything is made
         wanted = self.control if isinstance(self.control, str) else options.primary_name or first_label(host_of(client))
-        places, fd = await asyncio.to_thread(_acquire_name, _NOT_IN_NAMES.sub("-", wanted).strip("-.") or "application")
+        places, folder = await asyncio.to_thread(
+            _acquire_name, _NOT_IN_NAMES.sub("-", wanted).strip("-.") or "application"
+        )
         identity = EngineIdentity.of(
             places.name,
             environment=self.environment,
@@ -274,7 +277,7 @@ class _Hosting:
             require_reason=self.require_reason,
             own_process=False,
         )
-        engine = _Engine(identity, places, fd, options, extras)
+        engine = _Engine(identity, places, folder, options, extras)
         return await engine.around(
             lambda record: pair(client, options, receiving=receiving, on_event=record, judge=self.judge), self.on_event
         )
@@ -332,12 +335,12 @@ class _Engine:
         self,
         identity: EngineIdentity,
         places: EnginePaths,
-        fd: int,
+        folder: StateFolder,
         options: SendAvailabilityPairedNamespaceOptions,
         extras: _Extras,
     ) -> None:
         self._places = places
-        self._fd = fd
+        self._folder = folder
         self._extras = extras
         self._crew = TaskSupervisor()
         self._ended = False
@@ -350,6 +353,8 @@ class _Engine:
             surroundings=self._add_local_evidence,
             fleet=extras.fleet,
             note=self._hook.note if self._hook is not None else nobody,
+            prepare_spool=folder.open_again,
+            prepare_socket=places.prepare_socket,
         )
 
     async def around(
@@ -364,22 +369,16 @@ class _Engine:
 
         try:
             await self._host.__aenter__()
-        except OSError as error:
-            self._release_lock()
-            raise EngineStartError(
-                f"the journal in {self._places.spool} cannot be made: {error.strerror or error}"
-            ) from error
+        except BaseException:
+            self._folder.close()
+            raise
         try:
             paired = await make(record)
         except BaseException:
             await self._end()
             raise
         paired.when_closed(self._end)
-        try:
-            await self._host.adopt(paired)
-        except OSError as error:
-            await paired.close()
-            raise EngineStartError(f"the control socket {self._places.socket} cannot be made: {error}") from error
+        await self._host.adopt(paired)
         paired.figures = SnapshotCollector(self._latest)
         self._extras.start(self._crew, self._host, self._hook)
         return paired
@@ -392,11 +391,7 @@ class _Engine:
         await self._crew.close()
         self._host.stop("the application closed the pairing")
         await self._host.__aexit__(None, None, None)
-        self._release_lock()
-
-    def _release_lock(self) -> None:
-        mark_clean_exit(self._fd)
-        os.close(self._fd)
+        self._folder.close()
 
     async def _add_local_evidence(self, evidence: Evidence) -> Evidence:
         evidence = add_drill(evidence)
@@ -406,17 +401,18 @@ class _Engine:
         return replace(evidence, syphons_elsewhere=syphons)
 
 
-def _acquire_name(name: str) -> tuple[EnginePaths, int]:
-    """Acquire the lock of the first name that is free."""
+def _acquire_name(name: str) -> tuple[EnginePaths, StateFolder]:
+    """Acquire the lock of the first name that is free; a folder that cannot be used counts as free."""
     for number in range(1, MAX_ENGINES_PER_NAME + 1):
         places = engine_paths(name if number == 1 else f"{name}-{number}")
-        places.prepare()
+        folder = StateFolder(places, log=LOG_PLACE)
         try:
-            return places, acquire(places.lock, LockHolder(pid=os.getpid(), socket=str(places.socket), log=LOG_PLACE))
+            folder.open()
         except EngineRunningError:
             continue
         except OSError as error:
-            raise EngineStartError(f"the lock {places.lock} cannot be made: {error.strerror or error}") from error
+            log.warning("%s cannot be used: %s; sends do not need it", places.state, error.strerror or error)
+        return places, folder
     raise EngineRunningError(
         f"{MAX_ENGINES_PER_NAME} engines called {name} run on this machine already: name this one by control="
     )

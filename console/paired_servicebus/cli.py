@@ -135,6 +135,8 @@ def up(
         queues = f"{ready.backlog_queues} of {settings.policy.backlog_queue_count} backlog queues"
         serves = f"the engine of {settings.name} serves, {queues}"
         print_lines([f"{serves}: pid {ready.pid}, socket {ready.socket}, log {ready.log}"])
+        for alarm in ready.alarms:
+            report_error(f"alarm: {alarm}")
         return 0
     _needs_terminal("paired up --headless runs the engine without one")
     socket = _find_or_start(settings, places, read_only=read_only)

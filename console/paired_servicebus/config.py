@@ -47,6 +47,7 @@ from paired_servicebus.settings import (
     read_secret,
     read_text,
 )
+from paired_servicebus.user_folders import user_folder
 
 # What an engine shows its consoles, as pairing.toml's [console] sets it.
 
@@ -153,7 +154,7 @@ def find_config(given: Path | None = None) -> Path:
         if given.is_file():
             return given.absolute()
         raise ConfigurationError(f"{given} is not a file: --config names a pairing.toml")
-    places = (Path.cwd() / FILE_NAME, _config_home() / "paired" / FILE_NAME)
+    places = (Path.cwd() / FILE_NAME, user_folder("XDG_CONFIG_HOME", ".config") / "paired" / FILE_NAME)
     for place in places:
         if place.is_file():
             _refuse_foreign(place)
@@ -271,11 +272,6 @@ def _destinations(path: Path, pairing: Mapping[str, Any]) -> tuple[str, ...] | N
     if not entities:
         raise ConfigurationError(f'{path}: [pairing] destinations = "entities" needs entities to list some')
     return entities
-
-
-def _config_home() -> Path:
-    home = os.environ.get("XDG_CONFIG_HOME", "")
-    return Path(home) if Path(home).is_absolute() else Path.home() / ".config"
 
 
 def _parse(path: Path) -> dict[str, Any]:

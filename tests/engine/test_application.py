@@ -75,6 +75,28 @@ def _refusing(admin: ServiceBusAdministrationClient, path: str) -> Management:
     return port
 
 
+async def test_its_sends_depend_on_neither_journal_nor_socket_nor_disk(
+    sandbox: Sandbox, short: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `control=True` the application's sends never depend on journal, socket or disk."""
+    monkeypatch.setattr(engine_host, "SOCKET_INTERVAL", 0.05)
+    state = short / "later"
+    state.write_text("a file in its place")
+    monkeypatch.setenv("XDG_STATE_HOME", str(state))
+    paired = await pair(sandbox)
+    async with paired, paired.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage(b"x"))
+        assert local_engines() == ()
+        state.unlink()
+        async with asyncio.timeout(60):
+            found = ()
+            while not any(one.snapshot for one in found):
+                found = await query_engines(local_engines())
+        await sender.send_messages(ServiceBusMessage(b"y"))
+    assert sandbox["primary"].node.namespace.queue("orders").counts().active == 2
+    assert list(read_records(state / "paired" / "primary" / "spool"))
+
+
 async def test_it_is_listed_commanded_and_journalled(sandbox: Sandbox) -> None:
     told: list[Any] = []
     paired = await pair(sandbox, more={"environment": "test", "on_event": told.append})

@@ -17,10 +17,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
 from paired_servicebus import config
-from paired_servicebus.core.errors import ConfigurationError, NamespaceUnreachableError, UnreadableError
+from paired_servicebus.config import NamespaceConfig
+from paired_servicebus.core.errors import ConfigurationError, UnreadableError
 from paired_servicebus.core.model.pairing_events import Event, Record, Warned
 from paired_servicebus.core.model.policy import Policy
-from paired_servicebus.engine.clients.preflight import _refuse_unless_known
+from paired_servicebus.engine.clients.start_checks import read_primary_info
 from paired_servicebus.engine.commands import drain_process
 from paired_servicebus.engine.commands.drain_process import _outcome
 from paired_servicebus.engine.commands.guard import StandingOrders
@@ -255,19 +256,11 @@ async def test_a_console_goes_on_to_the_sentence_when_the_engine_sends_nonsense(
             await ControlClient.connect(short / "s")
 
 
-def test_a_name_that_was_remembered_and_changed_on_disk_is_forgotten(tmp_path: Path) -> None:
+async def test_a_name_that_was_remembered_and_changed_on_disk_is_forgotten(tmp_path: Path) -> None:
     places = EnginePaths(state=tmp_path, socket=tmp_path / "s")
-    places.reached.write_bytes(b"\xff")
-
-    class Primary:
-        host = "contoso"
-
-    class Pairing:
-        primary = Primary()
-        path = tmp_path
-
-    with pytest.raises(NamespaceUnreachableError, match="no engine here ever reached it"):
-        _refuse_unless_known(Pairing(), places, "refused")  # type: ignore[arg-type]
+    places.named.write_bytes(b"\xff")
+    found = await read_primary_info(NamespaceConfig(host="contoso.example"), places)
+    assert found.name == "contoso"
 
 
 @pytest.mark.parametrize(

@@ -14,17 +14,13 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from azure.servicebus.exceptions import MessagingEntityNotFoundError
+from azure.servicebus.exceptions import MessagingEntityNotFoundError, ServiceBusAuthorizationError
 
 from paired_servicebus.config import NamespaceConfig, PairingConfig
-from paired_servicebus.core.errors import (
-    ConfigurationError,
-    EngineRunningError,
-    EngineStartError,
-    NamespaceUnreachableError,
-)
+from paired_servicebus.core.errors import EngineRunningError, EngineStartError
+from paired_servicebus.core.model.namespace_info import UNKNOWN_NAMESPACE
 from paired_servicebus.core.model.policy import Policy
-from paired_servicebus.engine.clients import client_factory, preflight
+from paired_servicebus.engine.clients import client_factory, start_checks
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.engine.instance.logs import log_to, new_log_file
 from paired_servicebus.engine.service.launcher import Failed, Launch, Ready, report
@@ -169,7 +165,7 @@ async def test_clients_leave_retrying_to_the_pairing() -> None:
     ],
 )
 def test_hosts_and_ports(host: str, parts: tuple[str, int | None]) -> None:
-    assert preflight._host_and_port(host) == parts
+    assert start_checks._host_and_port(host) == parts
 
 
 @pytest.fixture
@@ -180,12 +176,12 @@ def silent() -> Iterator[int]:
 
 
 async def test_a_port_that_answers_is_fine(silent: int) -> None:
-    assert await preflight._try("127.0.0.1", silent, None) == ""
+    assert await start_checks._try("127.0.0.1", silent, None) == ""
 
 
 async def test_a_port_that_says_nothing_is_given_up(silent: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preflight, "CONNECT_TIMEOUT", 0.05)
-    why = await preflight._try("127.0.0.1", silent, ssl.create_default_context())
+    monkeypatch.setattr(start_checks, "CONNECT_TIMEOUT", 0.05)
+    why = await start_checks._try("127.0.0.1", silent, ssl.create_default_context())
     assert why == f"port {silent} did not answer within 0.05 s"
 
 
@@ -194,12 +190,12 @@ async def test_a_name_that_does_not_resolve_says_so(monkeypatch: pytest.MonkeyPa
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(asyncio, "open_connection", unknown)
-    assert await preflight._try("nowhere.example", 5671, None) == "port 5671: Name or service not known"
+    assert await start_checks._try("nowhere.example", 5671, None) == "port 5671: Name or service not known"
 
 
 async def test_a_ca_file_without_a_certificate_says_so(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("nothing of the kind")
-    why = await preflight._try_management(by_string(ca_file=tmp_path / "ca.pem"))
+    why = await start_checks._try_management(by_string(ca_file=tmp_path / "ca.pem"))
     assert why == f"its ca_file {tmp_path / 'ca.pem'} holds no certificate"
 
 
@@ -226,39 +222,35 @@ class Namespace:
             raise OSError("closing fails, and that is nobody's business")
 
 
-async def look(tmp_path: Path, links: dict[str, Exception | None]) -> tuple[str, Namespace, EnginePaths]:
-    namespace, places = Namespace(links), EnginePaths(state=tmp_path, socket=tmp_path / "s")
+async def look(links: dict[str, Exception | None], tmp_path: Path) -> tuple[str, ...]:
+    """The alarms of a start that finds these links of the primary."""
     config = replace(pairing_of(by_string()), entities=tuple(links))
-    return await preflight.check_entities(namespace, config, places), namespace, places  # type: ignore[arg-type]
+    checks = start_checks.StartChecks(config, EnginePaths(state=tmp_path, socket=tmp_path / "s"), UNKNOWN_NAMESPACE)
+    return await checks._entities(Namespace(links))  # type: ignore[arg-type]
 
 
-async def test_a_primary_that_answers_for_one_entity_is_remembered(tmp_path: Path) -> None:
-    why, _, places = await look(tmp_path, {"orders": None, "slow": TimeoutError()})
-    assert why == ""
-    assert places.reached.read_text() == "contoso.servicebus.windows.net"
+async def test_an_entity_that_is_slow_to_answer_is_no_alarm_beside_one_that_does(tmp_path: Path) -> None:
+    assert await look({"orders": None, "slow": TimeoutError()}, tmp_path) == ()
 
 
-async def test_all_missing_entities_are_named_at_once(tmp_path: Path) -> None:
-    gone = MessagingEntityNotFoundError(message="no")
-    with pytest.raises(ConfigurationError, match="entities names 'a', 'c', and the primary namespace"):
-        await look(tmp_path, {"a": gone, "b": None, "c": gone})
+async def test_what_is_missing_or_refused_is_an_alarm_and_not_an_exit_status(tmp_path: Path) -> None:
+    """What is away is an alarm, not an exit status."""
+    gone, refused = MessagingEntityNotFoundError(message="no"), ServiceBusAuthorizationError(message="no Send")
+    missing, denied = await look({"a": gone, "b": None, "c": gone, "d": refused}, tmp_path)
+    assert "entities names 'a', 'c', and the primary namespace contoso.servicebus.windows.net has no queue" in missing
+    assert "refused the credential for 'd' (no Send" in denied
+    assert denied.endswith("check [primary] in pairing.toml; its key or role needs Send")
+    (many,) = await look(dict.fromkeys(map(str, range(12)), gone), tmp_path)
+    assert "'0', '1', '2', '3', '4' and 7 more, and the primary" in many
 
 
-async def test_a_primary_that_never_answered_is_taken_for_a_mistake(tmp_path: Path) -> None:
-    with pytest.raises(NamespaceUnreachableError, match="cannot be reached, and no engine here ever reached it: slow"):
-        await look(tmp_path, {"orders": TimeoutError("slow")})
+async def test_a_primary_that_answers_for_none_is_an_alarm_with_the_setting_to_check(tmp_path: Path) -> None:
+    (alarm,) = await look({"orders": TimeoutError("slow")}, tmp_path)
+    assert "the primary namespace contoso.servicebus.windows.net cannot be reached: slow" in alarm
+    assert alarm.endswith("; check [primary] in pairing.toml, and the network")
 
 
 async def test_looking_ends_in_time_though_entities_are_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preflight, "CHECK_TIMEOUT", 0.0)
-    with pytest.raises(NamespaceUnreachableError, match="too many entities"):
-        await look(tmp_path, dict.fromkeys("abc"))
-
-
-def test_what_was_reached_is_remembered_by_host(tmp_path: Path) -> None:
-    places = EnginePaths(state=tmp_path, socket=tmp_path / "s")
-    places.reached.write_text("contoso.servicebus.windows.net")
-    preflight._refuse_unless_known(pairing_of(by_string()), places, "reset")
-    places.reached.write_text("another.servicebus.windows.net")
-    with pytest.raises(Exception, match="no engine here ever reached it: reset; check"):
-        preflight._refuse_unless_known(pairing_of(by_string()), places, "reset")
+    monkeypatch.setattr(start_checks, "CHECK_TIMEOUT", 0.0)
+    (alarm,) = await look(dict.fromkeys("abc"), tmp_path)
+    assert "too many entities" in alarm

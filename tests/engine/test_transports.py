@@ -16,7 +16,7 @@ from azure.servicebus.exceptions import ServiceBusError
 from paired_servicebus.config import NamespaceConfig, PairingConfig
 from paired_servicebus.core.model.namespace_info import ServiceTier
 from paired_servicebus.core.model.policy import Policy
-from paired_servicebus.engine.clients import client_factory, preflight
+from paired_servicebus.engine.clients import client_factory, start_checks
 from paired_servicebus.engine.clients.client_factory import open_admin, open_clients
 from paired_servicebus.secret import Secret
 from servicebus_sandbox import Sandbox
@@ -91,7 +91,7 @@ async def test_two_sandboxes_on_one_machine_are_two_namespaces(sandbox: Sandbox,
 @pytest.mark.parametrize("transport", ["amqp", "websocket"])
 async def test_by_its_real_name_through_a_gateway(sandbox: Sandbox, transport: str) -> None:
     gateway = by_name(sandbox, transport=transport, custom_endpoint=sandbox["primary"].endpoint)
-    assert await preflight._try_messaging(gateway) == ""
+    assert await start_checks._try_messaging(gateway) == ""
     await send(gateway)
     assert arrived(sandbox) == 1
 
@@ -153,7 +153,7 @@ async def test_a_proxy_that_wants_another_password_says_no_and_the_password_is_n
 
 async def test_a_proxy_that_does_not_answer_is_named_without_its_password() -> None:
     namespace = NamespaceConfig(host="contoso.example", proxy=Secret("http://me:c4n4ry@127.0.0.1:1"))
-    for why in (await preflight._try_messaging(namespace), await preflight._try_management(namespace)):
+    for why in (await start_checks._try_messaging(namespace), await start_checks._try_management(namespace)):
         assert why.startswith("the proxy 127.0.0.1, port 1: ")
         assert "c4n4ry" not in why
 
@@ -175,7 +175,7 @@ async def test_management_through_arm_beside_a_key(sandbox: Sandbox, monkeypatch
         info = await clients.secondary_admin.namespace()
         assert (info.name, info.tier, info.region) == ("secondary", ServiceTier.STANDARD, "northeurope")
         assert isinstance(clients.secondary_credentials.key, object)
-    assert await preflight._try_management(secondary) == ""
+    assert await start_checks._try_management(secondary) == ""
 
 
 async def test_identity_alone_is_enough_for_everything(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,7 @@ async def test_sends_go_to_the_primary_and_the_pairing_is_completed_when_the_sec
         await sender.send_messages(ServiceBusMessage("x"))
         assert world.depth("orders") == 1
         (alarm,) = alarms(paired)
-        assert "sends that need the backlog are refused until the secondary answers" in alarm
+        assert "sends that need the backlog are refused until a try to complete it succeeds" in alarm
         assert (paired.backlog_queue_count, paired.backlog_queue_indices) == (0, ())
         assert not any(queue.in_rotation for queue in paired.queue_views())
         paired.force("orders", by="ada")

@@ -12,7 +12,7 @@ from azure.servicebus.aio import ServiceBusClient
 from paired_servicebus.config import NamespaceConfig
 from paired_servicebus.core.model.namespace_info import first_label
 from paired_servicebus.core.model.pairing_events import Warned
-from paired_servicebus.engine.clients.preflight import look_up_name, read_primary_info
+from paired_servicebus.engine.clients.start_checks import look_up_name, read_primary_info
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.pairing import tls_context
 from paired_servicebus.pairing.management import primary_name
@@ -62,7 +62,7 @@ async def test_an_engine_and_an_application_agree_behind_an_alias(
     assert {
         application.primary_name,
         engine.primary_name,
-        (await read_primary_info(engines, places, reachable=True)).name,
+        (await read_primary_info(engines, places)).name,
     } == {"primary"}
     assert [view.path for view in application.queue_views()] == [view.path for view in engine.queue_views()]
     assert alias_remark(engines.host, "primary") in caplog.messages

@@ -51,7 +51,7 @@ from paired_servicebus.core.text.number_format import duration, plural
 from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.drill.drill_run import lacks_manage, run_drill
 from paired_servicebus.engine.clients.client_factory import open_admin
-from paired_servicebus.engine.clients.preflight import look_up_name
+from paired_servicebus.engine.clients.start_checks import look_up_name
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.engine.instance.logs import log_to
 from paired_servicebus.engine.readiness.local_evidence import DrillFile, write_drill

@@ -1,4 +1,4 @@
-"""The completion of a pairing that started without an answer from its secondary namespace.
+"""The completion of a pairing that started without its secondary namespace: it did not answer, or refused.
 
 Until then it assumes the backlog queues that it would create, all out of the rotation. Sends go to the primary as
 usual. A send that needs the backlog is refused immediately.
@@ -56,13 +56,13 @@ class DegradedStart:
         if self._is_complete:
             return ""
         return (
-            f"the pairing started degraded: {self._reason}; sends that need the backlog are refused until the "
-            "secondary answers"
+            f"the pairing started degraded: {self._reason}; sends that need the backlog are refused until a try to "
+            f"complete it succeeds, one every {RETRY_SECONDS:g} s"
         )
 
     def take_out(self) -> None:
         """Remove every backlog queue from the rotation: a probe that succeeds returns it."""
-        steering, reason = self._steering, f"{self._host} has not answered since the start"
+        steering, reason = self._steering, f"{self._host} was not paired at the start"
         now, rotation = steering.clock(), steering.machine.rotation
         for index in rotation.indices:
             rotation.pull(index, at=now, reason=reason)

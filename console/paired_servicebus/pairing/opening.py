@@ -60,6 +60,7 @@ async def pair_namespaces(
     receiving: ServiceBusClient | None = None,
     on_event: Callable[[Event], object] | None = None,
     judge: Judge = judge,
+    must_start: bool = False,
 ) -> PairedServiceBusClient:
     """Pair the primary with the secondary namespace; nothing can be sent before this has returned.
 
@@ -72,6 +73,7 @@ async def pair_namespaces(
             with the pairing. None: `primary_client`.
         on_event: called with every journalled event, in order and synchronously; must not block.
         judge: the verdict on failures, replaceable (SPEC.md section 5).
+        must_start: pair whatever the secondary answers, as an engine does; what is missing is an alarm.
 
     Raises:
         ConfigurationError: an option out of range, or a client that cannot be paired.
@@ -93,9 +95,8 @@ async def pair_namespaces(
         "secondary_admin": options.secondary_admin,
     }
     with claim_clients(clients):
-        paired = await _Opening(primary_client, receiving or primary_client, options, policy, hosts).pair(
-            on_event, judge
-        )
+        opening = _Opening(primary_client, receiving or primary_client, options, policy, hosts, must_start)
+        paired = await opening.pair(on_event, judge)
 
     async def free() -> None:
         release(clients)
@@ -113,12 +114,20 @@ class _Opening:
     options: SendAvailabilityPairedNamespaceOptions
     policy: Policy
     hosts: tuple[str, str]
+    must_start: bool
 
     async def pair(self, on_event: Callable[[Event], object] | None, judge: Judge) -> PairedServiceBusClient:
         """Return the paired client, unless each link to a backlog queue is refused permanently."""
         admin = management_of(self.options.secondary_admin)
-        name, info = await asyncio.gather(self._name(), backlog_queues.told(admin))
-        found, missing = await self._find(admin, name)
+        name = await self._name()
+        listed, info = await asyncio.gather(
+            self._find(admin, name), backlog_queues.told(admin), return_exceptions=True
+        )  # no failure of one leaves the other running
+        if isinstance(listed, BaseException):
+            raise listed
+        if isinstance(info, BaseException):
+            raise info
+        found, missing = listed
         sdk_log.register_client(self.options.secondary_client)
         info = info if info.name else replace(info, name=first_label(self.hosts[1]))
         tasks = TaskOwner()
@@ -133,7 +142,7 @@ class _Opening:
             degraded = DegradedStart(steering, admin, primary=name, host=self.hosts[1], reason=str(missing))
             degraded.take_out()
         backlog_queues.apply_hazards(steering, found)
-        await self._prove(standby, tasks, wait=degraded is None)
+        await self._prove(standby, tasks, wait=degraded is None and not self.must_start)
         paired = PairedServiceBusClient(
             self.primary,
             self.options,
@@ -147,8 +156,11 @@ class _Opening:
             standby=standby,
             degraded=degraded,
         )
-        for about, text in [*(("backlog queues", text) for text in found.warnings), *await self._remarks(admin, name)]:
-            steering.warn(about, text)
+        for text in self.policy.remarks:
+            steering.warn("options", text)
+        others = () if missing is not None else await self._others(admin, name)
+        for text in (*found.warnings, *others):
+            steering.warn("backlog queues", text)
         return paired
 
     async def _name(self) -> str:
@@ -162,7 +174,7 @@ class _Opening:
     async def _find(self, admin: Management, name: str) -> tuple[backlog_queues.BacklogQueues, PairingError | None]:
         """Return the backlog queues; for a degraded start the expected ones, and the failure to find them."""
         count, host = self.policy.backlog_queue_count, self.hosts[1]
-        if not self.policy.start_degraded:
+        if not (self.policy.start_degraded or self.must_start):
             try:
                 return await backlog_queues.ensure(admin, name, count, host=host), None
             except NamespaceUnreachableError as error:
@@ -173,7 +185,7 @@ class _Opening:
         try:
             return await backlog_queues.ensure(admin, name, count, patience=START_SECONDS, host=host), None
         except (NamespaceUnreachableError, BacklogQueueError) as error:
-            if isinstance(error, NamespaceUnreachableError) and not error.is_outage:
+            if isinstance(error, NamespaceUnreachableError) and not (error.is_outage or self.must_start):
                 raise
             return backlog_queues.BacklogQueues(
                 {index: backlog_queues.queue_path(name, index) for index in range(count)}, ()
@@ -200,21 +212,17 @@ class _Opening:
             await tasks.close()
             raise
 
-    async def _remarks(self, admin: Management, name: str) -> list[tuple[str, str]]:
-        """Return remarks for the operator: a warning's subject, and its sentence."""
-        remarks = [("options", text) for text in self.policy.remarks]
+    async def _others(self, admin: Management, name: str) -> tuple[str, ...]:
+        """Return a remark on backlog queues under the name of the primary's host, if that is not its own name."""
         label = first_label(self.hosts[0])
         others = await backlog_queues.count_strangers(admin, label) if label.casefold() != name.casefold() else 0
-        if others:
-            remarks.append(
-                (
-                    "backlog queues",
-                    f"the secondary also has {others} backlog queues under {label}/{backlog_queues.SEGMENT}/: a "
-                    "program that names the primary after its host parks there, and no syphon here moves its messages; "
-                    f'set its primary_name="{name}"',
-                )
-            )
-        return remarks
+        if not others:
+            return ()
+        return (
+            f"the secondary also has {others} backlog queues under {label}/{backlog_queues.SEGMENT}/: a program that "
+            "names the primary after its host parks there, and no syphon here moves its messages; "
+            f'set its primary_name="{name}"',
+        )
 
 
 _MANAGEMENT: Final = ("queues", "create_backlog_queue", "depth", "depths", "namespace", "close")

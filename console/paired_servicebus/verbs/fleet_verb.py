@@ -45,7 +45,7 @@ def setup(*, config: Config = None) -> int:
 
 async def _set_up(settings: PairingConfig) -> tuple[list[str], bool]:
     from paired_servicebus.engine.clients.client_factory import open_admin  # with the SDK behind it
-    from paired_servicebus.engine.clients.preflight import look_up_name
+    from paired_servicebus.engine.clients.start_checks import look_up_name
     from paired_servicebus.engine.fleet.fleet_driver import set_up_boards
     from paired_servicebus.engine.instance.engine_paths import engine_paths
 

@@ -22,7 +22,7 @@ from paired_servicebus.core.model.verdict import CREDENTIALS, kind_of
 from paired_servicebus.core.text.masking import MASK, masked
 from paired_servicebus.core.text.untrusted_text import one_line
 from paired_servicebus.engine.clients.client_factory import open_admin, open_clients
-from paired_servicebus.engine.clients.preflight import look_up_name
+from paired_servicebus.engine.clients.start_checks import look_up_name
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.engine.instance.identity import program_version
 from paired_servicebus.pairing.amqp_client import Endpoint

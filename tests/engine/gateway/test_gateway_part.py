@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
@@ -68,13 +69,36 @@ def client_of(key: LocalKey, port: int) -> ServiceBusClient:
     return ServiceBusClient.from_connection_string(connection_string(key, port), retry_total=0, ssl_context=TRUST)
 
 
-async def test_a_taken_port_fails_the_start_with_a_remedy(places: EnginePaths) -> None:
+async def test_a_taken_port_is_an_alarm_until_it_is_free(places: EnginePaths, world: World) -> None:
+    """What is away is an alarm, not an exit status."""
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        with pytest.raises(ConfigurationError, match=f"127.0.0.1:{port} .*choose another port in .gateway."):
-            await part_of(places, port=port).__aenter__()
+        part = part_of(places, port=port)
+        await world.stack.enter_async_context(part)
+        await part.serve(await world.pair(backlog_queue_count=1))
+        (alarm,) = part.alarms
+        assert f"127.0.0.1:{port} " in alarm
+        assert alarm.endswith("choose another port in [gateway]")
+        assert part.gateway is None
+    await until(lambda: not part.alarms and part.gateway is not None)
+    async with (
+        client_of(keys_of(places.gateway_keys).keys[0], port) as client,
+        client.get_queue_sender("orders") as one,
+    ):
+        await one.send_messages(ServiceBusMessage("x", message_id="later"))
+    assert world.ids_in("orders") == ["later"]
+
+
+async def test_keys_that_cannot_be_made_in_the_engines_own_folder_are_an_alarm(tmp_path: Path, world: World) -> None:
+    places = EnginePaths(state=tmp_path / "later", socket=tmp_path / "s")
+    async with part_of(places) as part:
+        await part.serve(await world.pair(backlog_queue_count=1))
+        (alarm,) = part.alarms
+        assert "gateway.keys cannot be read or made: No such file or directory; mend it, or name another" in alarm
+        places.prepare()
+        await until(lambda: not part.alarms and part.gateway is not None)
 
 
 async def test_a_client_of_the_first_moment_waits_in_the_port_and_is_served(places: EnginePaths, world: World) -> None:
@@ -82,8 +106,6 @@ async def test_a_client_of_the_first_moment_waits_in_the_port_and_is_served(plac
         view = part.add_to(snapshot()).gateway
         assert view is not None
         assert view.listens, "no operator reads that it does not listen"
-        with pytest.raises(ConfigurationError, match="choose another port"):
-            await part_of(places, port=part._options.port).__aenter__()
 
         async def send() -> None:
             key = keys_of(places.gateway_keys).keys[0]
@@ -98,9 +120,10 @@ async def test_a_client_of_the_first_moment_waits_in_the_port_and_is_served(plac
     assert world.ids_in("orders") == ["early"]
 
 
-async def test_an_address_of_another_machine_fails_the_start_with_a_remedy(places: EnginePaths) -> None:
-    with pytest.raises(ConfigurationError, match=r"192\.0\.2\.1:\d+ .*choose the address in .gateway."):
-        await part_of(places, address="192.0.2.1").__aenter__()
+async def test_an_address_of_another_machine_is_an_alarm_with_a_remedy(places: EnginePaths) -> None:
+    async with part_of(places, address="192.0.2.1") as part:
+        (alarm,) = part.alarms
+        assert re.search(r"192\.0\.2\.1:\d+ .*choose the address in .gateway.", alarm)
 
 
 async def test_unusable_keys_fail_the_start_with_a_remedy(places: EnginePaths, tmp_path: Path) -> None:

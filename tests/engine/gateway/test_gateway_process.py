@@ -54,16 +54,3 @@ def test_the_printed_string_works_again_after_the_engine_was_killed(site: Site) 
     state = site.places.state
     kept = [path for path in state.rglob("*") if path.is_file() and path != site.places.gateway_keys]
     assert [path for path in kept if secret.encode() in path.read_bytes()] == [], "no secret but in the keys file"
-
-
-def test_a_taken_port_ends_the_start_with_one_sentence(site: Site) -> None:  # noqa: F811
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        port = other.getsockname()[1]
-        site.write(f'entities = ["orders"]\n[gateway]\nport = {port}')
-        done = site.paired("up", "--headless")
-    assert done.returncode == 2
-    assert f"127.0.0.1:{port}" in done.stderr
-    assert "choose another port in [gateway]" in done.stderr
-    assert site.gone()

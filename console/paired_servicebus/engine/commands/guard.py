@@ -311,10 +311,12 @@ class StandingOrders:
 
     Args:
         spool: the journal's folder; it need not be there yet.
+        is_usable: returns whether the folder is this engine's.
     """
 
-    def __init__(self, spool: Path) -> None:
+    def __init__(self, spool: Path, *, is_usable: Callable[[], bool] = lambda: True) -> None:
         self._file = spool / _NAME
+        self._is_usable = is_usable
         self._standing: tuple[StandingOrder, ...] = ()
         self._writing = asyncio.Lock()
 
@@ -350,6 +352,8 @@ class StandingOrders:
 
     async def keep(self) -> str:
         """Write the standing orders to disk; return the reason of a failure, or ""."""
+        if not self._is_usable():
+            return f"{self._file.parent} cannot be used"
         async with self._writing:
             try:
                 await asyncio.to_thread(replace_file, self._file, msgspec.json.encode(self._standing))

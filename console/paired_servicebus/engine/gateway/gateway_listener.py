@@ -184,9 +184,9 @@ class Gateway:
 
 # An engine's gateway, from its configuration to its end.
 #
-# Port and keys are checked before the pairing opens, so that a mistake in them ends the start immediately. From then on
-# clients connect, and wait in the port. They are served once the pairing is adopted: standing orders hold for their
-# first send.
+# The port listens before the pairing opens: clients connect, and wait in it. They are served once the pairing is
+# adopted: standing orders hold for their first send. A port that another program has, and keys that cannot be made in
+# the engine's own folder, are alarms until they are there.
 
 
 class _RetriedPolicy(Policy):
@@ -207,6 +207,9 @@ class GatewayPairingOptions(SendAvailabilityPairedNamespaceOptions):
 
 class NoGateway:
     """The part of an engine without a gateway."""
+
+    alarms: tuple[str, ...] = ()
+    """What keeps it from serving, a sentence each."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -252,15 +255,14 @@ class GatewayPart(NoGateway):
         """None before `serve`."""
 
     async def __aenter__(self) -> Self:
-        """Read the keys, or make them, and listen on the port. Raises ConfigurationError."""
-        port, address = self._options.port, self._options.address
-        try:
-            self._keys = KeysInForce(self._keys_file, revoked=self._revoke, warn=self._warn)
-        except OSError as error:
-            text = f"the gateway's keys {self._keys_file} cannot be read or made: {error.strerror or error}"
-            raise ConfigurationError(f"{text}; mend it, or name another file as keys in [gateway]") from error
-        self._bound = bind_port(port, host=address, allow_other_hosts=True)  # the options were checked for it
-        self._bound_at = time.time()
+        """Read the keys, or make them, and listen on the port. A port or a folder that cannot be had is tried again.
+
+        Raises:
+            ConfigurationError: the file of keys that the configuration names cannot be read.
+        """
+        self._open()
+        if self._keys is None and self._options.keys is not None:
+            raise ConfigurationError(self.alarms[0])
         return self
 
     async def __aexit__(
@@ -268,10 +270,42 @@ class GatewayPart(NoGateway):
     ) -> None:
         await self.close(0.0)
 
+    def _open(self) -> bool:
+        """Do what is left of reading the keys and listening; return whether all is done."""
+        found = []
+        try:
+            if self._keys is None:
+                self._keys = KeysInForce(self._keys_file, revoked=self._revoke, warn=self._warn)
+        except OSError as error:
+            text = f"the gateway's keys {self._keys_file} cannot be read or made: {error.strerror or error}"
+            found.append(f"{text}; mend it, or name another file as keys in [gateway]")
+        try:
+            if self._bound is None:
+                port, address = self._options.port, self._options.address
+                self._bound = bind_port(port, host=address, allow_other_hosts=True)  # the options were checked for it
+                self._bound_at = time.time()
+        except ConfigurationError as error:
+            found.append(str(error))
+        self.alarms = tuple(found)
+        return not found
+
     async def serve(self, paired: PairedServiceBusClient) -> None:
-        """Accept clients, whose sends go through `paired`."""
-        assert self._bound is not None, "entered"
-        assert self._keys is not None, "entered"
+        """Accept clients, whose sends go through `paired`, as soon as there are keys and a port."""
+        if self._open():
+            await self._serve(paired)
+        else:
+            self._crew.start(self._serve_later(paired), name="the gateway's start")
+
+    async def _serve_later(self, paired: PairedServiceBusClient) -> None:
+        is_open = False
+        while not is_open:
+            await asyncio.sleep(LOOK_SECONDS)
+            is_open = self._open()
+        await self._serve(paired)
+
+    async def _serve(self, paired: PairedServiceBusClient) -> None:
+        assert self._bound is not None, "opened"
+        assert self._keys is not None, "opened"
         await asyncio.to_thread(self._known.read)
         self.gateway = Gateway(paired, self._keys, known=self._known)
         bound, self._bound = self._bound, None

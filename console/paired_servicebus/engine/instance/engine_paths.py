@@ -1,6 +1,7 @@
 """The paths of an engine's files, derived only from its pairing's name, so console and engine use the same ones.
 
-    state folder    $XDG_STATE_HOME or ~/.local/state, then paired/NAME: the lock, the journal, its tables, the logs
+    state folder    $XDG_STATE_HOME or ~/.local/state, then paired/NAME: the lock, the journal, its tables, the logs;
+                    for a user without a home folder paired-UID in the folder for temporary files
     socket          $XDG_RUNTIME_DIR/paired/NAME.sock; without that, or if another user could change that folder,
                     control.sock in the state folder
 
@@ -10,16 +11,17 @@ the folders.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.ownership import foreign_access
+from paired_servicebus.user_folders import temporary_folder, user_folder
 
 MAX_SOCKET_PATH_BYTES: Final = 106
 """Bytes of a Unix socket's address, less its end mark and one character for the temporary name."""
@@ -60,11 +62,6 @@ class EnginePaths:
         return self.state / "lock"
 
     @property
-    def reached(self) -> Path:
-        """The file that names the primary once an engine here has reached it."""
-        return self.state / "reached"
-
-    @property
     def named(self) -> Path:
         """The file with the primary's name and the host that reported it."""
         return self.state / "named"
@@ -85,15 +82,23 @@ class EnginePaths:
         return self.state / "gateway.entities"
 
     def prepare(self) -> None:
-        """Make the folders. Raises ConfigurationError: a folder cannot be made or belongs to another user."""
-        for folder in (self.state, self.logs, self.socket.parent):
-            try:
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                found = folder.lstat()
-            except OSError as error:
-                raise ConfigurationError(f"the engine's folder {folder} cannot be made: {error.strerror}") from error
-            if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o022:
-                raise ConfigurationError(f"the engine's folder {folder} is open to others: chmod 700 it, or remove it")
+        """Make the folders. Raises ConfigurationError: a folder cannot be made or another user can change it."""
+        try:
+            self.prepare_state()
+            self.prepare_socket()
+        except OSError as error:
+            raise ConfigurationError(
+                f"the engine's folder {error.filename} cannot be used: {error.strerror}"
+            ) from error
+
+    def prepare_state(self) -> None:
+        """Make the state folder. Raises OSError: it cannot be made, or another user can change it."""
+        for folder in (self.state, self.logs):
+            _prepare(folder)
+
+    def prepare_socket(self) -> None:
+        """Make the folder of the control socket. Raises OSError: it cannot be made, or another user can change it."""
+        _prepare(self.socket.parent)
 
 
 def engine_paths(name: str) -> EnginePaths:
@@ -116,14 +121,15 @@ def all_drill_files() -> tuple[Path, ...]:
     return tuple(sorted(_states().glob("*/drill.json")))
 
 
+def _prepare(folder: Path) -> None:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.lstat()
+    if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o022 or not stat.S_ISDIR(found.st_mode):
+        raise PermissionError(errno.EPERM, "open to other users: chmod 700 it, or remove it", str(folder))
+
+
 def _states() -> Path:
-    return _folder("XDG_STATE_HOME", Path.home() / ".local" / "state") / "paired"
-
-
-def _folder(variable: str, otherwise: Path) -> Path:
-    """Read an XDG variable; a relative path counts as not set."""
-    given = Path(os.environ.get(variable, ""))
-    return given if given.is_absolute() else otherwise
+    return user_folder("XDG_STATE_HOME", ".local/state") / "paired"
 
 
 def _socket(state: Path, name: str) -> Path:
@@ -134,7 +140,7 @@ def _socket(state: Path, name: str) -> Path:
     if _fits(wanted):
         return wanted
     short = hashlib.sha256(os.fsencode(wanted)).hexdigest()[:16]
-    fallback = Path(tempfile.gettempdir()) / f"paired-{os.geteuid()}" / f"{short}.sock"
+    fallback = temporary_folder() / f"{short}.sock"
     if not _fits(fallback):
         raise ConfigurationError(
             f"no control socket can be made: {fallback} is longer than {MAX_SOCKET_PATH_BYTES} bytes; "

@@ -5,10 +5,10 @@ A killed engine loses no appended line. Lines are synced once a second, or immed
 after 64k events, 8 MB or ten seconds, or within a second after a reader's request (spool.py). A quiet engine makes no
 empty files.
 
-If the disk refuses, the engine continues: lines are counted instead of written, `healthy` is False, `trouble` has the
-reason, and the disk is tried once a second. The newest complete files are kept up to a number of bytes; older ones are
-deleted. The host handles the consequences, such as pausing the syphon. Disk waits run in the journal's own thread; only
-the write itself runs in the loop.
+If the disk refuses, at the start or later, the engine continues: lines are counted instead of written, `healthy` is
+False, `trouble` has the reason, and the disk is tried once a second. The newest complete files are kept up to a number
+of bytes; older ones are deleted. The host handles the consequences, such as pausing the syphon. Disk waits run in the
+journal's own thread; only the write itself runs in the loop.
 """
 
 from __future__ import annotations
@@ -61,8 +61,13 @@ class Journal:
         keep: int = DEFAULT_KEPT_BYTES,
         clock: Callable[[], float] = time.time,
         on_change: Callable[[], None] = lambda: None,
+        prepare: Callable[[], None] = lambda: None,
     ) -> None:
+        """prepare: makes what the folder needs, before it is used for the first time; raises OSError."""
         self._folder = folder
+        self._prepare = prepare
+        self.is_open = False
+        """Whether the folder was made, and what a crash left in it was recovered."""
         self._stem = f"{engine}-{int(clock() * 1000):013d}"
         self._roll_after = roll_after
         self._keep = keep
@@ -89,11 +94,22 @@ class Journal:
         return not self.trouble
 
     async def __aenter__(self) -> Self:
-        """Recover a crash's files, then get ready. Raises OSError: the folder cannot be made or read."""
-        await self._on_disk(lambda: spool.prepare(self._folder))
-        self.recovered = await self._on_disk(lambda: spool.recover(self._folder))
+        """Recover a crash's files, then get ready; a folder that cannot be made or read is tried again."""
+        try:
+            await self._on_disk(self._open)
+        except OSError as error:
+            self._fail(error)
         self._crew.start(self._rounds(), name="the journal's rounds")
         return self
+
+    def _open(self) -> None:
+        """Make the folder and recover a crash's files, unless that is done. Raises OSError."""
+        if self.is_open:
+            return
+        self._prepare()
+        spool.prepare(self._folder)
+        self.recovered = spool.recover(self._folder)
+        self.is_open = True
 
     async def __aexit__(self, *reason: object) -> None:
         await self._crew.close()
@@ -195,7 +211,7 @@ class Journal:
             self._roll()
         if self._full or self._synced < self.lines:
             await self._settle()
-        if (now := asyncio.get_running_loop().time()) >= self._trim_at:
+        if self.is_open and (now := asyncio.get_running_loop().time()) >= self._trim_at:
             self._trim_at = now + TRIM_INTERVAL
             await self._trim()
 
@@ -218,6 +234,7 @@ class Journal:
     async def _try_disk(self) -> None:
         """Continue in a new file if the disk accepts data again: the old one may be torn."""
         try:
+            await self._on_disk(self._open)
             await self._on_disk(lambda: spool.probe(self._folder))
         except OSError as error:
             self._fail(error)

@@ -25,7 +25,7 @@ from paired_servicebus.core.operator.failover_readiness import (
 )
 from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.engine.clients.client_factory import NamespaceClients, open_clients
-from paired_servicebus.engine.clients.preflight import look_up_name
+from paired_servicebus.engine.clients.start_checks import look_up_name
 from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.control.discovery import wait_for_depths
 from paired_servicebus.engine.instance.engine_paths import EnginePaths

@@ -179,6 +179,8 @@ class SeriesSampler:
 
 
 SNAPSHOT_INTERVAL: Final = 1.0
+SOCKET_INTERVAL: Final = 10.0
+"""Seconds between two tries to make the control socket."""
 USAGE_INTERVAL: Final = 60.0
 """Seconds between two readings of other engines' usage."""
 MIN_SNAPSHOT_INTERVAL: Final = 0.1
@@ -208,6 +210,9 @@ class EngineHost:
         group: the id of a group whose members may use the socket; None: only this user.
         fleet: the engine's part in the fleet; None: it takes none.
         complete: adds to a snapshot what only this process has, such as a gateway.
+        found: returns the alarms that only this process has.
+        prepare_spool, prepare_socket: make what the folders of journal and control socket need; raise OSError. Both
+            are called again until they succeed.
         note: receives each event; must not block.
         clock: seconds since the epoch.
     """
@@ -226,6 +231,9 @@ class EngineHost:
         group: int | None = None,
         fleet: Fleet | None = None,
         complete: Callable[[Snapshot], Snapshot] = lambda snapshot: snapshot,
+        found: Callable[[], tuple[str, ...]] = tuple,
+        prepare_spool: Callable[[], None] = lambda: None,
+        prepare_socket: Callable[[], None] = lambda: None,
         note: RecordListener = nobody,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -234,7 +242,9 @@ class EngineHost:
         self._caption = caption
         self._clock = clock
         self._socket, self._spool, self._draining = socket, spool, draining
-        self._journal = Journal(spool, engine=identity.engine, keep=keep, clock=clock, on_change=self._wake)
+        self._journal = Journal(
+            spool, engine=identity.engine, keep=keep, clock=clock, on_change=self._wake, prepare=prepare_spool
+        )
         self._disk = DiskWatch(self._journal, keep=keep, warn=partial(self.warn, "journal"))
         self._control = ControlServer(
             socket,
@@ -254,20 +264,22 @@ class EngineHost:
         self._paired: PairedServiceBusClient | None = None
         self._reach: CommandContext | None = None
         self._guard: Guard | None = None
-        self._orders = StandingOrders(spool)
+        self._orders = StandingOrders(spool, is_usable=lambda: self._journal.is_open)
+        self._is_recovered = False
         self._before: tuple[StandingOrder, ...] = ()
         self._seq = 0
         self._started_at = clock()
         self._woken = asyncio.Event()
         self._ending = asyncio.Event()
         self._reason = ""
-        self._complete, self._note = complete, note
+        self._complete, self._found, self._note = complete, found, note
+        self._prepare_socket, self._socket_trouble = prepare_socket, ""
         self._alarms = AlarmChanges(self.warn)
         self._kept = KeptOrders()
         self._fleet_guard: FleetGuard | None = None
 
     async def __aenter__(self) -> Self:
-        """Open the journal. Raises OSError if its folder cannot be made or read."""
+        """Open the journal, and read the previous engine's orders. A folder that cannot be used is tried again."""
         await self._stack.enter_async_context(self._journal)
         try:
             await self._recover_previous_boot()
@@ -277,9 +289,19 @@ class EngineHost:
         return self
 
     async def _recover_previous_boot(self) -> None:
-        """Report unfinished commands and recovered files of the previous engine, and read its standing orders."""
+        """Report unfinished commands and recovered files of the previous engine, and read its standing orders.
+
+        Does nothing while the folder is not this engine's: what another user put there is no order.
+        """
+        if self._is_recovered or not self._journal.is_open:
+            return
+        self._is_recovered = True
         unread = UnreadableLines()
-        left = await asyncio.to_thread(unfinished, self._spool, unread)
+        try:
+            left = await asyncio.to_thread(unfinished, self._spool, unread)
+        except OSError as error:
+            self.warn("audit", f"commands of the engine before cannot be read: {error.strerror or error}")
+            left = ()
         self._crew.start(self._remember(unread), name="the replay of the timeline")
         for found in self._journal.recovered:
             torn = f"; {found.torn_bytes} bytes of a torn last line were cut off" if found.torn_bytes else ""
@@ -290,7 +312,7 @@ class EngineHost:
             self._before = await asyncio.to_thread(self._orders.read)
             if self._wanted_fleet is not None:
                 self._kept = await asyncio.to_thread(read_kept, self._spool)
-        except UnreadableError as error:
+        except (OSError, UnreadableError) as error:
             self.warn(
                 "standing",
                 f"the standing orders of the engine before cannot be read ({error}); check the state",
@@ -326,15 +348,12 @@ class EngineHost:
     async def adopt(self, paired: PairedServiceBusClient) -> None:
         """Serve a pairing: consoles can attach and control it.
 
-        Standing orders not applied yet end here, with a warning. Raises OSError if the control socket cannot be made.
+        Standing orders not applied yet end here, with a warning. A control socket that cannot be made is tried again.
         """
         self._paired = paired
         paired.looks.when_read = partial(self._counts_read, paired)
         paired.write_together(self._journal.together)
-        for order in self._before:
-            self.warn("standing", f"stands no longer: {order}; it ended with the application's process")
-        if self._before:
-            await self._orders.keep()
+        await self._end_orders_before()
         self._messages = MessageRequests(paired, self, hides_bodies=self._identity.hides_bodies, clock=self._clock)
         context, required = self._command_context(paired), self._identity.require_reason
         self._guard = Guard(
@@ -374,11 +393,51 @@ class EngineHost:
         self._fleet.start(self._own_snapshot(paired))
         await self._fleet.take_up()
         self._control.publish_snapshot(self._snapshot(paired))
-        await self._stack.enter_async_context(self._control)
+        if not await self._open_control():
+            self._control.publish_snapshot(self._snapshot(paired))
+            self._crew.start(self._keep_opening_control(), name="the control socket")
         self._crew.start(self._show(paired), name="the snapshots")
         self._crew.start(self._readiness.run(paired), name="whether a failover would work")
         self._crew.start(self._series.run(paired.take_send_times), name="the curves over time")
         self._crew.start(self._follow_usage(paired), name="other engines' queues")
+
+    async def _end_orders_before(self) -> None:
+        for order in self._before:
+            self.warn("standing", f"stands no longer: {order}; it ended with the application's process")
+        if self._before:
+            await self._orders.keep()
+
+    async def _recover_late(self, paired: PairedServiceBusClient) -> None:
+        """Do what the start does with the previous engine's orders, in a folder that can be used only now."""
+        if self._is_recovered or not self._journal.is_open:
+            return
+        await self._recover_previous_boot()
+        if self._identity.own_process:
+            await self.take_up(paired)
+        else:
+            await self._end_orders_before()
+
+    async def _open_control(self) -> bool:
+        """Open the control socket; return whether that succeeded."""
+        try:
+            self._prepare_socket()
+            await self._stack.enter_async_context(self._control)
+        except OSError as error:
+            self._socket_trouble = (
+                f"the control socket {self._socket} cannot be made ({error.strerror or error}): no console can attach; "
+                f"it is tried every {SOCKET_INTERVAL:g} s"
+            )
+            log.warning("%s", self._socket_trouble)
+            return False
+        self._socket_trouble = ""
+        return True
+
+    async def _keep_opening_control(self) -> None:
+        while True:
+            await asyncio.sleep(SOCKET_INTERVAL)
+            if await self._open_control():
+                self.warn("control", f"the control socket {self._socket} is open")
+                return
 
     def _command_context(self, paired: PairedServiceBusClient) -> CommandContext:
         if self._reach is None:
@@ -511,8 +570,9 @@ class EngineHost:
                     await self._woken.wait()
             self._woken.clear()
             try:
+                await self._recover_late(paired)
                 self._disk.look(paired)
-                self._alarms.note(paired.warnings(), paired.alarms())
+                self._alarms.note(paired.warnings(), (*self._process_alarms(), *paired.alarms()))
                 snapshot = self._snapshot(paired)
                 self._control.publish_snapshot(snapshot)
                 self._fleet.note(snapshot)
@@ -548,7 +608,7 @@ class EngineHost:
             syphon=drain_process.add_to(paired.syphon_view(), self._spool, now=self._clock()),
             billed=paired.billed(),
             times=times_line(self._policy),
-            alarms=tuple(filter(None, (self._readiness.alarm, self._disk.alarm, *paired.alarms()))),
+            alarms=(*self._own_alarms(), *paired.alarms()),
             parked=paired.parked_view(),
             warnings=paired.warnings(),
             caption=self._caption(),
@@ -562,6 +622,13 @@ class EngineHost:
             reading=paired.reading,
             drain=self._draining.view(self._clock()) if self._draining is not None else None,
         )
+
+    def _process_alarms(self) -> tuple[str, ...]:
+        """Return the alarms whose beginning and end is not recorded at their source."""
+        return tuple(filter(None, (*self._found(), self._socket_trouble)))
+
+    def _own_alarms(self) -> tuple[str, ...]:
+        return tuple(filter(None, (self._readiness.alarm, self._disk.alarm, *self._process_alarms())))
 
     def warn(self, about: str, text: str) -> None:
         """Record something that an operator should know."""

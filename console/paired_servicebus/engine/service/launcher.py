@@ -40,12 +40,13 @@ log = logging.getLogger(__name__)
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
-    """The engine serves: its process, its control socket, its log, the backlog queues found or created."""
+    """The engine serves: its process, its control socket, its log, the backlog queues found or created, its alarms."""
 
     pid: int
     socket: str
     log: str
     backlog_queues: int
+    alarms: tuple[str, ...] = ()
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
@@ -90,17 +91,15 @@ class Launch:
 
         Raises:
             EngineRunningError: an engine for this pairing runs already.
-            ConfigurationError: its folders cannot be made.
             EngineStartError: no process can be started.
         """
-        places.prepare()
         other = running(places.lock)
         if other is not None:
             raise EngineRunningError(
                 f"an engine for the pairing {config.name} runs already (pid {other.pid}, socket {other.socket}): "
                 "attach to it with paired attach, or end it with paired down"
             )
-        log = new_log_file(places.logs)
+        log = _make_log_file(places)
         reading, writing = os.pipe()
         try:
             process = _spawn(
@@ -200,8 +199,19 @@ def wait_until_gone(places: EnginePaths, timeout: float) -> bool:
     return True
 
 
+def _make_log_file(places: EnginePaths) -> Path:
+    """Make the engine's log; /dev/null where no file can be made, of which the engine's own alarm gives the reason."""
+    try:
+        places.prepare_state()
+        path = new_log_file(places.logs)
+        path.touch(mode=0o600, exist_ok=False)
+    except OSError:
+        return Path(os.devnull)
+    return path
+
+
 def _spawn(arguments: list[str], log: Path, report: int) -> subprocess.Popen[bytes]:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND  # the engine's own log is appended
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND  # the engine's own log is appended
     with open(os.open(log, flags, 0o600), "wb") as output:  # noqa: PTH123  a descriptor, not a path
         return subprocess.Popen(
             python_command(MODULE, *arguments),

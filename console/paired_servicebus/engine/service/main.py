@@ -22,18 +22,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from paired_servicebus.config import PairingConfig, load_config, refuse_foreign_command
-from paired_servicebus.core.errors import ConfigurationError, EngineRunningError, EngineStartError, PairedError
+from paired_servicebus.core.errors import EngineRunningError, EngineStartError, PairedError
 from paired_servicebus.core.model.namespace_info import NamespaceInfo, remarks
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.engine.clients.client_factory import CredentialReloader, NamespaceClients, open_clients
-from paired_servicebus.engine.clients.preflight import CONNECT_TIMEOUT, check_entities, check_ports, read_primary_info
+from paired_servicebus.engine.clients.start_checks import CONNECT_TIMEOUT, StartChecks, read_primary_info
 from paired_servicebus.engine.commands.drain_process import DrainProcess
 from paired_servicebus.engine.gateway.gateway_listener import GatewayPairingOptions, open_gateway
 from paired_servicebus.engine.instance.engine_paths import EnginePaths, engine_paths
 from paired_servicebus.engine.instance.group_access import open_to_group
 from paired_servicebus.engine.instance.identity import EngineIdentity
-from paired_servicebus.engine.instance.lock import LockHolder, acquire, mark_clean_exit
+from paired_servicebus.engine.instance.lock import StateFolder
 from paired_servicebus.engine.instance.logs import log_to, log_to_file
 from paired_servicebus.engine.instance.task_supervisor import TaskSupervisor
 from paired_servicebus.engine.readiness.local_evidence import LocalEvidence
@@ -46,6 +46,8 @@ from paired_servicebus.pairing import PairedServiceBusClient, SendAvailabilityPa
 from paired_servicebus.pairing.runtime.deadlines import bounded
 from paired_servicebus.printing import report_error
 
+CHECK_SECONDS: Final = 3.0
+"""Seconds that a start waits for the first look at namespaces and entities; it goes on beside the serving engine."""
 CLOSE_TIMEOUT: Final = 40.0
 """Seconds that sends in flight, pumps and links may take to end."""
 LAST_RESORT: Final = 20.0
@@ -116,16 +118,22 @@ def _run(config_path: Path, log_path: str, starting: _Starting, *, read_only: bo
     refuse_foreign_command(config)
     starting.step("pairing.toml", str(config_path), is_over=True)
     places = engine_paths(config.name)
-    places.prepare()
+    folder = StateFolder(places, log=log_path)
+    for what, prepare in (("state folder", folder.open), ("folder of the control socket", places.prepare_socket)):
+        try:
+            prepare()
+        except OSError as error:
+            starting.step(what, f"{error.strerror or error}: {error.filename}", is_over=True, is_good=False)
     group = open_to_group(config.control_group, places) if config.control_group else None
-    held = acquire(places.lock, LockHolder(pid=os.getpid(), socket=str(places.socket), log=log_path))
     try:
-        asyncio.run(_serve(config, places, starting, log_path, read_only=config.read_only or read_only, group=group))
+        asyncio.run(
+            _serve(config, places, folder, starting, log_path, read_only=config.read_only or read_only, group=group)
+        )
     except BaseException:
         if not starting.over:  # it never served
-            mark_clean_exit(held)
+            folder.mark_clean_exit()
         raise
-    mark_clean_exit(held)
+    folder.mark_clean_exit()
 
 
 def _explain(error: BaseException, log_path: str) -> Failed:
@@ -191,6 +199,7 @@ class _Starting:
 async def _serve(
     config: PairingConfig,
     places: EnginePaths,
+    folder: StateFolder,
     starting: _Starting,
     log_path: str,
     *,
@@ -218,9 +227,14 @@ async def _serve(
         group=group,
         fleet=config.fleet,
         complete=gateway.add_to,
+        found=lambda: (*checks.alarms, *gateway.alarms),
+        prepare_spool=folder.open_again,
+        prepare_socket=places.prepare_socket,
         note=hook.note if hook is not None else nobody,
     )
     async with host, gateway, open_clients(config) as clients:
+        primary = await read_primary_info(config.primary, places)
+        checks = StartChecks(config, places, primary, timed=starting.timed)
         renewal = CredentialReloader(
             config,
             clients.primary_credentials,
@@ -228,15 +242,18 @@ async def _serve(
             lambda text: host.warn("credentials", text),
         )
         _warn_of_credentials(config, host)
-        paired = await _pair(config, clients, places, host, renewal, starting)
         crew = _start_tasks(config, host, renewal, hook)
+        crew.start(checks.run(clients.primary), name="the checks of the start")
+        paired: PairedServiceBusClient | None = None
         try:
+            paired = await _pair(config, clients, primary, host, renewal, starting)
+            await checks.wait(CHECK_SECONDS)
             await host.adopt(paired)
             await gateway.serve(paired)
             if config.gateway is not None:
                 tune_collector()
             _on_end(lambda: host.stop("ended by a signal"))
-            starting.ready(_ready(places, log_path, paired.backlog_queue_count))
+            starting.ready(_ready(places, log_path, paired.backlog_queue_count, host))
             log.info("serving as %s, boot %s", identity.engine, identity.boot)
             log.info("ending: %s", await host.ended())
             notify_systemd("STOPPING=1")
@@ -246,7 +263,8 @@ async def _serve(
             await gateway.close(grace)
             await crew.close()
             await draining.close()
-            await _close(paired)
+            if paired is not None:
+                await _close(paired)
 
 
 def _end_by_cancelling() -> None:
@@ -256,8 +274,10 @@ def _end_by_cancelling() -> None:
     _on_end(this.cancel)
 
 
-def _ready(places: EnginePaths, log_path: str, backlog_queues: int) -> Ready:
-    return Ready(pid=os.getpid(), socket=str(places.socket), log=log_path, backlog_queues=backlog_queues)
+def _ready(places: EnginePaths, log_path: str, backlog_queues: int, host: EngineHost) -> Ready:
+    snapshot = host.latest()
+    alarms = tuple(map(masked, snapshot.alarms)) if snapshot is not None else ()
+    return Ready(pid=os.getpid(), socket=str(places.socket), log=log_path, backlog_queues=backlog_queues, alarms=alarms)
 
 
 def _identity(config: PairingConfig, *, read_only: bool) -> EngineIdentity:
@@ -301,63 +321,34 @@ def _on_end(act: Callable[[], object]) -> None:
 async def _pair(
     config: PairingConfig,
     clients: NamespaceClients,
-    places: EnginePaths,
+    primary: NamespaceInfo,
     host: EngineHost,
     renewal: CredentialReloader,
     starting: _Starting,
 ) -> PairedServiceBusClient:
-    """Check the namespaces, and pair meanwhile."""
-    outage = await check_ports(config, places, timed=starting.timed)
-    primary = await read_primary_info(config.primary, places, reachable=not outage)
+    """Pair, whatever is away, and take up the standing orders."""
     chosen: dict[str, Any] = {field.name: getattr(config.policy, field.name) for field in fields(Policy)}
     kind = SendAvailabilityPairedNamespaceOptions if config.gateway is None else GatewayPairingOptions
     options = kind(
         secondary_admin=clients.secondary_admin,
         secondary_client=clients.secondary,
-        primary_name=primary.name or None,
+        primary_name=primary.name,
         **chosen,
     )
-
-    async def pair() -> PairedServiceBusClient:
-        wanted = config.policy.backlog_queue_count
-        starting.step("backlog queues", f"listing {wanted} on {config.secondary.host}")
-        paired = await pair_namespaces(clients.primary, options, on_event=host.record, judge=renewal.judging())
-        found = f"{paired.backlog_queue_count} of {wanted} on {config.secondary.host}"
-        starting.step("backlog queues", found, is_over=True, is_good=paired.backlog_queue_count == wanted)
-        starting.step("engine", "starts when the entities are checked")
-        await host.take_up(paired)
-        return paired
-
-    paired, found = await asyncio.gather(
-        pair(),
-        _look_for_entities(clients, config, places, outage),
-        return_exceptions=True,
+    wanted = config.policy.backlog_queue_count
+    starting.step("backlog queues", f"listing {wanted} on {config.secondary.host}")
+    paired = await pair_namespaces(
+        clients.primary, options, on_event=host.record, judge=renewal.judging(), must_start=True
     )
-    if isinstance(paired, BaseException):
-        raise paired
-    if isinstance(found, BaseException):
-        await _close(paired)
-        raise found if primary.has_topics else _without_topics(found, primary)
-    if found:
-        text = f"the primary namespace {config.primary.host} does not answer: {found}; the engine starts anyway"
-        host.warn("primary", text)
+    found = f"{paired.backlog_queue_count} of {wanted} on {config.secondary.host}"
+    starting.step("backlog queues", found, is_over=True, is_good=paired.backlog_queue_count == wanted)
+    await host.take_up(paired)
     for text in remarks(primary, paired.secondary_info):
         host.warn("namespaces", text)
     probed = {path.casefold() for path in config.probe}
     for path in config.entities:
         paired.watch(path, probe=path.casefold() in probed)
     return paired
-
-
-def _without_topics(error: BaseException, primary: NamespaceInfo) -> BaseException:
-    """Return the error, with a hint if the Basic tier may cause a missing entity."""
-    if not isinstance(error, ConfigurationError):
-        return error
-    return ConfigurationError(f"{error} (it is of the tier {primary.tier}, which has queues and no topics)")
-
-
-async def _look_for_entities(clients: NamespaceClients, config: PairingConfig, places: EnginePaths, outage: str) -> str:
-    return outage or await check_entities(clients.primary, config, places)
 
 
 async def _close(paired: PairedServiceBusClient) -> None:

@@ -36,7 +36,7 @@ from paired_servicebus.core.model.pairing_events import Commanded, CommandEnded
 from paired_servicebus.core.model.snapshot import SyphonStatus
 from paired_servicebus.core.operator.order_checks import typed_right
 from paired_servicebus.engine.clients.client_factory import open_admin
-from paired_servicebus.engine.clients.preflight import look_up_name
+from paired_servicebus.engine.clients.start_checks import look_up_name
 from paired_servicebus.engine.commands import drain_process
 from paired_servicebus.engine.control.control_client import sudo_user, user_name
 from paired_servicebus.engine.control.discovery import local_engines, query_engines

@@ -27,6 +27,7 @@ from paired_servicebus.core.errors import UnreadableError
 from paired_servicebus.core.text.untrusted_text import parse_toml, repeated
 from paired_servicebus.ui.display.profile import ProfileName
 from paired_servicebus.ui.state.keymap import DEFAULT_KEYMAP, Keymap, keymap_of
+from paired_servicebus.user_folders import user_folder
 
 NAME: Final = "console.toml"
 _KNOWN: Final = ("theme", "profile", "mouse", "bell", "notify", "prices", "keys")
@@ -49,8 +50,7 @@ class Preferences:
 
 def config_folder(environ: Mapping[str, str] = os.environ) -> Path:
     """Return $XDG_CONFIG_HOME/paired, or ~/.config/paired."""
-    given = Path(environ.get("XDG_CONFIG_HOME", ""))
-    return (given if given.is_absolute() else Path.home() / ".config") / "paired"
+    return user_folder("XDG_CONFIG_HOME", ".config", environ) / "paired"
 
 
 def load_preferences(folder: Path) -> Preferences:
