@@ -17,7 +17,7 @@ import paired_servicebus.engine.gateway
 import servicebus_amqp.nodes
 import servicebus_amqp.protocol
 from paired_servicebus.core import errors
-from paired_servicebus.core.model.verdict import KIND_BY_CONDITION
+from paired_servicebus.core.model.verdict import KIND_BY_CONDITION, FailureKind
 from paired_servicebus.engine.gateway.send_refusals import TIMEOUT, refusal_of_send, rejection_of
 from servicebus_amqp.encoding.messaging_types import Rejected
 from servicebus_amqp.protocol_errors import Condition
@@ -64,6 +64,15 @@ def test_every_failure_of_a_send_becomes_a_rejection_that_no_sdk_stumbles_over(e
 @pytest.mark.parametrize("error", WORTH_ANOTHER_TRY, ids=named)
 def test_what_another_try_may_mend_is_answered_with_what_every_sdk_retries(error: Exception) -> None:
     assert refusal_of_send(error).condition == TIMEOUT == "com.microsoft:timeout"
+
+
+@pytest.mark.parametrize(
+    "condition", sorted(each for each, kind in KIND_BY_CONDITION.items() if kind is FailureKind.ARGUMENT)
+)
+def test_a_namespaces_refusal_of_a_message_keeps_its_condition(condition: str) -> None:
+    """Go takes `amqp:not-allowed` as final; for an argument error it gives up its connection and tries again."""
+    refusal = refusal_of_send(errors.WireOutcomeError("no session id", condition))
+    assert (refusal.condition, refusal.status) == (condition, 400)
 
 
 def test_no_refusal_in_the_code_has_a_condition_that_drops_connections() -> None:

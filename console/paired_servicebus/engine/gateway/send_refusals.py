@@ -14,6 +14,7 @@ from paired_servicebus.core.errors import (
     PairingClosedError,
     ReservedPropertyError,
     UnreadableError,
+    WireError,
 )
 from paired_servicebus.core.model.verdict import FailureKind, is_listed, kind_of
 from paired_servicebus.core.text.masking import masked
@@ -56,7 +57,10 @@ def refusal_of_send(error: BaseException) -> AmqpRefusal:
         return AmqpRefusal(Condition.MESSAGE_SIZE_EXCEEDED, text, 403)
     if isinstance(error, PairingClosedError):  # a ValueError to its caller; a client finds the next engine
         return AmqpRefusal(TIMEOUT, text, 408)
-    condition, status = _BY_KIND.get(kind_of(error), (TIMEOUT, 408))
+    kind = kind_of(error)
+    condition, status = _BY_KIND.get(kind, (TIMEOUT, 408))
+    if kind is FailureKind.ARGUMENT and isinstance(error, WireError) and error.condition:
+        condition = error.condition  # Go gives up its connection for an argument error, and tries again
     return AmqpRefusal(condition, text, status)
 
 
