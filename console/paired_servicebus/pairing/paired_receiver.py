@@ -1,27 +1,34 @@
 """The receiver under a pairing: the SDK's own on the primary, without our pings.
 
-Messages are received from the primary only (SPEC.md section 1). All but the two ways of receiving is passed through to
-the SDK's receiver.
+Messages are received from the primary only (SPEC.md section 1). All but receiving, peeking and settling is passed
+through to the SDK's receiver. The SDK waits up to eight minutes for a settlement that a silent namespace does not
+confirm; here it ends with the lock.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import AsyncIterator, Callable, Coroutine
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from azure.servicebus import ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusReceiver
-from azure.servicebus.exceptions import ServiceBusError
+from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
 from paired_servicebus.pairing import sdk_internals
 from paired_servicebus.pairing.delivery_receipts import DeliveryReceipts
+from paired_servicebus.pairing.runtime.deadlines import CLOSING, GRACE, bounded
 from paired_servicebus.pairing.sending.sdk_messages import is_ping, is_pings_session
 
 if TYPE_CHECKING:
     _ReceiverNames = ServiceBusReceiver  # its other names are looked up on the wrapped receiver
 else:
     _ReceiverNames = object
+
+
+SETTLING: Final = 60.0
+"""Seconds that a settlement has at least, as one try of the SDK."""
 
 
 class PairedReceiver(_ReceiverNames):
@@ -99,14 +106,59 @@ class PairedReceiver(_ReceiverNames):
         self, max_message_count: int = 1, *, sequence_number: int = 0, timeout: float | None = None, **options: Any
     ) -> list[ServiceBusReceivedMessage]:
         """Peek as the SDK does; pings are passed over. timeout: seconds."""
+        loop = asyncio.get_running_loop()
+        ends, left = (None if timeout is None else loop.time() + timeout), timeout
         while True:
             peeked = await self._receiver.peek_messages(
-                max_message_count, sequence_number=sequence_number, timeout=timeout, **options
+                max_message_count, sequence_number=sequence_number, timeout=left, **options
             )
             found = [message for message in peeked if not is_ping(message)]
             if found or not peeked:
                 return found
             sequence_number = (peeked[-1].sequence_number or 0) + 1
+            if ends is not None:
+                left = ends - loop.time()
+                if left <= 0:
+                    raise OperationTimeoutError(message=f"there are only pings before {sequence_number}")
+
+    async def complete_message(self, message: ServiceBusReceivedMessage) -> None:
+        """Complete as the SDK does.
+
+        Raises:
+            OperationTimeoutError: not confirmed while the message was locked, nor for a minute; it may be completed.
+            ServiceBusError: the SDK's own errors.
+        """
+        await self._settle(message, self._receiver.complete_message)
+
+    async def abandon_message(self, message: ServiceBusReceivedMessage) -> None:
+        """Abandon as the SDK does. Raises as `complete_message`."""
+        await self._settle(message, self._receiver.abandon_message)
+
+    async def defer_message(self, message: ServiceBusReceivedMessage) -> None:
+        """Defer as the SDK does. Raises as `complete_message`."""
+        await self._settle(message, self._receiver.defer_message)
+
+    async def dead_letter_message(
+        self, message: ServiceBusReceivedMessage, reason: str | None = None, error_description: str | None = None
+    ) -> None:
+        """Dead-letter as the SDK does. Raises as `complete_message`."""
+        details = {"reason": reason, "error_description": error_description}
+        await self._settle(message, self._receiver.dead_letter_message, **details)
+
+    async def _settle(
+        self,
+        message: ServiceBusReceivedMessage,
+        settle: Callable[..., Coroutine[Any, Any, None]],
+        **details: str | None,
+    ) -> None:
+        session = self._receiver.session
+        lock = getattr(message if session is None else session, "locked_until_utc", None)
+        left = (lock - datetime.now(UTC)).total_seconds() if lock is not None else 0.0
+        try:
+            await bounded(settle(message, **details), max(SETTLING, left) + GRACE, "settling a message")
+        except TimeoutError as error:
+            text = f"{error}: its lock has ended, and it is received again unless it was settled"
+            raise OperationTimeoutError(message=text) from error
 
     async def _without_pings(self) -> AsyncIterator[ServiceBusReceivedMessage]:
         """Yield messages; end after `max_wait_time` without one, whatever pings arrive."""
@@ -131,7 +183,7 @@ class PairedReceiver(_ReceiverNames):
         if self._remake is None or session is None or not is_pings_session(session.session_id):
             return False
         left, self._receiver = self._receiver, self._remake()
-        await left.close()
+        await bounded(left.close(), CLOSING, "closing a ping's session")
         return True
 
     def _recorded(self, messages: list[ServiceBusReceivedMessage]) -> list[ServiceBusReceivedMessage]:
@@ -146,7 +198,7 @@ class PairedReceiver(_ReceiverNames):
             return False
         if sdk_internals.has_locks(self._receiver):
             try:
-                await self._receiver.complete_message(message)
-            except ServiceBusError:
+                await bounded(self._receiver.complete_message(message), CLOSING, "settling a ping")
+            except (ServiceBusError, TimeoutError):
                 pass  # it expires within a second, and the caller keeps its other messages
         return True
