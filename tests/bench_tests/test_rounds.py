@@ -7,19 +7,28 @@ import asyncio
 import json
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.aio import ServiceBusClient
 
 from paired_servicebus import cli
 from paired_servicebus.bench import result_tables, syphon_bench
+from paired_servicebus.bench.amqp_loads import copy
 from paired_servicebus.bench.bench_plans import BenchError, SendPlan, SyphonPlan
 from paired_servicebus.bench.rounds import Band, Lap, Throughput, in_turn, ratio
 from paired_servicebus.bench.send_bench import SendFigures, measure_send
-from paired_servicebus.bench.syphon_bench import SyphonFigures, measure_syphon
+from paired_servicebus.bench.syphon_bench import HELD, SyphonFigures, measure_syphon, most_messages
+from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
+from paired_servicebus.pairing.management.management_port import MAX_SIZE_MB
+from servicebus_sandbox import NamespaceSpec, QueueSpec, Sandbox
 from tests.bench import added_time, developer_tables, rabbitmq_shovel
 from tests.bench.__main__ import main
+from tests.bench.dead_destination import measure_dead_head
 from tests.bench.failover_bench import FailoverFigures, measure_failover
 from tests.bench.memory_growth import measure_memory
 from tests.bench.regression import complaints
@@ -180,3 +189,68 @@ def test_the_command_line_loads_the_bench_only_when_it_is_asked_for() -> None:
     root = Path(__file__).parents[2]
     found = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
     assert found.stdout.split() == ["paired_servicebus.bench.bench_plans"]
+
+
+# -- The measurement of a dead destination at the head runs, small; how fast anything was is not judged here.
+
+
+async def test_the_healthy_ones_arrive_and_the_others_after_the_healing() -> None:
+    figures = await measure_dead_head(300, 30)
+    assert (figures.many, figures.few) == (300, 30)
+    assert min(figures.plain, figures.alone, figures.behind, figures.later, figures.healed) > 0
+
+
+# -- How much each way moves, so that the destination holds all of it.
+
+
+def test_what_is_usually_measured_is_not_cut_short() -> None:
+    assert most_messages(1400, rounds=3) >= 50_000
+
+
+@pytest.mark.parametrize("size", [1024, 65_536, 250_000, 1_000_000])
+def test_the_destination_holds_what_six_laps_a_round_bring(size: int) -> None:
+    assert 6 * 3 * size * most_messages(size, rounds=3) <= HELD < MAX_SIZE_MB * 1024**2
+
+
+# -- The raw copy loop moves what it is asked to, and says when it cannot; how fast it was is not judged here.
+
+
+SPECS = [NamespaceSpec("a", queues=(QueueSpec("source"),)), NamespaceSpec("b", queues=(QueueSpec("target"),))]
+
+
+@pytest.fixture
+async def sandbox() -> AsyncIterator[Sandbox]:
+    async with Sandbox.start(SPECS) as sandbox:
+        client = ServiceBusClient.from_connection_string(sandbox["a"].connection_string)
+        async with client, client.get_queue_sender("source") as sender:
+            await sender.send_messages([ServiceBusMessage(b"x" * 100) for _ in range(120)])
+        yield sandbox
+
+
+@pytest.fixture
+async def wires(sandbox: Sandbox) -> AsyncIterator[list[ReconnectingConnection]]:
+    async with AsyncExitStack() as stack:
+        found = []
+        for name in ("a", "b"):
+            client = ServiceBusClient.from_connection_string(sandbox[name].connection_string)
+            found.append(ReconnectingConnection(Endpoint.of(client)))
+            stack.push_async_callback(found[-1].close)
+        yield found
+
+
+async def test_every_message_is_copied_and_completed(sandbox: Sandbox, wires: list[ReconnectingConnection]) -> None:
+    copied = await copy(wires[0], "source", wires[1], "target", count=120, window=50)
+    assert copied.messages == 120
+    assert copied.cpu_us > 0
+    assert sandbox["a"].node.namespace.queue("source").counts().active == 0
+    assert sandbox["b"].node.namespace.queue("target").counts().active == 120
+    assert wires[1].after_read == []
+
+
+async def test_a_copy_that_cannot_go_on_says_why(sandbox: Sandbox, wires: list[ReconnectingConnection]) -> None:
+    copying = asyncio.create_task(copy(wires[0], "source", wires[1], "target", count=121, window=50))
+    while sandbox["b"].node.namespace.queue("target").counts().active < 120:
+        await asyncio.sleep(0.01)
+    sandbox["b"].node.faults.add("reset")
+    with pytest.raises(BenchError, match="source was not copied to target"):
+        await copying

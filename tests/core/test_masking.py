@@ -5,15 +5,18 @@ from __future__ import annotations
 import base64
 import json
 import time
+import unicodedata
 from collections.abc import Callable
 from typing import Final
 from urllib.parse import quote, unquote
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from paired_servicebus.core.text.masking import MASK, masked
+from paired_servicebus.core.text.untrusted_text import escape_json, harmless, indent_lines, one_line
 
 KEYS: Final = st.binary(min_size=32, max_size=32).map(lambda raw: base64.b64encode(raw).decode())
 CLIENT_SECRETS: Final = st.text("abcXYZ019~._-", min_size=20, max_size=40)
@@ -219,3 +222,43 @@ def test_a_text_of_any_kind_is_masked_in_linear_time(part: str) -> None:
 
     # quadratic: four times as long
     assert took(10_000) < 0.1 or least(10_000) < 3 * least(5_000) + 0.1
+
+
+# -- What others wrote moves no cursor, begins no line and turns no text, wherever it is shown.
+
+
+HOSTILE = "\x00\x07\x1b\x7f\x85\x9b\u00ad\u061c\u200b\u200d\u2028\u2029\u202a\u202e\u2066\u2069\ufeff\U000e0041"
+TEXTS = st.text(st.one_of(st.characters(), st.sampled_from(HOSTILE + "\r\n\t ab")), max_size=80)
+
+
+def steers(text: str) -> set[str]:
+    """Characters that a terminal, or a reader, is led by."""
+    return {one for one in text if unicodedata.category(one) in {"Cc", "Cf", "Cs", "Zl", "Zp"}}
+
+
+@given(TEXTS)
+def test_no_character_that_steers_is_left(text: str) -> None:
+    left = steers(harmless(text)) | steers(one_line(text))
+    assert left <= {one for one in text if ord(one) > 0x600 and unicodedata.category(one) == "Cf"}, "marks of scripts"
+    assert not left & set(HOSTILE)
+    assert "\n" not in one_line(text)
+
+
+@given(TEXTS, st.integers(min_value=1, max_value=30))
+def test_a_line_is_as_long_as_it_may_be(text: str, most: int) -> None:
+    assert len(one_line(text, most=most)) <= most
+
+
+@given(TEXTS)
+def test_json_keeps_its_values(text: str) -> None:
+    encoded = msgspec.json.encode({"id": text.encode("utf-8", "replace").decode(), "n": [1, "a"]}).decode()
+    shown = escape_json(encoded)
+    assert json.loads(shown) == json.loads(encoded)
+    assert not steers(shown) & set(HOSTILE)
+
+
+@pytest.mark.parametrize("mark", ["\n", "\r", "\x0b", "\x85", "\u2028", "\r\n"])
+def test_no_line_of_a_text_poses_as_the_beginning_of_another(mark: str) -> None:
+    forged = indent_lines(f"Traceback{mark}2026-11-22T00:00:00Z INFO console: all is well")
+    assert all(line.startswith(("Traceback", "  ")) for line in forged.splitlines())
+    assert steers(forged) <= {"\n"}

@@ -7,13 +7,18 @@ from typing import Any
 import pytest
 from tests.approval import Approve
 
+from paired_servicebus.core.backlog.queue_usage import GrowthDetector, growth_alarm
 from paired_servicebus.core.backlog.syphon_status_rules import (
+    STALLED_AFTER,
+    StallDetector,
     Standstill,
     SyphonEvidence,
     UnavailableDestinations,
+    are_healthy,
     judge,
 )
-from paired_servicebus.core.model.snapshot import SyphonStatus
+from paired_servicebus.core.model.entity_state import Entity, State
+from paired_servicebus.core.model.snapshot import SyphonStatus, UnusedQueue
 
 PAUSED, STUCK, RUNNING = SyphonStatus.PAUSED, SyphonStatus.STUCK, SyphonStatus.RUNNING
 WAITING, IDLE = SyphonStatus.WAITING, SyphonStatus.IDLE
@@ -134,3 +139,112 @@ def test_after_an_outage_every_engine_has_its_own_pause_until_it_tries() -> None
     look(still, 200, away=True)
     assert not look(still, 250), "another engine may wait 30 s before it tries again"
     assert look(still, 260)
+
+
+# -- When a backlog without a known syphon stands still: SPEC.md section 4.6.
+
+
+def alarm_after(*readings: tuple[int, float], healthy: bool = True) -> str:
+    """The alarm once these readings, messages and time, were made."""
+    stalled = StallDetector()
+    for messages, at in readings:
+        stalled.read(messages, at=at, healthy=healthy)
+    return stalled.alarm
+
+
+def test_the_alarm_is_due_once_the_depth_has_not_fallen_for_15_min(approve: Approve) -> None:
+    """ "An alarm once … the depth has not fallen for 15 min while the destinations are healthy"."""
+    assert alarm_after((5, 100.0), (5, 100.0 + STALLED_AFTER - 1)) == ""
+    approve.part(alarm_after((5, 100.0), (7, 500.0), (7, 100.0 + STALLED_AFTER)), "rules", has=("15 min", "7 parked"))
+
+
+def test_a_depth_that_falls_is_moved_by_somebody() -> None:
+    assert alarm_after((5, 100.0), (4, 600.0), (4, 100.0 + STALLED_AFTER)) == ""
+
+
+def test_an_old_reading_proves_nothing_however_often_it_is_looked_at() -> None:
+    assert alarm_after((5, 100.0), (5, 100.0), (5, 100.0)) == ""
+
+
+@pytest.mark.parametrize("readings", [((0, 100.0), (0, 2000.0)), ((5, 100.0), (0, 500.0), (5, 1100.0))])
+def test_an_empty_backlog_is_no_alarm(readings: tuple[tuple[int, float], ...]) -> None:
+    assert alarm_after(*readings) == ""
+
+
+def test_while_destinations_are_not_known_to_be_healthy_nothing_has_to_move() -> None:
+    assert alarm_after((5, 100.0), (5, 2000.0), healthy=False) == ""
+
+
+@pytest.mark.parametrize(
+    ("states", "healthy"),
+    [
+        ((), False),
+        ((State.UNKNOWN,), False),
+        ((State.HEALTHY, State.UNKNOWN), True),
+        ((State.HEALTHY, State.SUSPECT), False),
+        ((State.HEALTHY, State.FAILED_OVER), False),
+        ((State.HEALTHY, State.FORCED), False),
+    ],
+)
+def test_unknown_destinations_are_not_healthy(states: tuple[State, ...], healthy: bool) -> None:
+    assert are_healthy(tuple(Entity(path=f"e{n}", since=0.0, state=one) for n, one in enumerate(states))) is healthy
+
+
+def test_what_fell_quiet_was_healthy_when_last_heard_of() -> None:
+    """Both take 15 minutes: the alarm of an application that sends nothing must not be lost to its own silence."""
+    quiet = Entity(path="orders", since=0.0, quiet_since=0.0)
+    assert are_healthy((quiet,))
+    assert not are_healthy((quiet, Entity(path="audit", since=0.0, state=State.SUSPECT)))
+
+
+# -- When an unused backlog queue grows, and what is said then.
+
+
+def queue(messages: int | None, active: float | None = None, index: int = 12) -> UnusedQueue:
+    return UnusedQueue(path=f"p/x-servicebus-transfer/{index}", index=index, status="Active", messages=messages,
+                       last_active=active)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("readings", "grows"),
+    [
+        ([(5, 1.0)], False),
+        ([(5, 1.0), (5, 1.0)], False),
+        ([(0, 1.0), (5, 2.0)], True),
+        ([(5, 1.0), (9, 2.0)], True),
+        ([(5, 1.0), (9, 2.0), (9, 2.0)], True),
+        ([(5, 1.0), (9, 2.0), (None, None)], True),
+        ([(5, 1.0), (9, 2.0), (0, 3.0)], False),
+        ([(9, 1.0), (2, 2.0), (2, 2.0)], False),
+        ([(9, 1.0), (2, 2.0), (3, 3.0)], True),
+        ([(None, None), (5, 1.0)], False),
+        ([(5, None), (9, None)], True),
+    ],
+)
+def test_a_queue_grows_that_holds_more_than_before(readings: list[tuple[int, float]], grows: bool) -> None:
+    growing = GrowthDetector()
+    for messages, active in readings:
+        growing.read([queue(messages, active)])
+    assert growing.indices == (frozenset({12}) if grows else frozenset())
+
+
+def test_a_count_that_throttling_made_zero_is_no_growth_afterwards() -> None:
+    """Section 4.3: "counts read 0 while a namespace throttles"."""
+    growing = GrowthDetector()
+    for messages in (40, 0, 40):
+        assert growing.read([queue(messages, 1.0)]) == frozenset()
+
+
+def test_its_beginning_is_reported_once_and_a_queue_that_is_gone_is_forgotten() -> None:
+    growing = GrowthDetector()
+    found = [growing.read([queue(messages, float(messages))]) for messages in (1, 2, 3)]
+    assert found == [frozenset(), {12}, frozenset()]
+    assert growing.read([]) == frozenset()
+    assert growing.indices == frozenset()
+
+
+def test_the_alarm_names_the_indices_and_the_number_of_queues_to_ask_for(approve: Approve) -> None:
+    assert growth_alarm(frozenset()) == ""
+    approve.part(growth_alarm(frozenset({12})), "rules", has=("12 is",))
+    many = growth_alarm(frozenset(range(10, 20)))
+    approve.part(many, "rules", has=("10 to", "19 are", "backlog_queue_count", "20 or"))

@@ -13,6 +13,9 @@ from typing import Any
 
 import pytest
 
+from paired_servicebus.core.accounting.ledger import SendOutcome, balance
+from paired_servicebus.demo.result import DemoResult, EntityResult, MessageCounts, PingCounts, SyphonResult, as_lines
+
 DURATION = 24
 """Seconds of sending: the fault then lasts 9.6 s, long enough for failover (3 s) and for pings every 2 s."""
 ENTITIES = ["orders", "payments", "audit"]
@@ -164,3 +167,23 @@ def test_one_that_is_ended_while_its_journal_is_judged_leaves_no_folder(tmp_path
         demo.terminate()
     assert demo.returncode == 128 + signal.SIGTERM
     assert not list(tmp_path.iterdir())
+
+
+# -- A ledger that does not balance ends the demo with status 1 and names the ids.
+
+
+def test_a_lost_message_unbalances_the_result_and_is_named() -> None:
+    ledger = balance(answers={"a-1": SendOutcome.ACCEPTED}, arrivals=[])
+    result = DemoResult(
+        scenario="datacenter-outage",
+        seed=1,
+        messages=MessageCounts.of(ledger),
+        entities={"orders": EntityResult(failovers=0, failbacks=0, seconds_failed_over=0.0)},
+        pings=PingCounts(sent=0, accepted=0),
+        syphon=SyphonResult(moved=0),
+        billed_operations=0,
+        verdict=ledger.verdict,
+        lost_ids=list(ledger.lost_ids),
+    )
+    assert not result.balanced
+    assert "LOST a-1" in as_lines(result)

@@ -13,18 +13,23 @@ import struct
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as some
 
 from paired_servicebus.core.errors import CommandRefusedError, ControlError, EngineNotRunningError
-from paired_servicebus.core.model.pairing_events import Commanded, Event, PingSent, Record
+from paired_servicebus.core.model.pairing_events import Commanded, Event, PingSent, Record, StateChanged, Warned
 from paired_servicebus.core.model.snapshot import Snapshot
+from paired_servicebus.core.series.graphs import Graphs
 from paired_servicebus.engine.control import acceptor, control_server, peer_credentials, protocol
 from paired_servicebus.engine.control import control_client as client_module
 from paired_servicebus.engine.control.control_client import ControlClient, Update
-from paired_servicebus.engine.control.protocol import Goodbye, Position, Skipped
+from paired_servicebus.engine.control.protocol import Goodbye, Mailbox, Position, Skipped
+from paired_servicebus.ui.shell.screenshot import picture
 
 WAIT = 60.0
 Engine = Callable[..., Any]
@@ -538,3 +543,166 @@ async def test_an_engine_with_a_full_backlog_is_not_taken_for_another_users(
                 one.connect(str(short / "crowded.sock"))
         with pytest.raises(EngineNotRunningError, match="did not answer within"):
             await ControlClient.connect(short / "crowded.sock")
+
+
+# -- The bounded buffer: newest state, newest events, and an honest count of the rest.
+
+
+async def drained(box: Mailbox[str, int]) -> list[object]:
+    box.close()
+    taken = []
+    while (item := await box.take()) is not None:
+        taken.append(item)
+    return taken
+
+
+async def test_a_newer_state_replaces_one_that_was_not_taken() -> None:
+    box: Mailbox[str, int] = Mailbox(capacity=3)
+    box.put_state("old")
+    box.put_state("new")
+    assert await drained(box) == ["new"]
+
+
+async def test_the_state_comes_before_the_events() -> None:
+    box: Mailbox[str, int] = Mailbox(capacity=3)
+    box.put_event(1)
+    box.put_state("now")
+    assert await drained(box) == ["now", 1]
+
+
+async def test_the_oldest_events_give_way_and_are_counted() -> None:
+    box: Mailbox[str, int] = Mailbox(capacity=2)
+    for number in range(5):
+        box.put_event(number)
+    assert await drained(box) == [Skipped(3), 3, 4]
+
+
+async def test_a_number_of_missing_events_that_gives_way_is_added() -> None:
+    box: Mailbox[str, int] = Mailbox(capacity=2)
+    box.put_event(Skipped(10))
+    for number in range(3):
+        box.put_event(number)
+    assert await drained(box) == [Skipped(11), 1, 2]
+
+
+async def test_one_who_waits_is_woken() -> None:
+    box: Mailbox[str, int] = Mailbox(capacity=2)
+    waiting = asyncio.create_task(box.take())
+    await asyncio.sleep(0)
+    box.put_event(7)
+    assert await waiting == 7
+
+
+async def test_closing_wakes_one_who_waits_for_nothing() -> None:
+    box: Mailbox[str, int] = Mailbox(capacity=2)
+    waiting = asyncio.create_task(box.take())
+    await asyncio.sleep(0)
+    box.close()
+    assert await waiting is None
+
+
+@given(capacity=some.integers(1, 5), moves=some.lists(some.sampled_from(["put", "take"]), max_size=60))
+def test_nothing_is_lost_silently(capacity: int, moves: list[str]) -> None:
+    async def play() -> None:
+        box: Mailbox[str, int] = Mailbox(capacity=capacity)
+        put = heard = 0
+        taken: list[object] = []
+        for move in moves:
+            if move == "put":
+                box.put_event(put)
+                put += 1
+                heard += 1
+            elif heard:
+                taken.append(await box.take())
+                heard = max(0, min(heard, capacity) - (0 if isinstance(taken[-1], Skipped) else 1))
+        taken += await drained(box)
+        told = 0
+        for item in taken:
+            if isinstance(item, Skipped):
+                told += item.count
+            else:
+                assert item == told
+                told += 1
+        assert told == put
+
+    asyncio.run(play())
+
+
+# -- The curves over time on the control socket: all at once, then step by step, and to nobody who did not ask.
+
+
+def pass_five_seconds(hosted: Any, *, accepted: int) -> None:
+    """As if the sampler's time had come."""
+    control, orders = hosted.host._control, hosted.pairing.entities["orders"]
+    orders = replace(orders, accepted=orders.accepted + accepted)
+    hosted.pairing.entities["orders"] = orders
+    snapshot = hosted.host._snapshot(hosted.pairing)
+    control.publish_snapshot(replace(snapshot, at=hosted.host._series._ring._before.at + 5.0))
+    hosted.host._series.sample({})
+
+
+async def graphs(client: ControlClient, number: int) -> list[Graphs]:
+    found: list[Graphs] = []
+    async with asyncio.timeout(60):
+        async for update in client.updates():
+            if isinstance(update, Graphs):
+                found.append(update)
+                if len(found) == number:
+                    break
+    return found
+
+
+async def test_a_console_gets_all_curves_and_then_each_step(engine: Engine, until: Any) -> None:
+    async with engine() as hosted:
+        await until(lambda: hosted.host._series._ring._before is not None)
+        pass_five_seconds(hosted, accepted=50)
+        pass_five_seconds(hosted, accepted=10)
+        client = await ControlClient.connect(hosted.socket, graphs=True)
+        pass_five_seconds(hosted, accepted=5)
+        whole, step = await graphs(client, 2)
+        await client.close()
+    assert whole.whole
+    assert whole.total.to_primary == (10.0, 2.0)
+    assert not step.whole
+    assert step.total.to_primary == (1.0,)
+
+
+async def test_a_picture_of_a_running_engine_shows_its_curves(engine: Engine, until: Any) -> None:
+    async with engine() as hosted:
+        await until(lambda: hosted.host._series._ring._before is not None)
+        pass_five_seconds(hosted, accepted=50)
+        text = await picture(hosted.socket, size=(80, 24), as_text=True)
+    assert "to primary" in text
+    assert "last 5 min" in text
+
+
+async def test_changes_and_orders_are_marked_and_nothing_else(engine: Engine, until: Any) -> None:
+    async with engine() as hosted:
+        await until(lambda: hosted.host._series._ring._before is not None)
+        hosted.host.record(StateChanged(at=1.0, entity="orders", was="healthy", now="suspect", why=""))
+        hosted.host.record(Commanded(at=2.0, command="force", target="orders", by="ada"))
+        hosted.host.record(Warned(at=3.0, about="test", text="no mark"))
+        pass_five_seconds(hosted, accepted=1)
+        client = await ControlClient.connect(hosted.socket, graphs=True)
+        (whole,) = await graphs(client, 1)
+        await client.close()
+    assert [(mark.what, mark.subject, mark.order) for mark in whole.marks] == [
+        ("suspect", "orders", False),
+        ("force", "orders", True),
+    ]
+
+
+async def test_a_client_that_does_not_ask_gets_none(engine: Engine, until: Any) -> None:
+    async with engine() as hosted:
+        await until(lambda: hosted.host._series._ring._before is not None)
+        pass_five_seconds(hosted, accepted=50)
+        reader, writer = await asyncio.open_unix_connection(hosted.socket)
+        writer.write(b'{"t":"hello","version":2}\n')
+        kinds = []
+        async with asyncio.timeout(60):
+            while kinds.count("snapshot") < 2:
+                kinds.append(json.loads(await reader.readline())["t"])
+                if kinds[-1] == "snapshot":
+                    pass_five_seconds(hosted, accepted=5)
+        writer.transport.abort()
+    assert "graphs" not in kinds

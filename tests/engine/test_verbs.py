@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import json
 import os
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from prometheus_client import generate_latest
+from prometheus_client.registry import CollectorRegistry
 
 from paired_servicebus import cli
-from paired_servicebus.core.model.snapshot import SyphonStatus
+from paired_servicebus.core.errors import EngineNotRunningError, EngineStartError
+from paired_servicebus.core.model.fleet_view import FleetView
+from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
 from paired_servicebus.engine.instance.engine_paths import engine_paths
 from paired_servicebus.engine.instance.lock import LockHolder, acquire
+from paired_servicebus.engine.service.launcher import Failed, Launch, Ready, Step, report
+from paired_servicebus.engine.service.metrics import SnapshotCollector
+from paired_servicebus.verbs import fleet_verb
+from paired_servicebus.verbs.start_display import StartDisplay
+from tests.approval import Approve
+from tests.fleet_views import AT, calm, outage
 
 from .conftest import Engine, Hosted
+from .test_metrics import snapshot
 
 SPARE = "contoso/x-servicebus-transfer/7"
 
@@ -160,3 +175,152 @@ async def test_read_only_is_switched_by_verbs(hosted: Hosted, paired: Any) -> No
     assert "needs --yes orders" in err
     assert (await paired("read-only", "off", "--yes", "orders", *HERE))[0] == 0
     assert (await paired("failover", "orders", "--yes", "orders", *HERE))[0] == 0
+
+
+# -- `paired fleet`, and the fleet's metrics: made-up views, no engine.
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the engine answers: a fleet, or an error."""
+    answer: dict[str, Any] = {"fleet": calm()}
+
+    async def first(_socket: Path, *, fleet: bool) -> Snapshot:
+        assert fleet, "the boards are read for it"
+        if "error" in answer:
+            raise answer["error"]
+        return snapshot(fleet=answer["fleet"])
+
+    monkeypatch.setattr(fleet_verb, "time", SimpleNamespace(time=lambda: AT))
+    monkeypatch.setattr(fleet_verb, "select_engines", lambda engines: ("places",))
+    monkeypatch.setattr(fleet_verb, "require_socket", lambda places: Path("/s"))
+    monkeypatch.setattr(fleet_verb, "first_snapshot", first)
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("fleet", "status"),
+    [(calm(), 0), (outage(), 1), (replace(calm(), trouble="timeout"), 3), (FleetView(me="a"), 3)],
+)
+def test_the_exit_status_and_the_object(
+    told: dict[str, Any], capsys: pytest.CaptureFixture[str], fleet: FleetView, status: int
+) -> None:
+    told["fleet"] = fleet
+    assert cli.main(["fleet"]) == status
+    assert capsys.readouterr().out.startswith("fleet: ")
+    assert cli.main(["fleet", "--json"]) == status
+    said = json.loads(capsys.readouterr().out)
+    assert (said["exit"], len(said["fleet"]["engines"])) == (status, len(fleet.engines))
+
+
+def test_a_fleet_that_is_off_and_no_engine_are_a_sentence_each(
+    told: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    told["fleet"] = None
+    assert cli.main(["fleet"]) == 2
+    error = capsys.readouterr().err
+    assert "the fleet is off in the engine" in error
+    assert "add [fleet] to its pairing.toml" in error
+    told["error"] = EngineNotRunningError("no engine of orders runs here: start one with paired up")
+    assert cli.main(["fleet"]) == 3
+    assert capsys.readouterr().err == "paired: no engine of orders runs here: start one with paired up\n"
+    assert cli.main(["fleet", "--watch", "--json"]) == 2
+
+
+async def test_a_watch_draws_each_picture_and_ends_with_the_engine(capsys: pytest.CaptureFixture[str]) -> None:
+    class Client:
+        async def updates(self) -> Any:
+            yield snapshot(fleet=outage())
+
+    drawn: list[Any] = []
+    assert await fleet_verb.draw_snapshots(Client(), drawn.append) == 1  # type: ignore[arg-type]
+    assert drawn[0][0].startswith("fleet: degraded, 20 engines")
+    assert "the engine ended" in capsys.readouterr().err
+
+
+def metrics(of: Snapshot) -> str:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(SnapshotCollector(lambda: of))
+    return generate_latest(registry).decode()
+
+
+def test_metrics_of_the_fleet() -> None:
+    text = metrics(snapshot(fleet=outage()))
+    pairing = snapshot().pairing
+    for sample in (
+        f'paired_fleet_engines{{pairing="{pairing}",state="failed over"}} 15.0',
+        f'paired_fleet_engines{{pairing="{pairing}",state="silent"}} 2.0',
+        f'paired_fleet_engines{{pairing="{pairing}",state="suspect"}} 0.0',
+        f'paired_fleet_entity_engines{{entity="payments",pairing="{pairing}",state="failed over"}} 15.0',
+        f'paired_fleet_engines_expected{{pairing="{pairing}"}} 20.0',
+        f'paired_fleet_reached{{pairing="{pairing}"}} 1.0',
+        f'paired_fleet_read_timestamp_seconds{{pairing="{pairing}"}}',
+    ):
+        assert sample in text
+    assert "paired_fleet" not in metrics(snapshot())
+    unread = metrics(snapshot(fleet=FleetView(me="a")))
+    assert "paired_fleet_engines{" not in unread
+    assert f'paired_fleet_reached{{pairing="{pairing}"}} 0.0' in unread
+
+
+# -- The steps of a start: from the engine through the pipe to the terminal of the person who waits.
+
+
+READY = Ready(pid=1, socket="/s", log="/l", backlog_queues=10)
+REACHED = Step(name="contoso-backup", text="reached in 0.2 s", is_over=True)
+WAITING = Step(name="contoso", text="no answer yet (timeout after 10 s)")
+
+
+class Gone:
+    """A process that has ended."""
+
+    def terminate(self) -> None: ...
+
+    def wait(self, timeout: float | None = None) -> int:
+        return 0
+
+
+def steps_then(outcome: Ready | Failed, tmp_path: Path) -> tuple[Launch, list[Step | None]]:
+    reading, writing = os.pipe()
+    for said in (WAITING, REACHED, outcome):
+        report(writing, said)
+    return Launch(Gone(), reading, tmp_path / "log"), []  # type: ignore[arg-type]
+
+
+def test_the_starter_gets_each_step_before_the_report(tmp_path: Path) -> None:
+    launch, told = steps_then(READY, tmp_path)
+    with launch:
+        assert launch.wait(5, told=told.append) == READY
+    assert told == [WAITING, REACHED]
+
+
+def test_a_failure_after_some_steps_is_its_own_sentence(tmp_path: Path) -> None:
+    launch, told = steps_then(Failed(text="the secondary does not answer"), tmp_path)
+    with launch, pytest.raises(EngineStartError, match="the secondary does not answer"):
+        launch.wait(5, told=told.append)
+
+
+def test_a_live_terminal_shows_what_is_waited_for_and_how_long(approve: Approve) -> None:
+    out, now = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), [0.0]
+    shown = StartDisplay("orders", out, is_live=True, monotonic=lambda: now[0])
+    shown(WAITING)
+    shown(REACHED)
+    now[0] = 6.0
+    shown(None)
+    out.seek(0)
+    last = out.read().split("\x1b[3A")[-1]
+    approve.part(last, "errors of the engine", has=("10 s", "6 s", "0.2 s"))
+
+
+def test_a_terminal_that_cannot_move_its_cursor_gets_the_steps_that_are_over(approve: Approve) -> None:
+    out = io.StringIO()
+    shown = StartDisplay("orders", out, is_live=False)
+    for step in (WAITING, None, REACHED):
+        shown(step)
+    approve.part(out.getvalue(), "errors of the engine", has=("0.2 s",))
+
+
+def test_a_strangers_text_in_a_step_moves_no_cursor() -> None:
+    out = io.StringIO()
+    StartDisplay("orders", out, is_live=False)(Step(name="a\x1b[2Jb", text="c\x1b]52;x", is_over=True))
+    assert "\x1b" not in out.getvalue()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import time
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
@@ -16,9 +18,11 @@ from azure.core.exceptions import (
     ResourceNotFoundError,
     ServiceRequestError,
 )
+from azure.core.pipeline.transport import AioHttpTransport
 from azure.mgmt.servicebus.aio import ServiceBusManagementClient
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.exceptions import MessagingEntityDisabledError
 
 from paired_servicebus.core.errors import BacklogQueueError, NamespaceUnreachableError
@@ -26,7 +30,7 @@ from paired_servicebus.core.model.namespace_info import UNKNOWN_NAMESPACE, Names
 from paired_servicebus.core.model.pairing_events import Warned
 from paired_servicebus.pairing import ArmAdmin
 from paired_servicebus.pairing.management import backlog_queues
-from paired_servicebus.pairing.management.atom_admin import management_of
+from paired_servicebus.pairing.management.atom_admin import AtomAdmin, management_of
 from paired_servicebus.pairing.management.management_port import (
     Depth,
     Management,
@@ -43,6 +47,7 @@ from paired_servicebus.pairing.sending.sender_link import SdkSenderLink
 from servicebus_sandbox.access.token_credentials import AsyncSandboxCredential
 from servicebus_sandbox.broker.entity_settings import EntityStatus, QueueSettings
 
+from .backlogs import queue_path
 from .conftest import World
 
 PREFIX = "primary/x-servicebus-transfer/"
@@ -411,3 +416,83 @@ async def test_topics_are_made_listed_with_their_note_and_deleted(admin: Any) ->
     assert await admin.topics("drill/") == []
     with pytest.raises(ResourceNotFoundError):
         await admin.delete_topic("drill/topic")
+
+
+# -- What the port over Atom sends for a backlog queue: the text on the wire.
+
+
+MAX_VALUE = "P10675199DT2H48M5.4775807S"
+
+
+class Recording(AioHttpTransport):
+    """Sends requests, and keeps their bodies."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.bodies: list[str] = []
+
+    async def send(self, request: Any, **options: Any) -> Any:
+        if request.method == "PUT":
+            self.bodies.append(bytes(request.body).decode())
+        return await super().send(request, **options)
+
+    def spans(self) -> list[str]:
+        """Both spans of the latest request."""
+        return [
+            text
+            for name in ("DefaultMessageTimeToLive", "AutoDeleteOnIdle")
+            for text in re.findall(f"<(?:\\w+:)?{name}>([^<]*)<", self.bodies[-1])
+        ]
+
+
+async def test_time_to_live_and_auto_delete_are_timespans_maximum(world: World) -> None:
+    """Section 4.2: "DefaultMessageTimeToLive and AutoDeleteOnIdle TimeSpan.MaxValue". Closing the queue and opening it
+    again changes nothing."""
+    transport = Recording(connection_verify=str(world.sandbox.ca_file))
+    admin = AtomAdmin(
+        ServiceBusAdministrationClient.from_connection_string(
+            world.sandbox["secondary"].connection_string, transport=transport
+        )
+    )
+    await admin.create_backlog_queue(queue_path())
+    assert transport.spans() == [MAX_VALUE, MAX_VALUE]
+    await admin.set_status(queue_path(), QueueStatus.SEND_DISABLED)
+    assert len(transport.bodies) == 2
+    assert transport.spans() == [MAX_VALUE, MAX_VALUE]
+    await admin.close()
+
+
+# -- Signatures of a management client that an application made from a key, over hours.
+
+
+KEY = "Endpoint=sb://contoso.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=czNjcmV0"
+
+
+class Nowhere(AioHttpTransport):  # type: ignore[misc]
+    """Notes until when each request is signed, and sends none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.signed_until: list[int] = []
+
+    async def send(self, request: Any, **options: Any) -> Any:
+        found = re.search(r"se=(\d+)", request.headers["Authorization"])
+        assert found is not None
+        self.signed_until.append(int(found.group(1)))
+        raise ServiceRequestError("nowhere")
+
+
+async def test_no_request_is_signed_by_what_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bug: once an hour everything was refused for a minute, which was an alarm."""
+    nowhere, now = Nowhere(), time.time()
+    monkeypatch.setattr(time, "time", lambda: now)
+    admin = AtomAdmin(ServiceBusAdministrationClient.from_connection_string(KEY, transport=nowhere, retry_total=0))
+    left = []
+    for _ in range(3 * 60):
+        with pytest.raises(ServiceRequestError):
+            await admin.depth("orders")
+        left.append(nowhere.signed_until[-1] - now)
+        now += 60
+    await admin.close()
+    assert min(left) > 60
+    assert len(set(nowhere.signed_until)) == 4, "and it is signed once an hour or so"

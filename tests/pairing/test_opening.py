@@ -6,27 +6,35 @@ import asyncio
 import logging
 import re
 import socket
+import ssl
+import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import azure.servicebus
 import azure.servicebus.management
+import certifi
 import pytest
 from azure.core.credentials import AzureNamedKeyCredential
 from azure.servicebus import ServiceBusMessage, TransportType
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
-from paired_servicebus.core.errors import ConfigurationError, NamespaceUnreachableError
+import paired_servicebus
+from paired_servicebus import Namespace
+from paired_servicebus.core.errors import ConfigurationError, ForeignLoopError, NamespaceUnreachableError
 from paired_servicebus.core.model.pairing_events import Warned
 from paired_servicebus.core.model.snapshot import FindingVerdict
 from paired_servicebus.core.operator.failover_readiness import SEND
-from paired_servicebus.pairing import SendAvailabilityPairedNamespaceOptions, opening, pair_namespaces
+from paired_servicebus.pairing import SendAvailabilityPairedNamespaceOptions, opening, pair_namespaces, tls_context
 from paired_servicebus.pairing.management import backlog_queues
 from paired_servicebus.pairing.management.atom_admin import management_of
 from paired_servicebus.pairing.sending import backlog_links
+from paired_servicebus.pairing.sending.link_gates import OpenLimiter
+from servicebus_sandbox import Sandbox
 
 from .backlogs import queue_path
 from .conftest import TRUST, World, until
@@ -318,3 +326,179 @@ async def test_the_recipe_of_the_readme_raises_nothing_in_an_outage(world: World
         world.fault("black-holed")
         await sender.send_messages(ServiceBusMessage("x"), timeout=4.0)
     assert world.parked() == 1
+
+
+# -- One TLS context for all links of a client.
+
+
+def test_it_trusts_whom_the_sdk_trusts_and_checks_names() -> None:
+    theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    theirs.load_verify_locations(certifi.where())
+    ours = tls_context()
+    assert ours.cert_store_stats() == theirs.cert_store_stats()
+    assert (ours.verify_mode, ours.check_hostname) == (ssl.CERT_REQUIRED, True)
+
+
+def test_a_file_that_is_none_is_an_error(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.pem"
+    empty.touch()
+    with pytest.raises(OSError, match="No such file"):
+        tls_context(tmp_path / "missing.pem")
+    with pytest.raises(ssl.SSLError):
+        tls_context(empty)
+
+
+# -- The gate that links open through.
+
+
+class Crowd:
+    """Tasks that want through, and who is inside."""
+
+    def __init__(self, gate: OpenLimiter) -> None:
+        self.gate = gate
+        self.inside: list[str] = []
+        self.leave = asyncio.Event()
+
+    async def enter(self, name: str, *, urgent: bool = False) -> None:
+        async with self.gate.slot(urgent=urgent):
+            self.inside.append(name)
+            await self.leave.wait()
+
+    def start(self, name: str, *, urgent: bool = False) -> asyncio.Task[None]:
+        return asyncio.create_task(self.enter(name, urgent=urgent))
+
+
+async def turns(count: int = 5) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_so_many_at_once_and_the_others_in_their_order() -> None:
+    crowd = Crowd(OpenLimiter(width=2, lease=60))
+    tasks = [crowd.start(name) for name in "abcd"]
+    await turns()
+    assert crowd.inside == ["a", "b"]
+    crowd.leave.set()
+    await asyncio.gather(*tasks)
+    assert crowd.inside == ["a", "b", "c", "d"]
+
+
+async def test_what_an_application_waits_for_goes_first() -> None:
+    crowd = Crowd(OpenLimiter(width=1, lease=60))
+    tasks = [crowd.start("a"), crowd.start("ping"), crowd.start("send", urgent=True)]
+    await turns()
+    crowd.leave.set()
+    await asyncio.gather(*tasks)
+    assert crowd.inside == ["a", "send", "ping"]
+
+
+async def test_one_that_gets_no_answer_makes_way() -> None:
+    crowd = Crowd(OpenLimiter(width=1, lease=0.01))
+    tasks = [crowd.start("silent"), crowd.start("next")]
+    await until(lambda: crowd.inside == ["silent", "next"])
+    crowd.leave.set()
+    await asyncio.gather(*tasks)
+    third = crowd.start("third")  # nobody's place was given back twice
+    fourth = crowd.start("fourth")
+    await asyncio.gather(third, fourth)
+    assert crowd.inside == ["silent", "next", "third", "fourth"]
+
+
+async def test_one_that_leaves_the_line_holds_nobody_up() -> None:
+    crowd = Crowd(OpenLimiter(width=1, lease=60))
+    first, second, third = (crowd.start(name) for name in "abc")
+    await turns()
+    second.cancel()
+    crowd.leave.set()
+    await asyncio.gather(first, third)
+    assert crowd.inside == ["a", "c"]
+
+
+async def test_one_that_is_called_and_leaves_passes_its_turn_on() -> None:
+    crowd = Crowd(OpenLimiter(width=1, lease=60))
+    first, second, third = (crowd.start(name) for name in "abc")
+    await turns()
+    first.cancel()
+    await asyncio.sleep(0)  # the turn is the second's now, and it has not run yet
+    second.cancel()
+    crowd.leave.set()
+    await asyncio.gather(first, second, return_exceptions=True)
+    await third
+    assert crowd.inside[-1] == "c"
+
+
+# -- A pairing lives in the event loop that made it (a second one would work until the first outage).
+
+
+def elsewhere(work: Callable[[], Coroutine[Any, Any, Any]]) -> BaseException | None:
+    """What a coroutine raises in an event loop of its own, on another thread."""
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            asyncio.run(work())
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive()
+    return raised[0] if raised else None
+
+
+async def test_use_from_another_event_loop_is_refused_in_one_sentence(world: World) -> None:
+    paired = await world.pair()
+    sender = paired.get_queue_sender("orders")
+    await sender.send_messages(ServiceBusMessage("here"))
+
+    async def get() -> None:
+        paired.get_queue_sender("payments")
+
+    async def receive() -> None:
+        paired.get_queue_receiver("orders")
+
+    uses: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
+        "a send": lambda: sender.send_messages(ServiceBusMessage("there")),
+        "opening": lambda: paired.get_queue_sender("orders").__aenter__(),
+        "a sender": get,
+        "a receiver": receive,
+        "a check": paired.check,
+        "closing": paired.close,
+    }
+    unopened = paired.get_queue_sender("audit")
+    uses["opening"] = unopened.__aenter__
+    for what, use in uses.items():
+        error = await asyncio.to_thread(elsewhere, use)
+        assert isinstance(error, ForeignLoopError), what
+        assert isinstance(error, RuntimeError)
+        assert "belongs to the event loop in which it was made" in str(error)
+        assert "paired_servicebus.sync" in str(error)
+    await sender.send_messages(ServiceBusMessage("here again"))
+    assert world.depth("orders") == 2
+    assert [view.path for view in paired.entity_views()] == ["orders", "audit"]
+
+
+def test_a_client_may_be_made_in_a_plain_function() -> None:
+    """As the SDK's: made without a running loop, entered and used by its own name in one."""
+
+    async def main() -> list[str]:
+        async with Sandbox.start() as sandbox:
+            made = in_a_plain_function(sandbox)
+            with pytest.raises(AttributeError, match="the pairing is not made yet"):
+                made.get_queue_sender("orders")
+            async with made:
+                async with made.get_queue_sender("orders") as sender:
+                    await sender.send_messages(ServiceBusMessage("x"))
+                async with made.get_queue_receiver("orders") as receiver:
+                    found = [str(message) for message in await receiver.receive_messages(1, max_wait_time=30)]
+                await made.close()
+            return found
+
+    def in_a_plain_function(sandbox: Sandbox) -> Any:
+        options = {"connection_verify": str(sandbox.ca_file)}
+        texts = (sandbox[name].connection_string for name in ("primary", "secondary"))
+        both = [Namespace.from_connection_string(text, options=options) for text in texts]
+        return paired_servicebus.pair_namespaces(*both, primary_name="primary", backlog_queue_count=1)
+
+    assert asyncio.run(main()) == ["x"]

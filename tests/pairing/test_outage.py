@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from azure.servicebus import ServiceBusMessage
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import (
     ServiceBusAuthenticationError,
     ServiceBusAuthorizationError,
@@ -19,10 +22,18 @@ from azure.servicebus.exceptions import (
 
 from paired_servicebus.core.errors import BacklogUnavailableError, ScheduledInBacklogError
 from paired_servicebus.core.model.entity_state import DIVERTING, State
-from paired_servicebus.core.model.pairing_events import Diverted, QueuePulled, QueueRestored, StateChanged
+from paired_servicebus.core.model.pairing_events import Diverted, QueuePulled, QueueRestored, SendFailed, StateChanged
 from paired_servicebus.pairing import PairedSender, PairedServiceBusClient
+from paired_servicebus.pairing.sending.backlog_fit import rough_size, too_large
+from paired_servicebus.pairing.sending.sdk_messages import park
+from paired_servicebus.pairing.sending.sender_link import STANDARD_LIMIT, size_of
+from servicebus_sandbox import Behavior, NamespaceSpec, QueueSettings, QueueSpec, Sandbox
+from servicebus_sandbox.amqp_server.message_codec import read_message
+from servicebus_sandbox.broker.broker_errors import QuotaExceeded
+from servicebus_sandbox.broker.entity_settings import EntityStatus
 from servicebus_sandbox.faults import FaultTerms
 
+from .backlogs import parked, put, queue_path
 from .conftest import IMPATIENT, World, until
 
 BRIEF = {"send_timeout": 1.0}
@@ -246,3 +257,167 @@ async def test_throttling_with_waiting_callers_is_an_alarm(world: World) -> None
         await asyncio.gather(*sends)
         assert not any("busy" in alarm for alarm in paired.alarms())
     assert state(paired, "orders") is State.HEALTHY
+
+
+# -- The library under both answers of the service where no page promises one: nothing is lost, and no call raises.
+
+
+BOTH = pytest.mark.parametrize("answer", [False, True])
+
+
+@asynccontextmanager
+async def world_of(*queues: QueueSpec, **behaves: bool) -> AsyncIterator[World]:
+    answers = Behavior(**behaves)
+    specs = [NamespaceSpec("primary", queues, behaves=answers), NamespaceSpec("secondary", behaves=answers)]
+    async with Sandbox.start(specs) as sandbox, AsyncExitStack() as stack:
+        yield World(sandbox, stack)
+
+
+@BOTH
+async def test_an_idle_pairing_is_no_failure(answer: bool) -> None:
+    async with world_of(QueueSpec("orders"), close_unlinked_connections=answer) as world:
+        paired = await world.pair(enable_syphon=True)
+        for number in range(4):
+            async with paired.get_queue_sender("orders") as orders:
+                await orders.send_messages(ServiceBusMessage("x", message_id=str(number)))
+            for _ in range(2):
+                world.sandbox.advance(301.0)
+                await asyncio.sleep(0)
+        assert world.ids_in("orders") == ["0", "1", "2", "3"]
+        assert not world.told(SendFailed)
+        put(world, [parked("orders", "parked")])
+        await until(lambda: "parked" in world.ids_in("orders"))
+
+
+@BOTH
+async def test_a_queue_that_is_closed_to_receivers_keeps_or_diverts_what_is_sent(answer: bool) -> None:
+    closed = QueueSettings(status=EntityStatus.RECEIVE_DISABLED)
+    async with world_of(QueueSpec("orders", closed), send_when_receive_disabled=answer) as world:
+        paired = await world.pair(hold_until_failover=True)
+        async with paired.get_queue_sender("orders") as orders:
+            await orders.send_messages(ServiceBusMessage("x", message_id="1"))
+        assert (world.depth("orders"), world.parked()) == ((1, 0) if answer else (0, 1))
+
+
+@BOTH
+async def test_a_full_queue_that_blocks_its_namespace_fails_over_the_others_too(answer: bool) -> None:
+    queues = (QueueSpec("full", QueueSettings(max_size_mb=1)), QueueSpec("orders"))
+    async with world_of(*queues, full_entity_blocks_namespace=answer) as world:
+        intake = world.sandbox["primary"].node.namespace.send_target("full").intake
+        large = read_message(parked("full", "1", body=bytes(200_000)))
+        for _ in range(5):
+            intake.send([large])
+        with pytest.raises(QuotaExceeded):
+            intake.send([large])
+        paired = await world.pair(hold_until_failover=True)
+        async with paired.get_queue_sender("orders") as orders:
+            await orders.send_messages(ServiceBusMessage("x", message_id="1"))
+        assert (world.depth("orders"), world.parked()) == ((0, 1) if answer else (1, 0))
+
+
+# -- A backlog queue that refuses the right to send (SPEC.md section 7.1), beside queues that do not.
+
+
+async def diverted(world: World, count: int, **options: Any) -> PairedServiceBusClient:
+    """A pairing whose sends of orders go to the first backlog queue in the rotation."""
+    paired = await world.pair(failover_interval=0, backlog_queue_count=count, **options)
+    paired._steering.draw = lambda: 0.0  # type: ignore[method-assign] # the first one is picked
+    paired.watch("orders")
+    paired.force("orders", by="ada")
+    return paired
+
+
+async def test_it_is_pulled_another_is_tried_in_the_same_call_and_it_returns_after_a_probe(world: World) -> None:
+    """Section 7.1: "A failed send takes that queue out of the rotation for every sender of the pairing, and a new one
+    is selected. The same call goes on with it"; "a pulled queue returns after a probe succeeded"."""
+    world.sandbox["secondary"].node.namespace.create_queue(queue_path(0))
+    heal = world.fault("unauthorized", namespace="secondary", entity=queue_path(0))
+    paired = await diverted(world, 3)
+    async with paired.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage(b"x"))
+        await sender.schedule_messages(ServiceBusMessage(b"x"), datetime.now(UTC))
+    assert [event.queue for event in world.told(Diverted)] == [1, 1]
+    assert [(event.queue, event.reason) for event in world.told(QueuePulled)] == [(0, "not authorized")]
+    view = paired.queue_views()[0]
+    assert (view.in_rotation, view.pulled_reason) == (False, "not authorized")
+    heal()
+    await until(lambda: world.told(QueueRestored))
+    assert all(queue.in_rotation for queue in paired.queue_views())
+
+
+async def test_where_all_refuse_the_caller_is_told_why_and_owns_the_message(world: World) -> None:
+    """Section 7.1: "None left: BacklogUnavailableError, and the caller still owns the message"."""
+    paired = await diverted(world, 2)
+    world.fault("unauthorized", namespace="secondary")
+    for queue in paired._standby.queues.values():
+        queue.link.discard()  # else the fault cuts a link that is open, which is another failure
+    async with paired.get_queue_sender("orders") as sender:
+        with pytest.raises(BacklogUnavailableError, match=r"last: not authorized\. You still own it"):
+            await sender.send_messages(ServiceBusMessage(b"x"))
+    assert {event.queue for event in world.told(QueuePulled)} == {0, 1}
+
+
+# -- Messages that would not survive a failover are counted while all is well (SPEC.md section 7.4).
+
+
+def never() -> int:
+    raise AssertionError("the limit was asked for a small message")
+
+
+def counted(message: Any, limit: int = STANDARD_LIMIT) -> int:
+    return too_large([message], None, "orders", lambda: limit)
+
+
+def largest_that_fits(limit: int) -> int:
+    """Bytes of the largest body whose envelope is just as large as the limit."""
+    message = ServiceBusMessage(b"x" * 250_000, message_id="1")
+    return limit - (size_of(park(message, "orders")) - 250_000)
+
+
+def test_a_small_message_is_not_even_measured() -> None:
+    assert too_large([ServiceBusMessage(b"x" * 1000)], None, "orders", never) == 0
+
+
+def test_a_small_batch_is_judged_by_the_size_it_knows() -> None:
+    batch = ServiceBusMessageBatch(max_size_in_bytes=STANDARD_LIMIT)
+    batch.add_message(ServiceBusMessage(b"x" * 1000))
+    assert too_large(["whatever"] * 1000, batch, "orders", never) == 0  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(("more", "count"), [(0, 0), (1, 1)])
+def test_near_the_limit_the_count_is_exact(more: int, count: int) -> None:
+    """Those that "would not survive failover" are counted while healthy, by an estimate, exactly above nine tenths
+    of the smaller limit."""
+    message = ServiceBusMessage(b"x" * (largest_that_fits(STANDARD_LIMIT) + more), message_id="1")
+    assert counted(message) == count
+
+
+def test_limits_by_tier_are_the_links() -> None:
+    """Limits by tier: 256 KB Standard, more on Premium."""
+    message = ServiceBusMessage(b"x" * 300_000)
+    assert (counted(message), counted(message, 100 * 1024 * 1024)) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        ServiceBusMessage(b"x" * 261_000, application_properties={"k" * 50: "v" * 2000}),
+        AmqpAnnotatedMessage(data_body=[b"x" * 130_000, b"x" * 132_000]),
+        AmqpAnnotatedMessage(value_body={"a": ["x" * 100_000] * 2, "b": "x" * 70_000}),
+        AmqpAnnotatedMessage(sequence_body=[["x" * 130_000], ["x" * 140_000]]),
+    ],
+)
+def test_every_kind_of_body_counts_and_so_do_properties(message: Any) -> None:
+    real = size_of(message)
+    assert 0.9 * real <= rough_size(message) <= 1.1 * real
+    assert counted(message) == (size_of(park(message, "orders")) > STANDARD_LIMIT)
+
+
+async def test_a_message_that_would_not_survive_failover_is_counted_while_healthy(world: World) -> None:
+    """Those that "would not survive failover" are counted while healthy."""
+    paired = await world.pair()
+    async with paired.get_queue_sender("orders") as sender:
+        large = ServiceBusMessage(b"x" * (largest_that_fits(STANDARD_LIMIT) + 1), message_id="1")
+        await sender.send_messages(large)
+        await sender.send_messages(ServiceBusMessage(b"x" * 1000))
+    assert [view.too_large for view in paired.entity_views()] == [1]

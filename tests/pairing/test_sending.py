@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from azure.servicebus import ServiceBusMessage, ServiceBusReceiveMode
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch, ServiceBusReceiveMode
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import MessageLockLostError, ServiceBusError, ServiceBusServerBusyError
 
@@ -17,16 +17,23 @@ from paired_servicebus.core.errors import (
     BacklogUnavailableError,
     PairingClosedError,
     ReservedPropertyError,
+    ScheduledInBacklogError,
 )
 from paired_servicebus.core.failover.send_router import PRIMARY
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.pairing_events import Diverted, Event, InDoubt
 from paired_servicebus.core.model.verdict import Judgement, Verdict, judge
-from paired_servicebus.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, pair_namespaces
+from paired_servicebus.pairing import (
+    PairedSender,
+    PairedServiceBusClient,
+    SendAvailabilityPairedNamespaceOptions,
+    pair_namespaces,
+)
 from paired_servicebus.pairing.paired_receiver import PairedReceiver
 from paired_servicebus.pairing.runtime.deadlines import end_all
 from paired_servicebus.pairing.sending.sdk_messages import ping
 
+from .backlogs import lying_in
 from .conftest import IMPATIENT, PATIENCE, World, until
 from .test_outage import state
 
@@ -315,3 +322,132 @@ async def test_a_ping_that_is_gone_before_it_is_settled_keeps_no_message_from_it
 
     (received,) = await PairedReceiver(Receiver()).receive_messages(2)  # type: ignore[arg-type]
     assert str(received) == "x"
+
+
+# -- Several callers on one paired sender, over real AMQP: nothing lost, doubled, or reordered within a caller.
+
+
+CALLERS, SENDS = 16, 50
+
+
+def one(name: str) -> ServiceBusMessage:
+    return ServiceBusMessage(b"x", message_id=name)
+
+
+async def as_batch(sender: PairedSender, names: list[str]) -> ServiceBusMessageBatch:
+    batch = await sender.create_message_batch()
+    for name in names:
+        batch.add_message(one(name))
+    return batch
+
+
+async def shaped(sender: PairedSender, caller: int, number: int) -> tuple[Any, list[str]]:
+    """What the SDK's sender takes, one kind after the other, and the ids in it."""
+    names = [f"{caller}-{number}-{index}" for index in range(3)]
+    shapes: list[tuple[Any, list[str]]] = [
+        (one(names[0]), names[:1]),
+        ([one(name) for name in names], names),
+        ({"body": b"x", "message_id": names[0]}, names[:1]),
+        (AmqpAnnotatedMessage(data_body=b"x", properties={"message_id": names[0]}), names[:1]),
+        (await as_batch(sender, names), names),
+    ]
+    return shapes[number % len(shapes)]
+
+
+@pytest.mark.parametrize("forced", [False, True], ids=["primary", "backlog"])
+async def test_sixteen_callers_share_one_sender(world: World, forced: bool) -> None:
+    """Several callers may share it: sustained concurrency breaks an SDK sender, not a paired one."""
+    paired = await world.pair(backlog_queue_count=1, send_timeout=60.0)
+    async with paired.get_queue_sender("orders") as sender:
+        if forced:
+            paired.force("orders", by="kim")
+        sent: list[list[str]] = []
+
+        async def caller(number: int) -> None:
+            mine: list[str] = []
+            sent.append(mine)
+            for index in range(SENDS):
+                shape, names = await shaped(sender, number, index)
+                await sender.send_messages(shape)
+                mine += names
+
+        await asyncio.gather(*(caller(number) for number in range(CALLERS)))
+    path = "primary/x-servicebus-transfer/0" if forced else "orders"
+    found = world.ids_in(path, namespace="secondary" if forced else "primary")
+    assert sorted(found) == sorted(name for mine in sent for name in mine)
+    for mine in sent:
+        prefix = mine[0].split("-", 1)[0] + "-"
+        assert [name for name in found if name.startswith(prefix)] == mine
+    if forced:
+        assert sorted(event.message_id for event in world.told(Diverted)) == sorted(found)
+
+
+async def test_a_cancelled_caller_leaves_the_others_alone(world: World) -> None:
+    paired = await world.pair(backlog_queue_count=1, send_timeout=30.0)
+    paired.watch("orders")
+    paired.force("orders", by="kim")
+    async with paired.get_queue_sender("orders") as sender:
+        tasks = [asyncio.create_task(sender.send_messages(one(str(number)))) for number in range(50)]
+        await asyncio.sleep(0)
+        for task in tasks[::5]:
+            task.cancel()
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+    told = {str(number) for number, result in enumerate(found) if result is None}
+    ids = world.ids_in("primary/x-servicebus-transfer/0", namespace="secondary")
+    assert len(told) == 40
+    assert told <= set(ids)
+    assert len(ids) == len(set(ids))
+
+
+# -- Messages for later: at the primary by its numbers, and through the backlog while failed over (SPEC.md 7.5).
+
+
+SCHEDULED = 2
+
+
+def later() -> datetime:
+    return datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
+
+
+async def test_scheduling_and_cancelling_work_under_a_pairing(world: World) -> None:
+    """Section 7.5: "schedule_messages and cancel_scheduled_messages work under a pairing"."""
+    paired = await world.pair(**PATIENT)
+    async with paired.get_queue_sender("orders") as sender:
+        numbers = await sender.schedule_messages([ServiceBusMessage(b"x") for _ in range(2)], later())
+        assert [stored.sequence_number for stored in lying_in(world, "orders")] == numbers
+        await sender.cancel_scheduled_messages(numbers[0])
+    assert [stored.sequence_number for stored in lying_in(world, "orders")] == numbers[1:]
+
+
+async def test_numbers_given_while_failed_over_are_negative_and_cannot_be_cancelled(world: World) -> None:
+    """Section 7.5: "A number given while failed over is negative, since no queue of the primary has given one;
+    cancelling it raises an error that names the message_id"."""
+    paired = await world.pair(**PATIENT)
+    paired.watch("orders")
+    paired.force("orders", by="kim")
+    async with paired.get_queue_sender("orders") as sender:
+        messages = [ServiceBusMessage(b"x", message_id=name) for name in ("first", "second")]
+        numbers = await sender.schedule_messages(messages, later())
+        assert [number < 0 for number in numbers] == [True, True]
+        with pytest.raises(ScheduledInBacklogError, match="'second'"):
+            await sender.cancel_scheduled_messages(numbers[1])
+    assert world.parked(1) == 2
+
+
+async def test_what_was_scheduled_into_the_backlog_is_scheduled_at_its_destination(world: World) -> None:
+    """Section 7.2: "scheduled_enqueue_time_utc: cleared, and kept as application property"."""
+    when = later()
+    paired = await world.pair(enable_syphon=True, **PATIENT)
+    paired.pause_syphon(by="kim")
+    paired.watch("orders")
+    paired.force("orders", by="kim")
+    async with paired.get_queue_sender("orders") as sender:
+        await sender.schedule_messages(ServiceBusMessage(b"x"), when)
+    paired.resume_syphon(by="kim")
+    paired.pin("orders", by="kim")
+    await until(lambda: lying_in(world, "orders"))
+    (stored,) = lying_in(world, "orders")
+    assert stored.state == SCHEDULED
+    async with world.client("primary") as client, client.get_queue_receiver("orders") as receiver:
+        (peeked,) = await receiver.peek_messages(1)
+    assert peeked.scheduled_enqueue_time_utc == when

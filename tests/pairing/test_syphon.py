@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from azure.servicebus import ServiceBusMessage
 from paired_servicebus.core.accounting.billing import PARKED_MESSAGE_OPERATIONS
 from paired_servicebus.core.backlog.queue_usage import QueueUsage
 from paired_servicebus.core.errors import IllegalEventError
+from paired_servicebus.core.failover.pairing_machine import PairingMachine
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.pairing_events import (
     DeadLettered,
@@ -22,13 +24,22 @@ from paired_servicebus.core.model.pairing_events import (
     Moved,
     PingAccepted,
 )
+from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.snapshot import SyphonStatus
+from paired_servicebus.core.model.verdict import judge
 from paired_servicebus.core.pump import destination_circuits
+from paired_servicebus.core.pump.pump_events import MessagesAccepted
 from paired_servicebus.core.text.entity_paths import path_fault
 from paired_servicebus.pairing import PairedServiceBusClient
+from paired_servicebus.pairing.amqp_client.piecewise import count_clients
+from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
+from paired_servicebus.pairing.runtime.task_owner import TaskOwner
+from paired_servicebus.pairing.sending.link_gates import FairLock
 from paired_servicebus.pairing.syphon import redrive
+from paired_servicebus.pairing.syphon.amqp_delivery import PORTION, AmqpDelivery, DestinationLink
 from paired_servicebus.pairing.syphon.redrive import DEAD_LETTERS, unused_index
 from paired_servicebus.pairing.syphon.syphon import Syphon
+from servicebus_amqp import ACCEPTED
 from servicebus_amqp.encoding.message_sections import read_map
 from servicebus_sandbox import Sandbox
 from servicebus_sandbox.broker.entity_settings import QueueSettings
@@ -529,3 +540,140 @@ async def test_an_idle_syphon_is_billed_one_receive_per_queue_a_window(world: Wo
     await until(ticked)
     assert paired._steering.meter.receives - before <= 2
     assert paired._steering.meter.moves == 0
+
+
+# -- Messages that a destination accepted together: beside clients of a gateway they are settled over several turns.
+
+
+COUNT = 2 * PORTION + 1
+
+
+class Accepting:
+    """A delivery without a socket, and its pump, which notes what it settles, in order."""
+
+    def __init__(self) -> None:
+        self.wire = SimpleNamespace(after_read=[], is_writable=True)
+        steering = PairingRuntime(PairingMachine(Policy(), queues=(0,)), TaskOwner(), judge, None)
+        self.delivery = AmqpDelivery(steering, self.wire)  # type: ignore[arg-type]
+        self.notes: list[list[int] | str] = []
+        self._found = DestinationLink("orders", "orders")
+        self._found.link = SimpleNamespace(room=0)  # type: ignore[assignment]
+
+    def apply(self, event: MessagesAccepted[Any]) -> None:
+        self.notes.append([message.number for message in event.messages])
+
+    def read(self, numbers: range) -> None:
+        """Let one read bring the acceptance of these messages."""
+        for number in numbers:
+            tag = number.to_bytes(4, "big")
+            self._found.under_way[tag] = SimpleNamespace(number=number, pump=self, sent_at=1.0)  # type: ignore[assignment]
+            self.delivery._on_outcome(self._found, SimpleNamespace(tag=tag, state=ACCEPTED))  # type: ignore[arg-type]
+        for act in self.wire.after_read:
+            act()
+
+    @property
+    def settled(self) -> list[int]:
+        return [number for note in self.notes if isinstance(note, list) for number in note]
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[None]:
+    count_clients(1)
+    yield
+    count_clients(-1)
+
+
+async def test_without_clients_they_are_settled_together() -> None:
+    accepting = Accepting()
+    accepting.read(range(COUNT))
+    assert accepting.notes == [list(range(COUNT))]
+
+
+@pytest.mark.usefixtures("client")
+async def test_others_have_a_turn_between_two_portions_and_a_later_read_waits_for_its_own() -> None:
+    accepting = Accepting()
+    accepting.read(range(COUNT))
+    asyncio.get_running_loop().call_soon(accepting.notes.append, "another")
+    accepting.read(range(COUNT, COUNT + 1))
+    assert [len(note) for note in accepting.notes] == [PORTION]
+    while len(accepting.settled) <= COUNT:
+        await asyncio.sleep(0)
+    assert accepting.settled == list(range(COUNT + 1))
+    assert accepting.notes.index("another") == 2
+
+
+@pytest.mark.usefixtures("client")
+async def test_a_pump_that_ends_still_counts_those_that_are_not_settled() -> None:
+    """It would release them otherwise, and they would be delivered a second time."""
+    accepting = Accepting()
+    accepting.read(range(COUNT))
+    assert accepting.delivery.under_way(accepting) == COUNT - PORTION
+    while len(accepting.settled) < COUNT:
+        await asyncio.sleep(0)
+    assert accepting.delivery.under_way(accepting) == 0
+
+
+# -- Whose turn it is: one after the other, in the order they asked.
+
+
+async def passes(count: int = 5) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def waiting(turn: FairLock, had: list[str], name: str) -> asyncio.Task[None]:
+    """A task that notes when it has the turn, and keeps it."""
+
+    async def wait() -> None:
+        await turn.acquire()
+        had.append(name)
+
+    task = asyncio.create_task(wait())
+    await passes(1)
+    return task
+
+
+async def test_what_nobody_has_is_taken_at_once() -> None:
+    turn = FairLock()
+    assert turn.acquire_nowait()
+    assert not turn.acquire_nowait()
+    turn.release()
+    assert not turn.held
+
+
+async def test_who_asked_first_has_it_first_and_nobody_comes_in_between() -> None:
+    turn, had = FairLock(), list[str]()
+    assert turn.acquire_nowait()
+    for name in ("first", "second"):
+        await waiting(turn, had, name)
+    turn.release()
+    assert not turn.acquire_nowait()
+    await passes()
+    assert had == ["first"]
+    turn.release()
+    await passes()
+    assert had == ["first", "second"]
+
+
+async def test_who_leaves_while_waiting_is_passed_over() -> None:
+    turn, had = FairLock(), list[str]()
+    assert turn.acquire_nowait()
+    first = await waiting(turn, had, "first")
+    await waiting(turn, had, "second")
+    first.cancel()
+    turn.release()
+    await passes()
+    assert had == ["second"]
+
+
+async def test_a_turn_that_comes_together_with_a_cancellation_goes_to_the_next() -> None:
+    turn, had = FairLock(), list[str]()
+    assert turn.acquire_nowait()
+    first = await waiting(turn, had, "first")
+    await waiting(turn, had, "second")
+    turn.release()
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    await passes()
+    assert had == ["second"]

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import duckdb
 import pytest
+from hypothesis import given
+from hypothesis import strategies as some
 
+from paired_servicebus.core.accounting.billing import Price
 from paired_servicebus.core.errors import DamagedTablesError, NoTablesError, PipelineError, PipelineRunningError
 from paired_servicebus.core.model.pairing_events import DestinationFailed, SendsCounted, Warned
 from paired_servicebus.pipeline.table_store import lake as lakes
-from paired_servicebus.pipeline.table_store.lake import Change, Lake
+from paired_servicebus.pipeline.table_store.lake import Change, Lake, Staged
+from paired_servicebus.pipeline.table_store.manifest import File, Gap, Manifest, RecordSpan, merged
 from paired_servicebus.pipeline.table_store.schema import DATED, TABLES
 from paired_servicebus.pipeline.table_store.table_reader import Tables
 from tests.approval import Approve
+from tests.pipeline.journals import tables_of
 from tests.pipeline.made_tables import event_rows, make_version, utc
 
 DAY = 86_400.0
@@ -231,3 +237,112 @@ def test_a_year_of_days_is_one_table(tmp_path: Path) -> None:
     with Tables.open(tmp_path) as tables:
         assert len(tables.manifest.of("minutes")) == 365
         assert tables.row("select sum(primary_accepted) as n from minutes where date = '2026-09-22'") == {"n": 1}
+
+
+# -- The tables as the project's own reader gives them: a view for each, with all of its columns.
+
+
+KEY = {"engine": "e1", "minute": utc(600)}
+
+
+def test_every_view_is_there_without_any_row(tmp_path: Path) -> None:
+    with tables_of(tmp_path, []) as tables:
+        for view, columns in TABLES.items():
+            assert tables.rows(f"select * from {view}") == []
+            names = [row["column_name"] for row in tables.rows(f"describe {view}")]
+            assert names == [*columns, *(["date"] if view in DATED else [])]
+        assert tables.verdict() is None
+
+
+def test_columns_that_older_files_lack_are_null(tmp_path: Path) -> None:
+    path = tmp_path / "old.parquet"
+    duckdb.sql("select 'e1' as engine").write_parquet(str(path))
+    with Lake(tmp_path / "t") as lake:
+        lake.commit(lambda _: Change(files={"engines": [Staged(path, File(name="old.parquet", rows=1))]}))
+    with Tables.open(tmp_path / "t") as tables:
+        assert tables.rows("select engine, boot, last_at from engines") == [
+            {"engine": "e1", "boot": None, "last_at": None}
+        ]
+
+
+def test_cost_is_priced_by_its_owner(tmp_path: Path) -> None:
+    parts = [
+        {**KEY, "cause": "sends", "operations": 1_000_000, "bytes": 5},
+        {**KEY, "minute": utc(660), "cause": "sends", "operations": 500_000},
+    ]
+    with tables_of(tmp_path, [], cost=parts) as tables:
+        (row,) = tables.cost(Price(million_operations=0.8, currency="EUR"))
+    assert row == {
+        "cause": "sends",
+        "operations": 1_500_000,
+        "bytes": 5,
+        "price": pytest.approx(1.2),
+        "currency": "EUR",
+    }
+
+
+def test_the_verdict_on_everything_and_on_each_pairing(tmp_path: Path) -> None:
+    rows = [{"pairing": pairing, "entity": "", "lost": lost} for pairing, lost in (("", 3), ("a", 1), ("b", 2))]
+    with tables_of(tmp_path, [], verdicts=[*rows, {"pairing": "a", "entity": "orders", "lost": 1}]) as tables:
+        whole = tables.verdict()
+        assert whole is not None
+        assert whole["lost"] == 3
+        assert [(row["pairing"], row["lost"]) for row in tables.verdicts()] == [("a", 1), ("b", 2)]
+
+
+def test_unreadable_lines_are_counted_by_file(tmp_path: Path) -> None:
+    rows = [{"trouble": "torn", "file": f"{name}.jsonl"} for name in "aab"]
+    make_version(tmp_path, events=rows)
+    with Tables.open(tmp_path) as tables:
+        assert tables.unreadable() == (3, "2 in a.jsonl, 1 in b.jsonl")
+
+
+def test_a_file_that_is_no_parquet_is_one_sentence(tmp_path: Path) -> None:
+    with tables_of(tmp_path, [Warned(at=600, about="a", text="b")]) as tables:
+        (path,) = ((tmp_path / "current").resolve() / "events").rglob("*.parquet")
+        path.write_bytes(bytes(path.stat().st_size))
+        with pytest.raises(NoTablesError, match="cannot be read"):
+            tables.rows("select * from events")
+
+
+# -- The manifest: spans of numbers, the gaps between them, and what is held of them.
+
+
+def span(first: int, last: int, boot: str = "b") -> RecordSpan:
+    return RecordSpan("e", boot, first, last)
+
+
+def numbers(spans: tuple[RecordSpan, ...]) -> set[int]:
+    return {number for one in spans for number in range(one.first, one.last + 1)}
+
+
+SPANS = some.lists(some.tuples(some.integers(1, 60), some.integers(0, 9)).map(lambda it: span(it[0], sum(it))))
+
+
+@given(SPANS)
+def test_merged_spans_hold_the_same_numbers_and_do_not_touch(spans: list[RecordSpan]) -> None:
+    found = merged(tuple(spans))
+    assert numbers(found) == numbers(tuple(spans))
+    assert all(later.first > earlier.last + 1 for earlier, later in pairwise(found))
+
+
+@given(SPANS)
+def test_gaps_are_what_is_missing_up_to_the_last(spans: list[RecordSpan]) -> None:
+    found = Manifest(seen=merged(tuple(spans)))
+    missing = {number for gap in found.gaps() for number in range(gap.first, gap.last + 1)}
+    there = numbers(tuple(spans))
+    assert missing == set(range(1, max(there, default=0) + 1)) - there
+
+
+def test_boots_have_gaps_of_their_own() -> None:
+    found = Manifest(seen=(span(1, 5), span(8, 9), span(3, 4, "c")))
+    assert found.gaps() == (Gap("e", "b", 6, 7), Gap("e", "c", 1, 2))
+
+
+def test_merged_spans_keep_the_times_of_their_ends() -> None:
+    one, two, inner = (
+        RecordSpan("e", "b", 1, 5, 10, 50),
+        RecordSpan("e", "b", 6, 9, 60, 90),
+        RecordSpan("e", "b", 2, 3, 20, 30),
+    )
+    assert merged((two, inner, one)) == (RecordSpan("e", "b", 1, 9, 10, 90),)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -20,7 +21,8 @@ from typing import Any
 
 import pytest
 from azure.core.credentials import AzureNamedKeyCredential
-from azure.servicebus import AutoLockRenewer, ServiceBusClient, ServiceBusMessage, ServiceBusSession
+from azure.servicebus import AutoLockRenewer, ServiceBusClient, ServiceBusMessage, ServiceBusSession, _session_browser
+from azure.servicebus.aio import _session_browser_async
 
 from paired_servicebus.core.errors import (
     ConfigurationError,
@@ -33,7 +35,10 @@ from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.pairing_events import Event, InDoubt
 from paired_servicebus.sync import Namespace, PairedServiceBusClient, pair_namespaces
 from paired_servicebus.sync import portal as portals
+from paired_servicebus.sync.portal import Portal
 from servicebus_sandbox import SandboxCredential
+from servicebus_sandbox.broker.topology.messaging_entities import QueueSettings
+from tests.surface import differences
 
 from ..pairing.tracer import RecordedSpan, tracing
 
@@ -517,3 +522,69 @@ def test_eight_threads_send_in_their_own_traces(servicebus_sandbox: Any) -> None
             for message in receiver.receive_messages(200, max_wait_time=PATIENCE):
                 found[str(message.message_id)] = (message.application_properties or {})[b"traceparent"].decode()[3:35]
     assert found == traces
+
+
+# -- Code written for the SDK's synchronous client works with a paired one: same names, same parameters.
+
+
+@pytest.fixture
+def paired_of_drop_in(servicebus_sandbox: Any) -> Any:
+    with pair(servicebus_sandbox) as made:
+        yield made
+
+
+def test_every_name_and_parameter_of_the_sdks_client_sender_and_receiver_is_accepted(
+    servicebus_sandbox: Any, paired_of_drop_in: PairedServiceBusClient
+) -> None:
+    text = servicebus_sandbox["primary"].connection_string
+    with ServiceBusClient.from_connection_string(text) as plain:
+        assert differences(plain, paired_of_drop_in, refused={"from_connection_string"}) == []
+        assert (
+            differences(plain.get_queue_sender("orders"), paired_of_drop_in.get_queue_sender("orders"), refused=set())
+            == []
+        )
+        theirs, ours = plain.get_queue_receiver("orders"), paired_of_drop_in.get_queue_receiver("orders")
+        assert differences(theirs, ours, refused=set()) == []
+    with pytest.raises(ConfigurationError, match="pass two of Namespace to pair_namespaces"):
+        PairedServiceBusClient.from_connection_string(text)
+    with pytest.raises(TypeError, match=r"auto_lock_renewer is an azure.servicebus.AutoLockRenewer, not object"):
+        paired_of_drop_in.get_queue_receiver("orders", auto_lock_renewer=object())
+
+
+def test_options_of_senders_and_sessions_are_the_sdks(
+    servicebus_sandbox: Any, paired_of_drop_in: PairedServiceBusClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (_session_browser, _session_browser_async):
+        monkeypatch.setattr(module, "_PAGE_SIZE", 2)
+    servicebus_sandbox["primary"].node.namespace.create_queue("by-session", QueueSettings(requires_session=True))
+    with paired_of_drop_in.get_queue_sender("by-session", client_identifier="checkout-7", socket_timeout=2.0) as sender:
+        assert (sender.client_identifier, "checkout-7" in str(sender)) == ("checkout-7", True)
+        assert sender.fully_qualified_namespace == paired_of_drop_in.fully_qualified_namespace
+        for name in "abc":  # more than a page
+            sender.send_messages(ServiceBusMessage(b"x", session_id=name))
+    listed = paired_of_drop_in.list_queue_sessions("by-session", timeout=20)
+    assert sorted(listed) == ["a", "b", "c"]
+
+
+# -- The thread behind the synchronous client: what meets its end is told so.
+
+
+def test_calls_that_meet_the_end_of_the_thread_are_told_and_none_waits_for_ever() -> None:
+    """Section 9: "sends in hand finish or raise"."""
+    for _ in range(20):
+        portal = Portal("a test's")
+
+        def call_until_closed(portal: Portal = portal) -> None:
+            try:
+                while True:
+                    portal.call(asyncio.sleep, 0)
+            except PairingClosedError:
+                pass
+
+        callers = [threading.Thread(target=call_until_closed, daemon=True) for _ in range(4)]
+        for caller in callers:
+            caller.start()
+        portal.close()
+        for caller in callers:
+            caller.join(PATIENCE)
+        assert not any(caller.is_alive() for caller in callers)

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import random
+import unicodedata
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
 from rich.console import Console as RichConsole
-from rich.segment import Segments
+from rich.segment import Segment, Segments
+from rich.style import Style
 from textual.app import App
 from textual.screen import Screen
+from textual.strip import Strip
 
+from paired_servicebus.core.text.untrusted_text import harmless
 from paired_servicebus.ui.display.profile import PROFILES, ProfileName
+from paired_servicebus.ui.display.terminal_app import ScreenBuffer
+from paired_servicebus.ui.render.spans import ELLIPSIS, Line, Role, Span, cut, fit, line, rule, shorten, spread, wrap
+
+from .emulator import Emulator
 
 NUMBER_BUDGET = 50
 """Bytes for one changed number in the middle of a row, at 256 colours."""
@@ -162,3 +175,183 @@ async def test_ctrl_l_writes_everything_again(open_console: Any, made: Any, writ
         whole = written()
         await console.press("ctrl+l")
         assert whole / 2 < written() <= whole
+
+
+# -- Whatever is written, the terminal ends up with what the frame says: checked against a small terminal of our
+# own.
+
+
+CONSOLE = Console(color_system="256", force_terminal=True, legacy_windows=False)
+STYLES = [
+    Style.parse(text)
+    for text in (
+        "red", "bold red", "on blue", "green on blue", "reverse", "white on blue", "bold reverse",
+        "bright_red on #123456",
+        "bold #58a6ff on #0d1117", "#58a6ff on #0d1117", "dim italic on bright_blue", "bold", "#58a6ff",
+    )
+]  # fmt: skip
+
+
+def strip(*parts: tuple[str, Style | None], width: int) -> Strip:
+    return Strip([Segment(text, style) for text, style in parts]).adjust_cell_length(width)
+
+
+def text_of(strips: list[Strip]) -> str:
+    return "\n".join("".join(segment.text for segment in strip) for strip in strips)
+
+
+def test_the_same_frame_again_is_nothing() -> None:
+    painted = ScreenBuffer()
+    frame = [strip(("abc", STYLES[0]), width=20), strip(("def", None), width=20)]
+    assert painted.difference(frame, CONSOLE) is not None
+    assert painted.difference(list(frame), CONSOLE) is None
+
+
+def test_one_changed_number_is_a_move_and_the_number() -> None:
+    painted = ScreenBuffer()
+    red = STYLES[0]
+    painted.difference([strip(("● orders       ", red), ("412", red), ("  09:12:40", red), width=40)], CONSOLE)
+    update = painted.difference([strip(("● orders       ", red), ("97 ", red), ("  09:12:40", red), width=40)], CONSOLE)
+    assert update is not None
+    assert update.text == "\x1b[1;16H\x1b[31m97 \x1b[m"
+
+
+def test_a_style_is_written_by_what_differs() -> None:
+    blue, bold = Style.parse("#58a6ff on #0d1117"), Style.parse("bold #4ebf71 on #0d1117")
+    update = ScreenBuffer().difference([strip(("a", blue), ("b", bold), ("c", blue), width=3)], CONSOLE)
+    assert update is not None
+    assert update.text.endswith("16ma\x1b[1;38;5;71mb\x1b[0;38;5;75;48;5;16mc\x1b[m")
+
+
+def test_spaces_take_the_ink_of_what_is_around_them() -> None:
+    painted = ScreenBuffer()
+    update = painted.difference([strip(("a", STYLES[0]), (" ", None), ("b", STYLES[0]), width=3)], CONSOLE)
+    assert update is not None
+    assert update.text.endswith("\x1b[31ma b\x1b[m")
+
+
+def test_a_frame_of_another_size_or_after_forgetting_is_written_whole() -> None:
+    painted, screen = ScreenBuffer(), Emulator(6, 1)
+    painted.difference([strip(("abc", None), width=4)], CONSOLE)
+    wider = painted.difference([strip(("abc", None), width=6)], CONSOLE)
+    assert wider is not None
+    screen.write(wider.text)
+    assert screen.text == "abc   "
+    painted.forget()
+    again = painted.difference([strip(("abc", None), width=6)], CONSOLE)
+    assert again is not None
+    assert again.text == wider.text
+
+
+@pytest.mark.parametrize("system", ["standard", "256", "truecolor"])
+@pytest.mark.parametrize("seed", range(12))
+def test_any_frame_after_any_other_is_shown(seed: int, system: Literal["standard", "256", "truecolor"]) -> None:
+    draw = random.Random(seed)
+    console = Console(color_system=system, force_terminal=True, legacy_windows=False)
+    painted, screen, fresh = ScreenBuffer(), Emulator(30, 4), Emulator(30, 4)
+
+    def part() -> tuple[str, Style | None]:
+        text = "".join(draw.choice("ab  ●é漢e") for _ in range(draw.randrange(1, 8)))
+        return text, draw.choice([None, *STYLES])
+
+    frame = [strip(*[part() for _ in range(8)], width=30) for _ in range(4)]
+    for _ in range(40):
+        frame = [strip(*[part() for _ in range(8)], width=30) if draw.random() < 0.4 else row for row in frame]
+        if draw.random() < 0.5:
+            row = draw.randrange(4)
+            parts = [(segment.text, segment.style) for segment in frame[row]]
+            parts[draw.randrange(len(parts))] = part()
+            frame[row] = strip(*parts, width=30)
+        update = painted.difference(frame, console)
+        screen.write(update.text if update else "")
+        assert screen.ink == "", "the next to write finds the terminal as it was"
+        assert screen.text == text_of(frame)
+        whole = ScreenBuffer().difference(frame, console)
+        fresh.write(whole.text if whole else "")
+        coloured = [[(glyph, ink) for glyph, ink in row if glyph != " "] for row in screen.rows]
+        assert coloured == [[(glyph, ink) for glyph, ink in row if glyph != " "] for row in fresh.rows]
+
+
+# -- Lines are measured in cells, and nothing from outside can steer the terminal.
+
+
+ANY_TEXT = st.text(max_size=60)
+WIDTHS = st.integers(min_value=0, max_value=70)
+
+
+@given(ANY_TEXT)
+def test_no_span_holds_a_character_that_steers_the_terminal(text: str) -> None:
+    kinds = {unicodedata.category(character) for character in Span(text).text}
+    assert not kinds & {"Cc", "Cs", "Zl", "Zp"}
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b[2Jgone", "\\x1b[2Jgone"),
+        ("two\nlines", "two\\x0alines"),
+        ("\x9b31m", "\\x9b31m"),
+        ("abc\u202etxt.exe", "abc\\u202etxt.exe"),
+        ("zero\u200bwidth", "zero\\u200bwidth"),
+        ("[bold red]markup[/]", "[bold red]markup[/]"),
+    ],
+)
+def test_what_could_move_hide_or_turn_text_is_written_out(text: str, shown: str) -> None:
+    assert harmless(text) == shown
+
+
+@given(ANY_TEXT, WIDTHS, st.sampled_from(["left", "right"]))
+def test_fit_fills_its_cells_exactly(text: str, width: int, align: str) -> None:
+    assert cell_len(fit(text, width, align)) == width  # type: ignore[arg-type]
+
+
+@given(st.lists(ANY_TEXT, max_size=6), WIDTHS)
+def test_cut_never_takes_more_than_its_cells(texts: list[str], width: int) -> None:
+    assert sum(span.width for span in cut([Span(text) for text in texts], width)) <= width
+
+
+def test_cut_shows_that_something_is_missing() -> None:
+    assert Line(cut([Span("abc"), Span("def")], 3)).text == "ab" + ELLIPSIS
+    assert Line(cut([Span("abc"), Span("def")], 5)).text == "abcd" + ELLIPSIS
+
+
+@given(ANY_TEXT, st.text(max_size=10), st.integers(min_value=30, max_value=90))
+def test_spread_and_rule_fill_the_width(left: str, right: str, width: int) -> None:
+    room_for_right = cell_len(harmless(right)) <= width
+    spread_out = spread([Span(left)], [Span(right)], width)
+    assert spread_out.width == (width if room_for_right else cell_len(harmless(right)))
+    assert rule("events", width, note=Span(left)).width == width
+
+
+@given(ANY_TEXT, st.integers(min_value=1, max_value=40), st.integers(min_value=1, max_value=4))
+def test_wrap_gives_the_lines_asked_for(text: str, width: int, lines: int) -> None:
+    wrapped = wrap(text, width, lines=lines)
+    assert len(wrapped) == lines
+    assert all(cell_len(part) <= width for part in wrapped)
+
+
+def test_wrap_loses_no_word_that_fits() -> None:
+    assert wrap("sends go to the backlog", 10, lines=3) == ["sends go", "to the", "backlog"]
+
+
+def test_a_shortened_sentence_keeps_what_comes_next() -> None:
+    sentence = "connection lost since 14:01:58; ping 7 failed 14:02:03 (timeout); next 14:03:03"
+    short = shorten(sentence, 60)
+    assert cell_len(short) == 60
+    assert short.startswith("connection lost")
+    assert short.endswith("; next 14:03:03")
+
+
+def test_the_rest_of_a_reason_in_brackets_is_not_what_comes_next() -> None:
+    sentence = "ping 2 failed 14:02:03 (internal server error: orders is not available; try again later)"
+    assert shorten(sentence, 60) == fit(sentence, 60)
+
+
+@given(ANY_TEXT, WIDTHS)
+def test_shorten_stays_inside(text: str, width: int) -> None:
+    assert cell_len(shorten(text, width)) <= width
+
+
+def test_a_greyed_line_keeps_its_words_and_its_ground() -> None:
+    before = line(Span("412", Role.HEALTHY), ground=Role.SELECTED)
+    assert before.greyed() == line(Span("412", Role.MUTED), ground=Role.SELECTED)

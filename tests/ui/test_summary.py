@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
+from dataclasses import fields, replace
+from typing import Any, get_type_hints
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from paired_servicebus.core.backlog.backlog_totals import empty_at, sum_backlog
+from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetEntity
+from paired_servicebus.core.model.pairing_events import KINDS
 from paired_servicebus.core.model.snapshot import (
     Finding,
     FindingVerdict,
@@ -21,7 +25,11 @@ from paired_servicebus.core.model.snapshot import (
     SyphonStatus,
 )
 from paired_servicebus.core.operator.actions import BY_ID
-from paired_servicebus.ui.render.spans import name_list, pack, shortenable
+from paired_servicebus.core.text import number_format
+from paired_servicebus.core.text.number_format import BARS, sparkline
+from paired_servicebus.ui.render.sentences import ROUTINE, event_role, sentence
+from paired_servicebus.ui.render.spans import Role, name_list, pack, shortenable
+from paired_servicebus.ui.state import log_entries
 from paired_servicebus.ui.state.summary import Level, summary
 from paired_servicebus.ui.state.view import Page, Silent, Unreachable, View, apply_news
 from tests import fleet_views
@@ -341,3 +349,146 @@ def test_an_engine_that_is_not_heard_is_never_green(made: Any, approve: Approve)
     assert "14 s" in texts[0].text
     assert "18 s" in texts[1].text
     approve.part("\n\n".join("\n".join(text for text, _ in said.lines(120, 4)) for said in texts), "verdicts")
+
+
+# -- Numbers and times in a known number of cells.
+
+
+@pytest.mark.parametrize(
+    ("number", "width", "shown"),
+    [
+        (None, 5, "–"),
+        (0, 5, "0"),
+        (1_204, 5, "1,204"),
+        (12_345, 5, "12.3k"),
+        (999_999, 5, "1000k"),
+        (1_250_000, 5, "1.2M"),
+        (1_250_000, 9, "1,250,000"),
+    ],
+)
+def test_a_count_is_in_full_where_it_fits(number: int | None, width: int, shown: str) -> None:
+    assert number_format.short_count(number, width) == shown
+
+
+@given(st.integers(min_value=0, max_value=10**14))
+def test_a_short_count_fits_a_column(number: int) -> None:
+    assert len(number_format.short_count(number, 5)) <= 5
+
+
+@pytest.mark.parametrize(("value", "shown"), [(0, "0"), (0.04, "0"), (0.4, "0.4"), (9.97, "10"), (1204.4, "1,204")])
+def test_a_trickle_is_told_from_nothing(value: float, shown: str) -> None:
+    assert number_format.rate(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(0, "0 s"), (1.25, "1.2 s"), (13, "13 s"), (192, "3 min 12 s"), (3600, "1 h"), (7384, "2 h 3 min")],
+)
+def test_durations_name_their_two_largest_units(seconds: float, shown: str) -> None:
+    assert number_format.duration(seconds) == shown
+
+
+def test_a_time_older_than_a_day_is_a_day() -> None:
+    now = 1_795_183_331.0  # 2026-11-20 14:02:11 UTC
+    assert number_format.time_or_day(now - 60, now) == "14:01:11"
+    assert number_format.time_or_day(now - 2 * number_format.DAY, now) == "18 Nov"
+    assert number_format.time_or_day(None, now) == number_format.NOT_KNOWN
+
+
+def test_a_sparkline_tells_nothing_known_nothing_moved_and_a_little_moved_apart() -> None:
+    assert sparkline([], 4) == "    "
+    assert sparkline([0, 0], 4) == f"  {BARS[0]}{BARS[0]}"
+    assert sparkline([0, 0.1, 100], 3) == f"{BARS[0]}{BARS[1]}{BARS[-1]}"
+
+
+@given(st.lists(st.floats(min_value=0, max_value=1e9), max_size=80), st.integers(min_value=0, max_value=60))
+def test_a_sparkline_fills_its_cells(values: list[float], width: int) -> None:
+    assert len(sparkline(values, width)) == width
+
+
+# -- Every journalled kind has its sentence, and the log holds what a person reads.
+
+
+def made_up(kind: type[e.Event]) -> e.Event:
+    """An event of the kind with a telling value in every field."""
+    hints = get_type_hints(kind)
+    values: dict[str, Any] = {}
+    for number, field in enumerate(fields(kind), start=3):
+        values[field.name] = {str: f"<{field.name}>", bool: True, int: number, float: float(number)}.get(
+            hints[field.name], f"<{field.name}>"
+        )
+    return kind(**values)
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_every_kind_has_a_sentence_that_says_whom_and_what(kind: type[e.Event]) -> None:
+    event = made_up(kind)
+    said = sentence(event)
+    assert said.subject.strip()
+    assert said.text.strip()
+    for name in {"entity", "reason", "why", "by", "outcome", "text", "about", "message_id"}:
+        if hasattr(event, name):
+            assert f"<{name}>" in str(said), f"{kind.kind} does not say its {name}"
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        ({"queue": 3}, "backlog/3: paused by ada"),
+        ({"destination": "payments"}, "payments: paused by ada"),
+        ({}, "paused by ada"),
+    ],
+)
+def test_a_pause_says_of_what(part: dict[str, Any], said: str) -> None:
+    assert sentence(e.SyphonPaused(at=1.0, by="ada", **part)).text == said
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_every_kind_has_a_role(kind: type[e.Event]) -> None:
+    assert event_role(made_up(kind)) in Role
+
+
+def test_a_change_of_state_is_as_loud_as_the_state(made: Any) -> None:
+    changed = e.StateChanged(at=made.AT, entity="payments", was="suspect", now="failed over", why="silence")
+    assert event_role(changed) is Role.FAILED_OVER
+
+
+def test_who_did_it_is_said_once(made: Any) -> None:
+    event = e.StateChanged(at=made.AT, entity="a", was="healthy", now="forced", why="forced by kim 13:40:00", by="kim")
+    assert str(sentence(event)).count("kim") == 1
+
+
+def test_routine_events_stay_out_of_the_log(made: Any) -> None:
+    records = [made.record(made_up(kind), seq) for seq, kind in enumerate(ROUTINE, start=1)]
+    assert log_entries.append((), records) == ()
+
+
+def test_an_outcome_of_another_boot_is_not_taken_for_this_ones(made: Any) -> None:
+    act = made.record(e.Commanded(at=made.AT, command="force", target="payments", by="kim"), 7, boot="b1")
+    end = made.record(e.CommandEnded(at=made.AT, command_seq=7, outcome="done"), 9, boot="b2")
+    assert "done" not in str(log_entries.append((), [act, end])[0].sentence)
+
+
+def test_the_log_is_bounded_and_says_what_is_missing(made: Any) -> None:
+    many = [
+        made.record(e.Warned(at=made.AT, about="a", text=str(n)), n + 1) for n in range(log_entries.MAX_ENTRIES + 50)
+    ]
+    entries = log_entries.append((), many)
+    assert len(entries) == log_entries.MAX_ENTRIES
+    assert "12 events" in log_entries.append_missed(entries, 12, at=made.AT)[-1].text
+
+
+def test_the_log_is_as_approved(made: Any, approve: Approve) -> None:
+    """One sentence of each kind; the same one again is counted, and an act has its outcome in its line."""
+    stuck = [e.DeadLettered(at=made.AT + n, entity="orders", message_id=f"m{n}", queue=3, reason="x") for n in range(3)]
+    act = made.record(e.Commanded(at=made.AT, command="force", target="payments", by="kim", why="works"), 7)
+    other = made.record(e.Warned(at=made.AT, about="audit", text="something"), 8)
+    end = made.record(e.CommandEnded(at=made.AT, command_seq=7, outcome="payments is forced"), 9)
+    folded = log_entries.append((), [made.record(event, seq) for seq, event in enumerate(stuck, start=1)])
+    answered = log_entries.append(log_entries.append((), [act, other]), [end])
+    assert (len(folded), folded[0].at, len(answered)) == (1, made.AT + 2, 2)
+    kinds = (f"{kind}: {sentence(made_up(event))}" for kind, event in sorted(KINDS.items()))
+    approve(
+        "\n".join((*(f"{entry.sentence.subject} {entry.text}" for entry in (*folded, *answered)), "", *kinds)),
+        "sentences of events",
+    )

@@ -16,16 +16,36 @@ import sys
 import termios
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import paired_servicebus
+from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.series.graphs import KEPT, Curves, Graphs
 from paired_servicebus.engine.control.control_server import ControlServer
 from paired_servicebus.engine.control.protocol import Arm, Armed, Command, CommandDone, Welcome
+from paired_servicebus.ui.display.profile import PROFILES, ProfileName, profile_for
+from paired_servicebus.ui.display.terminal_app import notification_sequence, title_sequence
+from paired_servicebus.ui.shell.screenshot import draw_page
+from paired_servicebus.ui.state.summary import headline, window_title
+from paired_servicebus.ui.state.view import (
+    EngineLink,
+    Page,
+    Records,
+    Silent,
+    Unreachable,
+    View,
+    apply_news,
+    should_ring,
+)
+from paired_servicebus.ui.widgets.graph_strip import NONE_YET
+from tests.graph_views import graphs
+from tests.pictures.draw import draw_svg
 
 from .emulator import Emulator
 
@@ -409,3 +429,201 @@ async def test_a_tiny_terminal_shows_the_verdict_alone(server: ControlServer, op
     async with asyncio.timeout(60):
         assert await terminal.process.wait() == 0
     assert "Traceback" not in terminal.text
+
+
+# -- When the terminal's bell rings, and when it does not.
+
+
+LIVE = View(pairing="orders", link=EngineLink.LIVE)
+
+
+def test_an_entity_that_leaves_the_primary_or_comes_back_rings(made: Any) -> None:
+    well = apply_news(LIVE, made.snapshot())
+    over = apply_news(well, made.outage())
+    assert should_ring(well, over)
+    assert should_ring(over, apply_news(over, made.snapshot()))
+    assert not should_ring(over, apply_news(over, made.outage(seq=99)))
+
+
+def test_a_suspicion_does_not_ring(made: Any) -> None:
+    well = apply_news(LIVE, made.snapshot())
+    assert not should_ring(well, apply_news(well, made.snapshot(made.entity("orders", State.SUSPECT))))
+
+
+def test_an_alarm_rings_when_it_begins_and_when_it_is_over(made: Any) -> None:
+    well = apply_news(LIVE, made.snapshot())
+    alarmed = apply_news(
+        well, made.snapshot(alarms=("3 messages are parked and no syphon is known to run: start one",))
+    )
+    assert should_ring(well, alarmed)
+    assert not should_ring(
+        alarmed, apply_news(alarmed, made.snapshot(alarms=("4 messages are parked and no syphon is known to run: go",)))
+    )
+    assert should_ring(alarmed, apply_news(alarmed, made.snapshot()))
+
+
+def test_a_lost_engine_rings_once(made: Any) -> None:
+    well = apply_news(LIVE, made.snapshot())
+    lost = apply_news(well, Unreachable(1.0, "it went"))
+    assert should_ring(well, lost)
+    assert should_ring(apply_news(well, Silent(1.0)), lost)
+    assert not should_ring(lost, apply_news(lost, Unreachable(1.0, "still")))
+    assert not should_ring(LIVE, replace(LIVE, link=EngineLink.CONNECTING))
+
+
+def test_what_was_there_at_first_sight_does_not_ring(made: Any) -> None:
+    assert not should_ring(LIVE, apply_news(apply_news(LIVE, Records(made.records())), made.outage(alarms=("a",))))
+
+
+@pytest.mark.parametrize("bell", [True, False])
+async def test_it_can_be_silenced(open_console: Any, made: Any, bell: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    rung: list[bool] = []
+    async with open_console(made.snapshot(), bell=bell) as console:
+        monkeypatch.setattr(console.app, "bell", lambda: rung.append(True))
+        await console.told(made.outage())
+        await console.told(made.outage(seq=13))
+    assert len(rung) == bell
+
+
+# -- The terminal's title and notifications: what they say, where they go, and that no name breaks out of them.
+
+
+@given(st.text() | st.sampled_from(["\x07\x1b]52;c;ZXZpbA==\x07", "\x1b\\\x9c\x9d2;x", "\u202egnp.x", "x" * 500]))
+def test_no_text_breaks_out_of_its_sequence(text: str) -> None:
+    notified = notification_sequence(f"paired {text}", text, once=False).split("\x07")
+    assert notified.pop() == ""
+    titled = title_sequence(text).removesuffix("\x07")
+    starts = ("\x1b]2;", "\x1b]9;", "\x1b]777;notify;")
+    for sequence, start in zip((titled, *notified), starts, strict=True):
+        assert sequence.startswith(start)
+        inside = sequence.removeprefix(start)
+        assert inside.isprintable()
+        assert len(inside) <= 241
+    assert notified[-1].split(";")[2].startswith("paired "), "the title ends at the first semicolon, and none is in it"
+
+
+def test_a_terminal_that_knows_both_sequences_gets_one() -> None:
+    assert notification_sequence("paired a;b", "down", once=True) == "\x1b]9;paired a;b: down\x07"
+    both = "\x1b]9;paired a;b: down\x07\x1b]777;notify;paired a,b;down\x07"
+    assert notification_sequence("paired a;b", "down", once=False) == both
+    utf8 = {"LANG": "C.UTF-8"}
+    assert profile_for({"TERM": "xterm-kitty", **utf8}).notifies_once
+    assert profile_for({"TERM": "xterm-256color", "TERM_PROGRAM": "WezTerm", **utf8}).notifies_once
+    assert not profile_for({"TERM": "xterm-256color", "TERM_PROGRAM": "iTerm.app", **utf8}).notifies_once
+
+
+def test_the_title_counts_entities_in_trouble(made: Any) -> None:
+    well = apply_news(LIVE, made.snapshot())
+    assert window_title(well).endswith(" orders")
+    assert not any(sign.isdigit() for sign in window_title(well))
+    over = apply_news(well, made.snapshot(made.failed_over("payments"), made.entity("audit", State.SUSPECT)))
+    assert window_title(over) == "▲2 orders"
+    assert window_title(apply_news(over, Silent(1.0))) == "✗ orders"
+
+
+@pytest.mark.parametrize("term", ["vt100", "dumb", "linux", ""])
+def test_a_terminal_that_might_print_them_gets_none(term: str) -> None:
+    assert not profile_for({"TERM": term, "LANG": "C.UTF-8"}).has_window
+    assert profile_for({"TERM": "xterm-256color", "LANG": "C.UTF-8"}).has_window
+
+
+@pytest.mark.parametrize(("options", "notified"), [({}, True), ({"notify": False}, False)])
+async def test_what_rings_is_notified_too(
+    open_console: Any, made: Any, options: dict[str, Any], notified: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[str] = []
+    async with open_console(made.snapshot(), **options) as console:
+        monkeypatch.setattr(console.app, "_write_to_window", written.append)
+        await console.told(made.outage())
+        verdict = headline(console.app.view)
+    said = [sequence for sequence in written if sequence.startswith("\x1b]9;")]
+    sequences = f"\x1b]9;paired orders: {verdict}\x07\x1b]777;notify;paired orders;{verdict}\x07"
+    assert said == ([sequences] if notified else [])
+    assert [sequence for sequence in written if sequence.startswith("\x1b]2;")] == ["\x1b]2;▲1 orders\x07"]
+
+
+async def test_the_plain_profile_has_no_window(open_console: Any, made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+    async with open_console(made.snapshot(), profile=PROFILES[ProfileName.PLAIN], theme="mono") as console:
+        monkeypatch.setattr(console.app, "_write_to_window", written.append)
+        await console.told(made.outage())
+    assert written == []
+
+
+# -- Pictures without a terminal.
+
+
+def words(svg: str) -> str:
+    return svg.replace("&#160;", " ")
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+async def test_a_picture_shows_snapshot_and_events(made: Any, theme: str) -> None:
+    svg = words(await draw_svg(made.outage(), made.records(), size=(140, 40), theme=theme))
+    assert svg.startswith("<svg")
+    for text in (
+        "failed over: payments",
+        "next ping in 52 s",
+        "PRODUCTION",
+        "not accepting",
+        ">paired orders<",
+    ):
+        assert text in svg
+
+
+async def test_no_text_starts_with_a_space(made: Any) -> None:
+    assert ">&#160;" not in await draw_svg(made.outage(), size=(80, 24), theme="dark")
+
+
+async def test_the_same_news_make_the_same_picture(made: Any) -> None:
+    first, second = [await draw_svg(made.outage(), made.records(), size=(80, 24), theme="dark") for _ in range(2)]
+    assert first == second
+
+
+async def test_an_unknown_theme_is_named(made: Any) -> None:
+    with pytest.raises(ValueError, match="'neon'"):
+        await draw_svg(made.snapshot(), size=(80, 24), theme="neon")
+
+
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [(Page.PAIRING, "payments"), (Page.BACKLOG, "1,204"), (Page.COST, "operations"), (Page.HISTORY, "unknown")],
+)
+async def test_a_page_as_text(page: Page, words: str, made: Any) -> None:
+    text = await draw_page(made.outage(), made.records(), page=page, size=(80, 24), as_text=True)
+    assert words in text
+    assert len(text.split("\n")) == 24
+    assert max(map(len, text.split("\n"))) <= 80
+
+
+async def test_a_page_as_a_picture(made: Any) -> None:
+    drawn = words(await draw_page(made.outage(), page=Page.COST, size=(100, 30), theme="light"))
+    assert drawn.startswith("<svg")
+    assert "operations" in drawn
+
+
+async def test_a_page_shows_the_figures_over_time(made: Any) -> None:
+    text = await draw_page(made.outage(), page=Page.PAIRING, size=(80, 24), as_text=True, graphs=graphs())
+    assert "to backlog" in text
+    assert NONE_YET not in text
+
+
+async def test_a_picture_shows_the_figures_over_time(made: Any) -> None:
+    svg = words(await draw_svg(made.outage(), size=(140, 40), theme="dark", graphs=graphs()))
+    assert "in ms" in svg
+
+
+async def test_a_page_without_figures_says_why(made: Any) -> None:
+    text = await draw_page(made.outage(), page=Page.PAIRING, size=(80, 24), as_text=True)
+    assert NONE_YET in text
+
+
+@pytest.mark.parametrize("size", [(1, 1), (20, 5)])
+async def test_a_size_too_small_for_the_dashboard_is_drawn(size: tuple[int, int], made: Any) -> None:
+    text = await draw_page(made.outage(), page=Page.PAIRING, size=size, as_text=True)
+    assert len(text.split("\n")) == size[1]
+
+
+async def test_an_unknown_theme_of_a_page_is_named(made: Any) -> None:
+    with pytest.raises(ValueError, match="'neon'"):
+        await draw_page(made.outage(), page=Page.PAIRING, size=(80, 24), theme="neon")

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage
+from textual.widgets import Input
 
 from paired_servicebus import Fleet
 from paired_servicebus.core.errors import CommandRefusedError
@@ -24,6 +25,12 @@ from paired_servicebus.core.model.fleet_view import FleetOrder, FleetView
 from paired_servicebus.core.operator.actions import FLEET_VERBS
 from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.fleet import fleet_driver
+from paired_servicebus.engine.instance.engine_paths import engine_paths
+from paired_servicebus.ui.engines.feed import EngineFeed
+from paired_servicebus.ui.engines.order_signer import OrderSigner
+from paired_servicebus.ui.screens.fleet_dialog import FleetDialog
+from paired_servicebus.ui.screens.reach_dialog import ReachDialog
+from paired_servicebus.ui.shell.app import PairedApp
 from servicebus_sandbox import Sandbox
 from tests.engine.fleet.conftest import new_id
 from tests.engine.fleet.pens import Pen
@@ -219,3 +226,82 @@ async def event(console: ControlClient, condition: Callable[[Any], bool]) -> Any
             if found is not None and condition(found):
                 return found
     raise AssertionError("the engine left")
+
+
+# -- A file of operators that changes while engines run: the right goes, and what stands by it; over two engines.
+
+
+async def test_a_removed_operator_loses_the_right_and_what_stands_by_it_without_a_restart(
+    pair: Pair, operators: Path
+) -> None:
+    shop, pay, console, view = await pair.both(operators)
+    force = draft(view, "force")
+    await post(console, force)
+    await answered(console, force, lambda one: len(one.done) == 2)
+    operators.write_text(f"operator-b {Pen(2).line}\n")
+    with pytest.raises(CommandRefusedError, match="is not in the file of operators"):
+        await post(console, draft(view, "pause-syphon", scope="all", targets=()))
+    order = await answered(console, force, lambda one: len(one.refused) == 2)
+    assert "is not in the file of operators" in order.void
+    await shown(console, lambda fleet: State.FORCED not in (state(shop), state(pay)))
+
+
+async def test_a_file_that_is_lost_refuses_orders_and_leaves_what_stands(pair: Pair, operators: Path) -> None:
+    pay, console, view = await pair.first()
+    force = draft(view, "force")
+    await post(console, force)
+    await answered(console, force, lambda one: one.done == ("web-2",))
+    operators.unlink()
+    async with asyncio.timeout(WAIT):
+        async for update in console.updates():
+            if any("there is no file of operators" in one for one in getattr(update, "alarms", ())):
+                break
+    await post(console, pause := draft(view, "pause-syphon", scope="all", targets=()))
+    order = await answered(console, pause, lambda one: one.refused)
+    assert "look only: there is no file of operators" in order.refused[0][1]
+    assert state(pay) is State.FORCED
+
+
+async def test_an_engine_with_another_file_is_named_before_the_order(pair: Pair, operators: Path, short: Path) -> None:
+    other = short / "other"
+    other.write_text(f"operator-a {PEN.line}\n# here\n")
+    other.chmod(0o600)
+    _, _, console, _ = await pair.both(other)
+    snapshot = await shown(console, lambda fleet: any("file of signers" in one for one in fleet.remarks))
+    assert snapshot.fleet is not None
+    assert drafted(snapshot.fleet, "force").takes == ("may refuse (another file of signers): web-1",)
+
+
+# -- An order over the fleet from a dashboard over a real engine: two engines do it, and the screen shows it.
+
+
+async def until(is_met: Callable[[], Any]) -> None:
+    async with asyncio.timeout(WAIT):
+        while not is_met():
+            await asyncio.sleep(0.02)
+
+
+async def sign(signed: bytes) -> str:
+    return PEN.sign(signed)
+
+
+async def test_the_dashboard_orders_over_the_fleet_and_shows_the_answers(hosts: Hosts, operators: Path) -> None:
+    shop, pay, _, _ = await Pair(hosts, operators).both(operators)
+    shop.watch("payments")
+    feed = EngineFeed(engine_paths("web-1").socket)
+    app = PairedApp(feed, pairing="web-1", by="ada", signer=OrderSigner(key="k", sign=sign))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await until(lambda: app.view.entity is not None and len(app.view.snapshot.fleet.engines) == 2)  # type: ignore[union-attr]
+        await until(lambda: not app.view.snapshot.fleet.trouble and app.view.snapshot.fleet.read_at)  # type: ignore[union-attr]
+        await pilot.press("F")
+        await until(lambda: isinstance(app.screen, ReachDialog) and app.focused is not None)
+        await pilot.press("enter")
+        await until(lambda: isinstance(app.screen, FleetDialog))
+        await until(lambda: app.screen.draft is not None and app.screen.to_type == "2 engines")  # type: ignore[attr-defined]
+        assert (state(shop), state(pay)) != (State.FORCED, State.FORCED)
+        app.screen.query_one("#typed", Input).focus()
+        await pilot.press(*"2 engines", "enter")
+        await until(lambda: app.view.answer is not None and "2 done" in app.view.answer.text)
+        assert app.view.answer is not None
+        assert app.view.answer.text.startswith("payments forced by operator-a until ")
+    assert (state(shop), state(pay)) == (State.FORCED, State.FORCED)

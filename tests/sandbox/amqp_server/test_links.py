@@ -2,15 +2,19 @@
 
 import asyncio
 import time
+from collections import Counter
 from datetime import timedelta
 from uuid import UUID
 
 import pytest
+from tests.sandbox.amqp_server.conftest import KEY, KEY_NAME, Clock, open_port
 
-from servicebus_amqp.encoding.amqp_types import Array, Described, Symbol, UInt
+from servicebus_amqp.encoding.amqp_types import Array, Described, Int, Symbol, UInt
 from servicebus_amqp.encoding.message_sections import (
+    BATCH_FORMAT,
     Properties,
     Sections,
+    batch,
     read_header,
     read_map,
     split,
@@ -27,6 +31,7 @@ from servicebus_amqp.encoding.messaging_types import (
     Rejected,
     Source,
 )
+from servicebus_amqp.node_address import NodeAddress, NodeKind, covers, parse_address, path_of
 from servicebus_amqp.protocol.protocol_events import (
     Attached,
     DeliveryReceived,
@@ -34,9 +39,10 @@ from servicebus_amqp.protocol.protocol_events import (
     DispositionReceived,
     FlowReceived,
 )
-from servicebus_sandbox.access.authorization import sign
-from servicebus_sandbox.amqp_server.server_protocol import AmqpServerProtocol
-from servicebus_sandbox.broker.entity_settings import EntityStatus, QueueSettings
+from servicebus_sandbox.access.authorization import root_rule, sign
+from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
+from servicebus_sandbox.amqp_server.server_protocol import TURN_BYTES, AmqpServerProtocol
+from servicebus_sandbox.broker.entity_settings import Behavior, EntityStatus, QueueSettings, Tier, TopicSettings
 
 MESSAGE = Sections(body=write_data(b"hello")).join()
 
@@ -508,3 +514,187 @@ async def test_garbage_ends_its_own_connection_only(port, peer, sender):
     assert b"amqp:connection:framing-error" in said
     writer.close()
     assert isinstance(await peer.outcome(sender, MESSAGE), Accepted)
+
+
+# -- Links that are cut for being idle, and settling several messages by one request.
+
+
+async def test_a_link_is_cut_after_ten_quiet_minutes_and_a_used_one_stays(port, peer):
+    await peer.authorize("")
+    used, quiet = await peer.attached(peer.sender("orders")), await peer.attached(peer.receiver("orders"))
+    port.jump(timedelta(minutes=6))
+    assert isinstance(await peer.outcome(used, MESSAGE), Accepted)
+    port.jump(timedelta(minutes=6))
+    ended = await peer.next(Detached)
+    assert (ended.link, ended.error.condition) == (quiet, "amqp:link:detach-forced")
+    assert isinstance(await peer.outcome(used, MESSAGE), Accepted)
+
+
+async def test_a_request_on_behalf_of_a_link_keeps_it_from_idling(port, peer):
+    await peer.authorize("")
+    named = await peer.attached(peer.receiver("orders"))
+    other = await peer.attached(peer.receiver("copies"))
+    port.jump(timedelta(minutes=6))
+    asked = {"operation": "com.microsoft:peek-message", "associated-link-name": named.name}
+    await peer.request("orders/$management", asked, {"from-sequence-number": 0, "message-count": Int(1)})
+    port.jump(timedelta(minutes=6))
+    assert (await peer.next(Detached)).link is other
+    assert port.node.connections
+    assert named.is_attached
+
+
+async def test_senders_of_an_entity_that_is_disabled_hear_it_at_once(port, peer):
+    await peer.authorize("")
+    orders, audit = await peer.attached(peer.sender("ORDERS")), await peer.attached(peer.sender("audit"))
+    copies = await peer.attached(peer.sender("copies"))
+    port.namespace.update_queue("orders", QueueSettings(status=EntityStatus.RECEIVE_DISABLED))
+    port.namespace.update_queue("orders", QueueSettings(status=EntityStatus.SEND_DISABLED))
+    port.node.wake()
+    ended = await peer.next(Detached)
+    assert (ended.link, ended.error.condition) == (orders, "com.microsoft:entity-disabled")
+    port.namespace.update_topic("audit", TopicSettings(status=EntityStatus.DISABLED))
+    port.node.wake()
+    ended = await peer.next(Detached)
+    assert (ended.link, ended.error.condition) == (audit, "com.microsoft:entity-disabled")
+    assert isinstance(await peer.outcome(copies, MESSAGE), Accepted)
+
+
+@pytest.mark.parametrize("detaches", [False, True])
+async def test_a_batch_has_one_megabyte_at_most_where_a_message_may_have_more(connect, detaches):
+    clock, behaves = Clock(), Behavior(oversize_batch_detaches=detaches)
+    rules = [root_rule(KEY_NAME, KEY)]
+    node = NamespaceServer("premium", rules=rules, clock=clock, tier=Tier.PREMIUM, behaves=behaves)
+    node.namespace.create_queue("orders", QueueSettings(max_message_size_kb=100 * 1024))
+    async with open_port(node, clock) as port:
+        peer = await connect(port)
+        await peer.authorize("")
+        link = await peer.attached(peer.sender("orders"))
+        assert link.remote.max_message_size == 100 * 1024 * 1024
+        big = Sections(body=write_data(bytes(600 * 1024))).join()
+        if detaches:
+            peer.send(link, batch([big, big]), message_format=BATCH_FORMAT)
+            ended = await peer.next(Detached)
+            assert ended.error.condition == "amqp:link:message-size-exceeded"
+            link = await peer.attached(peer.sender("orders"))
+        else:
+            refused = await peer.outcome(link, batch([big, big]), message_format=BATCH_FORMAT)
+            assert refused.error.condition == "amqp:link:message-size-exceeded"
+        assert isinstance(await peer.outcome(link, batch([big]), message_format=BATCH_FORMAT), Accepted)
+        single = Sections(body=write_data(bytes(1200 * 1024))).join()
+        assert isinstance(await peer.outcome(link, single), Accepted)
+        assert port.counts("orders").active == 2
+
+
+async def test_several_messages_are_settled_together_or_not_at_all(port, peer):
+    await peer.authorize("")
+    sender = await peer.attached(peer.sender("orders"))
+    link = await peer.attached(peer.receiver("orders"))
+    link.flow(3)
+    for _ in range(3):
+        await peer.outcome(sender, MESSAGE)
+    tags = [event.tag for event in peer.history if isinstance(event, DeliveryReceived) and event.link is link]
+    while len(tags) < 3:
+        tags.append((await peer.next(DeliveryReceived)).tag)
+
+    async def complete(*tokens):
+        body = {"disposition-status": "completed", "lock-tokens": Array.of(UUID, list(tokens))}
+        operation = {"operation": "com.microsoft:update-disposition"}
+        answer, _ = await peer.request("orders/$management", operation, body)
+        return answer["statusCode"], port.counts("orders").active
+
+    held = [UUID(bytes_le=tag) for tag in tags]
+    assert await complete(held[0], UUID(int=5)) == (410, 3)
+    assert await complete(held[0], held[1]) == (200, 1)
+
+
+# -- A fast receiver leaves the others their turns: the server writes to it in portions, one for each turn.
+
+
+COUNT = 400
+TURNS_MESSAGE = Sections(body=write_data(bytes(1024))).join()
+
+
+async def test_what_a_receiver_gets_in_a_turn_is_limited_and_all_of_it_comes(port, connect, monkeypatch):
+    peer = await connect()
+    await peer.authorize("orders")
+    sender = await peer.attached(peer.sender("orders"))
+    await peer.next(FlowReceived)
+    for number in range(COUNT):
+        sender.send(TURNS_MESSAGE, tag=number.to_bytes(4, "big"), settled=True)
+    peer.flush()
+    await port.until(lambda: port.counts("orders").active == COUNT)
+    receiver = await peer.attached(peer.receiver("orders"))
+
+    turn, written = 0, Counter[int]()
+    loop = asyncio.get_running_loop()
+
+    def tick() -> None:
+        nonlocal turn, ticking
+        turn += 1
+        ticking = loop.call_soon(tick)
+
+    ticking = loop.call_soon(tick)
+    (connection,) = port.node.connections
+    transport = connection._transport
+    write = transport.write
+
+    def count(data: bytes) -> None:
+        written[turn] += len(data)
+        write(data)
+
+    monkeypatch.setattr(transport, "write", count)
+    receiver.flow(COUNT)
+    peer.flush()
+    for _ in range(COUNT):
+        await peer.next(DeliveryReceived)
+    ticking.cancel()
+    assert sum(written.values()) > COUNT * len(TURNS_MESSAGE)
+    assert max(written.values()) <= 1.1 * TURN_BYTES, "with frames, and the message that fills it"
+
+
+# -- Addresses and audiences.
+
+
+@pytest.mark.parametrize(
+    ("uri", "path"),
+    [
+        ("sb://host:5671/contoso/x/0", "contoso/x/0"),
+        ("amqps://host/q/", "q"),
+        ("sb://host", ""),
+        ("sb://host/", ""),
+        ("q", "q"),
+        ("/q", "q"),
+        ("a/b://c", "a/b://c"),
+    ],
+)
+def test_the_path_of_a_uri(uri, path):
+    assert path_of(uri) == path
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("$cbs", NodeAddress(NodeKind.CBS, "", "")),
+        ("sb://host/$CBS", NodeAddress(NodeKind.CBS, "", "")),
+        ("orders/$management", NodeAddress(NodeKind.MANAGEMENT, "orders", "orders/$management")),
+        ("Orders/$Management", NodeAddress(NodeKind.MANAGEMENT, "Orders", "Orders/$Management")),
+        ("amqps://h/t/Subscriptions/s", NodeAddress(NodeKind.ENTITY, "t/Subscriptions/s", "t/Subscriptions/s")),
+        ("q/$DeadLetterQueue", NodeAddress(NodeKind.ENTITY, "q/$DeadLetterQueue", "q/$DeadLetterQueue")),
+    ],
+)
+def test_what_an_address_names(text, address):
+    assert parse_address(text) == address
+
+
+@pytest.mark.parametrize(
+    ("parent", "path", "covered"),
+    [
+        ("q", "Q", True),
+        ("q", "q/$management", True),
+        ("q", "qq", False),
+        ("q/a", "q", False),
+        ("", "anything", True),
+    ],
+)
+def test_whole_segments_are_covered(parent, path, covered):
+    assert covers(parent, path) is covered

@@ -1,6 +1,9 @@
 """Queues: order, locks, settling, expiry, limits."""
 
+from collections import Counter
+from dataclasses import replace
 from datetime import timedelta
+from uuid import UUID
 
 import pytest
 
@@ -14,7 +17,8 @@ from servicebus_sandbox.broker.broker_errors import (
     QuotaExceeded,
 )
 from servicebus_sandbox.broker.entity_settings import EntityStatus, Pings, QueueSettings
-from servicebus_sandbox.broker.message import PING_CONTENT_TYPE, MessageState
+from servicebus_sandbox.broker.message import PING_CONTENT_TYPE, Message, MessageState
+from servicebus_sandbox.broker.queues.intake import DuplicateWindow
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 
 FIVE_SECONDS = timedelta(seconds=5)
@@ -357,3 +361,102 @@ def test_next_deadline_is_when_something_happens(world, orders, message):
     assert world.namespace.next_deadline() == world.clock.now + 20
     world.receiver(orders.messages).receive(1)
     assert world.namespace.next_deadline() == world.clock.now + 5
+
+
+# -- Which message ids were seen within a window.
+
+
+class Compared:
+    """Counts comparisons of UUIDs: a set compares where hashes are equal."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count: Counter[str] = Counter()
+        equal = UUID.__eq__
+
+        def counted(one: UUID, other: object) -> bool:
+            self.count["=="] += 1
+            return bool(equal(one, other))
+
+        monkeypatch.setattr(UUID, "__eq__", counted)
+
+
+def test_ids_whose_hashes_a_sender_made_equal_are_not_compared_with_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing that a message holds may stop, slow or crash more than itself."""
+    compared, window = Compared(monkeypatch), DuplicateWindow(60.0)
+    ids = [UUID(int=number * (2**61 - 1)) for number in range(200)]
+    assert len({hash(one) for one in ids}) == 1
+    assert all(window.is_new(one, 0.0) for one in ids)
+    assert not any(window.is_new(one, 1.0) for one in ids)
+    assert compared.count["=="] == 0
+
+
+def test_a_uuid_and_its_bytes_are_two_ids() -> None:
+    window = DuplicateWindow(60.0)
+    assert window.is_new(UUID(int=7), 0.0)
+    assert window.is_new(UUID(int=7).bytes, 0.0)
+
+
+def test_an_id_is_new_again_when_its_window_is_over() -> None:
+    window = DuplicateWindow(60.0)
+    assert window.is_new(UUID(int=7), 0.0)
+    assert window.is_new(UUID(int=7), 60.0)
+    assert len(window) == 1
+
+
+# -- Messages without id: each gets one of its own, as it enters.
+
+
+NAMELESS = Message(payload=b"x", size=1)
+
+
+def _ids(queue) -> list[object]:
+    return [stored.message.message_id for stored in queue.messages.peek(0, 10)]
+
+
+def test_messages_without_id_get_ids_that_differ(world):
+    queue = world.namespace.create_queue("orders")
+    queue.intake.send([NAMELESS, replace(NAMELESS, message_id="a"), NAMELESS])
+    first, kept, last = _ids(queue)
+    assert kept == "a"
+    for found in (first, last):
+        assert isinstance(found, str)
+        assert len(bytes.fromhex(found)) == 16
+    assert first != last
+
+
+def test_a_message_that_its_sender_still_holds_is_not_changed(world):
+    queue = world.namespace.create_queue("orders")
+    queue.intake.send([NAMELESS])
+    assert NAMELESS.message_id is None
+
+
+def test_duplicate_detection_takes_no_two_messages_without_id_for_one(world):
+    queue = world.namespace.create_queue("orders", QueueSettings(requires_duplicate_detection=True))
+    queue.intake.send([NAMELESS, NAMELESS])
+    queue.intake.send([NAMELESS])
+    assert len({*_ids(queue)}) == 3
+
+
+def test_the_given_id_is_one_that_duplicate_detection_knows(world):
+    queue = world.namespace.create_queue("orders", QueueSettings(requires_duplicate_detection=True))
+    queue.intake.send([NAMELESS])
+    (given,) = _ids(queue)
+    queue.intake.send([replace(NAMELESS, message_id=given)])
+    assert _ids(queue) == [given]
+
+
+def test_all_copies_of_a_message_have_the_same_id(world):
+    topic = world.namespace.create_topic("audit")
+    copies = [world.namespace.create_subscription("audit", name) for name in ("one", "two")]
+    topic.intake.send([NAMELESS])
+    (first,), (second,) = map(_ids, copies)
+    assert first == second is not None
+
+
+def test_a_scheduled_message_has_its_id_from_the_start(world):
+    queue = world.namespace.create_queue("orders")
+    queue.intake.send([replace(NAMELESS, scheduled_at=world.clock.now + 60)])
+    (waiting,) = _ids(queue)
+    world.pass_time(61)
+    assert _ids(queue) == [waiting]
+    assert isinstance(waiting, str)
