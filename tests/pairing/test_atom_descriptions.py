@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 from xml.etree import ElementTree
 
 import pytest
@@ -292,3 +293,74 @@ def test_any_order_of_elements_is_read_and_written_in_the_services(names: list[s
     assert all(force[name].text == str(names.index(name)) for name in force)
     body = atom.queue_body(force)
     assert [child.tag for child in body[0][0]] == [f"{atom.CONNECT}{name}" for name in force]
+
+
+STRANGE = st.sampled_from(["LockDuration", "Status", "CountDetails", "MessageCount", "FutureSetting", "x", "Δ"])
+XML = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"], exclude_characters="\ufffe\uffff"))
+
+
+@given(st.lists(st.tuples(STRANGE, st.sampled_from(["", CONNECT, ATOM, COUNTS, "urn:x"]), XML), max_size=30))
+def test_unknown_elements_namespaces_and_texts_are_no_error(children: list[tuple[str, str, str]]) -> None:
+    """Entity lists with unknown elements: what cannot be read is unknown, and the entity is listed."""
+    description = ElementTree.Element(f"{atom.CONNECT}QueueDescription")
+    for name, namespace, text in children:
+        ElementTree.SubElement(description, f"{{{namespace}}}{name}" if namespace else name).text = text
+    listed = ElementTree.fromstring(feed(entry("q", ElementTree.tostring(description, "unicode")), entry("r", "")))
+    found, other = atom.read_feed(listed)
+    facts = atom.queue_facts(found)
+    assert (facts.path, other.name) == ("q", "r")
+    assert backlog_queues.differences(facts)
+    atom.queue_depth(found)
+    force = atom.settings_in_force(found)
+    written = [child.tag for child in atom.queue_body({**force, "Status": "Active"})[0][0]]
+    assert [tag for tag in written if tag != f"{atom.CONNECT}Status"] == [
+        force[name].tag for name in force if name != "Status"
+    ]
+
+
+async def test_an_update_keeps_a_setting_that_is_not_known_here(served: Any) -> None:
+    """A setting that would be lost by that is never written; one of a later version is written back in its place."""
+    text = described(USUAL).replace("<Status>", "<FutureSetting>PT7S</FutureSetting><Status>")
+    text = text.replace("</QueueDescription>", "<LatestSetting>7</LatestSetting></QueueDescription>")
+    answers = Answers(found=entry("q", text))
+    await served(answers).set_status("q", QueueStatus.SEND_DISABLED)
+    written = list(elements(answers.put[0]).items())
+    place = written.index(("FutureSetting", "PT7S"))
+    assert written[place + 1] == ("Status", "SendDisabled")
+    assert written[-1] == ("LatestSetting", "7")
+
+
+class Pages(Answers):
+    """A list of many pages."""
+
+    def __init__(self, entries: list[str]) -> None:
+        super().__init__()
+        self.entries = entries
+        self.asked = 0
+
+    async def send(self, request: Any, **options: Any) -> Any:
+        skip, top = (int(parse_qs(urlsplit(request.url).query)[name][0]) for name in ("$skip", "$top"))
+        self.asked += 1
+        more = '<link rel="next" href="x"/>' if skip + top < len(self.entries) else ""
+        return Answer(request, feed(*self.entries[skip : skip + top], more))
+
+
+async def test_ten_thousand_entities_of_which_many_are_strange_are_each_listed_once(served: Any) -> None:
+    """Entity lists with doubled, missing, unknown and misordered elements, 10,000 entities."""
+    kinds = (
+        described(USUAL),
+        described(USUAL, behind=DOUBLED),
+        described({name: text for name, text in USUAL.items() if name != "MessageCount"}),
+        described(USUAL, behind="<FutureSetting>1</FutureSetting>"),
+        described({}, behind="<Status>Active</Status><LockDuration>PT1M</LockDuration>"),
+        "<Foreign/>",
+    )
+    names = [f"{PREFIX}{number}" if number < 10 else f"app/{number}" for number in range(10_000)]
+    pages = Pages([entry(name, kinds[number % len(kinds)]) for number, name in enumerate(names)])
+    admin = served(pages)
+    assert [queue.path for queue in await admin.queues("")] == names
+    assert pages.asked == 100
+    found = await backlog_queues.ensure(admin, "primary", 10)
+    assert found.paths == {number: f"{PREFIX}{number}" for number in range(10)}
+    depths = await admin.depths("", pages=1000)
+    assert set(depths) == {name for number, name in enumerate(names) if number % len(kinds) in (0, 1, 3)}

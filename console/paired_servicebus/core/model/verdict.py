@@ -292,8 +292,8 @@ def _reason(kind: FailureKind, error: BaseException) -> str:
     A lost connection names the fault of the certificate that ended it: no repeat mends that.
     """
     if kind is FailureKind.CONNECTION and (fault := _certificate_fault(error)):
-        return f"{kind}: {fault}"[:160]
+        return f"{kind}: {fault}"[:160].rstrip()
     if kind not in (FailureKind.UNEXPLAINED, FailureKind.INTERNAL, FailureKind.UNLISTED, FailureKind.ARGUMENT):
         return str(kind)
     text = masked(" ".join(str(error).split()))
-    return f"{kind}: {text}"[:160] if text else f"{kind}: {type(error).__name__}"
+    return f"{kind}: {text}"[:160].rstrip() if text else f"{kind}: {type(error).__name__}"

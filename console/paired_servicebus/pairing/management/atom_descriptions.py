@@ -168,14 +168,20 @@ def queue_depth(queue: Description) -> Depth | None:
 
 
 def settings_in_force(queue: Description) -> dict[str, Element]:
-    """Return the elements of a queue's settings that have effect, by name: those at their place in the order."""
+    """Return the elements of a queue's settings that have effect, by name: those at their place in the order.
+
+    A setting that is not known here keeps its place, so that an update does not reset it.
+    """
     found: dict[str, Element] = {}
     place = -1
     for child in queue.element if queue.element is not None else ():
-        here = _PLACES.get(_local(child), -1)
+        name = _local(child)
+        here = _PLACES.get(name, -1)
         if here > place:
             place = here
-            found[_local(child)] = child
+            found[name] = child
+        elif name not in _PLACES and child.tag.startswith(CONNECT):
+            found.setdefault(name, child)
     return {name: child for name, child in found.items() if name not in NOT_SETTINGS}
 
 
@@ -183,19 +189,24 @@ def queue_body(settings: Mapping[str, str | Element]) -> Element:
     """Return the body of a queue's PUT with these settings, in the service's order.
 
     Args:
-        settings: by element name; a text, or the whole element.
+        settings: by element name; a text, or the whole element. An unknown element keeps its place behind the one
+            before it.
 
     Raises:
-        ValueError: the order has no place for a setting.
+        ValueError: the order has no place for a text.
     """
-    unknown = settings.keys() - _PLACES.keys()
+    unknown = {name for name, value in settings.items() if isinstance(value, str)} - _PLACES.keys()
     if unknown:
         raise ValueError(f"no place is known for {', '.join(sorted(unknown))} in a queue's description")
     entry = Element(f"{ATOM}entry")
     described = SubElement(
         SubElement(entry, f"{ATOM}content", {"type": "application/xml"}), f"{CONNECT}QueueDescription"
     )
-    for name in sorted(settings, key=_PLACES.__getitem__):
+    places: dict[str, int] = {}
+    place = -1
+    for name in settings:
+        place = places[name] = _PLACES.get(name, place)
+    for name in sorted(settings, key=places.__getitem__):
         value = settings[name]
         if isinstance(value, Element):
             described.append(value)
