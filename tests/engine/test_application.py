@@ -91,6 +91,7 @@ async def test_its_sends_depend_on_neither_journal_nor_socket_nor_disk(
         async with asyncio.timeout(60):
             found = ()
             while not any(one.snapshot for one in found):
+                await asyncio.sleep(0.05)
                 found = await query_engines(local_engines())
         await sender.send_messages(ServiceBusMessage(b"y"))
     assert sandbox["primary"].node.namespace.queue("orders").counts().active == 2
