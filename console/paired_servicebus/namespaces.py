@@ -7,9 +7,15 @@ receivers keeps the SDK's retries (SPEC.md section 3).
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Self
+from functools import partial
+from typing import Any, Final, Self
 from weakref import WeakSet
 
 from azure.core.credentials import AccessToken, AzureNamedKeyCredential, AzureSasCredential
@@ -68,7 +74,7 @@ class Namespace:
             self._made.credential = self._made.credential or _credential_in(parts_of(self._connection_string))
             sdk_internals.use_credential(client, self._made.credential)
             return client
-        return ServiceBusClient(self.fully_qualified_namespace, _asynchronous(self.credential), **chosen)
+        return ServiceBusClient(self.fully_qualified_namespace, self._made.source(self.credential), **chosen)
 
     def admin(self) -> ServiceBusAdministrationClient:
         """Return an Atom management client for the running loop."""
@@ -77,7 +83,7 @@ class Namespace:
             client = ServiceBusAdministrationClient.from_connection_string(text, **self.options)
             self._made.admins.add(client)
             return client
-        credential = _asynchronous(self.credential)
+        credential = self._made.source(self.credential)
         return ServiceBusAdministrationClient(self.fully_qualified_namespace, credential, **self.options)
 
     def renew(self, connection_string: str) -> None:
@@ -130,11 +136,22 @@ class Namespace:
 
 
 class _Made:
-    """What `Namespace.renew` changes. credential: of a connection string's clients; None: there are none yet."""
+    """What `Namespace.renew` changes, and the source of tokens that all clients share.
+
+    credential: of a connection string's clients; None: there are none yet.
+    """
 
     def __init__(self) -> None:
         self.credential: AzureNamedKeyCredential | AzureSasCredential | None = None
         self.admins: WeakSet[ServiceBusAdministrationClient] = WeakSet()
+        self._source: TokenSource | None = None
+
+    def source(self, credential: Any) -> Any:
+        """Return the credential for asynchronous clients."""
+        if not hasattr(credential, "get_token"):
+            return credential
+        self._source = self._source or TokenSource(credential)
+        return self._source
 
 
 def _credential_in(parts: Parts) -> AzureNamedKeyCredential | AzureSasCredential:
@@ -145,24 +162,66 @@ def _credential_in(parts: Parts) -> AzureNamedKeyCredential | AzureSasCredential
     return AzureNamedKeyCredential(parts["sharedaccesskeyname"], parts["sharedaccesskey"])
 
 
-def _asynchronous(credential: Any) -> Any:
-    """Return the credential in the form that asynchronous clients need."""
-    get_token = getattr(credential, "get_token", None)
-    if get_token is None or inspect.iscoroutinefunction(get_token):
-        return credential
-    return _ThreadedCredential(credential)
+PATIENCE: Final = 0.5
+"""Seconds of an ended request that say nothing of the credential."""
 
 
-class _ThreadedCredential:
-    """A synchronous token credential, called on a thread because it may wait for the network."""
+class TokenSource:
+    """The application's token credential, in the form that asynchronous clients need.
+
+    A synchronous one is called on a thread of its own, because it may wait for the network: one thread for one request,
+    however many wait for it, and none that holds the program's end.
+    """
 
     def __init__(self, credential: Any) -> None:
         self._credential = credential
+        self._is_asynchronous = inspect.iscoroutinefunction(credential.get_token)
+        self._asked: list[float] = []
+        self._silent_since: float | None = None
+        self._threads: dict[object, asyncio.Future[AccessToken]] = {}
+
+    def __repr__(self) -> str:
+        return type(self._credential).__name__
+
+    @property
+    def silence(self) -> float:
+        """Seconds for which the credential has answered no request; 0 once it answers."""
+        now = time.monotonic()
+        return now - min([*self._asked, now if self._silent_since is None else self._silent_since])
 
     async def get_token(self, *scopes: str, **options: Any) -> AccessToken:
         """Return a token for the scopes."""
-        token: AccessToken = await asyncio.to_thread(self._credential.get_token, *scopes, **options)
-        return token
+        began = time.monotonic()
+        self._asked.append(began)
+        try:
+            asking = self._credential.get_token if self._is_asynchronous else self._ask_on_thread
+            token: AccessToken = await asking(*scopes, **options)
+        except asyncio.CancelledError:
+            if self._silent_since is None and time.monotonic() - began > PATIENCE:
+                self._silent_since = began
+            raise
+        except Exception:
+            self._silent_since = None
+            raise
+        else:
+            self._silent_since = None
+            return token
+        finally:
+            self._asked.remove(began)
+
+    async def _ask_on_thread(self, *scopes: str, **options: Any) -> AccessToken:
+        loop = asyncio.get_running_loop()
+        key = (loop, scopes, repr(options))
+        if key not in self._threads:
+            answer = self._threads[key] = loop.create_future()
+            answer.add_done_callback(partial(self._answered, key))
+            call = partial(contextvars.copy_context().run, self._credential.get_token, *scopes, **options)
+            threading.Thread(target=_answer, args=(call, answer), name="a credential's token", daemon=True).start()
+        return await asyncio.shield(self._threads[key])
+
+    def _answered(self, key: object, answer: asyncio.Future[AccessToken]) -> None:
+        del self._threads[key]
+        answer.exception()  # its callers may all have gone
 
     async def close(self) -> None:
         """Do nothing: the caller closes its credential."""
@@ -172,3 +231,14 @@ class _ThreadedCredential:
 
     async def __aexit__(self, *reason: object) -> None:
         await self.close()
+
+
+def _answer(call: Callable[[], AccessToken], answer: asyncio.Future[AccessToken]) -> None:
+    """Run a call on this thread and hand its result to the future's loop."""
+    set_it: Callable[[], None]
+    try:
+        set_it = partial(answer.set_result, call())
+    except Exception as error:  # noqa: BLE001 - it is the waiting caller's
+        set_it = partial(answer.set_exception, error)
+    with suppress(RuntimeError):  # the loop has ended, and its callers with it
+        answer.get_loop().call_soon_threadsafe(set_it)

@@ -513,7 +513,7 @@ def test_eight_threads_send_in_their_own_traces(servicebus_sandbox: Any) -> None
     primary, secondary = (namespace(servicebus_sandbox, name) for name in ("primary", "secondary"))
     with tracing(RecordedSpan), pair_namespaces(primary, secondary, **QUICK) as paired, ThreadPoolExecutor(8) as pool:
         sender = paired.get_queue_sender("orders")
-        list(pool.map(request, map(str, range(200))))
+        list(pool.map(request, map(str, range(1000))))
     found: dict[str, str] = {}
     text = servicebus_sandbox["primary"].connection_string
     with ServiceBusClient.from_connection_string(text, connection_verify=str(servicebus_sandbox.ca_file)) as client:

@@ -337,8 +337,10 @@ class PairedServiceBusClient(OperatorOrders, PrimaryReceivers):
         growing = self._unused.alarm if self._syphon is not None else ""
         degraded = self._degraded.alarm if self._degraded is not None else ""
         refused = steering.refused_credentials.alarms(steering.clock())
+        clients = {self.primary_name: self._primary, self.secondary_name: self._options.secondary_client}
+        silent = snapshot_views.credential_alarms(clients, steering.policy.send_timeout)
         throttled = steering.throttled_calls.alarm(steering.clock())
-        own = (steering.refusal_alarm(), throttled, *refused, degraded, *found, *self._standby.alarms)
+        own = (steering.refusal_alarm(), throttled, *refused, *silent, degraded, *found, *self._standby.alarms)
         backlog_ = backlog_alarms(self.queue_views(looking=False), self.syphon_view())
         return tuple(filter(None, (*own, *backlog_, growing)))
 

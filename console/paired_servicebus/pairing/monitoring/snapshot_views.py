@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
 from typing import Final
+
+from azure.servicebus.aio import ServiceBusClient
 
 from paired_servicebus.core.accounting.billing import Meter
 from paired_servicebus.core.backlog.depth_readings import DepthGrowth, growth, reading_now
@@ -15,6 +17,7 @@ from paired_servicebus.core.model.entity_state import Entity, State
 from paired_servicebus.core.model.snapshot import BilledView, EntityView, QueueView, RouteView, SyphonStatus, SyphonView
 from paired_servicebus.core.operator.targets import held_back, unseen
 from paired_servicebus.core.operator.why_line import why
+from paired_servicebus.pairing import sdk_internals
 from paired_servicebus.pairing.management.backlog_queues import BacklogQueues
 from paired_servicebus.pairing.monitoring.depth_poller import DepthPoller, ParkedFigures
 from paired_servicebus.pairing.monitoring.peeks import Peeks
@@ -24,6 +27,8 @@ from paired_servicebus.pairing.syphon.syphon import Syphon
 MAX_REASONS: Final = 5
 """Reasons for dead-lettering in a snapshot, for each queue."""
 
+SILENT_SECONDS: Final = 5.0
+"""Seconds without a token after which a credential is said to hang; less where `send_timeout` is."""
 SLOW_SHARE: Final = 0.1
 """The share of `send_timeout` beyond which the entity's calls are slow (SPEC.md section 8)."""
 NOWHERE: Final = "nowhere"
@@ -172,6 +177,16 @@ def syphon(view: SyphonView, machine: PairingMachine) -> SyphonView:
 
 def billed(meter: Meter) -> BilledView:
     return BilledView(**asdict(meter))
+
+
+def credential_alarms(clients: Mapping[str, ServiceBusClient], send_timeout: float) -> tuple[str, ...]:
+    """Return an alarm for each client whose credential has given no token for long. clients: by name."""
+    found = ((name, sdk_internals.client_credential(client)) for name, client in clients.items())
+    return tuple(
+        f"the credential of {name}, {credential!r}, has given no token for {silence:.0f} s: no link opens without one"
+        for name, credential in found
+        if (silence := getattr(credential, "silence", 0.0)) >= min(SILENT_SECONDS, send_timeout)
+    )
 
 
 def alarms(
