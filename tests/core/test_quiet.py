@@ -222,7 +222,7 @@ def test_a_deleted_entity_that_nothing_sends_to_is_red_for_15_minutes_and_not_fo
 def test_the_why_lines_call_it_deleted_and_name_both_ways_out(deleted: Told, approve: Approve) -> None:
     """Section 6: "screen and status call it deleted, and name the two ways out"."""
     pings(deleted, until=120)
-    approve.part(why(deleted.entity()), "rules", has=("deleted", "create it again", "end what sends to it", "22:15:20"))
+    approve.part(why(deleted.entity()), "rules", has=("deleted", "create it again", "stop its senders", "22:15:20"))
     pings(deleted, until=2000)
     approve.part(why(deleted.entity()), "rules", has=("deleted", "no sends", "22:14:20"))
 

@@ -55,7 +55,7 @@ def _suspect(entity: Entity) -> str:
 
 def _failed_over(entity: Entity) -> str:
     if entity.missing_since is not None:
-        return f"{_deleted(entity.missing_since)}; create it again, or end what sends to it; {_pings(entity)}"
+        return f"{_deleted(entity.missing_since)}; create it again, or stop its senders; {_pings(entity)}"
     if entity.first_failure_at is None:
         return f"{entity.first_failure or 'the primary accepted no send since the release'}; {_pings(entity)}"
     return f"{entity.first_failure} since {clock(entity.first_failure_at)}; {_pings(entity)}"

@@ -1,7 +1,7 @@
 """The primary's side of one client's connection: opened with its first relayed link, and again after a loss.
 
 Everything relayed goes to the primary, whether an entity has failed over or not. While the primary is away, an attach
-is tried again for 50 seconds before it is refused, or for as long as its client waits if that is less. Older clients
+is tried again for 50 seconds before it is refused, or as long as its client waits if that is less. Older clients
 loop tightly on fast refusals; JavaScript waits 30 seconds after each, and would be back long after the primary. Nothing
 is read from the primary while the client has no room for it.
 """

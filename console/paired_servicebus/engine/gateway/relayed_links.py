@@ -293,7 +293,7 @@ def _seconds(asked: Attach) -> float:
 
 
 def _patience(asked: Attach) -> float:
-    """Return the seconds for which the client waits for the answer, by its own words; infinite: it does not say."""
+    """Return the seconds for which the client waits, as its attach states; infinite: it states none."""
     given = (asked.properties or {}).get(_TIMEOUT)
     return given / 1000 if isinstance(given, int) and given >= 0 else inf
 

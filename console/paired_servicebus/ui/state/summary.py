@@ -330,7 +330,7 @@ def todo(snapshot: Snapshot, state: State | None, entities: Entities) -> Part:
     if state is State.SUSPECT or refused_entities(snapshot):
         return _do("nothing yet")
     if state is State.FAILED_OVER and all(one.missing_since is not None for one in entities):
-        return name_list([one.path for one in entities], before="do: create again, or end what sends to it: ")
+        return name_list([one.path for one in entities], before="do: create again, or stop the senders: ")
     return _do("nothing now") if state is State.FAILED_OVER else ()
 
 
