@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +14,17 @@ from paired_servicebus.core.backlog.backlog_totals import (
     QueueCounters,
     QueueDepthEstimate,
     parked_view,
+)
+from paired_servicebus.core.backlog.depth_readings import (
+    DepthGrowth,
+    DepthReading,
+    PollReason,
+    Trend,
+    every,
+    growth,
+    reading_now,
+    seconds_until,
+    trend,
 )
 
 
@@ -175,3 +189,109 @@ def test_without_a_syphon_it_drains_from_reading_to_reading() -> None:
     assert drained.since == 5
     assert drained.per_second is not None
     assert 3.5 < drained.per_second < 4.5
+
+
+# -- Growing, steady or draining.
+
+
+def readings(*messages: int, every: float = 5.0) -> list[DepthReading]:
+    return [DepthReading(index * every, number, number * 100) for index, number in enumerate(messages)]
+
+
+@pytest.mark.parametrize(
+    ("messages", "word"),
+    [
+        ((0, 50, 100), Trend.GROWING),
+        ((100, 60, 10), Trend.DRAINING),
+        ((7, 7, 7), Trend.STEADY),
+        ((7, 8, 7), Trend.STEADY),
+        ((0, 0, 0, 90, 80, 0), Trend.STEADY),
+        ((90, 80, 0), Trend.STEADY),
+        ((90, 80, 0, 0, 0, 0), Trend.STEADY),
+        ((0, 100, 200, 150), Trend.DRAINING),
+        ((300, 200, 100, 180), Trend.GROWING),
+        ((0, 400, 401, 399, 400), Trend.GROWING),
+    ],
+)
+def test_the_word_is_that_of_the_slope(messages: tuple[int, ...], word: Trend) -> None:
+    grown = growth(readings(*messages))
+    assert grown is not None
+    assert trend(grown.messages) is word
+
+
+@pytest.mark.parametrize("few", [readings(), readings(1, 9), readings(1, 5, 9, every=1.0)])
+def test_too_few_readings_say_nothing(few: list[DepthReading]) -> None:
+    assert growth(few) is None
+    assert trend(None) is None
+
+
+def test_it_is_computed_from_the_turn_on_and_never_across_it() -> None:
+    """Seen: `growing 5.6/s` while the syphon empties it, `draining 0.5/s` 30 s after it was empty (finding C7)."""
+    since = growth(readings(0, 100, 200, 150, 100))
+    assert since is not None
+    assert since.messages == pytest.approx(-10)
+    assert growth(readings(90, 50, 0, 0)) == DepthGrowth(0.0, 0.0)
+
+
+def test_the_figure_of_now_is_the_latest_reading() -> None:
+    last = DepthReading(10.0, 200, 20_000)
+    assert reading_now(last, 50, 12.0) == DepthReading(12.0, 50, 5_000)
+    assert reading_now(DepthReading(10.0, 0, 700), 5, 12.0) == DepthReading(12.0, 5, 700)
+
+
+@given(st.floats(-1000, 1000), st.integers(3, 12))
+def test_a_straight_line_has_its_own_slope(slope: float, number: int) -> None:
+    line = [DepthReading(index * 5.0, round(1e6 + slope * index * 5), 0) for index in range(number)]
+    grown = growth(line)
+    assert grown is not None
+    assert grown.messages == pytest.approx(slope, abs=0.2)
+
+
+def test_the_time_until_a_goal() -> None:
+    assert seconds_until(100, 200, 10) == 10
+    assert seconds_until(100, 0, -10) == 10
+    assert seconds_until(100, 200, -10) is None, "it goes the other way"
+    assert seconds_until(100, 200, 0) is None
+    assert seconds_until(100, 200, None) is None
+
+
+# -- How often the depths are read, reason by reason: the rows of core/backlog/depth_readings.py.
+
+
+WATCHED, SCRAPED, SYPHON, DIVERTING, PARKED, LYING, UNMOVED = PollReason
+
+
+@pytest.mark.parametrize(
+    ("reasons", "seconds"),
+    [
+        ((), None),
+        ((PARKED, LYING), None),  # a sender that knows a syphon elsewhere
+        ((DIVERTING, PARKED, LYING, UNMOVED), 60),
+        ((PARKED, LYING, UNMOVED), 300),
+        ((SYPHON,), 300),
+        ((SYPHON, PARKED), 300),  # all of it is held aside
+        ((SYPHON, PARKED, LYING), 30),
+        ((SCRAPED,), 30),
+        ((WATCHED,), 15),
+        ((WATCHED, SCRAPED, SYPHON, PARKED, LYING), 5),
+    ],
+)
+def test_management_is_asked_only_where_somebody_looks_or_a_rule_needs_it(
+    reasons: tuple[PollReason, ...], seconds: float | None
+) -> None:
+    """Section 12: "Management is asked only where somebody looks or a rule needs it; a sender-only process in good
+    health asks nothing."."""
+    assert every(frozenset(reasons)) == seconds
+
+
+def test_a_further_reason_never_has_the_depths_read_less_often() -> None:
+    for number in range(len(PollReason)):
+        for held in map(frozenset, combinations(PollReason, number)):
+            for more in PollReason:
+                assert (every(held | {more}) or 1e9) <= (every(held) or 1e9)
+
+
+def test_a_sender_that_nobody_watches_asks_once_a_minute_at_most() -> None:
+    """It was 40 Atom reads a minute while healthy, 120 failed over."""
+    mine = (DIVERTING, PARKED, LYING, UNMOVED)
+    assert min(every(frozenset(held)) or 60 for n in range(5) for held in combinations(mine, n)) == 60

@@ -10,11 +10,18 @@ from paired_servicebus.core.accounting.refused_calls import (
     MAX_REASONS,
     OTHER_REASONS,
     Refusals,
+    ThrottledCalls,
     closed_reason,
     figure,
     refusal_alarm,
 )
-from paired_servicebus.core.accounting.send_times import WINDOW_SECONDS, SendTimes
+from paired_servicebus.core.accounting.send_times import (
+    WINDOW_SECONDS,
+    SendAttempt,
+    SendTimes,
+    detection_start,
+    diversion_seconds,
+)
 from paired_servicebus.core.errors import PairedClientError, PairingClosedError
 from paired_servicebus.core.operator.notifications import begun
 
@@ -132,3 +139,71 @@ def test_the_p99_is_of_the_last_minute() -> None:
     for _ in range(WINDOW_SECONDS + 1):
         times.count()
     assert times.p99 is None
+
+
+# -- Calls that wait for a busy namespace: counted while they wait, with the longest wait.
+
+
+def test_the_alarm_has_each_entity_its_calls_and_the_longest_wait() -> None:
+    waits = ThrottledCalls()
+    assert waits.alarm(0.0) == ""
+    waits.wait("orders", 1, at=10.0)
+    waits.wait("orders", 2, at=12.0)
+    waits.wait("orders", 1, at=20.0)
+    waits.wait("audit", 3, at=21.5)
+    assert "(orders: 2 calls for up to 12 s)" in waits.alarm(22.0)
+    assert "(audit: 1 call for up to 2 s; orders: 2 calls for up to 14 s)" in waits.alarm(23.5)
+
+
+def test_a_call_that_ended_is_not_counted() -> None:
+    waits = ThrottledCalls()
+    waits.wait("orders", 1, at=0.0)
+    waits.end("orders", 1)
+    waits.end("orders", 1)
+    waits.end("audit", 1)
+    assert waits.alarm(100.0) == ""
+
+
+# -- Detection counts from the first failure of the last suspicion; diversion from the first call after the
+# failover.
+
+
+Call = tuple[float, float, bool]
+
+
+def calls(*each: Call) -> list[SendAttempt]:
+    return [SendAttempt("orders", began, ended, is_accepted=accepted) for began, ended, accepted in each]
+
+
+@pytest.mark.parametrize(
+    ("each", "start"),
+    [
+        ([(1, 2, True), (3, 4, False), (5, 6, False)], 3),
+        ([(1, 2, False), (3, 4, True), (5, 6, False)], 5),
+        ([(1, 2, True), (3, 9, False)], 3),
+        ([(1, 2, True), (7, 12, True)], 7),
+        ([(1, 2, True), (3, 4, False), (11, 12, True)], 3),
+        ([(1, 2, False)], 1),
+        ([(1, 2, True)], None),
+        ([], None),
+        ([(11, 12, True)], None),
+    ],
+)
+def test_detection_begins_with_the_first_failure_after_the_last_accepted_send(
+    each: list[Call], start: float | None
+) -> None:
+    assert detection_start(calls(*each), 10.0) == start
+
+
+@pytest.mark.parametrize(
+    ("each", "seconds"),
+    [
+        ([(1, 2, True), (11, 12, True)], 1),
+        ([(11, 12, False), (13, 15, True), (16, 17, True)], 4),
+        ([(9, 12, True)], None),
+        ([(11, 12, False)], None),
+        ([], None),
+    ],
+)
+def test_a_diversion_lasts_until_the_first_accepted_send(each: list[Call], seconds: float | None) -> None:
+    assert diversion_seconds(calls(*each), 10.0) == seconds

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import io
+import logging
 import os
+import stat
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -16,14 +21,22 @@ from paired_servicebus.core.model.pairing_events import (
     Diverted,
     EngineStarted,
     EngineStopped,
+    Event,
+    Record,
     SendsCounted,
     Warned,
 )
 from paired_servicebus.core.model.policy import Policy, times_line
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
-from paired_servicebus.engine.journal import spool
+from paired_servicebus.engine.control.control_client import ControlClient
+from paired_servicebus.engine.control.protocol import Position
+from paired_servicebus.engine.instance import logs
+from paired_servicebus.engine.instance.logs import RepeatFilter, log_to, new_log_file
+from paired_servicebus.engine.journal import records, spool, timeline_replay
 from paired_servicebus.engine.journal import writer as journal_module
+from paired_servicebus.engine.journal.records import UnreadableLines
 from paired_servicebus.engine.journal.spool import SpoolFile
+from paired_servicebus.engine.journal.timeline_replay import replay_records
 from tests.journal_files import read_records
 
 from .conftest import newest_snapshot
@@ -174,3 +187,185 @@ async def test_that_old_files_are_deleted_is_said_once(engine: Engine, until: Un
 def test_the_times_in_force_are_one_line() -> None:
     times = Policy(send_timeout=1.0, failover_interval=3.0, ping_primary_interval=2.0)
     assert times_line(times) == "send 1 s · failover 3 s · ping 2 s"
+
+
+# -- An engine's log stays small, whatever is written to it, and tells of itself what it leaves out.
+
+
+FLOOD = """
+import logging, os, sys
+from pathlib import Path
+from paired_servicebus.engine.instance import logs
+logs.MAX_FILE_BYTES = 20_000
+logs.log_to_file(Path(sys.argv[1]))
+log = logging.getLogger("paired_servicebus.engine")
+for number in range(3000):
+    log.warning("line %d of the log", number)
+    print(f"line {number} of a library", file=sys.stderr)
+os.write(2, b"the interpreter's own last words\\n")
+"""
+
+
+@pytest.fixture
+def record() -> logging.LogRecord:
+    return logging.LogRecord("paired_servicebus.engine", logging.WARNING, __file__, 1, "it failed: %s", ("why",), None)
+
+
+def test_the_log_and_standard_error_together_stay_below_a_bound(tmp_path: Path) -> None:
+    """The bug: one file for each start, of any length; 189 MB were reached."""
+    path = tmp_path / "engine-1.log"
+    done = subprocess.run([sys.executable, "-c", FLOOD, str(path)], capture_output=True, text=True, check=True)
+    files = sorted(tmp_path.iterdir())
+    assert [each.name for each in files] == ["engine-1.log", "engine-1.log.1"]
+    assert sum(each.stat().st_size for each in files) <= 2 * 20_000 + 100
+    assert {stat.S_IMODE(each.stat().st_mode) for each in files} == {0o600}
+    text = path.read_text()
+    assert "line 2999 of the log" in text
+    assert "on standard error: line 2999 of a library" in text
+    assert text.endswith("the interpreter's own last words\n"), "standard error goes on in the newest file"
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_a_line_that_repeats_is_counted_instead_of_written(record: logging.LogRecord) -> None:
+    repeats = RepeatFilter()
+    assert repeats.filter(record)
+    for _ in range(999):
+        assert not repeats.filter(logging.makeLogRecord(record.__dict__))
+    later = logging.makeLogRecord(record.__dict__)
+    later.created += logs.FOLD_SECONDS
+    assert repeats.filter(later)
+    assert later.getMessage() == "it failed: why (and 999 more times since then)"
+
+
+def test_other_lines_pass_and_what_is_remembered_of_them_is_bounded(record: logging.LogRecord) -> None:
+    repeats = RepeatFilter()
+    for number in range(2 * logs.MAX_REMEMBERED_LINES):
+        other = logging.makeLogRecord(record.__dict__ | {"args": (number,)})
+        assert repeats.filter(other)
+    assert len(repeats._seen) == logs.MAX_REMEMBERED_LINES
+
+
+def test_the_log_folds(request: pytest.FixtureRequest) -> None:
+    root, ours = logging.getLogger(), logging.getLogger("paired_servicebus")
+    before = root.handlers[:], root.level, ours.level
+
+    def restore() -> None:
+        root.handlers[:] = before[0]
+        root.setLevel(before[1])
+        ours.setLevel(before[2])
+        logging.captureWarnings(False)
+
+    request.addfinalizer(restore)
+    stream = io.StringIO()
+    log_to(stream)
+    for _ in range(100):
+        logging.getLogger("asyncio").error("socket.accept() out of system resource")
+    assert stream.getvalue().count("out of system resource") == 1
+
+
+def test_a_start_removes_the_oldest_logs_beyond_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "MAX_KEPT_BYTES", 250)
+    for day in range(1, 5):
+        (tmp_path / f"engine-2025010{day}T000000.000000Z.log").write_bytes(b"x" * 100)
+    (tmp_path / "drain-1.log").write_bytes(b"x" * 1000)
+    new_log_file(tmp_path)
+    assert sorted(each.name for each in tmp_path.iterdir()) == [
+        "drain-1.log",
+        "engine-20250103T000000.000000Z.log",
+        "engine-20250104T000000.000000Z.log",
+    ]
+
+
+# -- What engines told before this one: read from their journal, within bounds, and told to consoles that come.
+
+
+NOW = 1_700_000_000.0
+
+
+def warned(number: int, *, at: float = NOW) -> Warned:
+    return Warned(at=at, about="test", text=str(number))
+
+
+def write(folder: Path, *events: Event, boot: int = 1, torn: bytes = b"") -> None:
+    """A whole file of a boot's events."""
+    spool.prepare(folder)
+    lines = [
+        records.encode(Record(engine="e", boot=f"boot-{boot}", seq=seq, event=event))
+        for seq, event in enumerate(events, 1)
+    ]
+    name = f"e-{boot:013d}-{1:012d}{spool.SUFFIX}"
+    (folder / spool.CLOSED / name).write_bytes(b"".join(line + b"\n" for line in lines) + torn)
+
+
+def texts(folder: Path, *, since: float = NOW - 60, most: int = 100) -> list[str]:
+    found = replay_records(
+        folder, besides="boot-9", since=since, most=most, untold=[Diverted.kind], unread=UnreadableLines()
+    )
+    assert all(records.decode(line) == record for record, line in found)
+    return [record.event.text for record, _ in found if isinstance(record.event, Warned)]
+
+
+def test_they_are_told_oldest_first_over_boots(tmp_path: Path) -> None:
+    write(tmp_path, warned(1), warned(2), boot=1)
+    write(tmp_path, warned(3), boot=2, torn=b'{"v":1,"engine":"e","kind":"war')
+    assert texts(tmp_path) == ["1", "2", "3"]
+
+
+def test_what_consoles_are_not_told_and_what_the_asking_boot_told_is_left_out(tmp_path: Path) -> None:
+    write(tmp_path, warned(1), Diverted(at=NOW, entity="orders", message_id="m", queue=0), boot=1)
+    write(tmp_path, warned(2), boot=9)
+    assert texts(tmp_path) == ["1"]
+    found = replay_records(
+        tmp_path, besides="boot-9", since=0, most=9, untold=[Diverted.kind], unread=UnreadableLines()
+    )
+    assert [record.event.kind for record, _ in found] == ["warned"]
+
+
+def test_it_looks_back_no_further_than_it_is_asked_to(tmp_path: Path) -> None:
+    write(tmp_path, warned(1, at=NOW - 61), warned(2, at=NOW - 59), warned(3), warned(4))
+    assert texts(tmp_path) == ["2", "3", "4"]
+    assert texts(tmp_path, most=2) == ["3", "4"]
+
+
+def test_of_a_large_journal_the_end_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, *(warned(number) for number in range(100)))
+    line = len(records.encode(Record(engine="e", boot="boot-1", seq=99, event=warned(99)))) + 1
+    monkeypatch.setattr(timeline_replay, "MAX_REPLAY_BYTES", 3 * line + line // 2)
+    assert texts(tmp_path) == ["97", "98", "99"]
+
+
+def test_an_empty_journal_is_none(tmp_path: Path) -> None:
+    spool.prepare(tmp_path)
+    assert texts(tmp_path) == []
+
+
+async def told(client: ControlClient) -> list[Event]:
+    """Everything up to the start of the engine that answers."""
+    events: list[Event] = []
+    async with asyncio.timeout(60):
+        async for update in client.updates():
+            if isinstance(update, Record):
+                events.append(update.event)
+                if isinstance(update.event, EngineStarted) and update.boot == client.welcome.boot:
+                    break
+    await client.close()
+    return events
+
+
+async def test_a_console_is_told_what_the_engine_before_told(engine: Engine, until: Until) -> None:
+    async with engine() as hosted:
+        hosted.host.record(warned(1, at=hosted.host._started_at))
+    async with engine() as hosted:
+        await until(lambda: bool(hosted.host._control._before))
+        kinds = [event.kind for event in await told(await hosted.connect())]
+    assert kinds == ["engine-started", "warned", "engine-stopped", "engine-started"]
+
+
+async def test_a_console_that_was_there_is_told_only_what_it_missed(engine: Engine, until: Until) -> None:
+    async with engine() as hosted:
+        seen = hosted.host.record(warned(1, at=hosted.host._started_at))
+        after = Position(boot=hosted.host._identity.boot, seq=seen)
+    async with engine() as hosted:
+        await until(lambda: bool(hosted.host._control._before))
+        events = await told(await ControlClient.connect(hosted.socket, after=after))
+    assert [type(event) for event in events] == [EngineStopped, EngineStarted]

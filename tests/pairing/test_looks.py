@@ -5,14 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from azure.core.exceptions import HttpResponseError
 from azure.servicebus import ServiceBusMessage
 
 from paired_servicebus.core.backlog import depth_readings
-from paired_servicebus.core.model.pairing_events import QueueRead
-from paired_servicebus.core.model.snapshot import Snapshot
+from paired_servicebus.core.errors import WireError
+from paired_servicebus.core.failover.pairing_machine import PairingMachine
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.pairing_events import QueueRead, StateChanged
+from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.core.model.snapshot import EntityView, Snapshot, SyphonStatus
+from paired_servicebus.core.pump.pump_machine import SOON, PumpMachine
 from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.control.discovery import first_snapshot
 from paired_servicebus.engine.instance.identity import EngineIdentity
@@ -21,6 +28,8 @@ from paired_servicebus.pairing import PairedServiceBusClient
 from paired_servicebus.pairing.management import backlog_queues
 from paired_servicebus.pairing.management.atom_admin import management_of
 from paired_servicebus.pairing.management.management_port import Depth, Management
+from paired_servicebus.pairing.syphon import deferred_scan
+from paired_servicebus.pairing.syphon.deferred_scan import DeferredScan
 from servicebus_sandbox.atom import management_api as atom
 
 from .backlogs import parked, put, queue_path
@@ -233,3 +242,125 @@ async def test_a_list_of_more_pages_than_there_are_queues_is_not_read_on(world: 
     assert isinstance(told, Depth)
     assert len(asked) <= 3
     await admin.close()
+
+
+# -- An engine that sends nothing, and asks for its entities: pings or attaches on the wire (SPEC.md sections 6 and
+# 8).
+
+
+def state(paired: PairedServiceBusClient) -> State:
+    (view,) = paired.entity_views()
+    return view.state
+
+
+@pytest.mark.parametrize("ping", ["message", "link"])
+@pytest.mark.parametrize("entity", ["orders", "payments", "audit"])  # a queue, one with sessions, a topic
+async def test_a_probe_finds_out_what_a_send_would_and_leaves_nothing(world: World, ping: str, entity: str) -> None:
+    """A random session id so that a session-enabled entity accepts it; link = attach only."""
+    paired = await world.pair(ping=ping)
+    paired.watch(entity, probe=True)
+    await until(lambda: state(paired) is State.HEALTHY)
+    if entity != "audit":
+        assert world.depth(entity) == 0
+    assert paired.billed().pings >= 1
+
+
+async def test_an_outage_that_only_probes_can_see_fails_over_and_back(world: World) -> None:
+    paired = await world.pair()
+    paired.watch("orders", probe=True)
+    await until(lambda: state(paired) is State.HEALTHY)
+    heal = world.fault("refused", entity="orders")
+    await until(lambda: state(paired) is State.FAILED_OVER)
+    heal()
+    await until(lambda: state(paired) is State.HEALTHY)
+    states = [State(event.now) for event in world.told(StateChanged)]
+    assert states == [State.HEALTHY, State.SUSPECT, State.FAILED_OVER, State.HEALTHY]
+    assert paired.billed().sends == 0
+
+
+# -- A search of a queue that cannot be peeked into.
+
+
+async def test_a_queue_that_cannot_be_searched_is_asked_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bug: it was at each step of its pump, which waited ten seconds each time where no answer came."""
+
+    async def refuse(*_: Any, **__: Any) -> list[bytes]:
+        raise WireError("no answer")
+
+    monkeypatch.setattr(deferred_scan, "peek", refuse)
+    now = 1000.0
+    steering: Any = SimpleNamespace(clock=lambda: now, judge=lambda error: SimpleNamespace(reason=str(error)))
+    wire: Any = None
+    machine: PumpMachine[Any] = PumpMachine(PairingMachine(Policy(), queues=(0,)), 0)
+    pump: Any = SimpleNamespace(machine=machine, known=machine.known, apply=machine.step)
+    search = DeferredScan(steering, wire, "primary/x-servicebus-transfer/0", pump)
+
+    assert machine.search.due_at <= now
+    await search.look()
+    assert search.trouble == "cannot search for deferred messages: no answer"
+    assert machine.search.due_at == now + SOON
+
+
+# -- An engine that sends nothing, beside an application: what it steers, what it says and cannot know (SPEC.md 12).
+
+
+MISSED = "this engine sends nothing to it: no sender is diverted; senders elsewhere are unknown"
+
+
+def view_of(paired: Any, path: str = "orders") -> EntityView:
+    """How the engine shows the entity."""
+    return next(one for one in paired.entity_views() if one.path == path)
+
+
+async def test_forcing_it_diverts_no_sender_elsewhere_and_the_answer_and_the_why_line_say_so(world: World) -> None:
+    """ "Every question, page and verb says whom it reaches, whom not, and what it cannot know"."""
+    application = await world.pair(primary_name="primary")
+    silent = await world.pair(primary_name="primary", enable_syphon=True)
+    async with application.get_queue_sender("orders") as sender:
+        silent.watch("orders")
+        answer = silent.force("orders", by="ana")
+        await sender.send_messages(ServiceBusMessage("x"))
+    assert world.depth("orders") == 1
+    assert answer.endswith(MISSED)
+    assert view_of(silent).why.endswith(MISSED)
+    assert (view_of(silent).carried, view_of(application).carried) == (False, True)
+    assert MISSED not in application.force("orders", by="ana")
+
+
+async def test_its_syphon_leaves_what_was_parked_for_a_forced_entity_and_says_so(world: World) -> None:
+    """Section 6: "Pumps skip destinations that are failed over or forced in their own engine"."""
+    silent = await world.pair(primary_name="primary", enable_syphon=True)
+    silent.watch("orders")
+    silent.force("orders", by="ana")
+    put(world, [parked("orders", "m1")], path=queue_path(0))
+    await until(lambda: silent.syphon_view().status is not SyphonStatus.RUNNING and silent.queue_views()[0].set_aside)
+    held = "leaves what is parked for orders: forced here; release it to have that moved"
+    assert silent.syphon_view().text.endswith(held)
+    silent.release("orders", by="ana")
+    silent.pin("orders", by="ana")
+    assert held not in silent.syphon_view().text
+    await until(lambda: world.depth("orders") == 1)
+
+
+async def test_an_entity_that_nothing_is_sent_to_is_unknown_while_its_namespace_is_down(world: World) -> None:
+    """Section 12: "what nobody here can know is "unknown", never "none" or "healthy"."""
+    silent = await world.pair(primary_name="primary")
+    silent.watch("orders")
+    world.fault("refused")
+    assert view_of(silent).state is State.UNKNOWN
+    assert view_of(silent).why == 'no sends by this engine; set probe = ["orders"] to watch it'
+    assert (await silent.inspect()).too_large is None
+
+
+async def test_a_pause_is_of_one_engine_and_says_so(world: World) -> None:
+    """Section 12: "What an engine knows and steers is its own process"."""
+    paused = await world.pair(primary_name="primary", enable_syphon=True)
+    await world.pair(primary_name="primary", enable_syphon=True)
+    here = "paused here: engines elsewhere may still move messages"
+    assert paused.pause_syphon(by="ana") == f"the syphon is {here}"
+    assert paused.pause_syphon(by="ana", queue=0) == f"backlog queue 0 is {here}"
+    assert paused.pause_syphon(by="ana", destination="orders") == f"the syphon to orders is {here}"
+    assert paused.syphon_view().text.startswith("paused here by ana ")
+    assert paused.syphon_view().text.endswith(": engines elsewhere may still move messages")
+    put(world, [parked("orders", "m1")], path=queue_path(0))
+    await until(lambda: world.depth("orders") == 1)

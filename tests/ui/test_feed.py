@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import gc
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +19,10 @@ from paired_servicebus.engine.control.control_client import user_name
 from paired_servicebus.engine.control.control_server import ControlServer
 from paired_servicebus.engine.control.protocol import CommandDone, Welcome
 from paired_servicebus.engine.journal import records
+from paired_servicebus.ui.display.terminal_app import EVERY_SECONDS, IDLE_SECONDS, LONGEST_SECONDS, IdleCollector
 from paired_servicebus.ui.engines.feed import RETRY_DELAYS_SECONDS, EngineFeed
 from paired_servicebus.ui.state import selection, view
+from paired_servicebus.ui.state.row_order import for_newest
 from paired_servicebus.ui.state.view import EngineLink, Missed, News, Reached, Records, Silent, Unreachable, View
 
 
@@ -228,3 +231,84 @@ def test_missing_events_are_said_in_their_place(made: Any) -> None:
     seen = view.apply_news(seen, Records((made.record(e.Warned(at=made.AT, about="a", text="b")),)))
     assert "3 events" in seen.log[0].text
     assert len(seen.log) == 2
+
+
+# -- What is asked of one view several times is computed once.
+
+
+def test_an_answer_is_kept_for_the_newest_object_only() -> None:
+    asked: list[list[int]] = []
+
+    @for_newest
+    def total(numbers: list[int]) -> int:
+        asked.append(numbers)
+        return sum(numbers)
+
+    first, equal = [1, 2], [1, 2]
+    assert [total(first), total(first), total(equal), total(equal), total(first)] == [3] * 5
+    assert [one is first for one in asked] == [True, False, True]
+
+
+# -- Full collections of garbage wait until nobody types.
+
+
+class Clocked:
+    """A collector with a clock to set, and the number of full collections."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.full = 0
+        self.collector = IdleCollector(lambda: self.now)
+
+    def note(self, phase: str, info: dict[str, int]) -> None:
+        self.full += phase == "start" and info["generation"] == 2
+
+    def collects_at(self, now: float) -> bool:
+        before, self.now = self.full, now
+        self.collector.tick()
+        return self.full > before
+
+
+@pytest.fixture
+def clocked() -> Iterator[Clocked]:
+    found = Clocked()
+    before = gc.get_threshold()
+    gc.callbacks.append(found.note)
+    yield found
+    gc.callbacks.remove(found.note)
+    found.collector.stop()
+    gc.unfreeze()
+    assert gc.get_threshold() == before
+    assert gc.isenabled()
+
+
+def test_before_the_start_python_collects(clocked: Clocked) -> None:
+    clocked.collector.keep_page()
+    assert gc.get_freeze_count() == 0
+    assert not clocked.collects_at(100.0 + LONGEST_SECONDS)
+
+
+def test_it_collects_while_nobody_types(clocked: Clocked) -> None:
+    clocked.collector.start()
+    assert not clocked.collects_at(100.0 + EVERY_SECONDS - 0.1)
+    assert clocked.collects_at(100.0 + EVERY_SECONDS)
+    assert not clocked.collects_at(100.0 + EVERY_SECONDS + 1.0)
+
+
+def test_it_waits_for_the_end_of_typing_but_not_for_ever(clocked: Clocked) -> None:
+    clocked.collector.start()
+    clocked.now = 100.0 + EVERY_SECONDS
+    clocked.collector.note_key()
+    assert not clocked.collects_at(clocked.now + IDLE_SECONDS - 0.1)
+    assert clocked.collects_at(clocked.now + 0.1)
+    clocked.now += LONGEST_SECONDS
+    clocked.collector.note_key()
+    assert clocked.collects_at(clocked.now)
+
+
+def test_a_kept_page_is_never_looked_at_again(clocked: Clocked) -> None:
+    clocked.collector.start()
+    before = gc.get_freeze_count()
+    page = [[] for _ in range(1_000)]
+    clocked.collector.keep_page()
+    assert gc.get_freeze_count() >= before + len(page)

@@ -36,7 +36,7 @@ from paired_servicebus.sections.gateway_options import GatewayOptions
 from servicebus_sandbox import Sandbox
 from servicebus_sandbox.faults import FaultTerms
 from servicebus_sandbox.fixtures.sdk_sleeps import shorten_sleeps
-from tests.core.test_gateway_in_fleet import snapshot
+from tests.core.test_fleet_sentences import snapshot
 from tests.pairing.conftest import TRUST, World, until
 
 

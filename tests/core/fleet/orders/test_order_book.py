@@ -11,9 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.approval import Approve
 from tests.core.fleet.board_log import judge_log, standing_set
-from tests.fleet_views import engine
+from tests.fleet_views import AT, engine
 
+from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.fleet.fleet_documents import (
+    MAX_BYTES,
+    MAX_SIGNED_BYTES,
     Author,
     Order,
     OrderAnswer,
@@ -26,9 +29,14 @@ from paired_servicebus.core.fleet.fleet_documents import (
 )
 from paired_servicebus.core.fleet.fleet_events import AnswerOrder, CarryOut, FleetEffect, Say, TakeUp, Undo
 from paired_servicebus.core.fleet.orders.order_book import MAX_REFUSALS, KeptOrders, OrderBook
+from paired_servicebus.core.fleet.orders.order_draft import OrderDraft, draft_order
 from paired_servicebus.core.fleet.orders.order_rules import ReadOrder, ThisEngine, to_type
-from paired_servicebus.core.fleet.orders.order_text import encode_order_text
+from paired_servicebus.core.fleet.orders.order_text import decode_order_text, encode_order_text
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.fleet_view import FleetEngine, FleetView, Takes
 from paired_servicebus.core.operator.actions import FLEET_VERBS
+from paired_servicebus.engine.control.protocol import MAX_CLIENT_LINE_BYTES, PostOrder, encode
+from paired_servicebus.engine.fleet.board_codec import write_body
 
 T0 = 1_800_000_000.0
 ME = ThisEngine(name="web-1", primary="p.example", secondary="s.example")
@@ -435,3 +443,196 @@ def play(held: dict[str, str], one: OrderBook, effects: Any) -> None:
                 held[effect.order.target] = effect.order.verb
             case Undo():
                 held.pop(effect.order.target, None)
+
+
+# -- One engine's orders that meet others: refused ones, late ones, and those of a board that was created again.
+
+
+def refuse(one: OrderBook, order_id: str, at: float) -> list[FleetEffect]:
+    """The guard refuses an order about payments; the effects of the next step."""
+    one.note_outcome(order_id, Outcome.REFUSED, ("payments",))
+    return list(one.step(at))
+
+
+@pytest.mark.parametrize("verb", ["force", "pin"])
+def test_an_order_that_was_refused_here_leaves_the_end_of_the_one_before_it(verb: str) -> None:
+    """A read-only engine refuses what follows, and what holds there still has an end."""
+    one = book()
+    feed(one, post(FORCE, 10), at=T0 + 1)
+    one.note_outcome("o1", Outcome.DONE, ())
+    longer = replace(FORCE, id="o2", verb=verb, issued_at=T0 + 1000, on_top_of=10)
+    assert kinds(feed(one, post(longer, 12), at=T0 + 1001)) == [CarryOut]
+    assert refuse(one, "o2", T0 + 1002) == []
+    assert one.next_deadline == T0 + 3600
+    (undo,) = one.step(T0 + 3600)
+    assert isinstance(undo, Undo)
+    assert undo.order.order_id == "o1"
+    assert one.step(T0 + 4600) == ()
+
+
+def test_an_order_that_was_taken_up_and_refused_later_still_has_its_end() -> None:
+    one = book(read=False, kept=KeptOrders(standing=(KEPT,)))
+    assert kinds(list(one.step(T0 + 100))) == [TakeUp]
+    assert kinds(feed(one, post(FORCE, 10), at=T0 + 102)) == [CarryOut]
+    assert refuse(one, "o1", T0 + 103) == []
+    assert kinds(list(one.step(T0 + 3600))) == [Undo]
+
+
+def test_the_end_of_the_one_before_waits_for_the_result_of_its_extension() -> None:
+    one = book()
+    feed(one, post(FORCE, 10), at=T0 + 1)
+    longer = replace(FORCE, id="o2", issued_at=T0 + 3590, on_top_of=10)
+    assert kinds(feed(one, post(longer, 12), at=T0 + 3599)) == [CarryOut]
+    assert one.step(T0 + 3601) == ()
+    one.note_outcome("o2", Outcome.DONE, ())
+    assert one.step(T0 + 3602) == ()
+    assert one.standing == ("o2",)
+
+
+def test_a_late_release_ends_what_holds_beside_a_refused_extension() -> None:
+    one = book()
+    feed(one, post(FORCE, 10), at=T0 + 1)
+    feed(one, post(replace(FORCE, id="o2", issued_at=T0 + 10, on_top_of=10), 11), at=T0 + 11)
+    refuse(one, "o2", T0 + 12)
+    (undo,) = feed(one, post(replace(RELEASE, on_top_of=11), 12), at=T0 + 3000)
+    assert isinstance(undo, Undo)
+    assert (undo.order.order_id, undo.answers) == ("o1", "r1")
+
+
+def test_a_late_release_of_what_was_refused_here_is_answered(approve: Approve) -> None:
+    one = book()
+    feed(one, post(FORCE, 10), at=T0 + 1)
+    refuse(one, "o1", T0 + 2)
+    (answer,) = feed(one, post(RELEASE, 11), at=T0 + 3000)
+    assert isinstance(answer, AnswerOrder)
+    approve.part(answer.text, "rules of orders")
+
+
+def test_an_order_with_the_number_of_another_on_the_board_before_is_carried_out() -> None:
+    one = book()
+    feed(one, post(FORCE, 10), at=T0 + 1)
+    one.reset()
+    assert kinds(feed(one, post(replace(FORCE, id="o2", issued_at=T0 + 500), 10), at=T0 + 501)) == [CarryOut]
+
+
+def test_a_release_that_is_read_after_a_newer_order_does_not_end_it(approve: Approve) -> None:
+    """A board was created again and is read from its beginning only now."""
+    one = book()
+    force = replace(FORCE, on_top_of=11)
+    feed(one, post(force, 12), at=T0 + 1)
+    one.reset()
+    (answer,) = feed(one, post(replace(RELEASE, issued_at=T0 - 20), 11), post(force, 12), at=T0 + 2)
+    assert isinstance(answer, AnswerOrder)
+    approve.part(answer.text, "rules of orders", has=("12 before",))
+
+
+def test_a_late_release_with_the_number_of_what_it_revokes_is_answered() -> None:
+    one = book()
+    feed(one, post(FORCE, 10), at=T0 + 1)
+    one.reset()
+    (undo,) = feed(one, post(replace(RELEASE, on_top_of=0), 10), at=T0 + 3000)
+    assert isinstance(undo, Undo)
+    assert undo.answers == "r1"
+
+
+def test_a_deleted_board_ends_nothing_after_the_clock_was_ahead_for_a_while() -> None:
+    """A host's clock was set: until the next evidence its engine took a later time for the namespace's."""
+    one = book()
+    feed(one, post(FORCE, 10), at=T0 + 1)
+    one.step(T0 + 4000)
+    assert kinds(feed(one, at=T0 + 10)) == [CarryOut]
+    one.reset()
+    assert feed(one, at=T0 + 20) == []
+    assert one.standing == ("o1",)
+
+
+# -- A new order before it is signed: who may refuse it, and what no engine would read.
+
+
+def draft(fleet: list[FleetEngine], /, **changes: Any) -> OrderDraft:
+    view = FleetView(me="web-1", my_boot="b1", engines=tuple(fleet), read_at=AT)
+    chosen: dict[str, Any] = {
+        "order_id": "0" * 32, "primary": "shop-ne", "secondary": "shop-we", "scope": "entity",
+        "targets": ("payments",), "engines": None, "why": "drill", "stands_for": None, "now": AT,
+    }  # fmt: skip
+    return draft_order(view, FLEET_VERBS["force"], **chosen | changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "remarks"),
+    [
+        ({}, ()),
+        ({"signers": "other"}, ("may refuse (another file of signers): web-2",)),
+        ({"signers": "", "takes": Takes.LOOK_ONLY}, ("will refuse (look only): web-2",)),
+        ({"signers": "other", "takes": Takes.READ_ONLY}, ("will refuse (read-only): web-2",)),
+    ],
+)
+def test_who_may_refuse_is_known_before_the_order_is_given(changes: dict[str, Any], remarks: tuple[str, ...]) -> None:
+    """Signers files differ: presence carries the hash; said before the order is given."""
+    assert draft([engine(1), engine(2, **changes)]).takes == remarks
+
+
+def test_files_are_compared_with_the_posting_engines_and_only_of_engines_addressed(approve: Approve) -> None:
+    fleet = [engine(1, signers="mine"), engine(2), engine(3)]
+    approve.part(draft(fleet).takes, "rules of orders", has=("web-2", "web-3"))
+    assert draft(fleet, engines=("web-1",)).takes == ()
+
+
+NAMES = tuple(f"payments/service-{number:03}" for number in range(500))
+
+
+@pytest.mark.parametrize(
+    ("engines", "changes", "counts"),
+    [
+        (
+            [engine(1)],
+            {"targets": tuple(f"{name}-{copy}" for name in NAMES for copy in "abcd")},
+            "2,000 targets and 1 engine,",
+        ),
+        (
+            [engine(1)],
+            {"engines": tuple(f"{name}-{copy}" for name in NAMES for copy in "abcd")},
+            "1 target and 2,000 engines,",
+        ),
+        (
+            [engine(number, engine="orders@shop-web-7d9f8b6c5-" + f"{number}" * 8) for number in range(1000, 1500)],
+            {"targets": NAMES},
+            "500 targets and 500 engines,",
+        ),
+    ],
+)
+def test_an_order_that_no_engine_would_read_is_refused_before_it_is_signed(
+    engines: list[FleetEngine], changes: dict[str, Any], counts: str
+) -> None:
+    with pytest.raises(ConfigurationError, match="bytes with") as raised:
+        draft(engines, **changes)
+    assert counts in str(raised.value)
+    assert str(raised.value).endswith("give it in parts, with fewer targets or fewer named engines each")
+
+
+def test_the_confirmation_is_part_of_the_size(approve: Approve) -> None:
+    """What passes here is read by every engine."""
+    found = draft([engine(1)], targets=("p" * (MAX_SIGNED_BYTES // 3),))
+    assert decode_order_text(encode_order_text(found.confirm(found.to_type))).typed == "p" * (MAX_SIGNED_BYTES // 3)
+    with pytest.raises(ConfigurationError) as refused:
+        draft([engine(1)], targets=("p" * (MAX_SIGNED_BYTES // 2),))
+    approve.part(refused.value, "rules of orders", has=("1 target", "1 engine"))
+
+
+def test_a_part_of_the_targets_passes() -> None:
+    found = draft([replace(engine(number), boot=f"b{number}") for number in range(1, 21)], targets=NAMES[:250])
+    assert len(encode_order_text(found.confirm(found.to_type))) > 6000
+
+
+def test_an_order_to_all_of_500_engines_in_an_outage_fits_its_message_and_a_line_of_the_socket() -> None:
+    """To be reached: 500 engines, here with names of pods."""
+    names = (f"orders@shop-web-7d9f8b6c5-{number:05x}" for number in range(70_000, 70_500))
+    fleet = [engine(1), *(engine(number, State.FAILED_OVER, engine=name) for number, name in enumerate(names, 2))]
+    found = draft(fleet)
+    text = found.confirm(found.to_type)
+    signed = encode_order_text(text)
+    order = Order(text=text, signed=signed, signature="s" * 300)
+    assert len(signed) > 16 * 1024
+    assert len(write_body(order)[0]) < MAX_BYTES / 3
+    line = encode(PostOrder(id=1, action_id="force", by="ada", signed=signed.decode(), signature="s" * 300))
+    assert len(line) < MAX_CLIENT_LINE_BYTES * 2 / 3
