@@ -22,7 +22,7 @@ from paired_servicebus.engine.journal import message_trace
 from paired_servicebus.engine.journal.records import encode
 from paired_servicebus.engine.journal.spool import CLOSED
 from paired_servicebus.pipeline.progress_bar import Bar
-from paired_servicebus.pipeline.report.render.markdown_report import LONGEST, plain
+from paired_servicebus.pipeline.report.render.document import LONGEST, plain
 from paired_servicebus.pipeline.report.render.svg_plots import plot_files
 from paired_servicebus.pipeline.report.report_command import as_object, as_text, write_report
 from paired_servicebus.pipeline.report.report_queries import last_report

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paired_servicebus.bench.result_tables import band_row, join_table, ratio_rows
+from paired_servicebus.bench.bench_command import band_row, join_table, ratio_rows
 from tests.bench.added_time import AddedTime
 from tests.bench.engine_bench import EngineFigures
 from tests.bench.failover_bench import FailoverFigures

@@ -18,8 +18,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final, Literal
 
+from paired_servicebus.bench.bench_command import join_table
 from paired_servicebus.bench.bench_plans import BenchError
-from paired_servicebus.bench.result_tables import join_table
 from paired_servicebus.bench.rounds import Band
 
 BenchName = Literal["send", "syphon", "added", "failover"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from paired_servicebus.bench.result_tables import as_json
+from paired_servicebus.bench.bench_command import as_json
 from tests.bench.__main__ import main
 from tests.bench.developer_plans import GatewayPlan
 from tests.bench.gateway.gateway_bench import measure_gateway

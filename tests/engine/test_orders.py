@@ -57,8 +57,7 @@ ALIKE = {
     "pipeline/spark/spark_session.py": {"release"},
     "ui/commands/action_table.py": {"release", "pause-syphon"},
     "ui/screens/messages_screen.py": {"redrive"},
-    "ui/shell/app.py": {"redrive", "redrive-letters"},
-    "ui/shell/palette.py": set(BY_ID),  # synonyms: an order without any is found by its label
+    "ui/shell/app.py": set(BY_ID),  # synonyms: an order without any is found by its label
     "simulation/fleet/fleet_plan.py": {
         "force",
         "pause-syphon",

@@ -14,8 +14,8 @@ from paired_servicebus.core.judging.engine_boots import BootFold, pairings_of_en
 from paired_servicebus.core.judging.receipts import IN_FLIGHT, ReceiptFold
 from paired_servicebus.core.judging.verdicts import verdicts
 from paired_servicebus.core.model.pairing_events import Event, QueueRead, Record
-from paired_servicebus.pipeline.judging import audit_sql, receipts_sql
-from paired_servicebus.pipeline.judging.limits import DUCKDB_WORDS
+from paired_servicebus.pipeline.judging import audit_sql
+from paired_servicebus.pipeline.judging.audit_sql import DUCKDB_WORDS
 from paired_servicebus.pipeline.judging.verdict_sql import parts_sql, verdicts_sql
 from paired_servicebus.pipeline.table_store.schema import TABLES
 
@@ -97,10 +97,10 @@ def by_sql(
         _make(connection, "receipts", "select null", empty=True)
         for part in range(batches):
             load(connection, "events", events[part::batches])
-            new = receipts_sql.PARTIAL.format(events="events", engines="engines")
+            new = audit_sql.PARTIAL.format(events="events", engines="engines")
             columns = ", ".join(f'"{name}"' for name in TABLES["receipts"])
             both = f"(select {columns} from receipts union all select {columns} from ({new}))"
-            _make(connection, "receipts", receipts_sql.MERGE.format(partials=both))
+            _make(connection, "receipts", audit_sql.MERGE.format(partials=both))
         given = {
             "receipts": "receipts", "engines": "engines", "backlog": "backlog", "now": at, "in_flight": in_flight
         }  # fmt: skip

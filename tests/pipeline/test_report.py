@@ -30,7 +30,7 @@ from paired_servicebus.core.model.pairing_events import (
     StateChanged,
 )
 from paired_servicebus.core.model.verdict import FailureKind
-from paired_servicebus.pipeline.report.queries.episode_queries import read_incidents
+from paired_servicebus.pipeline.report.queries.incident_queries import read_incidents
 from paired_servicebus.pipeline.report.report_command import as_text, chooser, moment
 from paired_servicebus.pipeline.report.report_queries import last_report, report_of, report_since
 from paired_servicebus.pipeline.report.report_values import TOGETHER, IncidentEpisode, Report, incidents, shared_fates

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from paired_servicebus.pipeline.spark.side_by_side import side_by_side
+from paired_servicebus.pipeline.spark.spark_session import side_by_side
 
 
 class Session:

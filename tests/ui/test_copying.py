@@ -12,7 +12,7 @@ import pytest
 from paired_servicebus import cli
 from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID
 from paired_servicebus.ui.commands.clipboard import MAX_CLIPBOARD_BYTES, CopyItem, copy_items, file_name, write_new
-from paired_servicebus.ui.shell import prompts
+from paired_servicebus.ui.shell import app
 from paired_servicebus.ui.shell.app import PairedApp
 from paired_servicebus.ui.state.view import CommandAnswer, Page, Records, View, apply_news
 from tests.approval import Approve
@@ -100,7 +100,7 @@ async def test_tab_copies_to_a_new_file(open_console: Any, outage_news: Any) -> 
 
 async def test_what_is_too_long_for_a_clipboard_says_so(open_console: Any, outage_news: Any) -> None:
     async with open_console(*outage_news) as console:
-        prompts.copy(console.app, CopyItem("timeline", "x" * (MAX_CLIPBOARD_BYTES + 1)))
+        app.copy(console.app, CopyItem("timeline", "x" * (MAX_CLIPBOARD_BYTES + 1)))
         assert "74,995 bytes" in console.screen()
 
 
@@ -111,15 +111,15 @@ async def test_a_file_is_asked_for_written_once_and_named(
     piece = CopyItem("name of payments", "payments")
     async with open_console(*outage_news, size=(140, 40)) as console:
         for expected in (f"name of payments: written to {tmp_path}", "exists; it was not changed"):
-            prompts.ask_file(console.app, piece)
+            app.ask_file(console.app, piece)
             await console.pilot.pause()
             await console.press("enter")
             await until(console, expected)
-        prompts.ask_file(console.app, piece)
+        app.ask_file(console.app, piece)
         await console.pilot.pause()
         await console.press(*["backspace"] * 60, *"none/x", "enter")
         await until(console, "none/x cannot be written: No such file or directory")
-        prompts.ask_file(console.app, piece)
+        app.ask_file(console.app, piece)
         await console.pilot.pause()
         await console.press("escape")
     (written,) = tmp_path.iterdir()

@@ -21,7 +21,7 @@ from paired_servicebus.ui.commands.clipboard import copy_items
 from paired_servicebus.ui.render.spans import fit
 from paired_servicebus.ui.screens.arm_dialog import ArmDialog
 from paired_servicebus.ui.screens.pick_list import markup
-from paired_servicebus.ui.shell import prompts
+from paired_servicebus.ui.shell import app as prompts
 from paired_servicebus.ui.state.view import Page, Records, View, apply_news
 
 STEERING = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f]")

@@ -19,7 +19,7 @@ from paired_servicebus.verify.verify_run import EXPERIMENTS
 from servicebus_amqp.protocol import handshake
 from servicebus_sandbox import Behavior, NamespaceSpec, Sandbox
 from servicebus_sandbox.access.authorization import Authorization
-from servicebus_sandbox.access.grants import Flaw, TokenError
+from servicebus_sandbox.access.token_issuer import Flaw, TokenError
 from servicebus_sandbox.amqp_server import management_node, message_codec, message_links, server_protocol
 from servicebus_sandbox.atom import entity_xml
 from servicebus_sandbox.broker import broker_errors

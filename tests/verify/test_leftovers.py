@@ -11,9 +11,8 @@ import pytest
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.temporary_entities.managed_namespace import Side
 from paired_servicebus.temporary_entities.run_record import RunRecord, past_records
-from paired_servicebus.verify.leftovers import FOREIGN_SECONDS, RECORDS, clean, run_of
 from paired_servicebus.verify.trial import Trial
-from paired_servicebus.verify.verify_run import open_namespaces
+from paired_servicebus.verify.verify_run import FOREIGN_SECONDS, RECORDS, clean, open_namespaces, run_of
 
 from .conftest import PRIMARY, SECONDARY, WORKER_KEY, Lab
 
@@ -86,7 +85,7 @@ async def test_a_queue_without_a_record_is_deleted_once_it_is_old(
     lab: Lab, age: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lab.sandbox[PRIMARY].node.namespace.create_queue(STRAY)
-    monkeypatch.setattr("paired_servicebus.verify.leftovers.FOREIGN_SECONDS", FOREIGN_SECONDS - age)
+    monkeypatch.setattr("paired_servicebus.verify.verify_run.FOREIGN_SECONDS", FOREIGN_SECONDS - age)
     deleted, remains = await cleaned(lab)
     if age:
         assert (deleted, remains, lab.queues()) == (1, [], [])

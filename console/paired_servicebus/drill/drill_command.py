@@ -59,8 +59,13 @@ from paired_servicebus.pairing.management.backlog_queues import differences, fir
 from paired_servicebus.pairing.management.management_port import is_refusal
 from paired_servicebus.pairing.runtime.deadlines import bounded
 from paired_servicebus.printing import print_lines, print_object, report_error
-from paired_servicebus.temporary_entities.ending_signals import EndedBySignalError, until_signalled
-from paired_servicebus.temporary_entities.managed_namespace import MANAGING, ManagedNamespace, Side
+from paired_servicebus.temporary_entities.managed_namespace import (
+    MANAGING,
+    EndedBySignalError,
+    ManagedNamespace,
+    Side,
+    until_signalled,
+)
 from paired_servicebus.temporary_entities.run_record import RecordKind, RunRecord, known_runs, past_records
 
 # The look at both namespaces before a drill: rights, tiers, names, and the entities of earlier drills.

@@ -53,12 +53,12 @@ from paired_servicebus.pairing.management.management_port import (
     is_transient,
 )
 from paired_servicebus.pairing.runtime.deadlines import Clock, bounded, end_all
-from paired_servicebus.temporary_entities.ending_signals import run_to_end
 from paired_servicebus.temporary_entities.managed_namespace import (
     MANAGING,
     ManagedNamespace,
     NotPermittedError,
     Side,
+    run_to_end,
 )
 from paired_servicebus.temporary_entities.run_record import RunRecord
 from paired_servicebus.workload.workload import MessageStream, Workload, peek_ids

@@ -30,7 +30,7 @@ from paired_servicebus.core.judging.receipts import IN_FLIGHT, ReceiptFold
 from paired_servicebus.core.judging.verdicts import AuditVerdict, verdicts
 from paired_servicebus.engine.journal.records import VERSION, UnreadableLineError, decode
 from paired_servicebus.pipeline.ingest.journal_files import JournalFile, find_journal_files
-from paired_servicebus.pipeline.judging.limits import DUCKDB_WORDS
+from paired_servicebus.pipeline.judging.audit_sql import DUCKDB_WORDS
 from paired_servicebus.pipeline.table_store.empty_files import NO_DATE
 from paired_servicebus.pipeline.table_store.schema import COUNTED_KINDS, DATED, EVENTS, TABLES, TIMELINE
 from paired_servicebus.pipeline.table_store.table_reader import SETTINGS, SpillFolder, TableQueries

@@ -15,11 +15,10 @@ from paired_servicebus.config import PairingConfig
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.printing import print_lines
-from paired_servicebus.temporary_entities.ending_signals import EndedBySignalError, until_signalled
+from paired_servicebus.temporary_entities.managed_namespace import EndedBySignalError, until_signalled
 from paired_servicebus.temporary_entities.run_record import RunRecord, past_records
-from paired_servicebus.verify.leftovers import RECORDS, clean
 from paired_servicebus.verify.trial import ExperimentReport, ExperimentResult
-from paired_servicebus.verify.verify_run import VerifyReport, open_namespaces, run_experiments
+from paired_servicebus.verify.verify_run import RECORDS, VerifyReport, clean, open_namespaces, run_experiments
 
 # A run's results as a table of 80 columns, and as JSON with stable keys.
 

@@ -11,8 +11,7 @@ from typing import Final
 
 from servicebus_amqp.access.sas_tokens import PREFIX, SasToken, read_token, sign
 from servicebus_amqp.node_address import audience_path, covers, parse_address
-from servicebus_sandbox.access.grants import Flaw, ProvenAccess, TokenError
-from servicebus_sandbox.access.token_issuer import SERVICE_BUS, Issuer
+from servicebus_sandbox.access.token_issuer import SERVICE_BUS, Flaw, Issuer, ProvenAccess, TokenError
 from servicebus_sandbox.broker.broker_errors import EntityNotFound
 from servicebus_sandbox.broker.entity_settings import ALL_RIGHTS, AuthorizationRule, check_rules
 from servicebus_sandbox.broker.topology.messaging_entities import Subscription

@@ -16,11 +16,20 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from servicebus_sandbox.access.grants import Flaw, TokenError
+from servicebus_amqp.access.grants import MAX_GRANTS, MAX_PATH, Grants, ProvenAccess
+from servicebus_amqp.access.sas_tokens import Flaw, TokenError
 from servicebus_sandbox.broker.entity_settings import ALL_RIGHTS, Right
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+
+
+# The access that one connection has proven, by the names that the sandbox's rooms know.
+#
+# `authorization` judges tokens, `amqp_server.link_attach` chooses the right for a link.
+
+__all__ = ["MAX_GRANTS", "MAX_PATH", "Flaw", "Grants", "ProvenAccess", "TokenError"]
+
 
 SERVICE_BUS: Final = "https://servicebus.azure.net"
 RESOURCE_MANAGER: Final = ("https://management.azure.com", "https://management.core.windows.net")

@@ -33,7 +33,7 @@ from servicebus_amqp.protocol.link_receiver import ReceiverLink
 from servicebus_amqp.protocol.link_sender import SenderLink
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived
 from servicebus_sandbox.access.authorization import Authorization
-from servicebus_sandbox.access.grants import ProvenAccess
+from servicebus_sandbox.access.token_issuer import ProvenAccess
 from servicebus_sandbox.amqp_server import management_node
 from servicebus_sandbox.amqp_server.served_link import ServedLink, ServedLinkOwner
 from servicebus_sandbox.broker.broker_errors import BrokerError, EntityNotFound

@@ -14,7 +14,7 @@ from servicebus_amqp.nodes.request_ends import AmqpRefusal, error_of
 from servicebus_amqp.protocol.link import Link
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived, FlowReceived, LinkEnd
 from servicebus_sandbox.access.authorization import Authorization
-from servicebus_sandbox.access.grants import Grants, ProvenAccess
+from servicebus_sandbox.access.token_issuer import Grants, ProvenAccess
 from servicebus_sandbox.broker.entity_settings import Right
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 from servicebus_sandbox.faults import Caller, CaseKey, Direction, FaultBoard, FaultVerdict, InjectionPoint, Operation

@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from servicebus_sandbox.arm.arm_request import Actions, ArmRequest, ArmResponse
-from servicebus_sandbox.arm.resource_json import Json, read_rule, read_settings, write_entity, write_rule
+from servicebus_sandbox.arm.arm_request import (
+    Actions,
+    ArmRequest,
+    ArmResponse,
+    Json,
+    read_rule,
+    read_settings,
+    write_entity,
+    write_rule,
+)
 from servicebus_sandbox.atom.entity_xml import QUEUE, SUBSCRIPTION, TOPIC, Kind
 from servicebus_sandbox.broker.broker_errors import EntityNotFound
 from servicebus_sandbox.broker.subscription_rules.rules import Rule, RuleSet

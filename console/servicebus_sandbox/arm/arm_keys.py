@@ -6,8 +6,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from servicebus_sandbox.arm.arm_entities import entity_of
-from servicebus_sandbox.arm.arm_request import Actions, ArmRefusal, ArmRequest, ArmResponse
-from servicebus_sandbox.arm.resource_json import Json, read_access, write_access, write_keys
+from servicebus_sandbox.arm.arm_request import (
+    Actions,
+    ArmRefusal,
+    ArmRequest,
+    ArmResponse,
+    Json,
+    read_access,
+    write_access,
+    write_keys,
+)
 from servicebus_sandbox.atom.entity_xml import new_key
 from servicebus_sandbox.broker.entity_settings import AuthorizationRule
 from servicebus_sandbox.broker.topology.messaging_entities import Queue, Topic

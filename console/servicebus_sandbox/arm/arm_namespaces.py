@@ -16,10 +16,12 @@ from servicebus_sandbox.arm.arm_request import (
     ArmRefusal,
     ArmRequest,
     ArmResponse,
+    Json,
     NamespaceOwner,
     resource_id,
+    write_namespace,
+    write_network_rules,
 )
-from servicebus_sandbox.arm.resource_json import Json, write_namespace, write_network_rules
 from servicebus_sandbox.broker.entity_settings import Tier
 from servicebus_sandbox.specs import NamespaceSpec
 

@@ -18,8 +18,7 @@ from dataclasses import replace
 
 from aiohttp import web
 
-from servicebus_sandbox.access.grants import TokenError
-from servicebus_sandbox.access.token_issuer import RESOURCE_MANAGER, Issuer
+from servicebus_sandbox.access.token_issuer import RESOURCE_MANAGER, Issuer, TokenError
 from servicebus_sandbox.arm import arm_entities, arm_keys, arm_namespaces
 from servicebus_sandbox.arm.arm_request import (
     PROVIDER,

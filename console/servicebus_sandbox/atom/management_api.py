@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 from zlib import crc32
 
 from servicebus_sandbox.access.authorization import Authorization
-from servicebus_sandbox.access.grants import TokenError
+from servicebus_sandbox.access.token_issuer import TokenError
 from servicebus_sandbox.atom import atom_documents
 from servicebus_sandbox.atom.entity_xml import NEWEST_VERSION, DescriptionError, describe_namespace, kind_of
 from servicebus_sandbox.atom.rule_xml import first_rule, read_rule, write_rule

@@ -22,8 +22,7 @@ from paired_servicebus.core.fleet.fleet_events import (
     Write,
     Written,
 )
-from paired_servicebus.core.fleet.fleet_member import FleetMember
-from paired_servicebus.core.fleet.own_documents import Identity
+from paired_servicebus.core.fleet.fleet_member import FleetMember, Identity
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import BilledView, EntityView, QueueView, Snapshot, SyphonStatus, SyphonView
 from paired_servicebus.engine.fleet.service_bus_board import MAX_DELETED, STEP_MESSAGES, is_over

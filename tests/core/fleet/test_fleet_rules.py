@@ -36,10 +36,8 @@ from paired_servicebus.core.fleet.fleet_events import (
     Watched,
     Write,
 )
-from paired_servicebus.core.fleet.fleet_member import FleetMember
-from paired_servicebus.core.fleet.own_documents import Identity, OwnDocuments
-from paired_servicebus.core.fleet.roster.fleet_knowledge import syphons_elsewhere, usage_from
-from paired_servicebus.core.fleet.roster.roster import MAX_ENGINES, Roster
+from paired_servicebus.core.fleet.fleet_member import FleetMember, Identity, OwnDocuments
+from paired_servicebus.core.fleet.roster.roster import MAX_ENGINES, Roster, syphons_elsewhere, usage_from
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetStatus, FleetView
 from paired_servicebus.core.model.snapshot import SyphonStatus

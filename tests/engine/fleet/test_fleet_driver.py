@@ -12,11 +12,10 @@ import pytest
 
 from paired_servicebus.core.fleet.fleet_documents import Board, Document, Order, OrderText, Outcome, Posted, Signer
 from paired_servicebus.core.fleet.fleet_events import CarryOut, Clean, OrderEnded, TakeUp, Undo
-from paired_servicebus.core.fleet.fleet_member import FleetMember
+from paired_servicebus.core.fleet.fleet_member import FleetMember, Identity
 from paired_servicebus.core.fleet.orders.order_book import KeptOrders, OrderBook
 from paired_servicebus.core.fleet.orders.order_rules import ThisEngine
 from paired_servicebus.core.fleet.orders.order_text import encode_order_text
-from paired_servicebus.core.fleet.own_documents import Identity
 from paired_servicebus.core.operator.actions import FLEET_VERBS
 from paired_servicebus.engine.fleet.board_port import Cleaned
 from paired_servicebus.engine.fleet.fleet_driver import FleetDriver

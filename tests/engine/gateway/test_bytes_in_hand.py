@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from paired_servicebus.engine.gateway.bytes_in_hand import BytesInHand
 from paired_servicebus.engine.gateway.front_connection import FrontConnection
+from paired_servicebus.engine.gateway.front_links import BytesInHand
 from paired_servicebus.engine.gateway.gateway_keys import KeyRing
 from paired_servicebus.engine.gateway.gateway_listener import Gateway
 

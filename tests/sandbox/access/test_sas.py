@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servicebus_sandbox.access.authorization import SasToken, read_token, sign
-from servicebus_sandbox.access.grants import TokenError
+from servicebus_sandbox.access.token_issuer import TokenError
 
 KEYS = {"Root": "s3cret+/=", "Other": "different"}
 NOW = 1_700_000_000.0

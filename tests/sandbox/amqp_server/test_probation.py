@@ -11,7 +11,7 @@ from servicebus_amqp.encoding.messaging_types import Accepted, Source, Target
 from servicebus_amqp.encoding.performatives import Open, Transfer, write_performative
 from servicebus_amqp.protocol.connection import MAX_OPEN_FRAME_BYTES
 from servicebus_amqp.protocol.protocol_events import Closed
-from servicebus_sandbox.amqp_server import probation
+from servicebus_sandbox.amqp_server import server_protocol
 
 ADVICE = "came without a good token; put one on $cbs first"
 
@@ -41,24 +41,29 @@ async def test_unfinished_messages_are_bounded_together(connect):
     await peer.attached(links[0])
     for link in links:
         begin_message(peer, link)
-    assert await turned_out(peer) == f"amqp:resource-limit-exceeded: more than {probation.MAX_BYTES} bytes {ADVICE}"
+    assert (
+        await turned_out(peer) == f"amqp:resource-limit-exceeded: more than {server_protocol.MAX_BYTES} bytes {ADVICE}"
+    )
 
 
 async def test_links_are_few(connect):
     peer = await connect()
-    for number in range(probation.MAX_LINKS + 1):
+    for number in range(server_protocol.MAX_UNPROVEN_LINKS + 1):
         ask_for_tokens(peer, f"{number}")
     peer.flush()
-    assert await turned_out(peer) == f"amqp:resource-limit-exceeded: more than {probation.MAX_LINKS} links {ADVICE}"
+    assert (
+        await turned_out(peer)
+        == f"amqp:resource-limit-exceeded: more than {server_protocol.MAX_UNPROVEN_LINKS} links {ADVICE}"
+    )
 
 
 async def test_sessions_are_few(connect):
     peer = await connect()
-    for _ in range(probation.MAX_SESSIONS):
+    for _ in range(server_protocol.MAX_SESSIONS):
         peer.amqp.begin()
     peer.flush()
     said = await turned_out(peer)
-    assert said == f"amqp:resource-limit-exceeded: more than {probation.MAX_SESSIONS} sessions {ADVICE}"
+    assert said == f"amqp:resource-limit-exceeded: more than {server_protocol.MAX_SESSIONS} sessions {ADVICE}"
 
 
 async def test_an_open_is_short(port):

@@ -42,11 +42,10 @@ from paired_servicebus.core.fleet.fleet_events import (
     WriteFailed,
     Written,
 )
-from paired_servicebus.core.fleet.fleet_member import FleetMember
+from paired_servicebus.core.fleet.fleet_member import FleetMember, Identity
 from paired_servicebus.core.fleet.orders.order_book import KeptOrders, OrderBook
 from paired_servicebus.core.fleet.orders.order_rules import ORDER_SECONDS, ThisEngine
 from paired_servicebus.core.fleet.orders.standing_rules import in_force
-from paired_servicebus.core.fleet.own_documents import Identity
 from paired_servicebus.core.operator.actions import BY_ID, FLEET_VERBS
 from tests.core.fleet.counted_orders import CountedOrders
 from tests.simulation.fleet.engine_clock import EngineClock

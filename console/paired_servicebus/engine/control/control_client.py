@@ -23,8 +23,8 @@ from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator.actions import BY_ID
 from paired_servicebus.core.series.graphs import Graphs
 from paired_servicebus.engine.control import protocol
-from paired_servicebus.engine.control.peer_credentials import is_ours, name_of, peer_uid
 from paired_servicebus.engine.control.protocol import Welcome as Welcome
+from paired_servicebus.engine.control.protocol import is_ours, name_of, peer_uid
 from paired_servicebus.engine.instance.group_access import explain_access, trusted_users
 from paired_servicebus.engine.journal import records
 

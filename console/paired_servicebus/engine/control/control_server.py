@@ -32,7 +32,7 @@ from paired_servicebus.engine.control.acceptor import (
     AcceptedConnection,
     ConnectionAcceptor,
 )
-from paired_servicebus.engine.control.peer_credentials import audit_name, is_ours, name_of, peer_uid
+from paired_servicebus.engine.control.protocol import audit_name, is_ours, name_of, peer_uid
 from paired_servicebus.engine.instance.group_access import SOCKET_MODE
 from paired_servicebus.engine.instance.task_supervisor import TaskSupervisor
 

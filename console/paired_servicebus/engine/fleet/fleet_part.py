@@ -19,11 +19,10 @@ from paired_servicebus.core.backlog.queue_usage import QueueUsage
 from paired_servicebus.core.errors import CleanUpError, FleetBoardError, UnreadableError, WireUnavailableError
 from paired_servicebus.core.fleet.fleet_documents import Author, Board, Document, Order, Posted, Signer, Unverified
 from paired_servicebus.core.fleet.fleet_events import Clean
-from paired_servicebus.core.fleet.fleet_member import FleetMember
+from paired_servicebus.core.fleet.fleet_member import FleetMember, Identity
 from paired_servicebus.core.fleet.orders.order_book import KeptOrders, OrderBook
 from paired_servicebus.core.fleet.orders.order_rules import ThisEngine
-from paired_servicebus.core.fleet.own_documents import Identity
-from paired_servicebus.core.fleet.roster.fleet_knowledge import no_syphon_alarm, syphons_elsewhere, usage_from
+from paired_servicebus.core.fleet.roster.roster import no_syphon_alarm, syphons_elsewhere, usage_from
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator.action_row import Action
 from paired_servicebus.core.operator.actions import BY_ID, FLEET_VERBS

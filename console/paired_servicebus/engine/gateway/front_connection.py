@@ -18,8 +18,8 @@ from paired_servicebus.core.model.gateway_view import LinkDirection, TurnedAway
 from paired_servicebus.core.model.verdict import CREDENTIALS, FailureKind, kind_of
 from paired_servicebus.core.text.entity_paths import path_fault
 from paired_servicebus.engine.gateway.admission import STRANGER_LIMITS, Admission, OperatorLines
-from paired_servicebus.engine.gateway.bytes_in_hand import BytesInHand
 from paired_servicebus.engine.gateway.front_links import (
+    BytesInHand,
     FrontLink,
     FrontReplies,
     FrontSender,
@@ -31,7 +31,8 @@ from paired_servicebus.engine.gateway.known_entities import KnownEntities
 from paired_servicebus.engine.gateway.relay_connection import RelayConnection, RelayingPairing
 from paired_servicebus.engine.gateway.relayed_links import RelayedManagement, RelayedReceiver, RelayedReplies
 from paired_servicebus.engine.gateway.send_refusals import TIMEOUT, is_unknown, refusal_of_send
-from paired_servicebus.engine.gateway.write_turns import WriteTurns
+from paired_servicebus.pairing.amqp_client import ReconnectingConnection
+from paired_servicebus.pairing.amqp_client.client_connection import ClientConnection
 from paired_servicebus.pairing.amqp_client.piecewise import Pieces, count_clients
 from paired_servicebus.pairing.sending.encoded_sender import EncodedSender
 from servicebus_amqp.access.grants import Grants, ProvenAccess
@@ -54,6 +55,60 @@ from servicebus_amqp.protocol.connection_settings import ConnectionRole, Connect
 from servicebus_amqp.protocol.link_receiver import ReceiverLink
 from servicebus_amqp.protocol.link_sender import SenderLink
 from servicebus_amqp.protocol.session import Session
+
+# When bytes leave: one write for each read of the primary to each client, and one to the primary for many clients.
+#
+# A write in the loop's next turn costs a lone send a turn each way. So answers leave at the end of the read that
+# brought them, and a send that is alone leaves at the end of the read that brought it. Others share the next turn's
+# write.
+
+
+class Writer(Protocol):
+    """A connection of a client."""
+
+    def write(self) -> None: ...
+
+
+class WriteTurns:
+    """The turns of a gateway's writes."""
+
+    def __init__(self) -> None:
+        self._primary: ReconnectingConnection | None = None
+        self._answered: list[Writer] = []
+
+    def join(self, primary: ReconnectingConnection) -> None:
+        """Follow the reads of the primary's connection, the same for all clients."""
+        if self._primary is None:
+            self._primary = primary
+            primary.after_read.append(self._write_answers)
+
+    def leave(self) -> None:
+        if self._primary is not None:
+            self._primary.after_read.remove(self._write_answers)
+            self._primary = None
+
+    def write_after_read(self, client: Writer) -> None:
+        """Write to a client when the present read of the primary ends."""
+        self._answered.append(client)
+
+    def hold(self) -> ClientConnection | None:
+        """Collect writes to the primary until `release`; None without a connection, or if it will write anyway."""
+        return None if self._primary is None else self._primary.hold()
+
+    @staticmethod
+    def release(held: ClientConnection, *, now: bool) -> None:
+        """Write what was collected: now, or in the loop's next turn."""
+        if now:
+            held.flush()
+        else:
+            held.will_write = False
+            held.touch()
+
+    def _write_answers(self) -> None:
+        answered, self._answered = self._answered, []
+        for client in answered:
+            client.write()
+
 
 # The answers to clients that speak something else than AMQP, and a line about each for the operator.
 

@@ -22,8 +22,8 @@ from paired_servicebus.core.model.gateway_view import GatewayView
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.snapshot import EntityView, Snapshot
 from paired_servicebus.engine.gateway.admission import Admission, OperatorLines
-from paired_servicebus.engine.gateway.bytes_in_hand import MAX_BYTES, BytesInHand
-from paired_servicebus.engine.gateway.front_connection import FrontConnection, SendingPairing
+from paired_servicebus.engine.gateway.front_connection import FrontConnection, SendingPairing, WriteTurns
+from paired_servicebus.engine.gateway.front_links import MAX_BYTES, BytesInHand
 from paired_servicebus.engine.gateway.gateway_census import GatewayCensus, GatewayPlace
 from paired_servicebus.engine.gateway.gateway_keys import (
     LOOK_SECONDS,
@@ -34,7 +34,6 @@ from paired_servicebus.engine.gateway.gateway_keys import (
 )
 from paired_servicebus.engine.gateway.known_entities import KnownEntities
 from paired_servicebus.engine.gateway.relay_connection import HOLDING_SECONDS
-from paired_servicebus.engine.gateway.write_turns import WriteTurns
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.engine.instance.task_supervisor import TaskSupervisor
 from paired_servicebus.pairing.options import SendAvailabilityPairedNamespaceOptions

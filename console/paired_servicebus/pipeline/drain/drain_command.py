@@ -40,7 +40,7 @@ from paired_servicebus.engine.clients.start_checks import look_up_name
 from paired_servicebus.engine.commands import drain_process
 from paired_servicebus.engine.control.control_client import sudo_user, user_name
 from paired_servicebus.engine.control.discovery import local_engines, query_engines
-from paired_servicebus.engine.control.peer_credentials import audit_name
+from paired_servicebus.engine.control.protocol import audit_name
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.engine.journal import spool
 from paired_servicebus.ownership import foreign_access

@@ -34,9 +34,9 @@ from paired_servicebus.pipeline.ingest.table_files import (
     write_days,
     write_rows,
 )
-from paired_servicebus.pipeline.judging.receipts_sql import PAIRING_BY_NAME
+from paired_servicebus.pipeline.judging.audit_sql import PAIRING_BY_NAME
 from paired_servicebus.pipeline.spark import spark_session
-from paired_servicebus.pipeline.spark.side_by_side import side_by_side
+from paired_servicebus.pipeline.spark.spark_session import side_by_side
 from paired_servicebus.pipeline.table_store.lake import Change, Files, Lake
 from paired_servicebus.pipeline.table_store.manifest import Manifest, RecordSpan, merged
 from paired_servicebus.pipeline.table_store.schema import COUNTED_KINDS, GAPS, TABLES, TIMELINE

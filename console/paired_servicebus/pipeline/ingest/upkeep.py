@@ -32,11 +32,10 @@ from paired_servicebus.pipeline.ingest.table_files import (
     write_dated,
     write_rows,
 )
-from paired_servicebus.pipeline.judging import audit_sql, receipts_sql
-from paired_servicebus.pipeline.judging.limits import IN_FLIGHT, micros
+from paired_servicebus.pipeline.judging import audit_sql
+from paired_servicebus.pipeline.judging.audit_sql import IN_FLIGHT, micros
 from paired_servicebus.pipeline.judging.verdict_sql import parts_sql, verdicts_sql
-from paired_servicebus.pipeline.spark.side_by_side import side_by_side
-from paired_servicebus.pipeline.spark.spark_session import for_small_work
+from paired_servicebus.pipeline.spark.spark_session import for_small_work, side_by_side
 from paired_servicebus.pipeline.table_store.empty_files import NO_DATE
 from paired_servicebus.pipeline.table_store.lake import Change, Files, Lake, Staged
 from paired_servicebus.pipeline.table_store.manifest import File, Manifest, Version
@@ -219,7 +218,7 @@ class _Judgement:
         """Add the new receipts to the known ones; make the view `receipts` of all."""
         spark, existing, table = self._spark, self._existing, "receipts"
         existing.rows("events", self._manifest.unjudged()).createOrReplaceTempView("new_events")
-        partial = receipts_sql.PARTIAL.format(events="new_events", engines="engines")
+        partial = audit_sql.PARTIAL.format(events="new_events", engines="engines")
         known = existing.of(table)
         kept: tuple[File, ...] = ()
         if known:
@@ -233,7 +232,7 @@ class _Judgement:
                 spark.sql(_RENAMED.format(rows="touched")).createOrReplaceTempView("touched")
             columns = ", ".join(f"`{name}`" for name in TABLES[table])
             partial = f"select {columns} from ({partial}) union all select {columns} from touched"
-        new = self._write(table, receipts_sql.MERGE.format(partials=f"({partial})"))
+        new = self._write(table, audit_sql.MERGE.format(partials=f"({partial})"))
         paths = [*existing.paths(table, kept), *(one.path for one in new)]
         frame(spark, table, paths).createOrReplaceTempView(table)
         return (*kept, *new)

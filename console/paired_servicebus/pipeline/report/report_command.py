@@ -19,8 +19,7 @@ from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.untrusted_text import escape_json
 from paired_servicebus.pipeline.report import sentences
 from paired_servicebus.pipeline.report.queries.table_source import TableSource
-from paired_servicebus.pipeline.report.render.html_report import as_html
-from paired_servicebus.pipeline.report.render.markdown_report import as_markdown
+from paired_servicebus.pipeline.report.render.document import as_html, as_markdown
 from paired_servicebus.pipeline.report.render.svg_plots import page_plots, plot_files
 from paired_servicebus.pipeline.report.report_document import document_of
 from paired_servicebus.pipeline.report.report_queries import Choice, last_report, report_of, report_since

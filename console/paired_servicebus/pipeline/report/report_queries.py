@@ -8,20 +8,17 @@ from dataclasses import dataclass
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.untrusted_text import repeated
-from paired_servicebus.pipeline.report.queries.caller_queries import read_callers, read_dwell
-from paired_servicebus.pipeline.report.queries.curve_queries import read_curves
-from paired_servicebus.pipeline.report.queries.episode_queries import (
+from paired_servicebus.pipeline.report.queries.curve_queries import read_callers, read_curves, read_dwell
+from paired_servicebus.pipeline.report.queries.incident_queries import (
     count_recovered,
+    read_cost,
     read_engines,
     read_incidents,
-    read_pairings,
-    recorded_span,
-)
-from paired_servicebus.pipeline.report.queries.judgement_queries import (
-    read_cost,
     read_judgement,
+    read_pairings,
     read_total,
     read_unknowns,
+    recorded_span,
 )
 from paired_servicebus.pipeline.report.queries.table_source import Scope, TableSource
 from paired_servicebus.pipeline.report.queries.timeline_queries import read_acts, read_timeline

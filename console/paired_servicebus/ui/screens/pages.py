@@ -19,11 +19,18 @@ from paired_servicebus.ui.state.selection import move_selection
 from paired_servicebus.ui.state.view import Newest, Page, View
 from paired_servicebus.ui.widgets.client_table import ClientDetail, ClientHead, ClientTable
 from paired_servicebus.ui.widgets.cost_table import CostTable
-from paired_servicebus.ui.widgets.dashboard_parts import BacklogStrip, PairingLine, RecentEvents, SyphonLine
-from paired_servicebus.ui.widgets.engine_table import EngineHead, EngineTable
+from paired_servicebus.ui.widgets.dashboard_parts import (
+    WIDE,
+    BacklogStrip,
+    EntityGraphs,
+    GraphStrip,
+    PairingLine,
+    RecentEvents,
+    SyphonLine,
+)
 from paired_servicebus.ui.widgets.entity_facts import EntityFacts, EntityHistory
 from paired_servicebus.ui.widgets.entity_table import EntityHead, EntityTable
-from paired_servicebus.ui.widgets.fleet_strip import FleetStrip
+from paired_servicebus.ui.widgets.fleet_strip import EngineHead, EngineTable, FleetStrip
 from paired_servicebus.ui.widgets.frame.lines_widget import Lines
 from paired_servicebus.ui.widgets.frame.page_lines import (
     AnswerLine,
@@ -33,12 +40,9 @@ from paired_servicebus.ui.widgets.frame.page_lines import (
     TooSmall,
     do_action,
 )
-from paired_servicebus.ui.widgets.graph_strip import WIDE, EntityGraphs, GraphStrip
 from paired_servicebus.ui.widgets.incident_list import IncidentList, IncidentReport
-from paired_servicebus.ui.widgets.queue_detail import QueueDetail
-from paired_servicebus.ui.widgets.queue_table import QueueHead, QueueTable
+from paired_servicebus.ui.widgets.queue_table import QueueDetail, QueueHead, QueueTable, UnusedTable
 from paired_servicebus.ui.widgets.timeline_list import EventInFull, TimelineHead, TimelineList
-from paired_servicebus.ui.widgets.unused_table import UnusedTable
 
 # The frame of every page: summary on top, answer and keys at the bottom, the page's own widgets between them.
 #

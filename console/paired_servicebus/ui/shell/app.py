@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import ClassVar, Final
 
 from textual import events
@@ -21,7 +23,7 @@ from paired_servicebus.core.operator.targets import ActionTarget, DeadLetters, S
 from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.ui.commands import action_table
 from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID, ConsoleAction
-from paired_servicebus.ui.commands.clipboard import CopyItem
+from paired_servicebus.ui.commands.clipboard import MAX_CLIPBOARD_BYTES, CopyItem, copy_items, file_name, write_new
 from paired_servicebus.ui.display.profile import PROFILES, Profile, ProfileName
 from paired_servicebus.ui.display.terminal_app import IdleCollector, Report, TerminalApp
 from paired_servicebus.ui.display.theme import ROLES, Themes, load_all
@@ -33,8 +35,8 @@ from paired_servicebus.ui.screens.help_screen import HelpScreen
 from paired_servicebus.ui.screens.messages_screen import MessageActs, MessagesScreen
 from paired_servicebus.ui.screens.pages import PAGES, DashboardScreen, PageScreen, with_size
 from paired_servicebus.ui.screens.pick_list import Choice, PickList
+from paired_servicebus.ui.screens.question_dialogs import Prompt
 from paired_servicebus.ui.screens.readiness_screen import ReadinessScreen
-from paired_servicebus.ui.shell import palette, prompts
 from paired_servicebus.ui.shell.console_protocol import Console
 from paired_servicebus.ui.shell.dispatch import CommandDispatch
 from paired_servicebus.ui.shell.kept_choices import ChoiceKeeper
@@ -44,6 +46,159 @@ from paired_servicebus.ui.state.keymap import DEFAULT_KEYMAP, Keymap
 from paired_servicebus.ui.state.summary import headline, window_title
 from paired_servicebus.ui.state.view import CommandAnswer, News, Page, Records, ShowsView, Silent, View, should_ring
 from paired_servicebus.ui.widgets.frame.lines_widget import ROLE_CLASSES, ROLE_CSS
+
+# Prompts for a filter, a time, or a file's name, and their effects.
+
+
+def ask_filter(app: Console) -> None:
+    """Ask for the words of the filter, and apply them while they are typed."""
+    page = app.view.page
+    if page not in (Page.PAIRING, Page.TIMELINE):
+        app.turn_to(Page.PAIRING)
+    before = app.view.timeline_position.filter if page is Page.TIMELINE else app.view.filter
+
+    def typed(words: str | None) -> None:
+        app.show(selection.apply_filter(app.view, before if words is None else words))
+
+    app.push_screen(Prompt("filter", before, changed=typed), typed)
+
+
+def ask_time(app: Console) -> None:
+    """Ask for a time and select the first event from then on."""
+
+    def typed(text: str | None) -> None:
+        if not text:
+            return
+        at = selection.parse_time(text, app.now())
+        if at is None:
+            app.answer(f"“{text}” is not a time: type 14:02, 14:02:03 or 2026-11-20 14:02 (UTC)", good=False)
+        else:
+            app.show(
+                replace(
+                    app.view,
+                    timeline_position=selection.go_to_time(app.view.events, app.view.timeline_position, at),
+                )
+            )
+
+    app.push_screen(Prompt("go to time (UTC)", ""), typed)
+
+
+def copy(app: Console, item: CopyItem) -> None:
+    """Send it to the terminal's clipboard, which does not confirm it."""
+    size = len(item.text.encode())
+    if size > MAX_CLIPBOARD_BYTES:
+        app.answer(f"{item.label}: {size:,} bytes are too large for a clipboard; copy it to a file", good=False)
+        return
+    app.copy_to_clipboard(item.text)
+    app.answer(f"{item.label}: {size:,} bytes sent to the terminal's clipboard", good=True)
+
+
+def ask_file(app: Console, item: CopyItem) -> None:
+    """Ask for a new file's name, and write the file."""
+
+    def typed(name: str | None) -> None:
+        if name and name.strip():
+            app.run_worker(_write(app, item, Path(name.strip())), name="write", group="write")
+
+    app.push_screen(Prompt("new file", file_name(item, app.now())), typed)
+
+
+async def _write(app: Console, item: CopyItem, path: Path) -> None:
+    try:
+        written = await asyncio.to_thread(write_new, path, item.text)
+    except FileExistsError:
+        app.answer(f"{path} exists; it was not changed", good=False)
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else None
+        app.answer(f"{path} cannot be written: {reason or error}", good=False)
+    else:
+        app.answer(f"{item.label}: written to {written}", good=True)
+
+
+# The menu of acts, the command bar and the texts to copy, as lists to pick from (pick_list.py).
+
+LONGEST: Final = 200
+"""Characters of a copied text that are shown."""
+SYNONYMS: Final[dict[str, str]] = {
+    "force": "divert switch secondary backlog outage",
+    "release": "unforce unpin automatic return home failback primary undo",
+    "pin": "never fail over stay primary",
+    "pause-syphon": "stop hold drain moving",
+    "resume-syphon": "start continue drain moving",
+    "clean-up": "delete remove drop unused queue",
+    "redrive": "retry resend dead letters dlq replay",
+    "redrive-letters": "retry resend dead letters dlq replay message one",
+    "move-stranded": "unused queue orphan rescue",
+    "drain": "empty spark backlog",
+    "read-only": "lock freeze protect",
+    "read-write": "unlock",
+    "filter": "search find grep only",
+    "go-to-time": "jump when clock",
+    "sort": "order worst first",
+    "next-theme": "colour color dark light contrast look",
+    "copy": "yank clipboard osc52 export file",
+    "help": "keys glossary manual what is",
+    "quit": "exit leave detach close",
+    "quit-with-engine": "exit leave close stop",
+    "mark": "select choose several",
+}
+"""Other words that find an action."""
+
+
+def _act(app: Console, action: ConsoleAction, *, named: bool) -> Choice:
+    """Return an action's row. `named`: with its targets, which then stay as they are now."""
+    view = app.view
+    aim = action.aim(view)
+    reason = action.why_not(view, aim)
+    asks = "; asks first" if action.dangerous or action.asks else ""
+    return Choice(
+        label=f"{action.label} {aim}".rstrip() if named else action.label,
+        about=f"not now: {reason}" if reason else f"{action.help}{asks}",
+        do=partial(app.do, action, aim),
+        key=view.keys.label(action),
+        words=f"{action.id} {action.help} {SYNONYMS.get(action.id, '')}",
+        possible=not reason,
+    )
+
+
+def menu(app: Console) -> PickList:
+    """Return the menu of what changes something, for what is selected."""
+    acts = [action for action in action_table.by_key(app.view) if action.changes]
+    choices = [_act(app, action, named=True) for action in acts]
+    ordered = sorted(choices, key=lambda one: not one.possible)
+    return PickList("Acts: nothing is done before its question", ordered, app.view)
+
+
+def command_bar(app: Console) -> PickList:
+    """Return every action and, by typed words, every entity and page."""
+    actions = [one for one in action_table.by_key(app.view) if one.id not in ("palette", "menu")]
+    choices = [_act(app, action, named=False) for action in actions]
+    return PickList("Commands", [*choices, *_entities(app)], app.view, placeholder="an action, a page or an entity")
+
+
+def _entities(app: Console) -> Sequence[Choice]:
+    entities = app.view.snapshot.entities if app.view.snapshot else ()
+    return [
+        Choice(label=one.path, about=f"{one.state}: open it", do=partial(_open, app, one.path), hidden=True)
+        for one in entities
+    ]
+
+
+def _open(app: Console, path: str) -> None:
+    """Select the entity, and turn to its page."""
+    app.show(replace(app.view, selected=path, on_fold=False))
+    app.turn_to(Page.ENTITY)
+
+
+def copies(app: Console) -> PickList:
+    """Return the texts to copy, to the clipboard or, by tab, to a new file."""
+    choices: list[Choice] = []
+    for item in copy_items(app.view):
+        about = item.text.replace("\n", " · ")[:LONGEST]
+        to_file = partial(ask_file, app, item)
+        choices.append(Choice(label=item.label, about=about, do=partial(copy, app, item), by_tab=to_file))
+    return PickList("Copy to the clipboard, or with tab to a new file", choices, app.view, placeholder="what to copy")
+
 
 # What the list of messages can have the app do: re-drive what is chosen, and the menu of acts on messages.
 
@@ -59,7 +214,7 @@ def messages_screen(app: Console, source: MessageSource, *, by: str, show_help: 
         redrive=lambda index, numbers: app.do(SOME, _letters(index, numbers)),
         menu=partial(_show_menu, app),
         refuse=lambda text: app.answer(text, good=False),
-        copy=lambda label, text: prompts.copy(app, CopyItem(label, text)),
+        copy=lambda label, text: copy(app, CopyItem(label, text)),
         show_help=show_help,
     )
     return MessagesScreen(app.newest, acts)
@@ -464,16 +619,16 @@ _LOCAL: Final[dict[str, Callable[[PairedApp], None]]] = {
     **{page.value: partial(PairedApp.turn_to, page=page) for page in Page},
     "details": PairedApp.show_details,
     "back": PairedApp.go_back,
-    "filter": prompts.ask_filter,
+    "filter": ask_filter,
     "sort": lambda app: app.choose(selection.next_sort_order),
     "mark": lambda app: app.choose(selection.mark),
     "mark-all": lambda app: app.choose(selection.mark_all),
     "unmark": lambda app: app.choose(selection.unmark_all),
-    "menu": lambda app: app.pick(palette.menu(app)),
-    "palette": lambda app: app.pick(palette.command_bar(app)),
-    "copy": lambda app: app.pick(palette.copies(app)),
+    "menu": lambda app: app.pick(menu(app)),
+    "palette": lambda app: app.pick(command_bar(app)),
+    "copy": lambda app: app.pick(copies(app)),
     "pings": lambda app: app.choose(selection.toggle_pings),
-    "go-to-time": prompts.ask_time,
+    "go-to-time": ask_time,
     "page-up": lambda app: app.move_pages(-1),
     "page-down": lambda app: app.move_pages(1),
     "half-up": lambda app: app.move_pages(-0.5),

@@ -20,8 +20,7 @@ from paired_servicebus.ui.screens.arm_dialog import ArmDialog
 from paired_servicebus.ui.screens.fleet_dialog import FleetDialog, SignedOrder
 from paired_servicebus.ui.screens.messages_screen import MessagesScreen
 from paired_servicebus.ui.screens.pages import PageScreen
-from paired_servicebus.ui.screens.question_dialogs import ConfirmDialog, ConfirmResult
-from paired_servicebus.ui.screens.reach_dialog import Reach, ReachDialog
+from paired_servicebus.ui.screens.question_dialogs import ConfirmDialog, ConfirmResult, Reach, ReachDialog
 from paired_servicebus.ui.shell.console_protocol import Console
 from paired_servicebus.ui.state import selection
 from paired_servicebus.ui.state.view import CommandAnswer, View, follow_order

@@ -86,7 +86,7 @@ def read_history(folder: Path, chosen: str, *, spool: Path | None = None) -> His
 
 
 def _read_tables(folder: Path, chosen: str) -> HistoryNews:
-    from paired_servicebus.pipeline.report.queries.episode_queries import read_incidents
+    from paired_servicebus.pipeline.report.queries.incident_queries import read_incidents
     from paired_servicebus.pipeline.report.report_queries import report_of
     from paired_servicebus.pipeline.table_store.table_reader import Tables
 

@@ -13,9 +13,8 @@ from paired_servicebus.core.fleet.board.board_reader import BoardReader, Namespa
 from paired_servicebus.core.fleet.fleet_documents import Board, OrderText, Outcome, Posted, Unverified
 from paired_servicebus.core.fleet.fleet_events import AnswerOrder, BoardRead, CarryOut, OwnState, SignersChanged, Undo
 from paired_servicebus.core.fleet.fleet_events import ReadBoard as Reading
-from paired_servicebus.core.fleet.fleet_member import FleetMember
+from paired_servicebus.core.fleet.fleet_member import FleetMember, Identity
 from paired_servicebus.core.fleet.orders.order_book import KeptOrders, OrderBook
-from paired_servicebus.core.fleet.own_documents import Identity
 
 from .test_order_book import FORCE, KEPT, REDRIVE, RELEASE, SIGNER, T0, book, feed, kinds, post
 

@@ -6,12 +6,24 @@ that this engine cannot read makes no engine silent. An engine is gone after PRE
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from typing import Final
 
+from paired_servicebus.core.backlog.queue_usage import QueueUsage
 from paired_servicebus.core.fleet.board.board_reader import OFF_BY
-from paired_servicebus.core.fleet.board.document_bounds import EntityRow, bound_text
+from paired_servicebus.core.fleet.board.document_bounds import (
+    MAX_REASON,
+    EntityRow,
+    bound_author,
+    bound_entities,
+    bound_number,
+    bound_presence,
+    bound_text,
+    sum_figures,
+)
 from paired_servicebus.core.fleet.fleet_documents import (
+    MAX_NOT_WELL,
     PRESENCE_SECONDS,
     Author,
     Document,
@@ -21,9 +33,326 @@ from paired_servicebus.core.fleet.fleet_documents import (
     Presence,
     Report,
 )
-from paired_servicebus.core.fleet.roster.engine_record import EngineRecord
-from paired_servicebus.core.fleet.roster.fleet_entities import merge_entities
-from paired_servicebus.core.model.fleet_view import FleetEngine, FleetEntity, FleetStatus, with_other_signers
+from paired_servicebus.core.fleet.pace import LOOK_MOST, LOOK_WELL, REPORT_LEAST
+from paired_servicebus.core.model.entity_state import WELL, State
+from paired_servicebus.core.model.fleet_view import (
+    WORST_FIRST,
+    FleetEngine,
+    FleetEntity,
+    FleetEntityState,
+    FleetFigures,
+    FleetStatus,
+    FleetView,
+    Takes,
+    with_other_signers,
+)
+from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
+
+# The entities of a fleet, merged over its engines without case.
+
+MAX_SHOWN: Final = 200
+"""Entities of a view, the worst first."""
+MAX_MERGED: Final = 10_000
+"""Distinct paths merged; unsigned reports may name any number."""
+MAX_NAMED_ENTITIES: Final = 50
+"""Engines named of one entity."""
+
+
+class _Merged:
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.states: Counter[State] = Counter()
+        self.silent = 0
+        self.engines: list[tuple[float, str, State]] = []
+        self.sends: float | None = None
+        self.refused: float | None = None
+
+    def add(self, name: str, state: State, since: float) -> None:
+        self.states[state] += 1
+        if state is not State.HEALTHY:
+            self.engines.append((since, name, state))
+
+    def view(self) -> FleetEntity:
+        return FleetEntity(
+            path=self.path,
+            states=tuple((state, self.states[state]) for state in WORST_FIRST if self.states[state]),
+            silent=self.silent,
+            engines=tuple((name, state, since) for since, name, state in sorted(self.engines)[:MAX_NAMED_ENTITIES]),
+            sends_per_second=self.sends,
+            refused_per_second=self.refused,
+        )
+
+    @property
+    def rank(self) -> tuple[int, int, str]:
+        """Return its place: the worst state, then the number of engines in it, then the path."""
+        worst = next((place for place, state in enumerate(WORST_FIRST) if self.states[state]), len(WORST_FIRST))
+        count = self.states[WORST_FIRST[worst]] if worst < len(WORST_FIRST) else 0
+        return worst, -count, self.path.casefold()
+
+
+def merge_entities(engines: Iterable[tuple[FleetEngine, tuple[EntityRow, ...]]]) -> tuple[FleetEntity, ...]:
+    """Return the entities of the engines, the worst first, at most MAX_SHOWN.
+
+    An engine without a report names only its entities that are not healthy; its other entities are not counted.
+    """
+    merged: dict[str, _Merged] = {}
+    for engine, rows in engines:
+        _merge(merged, engine, rows or _of_presence(engine))
+    ranked = sorted(merged.values(), key=lambda one: one.rank)
+    return tuple(one.view() for one in ranked[:MAX_SHOWN])
+
+
+def _merge(merged: dict[str, _Merged], engine: FleetEngine, rows: tuple[EntityRow, ...]) -> None:
+    reports = engine.status is FleetStatus.REPORTING
+    for path, state, since, sends, refused in rows:
+        key = path.casefold()
+        one = merged.get(key)
+        if one is None:
+            if len(merged) >= MAX_MERGED:
+                continue
+            one = merged[key] = _Merged(path)
+        if not reports:
+            one.silent += 1
+            continue
+        one.add(engine.engine, state, since)
+        if engine.figures is not None:
+            one.sends = (one.sends or 0.0) + sends
+            one.refused = (one.refused or 0.0) + refused
+
+
+def _of_presence(engine: FleetEngine) -> tuple[EntityRow, ...]:
+    return tuple((one.path, one.state, one.since, 0.0, 0.0) for one in engine.not_well)
+
+
+# One boot of one engine, by its latest documents.
+#
+# Of each kind the newest document by the namespace's time and number counts. So documents may come late, twice, or in
+# any order, and the record is the same.
+
+PRESENCE_MARGIN: Final = 300.0
+"""Seconds that a presence may be late."""
+MISSED_REPORTS: Final = 3.0
+
+Stamp = tuple[float, int]
+_NEVER: Final[Stamp] = (-1.0, -1)
+
+
+class EngineRecord:
+    """The latest documents of one engine's boot."""
+
+    def __init__(self) -> None:
+        self.first_at = float("inf")
+        self.heard: Stamp = _NEVER
+        self.presence: Presence | None = None
+        self.rows: tuple[EntityRow, ...] = ()
+        self.figures: FleetFigures | None = None
+        self.report_pace: float | None = None
+        self._presence: Stamp = _NEVER
+        self._report: Stamp = _NEVER
+        self._goodbye: Stamp = _NEVER
+        self._author: Author | None = None
+        """The author of the latest goodbye."""
+        self._reason = ""
+        self._silent_for: Stamp = _NEVER
+        """The latest stamp when it was found silent: it stays so until it is heard again, also without a watch."""
+
+    def read(self, post: Posted) -> None:
+        """Take a document of this boot in."""
+        stamp = (post.enqueued_at, post.number)
+        self.first_at = min(self.first_at, post.enqueued_at)
+        self.heard = max(self.heard, stamp)
+        match post.document:
+            case Presence() as presence if stamp > self._presence:
+                self._presence, self.presence = stamp, bound_presence(presence)
+            case Report() as report:
+                self._read_report(report, stamp)
+            case Goodbye() as goodbye if stamp > self._goodbye:
+                self._goodbye, self._reason = stamp, bound_text(goodbye.reason, MAX_REASON)
+                self._author = bound_author(goodbye.author)
+            case OrderAnswer() | _:
+                pass
+
+    def _read_report(self, report: Report, stamp: Stamp) -> None:
+        if stamp > self._presence:
+            self._presence, self.presence = stamp, bound_presence(report.presence)
+        if stamp > self._report:
+            self._report, self.rows = stamp, bound_entities(report)
+            self.figures = sum_figures(report.snapshot, stamp[0])
+            self.report_pace = min(max(bound_number(report.pace), REPORT_LEAST), LOOK_MOST)
+
+    @property
+    def has_ended(self) -> bool:
+        return self._goodbye > max(self._presence, self._report)
+
+    @property
+    def is_shown(self) -> bool:
+        """Return whether more than answers are known. A board may hold only the goodbye of a boot that ended."""
+        return self.presence is not None or self._author is not None
+
+    @property
+    def current_rows(self) -> tuple[EntityRow, ...]:
+        """Return the entities of the latest report, corrected by a newer presence."""
+        if self.presence is None or self._report >= self._presence or not self.rows:
+            return self.rows
+        named = {one.path.casefold(): one for one in self.presence.not_well}
+        is_all = len(named) < MAX_NOT_WELL
+        return tuple(_corrected(row, named, is_all) for row in self.rows)
+
+    def status(self, now: float, *, watched_since: float | None, pace: float) -> FleetStatus:
+        """Return whether it reports, at the time of the latest reading.
+
+        Args:
+            now: that time, by the namespace's clock, as every time here.
+            watched_since: start of this engine's uninterrupted watch; None: it does not watch.
+            pace: seconds between two reports that the watch asks for.
+        """
+        if self.has_ended:
+            return FleetStatus.ENDED
+        if self.heard != self._silent_for and now <= self._due(watched_since, pace):
+            return FleetStatus.REPORTING
+        self._silent_for = self.heard
+        return FleetStatus.SILENT
+
+    def _due(self, watched_since: float | None, pace: float) -> float:
+        heard = self.heard[0]
+        within = PRESENCE_MARGIN + (self.presence.next_within if self.presence is not None else 0.0)
+        if watched_since is None:
+            return heard + within
+        pace = max(pace, self.report_pace or 0.0)
+        watched = max(heard, watched_since + LOOK_WELL) + MISSED_REPORTS * pace
+        return min(watched, heard + within)
+
+    def view(self, status: FleetStatus, namesakes: int) -> FleetEngine | None:
+        """Return the engine for screens; None: only its answers are known."""
+        presence = self.presence
+        if presence is None:
+            return None if self._author is None else self._ended_view(self._author)
+        author = presence.author
+        return FleetEngine(
+            engine=author.engine,
+            boot=author.boot,
+            host=author.host,
+            pid=author.pid,
+            program=author.program,
+            version=author.version,
+            environment=author.environment,
+            status=status,
+            heard_at=self.heard[0],
+            started_at=presence.started_at,
+            states=presence.states,
+            not_well=presence.not_well,
+            queues=presence.queues,
+            syphon=presence.syphon,
+            takes=presence.takes,
+            signers=presence.signers,
+            standing=presence.standing,
+            newest_order=presence.newest_order,
+            clock_offset=presence.clock_offset,
+            reason=self._reason if status is FleetStatus.ENDED else "",
+            namesakes=namesakes,
+            figures=self.figures,
+            differs=presence.differs,
+        )
+
+    def _ended_view(self, author: Author) -> FleetEngine:
+        """Return an engine of which only the goodbye is known; `started_at` and `takes` have no value for unknown."""
+        return FleetEngine(
+            engine=author.engine,
+            boot=author.boot,
+            host=author.host,
+            pid=author.pid,
+            program=author.program,
+            version=author.version,
+            environment=author.environment,
+            status=FleetStatus.ENDED,
+            heard_at=self.heard[0],
+            started_at=0.0,
+            states=(),
+            not_well=(),
+            queues=(),
+            syphon=State.UNKNOWN.value,
+            takes=Takes.LOOK_ONLY,
+            signers="",
+            standing=(),
+            newest_order=0,
+            reason=self._reason,
+        )
+
+
+def _corrected(row: EntityRow, named: dict[str, FleetEntityState], is_all: bool) -> EntityRow:
+    path, state, since, *rates = row
+    one = named.get(path.casefold())
+    if one is not None:
+        return path, one.state, one.since, rates[0], rates[1]
+    return (path, State.HEALTHY, since, rates[0], rates[1]) if is_all and state not in WELL else row
+
+
+# Facts of the fleet for this engine's other rules: clean-up, the syphon's alarm, queue indices, readiness.
+#
+# A silent engine may run: its queues stay in use, and its syphon is unknown, never absent.
+
+CURRENT_SECONDS: Final = 300.0
+"""Seconds since a reading of the reports within which an absence counts as known."""
+_MOVING: Final = frozenset({SyphonStatus.IDLE, SyphonStatus.WAITING, SyphonStatus.RUNNING})
+_BUSY: Final = frozenset({SyphonStatus.WAITING, SyphonStatus.RUNNING})
+
+
+def usage_from(view: FleetView | None) -> QueueUsage | None:
+    """Return the backlog queues that other engines of the fleet use; None: unknown, the board was never read.
+
+    Queues of silent engines are used; whether their syphon moves messages is unknown, so it is not counted.
+    """
+    if view is None or view.read_at is None:
+        return None
+    others = _others(view)
+    return QueueUsage(
+        used=frozenset(index for one in others for index in one.queues),
+        moved=_moved(others, _MOVING),
+        busy=_moved(others, _BUSY),
+    )
+
+
+def syphons_elsewhere(view: FleetView | None) -> tuple[str, ...] | None:
+    """Return the other reporting engines that run a syphon; None: unknown, the board was never read.
+
+    An empty result proves the absence only while no engine of the view is silent and it has no trouble.
+    """
+    if view is None or view.read_at is None:
+        return None
+    return _names([one for one in _others(view) if one.status is FleetStatus.REPORTING])
+
+
+def no_syphon_alarm(view: FleetView, own: Snapshot) -> str:
+    """Return an alarm if messages are parked and the whole fleet is known to run no syphon; else empty.
+
+    SPEC.md section 4.6: "an alarm once the fleet shows none". While an engine is silent or missing, or the boards are
+    not read, that is unknown.
+    """
+    is_parked = own.parked is not None and own.parked.messages > 0
+    if not is_parked or own.syphon.status is not SyphonStatus.OFF:
+        return ""
+    if view.read_at is None or own.at - view.read_at > CURRENT_SECONDS or view.trouble or view.missing:
+        return ""
+    if any(one.status is FleetStatus.SILENT for one in view.engines) or syphons_elsewhere(view):
+        return ""
+    return "messages are parked and no engine of the fleet runs a syphon: start one (enable_syphon = true)"
+
+
+def _others(view: FleetView) -> list[FleetEngine]:
+    me = (view.me.casefold(), view.my_boot)
+    return [
+        one for one in view.engines if one.status is not FleetStatus.ENDED and (one.engine.casefold(), one.boot) != me
+    ]
+
+
+def _moved(engines: list[FleetEngine], statuses: frozenset[SyphonStatus]) -> frozenset[int]:
+    moving = (one for one in engines if one.status is FleetStatus.REPORTING and one.syphon in statuses)
+    return frozenset(index for one in moving for index in one.queues)
+
+
+def _names(engines: list[FleetEngine]) -> tuple[str, ...]:
+    return tuple(sorted(one.engine for one in engines if one.syphon in _MOVING))
+
 
 MAX_ENGINES: Final = 2000
 """Boots kept; more are skipped and counted, so that known engines stay."""
