@@ -22,7 +22,7 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.pairing_events import Event, PingAccepted, StateChanged
 from paired_servicebus.core.model.verdict import Judgement, judge
-from paired_servicebus.core.operator.state_outlook import percentile
+from paired_servicebus.core.operator.why_line import percentile
 from paired_servicebus.pairing import (
     PairedSender,
     PairedServiceBusClient,

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from paired_servicebus.core.backlog.queue_usage import QueueUsage
+from paired_servicebus.core.backlog.depth_readings import QueueUsage
 from paired_servicebus.core.errors import IllegalEventError
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.policy import Policy

@@ -12,9 +12,8 @@ import pytest
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.pairing_events import Commanded, CommandEnded, Event
 from paired_servicebus.core.model.snapshot import BilledView, DrainView, Snapshot, SyphonStatus
-from paired_servicebus.core.operator.action_row import Action
+from paired_servicebus.core.operator.action_row import ARMED_SECONDS, Action, why_not
 from paired_servicebus.core.operator.actions import ACTIONS, BY_ID
-from paired_servicebus.core.operator.order_checks import ARMED_SECONDS, why_not
 from paired_servicebus.core.operator.targets import Scope
 from paired_servicebus.engine.commands.guard import COMMAND_HANDLERS, CommandContext, Guard, StandingOrders
 from paired_servicebus.engine.control.protocol import Answer, Arm, Armed, Command, CommandDone

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from paired_servicebus.core.backlog.queue_usage import QueueUsage
+from paired_servicebus.core.backlog.depth_readings import QueueUsage
 from paired_servicebus.core.errors import CleanUpError
 from paired_servicebus.core.model.snapshot import SyphonStatus, SyphonView
 from paired_servicebus.engine.instance.engine_paths import engine_paths

@@ -11,8 +11,8 @@ import pytest
 from paired_servicebus.core.model.pairing_events import Event, QueuePulled, SendsCounted, Warned
 from paired_servicebus.core.model.snapshot import FindingVerdict, SyphonStatus
 from paired_servicebus.core.operator.failover_readiness import Evidence
-from paired_servicebus.engine.readiness import readiness_watch as watch_module
-from paired_servicebus.engine.readiness.readiness_watch import ReadinessWatch, no_local_evidence
+from paired_servicebus.engine.readiness import readiness_check as watch_module
+from paired_servicebus.engine.readiness.readiness_check import ReadinessWatch, no_local_evidence
 
 from .conftest import FakePairing, evidence
 

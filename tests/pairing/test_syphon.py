@@ -13,7 +13,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 
 from paired_servicebus.core.accounting.billing import PARKED_MESSAGE_OPERATIONS
-from paired_servicebus.core.backlog.queue_usage import QueueUsage
+from paired_servicebus.core.backlog.depth_readings import QueueUsage
 from paired_servicebus.core.errors import IllegalEventError
 from paired_servicebus.core.failover.pairing_machine import PairingMachine
 from paired_servicebus.core.model.entity_state import State

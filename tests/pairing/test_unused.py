@@ -9,7 +9,7 @@ import pytest
 from azure.core.exceptions import ServiceRequestError
 from azure.servicebus.exceptions import MessagingEntityDisabledError
 
-from paired_servicebus.core.backlog.queue_usage import QueueUsage
+from paired_servicebus.core.backlog.depth_readings import QueueUsage
 from paired_servicebus.core.errors import CleanUpError, IllegalEventError, WireLinkError
 from paired_servicebus.pairing.management.management_port import Depth, QueueStatus
 from paired_servicebus.pairing.monitoring import unused_queues as module

@@ -20,7 +20,7 @@ from paired_servicebus.pipeline.rehearsal.histories.recorded_history import (
 )
 from paired_servicebus.pipeline.rehearsal.policy_ranking import LONGEST, SHORTEST, Replay, RunOutcome, plan_of
 from paired_servicebus.simulation.run_plan import Crash, OperatorAct
-from paired_servicebus.simulation.sim_messages import BEGAN
+from paired_servicebus.simulation.sim_namespaces import BEGAN
 from tests.simulation.checked_world import RunChecker
 
 QUICK = Policy(send_timeout=2.0, failover_interval=10.0, ping_primary_interval=10.0, ping_timeout=5.0)

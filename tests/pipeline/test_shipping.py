@@ -19,8 +19,8 @@ import pytest
 from paired_servicebus.core.errors import NoTablesError
 from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.engine.journal import records
-from paired_servicebus.pipeline.check_command import check_tables
 from paired_servicebus.pipeline.spark_processes import PipelineOrder, PipelineProcess, start_pipeline
+from paired_servicebus.pipeline.table_commands import check_tables
 from paired_servicebus.pipeline.table_store.schema import TABLES
 from paired_servicebus.pipeline.table_store.table_reader import Tables
 from tests.bench.spark.synthetic_journal import events

@@ -26,8 +26,7 @@ pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
 from paired_servicebus.core.errors import NoTablesError, PipelineError
 from paired_servicebus.engine.journal.spool import CLOSED
-from paired_servicebus.pipeline.ingest import batch_tables, journal_files, upkeep
-from paired_servicebus.pipeline.ingest import upkeep as judgement
+from paired_servicebus.pipeline.ingest import batch_loop, batch_tables, journal_files
 from paired_servicebus.pipeline.ingest.batch_loop import BatchLoop
 from paired_servicebus.pipeline.ingest.batch_tables import ShortReadError
 from paired_servicebus.pipeline.pipeline_command import summary
@@ -426,8 +425,8 @@ def test_followed_to_the_end_the_tables_say_the_same(
 ) -> None:
     """A batch for each file, with judgements and mergers beside them."""
     monkeypatch.setattr(journal_files, "MOST_FILES", 1)
-    monkeypatch.setattr(upkeep, "REST", 0.0)
-    monkeypatch.setattr(upkeep, "AGAIN", 0.0)
+    monkeypatch.setattr(batch_loop, "REST", 0.0)
+    monkeypatch.setattr(batch_loop, "AGAIN", 0.0)
     end = time.monotonic() + LONG
     with Lake(tmp_path) as lake:
 
@@ -443,7 +442,7 @@ def test_followed_to_the_end_the_tables_say_the_same(
 def test_settled_messages_of_long_ago_are_dropped(
     spark: Any, journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: dict[str, list[dict[str, Any]]]
 ) -> None:
-    monkeypatch.setattr(judgement, "KEPT", 0)  # all is old but the newest record
+    monkeypatch.setattr(batch_loop, "KEPT", 0)  # all is old but the newest record
     take_once(spark, tmp_path, journal)
     with Tables.open(tmp_path) as tables:
         left = Counter(row["status"] for row in tables.rows("select status from audit"))

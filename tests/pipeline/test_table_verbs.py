@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from paired_servicebus.cli import main
-from paired_servicebus.pipeline.check_command import check_tables
+from paired_servicebus.pipeline.table_commands import check_tables
 from paired_servicebus.pipeline.table_store.manifest import RecordSpan
 from paired_servicebus.pipeline.table_store.table_reader import Tables
 from tests.pipeline.made_tables import Row, make_version, utc

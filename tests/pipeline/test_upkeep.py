@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
 from paired_servicebus.core.model.pairing_events import Warned
-from paired_servicebus.pipeline.ingest import upkeep
-from paired_servicebus.pipeline.ingest.upkeep import AGAIN, FAN, LARGE, REST, compact, crowds, judgement_is_due
+from paired_servicebus.pipeline.ingest import batch_loop
+from paired_servicebus.pipeline.ingest.batch_loop import AGAIN, FAN, LARGE, REST, compact, crowds, judgement_is_due
 from paired_servicebus.pipeline.table_store.lake import Change, Lake, Staged
 from paired_servicebus.pipeline.table_store.manifest import File, Manifest
 from paired_servicebus.pipeline.table_store.table_reader import Tables
@@ -121,7 +121,7 @@ def test_files_that_were_replaced_meanwhile_are_not_brought_back(
             merge(*given)
             lake.commit(lambda now: Change(files={"events": now.of("events")[1:]}))
 
-        merge = upkeep.merge_parts
-        monkeypatch.setattr(upkeep, "merge_parts", merged_late)
+        merge = batch_loop.merge_parts
+        monkeypatch.setattr(batch_loop, "merge_parts", merged_late)
         compact(lake)
     assert texts(tmp_path / "t") == [str(number) for number in range(2, FAN + 1)]

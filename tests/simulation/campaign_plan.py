@@ -8,7 +8,7 @@ from random import Random
 from typing import NamedTuple
 
 from paired_servicebus.simulation.run_plan import Plan, PlannedCall
-from paired_servicebus.simulation.sim_messages import SimMessage
+from paired_servicebus.simulation.sim_namespaces import SimMessage
 
 
 class PlannedPause(NamedTuple):

@@ -12,8 +12,7 @@ from paired_servicebus.core.model.entity_state import Entity, State, Trigger
 from paired_servicebus.simulation.run_plan import PlannedCall
 from paired_servicebus.simulation.run_record import TOLERANCE
 from paired_servicebus.simulation.sim_engine import SimEngine
-from paired_servicebus.simulation.sim_messages import BEGAN, SimMessage
-from paired_servicebus.simulation.sim_namespaces import SimBacklogQueue
+from paired_servicebus.simulation.sim_namespaces import BEGAN, SimBacklogQueue, SimMessage
 from paired_servicebus.simulation.sim_sender import SimSender
 from paired_servicebus.simulation.world import AS_SHIPPED, RunResult, World, WorldParts
 from tests.simulation.call_invariants import CallChecker

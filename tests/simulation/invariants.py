@@ -16,12 +16,13 @@ from typing import Final
 from paired_servicebus.core.accounting.ledger import Ledger
 from paired_servicebus.core.model.verdict import FailureKind
 from paired_servicebus.simulation.run_record import TOLERANCE, RunRecord
-from paired_servicebus.simulation.sim_messages import BEGAN, SimMessage
 from paired_servicebus.simulation.sim_namespaces import (
+    BEGAN,
     EVERY_DELIVERY_LIMIT,
     HeldMessage,
     SimBacklogQueue,
     SimDestination,
+    SimMessage,
 )
 from tests.simulation.campaign_plan import CampaignPlan
 

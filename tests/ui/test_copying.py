@@ -10,8 +10,14 @@ from typing import Any
 import pytest
 
 from paired_servicebus import cli
-from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID
-from paired_servicebus.ui.commands.clipboard import MAX_CLIPBOARD_BYTES, CopyItem, copy_items, file_name, write_new
+from paired_servicebus.ui.commands.action_table import (
+    CONSOLE_BY_ID,
+    MAX_CLIPBOARD_BYTES,
+    CopyItem,
+    copy_items,
+    file_name,
+    write_new,
+)
 from paired_servicebus.ui.shell import app
 from paired_servicebus.ui.shell.app import PairedApp
 from paired_servicebus.ui.state.view import CommandAnswer, Page, Records, View, apply_news

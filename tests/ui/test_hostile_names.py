@@ -16,8 +16,7 @@ from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.operator.targets import Scope
 from paired_servicebus.core.text.untrusted_text import harmless
 from paired_servicebus.engine.control.protocol import Armed
-from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID, ActionTarget
-from paired_servicebus.ui.commands.clipboard import copy_items
+from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID, ActionTarget, copy_items
 from paired_servicebus.ui.render.spans import fit
 from paired_servicebus.ui.screens.arm_dialog import ArmDialog
 from paired_servicebus.ui.screens.pick_list import markup

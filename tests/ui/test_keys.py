@@ -13,8 +13,8 @@ from paired_servicebus.core.model.snapshot import SyphonStatus
 from paired_servicebus.core.operator.targets import Scope
 from paired_servicebus.ui.commands.action_table import ActionTarget, by_key, facts
 from paired_servicebus.ui.engines.feed import FireRequest
-from paired_servicebus.ui.screens.help_screen import HelpScreen
 from paired_servicebus.ui.screens.pages import DashboardScreen
+from paired_servicebus.ui.screens.text_screens import HelpScreen
 
 PAUSE = ("right", "enter")
 """From the question whether to pause the syphon to the answer."""

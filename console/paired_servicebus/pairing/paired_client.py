@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from azure.servicebus.aio import ServiceBusClient
 
-from paired_servicebus.core.backlog.depth_readings import PollReason
-from paired_servicebus.core.backlog.queue_usage import QueueUsage
+from paired_servicebus.core.backlog.depth_readings import PollReason, QueueUsage
 from paired_servicebus.core.errors import (
     ConfigurationError,
     PairingClosedError,

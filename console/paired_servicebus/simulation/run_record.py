@@ -15,8 +15,7 @@ from paired_servicebus.core.model.entity_state import Entity
 from paired_servicebus.core.model.pairing_events import Event, StateChanged
 from paired_servicebus.core.model.verdict import FailureKind
 from paired_servicebus.simulation.run_plan import Plan
-from paired_servicebus.simulation.sim_messages import SimMessage
-from paired_servicebus.simulation.sim_namespaces import HeldMessage, SimBacklogQueue, SimDestination
+from paired_servicebus.simulation.sim_namespaces import HeldMessage, SimBacklogQueue, SimDestination, SimMessage
 
 TOLERANCE: Final = 1e-3
 """Seconds within which two times are equal: sums of floats around 1.7e9 are not exact."""

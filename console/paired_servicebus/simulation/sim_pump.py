@@ -48,8 +48,7 @@ from paired_servicebus.core.pump.pump_events import (
 from paired_servicebus.simulation.run_plan import LOCK
 from paired_servicebus.simulation.run_record import PumpEvents
 from paired_servicebus.simulation.sim_engine import SimEngine
-from paired_servicebus.simulation.sim_messages import unpark
-from paired_servicebus.simulation.sim_namespaces import HeldMessage, SimBacklogQueue
+from paired_servicebus.simulation.sim_namespaces import HeldMessage, SimBacklogQueue, unpark
 from paired_servicebus.simulation.virtual_clock import SimProcess, Steps
 
 # An engine's deliveries in the World: one lane for each destination, shared by the engine's pumps.

@@ -13,8 +13,7 @@ from paired_servicebus.core.model.verdict import DOUBTFUL, LOST_LINKS, FailureKi
 from paired_servicebus.simulation.run_plan import PlannedCall
 from paired_servicebus.simulation.run_record import CallEvents
 from paired_servicebus.simulation.sim_engine import SimEngine
-from paired_servicebus.simulation.sim_messages import SimMessage, park
-from paired_servicebus.simulation.sim_namespaces import hidden_for
+from paired_servicebus.simulation.sim_namespaces import SimMessage, hidden_for, park
 from paired_servicebus.simulation.virtual_clock import Steps
 
 PACK: Final = 2

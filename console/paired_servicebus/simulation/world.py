@@ -14,8 +14,7 @@ from paired_servicebus.core.pump.pump_machine import PumpMachine
 from paired_servicebus.simulation.run_plan import InjectedFault, OperatorAct, Plan
 from paired_servicebus.simulation.run_record import RunRecord
 from paired_servicebus.simulation.sim_engine import Network, SimEngine
-from paired_servicebus.simulation.sim_messages import BEGAN
-from paired_servicebus.simulation.sim_namespaces import SimBacklogQueue, SimDestination
+from paired_servicebus.simulation.sim_namespaces import BEGAN, SimBacklogQueue, SimDestination
 from paired_servicebus.simulation.sim_pump import SimDelivery, SimPump
 from paired_servicebus.simulation.sim_sender import SimSender
 from paired_servicebus.simulation.virtual_clock import VirtualClock, kill

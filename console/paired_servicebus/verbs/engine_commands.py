@@ -22,7 +22,7 @@ from paired_servicebus.core.errors import (
     EngineNotRunningError,
 )
 from paired_servicebus.core.model.snapshot import Snapshot, UnusedQueue
-from paired_servicebus.core.operator import order_checks
+from paired_servicebus.core.operator import action_row
 from paired_servicebus.core.operator.action_row import Action
 from paired_servicebus.core.operator.actions import BY_VERB
 from paired_servicebus.core.operator.targets import ActionTarget, Scope
@@ -175,7 +175,7 @@ async def _ask(places: EnginePaths, wish: CommandRequest) -> int:
         socket = require_socket(places)
         snapshot = await first_snapshot(socket, watches=True)
         targets = wish.aimed(snapshot)
-        fault = order_checks.fault(wish.action, snapshot, wish.scope, targets)
+        fault = action_row.fault(wish.action, snapshot, wish.scope, targets)
         if fault:
             raise ConfigurationError(fault)
         if wish.action.dangerous and not _is_named(wish, snapshot, targets):
@@ -204,7 +204,7 @@ async def _fire(socket: Path, wish: CommandRequest, targets: tuple[str, ...]) ->
 
 
 def _is_named(wish: CommandRequest, snapshot: Snapshot, targets: tuple[str, ...]) -> bool:
-    return order_checks.typed_right(wish.typed, order_checks.to_fire(wish.action, snapshot, wish.scope, targets))
+    return action_row.typed_right(wish.typed, action_row.to_fire(wish.action, snapshot, wish.scope, targets))
 
 
 def _preview(wish: CommandRequest, snapshot: Snapshot, targets: tuple[str, ...]) -> int:
@@ -214,9 +214,9 @@ def _preview(wish: CommandRequest, snapshot: Snapshot, targets: tuple[str, ...])
     aim = ActionTarget(wish.scope, targets)
     asked = title(wish.action.id, wish.action.label.capitalize(), snapshot, aim, snapshot.pairing)
     print_lines([asked, *(f"{fact.label:<13}{fact.text}" for fact in facts(wish.action.id, snapshot, aim))])
-    needed = order_checks.to_type(snapshot, wish.scope, targets)
+    needed = action_row.to_type(snapshot, wish.scope, targets)
     yes = wish.consent.yes
-    given = "" if yes is None or order_checks.typed_right(yes, needed) else f", not {yes}"
+    given = "" if yes is None or action_row.typed_right(yes, needed) else f", not {yes}"
     if wish.action.confirms and not wish.confirmed:
         needed += f" and --{wish.action.confirms.replace(' ', '-')}"
     return report_error(f"nothing was done: {wish.action.label} needs --yes {needed}{given}")

@@ -24,6 +24,7 @@ from paired_servicebus.core.fleet.orders.order_draft import OrderDraft
 from paired_servicebus.core.fleet.orders.order_text import encode_order_text
 from paired_servicebus.core.model.fleet_view import FleetOrder, FleetStatus, FleetView
 from paired_servicebus.core.model.snapshot import Snapshot
+from paired_servicebus.core.operator.action_row import typed_right
 from paired_servicebus.core.operator.fleet_question import (
     FleetRequest,
     draft_request,
@@ -32,7 +33,6 @@ from paired_servicebus.core.operator.fleet_question import (
     known_fleet,
 )
 from paired_servicebus.core.operator.fleet_sentences import order_part
-from paired_servicebus.core.operator.order_checks import typed_right
 from paired_servicebus.core.operator.targets import ActionTarget, Scope
 from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.untrusted_text import repeated

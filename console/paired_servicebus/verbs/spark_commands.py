@@ -31,7 +31,7 @@ def query(
     config: Config = None,
 ) -> int:
     """Print the rows of a query over the newest tables. It only reads, and only the tables."""
-    from paired_servicebus.pipeline.query_command import run_query  # with duckdb behind it
+    from paired_servicebus.pipeline.table_commands import run_query  # with duckdb behind it
 
     return run_query(_folder(folder, config), sql, format_="json" if json else format)
 
@@ -45,7 +45,7 @@ def check(
     config: Config = None,
 ) -> int:
     """Are the tables fresh and whole? Exit status 0 yes, 1 stale or incomplete, 2 bad input, 3 no readable tables."""
-    from paired_servicebus.pipeline.check_command import run_check
+    from paired_servicebus.pipeline.table_commands import run_check
 
     return run_check(_folder(folder, config), max_age=max_age, json_line=json)
 

@@ -81,7 +81,7 @@ def _play(spark: Any, lake: Lake, folder: Path, batches: int) -> int:
 
 def _look_after(spark: Any, lake: Lake) -> None:
     """Do what is due. Judgements have no rest between them: a batch here takes less than its share of the day."""
-    from paired_servicebus.pipeline.ingest.upkeep import compact, crowds, judge
+    from paired_servicebus.pipeline.ingest.batch_loop import compact, crowds, judge
 
     if lake.manifest.unjudged() and (lake.manifest.receipts or not lake.manifest.judged_at):
         judge(spark, lake)

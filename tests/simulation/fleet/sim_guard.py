@@ -13,7 +13,7 @@ from paired_servicebus.core.fleet.fleet_events import CarryOut, OrderEnded, Take
 from paired_servicebus.core.fleet.orders.order_text import decode_order_text
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import BilledView, EntityView, QueueView, Snapshot, SyphonStatus, SyphonView
-from paired_servicebus.core.operator import order_checks
+from paired_servicebus.core.operator import action_row
 from paired_servicebus.core.operator.action_row import Action
 from paired_servicebus.core.operator.actions import BY_ID
 from paired_servicebus.core.operator.targets import Scope
@@ -89,8 +89,8 @@ class SimGuard:
             case CarryOut():
                 text = decode_order_text(effect.order.signed)
                 action = BY_ID[text.verb]
-                changes = order_checks.changes_something(action, self.snapshot(at), Scope(text.scope), effect.targets)
-                refusal = order_checks.read_only(action) if _READ_ONLY in self.held and changes else ""
+                changes = action_row.changes_something(action, self.snapshot(at), Scope(text.scope), effect.targets)
+                refusal = action_row.read_only(action) if _READ_ONLY in self.held and changes else ""
                 if refusal:
                     return self._refused(action, Scope(text.scope), effect.targets, text.id, refusal, at)
                 return self._act(action, Scope(text.scope), effect.targets, text.id, text.id, at, fails=fails)
@@ -113,7 +113,7 @@ class SimGuard:
         fails: bool,
     ) -> Done:
         snapshot = self.snapshot(at)
-        fault = order_checks.fault(action, snapshot, scope, targets)
+        fault = action_row.fault(action, snapshot, scope, targets)
         if fault and not (action.revokes and scope is Scope.ENTITY):
             return self._refused(action, scope, targets, answers, fault, at)
         reasons = {one: fault or self._why_not(action, snapshot, scope, one) for one in targets or ("",)}
@@ -138,7 +138,7 @@ class SimGuard:
     def _why_not(self, action: Action, snapshot: Snapshot, scope: Scope, target: str) -> str:
         if action.needs_syphon and snapshot.syphon.status is SyphonStatus.OFF and action.stands_for:
             return "this engine runs no syphon"
-        return order_checks.why_not(action, snapshot, scope, (target,) if scope is not Scope.ALL else ())
+        return action_row.why_not(action, snapshot, scope, (target,) if scope is not Scope.ALL else ())
 
     def _refused(
         self, action: Action, scope: Scope, targets: tuple[str, ...], answers: str, text: str, at: float
@@ -152,8 +152,8 @@ class SimGuard:
     def act_locally(self, verb: str, target: str, at: float) -> Subject | None:
         """Carry a local operator's order out; None: it was refused."""
         action, targets = BY_ID[verb], (target,) if target else ()
-        refusal = order_checks.read_only(action) if _READ_ONLY in self.held else ""
-        if refusal or order_checks.why_not(action, self.snapshot(at), action.scope, targets):
+        refusal = action_row.read_only(action) if _READ_ONLY in self.held else ""
+        if refusal or action_row.why_not(action, self.snapshot(at), action.scope, targets):
             return None
         subject = _subject(action, action.scope, target)
         self._apply(action, subject, LOCAL)

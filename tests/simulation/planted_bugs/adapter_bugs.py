@@ -13,7 +13,7 @@ from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.pairing_events import Event, PingAccepted, PingFailed, StateChanged
 from paired_servicebus.core.model.verdict import FailureKind, Judgement
 from paired_servicebus.simulation.sim_engine import SimEngine
-from paired_servicebus.simulation.sim_messages import SimMessage
+from paired_servicebus.simulation.sim_namespaces import SimMessage
 from paired_servicebus.simulation.sim_pump import Lane, SimBacklogMessage, SimDelivery
 from paired_servicebus.simulation.sim_sender import SimSender
 from paired_servicebus.simulation.virtual_clock import Steps

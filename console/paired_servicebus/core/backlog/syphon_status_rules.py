@@ -18,7 +18,7 @@ from typing import Final
 from paired_servicebus.core.model.entity_state import DIVERTING, Entity, State
 from paired_servicebus.core.model.snapshot import SyphonStatus
 from paired_servicebus.core.pump.destination_circuits import MAX_BACKOFF_SECONDS
-from paired_servicebus.core.text.index_ranges import join_names
+from paired_servicebus.core.text.number_format import join_names
 from paired_servicebus.core.text.time_format import clock
 
 

@@ -29,7 +29,7 @@ from paired_servicebus.core.model.verdict import BACKLOG_VERDICTS, VERDICTS, Fai
 from paired_servicebus.core.pump.destination_circuits import DestinationCircuits
 from paired_servicebus.core.pump.intake_limit import SyphonRateLimit
 from paired_servicebus.core.pump.syphon_pauses import SyphonPauses
-from paired_servicebus.core.text.index_ranges import format_indices
+from paired_servicebus.core.text.number_format import format_indices
 
 DEADLINES_PER_TICK: Final = 50
 """Maximum deadlines per `Ticked`; the rest stay due, so that sends are handled in between."""

@@ -40,8 +40,7 @@ from paired_servicebus.core.operator.targets import (
     queues_of,
     unused_of,
 )
-from paired_servicebus.core.text.index_ranges import join_names
-from paired_servicebus.core.text.number_format import plural
+from paired_servicebus.core.text.number_format import join_names, plural
 from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.core.text.untrusted_text import one_line
 

@@ -13,7 +13,6 @@ from paired_servicebus.core.backlog.depth_readings import seconds_until
 from paired_servicebus.core.model.entity_state import DIVERTING, GLYPHS, State
 from paired_servicebus.core.model.snapshot import EntityView, Snapshot, SyphonStatus, UnusedQueue
 from paired_servicebus.core.operator.action_row import Action, Choice, Fact, Question, Text
-from paired_servicebus.core.operator.state_outlook import pings
 from paired_servicebus.core.operator.targets import (
     PAUSED_HERE,
     USERS_UNKNOWN,
@@ -26,6 +25,7 @@ from paired_servicebus.core.operator.targets import (
     queues_of,
     unused_of,
 )
+from paired_servicebus.core.operator.why_line import pings
 from paired_servicebus.core.text.number_format import in_time, percent, plural, rate
 from paired_servicebus.core.text.time_format import clock
 

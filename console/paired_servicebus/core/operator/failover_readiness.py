@@ -26,8 +26,7 @@ from paired_servicebus.core.model.snapshot import (
     SyphonView,
 )
 from paired_servicebus.core.operator.targets import PAUSED_HERE
-from paired_servicebus.core.text.index_ranges import join_names
-from paired_servicebus.core.text.number_format import plural
+from paired_servicebus.core.text.number_format import join_names, plural
 from paired_servicebus.core.text.time_format import clock
 
 GB: Final = 1024**3

@@ -8,8 +8,7 @@ from typing import Final, NamedTuple
 
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.snapshot import EntityView, QueueView, Snapshot, UnusedQueue
-from paired_servicebus.core.text.index_ranges import format_indices
-from paired_servicebus.core.text.number_format import plural
+from paired_servicebus.core.text.number_format import format_indices, plural
 
 # The senders reached by an order to one engine, and the limits of that engine's knowledge (SPEC.md section 12).
 #

@@ -14,7 +14,7 @@ from paired_servicebus.core.fleet.fleet_documents import Order, OrderText, Outco
 from paired_servicebus.core.fleet.fleet_events import CarryOut, OrderEnded, TakeUp, Undo
 from paired_servicebus.core.fleet.orders.order_text import decode_order_text
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
-from paired_servicebus.core.operator import order_checks
+from paired_servicebus.core.operator import action_row
 from paired_servicebus.core.operator.action_row import Action
 from paired_servicebus.core.operator.actions import BY_ID
 from paired_servicebus.core.operator.targets import Scope, entity_at
@@ -130,8 +130,8 @@ class FleetGuard:
         """Return why a read-only engine refuses an order; an order that only prolongs what holds here is none."""
         if not self._context.read_only:
             return ""
-        is_new = order_checks.changes_something(action, self._look(), meant.scope, meant.targets)
-        return order_checks.read_only(action) if is_new else ""
+        is_new = action_row.changes_something(action, self._look(), meant.scope, meant.targets)
+        return action_row.read_only(action) if is_new else ""
 
     async def _act(
         self, action: Action, meant: CommandIntent, why: str, order_id: str, *, late: str = ""
@@ -139,7 +139,7 @@ class FleetGuard:
         if action.stands_for and not action.revokes:
             self._make_known(meant)
         snapshot = self._look()
-        fault = order_checks.fault(action, snapshot, meant.scope, meant.targets)
+        fault = action_row.fault(action, snapshot, meant.scope, meant.targets)
         if fault and not (action.revokes and meant.scope is Scope.ENTITY):  # what is unknown here does not stand either
             return self._refused(order_id, meant, fault)
         targets = meant.targets or ("",)
@@ -183,7 +183,7 @@ class FleetGuard:
         is_off = action.needs_syphon and snapshot.syphon.status is SyphonStatus.OFF
         if is_off and action.stands_for:
             return "this engine runs no syphon"
-        return order_checks.why_not(action, snapshot, scope, (target,) if scope is not Scope.ALL else ())
+        return action_row.why_not(action, snapshot, scope, (target,) if scope is not Scope.ALL else ())
 
     def _refused(self, order_id: str, meant: CommandIntent, text: str) -> OrderEnded:
         return OrderEnded(

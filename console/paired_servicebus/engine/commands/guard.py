@@ -28,10 +28,9 @@ from azure.servicebus.exceptions import ServiceBusError
 from paired_servicebus.core.errors import DrainError, IllegalEventError, PairedError
 from paired_servicebus.core.model.pairing_events import Commanded, CommandEnded, Event
 from paired_servicebus.core.model.snapshot import Snapshot
-from paired_servicebus.core.operator import order_checks
-from paired_servicebus.core.operator.action_row import Action
+from paired_servicebus.core.operator import action_row
+from paired_servicebus.core.operator.action_row import ARMED_SECONDS, Action, typed_right
 from paired_servicebus.core.operator.actions import BY_ID
-from paired_servicebus.core.operator.order_checks import ARMED_SECONDS, typed_right
 from paired_servicebus.core.operator.targets import Scope, dead_letters_of, named
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.time_format import day_and_clock
@@ -442,13 +441,13 @@ class Guard:
             return _refusal(order, fault)
         if not action.dangerous:
             return _refusal(order, f"{action.label} is not dangerous: order it without arming")
-        refusal = self._read_only(action, viewer) or order_checks.why_not(action, snapshot, meant.scope, meant.targets)
+        refusal = self._read_only(action, viewer) or action_row.why_not(action, snapshot, meant.scope, meant.targets)
         if refusal:
             return _refusal(order, f"refused: {refusal}")
-        to_type = order_checks.to_fire(action, snapshot, meant.scope, meant.targets)
+        to_type = action_row.to_fire(action, snapshot, meant.scope, meant.targets)
         token = self._armed.arm(meant, to_type=to_type)
-        until = self._clock() + order_checks.ARMED_SECONDS
-        return Armed(id=order.id, token=token, to_type=to_type, seconds=order_checks.ARMED_SECONDS, until=until)
+        until = self._clock() + action_row.ARMED_SECONDS
+        return Armed(id=order.id, token=token, to_type=to_type, seconds=action_row.ARMED_SECONDS, until=until)
 
     async def execute(self, order: Command, *, viewer: bool = False) -> CommandDone:
         """Execute a command, or refuse with a reason. Never raises.
@@ -465,13 +464,13 @@ class Guard:
         refusal = self._read_only(action, viewer) or self._not_armed(action, order, meant)
         if refusal:
             return await self._refuse(order, meant, refusal)
-        refusal = order_checks.why_not(action, snapshot, meant.scope, meant.targets)
+        refusal = action_row.why_not(action, snapshot, meant.scope, meant.targets)
         return _refusal(order, f"refused: {refusal}") if refusal else await self._do(action, order, meant)
 
     def _read_only(self, action: Action, viewer: bool) -> str:
         if viewer:
             return f"this console was opened to look only, and {action.label} changes something"
-        return order_checks.read_only(action) if self._reach.read_only else ""
+        return action_row.read_only(action) if self._reach.read_only else ""
 
     def _not_armed(self, action: Action, order: Command, meant: CommandIntent) -> str:
         return self._armed.fire(order.token, meant, typed=order.typed) if action.dangerous else ""
@@ -577,7 +576,7 @@ def _read(order: Order, snapshot: Snapshot) -> tuple[Action | None, CommandInten
     except ValueError:
         return action, nothing, f"{order.scope!r} is no kind of target; the kinds are {', '.join(Scope)}"
     meant = CommandIntent(order.action_id, scope, order.targets, order.by)
-    return action, meant, order_checks.fault(action, snapshot, scope, order.targets)
+    return action, meant, action_row.fault(action, snapshot, scope, order.targets)
 
 
 def _refusal(order: Order, text: str) -> CommandDone:

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from paired_servicebus.core.backlog.queue_usage import QueueUsage
+from paired_servicebus.core.backlog.depth_readings import QueueUsage
 from paired_servicebus.core.errors import CleanUpError, FleetBoardError, UnreadableError, WireUnavailableError
 from paired_servicebus.core.fleet.fleet_documents import Author, Board, Document, Order, Posted, Signer, Unverified
 from paired_servicebus.core.fleet.fleet_events import Clean

@@ -18,7 +18,7 @@ import msgspec
 from azure.core.exceptions import AzureError
 
 from paired_servicebus.config import PairingConfig
-from paired_servicebus.core.backlog.queue_usage import QueueUsage
+from paired_servicebus.core.backlog.depth_readings import QueueUsage
 from paired_servicebus.core.drill.drill_report import LastDrill
 from paired_servicebus.core.errors import CleanUpError, ConfigurationError, UnreadableError
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus

@@ -23,8 +23,8 @@ from paired_servicebus.core.backlog.backlog_totals import NOTHING, QueueCounters
 from paired_servicebus.core.errors import BacklogQueueError, NamespaceUnreachableError
 from paired_servicebus.core.model.namespace_info import UNKNOWN_NAMESPACE, NamespaceInfo
 from paired_servicebus.core.model.pairing_events import QueuePulled, Ticked
-from paired_servicebus.core.text.index_ranges import format_indices
 from paired_servicebus.core.text.masking import masked
+from paired_servicebus.core.text.number_format import format_indices
 from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.pairing.management.management_port import (
     LOCK,

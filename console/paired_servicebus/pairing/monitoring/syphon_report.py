@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from paired_servicebus.core.backlog.depth_readings import PollReason
-from paired_servicebus.core.backlog.queue_usage import QueueUsage
+from paired_servicebus.core.backlog.depth_readings import PollReason, QueueUsage
 from paired_servicebus.core.backlog.syphon_status_rules import (
     StallDetector,
     Standstill,
@@ -24,7 +23,7 @@ from paired_servicebus.core.model.pairing_events import SyphonPaused
 from paired_servicebus.core.model.snapshot import SyphonStatus
 from paired_servicebus.core.operator.targets import STILL_MOVED
 from paired_servicebus.core.pump.destination_circuits import MAX_BACKOFF_SECONDS, Circuit
-from paired_servicebus.core.text.index_ranges import format_indices
+from paired_servicebus.core.text.number_format import format_indices
 from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.pairing.monitoring.depth_poller import DepthPoller, ParkedFigures
 from paired_servicebus.pairing.monitoring.unused_queues import UnusedQueues

@@ -20,7 +20,7 @@ from azure.servicebus import ServiceBusSubQueue
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusError
 
-from paired_servicebus.core.backlog.queue_usage import GrowthDetector, QueueUsage, growth_alarm
+from paired_servicebus.core.backlog.depth_readings import GrowthDetector, QueueUsage, growth_alarm
 from paired_servicebus.core.errors import CleanUpError, IllegalEventError, WireError, WireTimeoutError
 from paired_servicebus.core.model.snapshot import UnusedQueue, UnusedView
 from paired_servicebus.core.text.time_format import clock

@@ -21,7 +21,7 @@ from azure.servicebus.aio import ServiceBusClient
 
 from paired_servicebus.core.errors import WireUnavailableError
 from paired_servicebus.core.model.verdict import CREDENTIALS, FailureKind, Judgement
-from paired_servicebus.core.text.index_ranges import format_indices
+from paired_servicebus.core.text.number_format import format_indices
 from paired_servicebus.pairing import sdk_internals
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime

@@ -22,7 +22,7 @@ from paired_servicebus.core.errors import EnvelopeError, IllegalEventError, Redr
 from paired_servicebus.core.model.message_view import MAX_LETTERS_BEFORE
 from paired_servicebus.core.model.verdict import FailureKind
 from paired_servicebus.core.pump.pump_progress import NOT_STARTED
-from paired_servicebus.core.text.index_ranges import format_indices
+from paired_servicebus.core.text.number_format import format_indices
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection, WireReceiver, WireSender, failure_of
 from paired_servicebus.pairing.amqp_client.entity_management import peek, update_disposition
 from paired_servicebus.pairing.amqp_client.wire_errors import SERVER_BUSY

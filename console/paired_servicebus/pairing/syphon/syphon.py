@@ -20,7 +20,7 @@ from paired_servicebus.core.model.pairing_events import Warned
 from paired_servicebus.core.model.snapshot import SyphonStatus, SyphonView
 from paired_servicebus.core.pump.intake_limit import RateLimitedIntake
 from paired_servicebus.core.pump.pump_progress import PumpProgress
-from paired_servicebus.core.text.index_ranges import format_indices
+from paired_servicebus.core.text.number_format import format_indices
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
 from paired_servicebus.pairing.management.backlog_queues import DepthSample, QueueRecreator
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime

@@ -34,7 +34,7 @@ from paired_servicebus.core.errors import ConfigurationError, DrainError
 from paired_servicebus.core.model.namespace_info import first_label
 from paired_servicebus.core.model.pairing_events import Commanded, CommandEnded
 from paired_servicebus.core.model.snapshot import SyphonStatus
-from paired_servicebus.core.operator.order_checks import typed_right
+from paired_servicebus.core.operator.action_row import typed_right
 from paired_servicebus.engine.clients.client_factory import open_admin
 from paired_servicebus.engine.clients.start_checks import look_up_name
 from paired_servicebus.engine.commands import drain_process

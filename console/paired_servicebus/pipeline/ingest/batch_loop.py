@@ -6,14 +6,25 @@ around it.
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from types import TracebackType
+from typing import Any, Final, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from paired_servicebus.core.errors import PipelineError
 from paired_servicebus.core.text.untrusted_text import one_line
 from paired_servicebus.pipeline.ingest.batch_tables import BatchTables, ShortReadError
+from paired_servicebus.pipeline.ingest.episode_tables import JUDGED as FIGURES
+from paired_servicebus.pipeline.ingest.event_writer import arrow_schema
 from paired_servicebus.pipeline.ingest.journal_files import (
     ASK,
     Countdown,
@@ -22,10 +33,438 @@ from paired_servicebus.pipeline.ingest.journal_files import (
     JournalFlusher,
     NewFiles,
 )
-from paired_servicebus.pipeline.ingest.upkeep import Upkeep, finish
-from paired_servicebus.pipeline.spark.spark_session import first_line
+from paired_servicebus.pipeline.ingest.table_files import (
+    Existing,
+    frame,
+    merge_parts,
+    parts,
+    staged_parts,
+    write_dated,
+    write_rows,
+)
+from paired_servicebus.pipeline.judging import audit_sql
+from paired_servicebus.pipeline.judging.audit_sql import IN_FLIGHT, micros
+from paired_servicebus.pipeline.judging.verdict_sql import parts_sql, verdicts_sql
+from paired_servicebus.pipeline.spark.spark_session import first_line, for_small_work, side_by_side
 from paired_servicebus.pipeline.spark_processes import NOTE, write_line
-from paired_servicebus.pipeline.table_store.lake import Lake
+from paired_servicebus.pipeline.table_store.empty_files import NO_DATE
+from paired_servicebus.pipeline.table_store.lake import Change, Files, Lake, Staged
+from paired_servicebus.pipeline.table_store.manifest import File, Manifest, Version
+from paired_servicebus.pipeline.table_store.schema import DATED, TABLES
+
+# What is due beside the batches: judgements, and compaction.
+#
+# Both are done at the end of `--once`. Following, a thread does one work at a time beside the batches, in Spark's fair
+# order (spark_session) and in small tasks. A work is of its first version; later additions stay. A judgement longer
+# than MOST is cancelled, and tried again after as long.
+
+# Compaction: of many small files of a table's day one. Rows are copied by Arrow; nothing is computed.
+#
+# A batch adds a file to `events` and `timeline`. FAN files that were merged as often are merged to one, so a row is
+# copied a few times, however many batches a day has. When a day is over, its small files are made one. Files with LARGE
+# rows or more are left alone.
+
+FAN: Final = 10
+LARGE: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """Files of one table that are to be one."""
+
+    table: str
+    files: tuple[File, ...]
+
+
+def crowds(manifest: Manifest) -> list[Crowd]:
+    """Return the files that are to be merged."""
+    found: list[Crowd] = []
+    newest = max((file.date for file in manifest.of("events")), default="")
+    for table in sorted(DATED):
+        groups: dict[tuple[str, bool, int], list[File]] = defaultdict(list)
+        for file in manifest.of(table):
+            if 0 < file.rows < LARGE:
+                is_over = file.date < newest
+                is_judged = table != "events" or file.batch <= manifest.judged
+                groups[file.date, is_judged, -1 if is_over else file.merged].append(file)
+        found += [
+            Crowd(table, tuple(files))
+            for (_, _, merged), files in groups.items()
+            if len(files) >= (FAN if merged >= 0 else 2)
+        ]
+    return found
+
+
+def compact(lake: Lake) -> None:
+    """Merge the files that are to be merged, and commit. Raises OSError; then the tables are as they were."""
+    with lake.pinned() as version, lake.staged("compact") as place:
+        made: dict[str, list[tuple[Crowd, Staged]]] = defaultdict(list)
+        for number, crowd in enumerate(crowds(version.manifest)):
+            path = place / f"{number}.parquet"
+            merge_parts([version.path / crowd.table / file.name for file in crowd.files], path, crowd.table)
+            made[crowd.table].append((crowd, Staged(path, _one(crowd, f"{version.manifest.batch:010d}-{number}"))))
+        lake.commit(lambda now: Change(files={table: _replaced(now, table, new) for table, new in made.items()}))
+
+
+def _one(crowd: Crowd, name: str) -> File:
+    files = crowd.files
+    return File(
+        name=f"date={files[0].date}/c{name}.parquet",
+        rows=sum(file.rows for file in files),
+        first_at=min((file.first_at for file in files if file.first_at), default=0),
+        last_at=max(file.last_at for file in files),
+        batch=max(file.batch for file in files),
+        merged=max(file.merged for file in files) + 1,
+    )
+
+
+def _replaced(now: Manifest, table: str, made: Sequence[tuple[Crowd, Staged]]) -> list[File | Staged]:
+    """Return a table's files with the new ones for the merged ones; where these have changed since, they stay."""
+    present = set(now.of(table))
+    new = [(crowd, one) for crowd, one in made if present.issuperset(crowd.files)]
+    gone = {file for crowd, _ in new for file in crowd.files}
+    return [*(file for file in now.of(table) if file not in gone), *(one for _, one in new)]
+
+
+# A judgement: `receipts`, `audit`, `verdicts`, and what episodes have of them. Spark runs the SQL of `judging`.
+#
+# New receipts are added to the known ones, of the days that they belong to; then every message is judged, since the age
+# of a message and the receivers of its entity may have changed its fate. Settled messages older than KEPT are dropped.
+
+KEPT: Final = 30 * 24 * 3600 * 1_000_000
+"""Microseconds, back from the newest record, or from now if that claims to be later."""
+SMALL: Final = 50_000
+"""Rows up to which Spark spends more on compiling a judgement than on running it."""
+UNSETTLED: Final = ("parked", "in doubt", "in flight", "missing", "unknown", "lost")
+_OPEN: Final = ", ".join(f"'{status}'" for status in UNSETTLED)
+_UNSETTLED: Final = f"select count(*) as n from audit where status in ({_OPEN})"
+_DATE: Final = f"coalesce(to_date(first_at), date '{NO_DATE}') as date"
+
+_TOUCHED: Final = """
+select distinct cast(coalesce(to_date(first_at), date '1970-01-01') as string) as date from (
+    select first_at from known left semi join (select distinct message_id as id from new) on message_id = id
+    union all select first_at from new
+)
+"""
+_STALE: Final = """
+select distinct cast(coalesce(to_date(first_at), date '1970-01-01') as string) as date
+from known left semi join other_names on pairing = other_name
+"""
+_RENAMED: Final = """
+select known.* except (pairing), coalesce(shared_name, pairing) as pairing
+from {rows} as known left join other_names on pairing = other_name
+"""
+"""An engine that was heard later can show that two names are one pairing."""
+_KEPT: Final = f"""
+with latest as (select *, max(received_at) over (partition by pairing, lower(entity)) as last_received from audit)
+select pairing as kept_pairing, lower(entity) as kept_entity, message_id as kept_id from latest
+where last_at >= timestamp_micros({{horizon}}) or status in ({_OPEN}) or received_at = last_received
+"""
+"""The message that an entity's receivers reported last stays: with none, it would seem that they report nothing."""
+_DIVERTED: Final = """
+    select diverted_by as engine, diverted_boot as boot, lower(entity) as name, diverted_at as at, 1 as place,
+           diverted_at, moved, dead_lettered, greatest(moved_at, dead_lettered_at) as left_at,
+           moved + dead_lettered >= diverted as has_left, cast(null as string) as id
+    from receipts where diverted > 0
+    union all
+    select engine, boot, lower(entity), began_at, 0, null, null, null, null, null, id from episodes
+"""
+EPISODE_FIGURES: Final = f"""
+with placed as (
+    select *, last_value(id, true) over (partition by engine, boot, name order by at, place) as episode
+    from ({_DIVERTED})
+)
+select episode as id, min(diverted_at) as first_diverted_at,
+       case when bool_and(has_left) then max(left_at) end as backlog_empty_at,
+       count(diverted_at) as parked, count_if(moved > 0) as moved, count_if(dead_lettered > 0) as dead_lettered
+from placed where episode is not null and place = 1 group by episode
+"""
+
+
+def judge(spark: Any, lake: Lake) -> None:
+    """Judge all messages, and commit. Raises Spark's errors and OSError; then the tables are as they were."""
+    with lake.pinned() as version, lake.staged("judged") as place:
+        began = version.manifest
+        end = began.end(time.time())
+        small = for_small_work(spark)
+        work = _Judgement(small if _rows(began) < SMALL else spark, small, version, place, end)
+        receipts = work.receipts()
+        new = {"receipts": receipts, **work.audit()}
+        figures = work.figures
+        dropped = work.dropped(new)
+        unsettled, shared_names = work.unsettled, work.shared_names
+
+        def change(now: Manifest) -> Change:
+            events = tuple(file for file in now.of("events") if file.last_at >= end - KEPT or not file.last_at)
+            episodes = _with_figures(place, lake.version, figures, shared_names)
+            fields = {
+                "judged": began.batch,
+                "judged_at": time.time(),
+                "unsettled": unsettled,
+                "receipts": now.receipts - began.receipts,
+            }
+            return Change(files={**new, **dropped, "events": events, **episodes}, fields=fields)
+
+        lake.commit(change)
+
+
+def _rows(manifest: Manifest) -> int:
+    return sum(file.rows for file in (*manifest.of("receipts"), *manifest.unjudged()))
+
+
+class _Judgement:
+    """One judgement's steps, each with its files; `small` is the session for a few rows, `spark` for all others."""
+
+    def __init__(self, spark: Any, small: Any, version: Version, place: Path, end: int) -> None:
+        self._spark = spark
+        self._small = small
+        self._existing = Existing(spark, version)
+        self._manifest = version.manifest
+        self._place = place
+        self._end = end
+        self._batch = version.manifest.batch + 1
+        self.unsettled = 0
+        self.figures: Any = None
+        """The figures of each episode, an Arrow table, once the audit is made."""
+        for table in ("engines", "backlog", "episodes"):
+            self._existing.rows(table).createOrReplaceTempView(table)
+        Existing(small, version).rows("engines").createOrReplaceTempView("engines")
+        self.shared_names = self._shared_names()
+
+    def receipts(self) -> Files:
+        """Add the new receipts to the known ones; make the view `receipts` of all."""
+        spark, existing, table = self._spark, self._existing, "receipts"
+        existing.rows("events", self._manifest.unjudged()).createOrReplaceTempView("new_events")
+        partial = audit_sql.PARTIAL.format(events="new_events", engines="engines")
+        known = existing.of(table)
+        kept: tuple[File, ...] = ()
+        if known:
+            spark.sql(partial).createOrReplaceTempView("new")
+            existing.rows(table).createOrReplaceTempView("known")
+            queries = (_TOUCHED, _STALE) if self.shared_names else (_TOUCHED,)
+            touched = {row["date"] for query in queries for row in spark.sql(query).collect()}
+            kept = tuple(file for file in known if file.date not in touched)
+            existing.rows(table, [file for file in known if file.date in touched]).createOrReplaceTempView("touched")
+            if self.shared_names:
+                spark.sql(_RENAMED.format(rows="touched")).createOrReplaceTempView("touched")
+            columns = ", ".join(f"`{name}`" for name in TABLES[table])
+            partial = f"select {columns} from ({partial}) union all select {columns} from touched"
+        new = self._write(table, audit_sql.MERGE.format(partials=f"({partial})"))
+        paths = [*existing.paths(table, kept), *(one.path for one in new)]
+        frame(spark, table, paths).createOrReplaceTempView(table)
+        return (*kept, *new)
+
+    def _shared_names(self) -> dict[str, str]:
+        """Return the pairing of each other name that engines gave it; make the view `other_names` of them."""
+        paths = self._existing.paths("engines")
+        rows = [row for path in paths for row in pq.read_table(path, columns=["pairing_name", "pairing"]).to_pylist()]
+        names = {row["pairing_name"]: row["pairing"] for row in rows if row["pairing_name"] != row["pairing"]}
+        if names:
+            found = [{"other_name": other, "shared_name": shared} for other, shared in names.items()]
+            self._spark.createDataFrame(pa.Table.from_pylist(found)).createOrReplaceTempView("other_names")
+        return names
+
+    def audit(self) -> dict[str, Files]:
+        """Judge; make the view `audit`."""
+        spark = self._spark
+        given = {
+            "receipts": "receipts", "engines": "engines", "backlog": "backlog", "now": self._end,
+            "in_flight": micros(IN_FLIGHT),
+        }  # fmt: skip
+        for independent in audit_sql.PARTS:
+            made = [partial(self._make, name, query.format(**given)) for name, query in independent.items()]
+            side_by_side(spark, made)
+        new = self._write("audit", audit_sql.JUDGED.format(**given))
+        frame(spark, "audit", [one.path for one in new]).createOrReplaceTempView("audit")
+        parts = parts_sql()
+        unsettled, self.figures, *made = side_by_side(
+            spark,
+            [partial(self._arrow, query) for query in (_UNSETTLED, EPISODE_FIGURES, *parts.values())],
+        )
+        self.unsettled = unsettled["n"][0].as_py()
+        for name, rows in zip(parts, made, strict=True):
+            self._small.createDataFrame(rows).createOrReplaceTempView(name)
+        verdicts = self._small.sql(verdicts_sql(now=self._end)).toArrow()
+        return {"audit": new, "verdicts": write_rows(self._place, "verdicts", verdicts, self._batch)}
+
+    def _make(self, name: str, query: str) -> None:
+        """Make a part of the audit, once, however often it is read."""
+        if name == "late":  # its size is not bounded, and decides how it is joined
+            self._spark.sql(query).write.parquet(str(self._place / name))
+            self._spark.read.parquet(str(self._place / name)).createOrReplaceTempView(name)
+            return
+        made = (self._small if name in audit_sql.OF_PARTS else self._spark).sql(query).toArrow()
+        for spark in (self._spark, self._small):
+            spark.createDataFrame(made).createOrReplaceTempView(name)
+
+    def _arrow(self, query: str) -> Any:
+        return self._spark.sql(query).toArrow()
+
+    def dropped(self, new: dict[str, Files]) -> dict[str, Files]:
+        """Return the files of `receipts` and `audit` without settled messages of long ago; empty: there are none."""
+        horizon = self._end - KEPT
+        if not any(_first(one) and _first(one) < horizon for one in new["audit"]):
+            return {}
+        spark = self._spark
+        spark.sql(_KEPT.format(horizon=horizon)).createOrReplaceTempView("kept")
+        found: dict[str, Files] = {}
+        for table in ("receipts", "audit"):
+            kept = (
+                f"select {table}.* from {table} left semi join kept on pairing = kept_pairing and "
+                "message_id = kept_id and lower(entity) = kept_entity"
+            )
+            found[table] = self._write(table, kept, "kept")
+        return found
+
+    def _write(self, table: str, query: str, what: str = "all") -> list[Staged]:
+        columns = ", ".join(f"`{name}`" for name in TABLES[table])
+        folder = self._place / f"{table}-{what}"
+        rows = self._spark.sql(f"select {columns}, {_DATE} from ({query})")
+        write_dated(rows, folder)
+        return staged_parts(parts(folder), table, self._batch, f"j{self._batch:010d}-{what}")
+
+
+def _first(one: Any) -> int:
+    file = getattr(one, "file", one)
+    return int(file.first_at)
+
+
+def _with_figures(place: Path, version: Version, figures: Any, shared_names: Mapping[str, str]) -> dict[str, Files]:
+    """Return the file of `episodes` with new figures; figures of messages that were dropped stay."""
+    files = [version.path / "episodes" / file.name for file in version.manifest.of("episodes") if file.rows]
+    if not files:
+        return {}
+    by_id = {row["id"]: row for row in figures.to_pylist()}
+    rows = pa.concat_tables([pq.read_table(path) for path in files]).to_pylist()
+    for row in rows:
+        row.update(_updated(row, by_id.get(row["id"])), pairing=shared_names.get(row["pairing"], row["pairing"]))
+    table = pa.Table.from_pylist(rows, schema=arrow_schema(TABLES["episodes"]))
+    return {"episodes": write_rows(place, "episodes", table, version.manifest.batch + 1)}
+
+
+def _updated(row: dict[str, Any], new: dict[str, Any] | None) -> dict[str, Any]:
+    """Return an episode's figures: those of its messages, and at least the ones that it had."""
+    new = new or dict.fromkeys(FIGURES)
+    counts = {name: max(new[name] or 0, row[name] or 0) for name in ("parked", "moved", "dead_lettered")}
+    empty = new["backlog_empty_at"] if new["parked"] else row["backlog_empty_at"]
+    if not counts["parked"]:
+        empty = row["failed_back_at"]
+    return {
+        **counts,
+        "first_diverted_at": row["first_diverted_at"] or new["first_diverted_at"],
+        "backlog_empty_at": empty,
+    }
+
+
+NEW_SHARE: Final = 4
+REST: Final = 60.0
+"""Seconds at least between two judgements while a journal is followed."""
+AGAIN: Final = 300.0
+"""Seconds after which open fates are judged again without new receipts."""
+MOST: Final = 1800.0
+"""Seconds that one work may take."""
+STOP: Final = 5.0
+"""Seconds that it has to end in once it is interrupted."""
+TAG: Final = "judging"
+
+Work = Callable[[], None]
+log = logging.getLogger(__name__)
+
+
+def finish(spark: Any, lake: Lake) -> None:
+    """Judge what is not judged, and compact. Raises Spark's errors and OSError."""
+    if lake.manifest.unjudged() or (lake.manifest.batch and not lake.manifest.judged_at):
+        judge(spark, lake)
+    if crowds(lake.manifest):
+        compact(lake)
+
+
+def judgement_is_due(manifest: Manifest, now: float) -> bool:
+    """Return whether it is time for a judgement while a journal is followed; `now` in seconds since the epoch."""
+    since = now - manifest.judged_at
+    if since < REST or not manifest.unjudged():
+        return False
+    if manifest.receipts:
+        known = sum(file.rows for file in manifest.of("receipts"))
+        return manifest.receipts * NEW_SHARE >= known or manifest.batch > manifest.receipts_batch or since >= AGAIN
+    return manifest.unsettled > 0 and since >= AGAIN
+
+
+class Upkeep:
+    """Does due work when it is polled. A context manager, for one thread."""
+
+    def __init__(self, spark: Any, lake: Lake) -> None:
+        self._spark = spark.newSession()
+        for name, value in _SETTINGS.items():
+            self._spark.conf.set(name, value)
+        self._lake = lake
+        self._thread: threading.Thread | None = None
+        self._error: Exception | None = None
+        self._until = 0.0
+        self._rest_until = 0.0
+        self._is_late = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Cancel the running work; its files count for nothing, and the next start removes them."""
+        if self._thread is not None:
+            self._spark.interruptTag(TAG)
+            self._thread.join(STOP)
+
+    def look(self) -> None:
+        """Begin due work and cancel late work. Raises the error of work that was not cancelled."""
+        now = time.monotonic()
+        if self._thread is None:
+            work = self._due() if now >= self._rest_until else None
+            if work is not None:
+                self._begin(work, now)
+        elif not self._thread.is_alive():
+            self._thread = None
+            self._end(now)
+        elif now >= self._until:
+            self._is_late = True
+            self._spark.interruptTag(TAG)  # at each look: between two jobs there is none to interrupt
+
+    def _due(self) -> Work | None:
+        manifest = self._lake.manifest
+        if judgement_is_due(manifest, time.time()):
+            return lambda: judge(self._spark, self._lake)
+        return (lambda: compact(self._lake)) if crowds(manifest) else None
+
+    def _begin(self, work: Work, now: float) -> None:
+        self._error, self._is_late, self._until = None, False, now + MOST
+        self._thread = threading.Thread(target=self._do, args=(work,), name="judging", daemon=True)
+        self._thread.start()
+
+    def _do(self, work: Work) -> None:
+        try:
+            self._spark.addTag(TAG)  # of this thread's jobs
+            work()
+        except Exception as error:  # noqa: BLE001 - raised by the next look
+            self._error = error
+
+    def _end(self, now: float) -> None:
+        if self._error is None:
+            return
+        if not self._is_late:
+            raise self._error
+        self._rest_until = now + MOST
+        log.warning("the audit was not done within %g s, and is tried again in as many", MOST)
+
+
+_SETTINGS: Final = {
+    "spark.sql.shuffle.partitions": "8",
+    "spark.sql.adaptive.enabled": "true",  # makes one task of small ones
+    "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+    "spark.sql.adaptive.advisoryPartitionSizeInBytes": "8m",
+    "spark.sql.files.maxPartitionBytes": "8m",
+}
+"""Tasks of a second or so: Spark interrupts none for another job's."""
+
 
 TRIES: Final = 4
 """Tries in a row of one batch; after them the error is raised."""

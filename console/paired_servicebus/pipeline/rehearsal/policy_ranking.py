@@ -44,8 +44,7 @@ from paired_servicebus.simulation.run_plan import (
     QueuePlan,
 )
 from paired_servicebus.simulation.sim_engine import SimEngine
-from paired_servicebus.simulation.sim_messages import BEGAN, SimMessage
-from paired_servicebus.simulation.sim_namespaces import HeldMessage, SimBacklogQueue
+from paired_servicebus.simulation.sim_namespaces import BEGAN, HeldMessage, SimBacklogQueue, SimMessage
 from paired_servicebus.simulation.sim_pump import RENEWAL, SimPump
 from paired_servicebus.simulation.sim_sender import SimSender
 from paired_servicebus.simulation.virtual_clock import Steps, VirtualClock

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.text.number_format import plural
-from paired_servicebus.core.text.untrusted_text import repeated
+from paired_servicebus.core.text.untrusted_text import one_line, repeated
 from paired_servicebus.pipeline.report.queries.curve_queries import read_callers, read_curves, read_dwell
 from paired_servicebus.pipeline.report.queries.incident_queries import (
     count_recovered,
@@ -20,9 +21,216 @@ from paired_servicebus.pipeline.report.queries.incident_queries import (
     read_unknowns,
     recorded_span,
 )
-from paired_servicebus.pipeline.report.queries.table_source import Scope, TableSource
-from paired_servicebus.pipeline.report.queries.timeline_queries import read_acts, read_timeline
-from paired_servicebus.pipeline.report.report_values import Chain, Report, Source, shared_fates
+from paired_servicebus.pipeline.report.queries.table_source import Row, Scope, TableSource
+from paired_servicebus.pipeline.report.report_values import Act, Chain, Report, Source, TimelineEntry, shared_fates
+
+# The timeline and the operators' acts: sentences from the table `timeline`, with repeats folded.
+
+MAX_ROWS: Final = 20_000
+"""Events of a timeline that are read."""
+MAX_REASON: Final = 160
+"""Characters of a reason."""
+NEAR: Final = 5.0
+"""Seconds within which the same event of several entities or engines is one line."""
+CYCLE: Final = 900.0
+"""Seconds within which an event that recurs belongs to the same trouble."""
+SHOWN: Final = 3
+NO_OUTCOME: Final = "unknown: the engine ended first"
+
+
+def read_timeline(scope: Scope) -> tuple[tuple[TimelineEntry, ...], int]:
+    """Return the timeline, and how many events beyond MAX_ROWS it leaves out."""
+    rows = scope.rows(_TIMELINE, most=MAX_ROWS)
+    total = scope.count(_EVENTS) if len(rows) == MAX_ROWS else len(rows)
+    dead = scope.rows(_DEAD_LETTERS, most=MAX_ROWS)
+    entries = (*timeline_of(rows), *map(_dead_lettered, dead))
+    return tuple(sorted(entries, key=lambda one: one.at)), total - len(rows)
+
+
+def _dead_lettered(row: Row) -> TimelineEntry:
+    return TimelineEntry(
+        at=row["at"],
+        until=row["until"],
+        about=(row["entity"],),
+        engines=(row["engine"],),
+        text=f"dead-lettered in the backlog: {_short(row['reason'])}",
+        times=row["number"],
+    )
+
+
+def read_acts(scope: Scope) -> tuple[Act, ...]:
+    """Return the operators' acts; an order that reached several targets or engines within NEAR is one act."""
+    acts: list[Act] = []
+    for row in scope.rows(_ACTS):
+        act = Act(
+            at=row["at"],
+            by=row["by"],
+            what=row["what"],
+            targets=(row["target"],),
+            why=row["why"],
+            engines=(row["engine"],),
+            outcomes={row["outcome"]: 1},
+        )
+        place = next((place for place, one in enumerate(acts) if _is_one_act(one, act)), None)
+        if place is None:
+            acts.append(act)
+        else:
+            acts[place] = _joined(acts[place], act)
+    return tuple(acts)
+
+
+def _is_one_act(one: Act, other: Act) -> bool:
+    same = (one.by, one.what, one.why) == (other.by, other.what, other.why)
+    return same and other.at - one.at <= (NEAR if "(fleet)" not in other.by else 6 * NEAR)
+
+
+def _joined(one: Act, other: Act) -> Act:
+    (outcome,) = other.outcomes
+    return replace(
+        one,
+        targets=tuple(dict.fromkeys((*one.targets, *other.targets))),
+        engines=tuple(dict.fromkeys((*one.engines, *other.engines))),
+        outcomes={**one.outcomes, outcome: one.outcomes.get(outcome, 0) + 1},
+    )
+
+
+def timeline_of(rows: Sequence[Row]) -> tuple[TimelineEntry, ...]:
+    """Return a line for each event in order of time.
+
+    The same event of several entities or engines within NEAR is one line, and so are repetitions without news.
+    """
+    entries: list[TimelineEntry] = []
+    latest: dict[tuple[str, str], int] = {}
+    newest: dict[str, int] = {}
+    for row in rows:
+        write = _SENTENCES.get(row["kind"])
+        text = write(row) if write is not None else None
+        if text is None:
+            continue
+        about, engine = _about(row), row["engine"]
+        entry = TimelineEntry(
+            at=row["at"], until=row["at"], about=(about,) if about else (), engines=(engine,), text=text
+        )
+        place, own = newest.get(text), latest.get((engine, about))
+        if row["kind"] in _REPEATING and own is not None and entries[own].text == text:
+            place = own
+        elif place is not None and (row["at"] - entries[place].until > NEAR or own == place):
+            place = None
+        if place is None:
+            place = len(entries)
+            entries.append(entry)
+        else:
+            entries[place] = _extended(entries[place], entry)
+        newest[text] = latest[engine, about] = place
+    return _without_cycles(entries)
+
+
+def _without_cycles(entries: Sequence[TimelineEntry]) -> tuple[TimelineEntry, ...]:
+    """Return the entries; an event that recurs within CYCLE has SHOWN lines, and the last one counts the rest."""
+    found: list[TimelineEntry] = []
+    lines: dict[str, list[int]] = {}
+    for entry in entries:
+        mine = lines.get(entry.text, [])
+        if mine and entry.at - found[mine[-1]].until > CYCLE:
+            mine = []
+        if len(mine) < SHOWN:
+            lines[entry.text] = [*mine, len(found)]
+            found.append(entry)
+        else:
+            found[mine[-1]] = _extended(found[mine[-1]], entry)
+    return tuple(found)
+
+
+def _extended(one: TimelineEntry, other: TimelineEntry) -> TimelineEntry:
+    return replace(
+        one,
+        until=max(one.until, other.until),
+        about=tuple(dict.fromkeys((*one.about, *other.about))),
+        engines=tuple(dict.fromkeys((*one.engines, *other.engines))),
+        times=one.times + other.times,
+    )
+
+
+def _about(row: Row) -> str:
+    if row["entity"]:
+        return str(row["entity"])
+    return f"backlog/{row['queue']}" if row["queue"] is not None else ""
+
+
+def _short(text: object) -> str:
+    return one_line(str(text or ""), most=MAX_REASON)
+
+
+def _state(row: Row) -> str:
+    by = f" (by {_short(row['by'])})" if row["by"] else ""
+    return f"{row['was']} → {row['now']}: {_short(row['why'])}{by}"
+
+
+def _order(what: str) -> Callable[[Row], str]:
+    def write(row: Row) -> str:
+        why = f': "{_short(row["why"])}"' if row["why"] else ""
+        return f"{what} by {_short(row['by'])}{why}"
+
+    return write
+
+
+def _ping_failed(row: Row) -> str:
+    return f"a ping was {'throttled' if row['throttled'] else 'not accepted'}: {_short(row['reason'])}"
+
+
+def _commanded(row: Row) -> str:
+    why = f': "{_short(row["why"])}"' if row["why"] else ""
+    target = f" {_short(row['target'])}" if row["target"] else ""
+    return f"order {_short(row['command'])}{target} by {_short(row['by'])}{why}"
+
+
+_SENTENCES: Final[dict[str, Callable[[Row], str | None]]] = {
+    "engine-started": lambda row: f"the engine started with {row['backlog_queues']} backlog queues",
+    "engine-stopped": lambda row: f"the engine stopped: {_short(row['reason'])}",
+    "state-changed": _state,
+    "ping-accepted": lambda _: "a ping was accepted",
+    "ping-failed": _ping_failed,
+    "queue-pulled": lambda row: f"left the rotation: {_short(row['reason'])}",
+    "queue-restored": lambda _: "is in the rotation again",
+    "destination-failed": lambda row: f"the syphon could not deliver: {_short(row['reason'])}",
+    "destination-healed": lambda _: "the syphon delivers again",
+    "pump-stopped": lambda row: f"its pump stopped: {_short(row['reason'])}",
+    "commanded": _commanded,
+    "forced": _order("forced"),
+    "pinned": _order("pinned"),
+    "released": _order("released"),
+    "syphon-paused": _order("the syphon was paused"),
+    "syphon-resumed": _order("the syphon was resumed"),
+    "warned": lambda row: f"warning about {_short(row['about'])}: {_short(row['text'])}",
+}
+_REPEATING: Final = frozenset({"ping-accepted", "ping-failed", "destination-failed", "pump-stopped", "warned"})
+
+_KINDS: Final = ", ".join(f"'{kind}'" for kind in _SENTENCES)
+_WHERE: Final = f"{{mine}} and kind in ({_KINDS})"
+_TIMELINE: Final = f"""
+select engine, epoch_us("at") / 1e6 as "at", kind, entity, queue, was, now, why, "by", reason, throttled,
+       backlog_queues, command, target, about, text
+from timeline where {_WHERE} order by timeline."at", engine, boot, seq limit {{most}}
+"""
+_DEAD_LETTERS: Final = """
+select engine, entity, reason, count(*)::bigint as number, epoch_us(min("at")) / 1e6 as "at",
+       epoch_us(max("at")) / 1e6 as until
+from events
+where kind = 'dead-lettered' and trouble is null and {mine}
+group by engine, entity, reason order by "at" limit {most}
+"""
+_EVENTS: Final = f"select count(*) as number from timeline where {_WHERE}"
+_ACTS: Final = f"""
+select epoch_us(acts."at") / 1e6 as "at", acts.engine, coalesce(acts."by", '') as "by",
+       coalesce(acts.command, '') as what,
+       coalesce(acts.target, '') as target, coalesce(acts.why, '') as why,
+       coalesce(nullif(ends.outcome, ''), '{NO_OUTCOME}') as outcome
+from (select * from timeline where kind = 'commanded' and {{mine}}) acts left join timeline ends
+  on ends.kind = 'command-ended' and ends.engine = acts.engine and ends.boot = acts.boot
+ and ends.command_seq = acts.seq
+order by acts."at", acts.engine, acts.seq limit {MAX_ROWS}
+"""
+
 
 BEFORE = 30.0
 """Seconds of normal operation before an incident that its report includes."""

@@ -18,7 +18,7 @@ from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
-from paired_servicebus.core.operator.order_checks import spelled_out, typed_right
+from paired_servicebus.core.operator.action_row import spelled_out, typed_right
 from paired_servicebus.core.operator.targets import ActionTarget
 from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.time_format import clock

@@ -23,6 +23,7 @@ from paired_servicebus.core.fleet.orders.order_draft import OrderDraft
 from paired_servicebus.core.fleet.orders.order_rules import EnginesPerOrder, addressed_count
 from paired_servicebus.core.fleet.orders.order_text import encode_order_text
 from paired_servicebus.core.model.snapshot import Snapshot
+from paired_servicebus.core.operator.action_row import spelled_out, typed_right
 from paired_servicebus.core.operator.actions import FLEET_VERBS
 from paired_servicebus.core.operator.fleet_question import (
     FleetRequest,
@@ -32,7 +33,6 @@ from paired_servicebus.core.operator.fleet_question import (
     fleet_title,
     silent_names,
 )
-from paired_servicebus.core.operator.order_checks import spelled_out, typed_right
 from paired_servicebus.core.operator.targets import ActionTarget
 from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.time_format import clock

@@ -22,8 +22,15 @@ from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.operator.targets import ActionTarget, DeadLetters, Scope
 from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.ui.commands import action_table
-from paired_servicebus.ui.commands.action_table import CONSOLE_BY_ID, ConsoleAction
-from paired_servicebus.ui.commands.clipboard import MAX_CLIPBOARD_BYTES, CopyItem, copy_items, file_name, write_new
+from paired_servicebus.ui.commands.action_table import (
+    CONSOLE_BY_ID,
+    MAX_CLIPBOARD_BYTES,
+    ConsoleAction,
+    CopyItem,
+    copy_items,
+    file_name,
+    write_new,
+)
 from paired_servicebus.ui.display.profile import PROFILES, Profile, ProfileName
 from paired_servicebus.ui.display.terminal_app import IdleCollector, Report, TerminalApp
 from paired_servicebus.ui.display.theme import ROLES, Themes, load_all
@@ -31,14 +38,12 @@ from paired_servicebus.ui.engines.feed import Feed, MessageSource, join_records
 from paired_servicebus.ui.engines.order_signer import OrderSigner
 from paired_servicebus.ui.engines.other_engines import OtherEngines
 from paired_servicebus.ui.screens.arm_dialog import ARM_CSS
-from paired_servicebus.ui.screens.help_screen import HelpScreen
 from paired_servicebus.ui.screens.messages_screen import MessageActs, MessagesScreen
 from paired_servicebus.ui.screens.pages import PAGES, DashboardScreen, PageScreen, with_size
 from paired_servicebus.ui.screens.pick_list import Choice, PickList
 from paired_servicebus.ui.screens.question_dialogs import Prompt
-from paired_servicebus.ui.screens.readiness_screen import ReadinessScreen
-from paired_servicebus.ui.shell.console_protocol import Console
-from paired_servicebus.ui.shell.dispatch import CommandDispatch
+from paired_servicebus.ui.screens.text_screens import HelpScreen, ReadinessScreen
+from paired_servicebus.ui.shell.dispatch import CommandDispatch, Console
 from paired_servicebus.ui.shell.kept_choices import ChoiceKeeper
 from paired_servicebus.ui.state import selection, view
 from paired_servicebus.ui.state.incident_history import HistoryNews, may_change_incidents

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
+from textual.screen import Screen
 from textual.worker import Worker
 
 from paired_servicebus.core.errors import ControlError
@@ -21,9 +22,38 @@ from paired_servicebus.ui.screens.fleet_dialog import FleetDialog, SignedOrder
 from paired_servicebus.ui.screens.messages_screen import MessagesScreen
 from paired_servicebus.ui.screens.pages import PageScreen
 from paired_servicebus.ui.screens.question_dialogs import ConfirmDialog, ConfirmResult, Reach, ReachDialog
-from paired_servicebus.ui.shell.console_protocol import Console
 from paired_servicebus.ui.state import selection
-from paired_servicebus.ui.state.view import CommandAnswer, View, follow_order
+from paired_servicebus.ui.state.view import CommandAnswer, Page, View, follow_order
+
+# The part of the app that prompts, palette and dispatch use, so that they do not import the app.
+
+T = TypeVar("T")
+
+
+class Console(Protocol):
+    """The app's interface; see PairedApp and Textual's App."""
+
+    view: View
+
+    @property
+    def screen(self) -> Screen[object]: ...
+    @property
+    def now(self) -> Callable[[], float]: ...
+    @property
+    def monotonic(self) -> Callable[[], float]: ...
+
+    def newest(self) -> View: ...
+    def show(self, new: View) -> None: ...
+    def answer(self, text: str, *, good: bool) -> None: ...
+    def choose(self, change: Callable[[View], View]) -> None: ...
+    def turn_to(self, page: Page) -> None: ...
+    def do(self, action: ConsoleAction, aim: ActionTarget | None = None) -> None: ...
+    def copy_to_clipboard(self, text: str) -> None: ...
+    def push_screen(self, screen: Screen[T], callback: Callable[[T | None], None]) -> object: ...
+    def run_worker(
+        self, work: Coroutine[Any, Any, T], name: str = "", group: str = "", *, exclusive: bool = False
+    ) -> Worker[T]: ...
+
 
 # Orders over the fleet from the dashboard: asks, has the engine post what was signed, and follows the answers.
 

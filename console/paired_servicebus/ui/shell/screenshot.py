@@ -13,8 +13,8 @@ from paired_servicebus.core.fleet.fleet_documents import OrderText
 from paired_servicebus.core.model.message_view import MessageContent, MessageKind, MessagePage
 from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.core.model.snapshot import Snapshot
+from paired_servicebus.core.operator.action_row import ARMED_SECONDS, to_fire
 from paired_servicebus.core.operator.actions import BY_ID
-from paired_servicebus.core.operator.order_checks import ARMED_SECONDS, to_fire
 from paired_servicebus.core.operator.targets import Scope
 from paired_servicebus.core.series.graphs import Graphs, follow
 from paired_servicebus.engine.control.control_client import ControlClient

@@ -18,8 +18,7 @@ from paired_servicebus.core.model.entity_state import DIVERTING, State
 from paired_servicebus.core.model.fleet_view import FleetView
 from paired_servicebus.core.model.snapshot import EntityView, FindingVerdict, QueueView, Snapshot, SyphonStatus
 from paired_servicebus.core.operator import fleet_sentences
-from paired_servicebus.core.operator.state_outlook import pings_needed
-from paired_servicebus.core.operator.why_line import failover_cause
+from paired_servicebus.core.operator.why_line import failover_cause, pings_needed
 from paired_servicebus.core.text.number_format import count, plural, rate, time_or_day
 from paired_servicebus.core.text.time_format import age, clock, roughly, until
 from paired_servicebus.ui.render.spans import BETWEEN, LOOKS, QUIET, Part, Role, name_list, pack, shortenable

@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 from paired_servicebus.core.gateway.gateway_sentences import senders_text
 from paired_servicebus.core.model.pairing_events import StateChanged
 from paired_servicebus.core.model.snapshot import EntityView, RouteView, Snapshot
-from paired_servicebus.core.operator.state_outlook import StateOutlook, outlook, pings
+from paired_servicebus.core.operator.why_line import StateOutlook, outlook, pings
 from paired_servicebus.core.text.number_format import (
     count,
     duration,

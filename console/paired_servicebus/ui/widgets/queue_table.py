@@ -9,10 +9,10 @@ from paired_servicebus.core.backlog.backlog_totals import is_old, stranded_messa
 from paired_servicebus.core.backlog.depth_readings import Trend, seconds_until, trend
 from paired_servicebus.core.model.snapshot import QueueView, Snapshot, UnusedQueue
 from paired_servicebus.core.operator.failover_readiness import FULL_SHARE, share_used
-from paired_servicebus.core.text.index_ranges import format_indices
 from paired_servicebus.core.text.number_format import (
     NOT_KNOWN,
     count,
+    format_indices,
     percent,
     plural,
     rate,
@@ -174,7 +174,11 @@ def _unused_row(queue: UnusedQueue, view: View, width: int) -> Line:
     ]
     text = shorten(" · ".join(parts), width - UNUSED_INDEX - 4)
     role = Role.SUSPECT if queue.messages else Role.TEXT
-    spans = (Span("▸" if selected else " ", Role.KEY), Span(f"  {fit(str(queue.index), INDEX)}"), Span(text, role))
+    spans = (
+        Span("▸" if selected else " ", Role.KEY),
+        Span(f"  {fit(str(queue.index), UNUSED_INDEX)}"),
+        Span(text, role),
+    )
     return line(*spans, ground=Role.SELECTED if selected else None)
 
 

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Final
 
-from paired_servicebus.core.backlog.queue_usage import QueueUsage
+from paired_servicebus.core.backlog.depth_readings import QueueUsage
 from paired_servicebus.core.fleet.board.board_reader import OFF_BY
 from paired_servicebus.core.fleet.board.document_bounds import (
     MAX_REASON,
