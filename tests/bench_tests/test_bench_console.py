@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from paired_servicebus.bench import result_tables
+from paired_servicebus.bench import bench_command
 from tests.bench import developer_tables, engine_bench
 from tests.bench.__main__ import main
 from tests.bench.developer_plans import BytesPlan, EnginePlan, ScreenPlan
@@ -23,7 +23,7 @@ async def test_it_types_every_key_on_a_real_terminal_over_a_real_engine() -> Non
     assert set(found.firsts_ms) == {key.name for key in FIRSTS}
     assert found.first_bytes > 1000
     assert found.loop_wall_ms >= found.loop_own_ms > 0
-    assert json.loads(result_tables.as_json("console", found))["bench"] == "console"
+    assert json.loads(bench_command.as_json("console", found))["bench"] == "console"
     assert "120 entities" in developer_tables.screen_table(found)
 
 
@@ -64,7 +64,7 @@ async def test_it_counts_what_three_dashboards_write_in_each_situation() -> None
     assert list(found.per_second) == [QUIET, HEALTHY, TENTH, ALL]
     assert found.per_second[ALL]["full"] > 0
     assert 0 < found.first_bytes["plain"] < found.first_bytes["full"]
-    assert json.loads(result_tables.as_json("console-bytes", found))["bench"] == "console-bytes"
+    assert json.loads(bench_command.as_json("console-bytes", found))["bench"] == "console-bytes"
     assert "10 entities" in developer_tables.bytes_table(found)
 
 
@@ -98,7 +98,7 @@ async def test_it_sees_pings_and_sends_with_none_one_and_five_consoles(monkeypat
     assert set(found.lateness_p95_ms) == set(found.send_p50_ms) == {"0", "1", "5"}
     assert min(found.pings.values()) >= 3
     assert set(found.send_ratio) == {"1", "5"}
-    told = json.loads(result_tables.as_json("engine", found))
+    told = json.loads(bench_command.as_json("engine", found))
     assert told["bench"] == "engine"
     assert told["targets"]["lateness_p95_ms"]["target"] == 100
     assert "5 consoles" in developer_tables.engine_table(found)

@@ -17,7 +17,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 
 from paired_servicebus import cli
-from paired_servicebus.bench import result_tables, syphon_bench
+from paired_servicebus.bench import bench_command, syphon_bench
 from paired_servicebus.bench.amqp_loads import copy
 from paired_servicebus.bench.bench_plans import BenchError, SendPlan, SyphonPlan
 from paired_servicebus.bench.rounds import Band, Lap, Throughput, in_turn, ratio
@@ -77,30 +77,30 @@ def test_the_bench_of_the_syphon_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(syphon_bench, "SAMPLE", 220)
     plan = SyphonPlan(messages=300, latency_ms=1, rounds=2, destinations=3)
     figures = asyncio.run(measure_syphon(plan))
-    found = told(result_tables.as_json("syphon", figures))
+    found = told(bench_command.as_json("syphon", figures))
     assert found["bench"] == "syphon"
     assert {"ratio_vs_naive", "ratio_vs_best_sdk", "ratio_vs_raw", "ratio_vs_peer", "aa_low", "aa_high"} <= set(found)
     assert found["ratio_vs_peer"] is None
     assert found["ours"]["per_second"] > 0
     assert set(found["targets"]) == {"ratio_vs_naive", "ratio_vs_raw", "ratio_mixed"}
     assert found["mixed"]["messages"] == 299
-    assert "ours / plain copy" in result_tables.syphon_table(figures)
+    assert "ours / plain copy" in bench_command.syphon_table(figures)
 
 
 @pytest.mark.slow
 def test_the_bench_of_sends_runs() -> None:
     figures = asyncio.run(measure_send(SendPlan(messages=4, rounds=2)))
-    found = told(result_tables.as_json("send", figures))
+    found = told(bench_command.as_json("send", figures))
     assert {"ratio_vs_sdk", "aa_low", "aa_high", "ratio_callers"} <= set(found)
     assert set(found["targets"]) == {"ratio_vs_sdk", "ratio_callers"}
-    assert "plain / plain" in result_tables.send_table(figures)
+    assert "plain / plain" in bench_command.send_table(figures)
 
 
 def test_the_bench_of_added_time_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(added_time, "STUBBED", 5)
     monkeypatch.setattr(added_time, "STUB_ROUNDS", 1)
     figures = asyncio.run(added_time.measure_added(size=100))
-    found = told(result_tables.as_json("added", figures))
+    found = told(bench_command.as_json("added", figures))
     assert set(found["targets"]) == {"added_us"}
     assert "SDK stubbed" in developer_tables.added_table(figures)
 
@@ -108,7 +108,7 @@ def test_the_bench_of_added_time_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 def test_the_bench_of_memory_runs() -> None:
     figures = asyncio.run(measure_memory(1000, size=1024))
-    found = told(result_tables.as_json("memory", figures))
+    found = told(bench_command.as_json("memory", figures))
     assert found["growth_mb"] == pytest.approx(found["most_mb"] - found["warm_mb"], abs=0.05)
     assert "in 1,000 messages" in developer_tables.memory_table(figures)
 
@@ -116,7 +116,7 @@ def test_the_bench_of_memory_runs() -> None:
 @pytest.mark.slow
 def test_the_bench_of_failovers_runs() -> None:
     figures = asyncio.run(measure_failover(rounds=1, senders=2))
-    found = told(result_tables.as_json("failover", figures))
+    found = told(bench_command.as_json("failover", figures))
     assert len(figures.over_ms) == len(figures.back_ms) == 1
     assert 0 < found["p50_ms"] <= found["p99_ms"]
     assert found["back_p50_ms"] > 0

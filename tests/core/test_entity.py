@@ -11,8 +11,8 @@ from paired_servicebus.core.errors import IllegalEventError
 from paired_servicebus.core.model.entity_state import DIVERTING, TABLE, Entity, State, Trigger, enter, next_state
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.snapshot import EntityView
-from paired_servicebus.core.operator.state_outlook import outlook, percentile, pings
-from paired_servicebus.core.text.index_ranges import format_indices
+from paired_servicebus.core.operator.why_line import outlook, percentile, pings
+from paired_servicebus.core.text.number_format import format_indices
 
 BEGAN = 1_700_000_000.0
 INTERVAL = 60.0

@@ -9,8 +9,8 @@ from paired_servicebus.core.failover.effects import Announce, SendPing
 from paired_servicebus.core.failover.inactivity import QUIET_AFTER
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.pairing_events import PingAccepted, StateChanged, SyphonPaused, SyphonResumed
+from paired_servicebus.core.operator.action_row import spelled_out, to_type
 from paired_servicebus.core.operator.actions import BY_ID
-from paired_servicebus.core.operator.order_checks import spelled_out, to_type
 from paired_servicebus.core.operator.targets import DeadLetters, Scope, dead_letters_of, named
 from paired_servicebus.core.operator.why_line import why
 

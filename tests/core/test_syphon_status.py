@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.approval import Approve
 
-from paired_servicebus.core.backlog.queue_usage import GrowthDetector, growth_alarm
+from paired_servicebus.core.backlog.depth_readings import GrowthDetector, growth_alarm
 from paired_servicebus.core.backlog.syphon_status_rules import (
     STALLED_AFTER,
     StallDetector,

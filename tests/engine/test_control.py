@@ -25,8 +25,9 @@ from paired_servicebus.core.errors import CommandRefusedError, ControlError, Eng
 from paired_servicebus.core.model.pairing_events import Commanded, Event, PingSent, Record, StateChanged, Warned
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.series.graphs import Graphs
-from paired_servicebus.engine.control import acceptor, control_server, peer_credentials, protocol
+from paired_servicebus.engine.control import acceptor, control_server, protocol
 from paired_servicebus.engine.control import control_client as client_module
+from paired_servicebus.engine.control import protocol as peer_credentials
 from paired_servicebus.engine.control.control_client import ControlClient, Update
 from paired_servicebus.engine.control.protocol import Goodbye, Mailbox, Position, Skipped
 from paired_servicebus.ui.shell.screenshot import picture

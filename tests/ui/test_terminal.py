@@ -43,7 +43,7 @@ from paired_servicebus.ui.state.view import (
     apply_news,
     should_ring,
 )
-from paired_servicebus.ui.widgets.graph_strip import NONE_YET
+from paired_servicebus.ui.widgets.dashboard_parts import NONE_YET
 from tests.graph_views import graphs
 from tests.pictures.draw import draw_svg
 

@@ -29,7 +29,7 @@ from paired_servicebus.engine.instance.engine_paths import engine_paths
 from paired_servicebus.ui.engines.feed import EngineFeed
 from paired_servicebus.ui.engines.order_signer import OrderSigner
 from paired_servicebus.ui.screens.fleet_dialog import FleetDialog
-from paired_servicebus.ui.screens.reach_dialog import ReachDialog
+from paired_servicebus.ui.screens.question_dialogs import ReachDialog
 from paired_servicebus.ui.shell.app import PairedApp
 from servicebus_sandbox import Sandbox
 from tests.engine.fleet.conftest import new_id

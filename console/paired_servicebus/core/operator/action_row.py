@@ -1,6 +1,6 @@
 """The columns of the table of actions: everything that keys, palette, help, previews and command line show of an order.
 
-Not here: the rows (actions.py), and the checks of an order (order_checks.py).
+The rows are in actions.py.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ from paired_servicebus.core.text.untrusted_text import one_line
 
 # What an operator should know before typing: what an order will be refused for, and where it does not help.
 #
-# An order that is impossible by the snapshot is refused when it is armed (order_checks.py). Here are the outcomes that
+# An order that is impossible by the snapshot is refused when it is armed (action_row.py). Here are the outcomes that
 # only the namespaces decide, but that the newest readings already show. An unknown figure gives no sentence. Pure.
 
 MAX_REASON: Final = 120
