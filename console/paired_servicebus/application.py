@@ -29,7 +29,7 @@ from paired_servicebus.engine.instance.engine_paths import EnginePaths, engine_p
 from paired_servicebus.engine.instance.identity import EngineIdentity
 from paired_servicebus.engine.instance.lock import StateFolder
 from paired_servicebus.engine.instance.task_supervisor import TaskSupervisor
-from paired_servicebus.engine.readiness.local_evidence import add_drill, local_syphons
+from paired_servicebus.engine.readiness.readiness_check import add_drill, local_syphons
 from paired_servicebus.engine.service.engine_host import EngineHost, nobody
 from paired_servicebus.engine.service.hook import Hook
 from paired_servicebus.engine.service.metrics import SnapshotCollector, serve

@@ -11,7 +11,7 @@ from tests import fleet_views, gateway_views
 from tests.approval import Approve
 from tests.fleet_views import AT, at, calm, engine, outage
 
-from paired_servicebus.core.fleet.board.document_bounds import sum_figures
+from paired_servicebus.core.fleet.board.board_reader import sum_figures
 from paired_servicebus.core.gateway.gateway_sentences import client_name, gateway_alarms, todo, verdict, where_text
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetEntity, FleetOrder, FleetStatus, FleetView

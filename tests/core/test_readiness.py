@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.approval import Approve
 
-from paired_servicebus.core.drill.drill_report import DrillOutcome, LastDrill
+from paired_servicebus.core.drill.drill_plan import DrillOutcome, LastDrill
 from paired_servicebus.core.model.snapshot import Finding, FindingVerdict, SyphonStatus
 from paired_servicebus.core.operator.failover_readiness import (
     DRILL,

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from paired_servicebus.config import PairingConfig, load_config
-from paired_servicebus.core.drill.drill_plan import DrillNote, DrillPlan
-from paired_servicebus.core.drill.drill_report import DrillMeasures
+from paired_servicebus.core.drill.drill_plan import DrillMeasures, DrillNote, DrillPlan
 from paired_servicebus.core.model.namespace_info import ServiceTier
 from paired_servicebus.drill.drill_command import RECORDS, CleanResult, clean, open_namespaces
 from paired_servicebus.drill.drill_run import run_drill

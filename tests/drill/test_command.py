@@ -12,14 +12,12 @@ import pytest
 
 from paired_servicebus import cli
 from paired_servicebus.config import load_config
-from paired_servicebus.core.drill.drill_plan import DrillPlan
-from paired_servicebus.core.drill.drill_report import DrillOutcome
+from paired_servicebus.core.drill.drill_plan import DrillOutcome, DrillPlan
 from paired_servicebus.core.model.namespace_info import ServiceTier
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.drill.drill_command import WIDTH, question_lines
 from paired_servicebus.engine.instance.engine_paths import engine_paths
-from paired_servicebus.engine.readiness.local_evidence import last_drill
-from paired_servicebus.engine.readiness.readiness_check import check
+from paired_servicebus.engine.readiness.readiness_check import check, last_drill
 from tests.stage.plays.verbs import Verb, verb
 
 from .conftest import BRISK, WORKER_KEY, Lab

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from paired_servicebus.core.drill import drill_plan
-from paired_servicebus.core.drill.drill_plan import DrillPlan, DrillRole
-from paired_servicebus.core.drill.drill_report import DrillMeasures, broken_promises
+from paired_servicebus.core.drill.drill_plan import DrillMeasures, DrillPlan, DrillRole, broken_promises
 from paired_servicebus.core.errors import DrillError
 from paired_servicebus.core.model.namespace_info import ServiceTier
 from paired_servicebus.drill.drill_command import look_around

@@ -22,7 +22,7 @@ from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.control.discovery import find_socket, local_engines, query_engines
 from paired_servicebus.engine.instance.engine_paths import engine_paths
-from paired_servicebus.engine.readiness.local_evidence import queues_in_use
+from paired_servicebus.engine.readiness.readiness_check import queues_in_use
 from paired_servicebus.engine.service import engine_host
 from paired_servicebus.pairing.management import backlog_queues
 from paired_servicebus.pairing.management.atom_admin import management_of

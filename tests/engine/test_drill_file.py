@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from paired_servicebus.core.drill.drill_report import DrillOutcome, LastDrill
+from paired_servicebus.core.drill.drill_plan import DrillOutcome, LastDrill
 from paired_servicebus.engine.instance.engine_paths import engine_paths
-from paired_servicebus.engine.readiness.local_evidence import DrillFile, last_drill, write_drill
+from paired_servicebus.engine.readiness.readiness_check import DrillFile, last_drill, write_drill
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from paired_servicebus.core.errors import CleanUpError
 from paired_servicebus.core.model.snapshot import SyphonStatus, SyphonView
 from paired_servicebus.engine.instance.engine_paths import engine_paths
 from paired_servicebus.engine.instance.lock import LockHolder, acquire
-from paired_servicebus.engine.readiness.local_evidence import queues_in_use, read_local_usage
+from paired_servicebus.engine.readiness.readiness_check import queues_in_use, read_local_usage
 from tests.engine.conftest import FakePairing
 
 Engine = Callable[..., Any]

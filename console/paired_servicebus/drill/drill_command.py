@@ -26,22 +26,20 @@ from paired_servicebus.core.drill.drill_plan import (
     MARKER,
     PREFIX,
     DrillKnowledge,
+    DrillMeasures,
     DrillNote,
+    DrillOutcome,
     DrillPlan,
     FoundEntity,
+    LastDrill,
     Leftovers,
+    TimeRow,
+    broken_promises,
     drill_name,
     marker_path,
     run_called,
     run_of,
     sort_entities,
-)
-from paired_servicebus.core.drill.drill_report import (
-    DrillMeasures,
-    DrillOutcome,
-    LastDrill,
-    TimeRow,
-    broken_promises,
     time_rows,
 )
 from paired_servicebus.core.errors import ConfigurationError, DrillError
@@ -54,7 +52,7 @@ from paired_servicebus.engine.clients.client_factory import open_admin
 from paired_servicebus.engine.clients.start_checks import look_up_name
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.engine.instance.logs import log_to
-from paired_servicebus.engine.readiness.local_evidence import DrillFile, write_drill
+from paired_servicebus.engine.readiness.readiness_check import DrillFile, write_drill
 from paired_servicebus.pairing.management.backlog_queues import differences, first_line, told
 from paired_servicebus.pairing.management.management_port import is_refusal
 from paired_servicebus.pairing.runtime.deadlines import bounded

@@ -19,11 +19,13 @@ from paired_servicebus.core.drill import drill_plan
 from paired_servicebus.core.drill.drill_plan import (
     EFFECT_SECONDS,
     PARTS,
+    DrillMeasures,
     DrillNote,
     DrillPart,
     DrillPlan,
     DrillRole,
     EntityKind,
+    PartResult,
     Phase,
     drill_name,
     is_backlog,
@@ -31,7 +33,6 @@ from paired_servicebus.core.drill.drill_plan import (
     role_path,
     run_of,
 )
-from paired_servicebus.core.drill.drill_report import DrillMeasures, PartResult
 from paired_servicebus.core.errors import DrillError, PairingError
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.pairing_events import (

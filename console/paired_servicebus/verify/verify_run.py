@@ -33,10 +33,9 @@ from paired_servicebus.pairing.management.management_port import is_refusal
 from paired_servicebus.pairing.runtime.deadlines import bounded
 from paired_servicebus.temporary_entities.managed_namespace import MANAGING, NotPermittedError, Side
 from paired_servicebus.temporary_entities.run_record import RecordKind, RunRecord, known_runs, past_records
-from paired_servicebus.verify.access_experiments import ACCESS_EXPERIMENTS, offered_mechanisms
+from paired_servicebus.verify.access_experiments import ACCESS_EXPERIMENTS, FIDELITY_EXPERIMENTS, offered_mechanisms
 from paired_servicebus.verify.delivery_experiments import DELIVERY_EXPERIMENTS
 from paired_servicebus.verify.entity_experiments import ENTITY_EXPERIMENTS
-from paired_servicebus.verify.fidelity_experiments import FIDELITY_EXPERIMENTS
 from paired_servicebus.verify.trial import (
     Experiment,
     ExperimentReport,

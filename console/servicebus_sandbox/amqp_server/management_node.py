@@ -15,6 +15,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from servicebus_amqp.encoding.amqp_types import Array, Described, Int, Timestamp, ULong
+from servicebus_amqp.nodes.request_ends import AmqpRefusal, bad_argument
 from servicebus_amqp.protocol_errors import DecodeError
 from servicebus_sandbox.amqp_server.message_codec import read_message, show_message, write_message
 from servicebus_sandbox.amqp_server.property_codec import raw_of, value_of
@@ -30,7 +31,6 @@ from servicebus_sandbox.broker.subscription_rules.rules import Rule
 from servicebus_sandbox.broker.topology.messaging_entities import Subscription
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 from servicebus_sandbox.faults import Operation
-from servicebus_sandbox.serving.amqp_conditions import AmqpRefusal, bad_argument
 
 _RULE, _NO_ACTION, _SQL_ACTION = ULong(0x137_0000_0004), ULong(0x137_0000_0005), ULong(0x137_0000_0006)
 _SQL, _TRUE, _FALSE, _CORRELATION = (

@@ -18,7 +18,7 @@ from servicebus_amqp.encoding.messaging_types import (
     Rejected,
     Released,
 )
-from servicebus_amqp.nodes.request_ends import SETTLED_BY_SENDER, error_of, rejected
+from servicebus_amqp.nodes.request_ends import SETTLED_BY_SENDER, bad_argument, error_of, rejected
 from servicebus_amqp.protocol.link_receiver import ReceiverLink
 from servicebus_amqp.protocol.link_sender import SenderLink
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived, FlowReceived
@@ -32,7 +32,7 @@ from servicebus_sandbox.broker.queues.lane import Consumer
 from servicebus_sandbox.broker.queues.message_queue import DESCRIPTION, REASON, MessageQueue
 from servicebus_sandbox.broker.topology.messaging_entities import SendTarget
 from servicebus_sandbox.faults import Direction, FaultVerdict, InjectionPoint, Operation
-from servicebus_sandbox.serving.amqp_conditions import bad_argument, refusal_by, refusal_of
+from servicebus_sandbox.serving.amqp_conditions import refusal_by, refusal_of
 
 INCOMING_CREDIT: Final = 1000
 MAX_BATCH_BYTES: Final = 1024 * 1024

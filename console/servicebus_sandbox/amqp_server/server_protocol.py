@@ -16,7 +16,14 @@ from functools import partial
 from typing import Any, Final, cast
 
 from servicebus_amqp.node_address import covers
-from servicebus_amqp.nodes.request_ends import StrangerLimits, StrangerUse, error_of
+from servicebus_amqp.nodes.request_ends import (
+    AmqpRefusal,
+    StrangerLimits,
+    StrangerUse,
+    error_of,
+    too_many_tokens,
+    unauthorized,
+)
 from servicebus_amqp.protocol import protocol_events as e
 from servicebus_amqp.protocol.connection import Connection
 from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings
@@ -28,15 +35,7 @@ from servicebus_sandbox.amqp_server.served_link import SETTLING, DelayLine, Serv
 from servicebus_sandbox.broker.broker_errors import EntityNotFound
 from servicebus_sandbox.broker.entity_settings import Right
 from servicebus_sandbox.faults import UNKNOWN_CALLER, Caller, CaseKey, ConnectionVerdict, Direction
-from servicebus_sandbox.serving.amqp_conditions import (
-    AmqpRefusal,
-    closed_by_fault,
-    idle,
-    refusal_of,
-    too_many_tokens,
-    unauthorized,
-    unlinked,
-)
+from servicebus_sandbox.serving.amqp_conditions import closed_by_fault, idle, refusal_of, unlinked
 from servicebus_sandbox.serving.lobby import Lobby
 
 # The limits of a connection before its first good token.

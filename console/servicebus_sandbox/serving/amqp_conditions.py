@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from servicebus_amqp.nodes.request_ends import AmqpRefusal, bad_argument, too_many_links, too_many_tokens, unauthorized
+from servicebus_amqp.nodes.request_ends import AmqpRefusal
 from servicebus_sandbox.broker import broker_errors as errors
 from servicebus_sandbox.faults import FaultVerdict
 
@@ -32,16 +32,6 @@ class RefusalLog:
         if self.counts[reason] == 1:
             self._logger.warning("%s %.*s (%s, logged once)", self._who, MAX_TEXT, sentence, reason)
 
-
-__all__ = [
-    "AmqpRefusal",
-    "bad_argument",
-    "refusal_by",
-    "refusal_of",
-    "too_many_links",
-    "too_many_tokens",
-    "unauthorized",
-]
 
 _BY_ERROR: Final[tuple[tuple[type[errors.BrokerError], str, int], ...]] = (
     (errors.EntityNotFound, "amqp:not-found", 404),

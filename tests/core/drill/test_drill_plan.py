@@ -11,13 +11,19 @@ from tests.approval import Approve
 from paired_servicebus.core.accounting.ledger import Arrival, Ledger, SendOutcome, balance
 from paired_servicebus.core.drill.drill_plan import (
     CLOCK_MARGIN,
+    MAX_NAMED,
     PARTS,
     DrillKnowledge,
+    DrillMeasures,
     DrillNote,
+    DrillOutcome,
     DrillPlan,
     EntityKind,
     FoundEntity,
+    LastDrill,
+    PartResult,
     Phase,
+    broken_promises,
     drill_name,
     is_backlog,
     marker_path,
@@ -25,17 +31,9 @@ from paired_servicebus.core.drill.drill_plan import (
     run_called,
     run_of,
     sort_entities,
-)
-from paired_servicebus.core.drill.drill_plan import DrillRole as Role
-from paired_servicebus.core.drill.drill_report import (
-    MAX_NAMED,
-    DrillMeasures,
-    DrillOutcome,
-    LastDrill,
-    PartResult,
-    broken_promises,
     time_rows,
 )
+from paired_servicebus.core.drill.drill_plan import DrillRole as Role
 from paired_servicebus.core.model.namespace_info import ServiceTier
 from paired_servicebus.core.model.policy import Policy
 

@@ -23,14 +23,15 @@ from typing import Final, assert_never
 
 from paired_servicebus.core.fleet import fleet_events, pace
 from paired_servicebus.core.fleet.board.board_reader import (
+    MAX_DIFFERENCES,
     READ,
     WRITE,
     BoardReader,
     BoardTroubles,
     LookResult,
     NamespaceClock,
+    bound_text,
 )
-from paired_servicebus.core.fleet.board.document_bounds import MAX_DIFFERENCES, bound_text
 from paired_servicebus.core.fleet.fleet_documents import (
     BOARD_OF,
     MAX_NOT_WELL,

@@ -2,7 +2,7 @@
 
 Each row of RULES makes one finding. Without evidence a finding is UNKNOWN, never OK. NO means that sends would fail, or
 that parked messages would stay; the rest warns. paired_servicebus.pairing.monitoring.inspection and
-paired_servicebus.engine.readiness.local_evidence gather the evidence.
+paired_servicebus.engine.readiness.readiness_check gather the evidence.
 
 The alarms of the backlog are rules over a snapshot. Elsewhere: parked messages without a syphon (SPEC.md section 4.6;
 paired_servicebus.pairing.monitoring.snapshot_views).
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from paired_servicebus.core.backlog.depth_readings import seconds_until
-from paired_servicebus.core.drill.drill_report import DrillOutcome, LastDrill
+from paired_servicebus.core.drill.drill_plan import DrillOutcome, LastDrill
 from paired_servicebus.core.model.policy import PingKind
 from paired_servicebus.core.model.snapshot import (
     Finding,

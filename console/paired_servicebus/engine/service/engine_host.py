@@ -49,8 +49,13 @@ from paired_servicebus.engine.journal import records
 from paired_servicebus.engine.journal.records import JOURNAL_ONLY, UnreadableLines
 from paired_servicebus.engine.journal.timeline_replay import REPLAY_SECONDS, replay_records, unfinished
 from paired_servicebus.engine.journal.writer import DEFAULT_KEPT_BYTES, Journal
-from paired_servicebus.engine.readiness.local_evidence import queues_in_use, read_local_usage
-from paired_servicebus.engine.readiness.readiness_check import EvidenceSource, ReadinessWatch, no_local_evidence
+from paired_servicebus.engine.readiness.readiness_check import (
+    EvidenceSource,
+    ReadinessWatch,
+    no_local_evidence,
+    queues_in_use,
+    read_local_usage,
+)
 from paired_servicebus.pairing.paired_client import PairedServiceBusClient
 from paired_servicebus.sections.fleet_options import Fleet
 

@@ -36,7 +36,7 @@ from paired_servicebus.engine.instance.identity import EngineIdentity
 from paired_servicebus.engine.instance.lock import StateFolder
 from paired_servicebus.engine.instance.logs import log_to, log_to_file
 from paired_servicebus.engine.instance.task_supervisor import TaskSupervisor
-from paired_servicebus.engine.readiness.local_evidence import LocalEvidence
+from paired_servicebus.engine.readiness.readiness_check import LocalEvidence
 from paired_servicebus.engine.service.collector import tune_collector
 from paired_servicebus.engine.service.engine_host import EngineHost, nobody
 from paired_servicebus.engine.service.hook import Hook

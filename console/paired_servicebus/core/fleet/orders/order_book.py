@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
 
-from paired_servicebus.core.fleet.board.document_bounds import MAX_REASON, bound_author, bound_text
+from paired_servicebus.core.fleet.board.board_reader import MAX_REASON, bound_author, bound_text
 from paired_servicebus.core.fleet.fleet_documents import (
     ONE_SHOT_SECONDS,
     Order,

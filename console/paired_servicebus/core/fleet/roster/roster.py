@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from paired_servicebus.core.backlog.depth_readings import QueueUsage
-from paired_servicebus.core.fleet.board.board_reader import OFF_BY
-from paired_servicebus.core.fleet.board.document_bounds import (
+from paired_servicebus.core.fleet.board.board_reader import (
     MAX_REASON,
+    OFF_BY,
     EntityRow,
     bound_author,
     bound_entities,
