@@ -221,11 +221,11 @@ async def test_an_address_that_others_reach_is_said(until: Until) -> None:
 
 
 @asynccontextmanager
-async def served(until: Until) -> AsyncIterator[int]:
+async def served(until: Until, latest: Callable[[], Snapshot | None] | None = None) -> AsyncIterator[int]:
     """The port of metrics that are served."""
     with taken_port() as port:
         pass
-    task = asyncio.create_task(serve(ListenAddress("127.0.0.1", port), snapshot, print))
+    task = asyncio.create_task(serve(ListenAddress("127.0.0.1", port), latest or snapshot, print))
 
     def answers() -> bool:
         with socket.socket() as probe:
@@ -284,7 +284,10 @@ async def test_requests_that_are_not_read_are_few(until: Until, monkeypatch: pyt
     ("request_", "status"),
     [
         (b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", b"200 OK"),
-        (b"GET / HTTP/1.0\r\n\r\n", b"200 OK"),
+        (b"GET /metrics HTTP/1.0\r\n\r\n", b"200 OK"),
+        (b"GET /livez HTTP/1.1\r\n\r\n", b"200 OK"),
+        (b"GET / HTTP/1.1\r\n\r\n", b"404 Not Found"),
+        (b"GET /readyz/x HTTP/1.1\r\n\r\n", b"404 Not Found"),
         (b"POST /metrics HTTP/1.1\r\n\r\n", b"405 Method Not Allowed"),
         (b"nonsense\r\n\r\n", b"400 Bad Request"),
         (b"\xff\xfe / HTTP/1.1\r\n\r\n", b"400 Bad Request"),
@@ -292,13 +295,50 @@ async def test_requests_that_are_not_read_are_few(until: Until, monkeypatch: pyt
         (b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * 200 + b"\r\n", b"400 Bad Request"),
         (b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\n\r\n", b"431 Request Header Fields Too Large"),
     ],
-    ids=["a scrape", "an older version", "another method", "nonsense", "no ASCII", "no URL", "many headers", "long"],
+    ids=[
+        "a scrape",
+        "an older version",
+        "alive",
+        "no path",
+        "another path",
+        "another method",
+        "nonsense",
+        "no ASCII",
+        "no URL",
+        "many headers",
+        "long",
+    ],
 )
 async def test_each_request_is_answered_in_http(until: Until, request_: bytes, status: bytes) -> None:
     async with served(until) as port:
         answer = await answer_to(port, request_)
     assert answer.startswith(b"HTTP/1.1 " + status + b"\r\n")
     assert b"Connection: close\r\n" in answer
+
+
+@pytest.mark.parametrize(
+    ("routes", "in_rotation", "status", "body"),
+    [
+        (("primary", "backlog"), 0, 200, "ready: sends go to the primary for 1 of 2 entities; 0 of 2 backlog queues"),
+        (("backlog", "backlog"), 1, 200, "ready: sends go to the primary for 0 of 2 entities; 1 of 2 backlog queues"),
+        (("nowhere", "nowhere"), 0, 503, "not ready: sends go to the primary for 0 of 2 entities; 0 of 2 backlog"),
+        ((), 0, 200, "ready: sends go to the primary, as nothing was sent; 0 of 2 backlog queues accept"),
+        (None, 0, 503, "not ready: the engine is starting"),
+    ],
+)
+async def test_a_probe_says_whether_one_of_the_namespaces_accepts_sends(
+    until: Until, routes: tuple[str, ...] | None, in_rotation: int, status: int, body: str
+) -> None:
+    found: Snapshot | None = None
+    if routes is not None:
+        entities = tuple(replace(entity(f"e{number}"), route=route) for number, route in enumerate(routes))
+        queues = tuple(QueueView(index=index, path=str(index), in_rotation=index < in_rotation) for index in range(2))
+        found = replace(snapshot(), entities=entities, queues=queues)
+    async with served(until, lambda: found) as port:
+        answer = await answer_to(port, b"GET /readyz HTTP/1.1\r\n\r\n")
+        assert b" 200 OK" in await answer_to(port, b"GET /livez HTTP/1.1\r\n\r\n")
+    assert answer.startswith(f"HTTP/1.1 {status} ".encode())
+    assert answer.decode().partition("\r\n\r\n")[2].startswith(body)
 
 
 async def test_figures_are_compressed_for_who_takes_them_so(until: Until) -> None:

@@ -9,7 +9,7 @@ import pytest
 from azure.core.exceptions import ServiceRequestError
 from azure.servicebus.exceptions import MessagingEntityDisabledError
 
-from paired_servicebus.core.backlog.depth_readings import QueueUsage
+from paired_servicebus.core.backlog.depth_readings import GrowthDetector, QueueUsage
 from paired_servicebus.core.errors import CleanUpError, IllegalEventError, WireLinkError
 from paired_servicebus.pairing.management.management_port import Depth, QueueStatus
 from paired_servicebus.pairing.monitoring import unused_queues as module
@@ -240,9 +240,16 @@ async def test_what_is_stranded_is_moved_on_order_and_the_queue_can_go_then(worl
         await admin.create_queue("stranded-for")
     paired = await paired_beside(world, enable_syphon=True)
     put(world, [parked("stranded-for", "m1")], path=SPARE)
-    await asyncio.sleep(0.1)
+    paired._unused._growing = GrowthDetector()  # it was there before this engine
+    await paired._unused.look()
+    (alarm,) = [text for text in paired.alarms() if "stranded" in text]
+    index = int(SPARE.rpartition("/")[2])
+    assert alarm.startswith(f"1 message is stranded in backlog queue {index}, which no engine known here uses: move")
+    assert f"set backlog_queue_count to {index + 1} or more" in alarm
     assert world.depth(SPARE, namespace="secondary") == 1
     assert "1 messages" in await paired.move_stranded(SPARE)
+    await paired._unused.look()
+    assert not [text for text in paired.alarms() if "stranded" in text]
     quiet(world, SPARE)
     await paired.clean_up(SPARE)
     (message,) = await world.received("stranded-for", 1)

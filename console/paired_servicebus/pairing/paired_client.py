@@ -333,7 +333,6 @@ class PairedServiceBusClient(OperatorOrders, PrimaryReceivers):
         """Return the alarms (SPEC.md section 4.6)."""
         steering = self._steering
         found = snapshot_views.alarms(steering.machine, self._poller, steering.ended, stalled=self._unmoved.alarm)
-        growing = self._unused.alarm if self._syphon is not None else ""
         degraded = self._degraded.alarm if self._degraded is not None else ""
         refused = steering.refused_credentials.alarms(steering.clock())
         clients = {self.primary_name: self._primary, self.secondary_name: self._options.secondary_client}
@@ -341,7 +340,7 @@ class PairedServiceBusClient(OperatorOrders, PrimaryReceivers):
         throttled = steering.throttled_calls.alarm(steering.clock())
         own = (steering.refusal_alarm(), throttled, *refused, *silent, degraded, *found, *self._standby.alarms)
         backlog_ = backlog_alarms(self.queue_views(looking=False), self.syphon_view())
-        return tuple(filter(None, (*own, *backlog_, growing)))
+        return tuple(filter(None, (*own, *backlog_, self._unused.alarm)))
 
     async def check(self) -> Readiness:
         """Judge whether a failover would work now, as `paired check` does.

@@ -9,7 +9,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from paired_servicebus.core.model.snapshot import ParkedView, QueueView, Snapshot
+from paired_servicebus.core.model.snapshot import ParkedView, QueueView, Snapshot, UnusedView
+from paired_servicebus.core.text.number_format import format_indices
 
 # The number of parked messages: one figure for every screen, verb and metric.
 #
@@ -207,10 +208,23 @@ def empty_at(snapshot: Snapshot) -> float | None:
     return snapshot.parked.empty_at if snapshot.parked is not None else None
 
 
-def stranded_messages(snapshot: Snapshot) -> dict[int, int]:
+def stranded_messages(unused: UnusedView) -> dict[int, int]:
     """Return the messages and dead letters in unused backlog queues by the queue's index, without empty queues."""
-    counts = {queue.index: (queue.messages or 0) + (queue.dead_lettered or 0) for queue in snapshot.unused.queues}
+    counts = {queue.index: (queue.messages or 0) + (queue.dead_lettered or 0) for queue in unused.queues}
     return {index: number for index, number in counts.items() if number}
+
+
+def stranded_alarm(unused: UnusedView) -> str:
+    """Return the alarm for messages that no syphon known here moves; empty: there are none."""
+    counts = stranded_messages(unused)
+    if not counts:
+        return ""
+    number, queues = sum(counts.values()), "queue" if len(counts) == 1 else "queues"
+    return (
+        f"{number:,} {'message is' if number == 1 else 'messages are'} stranded in backlog {queues} "
+        f"{format_indices(counts)}, which no engine known here uses: move them by order (page 3, or paired "
+        f"move-stranded), or set backlog_queue_count to {max(counts) + 1} or more"
+    )
 
 
 def _growth(snapshot: Snapshot) -> float | None:

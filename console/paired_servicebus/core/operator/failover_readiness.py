@@ -22,6 +22,7 @@ from paired_servicebus.core.model.snapshot import (
     FindingVerdict,
     QueueView,
     Readiness,
+    Snapshot,
     SyphonStatus,
     SyphonView,
 )
@@ -142,6 +143,22 @@ def alarm(readiness: Readiness) -> str:
         return ""
     more = f" (and {len(against) - 1} more: paired check)" if len(against) > 1 else ""
     return f"not ready to fail over: {against[0].evidence}{more}; {against[0].todo}"
+
+
+def accepts_sends(snapshot: Snapshot | None) -> tuple[bool, str]:
+    """Return whether one of the two namespaces accepts sends now, and a sentence with the reason.
+
+    snapshot: None before the first one. An entity that nothing was sent to counts for the primary.
+    """
+    if snapshot is None:
+        return False, "not ready: the engine is starting"
+    entities, queues = snapshot.entities, snapshot.queues
+    direct = sum(entity.route == "primary" for entity in entities)
+    takes = sum(queue.in_rotation for queue in queues)
+    where = f"the primary for {direct} of {len(entities)} entities" if entities else "the primary, as nothing was sent"
+    said = f"sends go to {where}; {takes} of {len(queues)} backlog queues accept"
+    is_ready = bool(direct or takes or not entities)
+    return is_ready, f"{'ready' if is_ready else 'not ready'}: {said}"
 
 
 def _secondary(evidence: Evidence) -> Finding:

@@ -1,4 +1,10 @@
-"""An engine's metrics for Prometheus, from its latest snapshot, served by HTTP.
+"""An engine's metrics for Prometheus and its probes for an orchestrator, from its latest snapshot, served by HTTP.
+
+    /metrics    the metrics
+    /livez      200 while the engine's loop answers
+    /readyz     200 while one of the two namespaces accepts sends, else 503; the body says which
+
+Any other path is 404.
 
 An unknown value has no sample, and is never zero. Each reading has a metric with its time. Names are only added. Each
 sample carries `pairing`, so one rule serves many engines. Counters count from the engine's start. A thread answers each
@@ -23,11 +29,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from paired_servicebus.core.backlog.backlog_totals import stranded_messages
 from paired_servicebus.core.failover.send_router import GiveUp
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetView
 from paired_servicebus.core.model.gateway_view import GatewayView, TurnedAway
 from paired_servicebus.core.model.snapshot import EntityView, FindingVerdict, Snapshot, SyphonStatus
+from paired_servicebus.core.operator.failover_readiness import accepts_sends
 from paired_servicebus.core.operator.fleet_sentences import STATES, engine_counts, entity_counts
 from paired_servicebus.core.text.untrusted_text import harmless
 from paired_servicebus.engine.control.acceptor import (
@@ -54,12 +62,16 @@ ANSWER_TIMEOUT: Final = 10.0
 """For a scraper to read its answer."""
 REFUSALS: Final = {
     400: "this is no request of HTTP/1.1: GET /metrics",
+    404: "there are /metrics, /livez and /readyz",
+    405: "GET is all that is answered",
     408: f"no whole request came within {FIRST_REQUEST_TIMEOUT:g} s: send it at once",
     431: f"a request may have {MAX_REQUEST_BYTES} bytes",
     503: "too many connections at the same time: try again later",
 }
 MOVING_STATUSES: Final = (SyphonStatus.IDLE, SyphonStatus.WAITING, SyphonStatus.RUNNING)
 """Those that would move a parked message."""
+
+PATHS: Final = ("/metrics", "/livez", "/readyz")
 
 Rows = Iterable[tuple[tuple[str, ...], float | None]]
 """Label values behind the pairing's, and the figure; None has no sample."""
@@ -85,7 +97,7 @@ async def serve(address: ListenAddress, latest: Callable[[], Snapshot | None], w
     if said or not address.loopback:
         warn(f"metrics are served at {address}{'' if address.loopback else ', to other machines too'}")
     door = ConnectionAcceptor(
-        "the metrics port", ScrapeServer(registry).answer, limit=MAX_REQUEST_BYTES, refusal=refusal(503)
+        "the metrics port", ScrapeServer(registry, latest).answer, limit=MAX_REQUEST_BYTES, refusal=refusal(503)
     )
     door.open(listening)
     try:
@@ -128,8 +140,9 @@ class ScrapeServer:
     where many wait already.
     """
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: CollectorRegistry, latest: Callable[[], Snapshot | None]) -> None:
         self._app = make_wsgi_app(registry)
+        self._latest = latest
         self._turns = asyncio.Semaphore(MAX_CONCURRENT_SCRAPES)
         self._asking = 0
 
@@ -160,6 +173,16 @@ class ScrapeServer:
             asked = environ_of(head)
         except (ValueError, HTTPException):
             return refusal(400)
+        path = asked["PATH_INFO"]
+        if path not in PATHS:
+            return refusal(404)
+        if asked["REQUEST_METHOD"] not in ("GET", "HEAD"):
+            return refusal(405)
+        if path == "/livez":
+            return probe_answer(HTTPStatus.OK, "alive")
+        if path == "/readyz":
+            accepts, why = accepts_sends(self._latest())
+            return probe_answer(HTTPStatus.OK if accepts else HTTPStatus.SERVICE_UNAVAILABLE, why)
         async with self._turns:
             return await asyncio.to_thread(self._render, asked)
 
@@ -196,8 +219,13 @@ def response(status: str, headers: Iterable[tuple[str, str]], body: bytes) -> by
 
 def refusal(status: int) -> bytes:
     """Return an answer without metrics."""
-    text = f"# {REFUSALS[status]}\n".encode()
-    return response(f"{status} {HTTPStatus(status).phrase}", [("Content-Type", "text/plain; charset=utf-8")], text)
+    return probe_answer(HTTPStatus(status), f"# {REFUSALS[status]}")
+
+
+def probe_answer(status: HTTPStatus, sentence: str) -> bytes:
+    """Return a sentence as an answer."""
+    text = f"{sentence}\n".encode()
+    return response(f"{status} {status.phrase}", [("Content-Type", "text/plain; charset=utf-8")], text)
 
 
 class SnapshotCollector(Collector):
@@ -309,6 +337,11 @@ def _parked(of: Snapshot) -> Iterator[Metric]:
     yield _gauge(of, "paired_parked_messages", text, (), [((), number)])
     read_at = parked.read_at if parked is not None else None
     yield _gauge(of, "paired_parked_read_timestamp_seconds", "The oldest of those readings.", (), [((), read_at)])
+    listed = of.unused.read_at
+    stranded = float(sum(stranded_messages(of.unused).values())) if listed is not None else None
+    text = "Messages and dead letters in backlog queues that no engine known here uses, when they were last listed."
+    yield _gauge(of, "paired_stranded_messages", text, (), [((), stranded)])
+    yield _gauge(of, "paired_stranded_read_timestamp_seconds", "When they were listed.", (), [((), listed)])
 
 
 _READ: Final = (

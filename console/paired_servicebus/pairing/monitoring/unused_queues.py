@@ -20,6 +20,7 @@ from azure.servicebus import ServiceBusSubQueue
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusError
 
+from paired_servicebus.core.backlog.backlog_totals import stranded_alarm
 from paired_servicebus.core.backlog.depth_readings import GrowthDetector, QueueUsage, growth_alarm
 from paired_servicebus.core.errors import CleanUpError, IllegalEventError, WireError, WireTimeoutError
 from paired_servicebus.core.model.snapshot import UnusedQueue, UnusedView
@@ -61,7 +62,7 @@ class UnusedQueues:
         admin: the secondary namespace's management; needs Manage to clean up.
         client: the secondary namespace's client, for peeks; needs Listen.
         queues: the paths of the backlog queues in use by index, which may have gaps.
-        looks: the watchers; without any, queues are listed for a syphon only.
+        looks: the watchers; without any, queues are listed at the start and for a syphon only.
     """
 
     def __init__(
@@ -94,17 +95,22 @@ class UnusedQueues:
 
     @property
     def alarm(self) -> str:
-        """The remedy for unused queues that grow; empty if there are none."""
-        return growth_alarm(self._growing.indices - self.usage.moved)
+        """The remedy for unused queues that grow, or hold messages that no engine known here moves; empty: none."""
+        growing = self._growing.indices - self.usage.moved if self._steering.policy.enable_syphon else frozenset()
+        return growth_alarm(growing) or stranded_alarm(self._unmoved())
+
+    def _unmoved(self) -> UnusedView:
+        view = self.view
+        return replace(view, queues=tuple(one for one in view.queues if one.index not in self.usage.moved))
 
     async def run(self) -> None:
-        """List them until cancelled, while there are watchers or a syphon runs here."""
+        """List them once, for the alarm of stranded messages, and again while anybody watches or a syphon runs here."""
         steering = self._steering
         while True:
-            while not (steering.policy.enable_syphon or self._looks.attended):
-                await steering.change(steering.clock() + LIST_SECONDS)
             await self.look()
             await asyncio.sleep(LIST_SECONDS)
+            while not (steering.policy.enable_syphon or self._looks.attended):
+                await steering.change(steering.clock() + LIST_SECONDS)
 
     async def look(self) -> None:
         """List them now; the view shows a failure beside the earlier list."""

@@ -279,7 +279,7 @@ def syphon_text(snapshot: Snapshot, now: float) -> str:
 
 def stranded_text(snapshot: Snapshot) -> Part:
     """Return the part on messages in unused queues, unless an alarm reports them."""
-    counts = stranded_messages(snapshot)
+    counts = stranded_messages(snapshot.unused)
     if not counts or any("stranded" in alarm for alarm in snapshot.alarms):
         return ()
     where = f"unused queue {next(iter(counts))}" if len(counts) == 1 else f"{len(counts)} unused queues"
@@ -324,7 +324,7 @@ def todo(snapshot: Snapshot, state: State | None, entities: Entities) -> Part:
         return urgent
     if state in (State.FORCED, State.PINNED):
         return name_list([one.path for one in entities], before="do: release (U) when the work is done: ")
-    if stranded_messages(snapshot) and state is None:
+    if stranded_messages(snapshot.unused) and state is None:
         return _do("move stranded messages (page 3, M)")
     if state is State.SUSPECT or refused_entities(snapshot):
         return _do("nothing yet")
@@ -536,7 +536,7 @@ def _of_engine(snapshot: Snapshot, now: float) -> Summary:
         return Summary(Level.LOST, "✗", _rows_of_loss(snapshot, lost, now), _answers(snapshot, lost, now))
     rows = _quiet(snapshot, now) if worst is None or worst in QUIET else _rows_of_states(snapshot, now)
     glyph = LOOKS[worst].glyph if worst is not None else "○"
-    needs_eyes = snapshot.alarms or stranded_messages(snapshot) or _errors(snapshot)
+    needs_eyes = snapshot.alarms or stranded_messages(snapshot.unused) or _errors(snapshot)
     answers = () if worst is None or worst in QUIET else _answers(snapshot, groups[worst], now)
     return Summary(_level(snapshot, worst), "!" if needs_eyes and worst in (None, *QUIET) else glyph, rows, answers)
 
@@ -554,7 +554,7 @@ def _level(snapshot: Snapshot, worst: State | None) -> Level:
     if snapshot.alarms or stuck or worst is State.FAILED_OVER:
         return Level.WRONG
     quiet = worst in QUIET and snapshot.syphon.status is not SyphonStatus.PAUSED
-    well = quiet and all(queue.in_rotation for queue in snapshot.queues) and not stranded_messages(snapshot)
+    well = quiet and all(queue.in_rotation for queue in snapshot.queues) and not stranded_messages(snapshot.unused)
     return Level.WELL if well and not _errors(snapshot) else Level.NOTABLE
 
 

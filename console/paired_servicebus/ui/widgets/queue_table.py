@@ -141,7 +141,7 @@ class UnusedTable(Lines):
 
 
 def _stranded(snapshot: Snapshot) -> str:
-    counts = stranded_messages(snapshot)
+    counts = stranded_messages(snapshot.unused)
     where = format_indices(list(counts)) if counts else ""
     return f" · {plural(sum(counts.values()), 'message')} stranded in {where}" if counts else ""
 
