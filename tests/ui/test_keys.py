@@ -144,7 +144,8 @@ async def test_what_is_not_typed_right_fires_nothing(open_console: Any, outage_n
         for typed in ("", "payment", "orders"):
             await console.press("F", "tab", "tab", "tab", *typed, "enter")
             assert console.feed.orders == [], typed
-            await console.press("escape")
+            while not isinstance(console.app.screen, DashboardScreen):
+                await console.press("escape")
 
 
 async def test_an_arming_that_ran_out_is_renewed_when_it_is_fired(open_console: Any, outage_news: Any) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from textual.widgets import Input
 
 from paired_servicebus.core.model.message_view import MessageContent, MessageKind, MessagePage, MessageRow
 from paired_servicebus.core.model.snapshot import Snapshot
@@ -176,11 +177,12 @@ async def test_small_letters_order_nothing(made: Any, open_console: Any) -> None
         console.feed.contents[1] = MessageContent(row=row(1))
         await opened(console, page(row(1)))
         screen = console.app.screen
-        for key in ("r", "f", "g", "G", "j", "k", "y", "enter", "tab", "n", "space", "b", "i", "c", "m", "w"):
+        for key in ("r", "f", "g", "G", "j", "k", "y", "enter", "n", "space", "b", "i", "c", "m", "w", "tab"):
             await console.press(key)
             assert (console.feed.armed, console.feed.orders) == ([], []), key
-            while console.app.screen is not screen:
+            while console.app.screen is not screen or isinstance(console.app.focused, Input):
                 await console.press("escape")
+            assert console.app.screen is screen, key
 
 
 async def test_a_read_only_console_looks_and_redrives_nothing(made: Any, open_console: Any) -> None:
