@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from servicebus_amqp.encoding.frames import AMQP_HEADER
-from servicebus_sandbox.serving.addresses import HOST
+from tests.ports import free_port
 
 RUNS: Final = 9
 LIMIT: Final = 0.6
@@ -41,7 +41,7 @@ def main() -> int:
 
 def measure_once() -> tuple[float, float]:
     """Start the emulator once; return the seconds until its AMQP header, and those that it ran, 0 for unknown."""
-    port = _free_port()
+    port = free_port()
     command = [_COMMAND, "--emulator", "--amqp-port", str(port), "--http-port", "0"]
     began = time.monotonic()
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
@@ -71,11 +71,6 @@ def _seconds_run(process: int) -> float:
         return int(Path(f"/proc/{process}/schedstat").read_text().split()[0]) / 1e9
     except OSError:
         return 0.0
-
-
-def _free_port() -> int:
-    with socket.create_server((HOST, 0)) as server:
-        return int(server.getsockname()[1])
 
 
 if __name__ == "__main__":

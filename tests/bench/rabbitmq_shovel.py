@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import socket
 import tempfile
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
 from collections.abc import AsyncIterator
@@ -23,6 +22,7 @@ from paired_servicebus.bench.amqp_loads import SampleMessages
 from paired_servicebus.bench.bench_plans import BenchError
 from paired_servicebus.bench.rounds import MICROSECONDS, Lap
 from tests.bench.anonymous_client import HOST, AnonymousClient, Flood
+from tests.ports import free_port
 
 PREFETCH: Final = 1000
 STARTING: Final = 120.0
@@ -129,7 +129,7 @@ async def shovel(size: int) -> AsyncIterator[Shovel]:
         folder = Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="paired-bench-", ignore_cleanup_errors=True))
         )
-        mapper = _free_port()
+        mapper = free_port()
         stack.push_async_callback(_end_mapper, mapper)
         nodes = []
         for name, queue in (("one", SOURCE), ("two", TARGET)):
@@ -151,7 +151,7 @@ def _programs() -> Path:
 def _node(programs: Path, folder: Path, name: str, mapper: int) -> RabbitNode:
     home = folder / name
     home.mkdir()
-    port, own = _free_port(), _free_port()
+    port, own = free_port(), free_port()
     (home / "plugins").write_text(_PLUGINS)
     (home / "rabbitmq.conf").write_text(
         f"listeners.tcp.default = {HOST}:{port}\namqp1_0.default_user = guest\nlog.console = false\n"
@@ -218,10 +218,3 @@ async def _end(process: Process) -> None:
     if process.returncode is None:
         process.kill()
         await process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind((HOST, 0))
-        port: int = found.getsockname()[1]
-        return port

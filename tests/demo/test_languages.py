@@ -103,7 +103,7 @@ def test_python_is_always_there() -> None:
 def test_an_installation_without_the_examples_names_what_the_scenario_needs(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"needs the senders in tests/examples.* clone the project"):
         examples_clone(tmp_path)
-    assert examples_clone() == Path(__file__).parents[2]
+    assert examples_clone(Path(__file__).parents[2]) == Path(__file__).parents[2]
 
 
 # -- the scenario ----------------------------------------------------------------------------------------------------

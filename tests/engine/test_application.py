@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
@@ -30,6 +29,7 @@ from paired_servicebus.pairing.management.management_port import Management
 from paired_servicebus.pairing.monitoring import unused_queues
 from servicebus_sandbox import Sandbox
 from tests.journal_files import read_records
+from tests.ports import free_port
 
 
 @pytest.fixture
@@ -190,9 +190,7 @@ async def test_it_serves_metrics_calls_the_command_and_fills_the_applications_ow
     sandbox: Sandbox, tmp_path: Path, until: Callable[..., Any]
 ) -> None:
     """The same spelling as in pairing.toml: `metrics`, `on_change`."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = one.getsockname()[1]
+    port = free_port()
     told = tmp_path / "told"
     command = f"sh -c 'echo \"$PAIRED_SUBJECT $PAIRED_STATE\" >> {told}'"
     registry = CollectorRegistry()

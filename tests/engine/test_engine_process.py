@@ -34,6 +34,7 @@ from paired_servicebus.engine.control.protocol import Goodbye
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.engine.instance.lock import LockHolder, running
 from tests.journal_files import read_records
+from tests.ports import free_port
 
 WAIT = 60.0
 ROOT = Path(__file__).parents[2]
@@ -304,9 +305,7 @@ def test_check_says_that_an_engine_does_not_answer(site: Site) -> None:
 
 @pytest.mark.slow
 async def test_status_and_picture_need_no_terminal(site: Site) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     site.write(f'entities = ["orders", "payments", "audit"]\nbacklog_queue_count = 2\nmetrics = {port}')
     none = site.paired("status")
     assert (none.returncode, none.stdout) == (

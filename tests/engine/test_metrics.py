@@ -40,6 +40,7 @@ from paired_servicebus.engine.service import metrics
 from paired_servicebus.engine.service.metrics import SnapshotCollector, families, serve
 from paired_servicebus.settings import ListenAddress
 from tests import fleet_views, gateway_views
+from tests.ports import free_port
 
 from .conftest import WAIT, entity
 
@@ -210,8 +211,7 @@ async def test_a_taken_port_is_said_once_and_tried_again(until: Until, monkeypat
 
 async def test_an_address_that_others_reach_is_said(until: Until) -> None:
     said: list[str] = []
-    with taken_port() as port:
-        pass
+    port = free_port()
     task = asyncio.create_task(serve(ListenAddress("0.0.0.0", port), lambda: None, said.append))
     await until(lambda: bool(said))
     assert said == [f"metrics are served at 0.0.0.0:{port}, to other machines too"]
@@ -223,8 +223,7 @@ async def test_an_address_that_others_reach_is_said(until: Until) -> None:
 @asynccontextmanager
 async def served(until: Until, latest: Callable[[], Snapshot | None] | None = None) -> AsyncIterator[int]:
     """The port of metrics that are served."""
-    with taken_port() as port:
-        pass
+    port = free_port()
     task = asyncio.create_task(serve(ListenAddress("127.0.0.1", port), latest or snapshot, print))
 
     def answers() -> bool:

@@ -19,8 +19,8 @@ from azure.core.exceptions import AzureError
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 
-from tests.engine.gateway.test_gateway_process import free_port
 from tests.engine.test_engine_process import ROOT, WAIT, Sandbox, Site, sandbox, site  # noqa: F401 - two are fixtures
+from tests.ports import free_port
 
 QUIET = "no alarm"
 

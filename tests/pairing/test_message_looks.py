@@ -268,18 +268,18 @@ async def test_a_message_that_left_is_an_illegal_event_and_not_unknown(world: Wo
 # driven.
 
 
-DEAD = queue_path() + "/$DeadLetterQueue"
+DEAD_LETTERS = queue_path() + "/$DeadLetterQueue"
 
 
 async def bury(world: World, number: int = 1) -> None:
     """Dead letters in backlog queue 0: the pump cannot read where they go."""
     put(world, [parked("\x07", f"m-{each}", body=b'{"total": 41.9}') for each in range(1, number + 1)])
-    await until(lambda: len(lying_in(world, DEAD, namespace="secondary")) == number)
+    await until(lambda: len(lying_in(world, DEAD_LETTERS, namespace="secondary")) == number)
 
 
 def dead_in(world: World) -> list[str]:
     """The ids of the dead letters, in order."""
-    return [str(stored.message.message_id) for stored in lying_in(world, DEAD, namespace="secondary")]
+    return [str(stored.message.message_id) for stored in lying_in(world, DEAD_LETTERS, namespace="secondary")]
 
 
 async def listed(seat: Seat) -> MessagesScreen:
@@ -308,7 +308,7 @@ async def test_a_dead_letter_is_looked_at_and_stays(world: World) -> None:
         assert isinstance(message, MessageScreen)
         assert message.content is not None
         assert message.content.body == b'{"total": 41.9}'
-        assert len(lying_in(world, DEAD, namespace="secondary")) == 1
+        assert len(lying_in(world, DEAD_LETTERS, namespace="secondary")) == 1
 
 
 async def test_a_capital_r_asks_and_the_engine_arms_the_redrive(world: World) -> None:
@@ -321,7 +321,7 @@ async def test_a_capital_r_asks_and_the_engine_arms_the_redrive(world: World) ->
         await seat.until_shown(lambda: isinstance(seat.app.screen, ArmDialog))
         await seat.press("escape")
         assert isinstance(seat.app.screen, MessagesScreen)
-        assert len(lying_in(world, DEAD, namespace="secondary")) == 1
+        assert len(lying_in(world, DEAD_LETTERS, namespace="secondary")) == 1
 
 
 async def test_only_the_marked_dead_letters_are_re_driven_and_the_audit_names_them(world: World) -> None:

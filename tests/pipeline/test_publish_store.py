@@ -23,6 +23,7 @@ import pytest
 from paired_servicebus.cli import main
 from paired_servicebus.pipeline.publishing.delta_tables import KEYS
 from tests.pipeline.made_tables import Row, make_version, utc
+from tests.ports import free_port
 
 deltalake = pytest.importorskip("deltalake")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("npm") is None, reason="Azurite comes from npm")]
@@ -51,8 +52,7 @@ def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         if ran.returncode:
             pytest.skip(f"npm has no Azurite here: {ran.stderr[-200:]}")
     program = given or str(folder / "node_modules" / ".bin" / "azurite-blob")
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
+    port = free_port()
     address = ["--blobHost", "127.0.0.1", "--blobPort", str(port), "--location", str(folder)]
     options = ["--silent", "--skipApiVersionCheck", "--disableProductStyleUrl"]
     with (folder / "log").open("wb") as log:

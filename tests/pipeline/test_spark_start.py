@@ -30,6 +30,7 @@ from paired_servicebus.pipeline.spark.spark_session import (
 )
 from paired_servicebus.pipeline.spark_processes import ORPHANED, PipelineOrder, PipelineProcess, start_pipeline
 from tests.approval import Approve
+from tests.ports import free_port
 
 JVM_TRACE = """WARNING: Using incubator modules: jdk.incubator.vector
 Exception in thread "main" org.apache.spark.SparkException: Master must either be yarn or start with spark
@@ -45,19 +46,14 @@ def port() -> Iterator[int]:
         yield server.getsockname()[1]
 
 
-def closed_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
 def test_a_master_that_accepts_is_enough_among_those_of_a_standby_set(port: int) -> None:
     require_master(f"spark://127.0.0.1:{port}")
-    require_master(f"spark://127.0.0.1:{closed_port()},127.0.0.1:{port}")
+    require_master(f"spark://127.0.0.1:{free_port()},127.0.0.1:{port}")
 
 
 def test_where_no_master_answers_each_is_named_with_its_reason_at_once() -> None:
     """The bug: 65 seconds of silence."""
-    first, second = closed_port(), closed_port()
+    first, second = free_port(), free_port()
     began = time.monotonic()
     with pytest.raises(SparkFailedError, match="no Spark master answers at ") as caught:
         require_master(f"spark://127.0.0.1:{first},127.0.0.1:{second}")

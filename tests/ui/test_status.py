@@ -80,9 +80,6 @@ def test_the_gateway_is_a_line_of_the_status_and_whole_in_its_json(made: Any) ->
     assert not [line for line in as_lines([standing(made.snapshot())], made.AT) if "gateway" in line]
 
 
-WARNING = "syphon unknown: 3 messages are parked, and no syphon is known here; one of another host or user may run"
-
-
 def _dead(made: Any) -> Any:
     queues = list(made.outage().queues)
     dead = DeadLettersView(read_at=made.AT, looked_at=3, reasons=(("TTL\x1bExpired", 2), ("of the owner", 1)))

@@ -21,6 +21,7 @@ from typing import IO
 
 from paired_servicebus.interpreter import python_environment
 from paired_servicebus.pipeline.spark.spark_session import find_java
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[3]
 START = 90.0
@@ -57,7 +58,7 @@ class Cluster:
 @contextmanager
 def cluster(folder: Path, *, workers: int) -> Iterator[Cluster]:
     """Raises TimeoutError: it did not start."""
-    port = _free_port()
+    port = free_port()
     url = f"spark://127.0.0.1:{port}"
     started: list[subprocess.Popen[bytes]] = []
     try:
@@ -110,12 +111,6 @@ def _log(path: Path) -> IO[bytes]:
 
 def _end_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _until_open(port: int, process: subprocess.Popen[bytes], log: Path) -> None:

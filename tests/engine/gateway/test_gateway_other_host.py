@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import pytest
 
 from paired_servicebus.core.model.pairing_events import Delivered
-from tests.engine.gateway.test_gateway_process import free_port
 from tests.engine.test_engine_process import ROOT, WAIT, Site, sandbox, site  # noqa: F401 - two are fixtures
 from tests.journal_files import read_records
+from tests.ports import free_port
 
 pytestmark = pytest.mark.slow
 

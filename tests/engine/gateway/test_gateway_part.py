@@ -38,13 +38,7 @@ from servicebus_sandbox.faults import FaultTerms
 from servicebus_sandbox.fixtures.sdk_sleeps import shorten_sleeps
 from tests.core.test_fleet_sentences import snapshot
 from tests.pairing.conftest import TRUST, World, until
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
+from tests.ports import free_port
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 
 import pytest
 from azure.servicebus import ServiceBusMessage
@@ -14,15 +13,9 @@ from azure.servicebus.aio import ServiceBusClient
 from paired_servicebus.core.model.pairing_events import Delivered, Warned
 from tests.engine.test_engine_process import Site, sandbox, site  # noqa: F401 - two are fixtures
 from tests.journal_files import read_records
+from tests.ports import free_port
 
 pytestmark = pytest.mark.slow
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 async def send(string: str, message_id: str) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.ports import free_port
 
 from servicebus_amqp.encoding.frames import SASL_FRAME, SASL_HEADER, build_frame
 from servicebus_amqp.encoding.performatives import SaslInit, write_performative
@@ -71,8 +72,7 @@ def test_it_prints_its_addresses_and_ends_on_a_signal() -> None:
 
 
 def test_the_http_port_is_the_one_of_the_environment() -> None:
-    with taken() as free:
-        port = free.getsockname()[1]
+    port = free_port()
     with running("--emulator", "--amqp-port", "0", EMULATOR_HTTP_PORT=str(port)) as facts:
         assert facts["health_url"] == f"http://localhost:{port}/health"
 

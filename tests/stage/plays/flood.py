@@ -17,10 +17,10 @@ from typing import Any, Final
 import msgspec
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
+from tests.ports import free_port
 from tests.stage.course import BACKLOG
 from tests.stage.director import DRAINED, Director
 from tests.stage.ledger import Answered, Arrived, Attempted, now
-from tests.stage.plays.gateway import free_port
 from tests.stage.processes import ROOT, START, CoreWaits, Engine, resident_megabytes, run_paired
 from yarl import URL
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Awaitable, Callable, Coroutine
 from statistics import median
 from typing import Any, Final
 
+from tests.ports import free_port
 from tests.stage.course import BACKLOG, DOWN, ENTITIES, PRIMARY, SECONDARY, Strike
 from tests.stage.crowd import Crowd, Entry, Flood, be_deaf, be_silent, send_half
 from tests.stage.director import Director
@@ -40,11 +40,6 @@ OPTIONS: Final[dict[str, Any]] = {
     "ping_timeout": 2.0,
     "close_grace": 2.0,
 }
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
 
 
 async def gateway_chaos(director: Director, minutes: float, _engines: int) -> None:

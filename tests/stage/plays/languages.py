@@ -18,12 +18,12 @@ from tests.conformance.checking import Unfetched, fetch
 from tests.conformance.rhea.__main__ import PACKAGES
 from tests.examples.any_language import SenderProcess
 from tests.examples.sender_programs import FOREIGN, NODE_PACKAGE, SOURCES, SenderProgram, find_programs, python_program
+from tests.ports import free_port
 from tests.stage.console import Console
 from tests.stage.course import PRIMARY, SECONDARY, Strike
 from tests.stage.director import DRAINED, PATIENCE, Director
 from tests.stage.gate import Gate
 from tests.stage.ledger import Answered, Attempted, Broken, now
-from tests.stage.plays.gateway import free_port
 
 from paired_servicebus.core.accounting.ledger import Ledger as Balance
 from paired_servicebus.core.accounting.ledger import SendOutcome

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from prometheus_client.parser import text_string_to_metric_families
+from tests.ports import free_port
 from tests.stage.console import Console
 from tests.stage.course import PRIMARY, SECONDARY, Strike
 from tests.stage.director import PATIENCE, Director
 from tests.stage.ledger import Broken, now
-from tests.stage.plays.gateway import free_port
 from tests.stage.processes import Actor, CoreWaits
 
 from paired_servicebus.engine.control.discovery import query_engines
