@@ -241,9 +241,14 @@ class Case:
 
     @property
     def is_long(self) -> bool:
-        """Whether it takes several seconds, for a token's life or a busy namespace."""
+        """Whether it takes several seconds, or is the synchronous side of another case.
+
+        Of that side, which drives the same pairing, the detached link is no such case.
+        """
         is_waiting = self.fault == "busy once" and self.phase in REFUSALS
-        return is_waiting or (self.fault in TOKENS and (self.fault, self.phase) != ("token lapsed", "between"))
+        is_other_side = self.mode == "sync" and self.fault != "link detached"
+        is_token = self.fault in TOKENS and (self.fault, self.phase) != ("token lapsed", "between")
+        return is_waiting or is_other_side or is_token
 
     def shortest(self) -> float:
         """Return the seconds that the pairing has to take."""

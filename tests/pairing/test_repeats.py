@@ -74,7 +74,7 @@ async def test_callers_that_sent_together_have_errors_of_their_own(world: World)
     assert len({id(error) for error in errors}) == 6
 
 
-@pytest.mark.parametrize("route", ["primary", "backlog", "held", "again"])
+@pytest.mark.parametrize("route", ["primary", "backlog", pytest.param("held", marks=pytest.mark.slow), "again"])
 async def test_a_send_cancelled_at_any_await_leaves_no_task_and_sends_nothing_later(world: World, route: str) -> None:
     """No task is left, and nothing is sent after the cancel is confirmed, unless the journal says that it is in
     doubt."""

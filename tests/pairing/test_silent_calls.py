@@ -150,8 +150,11 @@ async def ends(call: Call, the: Calls, *, seconds: float = TIMEOUT, within: floa
     assert isinstance(calling.exception(), DOCUMENTED | None)
 
 
+NOT_YET_OPEN: Final = pytest.param(False, marks=pytest.mark.slow)
+
+
 @pytest.mark.parametrize("name", ANY)
-@pytest.mark.parametrize("warm", [True, False], ids=["open", "not yet open"])
+@pytest.mark.parametrize("warm", [True, NOT_YET_OPEN], ids=["open", "not yet open"])
 async def test_no_call_outlives_its_deadline_in_a_silence(world: World, name: str, warm: bool) -> None:
     the = await prepared(world, warm=warm)
     world.fault("black-holed")
@@ -178,7 +181,7 @@ async def test_a_settlement_ends_with_the_lock_in_a_silence(
 
 
 @pytest.mark.parametrize("name", CLOSINGS)
-@pytest.mark.parametrize("warm", [True, False], ids=["open", "not yet open"])
+@pytest.mark.parametrize("warm", [True, NOT_YET_OPEN], ids=["open", "not yet open"])
 async def test_nothing_takes_long_to_close_in_a_silence(world: World, name: str, warm: bool) -> None:
     """Section 9: "Closing the pairing closes both sides"."""
     the = await prepared(world, warm=warm)
