@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import re
 import socket
 import threading
 import urllib.request
@@ -37,9 +36,9 @@ from paired_servicebus.core.model.snapshot import (
 )
 from paired_servicebus.engine.control import acceptor
 from paired_servicebus.engine.service import metrics
-from paired_servicebus.engine.service.metrics import SnapshotCollector, families, serve
+from paired_servicebus.engine.service.metrics import SnapshotCollector, serve
 from paired_servicebus.settings import ListenAddress
-from tests import fleet_views, gateway_views
+from tests import gateway_views
 from tests.ports import free_port
 
 from .conftest import WAIT, entity
@@ -156,22 +155,6 @@ def test_names_with_quotes_and_line_ends_stay_one_sample() -> None:
     odd = 'or"d\\e\nrs'
     shown = odd.replace("\n", r"\x0a")
     assert samples(snapshot(entities=(entity(odd),)))["paired_failovers_total", shown] == 0
-
-
-def test_the_rules_in_the_readme_name_metrics_that_exist() -> None:
-    text = (ROOT / "console/paired_servicebus/engine/README.md").read_text()
-    (rules,) = re.findall(r"```yaml\ngroups:\n(.*?)```", text, re.DOTALL)
-    made = {
-        f"{each.name}_total" if each.type == "counter" else each.name
-        for each in families(snapshot(fleet=fleet_views.calm()))
-    }  # fmt: skip
-    named = set(re.findall(r"\bpaired_\w+", rules))
-    assert len(named) > 8
-    assert named <= made
-    said = re.findall(r"rate\((paired_\w+)", text)
-    assert set(said) <= made
-    for state in re.search(r'state=~"([^"]+)"', rules)[1].split("|"):  # type: ignore[index]
-        assert state in list(State)
 
 
 # -- served -----------------------------------------------------------------------------------------------------------
