@@ -54,7 +54,7 @@ def test_what_a_seed_once_found_stays_found(seed: int) -> None:
 def test_the_seeds_reach_most_lines_of_the_table() -> None:
     """All of them take some hundred seeds, which the command runs."""
     totals = run_seeds(range(1, 41))
-    assert len(totals.reached) >= len(TABLE) - 3
+    assert len(totals.reached) >= len(TABLE) - 4
 
 
 def test_a_seed_replays_exactly() -> None:
