@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -70,6 +71,35 @@ def test_a_mistake_is_one_sentence_and_exit_status_2(
     assert err.startswith("paired: ")
     assert err.count("\n") == 1
     assert sentence in err
+
+
+def test_a_configuration_is_checked_without_a_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "pairing.toml"
+    string = "Endpoint=sb://{}.servicebus.windows.net/;SharedAccessKeyName=k;SharedAccessKey=c2VjcmV0"
+    for side in ("primary", "secondary"):
+        (tmp_path / side).write_text(string.format(side))
+        (tmp_path / side).chmod(0o600)
+    sections = "".join(
+        f'[{side}]\nconnection_string = {{ file = "{tmp_path / side}" }}\n' for side in ("primary", "secondary")
+    )
+    file.write_text(f'[pairing]\nname = "orders"\nentities = ["a"]\n{sections}[gateway]\n')
+    monkeypatch.setattr(socket, "socket", lambda *_: pytest.fail("it contacts nothing"))
+    assert cli.main(["config", "check", str(file)]) == 0
+    assert capsys.readouterr().out == (
+        f"{file} is valid: orders, primary.servicebus.windows.net with secondary.servicebus.windows.net, 1 entity, "
+        "a gateway on port 5672\n"
+    )
+    file.write_text(file.read_text().replace("entities", "entitys"))
+    assert cli.main(["config", "check", str(file)]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "entitys is no setting; did you mean entities?" in said.err
+    (tmp_path / "primary").unlink()
+    file.write_text(file.read_text().replace("entitys", "entities"))
+    assert cli.main(["config", "check", str(file)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 @pytest.mark.parametrize("verb", ["attach", "down"])

@@ -24,6 +24,7 @@ from cyclopts import App, CycloptsError, Group, Parameter, UnusedCliTokensError
 from paired_servicebus.config import PairingConfig, PairingSettings, find_config, load_config, load_settings
 from paired_servicebus.core.errors import ControlError, EngineRunningError, PairedError
 from paired_servicebus.core.text.masking import masked
+from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.untrusted_text import indent_lines
 from paired_servicebus.engine.instance.engine_paths import EnginePaths, engine_paths
 from paired_servicebus.engine.instance.identity import program_version
@@ -47,7 +48,7 @@ BROKEN_PIPE_STATUS: Final = 128 + signal.SIGPIPE
 """The status that a shell expects of a command ended by SIGPIPE."""
 
 HELP_GROUPS: Final = {
-    "Watch": ("up", "status", "attach", "check", "fleet", "find", "snapshot", "gateway", "down"),
+    "Watch": ("up", "status", "attach", "check", "fleet", "find", "snapshot", "gateway", "config", "down"),
     "Steer": (),
     "Prove": ("demo", "verify", "drill", "bench", "sandbox"),
     "Data": ("report", "pipeline", "tables", "rehearse"),
@@ -67,6 +68,8 @@ app = App(
     result_action="return_value",
     suppress_keyboard_interrupt=False,
 )
+configuration = App(name="config", help="Check a pairing.toml.")
+app.command(configuration)
 app.command(bench)
 app.command(verify)
 app.command(drill)
@@ -181,6 +184,20 @@ def check(
         return UNREACHABLE
     _print_result(as_json(checked, name) if json else as_lines(checked, name))
     return checked.status
+
+
+@configuration.command(name="check")
+def check_configuration(file: Annotated[Path | None, Parameter(help="As --config elsewhere.")] = None) -> int:
+    """Read a pairing.toml and the secrets that it names, and contact nothing. Exit status 0 valid, 2 not."""
+    found = load_config(find_config(file))
+    for remark in found.remarks:
+        report_error(f"warning: {remark}")
+    served = f", a gateway on port {found.gateway.port}" if found.gateway is not None else ""
+    entities = plural(len(found.entities), "entity", "entities")
+    print_lines(
+        [f"{found.path} is valid: {found.name}, {found.primary.host} with {found.secondary.host}, {entities}{served}"]
+    )
+    return 0
 
 
 def _choose_one(config: Path | None, engine: str | None) -> None:

@@ -116,6 +116,8 @@ class PairingSettings:
     """Whether an operator's act needs a reason."""
     metrics: ListenAddress | None = None
     """Where Prometheus may ask; None: nowhere."""
+    log: str = "text"
+    """The form of the engine's log: "text", or "json" with one object a line."""
     on_change: tuple[str, ...] = ()
     """A command for the engine to run when a person should hear of something, and its arguments; empty: none."""
     control_group: str = ""
@@ -301,6 +303,7 @@ PAIRING_KEYS: Final[dict[str, Reader]] = {
     "entities": read_entities,
     "probe": read_entities,
     "metrics": read_address,
+    "log": one_of("text", "json"),
     "on_change": read_command,
     "control_group": read_text,
     **{key: _policy_reader(key) for key in _POLICY},

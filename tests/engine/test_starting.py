@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import logging
 import os
 import socket
@@ -23,7 +24,7 @@ from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.engine.clients import client_factory, start_checks
 from paired_servicebus.engine.clients.start_checks import read_primary_info
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
-from paired_servicebus.engine.instance.logs import log_to, new_log_file
+from paired_servicebus.engine.instance.logs import log_as_json, log_to, new_log_file
 from paired_servicebus.engine.service.launcher import Failed, Launch, Ready, report
 from paired_servicebus.engine.service.main import _Starting
 from paired_servicebus.secret import Secret
@@ -61,6 +62,25 @@ def test_the_log_has_no_secret_and_libraries_only_from_warning_on() -> None:
     assert "Traceback" in text
     assert "sig=***" in text
     assert "c4n4ry" not in text
+
+
+@pytest.mark.usefixtures("root_logger")
+def test_a_log_in_json_has_one_object_a_line_and_no_secret() -> None:
+    stream = io.StringIO()
+    log_to(stream)
+    log_as_json()
+    try:
+        raise ValueError(STRING)
+    except ValueError:
+        logging.getLogger("paired_servicebus.engine").exception("failed for %s\nno line of its own \x1b[2J", STRING)
+    (line,) = stream.getvalue().splitlines()
+    found = json.loads(line)
+    assert list(found) == ["at", "level", "logger", "text", "traceback"]
+    assert (found["level"], found["logger"]) == ("ERROR", "paired_servicebus.engine")
+    assert found["text"].startswith("failed for Endpoint=sb://contoso.servicebus.windows.net/;")
+    assert "ValueError" in found["traceback"]
+    assert "c4n4ry" not in line
+    assert "\x1b" not in line
 
 
 def test_every_start_has_a_log_of_its_own(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ written.
 from __future__ import annotations
 
 import io
+import json
 import logging
 import os
 import sys
@@ -19,8 +20,9 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from paired_servicebus.core.text.masking import masked
-from paired_servicebus.core.text.untrusted_text import indent_lines
+from paired_servicebus.core.text.untrusted_text import escape_json, indent_lines
 
+TIME_FORMAT: Final = "%Y-%m-%dT%H:%M:%SZ"
 FORMAT: Final = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 MAX_FILE_BYTES: Final = 2 * 1024**2
 """Of one file of a log; there are two at most."""
@@ -43,6 +45,22 @@ class MaskingFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the masked line."""
         return masked(indent_lines(super().format(record)))
+
+
+class JsonFormatter(MaskingFormatter):
+    """Formats a record as one JSON object: `at`, `level`, `logger`, `text`, and `traceback` where there is one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the masked line."""
+        line = {
+            "at": self.formatTime(record, TIME_FORMAT),
+            "level": record.levelname,
+            "logger": record.name,
+            "text": masked(record.getMessage()),
+        }
+        if record.exc_info:
+            line["traceback"] = masked(self.formatException(record.exc_info))
+        return escape_json(json.dumps(line, ensure_ascii=False))
 
 
 class RepeatFilter(logging.Filter):
@@ -137,8 +155,14 @@ def log_to_file(path: Path) -> None:
     sys.stderr = LogStream()
 
 
+def log_as_json() -> None:
+    """Write the rest of this process's log as JSON."""
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(JsonFormatter())
+
+
 def _log_by(handler: logging.Handler) -> None:
-    handler.setFormatter(MaskingFormatter(FORMAT, "%Y-%m-%dT%H:%M:%SZ"))
+    handler.setFormatter(MaskingFormatter(FORMAT, TIME_FORMAT))
     handler.addFilter(RepeatFilter())
     root = logging.getLogger()
     root.handlers[:] = [handler]

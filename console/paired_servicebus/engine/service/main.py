@@ -34,7 +34,7 @@ from paired_servicebus.engine.instance.engine_paths import EnginePaths, engine_p
 from paired_servicebus.engine.instance.group_access import open_to_group
 from paired_servicebus.engine.instance.identity import EngineIdentity
 from paired_servicebus.engine.instance.lock import StateFolder
-from paired_servicebus.engine.instance.logs import log_to, log_to_file
+from paired_servicebus.engine.instance.logs import log_as_json, log_to, log_to_file
 from paired_servicebus.engine.instance.task_supervisor import TaskSupervisor
 from paired_servicebus.engine.readiness.readiness_check import LocalEvidence
 from paired_servicebus.engine.service.collector import tune_collector
@@ -115,6 +115,8 @@ def allow_open_files() -> None:
 
 def _run(config_path: Path, log_path: str, starting: _Starting, *, read_only: bool) -> None:
     config = load_config(config_path)
+    if config.log == "json":
+        log_as_json()
     refuse_foreign_command(config)
     starting.step("pairing.toml", str(config_path), is_over=True)
     places = engine_paths(config.name)
