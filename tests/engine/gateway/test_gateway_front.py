@@ -39,10 +39,14 @@ from paired_servicebus.pairing import PairedServiceBusClient
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection, piecewise
 from servicebus_amqp.encoding.messaging_types import ACCEPTED, Error, Rejected
 from servicebus_sandbox import Sandbox
+from servicebus_sandbox.broker.entity_settings import Behavior, QueueSettings, Tier
 from servicebus_sandbox.faults import Direction, FaultTerms
 from servicebus_sandbox.fixtures.sdk_sleeps import shorten_sleeps
+from servicebus_sandbox.specs import NamespaceSpec, QueueSpec
 from tests.pairing.backlogs import queue_path
 from tests.pairing.conftest import TRUST, World, until
+from tests.sandbox.amqp_server.dotnet import BATCH_FORMAT
+from tests.sandbox.amqp_server.dotnet_values import batch, message
 
 SEND, LISTEN = new_key("web", [GatewayRight.SEND]), new_key("reader", [GatewayRight.LISTEN])
 BACKLOG = queue_path(0)
@@ -421,3 +425,31 @@ def test_rates_are_over_the_last_seconds() -> None:
         rates.append(round(view_of(census, one).accepted_per_second))
     assert rates[:6] == [10] * 6
     assert rates[-1] == 0
+
+
+@pytest.mark.parametrize("detaches", [False, True])
+async def test_a_batch_above_one_megabyte_is_its_senders_error_under_either_answer(detaches: bool) -> None:
+    """A namespace of the tier Premium refuses it, or detaches the link: neither is an outage. SDKs send none."""
+    answers = Behavior(oversize_batch_detaches=detaches)
+    queue = QueueSpec("orders", QueueSettings(max_message_size_kb=100 * 1024))
+    primary = NamespaceSpec("primary", [queue], tier=Tier.PREMIUM, behaves=answers)
+    async with Sandbox.start([primary, NamespaceSpec("secondary")]) as sandbox, AsyncExitStack() as stack:
+        world = World(sandbox, stack)
+        paired = await world.pair(backlog_queue_count=1, hold_until_failover=True, failover_interval=0.5)
+        gateway = Gateway(paired, KeyRing([SEND]))
+        await gateway.listen(0)
+        stack.push_async_callback(gateway.close, 0.1)
+        wire = ReconnectingConnection(Endpoint.of(await Setting(world, paired, gateway).client()))
+        stack.push_async_callback(wire.close)
+        outcomes: list[object] = []
+        link = await wire.sender("orders", on_outcome=lambda it: outcomes.append(it.state), on_lost=outcomes.append)
+        large = batch([message(bytes(600 * 1024), message_id=name) for name in ("a", "b")])
+        link.send(large, b"1", message_format=BATCH_FORMAT)
+        link.send(message(bytes(1200 * 1024), message_id="after"), b"2")
+        await until(lambda: len(outcomes) == 2)
+        assert {type(outcome) for outcome in outcomes} == {Rejected, type(ACCEPTED)}
+        (refused,) = [outcome for outcome in outcomes if isinstance(outcome, Rejected)]
+        assert refused.error is not None
+        assert refused.error.condition == "amqp:link:message-size-exceeded"
+        assert (world.ids_in("orders"), world.parked(1)) == (["after"], 0)
+        assert [view.failovers for view in paired.entity_views()] == [0]
