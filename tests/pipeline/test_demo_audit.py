@@ -72,7 +72,7 @@ def test_so_it_does_where_no_java_is_to_be_found(environment: dict[str, str], tm
     programs.mkdir()
     for folder in map(Path, environment["PATH"].split(os.pathsep)):
         for program in folder.iterdir() if folder.is_dir() else ():
-            if not program.name.startswith("java") and not (programs / program.name).exists():
+            if not program.name.startswith("java") and not (programs / program.name).is_symlink():
                 (programs / program.name).symlink_to(program)
     hidden = {name: value for name, value in environment.items() if name != "JAVA_HOME"}
     result = play({**hidden, "PATH": str(programs)}, "dying-backlog-queue")
