@@ -170,8 +170,8 @@ def with_context(message: Sendable, host: str, entity: str, context: tracing.Hea
 def copy(raw: AmqpAnnotatedMessage) -> AmqpAnnotatedMessage:
     """Copy a message: header, properties and annotations are new, the bytes of the body are shared."""
     copied = _twin(raw)
-    copied.header = _twin(raw.header) if raw.header else AmqpMessageHeader()
-    copied.properties = _twin(raw.properties) if raw.properties else AmqpMessageProperties()
+    copied.header = AmqpMessageHeader() if raw.header is None else _twin(raw.header)
+    copied.properties = AmqpMessageProperties() if raw.properties is None else _twin(raw.properties)
     copied.application_properties = dict(raw.application_properties) if raw.application_properties else None
     copied.annotations = dict(raw.annotations) if raw.annotations else None
     copied.delivery_annotations = dict(raw.delivery_annotations) if raw.delivery_annotations else None
@@ -180,9 +180,9 @@ def copy(raw: AmqpAnnotatedMessage) -> AmqpAnnotatedMessage:
 
 
 def _twin(section: T) -> T:
-    """Return a shallow copy, in a tenth of `copy.copy`'s time."""
+    """Return a shallow copy, in a tenth of `copy.copy`'s time. A section's truth value counts all of its keys."""
     twin: T = object.__new__(type(section))
-    vars(twin).update(vars(section))
+    twin.__dict__ = section.__dict__.copy()
     return twin
 
 
