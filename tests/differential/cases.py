@@ -193,7 +193,7 @@ async def scheduling(side: Side) -> AsyncIterator[Any]:
         yield await side.struck()
         (number,) = await sender.schedule_messages(ServiceBusMessage("later"), tomorrow)
         yield number > 0
-        await side.strike(side)
+        await side.struck()
         await sender.cancel_scheduled_messages(number)
     yield side.depth()
 

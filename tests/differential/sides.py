@@ -104,6 +104,7 @@ class Side:
     sandbox: Sandbox
     strike: Callable[[Side], Awaitable[None]]
     credential: ShortLived | None = None
+    striking_s: float = 0.0
 
     @property
     def node(self) -> Any:
@@ -124,14 +125,19 @@ class Side:
             await sender.send_messages([ServiceBusMessage(body, **fields) for body in bodies])
 
     async def struck(self) -> float:
-        """Strike, and return the time."""
+        """Strike, and return the time. striking_s counts how long that takes: a token's end may be seconds away."""
+        begun = time.monotonic()
         await self.strike(self)
+        self.striking_s += time.monotonic() - begun
         return time.monotonic()
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a program came to: its results, the error that ended it, and the seconds since the fault."""
+    """What a program came to: its results, the error that ended it, and the seconds since its first fault.
+
+    The seconds in which a later fault is prepared are not among them.
+    """
 
     results: list[Any]
     raised: str
@@ -145,17 +151,17 @@ Program = Callable[[Side], AsyncIterator[Any]]
 async def play(program: Program, side: Side) -> Outcome:
     """Run a program to its end, or to its error."""
     results, raised = [], ""
-    struck = time.monotonic()
+    struck, striking_s = time.monotonic(), side.striking_s
     try:
         async with asyncio.timeout(60):
             async for found in program(side):
                 if isinstance(found, float):
-                    struck = found
+                    struck, striking_s = found, side.striking_s
                 else:
                     results.append(found)
     except Exception as error:
         raised = type(error).__name__
-    return Outcome(results, raised, time.monotonic() - struck)
+    return Outcome(results, raised, time.monotonic() - struck - (side.striking_s - striking_s))
 
 
 class Opening:
