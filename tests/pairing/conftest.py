@@ -48,9 +48,9 @@ class World:
     """Told every event as well."""
     pump: str = "auto"
 
-    def client(self, namespace: str) -> ServiceBusClient:
+    def client(self, namespace: str, *, retry_total: int = 0) -> ServiceBusClient:
         return ServiceBusClient.from_connection_string(
-            self.sandbox[namespace].connection_string, retry_total=0, ssl_context=TRUST
+            self.sandbox[namespace].connection_string, retry_total=retry_total, ssl_context=TRUST
         )
 
     def admin(self, namespace: str, connection_string: str = "") -> ServiceBusAdministrationClient:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from datetime import timedelta
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -26,6 +27,7 @@ from paired_servicebus.pairing.syphon.backlog_message import BacklogMessage
 from paired_servicebus.pairing.syphon.settlement import Settlement, receive_again
 from servicebus_sandbox import Sandbox
 from servicebus_sandbox.broker.entity_settings import QueueSettings
+from servicebus_sandbox.broker.queues.message_queue import MessageQueue
 from servicebus_sandbox.faults import FaultTerms, Operation
 
 from .backlogs import bodies_in, lying_in, parked, put, queue_path
@@ -232,15 +234,42 @@ async def test_what_a_dead_syphon_has_locked_is_moved_soon_after_its_locks_have_
 
 
 async def test_what_others_hold_does_not_keep_back_the_rest(either: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of the deferred messages asked for are received, or none: those that nobody holds come all the same."""
+    """One that another engine holds, or has moved, is skipped without a retry.
+
+    All of the deferred messages of a request are received, or none; the SDK repeats a refused one by default.
+    """
+    requests: list[list[int]] = []
+    receive_deferred = MessageQueue.receive_deferred
+
+    def receive(queue: MessageQueue, numbers: Sequence[int], **options: Any) -> Any:
+        requests.append(list(numbers))
+        return receive_deferred(queue, numbers, **options)
+
     await held_by_the_dead(either, ["orders"] * 3, locked_for=60)
     put(either, [parked("orders", f"free {number}") for number in range(20)])
     heal = either.fault("disabled", entity="orders")
-    await either.pair(enable_syphon=True, backlog_queue_count=1)
+    by_default = either.client("secondary", retry_total=3)
+    await either.pair(enable_syphon=True, backlog_queue_count=1, secondary_client=by_default)
     await until(lambda: len(deferred(either)) == 23)
+    monkeypatch.setattr(MessageQueue, "receive_deferred", receive)
     heal()
     await until(lambda: either.depth("orders") == 20)
     assert either.ids_in("orders") == [f"free {number}" for number in range(20)]
+    assert [one for one, again in pairwise(requests) if one == again] == []
+
+
+async def test_a_try_is_one_send_whatever_the_client_retries(world: World) -> None:
+    """One failed destination must not delay the others' messages: one send try per destination."""
+    board, most = world.sandbox["primary"].node.faults, 1000
+    terms = FaultTerms(operations=frozenset({Operation.SEND}), count=most)
+    refusals = board._cases[board.add("disabled", entity="orders", terms=terms).id]
+    by_default = world.client("primary", retry_total=3)
+    paired = await world.pair(enable_syphon=True, backlog_queue_count=1, pump="sdk", primary_client=by_default)
+    put(world, [parked("orders", "m")])
+    meter = paired._steering.meter
+    await until(lambda: meter.moves >= 3)
+    assert refusals.left is not None
+    assert 2 <= most - refusals.left <= meter.moves
 
 
 async def test_a_request_that_is_swallowed_holds_a_queue_up_for_seconds_at_most(

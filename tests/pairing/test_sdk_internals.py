@@ -17,7 +17,12 @@ from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch, ServiceBusReceiveMode, __version__
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
-from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusConnectionError, ServiceBusServerBusyError
+from azure.servicebus.exceptions import (
+    MessageNotFoundError,
+    MessageSizeExceededError,
+    ServiceBusConnectionError,
+    ServiceBusServerBusyError,
+)
 
 from paired_servicebus.core.model.verdict import KIND_BY_CLASS
 from paired_servicebus.pairing import sdk_internals
@@ -131,22 +136,40 @@ def test_largest_message(sender: Any) -> None:
     assert sdk_internals.largest_message(None) == 0
 
 
-async def test_raise_when_busy(sender: ServiceBusSender) -> None:
-    sdk_internals.raise_when_busy(sender)
+async def test_raise_at_once(sender: ServiceBusSender) -> None:
+    sdk_internals.raise_at_once(sender, ServiceBusServerBusyError)
     tries = refusing(sender, ServiceBusServerBusyError(message="busy"))
     await refused(sender.__aenter__, ServiceBusServerBusyError)
     assert len(tries) == 1, f"{CHANGED} its pause between two tries is not _backoff"
 
 
+async def test_raise_at_once_of_a_receiver(client: ServiceBusClient) -> None:
+    """The SDK makes "message not found" a failure that it retries, some 5 s by default for each request."""
+    receiver: Any = client.get_queue_receiver("orders")
+    sdk_internals.raise_at_once(receiver, MessageNotFoundError)
+    requests: list[str] = []
+
+    async def answer(*_: Any, **__: Any) -> None:
+        requests.append("receive by number")
+        condition = b"com.microsoft:message-not-found"
+        receiver._amqp_transport.handle_amqp_mgmt_error(logging.getLogger(), "refused", condition, "gone", 404)
+
+    assert callable(getattr(receiver, "_mgmt_request_response", None)), f"{CHANGED} no _mgmt_request_response"
+    receiver._mgmt_request_response = answer
+    receiver._running = True
+    await refused(lambda: receiver.receive_deferred_messages([1], timeout=10.0), MessageNotFoundError)
+    assert len(requests) == 1, f"{CHANGED} a request is not retried through _backoff"
+
+
 async def test_other_failures_are_retried(sender: ServiceBusSender) -> None:
-    sdk_internals.raise_when_busy(sender)
+    sdk_internals.raise_at_once(sender, ServiceBusServerBusyError)
     tries = refusing(sender, ServiceBusConnectionError(message="lost"))
     await refused(sender.__aenter__, ServiceBusConnectionError)
     assert len(tries) == 3, f"{CHANGED} a failed attach is not retried through _backoff"
 
 
 async def test_attach_once(sender: ServiceBusSender) -> None:
-    sdk_internals.raise_when_busy(sender)
+    sdk_internals.raise_at_once(sender, ServiceBusServerBusyError)
     tries = refusing(sender, ServiceBusConnectionError(message="lost"))
     await refused(lambda: sdk_internals.attach_once(sender), ServiceBusConnectionError)
     assert len(tries) == 1, f"{CHANGED} _backoff does not end the retries of an attach"

@@ -20,7 +20,7 @@ from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch, ServiceB
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.amqp import AmqpAnnotatedMessage
-from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusServerBusyError
+from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError
 
 LOGGERS: Final = tuple(
     f"azure.servicebus._pyamqp.aio.{module}"
@@ -129,29 +129,29 @@ def largest_message(sender: ServiceBusSender | None) -> int:
     return limit if isinstance(limit, int) else 0
 
 
-def raise_when_busy(sender: ServiceBusSender) -> None:
-    """Raise "server busy" without the SDK's retries: it has no option for one kind of failure.
+def raise_at_once(link: ServiceBusSender | ServiceBusReceiver, kind: type[ServiceBusError]) -> None:
+    """Raise one kind of failure without the SDK's retries: it has no option for one kind.
 
     Replaces `_backoff`, the pause between two tries; without it, nothing changes. Every other failure is retried as
-    the client is configured. No retry is due before `throttle_wait` (SPEC.md section 5).
+    the client is configured.
     """
-    pause = getattr(sender, "_backoff", None)
+    pause = getattr(link, "_backoff", None)
     if pause is None:
         return
 
     async def backoff(**state: Any) -> None:
         error = state.get("last_exception")
-        if isinstance(error, ServiceBusServerBusyError):
+        if isinstance(error, kind):
             raise error
         await pause(**state)
 
-    setattr(sender, "_backoff", backoff)  # noqa: B010 - mypy rejects the assignment
+    setattr(link, "_backoff", backoff)  # noqa: B010 - mypy rejects the assignment
 
 
 async def attach_once(sender: ServiceBusSender) -> None:
     """Attach without the SDK's retries, which take some 11 s by default even after a refusal.
 
-    Replaces the `_backoff` of `raise_when_busy` during the attach; without it, the SDK retries.
+    Replaces the `_backoff` of `raise_at_once` during the attach; without it, the SDK retries.
     """
 
     async def refuse(**state: Any) -> None:

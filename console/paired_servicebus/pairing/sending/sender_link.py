@@ -21,7 +21,7 @@ from typing import Any, Final
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 from azure.servicebus.amqp import AmqpAnnotatedMessage
-from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError
+from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError, ServiceBusServerBusyError
 
 from paired_servicebus.core.errors import PairingClosedError
 from paired_servicebus.core.model.verdict import FailureKind, kind_of
@@ -105,6 +105,7 @@ class SdkSenderLink:
         gate: limits the links that open concurrently; None: no limit.
         assumed: bytes of the largest message until a link reports it, such as the tier's limit.
         options: of the SDK's `get_queue_sender`; a link with options never adopts another one.
+        retry: whether the client's own retry policy applies; "server busy" is never retried before `throttle_wait`.
     """
 
     def __init__(
@@ -116,6 +117,7 @@ class SdkSenderLink:
         *,
         assumed: int = STANDARD_LIMIT,
         options: Mapping[str, Any] | None = None,
+        retry: bool = True,
     ) -> None:
         self.path = path
         self.host: str = client.fully_qualified_namespace
@@ -123,6 +125,7 @@ class SdkSenderLink:
         """Whether it reopens after a failback; another link of its entity is used until then."""
         self._client = client
         self._options = options or {}
+        self._unretried = ServiceBusServerBusyError if retry else ServiceBusError
         self._tasks = tasks
         self._gate = gate
         self._assumed = assumed
@@ -338,7 +341,7 @@ class SdkSenderLink:
 
     def _make(self) -> ServiceBusSender:
         sender = register_link(self._client.get_queue_sender(self.path, **self._options))
-        sdk_internals.raise_when_busy(sender)
+        sdk_internals.raise_at_once(sender, self._unretried)
         sdk_internals.keep_unopened(sender)
         return sender
 

@@ -1,4 +1,4 @@
-"""Delivers through the SDK: one link and one try for each destination.
+"""Delivers through the SDK: one link and one try for each destination, without the SDK's retries.
 
 Takes messages of one destination, in order, and yields what happened to each run of them; the pump's machine decides
 what follows, and whether the destination may be tried.
@@ -119,5 +119,5 @@ class SdkDelivery:
         key = path.casefold()
         link = self._links.get(key)
         if link is None:
-            link = self._links[key] = SdkSenderLink(self._primary, path, self._steering.tasks)
+            link = self._links[key] = SdkSenderLink(self._primary, path, self._steering.tasks, retry=False)
         return link

@@ -41,6 +41,7 @@ from paired_servicebus.core.pump.pump_events import (
 )
 from paired_servicebus.core.pump.pump_machine import PumpMachine
 from paired_servicebus.core.pump.pump_progress import PumpProgress, format_deferred
+from paired_servicebus.pairing import sdk_internals
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, GRACE, bounded
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.sending.sdk_messages import destination_of, text
@@ -103,7 +104,9 @@ class SdkPump:
         """Cycle until cancelled; a failure ends a cycle, not the pump."""
         while True:
             await self._while_paused()
-            await self._cycles(self._client.get_queue_receiver(self.path))
+            receiver = self._client.get_queue_receiver(self.path)
+            sdk_internals.raise_at_once(receiver, MessageNotFoundError)  # an answer, which a retry would not change
+            await self._cycles(receiver)
 
     async def _cycles(self, receiver: ServiceBusReceiver) -> None:
         self._machine = self._new_machine()  # a search finds what the last link left behind
