@@ -12,7 +12,7 @@ from typing import Final
 
 from paired_servicebus.core.model.entity_state import DIVERTING
 from paired_servicebus.core.model.pairing_events import DeadLettered, Event, Moved
-from paired_servicebus.simulation.run_plan import LOCK
+from paired_servicebus.simulation.run_plan import LOCK, RESCAN
 from paired_servicebus.simulation.run_record import TOLERANCE, PumpEvents
 from paired_servicebus.simulation.sim_engine import EVERYTHING, SimEngine
 from paired_servicebus.simulation.sim_namespaces import HeldMessage, SimBacklogQueue, SimDestination
@@ -233,13 +233,25 @@ class WaitingChecker:
             key = held.letter.path.casefold()
             if key not in usable:
                 continue
-            movers = [held.holder] if held.deferred or held.lock else pumps
             well_since = max(held.since, queue.healed_at, _quiet_since(self._destinations[key]))
-            if any(isinstance(one, PumpInvariantChecker) and one.may_move(key, well_since) for one in movers):
+            if any(
+                isinstance(one, PumpInvariantChecker) and one.may_move(key, well_since + later)
+                for one, later in _movers(held, pumps)
+            ):
                 since = now - held.since
                 self._watch.fail(
                     "moves on", f"{held.letter.body} waits in {queue.name} for {since:.0f} s, and {key} is well"
                 )
+
+
+def _movers(held: HeldMessage, pumps: Sequence[PumpEvents]) -> Sequence[tuple[object, float]]:
+    """Return the pumps that have to move a message, with the seconds that each may need to find it.
+
+    A deferred message comes home by the pump that received it last, and after its next search by any other.
+    """
+    if held.deferred and not held.lock:
+        return [(one, 0.0 if one is held.holder else RESCAN) for one in pumps]
+    return [(held.holder, 0.0)] if held.lock else [(one, 0.0) for one in pumps]
 
 
 def _is_usable(destination: SimDestination, now: float) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any, Final
@@ -14,7 +14,7 @@ from paired_servicebus.core.model.pairing_events import Event, PingAccepted, Pin
 from paired_servicebus.core.model.verdict import FailureKind, Judgement
 from paired_servicebus.simulation.sim_engine import SimEngine
 from paired_servicebus.simulation.sim_namespaces import SimMessage
-from paired_servicebus.simulation.sim_pump import Lane, SimBacklogMessage, SimDelivery
+from paired_servicebus.simulation.sim_pump import Lane, SimBacklogMessage, SimDelivery, SimPump
 from paired_servicebus.simulation.sim_sender import SimSender
 from paired_servicebus.simulation.virtual_clock import Steps
 from paired_servicebus.simulation.world import WorldParts
@@ -79,6 +79,16 @@ class StaysSilent(SimDelivery):
             stalled.add(key)
 
 
+class RepeatsRefusedRecalls(SimPump):
+    """A pump whose client repeats a refused request for deferred messages, as the SDK does by default."""
+
+    def _try(self, act: Any, unanswered: Callable[[], None] | None) -> Any:
+        failure, answer = yield from super()._try(act, unanswered)
+        if failure is None and answer is None:  # one of them is gone or locked
+            yield from self.clock.sleep(self.clock.now + SDK_RETRIES)
+        return failure, answer
+
+
 class ForgetsCounted(SimEngine):
     def accepted(self, path: str, queue: int | None, messages: int) -> None:
         if queue is not None or path.casefold() not in self.machine.settled:
@@ -99,6 +109,9 @@ class ThrottledPingCounts(SimEngine):
         super().tell(event)
 
 
+SDK_RETRIES: Final = 4.8
+"""Seconds of the SDK's pauses between the tries of one request that may take 10 s."""
+
 ADAPTER_BUGS: Final = (
     Bug("a sender counts a timeout as acceptance", WorldParts(sending=TakesTimeoutForAccepted)),
     Bug("a message gets a fresh id when it is sent again", WorldParts(sending=FreshIdOnResend)),
@@ -106,6 +119,7 @@ ADAPTER_BUGS: Final = (
     Bug("a request to a busy namespace gets no reply", WorldParts(sending=DiesOfBusy)),
     Bug("a pump counts a timeout as acceptance", WorldParts(delivery=CompletesAfterTimeout)),
     Bug("a destination that was silent once counts as silent ever since", WorldParts(delivery=StaysSilent)),
+    Bug("a request for deferred messages that another engine has is retried", WorldParts(moving=RepeatsRefusedRecalls)),
     Bug("sends that are only counted are no evidence", WorldParts(engine=ForgetsCounted)),
     Bug("a healthy entity is pinged", WorldParts(engine=PingsWhileHealthy)),
     Bug("a throttled ping counts as an accepted one", WorldParts(engine=ThrottledPingCounts)),
