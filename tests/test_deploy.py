@@ -17,7 +17,8 @@ import yaml
 
 from paired_servicebus.config import load_settings
 from paired_servicebus.core.model.entity_state import State
-from paired_servicebus.engine.service.metrics import PATHS, families
+from paired_servicebus.engine.service.metrics import families
+from paired_servicebus.engine.service.probes import PATHS
 from tests import fleet_views
 from tests.engine.test_metrics import snapshot
 

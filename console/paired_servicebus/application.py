@@ -32,7 +32,8 @@ from paired_servicebus.engine.instance.task_supervisor import TaskSupervisor
 from paired_servicebus.engine.readiness.readiness_check import add_drill, local_syphons
 from paired_servicebus.engine.service.engine_host import EngineHost, nobody
 from paired_servicebus.engine.service.hook import Hook
-from paired_servicebus.engine.service.metrics import SnapshotCollector, serve
+from paired_servicebus.engine.service.metrics import SnapshotCollector
+from paired_servicebus.engine.service.probes import ProbePort
 from paired_servicebus.namespaces import Namespace
 from paired_servicebus.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions
 from paired_servicebus.pairing import pair_namespaces as pair
@@ -305,17 +306,6 @@ class _Extras:
         for name in (name for name, is_given in given.items() if is_given):
             raise ConfigurationError(f"{name} needs an engine: pass control=True")
 
-    def start(self, crew: TaskSupervisor, host: EngineHost, hook: Hook | None) -> None:
-        """Start the configured ones."""
-
-        def warning(about: str) -> Callable[[str], None]:
-            return lambda text: host.warn(about, text)
-
-        if hook is not None:
-            crew.start(hook.run(warning("on_change")), name="the operator's command")
-        if self.metrics is not None:
-            crew.start(serve(self.metrics, host.scraped, warning("metrics")), name="the metrics")
-
 
 class _Argument(SettingLocation):
     """An argument of `pair_namespaces`, which is read as a setting of pairing.toml."""
@@ -341,7 +331,6 @@ class _Engine:
     ) -> None:
         self._places = places
         self._folder = folder
-        self._extras = extras
         self._crew = TaskSupervisor()
         self._ended = False
         self._hook = Hook(extras.command, folder=Path.cwd(), identity=identity) if extras.command else None
@@ -352,9 +341,16 @@ class _Engine:
             policy=options.policy(),
             surroundings=self._add_local_evidence,
             fleet=extras.fleet,
+            found=lambda: self._probes.alarms,
             note=self._hook.note if self._hook is not None else nobody,
             prepare_spool=folder.open_again,
             prepare_socket=places.prepare_socket,
+        )
+        self._probes = ProbePort(
+            extras.metrics,
+            latest=self._host.latest,
+            scraped=self._host.scraped,
+            warn=lambda text: self._host.warn("metrics", text),
         )
 
     async def around(
@@ -380,7 +376,9 @@ class _Engine:
         paired.when_closed(self._end)
         await self._host.adopt(paired)
         paired.figures = SnapshotCollector(self._latest)
-        self._extras.start(self._crew, self._host, self._hook)
+        if self._hook is not None:
+            self._crew.start(self._hook.run(lambda text: self._host.warn("on_change", text)), name="on_change")
+        self._crew.start(self._probes.run(), name="the probes")
         return paired
 
     def _latest(self) -> Snapshot | None:

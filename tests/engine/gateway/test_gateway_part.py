@@ -14,7 +14,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusError
 
-from paired_servicebus.core.errors import ConfigurationError, UnreadableError
+from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.engine.gateway import gateway_listener
 from paired_servicebus.engine.gateway.gateway_keys import (
     LocalKey,
@@ -123,12 +123,16 @@ async def test_an_address_of_another_machine_is_an_alarm_with_a_remedy(places: E
 async def test_unusable_keys_fail_the_start_with_a_remedy(places: EnginePaths, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"keys .*missing.k cannot be read or made: .*name another file"):
         await part_of(places, keys=tmp_path / "missing" / "k").__aenter__()
+
+
+async def test_unusable_keys_of_its_own_are_an_alarm_with_a_remedy(places: EnginePaths) -> None:
+    """What is away is an alarm, not an exit status."""
     places.gateway_keys.write_text("not a file of keys")
-    with pytest.raises(ConfigurationError, match="chmod 600"):
-        await part_of(places).__aenter__()
+    async with part_of(places) as part:
+        assert "chmod 600" in part.alarms[0]
     places.gateway_keys.chmod(0o600)
-    with pytest.raises(UnreadableError, match="remove it"):
-        await part_of(places).__aenter__()
+    async with part_of(places) as part:
+        assert "is not a file of gateway keys (JSONDecodeError): remove it" in part.alarms[0]
 
 
 async def test_the_start_makes_the_keys_and_keeps_those_that_there_are(places: EnginePaths) -> None:

@@ -16,7 +16,7 @@ from dataclasses import fields
 from types import TracebackType
 from typing import Any, Final, Self
 
-from paired_servicebus.core.errors import ConfigurationError
+from paired_servicebus.core.errors import ConfigurationError, PairedError
 from paired_servicebus.core.gateway.gateway_sentences import with_gateway
 from paired_servicebus.core.model.gateway_view import GatewayView
 from paired_servicebus.core.model.policy import Policy
@@ -35,6 +35,7 @@ from paired_servicebus.engine.gateway.gateway_keys import (
 from paired_servicebus.engine.gateway.known_entities import KnownEntities
 from paired_servicebus.engine.gateway.relay_connection import HOLDING_SECONDS
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
+from paired_servicebus.engine.instance.listening import listen
 from paired_servicebus.engine.instance.task_supervisor import TaskSupervisor
 from paired_servicebus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from paired_servicebus.pairing.paired_client import PairedServiceBusClient
@@ -56,16 +57,10 @@ def bind_port(port: int, *, host: str = LOOPBACK, allow_other_hosts: bool = Fals
     address = ipaddress.ip_address(host)
     if not (address.is_loopback or allow_other_hosts):
         raise ConfigurationError(f"the gateway's address {host} is not on loopback: its connections are plain TCP")
-    family = socket.AF_INET if isinstance(address, ipaddress.IPv4Address) else socket.AF_INET6
-    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # asyncio sets TCP_NODELAY for this alone
     try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind((host, port))
-        bound.listen(BACKLOG)
+        return listen(host, port, backlog=BACKLOG)
     except OSError as error:
-        bound.close()
         raise _not_listening(host, port, error) from error
-    return bound
 
 
 def _not_listening(host: str, port: int, error: OSError) -> ConfigurationError:
@@ -275,8 +270,9 @@ class GatewayPart(NoGateway):
         try:
             if self._keys is None:
                 self._keys = KeysInForce(self._keys_file, revoked=self._revoke, warn=self._warn)
-        except OSError as error:
-            text = f"the gateway's keys {self._keys_file} cannot be read or made: {error.strerror or error}"
+        except (OSError, PairedError) as error:
+            why = error.strerror if isinstance(error, OSError) else None
+            text = f"the gateway's keys {self._keys_file} cannot be read or made: {why or error}"
             found.append(f"{text}; mend it, or name another file as keys in [gateway]")
         try:
             if self._bound is None:

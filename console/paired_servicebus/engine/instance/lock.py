@@ -141,7 +141,7 @@ def _inspect(path: Path) -> tuple[LockHolder | None, bool]:
     """Return the file's content, and whether the lock is held."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError, PermissionError):  # no folder of this user's, so no engine of his
+    except OSError:  # no folder of this user's, so no engine of his
         return None, False
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -41,7 +41,7 @@ from paired_servicebus.engine.service.collector import tune_collector
 from paired_servicebus.engine.service.engine_host import EngineHost, nobody
 from paired_servicebus.engine.service.hook import Hook
 from paired_servicebus.engine.service.launcher import READ_ONLY, Failed, Outcome, Ready, Step, notify_systemd, report
-from paired_servicebus.engine.service.metrics import serve
+from paired_servicebus.engine.service.probes import ProbePort
 from paired_servicebus.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, pair_namespaces
 from paired_servicebus.pairing.runtime.deadlines import bounded
 from paired_servicebus.printing import report_error
@@ -93,6 +93,11 @@ def main(config_path: Path, log_path: str, say: Say, *, log_file: Path | None = 
     starting = _Starting(say)
     try:
         _run(config_path, log_path, starting, read_only=read_only)
+    except PairedError as error:
+        if starting.over or log_file is not None:  # else the report is where the log is
+            log.critical("the engine did not end cleanly: %s", error)
+        starting.failed(_explain(error, log_path))
+        return 2
     except (Exception, asyncio.CancelledError) as error:
         log.exception("the engine did not end cleanly")
         starting.failed(_explain(error, log_path))
@@ -229,10 +234,13 @@ async def _serve(
         group=group,
         fleet=config.fleet,
         complete=gateway.add_to,
-        found=lambda: (*checks.alarms, *gateway.alarms),
+        found=lambda: (*checks.alarms, *gateway.alarms, *probes.alarms),
         prepare_spool=folder.open_again,
         prepare_socket=places.prepare_socket,
         note=hook.note if hook is not None else nobody,
+    )
+    probes = ProbePort(
+        config.metrics, latest=host.latest, scraped=host.scraped, warn=lambda text: host.warn("metrics", text)
     )
     async with host, gateway, open_clients(config) as clients:
         primary = await read_primary_info(config.primary, places)
@@ -244,7 +252,8 @@ async def _serve(
             lambda text: host.warn("credentials", text),
         )
         _warn_of_credentials(config, host)
-        crew = _start_tasks(config, host, renewal, hook)
+        crew = _start_tasks(host, renewal, hook)
+        crew.start(probes.run(), name="the probes")
         crew.start(checks.run(clients.primary), name="the checks of the start")
         paired: PairedServiceBusClient | None = None
         try:
@@ -298,20 +307,12 @@ def _warn_of_credentials(config: PairingConfig, host: EngineHost) -> None:
             host.warn("credentials", remark)
 
 
-def _start_tasks(
-    config: PairingConfig, host: EngineHost, renewal: CredentialReloader, hook: Hook | None
-) -> TaskSupervisor:
+def _start_tasks(host: EngineHost, renewal: CredentialReloader, hook: Hook | None) -> TaskSupervisor:
     """Start the background tasks that the file configures."""
-
-    def warning(about: str) -> Callable[[str], None]:
-        return lambda text: host.warn(about, text)
-
     crew = TaskSupervisor()
     crew.start(renewal.run(), name="the renewal of keys")
     if hook is not None:
-        crew.start(hook.run(warning("on_change")), name="the operator's command")
-    if config.metrics is not None:
-        crew.start(serve(config.metrics, host.scraped, warning("metrics")), name="the metrics")
+        crew.start(hook.run(lambda text: host.warn("on_change", text)), name="the operator's command")
     return crew
 
 

@@ -1,33 +1,19 @@
-"""An engine's metrics for Prometheus and its probes for an orchestrator, from its latest snapshot, served by HTTP.
-
-    /metrics    the metrics
-    /livez      200 while the engine's loop answers
-    /readyz     200 while one of the two namespaces accepts sends, else 503; the body says which
-
-Any other path is 404.
+"""An engine's metrics for Prometheus, from a snapshot.
 
 An unknown value has no sample, and is never zero. Each reading has a metric with its time. Names are only added. Each
-sample carries `pairing`, so one rule serves many engines. Counters count from the engine's start. A thread answers each
-scrape from an immutable snapshot, so a scrape costs the engine's loop nothing.
+sample carries `pairing`, so one rule serves many engines. Counters count from the engine's start.
 
-Not here: alarms (snapshot_views.py, engine_host.py), and alerting rules (the README has an example).
+Not here: the HTTP port (probes.py), alarms (snapshot_views.py, engine_host.py), and alerting rules (deploy has them).
 """
 
 from __future__ import annotations
 
-import asyncio
-import io
-import socket
 from collections.abc import Callable, Iterable, Iterator
-from http import HTTPStatus
-from http.client import HTTPException, parse_headers
 from typing import Final
-from urllib.parse import urlsplit
 
-from prometheus_client import make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector, CollectorRegistry
+from prometheus_client.registry import Collector
 
 from paired_servicebus.core.backlog.backlog_totals import stranded_messages
 from paired_servicebus.core.failover.send_router import GiveUp
@@ -35,197 +21,17 @@ from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetView
 from paired_servicebus.core.model.gateway_view import GatewayView, TurnedAway
 from paired_servicebus.core.model.snapshot import EntityView, FindingVerdict, Snapshot, SyphonStatus
-from paired_servicebus.core.operator.failover_readiness import accepts_sends
 from paired_servicebus.core.operator.fleet_sentences import STATES, engine_counts, entity_counts
 from paired_servicebus.core.text.untrusted_text import harmless
-from paired_servicebus.engine.control.acceptor import (
-    BACKLOG,
-    FIRST_REQUEST_TIMEOUT,
-    AcceptedConnection,
-    ConnectionAcceptor,
-)
 from paired_servicebus.engine.instance.identity import program_version
-from paired_servicebus.settings import ListenAddress
 
-BIND_TIMEOUT: Final = 10.0
-"""Seconds that opening the port may take."""
-BIND_RETRY_SECONDS: Final = 30.0
-"""Seconds until a port that was taken is tried again."""
 MAX_LABEL_CHARS: Final = 300
 """Characters of a label: the path of an entity has 260 at most."""
-MAX_REQUEST_BYTES: Final = 16 * 1024
-MAX_CONCURRENT_SCRAPES: Final = 2
-"""Scrapes made at the same time; each takes a thread."""
-MAX_PENDING_SCRAPES: Final = 32
-"""Connections with a whole request that are not answered yet."""
-ANSWER_TIMEOUT: Final = 10.0
-"""For a scraper to read its answer."""
-REFUSALS: Final = {
-    400: "this is no request of HTTP/1.1: GET /metrics",
-    404: "there are /metrics, /livez and /readyz",
-    405: "GET is all that is answered",
-    408: f"no whole request came within {FIRST_REQUEST_TIMEOUT:g} s: send it at once",
-    431: f"a request may have {MAX_REQUEST_BYTES} bytes",
-    503: "too many connections at the same time: try again later",
-}
 MOVING_STATUSES: Final = (SyphonStatus.IDLE, SyphonStatus.WAITING, SyphonStatus.RUNNING)
 """Those that would move a parked message."""
 
-PATHS: Final = ("/metrics", "/livez", "/readyz")
-
 Rows = Iterable[tuple[tuple[str, ...], float | None]]
 """Label values behind the pairing's, and the figure; None has no sample."""
-
-
-async def serve(address: ListenAddress, latest: Callable[[], Snapshot | None], warn: Callable[[str], object]) -> None:
-    """Serve the metrics of `latest` at `address` until cancelled.
-
-    A port in use is reported once and retried, because metrics must not end an engine.
-    """
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(SnapshotCollector(latest))
-    said = False
-    while True:
-        try:
-            listening = await _listen(address)
-            break
-        except OSError as error:
-            if not said:
-                warn(f"metrics are not served at {address} ({error.strerror or error}); tried again")
-            said = True
-        await asyncio.sleep(BIND_RETRY_SECONDS)
-    if said or not address.loopback:
-        warn(f"metrics are served at {address}{'' if address.loopback else ', to other machines too'}")
-    door = ConnectionAcceptor(
-        "the metrics port", ScrapeServer(registry, latest).answer, limit=MAX_REQUEST_BYTES, refusal=refusal(503)
-    )
-    door.open(listening)
-    try:
-        await asyncio.Event().wait()
-    finally:
-        await door.close()
-
-
-async def _listen(address: ListenAddress) -> socket.socket:
-    """Bind in a thread: resolving the host's name may take time.
-
-    Raises:
-        OSError: for example, the port is in use; TimeoutError is one.
-    """
-    async with asyncio.timeout(BIND_TIMEOUT):
-        return await asyncio.to_thread(_bind, address)
-
-
-def _bind(address: ListenAddress) -> socket.socket:
-    family, kind, number, _, where = socket.getaddrinfo(
-        address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    listening = socket.socket(family, kind, number)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6 and socket.has_dualstack_ipv6():
-            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        listening.bind(where)
-        listening.listen(BACKLOG)
-    except OSError:
-        listening.close()
-        raise
-    return listening
-
-
-class ScrapeServer:
-    """Answers one request a connection, a few at a time, in threads.
-
-    A connection without a whole request is the door's stranger; one with a request waits for its turn, and is refused
-    where many wait already.
-    """
-
-    def __init__(self, registry: CollectorRegistry, latest: Callable[[], Snapshot | None]) -> None:
-        self._app = make_wsgi_app(registry)
-        self._latest = latest
-        self._turns = asyncio.Semaphore(MAX_CONCURRENT_SCRAPES)
-        self._asking = 0
-
-    async def answer(self, caller: AcceptedConnection) -> None:
-        """Read a request and answer it."""
-        try:
-            async with asyncio.timeout(FIRST_REQUEST_TIMEOUT):
-                head = await caller.reader.readuntil(b"\r\n\r\n")
-        except TimeoutError:
-            caller.writer.write(refusal(408))
-            return
-        except asyncio.LimitOverrunError:
-            caller.writer.write(refusal(431))
-            return
-        caller.known()
-        self._asking += 1
-        try:
-            text = await self._answer_to(head) if self._asking <= MAX_PENDING_SCRAPES else refusal(503)
-            async with asyncio.timeout(ANSWER_TIMEOUT):
-                caller.writer.write(text)
-                caller.writer.close()
-                await caller.writer.wait_closed()
-        finally:
-            self._asking -= 1
-
-    async def _answer_to(self, head: bytes) -> bytes:
-        try:
-            asked = environ_of(head)
-        except (ValueError, HTTPException):
-            return refusal(400)
-        path = asked["PATH_INFO"]
-        if path not in PATHS:
-            return refusal(404)
-        if asked["REQUEST_METHOD"] not in ("GET", "HEAD"):
-            return refusal(405)
-        if path == "/livez":
-            return probe_answer(HTTPStatus.OK, "alive")
-        if path == "/readyz":
-            accepts, why = accepts_sends(self._latest())
-            return probe_answer(HTTPStatus.OK if accepts else HTTPStatus.SERVICE_UNAVAILABLE, why)
-        async with self._turns:
-            return await asyncio.to_thread(self._render, asked)
-
-    def _render(self, asked: dict[str, str]) -> bytes:
-        begun: list[tuple[str, list[tuple[str, str]]]] = []
-        body = b"".join(self._app(asked, lambda status, headers: begun.append((status, headers))))
-        ((status, headers),) = begun
-        return response(status, headers, body)
-
-
-def environ_of(head: bytes) -> dict[str, str]:
-    """Return the relevant part of a request as a WSGI environment. Raises ValueError, HTTPException: it is not HTTP."""
-    line, _, rest = head.partition(b"\r\n")
-    method, target, version = line.decode("ascii").split(" ")
-    if not method.isalpha() or not version.startswith("HTTP/1."):
-        raise ValueError("no request line of HTTP/1")
-    headers = parse_headers(io.BytesIO(rest))
-    asked = urlsplit(target)
-    return {
-        "REQUEST_METHOD": method,
-        "PATH_INFO": asked.path,
-        "QUERY_STRING": asked.query,
-        "HTTP_ACCEPT": headers.get("Accept", ""),
-        "HTTP_ACCEPT_ENCODING": headers.get("Accept-Encoding", ""),
-    }
-
-
-def response(status: str, headers: Iterable[tuple[str, str]], body: bytes) -> bytes:
-    """Return a whole answer, after which the connection ends."""
-    lines = [f"HTTP/1.1 {status}", *(f"{name}: {value}" for name, value in headers)]
-    lines += [f"Content-Length: {len(body)}", "Connection: close", "", ""]
-    return "\r\n".join(lines).encode("latin-1") + body
-
-
-def refusal(status: int) -> bytes:
-    """Return an answer without metrics."""
-    return probe_answer(HTTPStatus(status), f"# {REFUSALS[status]}")
-
-
-def probe_answer(status: HTTPStatus, sentence: str) -> bytes:
-    """Return a sentence as an answer."""
-    text = f"{sentence}\n".encode()
-    return response(f"{status} {status.phrase}", [("Content-Type", "text/plain; charset=utf-8")], text)
 
 
 class SnapshotCollector(Collector):

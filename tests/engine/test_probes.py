@@ -1,0 +1,390 @@
+"""The engine's HTTP port: probes and metrics, for whoever asks and however, while a send goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import socket
+import threading
+import urllib.request
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.aio import ServiceBusClient
+
+from paired_servicebus.core.model.snapshot import QueueView, Snapshot
+from paired_servicebus.engine.service import probes
+from paired_servicebus.engine.service.probes import BoundedServer, ProbePort
+from paired_servicebus.settings import ListenAddress
+from servicebus_sandbox import Sandbox
+from tests.ports import free_port
+
+from .conftest import WAIT, entity
+from .test_metrics import snapshot
+
+Until = Callable[[Callable[[], bool]], Awaitable[None]]
+
+
+@contextmanager
+def taken_port() -> Iterator[int]:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        yield taken.getsockname()[1]
+
+
+@asynccontextmanager
+async def serving(
+    address: ListenAddress, latest: Callable[[], Snapshot | None] = snapshot, warn: Callable[[str], object] = print
+) -> AsyncIterator[ProbePort]:
+    port = ProbePort(address, latest=latest, scraped=latest, warn=warn)
+    task = asyncio.create_task(port.run())
+    try:
+        yield port
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@asynccontextmanager
+async def served(until: Until, latest: Callable[[], Snapshot | None] = snapshot) -> AsyncIterator[int]:
+    """The port of probes that are served."""
+    number = free_port()
+    async with serving(ListenAddress("127.0.0.1", number), latest):
+        await until(lambda: answers(number))
+        yield number
+
+
+def answers(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def scraped(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+        return str(answer.read().decode())
+
+
+async def answer_to(port: int, request: bytes) -> bytes:
+    async with asyncio.timeout(WAIT):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(request)
+        answer = await reader.read()
+        writer.close()
+        return answer
+
+
+async def get(port: int, path: str) -> tuple[int, str]:
+    """Status and body."""
+    head, _, body = (await answer_to(port, f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())).partition(b"\r\n\r\n")
+    return int(head.split()[1]), body.decode()
+
+
+# -- the port ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_taken_port_is_an_alarm_and_tried_again(until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is away is an alarm, not an exit status."""
+    monkeypatch.setattr(probes, "BIND_RETRY_SECONDS", 0.02)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = ListenAddress("127.0.0.1", taken.getsockname()[1])
+        async with serving(address) as port:
+            await until(lambda: bool(port.alarms))
+            (alarm,) = port.alarms
+            taken.close()
+            await until(lambda: not port.alarms)
+            assert (await get(address.port, "/livez")) == (200, "alive\n")
+    assert alarm.startswith(f"probes and metrics are not served at {address} (Address already in use): free the port")
+    with pytest.raises(ConnectionRefusedError):
+        await get(address.port, "/livez")
+
+
+async def test_an_address_that_others_reach_is_said(until: Until) -> None:
+    said: list[str] = []
+    number = free_port()
+    async with serving(ListenAddress("0.0.0.0", number), lambda: None, said.append):
+        await until(lambda: bool(said))
+        assert said == [f"metrics are served at 0.0.0.0:{number}, to other machines too"]
+        assert await asyncio.to_thread(scraped, number) == "", "nothing before the first snapshot"
+
+
+async def test_a_machine_without_ipv6_serves_at_localhost(until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
+    make = socket.socket
+
+    def no_ipv6(family: int = socket.AF_INET, *rest: int) -> socket.socket:
+        if family == socket.AF_INET6:
+            raise OSError(97, "Address family not supported by protocol")
+        return make(family, *rest)
+
+    monkeypatch.setattr("paired_servicebus.engine.instance.listening.socket.socket", no_ipv6)
+    number = free_port()
+    async with serving(ListenAddress("localhost", number)):
+        await until(lambda: answers(number))
+    async with serving(ListenAddress("::", number)) as port:
+        await until(lambda: bool(port.alarms))
+        assert "not supported" in port.alarms[0]
+
+
+# -- requests ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", 200),
+        (b"GET /metrics?x=y HTTP/1.1\r\nHost: x\r\n\r\n", 200),
+        (b"HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n", 200),
+        (b"GET /metrics HTTP/1.0\r\n\r\n", 200),
+        (b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n", 200),
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", 404),
+        (b"GET /readyz/x HTTP/1.1\r\nHost: x\r\n\r\n", 404),
+        (b"GET /favicon.ico HTTP/1.1\r\nHost: x\r\n\r\n", 404),
+        (b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\nx", 405),
+        (b"GET /livez HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", 200),
+        (b"nonsense\r\n\r\n", 400),
+        (b"\xff\xfe / HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400),
+        (b"GET http://[ HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * 200 + b"\r\n", 400),
+        (b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nx: " + b"y" * 70_000 + b"\r\n\r\n", 400),
+    ],
+    ids=[
+        "a scrape",
+        "a query",
+        "a head",
+        "an older version",
+        "alive",
+        "no path",
+        "another path",
+        "an icon",
+        "another method",
+        "a body",
+        "nonsense",
+        "no ASCII",
+        "TLS",
+        "no URL",
+        "many headers",
+        "a long path",
+        "a long header",
+    ],
+)
+async def test_each_request_is_answered_in_http_and_ends_its_connection(
+    until: Until, caplog: pytest.LogCaptureFixture, request_: bytes, status: int
+) -> None:
+    async with served(until) as port:
+        with suppress(ConnectionResetError):  # the rest of a request that was too long was under way
+            answer = await answer_to(port, request_)
+            assert answer.split()[1] == str(status).encode()
+            assert b"connection: close\r\n" in answer.lower() or answer.startswith(b"HTTP/1.0")
+        assert (await get(port, "/livez"))[0] == 200
+    assert not caplog.records, "a stranger's bad request fills no log"
+
+
+@pytest.mark.parametrize(
+    ("routes", "in_rotation", "status", "body"),
+    [
+        (("primary", "backlog"), 0, 200, "ready: sends go to the primary for 1 of 2 entities; 0 of 2 backlog queues"),
+        (("backlog", "backlog"), 1, 200, "ready: sends go to the primary for 0 of 2 entities; 1 of 2 backlog queues"),
+        (("nowhere", "nowhere"), 0, 503, "not ready: sends go to the primary for 0 of 2 entities; 0 of 2 backlog"),
+        ((), 0, 200, "ready: sends go to the primary, as nothing was sent; 0 of 2 backlog queues accept"),
+        (None, 0, 503, "not ready: the engine is starting"),
+    ],
+)
+async def test_a_probe_says_whether_one_of_the_namespaces_accepts_sends(
+    until: Until, routes: tuple[str, ...] | None, in_rotation: int, status: int, body: str
+) -> None:
+    found: Snapshot | None = None
+    if routes is not None:
+        entities = tuple(replace(entity(f"e{number}"), route=route) for number, route in enumerate(routes))
+        queues = tuple(QueueView(index=index, path=str(index), in_rotation=index < in_rotation) for index in range(2))
+        found = replace(snapshot(), entities=entities, queues=queues)
+    async with served(until, lambda: found) as port:
+        answer = await get(port, "/readyz")
+        assert (await get(port, "/livez"))[0] == 200
+    assert answer[0] == status
+    assert answer[1].startswith(body)
+
+
+async def test_a_probe_asks_no_namespace_for_depths(until: Until) -> None:
+    """Management is asked only where somebody looks or a rule needs it."""
+    number, scrapes = free_port(), []
+    port = ProbePort(ListenAddress("127.0.0.1", number), latest=snapshot, scraped=lambda: scrapes.append(1), warn=print)
+    task = asyncio.create_task(port.run())
+    await until(lambda: answers(number))
+    await get(number, "/readyz")
+    assert not scrapes
+    await get(number, "/metrics")
+    assert scrapes
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_figures_are_compressed_for_who_takes_them_so(until: Until) -> None:
+    async with served(until) as port:
+        answer = await answer_to(port, b"GET /metrics HTTP/1.1\r\nHost: x\r\nAccept-Encoding: gzip\r\n\r\n")
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert b"Content-Encoding: gzip" in head
+    assert b"paired_sends_total" in gzip.decompress(body)
+
+
+async def test_a_snapshot_is_rendered_once_in_each_format(until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
+    rendered: list[object] = []
+    collect = probes.SnapshotCollector.collect
+
+    def counted(self: probes.SnapshotCollector) -> Iterator[object]:
+        rendered.append(threading.current_thread())
+        return collect(self)
+
+    monkeypatch.setattr(probes.SnapshotCollector, "collect", counted)
+    newest = [snapshot()]
+    open_metrics = b"GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: application/openmetrics-text; version=1.0.0\r\n\r\n"
+    async with served(until, lambda: newest[0]) as port:
+        for _ in range(20):
+            assert "paired_sends_total" in (await get(port, "/metrics"))[1]
+        assert len(rendered) == 1
+        assert b"application/openmetrics-text" in await answer_to(port, open_metrics)
+        newest[0] = snapshot(engine="other")
+        assert 'engine="other"' in (await get(port, "/metrics"))[1]
+    assert len(rendered) == 3
+    assert threading.current_thread() not in rendered, "not on the loop's thread"
+
+
+# -- many, and slow ----------------------------------------------------------------------------------------------------
+
+
+async def test_idle_connections_are_few_and_keep_no_scraper_out(until: Until) -> None:
+    """The bug: a thread and a descriptor for each connection, for ever; 1,017 of them disabled the engine."""
+    async with served(until) as port:
+        before = threading.active_count()
+        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2 * probes.MAX_PENDING_CONNECTIONS)]
+        assert "paired_sends_total" in await asyncio.to_thread(scraped, port)
+        assert threading.active_count() - before < 10
+        with suppress(ConnectionResetError):
+            assert await asyncio.wait_for(idle[0][0].read(), WAIT) == b""
+        for _, writer in idle:
+            writer.transport.abort()
+
+
+async def test_a_request_that_trickles_is_given_up(until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probes, "REQUEST_SECONDS", 0.1)
+    async with served(until) as port, asyncio.timeout(WAIT):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /metrics HTTP/1.1\r\n")
+        answer = asyncio.create_task(reader.read())
+        while not answer.done():
+            writer.write(b"x")
+            await asyncio.sleep(0.02)
+        with suppress(ConnectionResetError):  # a byte was under way
+            assert await answer == b""
+        writer.close()
+
+
+async def test_an_answer_that_is_not_read_is_given_up(until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until then it counts: beyond a few, requests for metrics are refused and probes are answered."""
+    monkeypatch.setattr(probes, "MAX_SCRAPES", 1)
+    many = snapshot(entities=tuple(entity(f"an entity with a long name {number:>200}") for number in range(2000)))
+    async with served(until, lambda: many) as port, asyncio.timeout(WAIT):
+        slow = socket.socket()
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.connect(("127.0.0.1", port))
+        slow.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        while (await get(port, "/metrics"))[0] == 200:
+            await asyncio.sleep(0.02)
+        assert (await get(port, "/livez"))[0] == 200
+        slow.close()
+        while (await get(port, "/metrics"))[0] == 503:
+            await asyncio.sleep(0.02)
+
+
+async def test_a_connection_has_a_limit_of_time(until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probes, "CONNECTION_SECONDS", 0.3)
+    ended = asyncio.Event()
+
+    async def never(request: object) -> None:
+        await asyncio.Event().wait()
+
+    server = BoundedServer(never, lambda _: ended.set())  # type: ignore[arg-type]
+    listening = await asyncio.get_running_loop().create_server(server, "127.0.0.1", 0)
+    _, writer = await asyncio.open_connection(*listening.sockets[0].getsockname())
+    writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+    await asyncio.wait_for(ended.wait(), WAIT)
+    writer.transport.abort()
+    listening.close()
+
+
+async def test_what_is_not_documented_of_aiohttp_is_as_it_was() -> None:
+    """BoundedServer follows connections by these two methods, and knows a request's by `protocol`."""
+    seen: list[str] = []
+
+    class Seen(BoundedServer):
+        def connection_made(self, handler: object, transport: object) -> None:  # type: ignore[override]
+            seen.append(type(handler).__name__)
+            super().connection_made(handler, transport)  # type: ignore[arg-type]
+
+        def connection_lost(self, handler: object, exc: BaseException | None = None) -> None:  # type: ignore[override]
+            super().connection_lost(handler, exc)  # type: ignore[arg-type]
+            seen.append("lost")
+
+    async def answer(request: probes.web.BaseRequest) -> probes.web.Response:
+        seen.append(type(request.protocol).__name__)
+        found = probes.web.Response(text="x")
+        found.force_close()
+        return found
+
+    server = Seen(answer, lambda _: None)
+    listening = await asyncio.get_running_loop().create_server(server, "127.0.0.1", 0)
+    assert (await answer_to(listening.sockets[0].getsockname()[1], b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")).endswith(b"x")
+    listening.close()
+    async with asyncio.timeout(WAIT):
+        while len(seen) < 3:
+            await asyncio.sleep(0.01)
+    assert seen == ["RequestHandler", "RequestHandler", "lost"]
+
+
+AT_ONCE = 20
+
+
+@pytest.mark.parametrize(
+    ("half_written", "asked"), [(100, 300), pytest.param(1000, 5000, marks=pytest.mark.slow)], ids=["many", "thousands"]
+)
+async def test_probes_by_thousands_while_a_send_goes_on(until: Until, half_written: int, asked: int) -> None:
+    """Connections with half a request, and whole requests: each of these is answered, and each send accepted."""
+    stopped = asyncio.Event()
+    counts: dict[int, int] = {}
+    sent = 0
+
+    async def send(client: ServiceBusClient) -> None:
+        nonlocal sent
+        async with client.get_queue_sender("orders") as sender:
+            while not stopped.is_set():
+                await sender.send_messages(ServiceBusMessage(b"x"))
+                sent += 1
+                await asyncio.sleep(0.02)
+
+    async def ask(port: int, times: int) -> None:
+        for number in range(times):
+            status, _ = await get(port, ("/livez", "/readyz", "/metrics")[number % 3])
+            counts[status] = counts.get(status, 0) + 1
+
+    async with Sandbox.start() as sandbox, served(until) as port:
+        string = sandbox["primary"].connection_string
+        async with ServiceBusClient.from_connection_string(string, retry_total=0) as client:
+            sending = asyncio.create_task(send(client))
+            await until(lambda: sent > 0)
+            before, half = sent, []
+            for _ in range(half_written):
+                half.append(await asyncio.open_connection("127.0.0.1", port))
+                half[-1][1].write(b"GET /metrics HTTP/1.1\r\nHost")
+            await asyncio.gather(*(ask(port, asked // AT_ONCE) for _ in range(AT_ONCE)))
+            stopped.set()
+            await sending
+        for _, writer in half:
+            writer.transport.abort()
+    assert counts == {200: asked}
+    assert sent > before, "it goes on meanwhile"
