@@ -20,7 +20,8 @@ from typing import Any, Final, Literal, cast
 from paired_servicebus.connection_string import host_of, is_emulated, is_loopback, parts_of
 from paired_servicebus.core.errors import ConfigurationError, ConfigurationMissingError, UnreadableError
 from paired_servicebus.core.model.policy import PLAIN, RANGES, WHOLE, WORDS, Policy
-from paired_servicebus.core.text.untrusted_text import parse_toml
+from paired_servicebus.core.text.masking import shown
+from paired_servicebus.core.text.untrusted_text import parse_toml, repeated
 from paired_servicebus.ownership import foreign_access
 from paired_servicebus.secret import Secret
 from paired_servicebus.sections.fleet_options import FLEET_KEYS, Fleet
@@ -30,6 +31,7 @@ from paired_servicebus.settings import (
     Reader,
     SettingLocation,
     as_it_is,
+    is_file,
     one_of,
     read_address,
     read_arm_url,
@@ -59,6 +61,8 @@ CONSOLE_KEYS: Final[dict[str, Reader]] = {"bodies": one_of(SHOWN, HIDDEN)}
 
 
 FILE_NAME: Final = "pairing.toml"
+MAX_FILE_BYTES: Final = 4 * 1024 * 1024
+"""Bytes of a pairing.toml: those of the longest list of entities."""
 
 CredentialKind = Literal["default", "managed", "cli", "client-secret"]
 Management = Literal["atom", "arm"]
@@ -153,12 +157,12 @@ def find_config(given: Path | None = None) -> Path:
         ConfigurationError: the given path is not a file, or another user can change the file that was found.
     """
     if given is not None:
-        if given.is_file():
+        if is_file(given):
             return given.absolute()
         raise ConfigurationError(f"{given} is not a file: --config names a pairing.toml")
     places = (Path.cwd() / FILE_NAME, user_folder("XDG_CONFIG_HOME", ".config") / "paired" / FILE_NAME)
     for place in places:
-        if place.is_file():
+        if is_file(place):
             _refuse_foreign(place)
             return place
     looked = " and ".join(str(place) for place in places)
@@ -222,16 +226,16 @@ def load_settings(path: Path) -> PairingSettings:
 
 def _open(path: Path, environ: Mapping[str, str]) -> tuple[dict[str, Any], Callable[[str], SettingLocation]]:
     """Return the file's sections, and the location of each, which share their remarks."""
-    document, remarks, known = _parse(path), list[str](), (*_TABLES, _FLEET, _GATEWAY, _CONSOLE)
-    unknown = next((table for table in document if table not in known), None)
+    document, remarks = _parse(path), list[str]()
+    unknown = next((table for table in document if table not in SECTIONS), None)
     if unknown is not None:
-        raise ConfigurationError(f"{path}: [{unknown}] is no section{_nearest(unknown, known)}")
+        raise ConfigurationError(f"{path}: [{repeated(unknown)}] is no section{_nearest(unknown, SECTIONS)}")
     return document, lambda table: SettingLocation(path, table, "", environ, remarks)
 
 
 def _settings(document: dict[str, Any], places: Callable[[str], SettingLocation]) -> PairingSettings:
     place = places("pairing")
-    path, pairing = place.path, _read_table(place, document, PAIRING_KEYS)
+    path, pairing = place.path, _read_table(place, document)
     if "name" not in pairing:
         raise ConfigurationError(
             f'{path}: [pairing] name is missing; it calls the engine something, as in name = "orders"'
@@ -278,7 +282,11 @@ def _destinations(path: Path, pairing: Mapping[str, Any]) -> tuple[str, ...] | N
 
 def _parse(path: Path) -> dict[str, Any]:
     try:
-        return parse_toml(path.read_bytes())
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+        if len(data) > MAX_FILE_BYTES:
+            raise ConfigurationError(f"{path} has more than {MAX_FILE_BYTES:,} bytes, and is no pairing.toml")
+        return parse_toml(data)
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error
     except UnreadableError as error:
@@ -331,32 +339,41 @@ _FLEET: Final = "fleet"
 _GATEWAY: Final = "gateway"
 _CONSOLE: Final = "console"
 """The tables that a pairing may have besides."""
+SECTIONS: Final[dict[str, dict[str, Reader]]] = {
+    "pairing": PAIRING_KEYS,
+    "primary": NAMESPACE_KEYS,
+    "secondary": NAMESPACE_KEYS,
+    _FLEET: FLEET_KEYS,
+    _GATEWAY: GATEWAY_KEYS,
+    _CONSOLE: CONSOLE_KEYS,
+}
+"""Every section with its keys and their readers: all that a pairing.toml may have."""
 
 
 # -- tables --------------------------------------------------------------------------------------------------------
 
 
-def _read_table(place: SettingLocation, document: dict[str, Any], keys: dict[str, Reader]) -> dict[str, Any]:
+def _read_table(place: SettingLocation, document: dict[str, Any]) -> dict[str, Any]:
     path, table = place.path, place.table
-    values = document.get(table)
+    values, keys = document.get(table), SECTIONS[table]
     if values is None:
         raise ConfigurationError(f"{path}: the section [{table}] is missing; a pairing has {', '.join(_TABLES)}")
     if not isinstance(values, dict):
-        raise ConfigurationError(f"{path}: {table} is {values!r}; it is a section, [{table}]")
+        raise ConfigurationError(f"{path}: {table} is {shown(values)}; it is a section, [{table}]")
     for key in values:
         if key not in keys:
-            raise ConfigurationError(f"{path}: [{table}] {key} is no setting{_nearest(key, keys)}")
+            raise ConfigurationError(f"{path}: [{table}] {repeated(key)} is no setting{_nearest(key, keys)}")
     return {key: keys[key](replace(place, key=key), value) for key, value in values.items()}
 
 
-def _nearest(word: str, known: Mapping[str, object] | tuple[str, ...]) -> str:
+def _nearest(word: str, known: Mapping[str, object]) -> str:
     close = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean {close[0]}?" if close else f"; there are {', '.join(known)}"
 
 
 def _namespace(place: SettingLocation, document: dict[str, Any]) -> NamespaceConfig:
     path, table = place.path, place.table
-    values = _read_table(place, document, NAMESPACE_KEYS)
+    values = _read_table(place, document)
     secret, host = values.get("connection_string"), values.pop("namespace", None)
     if (secret is None) == (host is None):
         raise ConfigurationError(f"{path}: [{table}] has either a connection_string or a namespace, and not both")
@@ -370,18 +387,18 @@ def _namespace(place: SettingLocation, document: dict[str, Any]) -> NamespaceCon
 
 
 def _fleet(place: SettingLocation, document: dict[str, Any]) -> Fleet | None:
-    return Fleet(**_read_table(place, document, FLEET_KEYS)) if _FLEET in document else None
+    return Fleet(**_read_table(place, document)) if _FLEET in document else None
 
 
 def _hides_bodies(place: SettingLocation, document: dict[str, Any]) -> bool:
     """Return whether consoles get no message's body; they do without the section."""
-    return _CONSOLE in document and _read_table(place, document, CONSOLE_KEYS).get("bodies") == HIDDEN
+    return _CONSOLE in document and _read_table(place, document).get("bodies") == HIDDEN
 
 
 def _gateway(place: SettingLocation, document: dict[str, Any]) -> GatewayOptions | None:
     if _GATEWAY not in document:
         return None
-    values = _read_table(place, document, GATEWAY_KEYS)
+    values = _read_table(place, document)
     try:
         return gateway_options(values)
     except ConfigurationError as error:

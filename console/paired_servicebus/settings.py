@@ -6,6 +6,7 @@ combinations (config.py).
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import re
 import shlex
@@ -18,11 +19,19 @@ from typing import Final, cast
 from paired_servicebus.connection_string import complaint, host_of, is_emulated, is_loopback, parts_of, split_url
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.text.entity_paths import path_fault
-from paired_servicebus.core.text.masking import masked
+from paired_servicebus.core.text.masking import shown
+from paired_servicebus.core.text.untrusted_text import harmless, repeated
 from paired_servicebus.secret import Secret
 
 MIN_MEGABYTES: Final = 64
 """Eight files of a busy journal."""
+MAX_MEGABYTES: Final = 1_000_000_000
+MAX_TEXT_CHARS: Final = 4096
+"""Characters of a setting, which is a path at the longest."""
+MAX_HOST_CHARS: Final = 253
+MAX_ENTITIES: Final = 10_000
+"""Queues and topics of a namespace: its quota."""
+MAX_SECRET_BYTES: Final = 64 * 1024
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)")
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -44,18 +53,18 @@ class SettingLocation:
         return ConfigurationError(f"{self.path}: [{self.table}] {self.key} {text}")
 
 
-def shown(value: object) -> str:
-    """Return a value as a message may show it: a secret may be in the wrong place."""
-    text = masked(repr(value))
-    return text if len(text) <= 80 else f"{text[:77]}..."
-
-
 Reader = Callable[[SettingLocation, object], object]
 
 
-def read_text(place: SettingLocation, value: object) -> str:
+def read_text(place: SettingLocation, value: object, *, breaks: str = "") -> str:
+    """Read a text. breaks: the control characters that it may have."""
     if not isinstance(value, str) or not value.strip():
         raise place.error(f"is {shown(value)}; it is a text that is not empty")
+    if len(value) > MAX_TEXT_CHARS:
+        raise place.error(f"has {len(value):,} characters; it has {MAX_TEXT_CHARS:,} at most")
+    plain = value.translate(str.maketrans("", "", breaks))
+    if harmless(plain) != plain:
+        raise place.error(f"is {shown(value)}; it has no control characters and no invisible ones")
     return value
 
 
@@ -66,8 +75,9 @@ def read_flag(place: SettingLocation, value: object) -> bool:
 
 
 def read_megabytes(place: SettingLocation, value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < MIN_MEGABYTES:
-        raise place.error(f"is {shown(value)}; it is a whole number of megabytes, {MIN_MEGABYTES} at least")
+    if not isinstance(value, int) or isinstance(value, bool) or not MIN_MEGABYTES <= value <= MAX_MEGABYTES:
+        least, most = f"{MIN_MEGABYTES} at least", f"{MAX_MEGABYTES:,} at most"
+        raise place.error(f"is {shown(value)}; it is a whole number of megabytes, {least} and {most}")
     return value
 
 
@@ -107,7 +117,7 @@ def read_name(place: SettingLocation, value: object) -> str:
 
 
 def read_host(place: SettingLocation, value: object) -> str:
-    if not isinstance(value, str) or not _HOST.fullmatch(value):
+    if not isinstance(value, str) or len(value) > MAX_HOST_CHARS or not _HOST.fullmatch(value):
         raise place.error(f'is {shown(value)}; it is a host such as "contoso.servicebus.windows.net"')
     return value
 
@@ -116,6 +126,8 @@ def read_entities(place: SettingLocation, value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(path, str) and path.strip("/ ") for path in value):
         raise place.error(f'is {shown(value)}; it lists queues and topics, as in ["orders", "audit"]')
     paths = tuple(cast("list[str]", value))
+    if len(paths) > MAX_ENTITIES:
+        raise place.error(f"lists {len(paths):,} entities; a namespace has {MAX_ENTITIES:,} at most")
     for path in paths:
         fault = path_fault(path)
         if fault:
@@ -128,10 +140,10 @@ def read_entities(place: SettingLocation, value: object) -> tuple[str, ...]:
 def read_command(place: SettingLocation, value: object) -> tuple[str, ...]:
     """Read a program and its arguments, split as a shell would, without running a shell."""
     try:
-        words = shlex.split(read_text(place, value))
+        words = shlex.split(read_text(place, value, breaks="\n\t"))
     except ValueError as error:
         raise place.error(f"is {shown(value)}, which cannot be split into words: {error}") from error
-    if not words or not words[0] or "\0" in str(value):
+    if not words or not words[0]:
         raise place.error(f'is {shown(value)}; it is a command such as "/usr/local/bin/tell-us --urgent"')
     return tuple(words)
 
@@ -151,7 +163,7 @@ def read_proxy(place: SettingLocation, value: object) -> Secret:
 def read_endpoint(place: SettingLocation, value: object) -> str:
     text = read_text(place, value)
     url = split_url(text if "//" in text else f"sb://{text}")
-    if url is None or url.scheme != "sb" or not url.hostname or url.path not in ("", "/"):
+    if url is None or url.scheme != "sb" or not url.hostname or "@" in url.netloc or url.path not in ("", "/"):
         raise place.error(f'is {shown(value)}; it is an address such as "sb://gateway.example.com:443"')
     return f"sb://{url.netloc}"
 
@@ -189,16 +201,24 @@ def read_address(place: SettingLocation, value: object) -> ListenAddress:
 
 def read_arm_url(place: SettingLocation, value: object) -> str:
     url = split_url(read_text(place, value))
-    if url is None or url.scheme != "https" or not url.hostname:
+    if url is None or url.scheme != "https" or not url.hostname or "@" in url.netloc:
         raise place.error(f'is {shown(value)}; it is a URL such as "https://management.azure.com"')
     return f"https://{url.netloc}"
 
 
 def read_file(place: SettingLocation, value: object) -> Path:
     file = place.path.parent / read_text(place, value)
-    if not file.is_file():
-        raise place.error(f"names {file}, which is not a file")
+    if not is_file(file):
+        raise place.error(f"names {shown(value)}, which is not a file")
     return file
+
+
+def is_file(path: Path) -> bool:
+    """Return whether a path names a file; one that nobody can look at does not."""
+    try:
+        return path.is_file()
+    except OSError:  # too long, or in a folder that is another user's
+        return False
 
 
 def read_secret(place: SettingLocation, value: object) -> Secret:
@@ -206,23 +226,41 @@ def read_secret(place: SettingLocation, value: object) -> Secret:
         case {"env": str(name), **rest} if not rest:
             found = place.environ.get(name)
             if not found:
-                raise place.error(f"is to come from the environment variable {name}, which is not set: export {name}")
+                said = repeated(name)
+                raise place.error(f"is to come from the environment variable {said}, which is not set: export {said}")
             return Secret(found)
         case {"file": str(name), **rest} if not rest:
-            file = place.path.parent / name
-            try:
-                found = file.read_text().strip()
-                if is_open_to_all(file):
-                    place.remarks.append(
-                        f"the secret of [{place.table}] {place.key} stands in {file}, which every user of this machine "
-                        "can read: chmod o-r it, or give it to the service as a credential"
-                    )
-            except (OSError, UnicodeDecodeError) as error:
-                raise place.error(f"is to come from the file {name}, which cannot be read: {error}") from error
-            if not found:
-                raise place.error(f"is to come from the file {name}, which is empty")
-            return Secret(found)
+            return _read_secret_file(place, name)
     raise place.error('is a secret, which this file may not contain; use { env = "NAME" } or { file = "PATH" }')
+
+
+def _read_secret_file(place: SettingLocation, name: str) -> Secret:
+    file = place.path.parent / name
+    try:
+        if not stat.S_ISREG(file.stat().st_mode):
+            raise OSError(errno.EINVAL, "it is no file with a content")  # a pipe would be waited for
+        with file.open("rb") as opened:
+            data = opened.read(MAX_SECRET_BYTES + 1)
+        found = data.decode().strip()
+        if is_open_to_all(file):
+            place.remarks.append(
+                f"the secret of [{place.table}] {place.key} stands in {file}, which every user of this machine "
+                "can read: chmod o-r it, or give it to the service as a credential"
+            )
+    except (OSError, ValueError) as error:  # ValueError: no UTF-8, or a path that none can have
+        raise place.error(f"is to come from the file {repeated(name)}, which cannot be read: {_why(error)}") from error
+    if not found:
+        raise place.error(f"is to come from the file {repeated(name)}, which is empty")
+    if len(data) > MAX_SECRET_BYTES:
+        raise place.error(f"is to come from the file {repeated(name)}, which has more than {MAX_SECRET_BYTES:,} bytes")
+    return Secret(found)
+
+
+def _why(error: OSError | ValueError) -> str:
+    """Return the reason without the content: an error of decoding quotes it."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"it is not UTF-8 (byte {error.start})"
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def is_open_to_all(file: Path) -> bool:

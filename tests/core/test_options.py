@@ -44,7 +44,7 @@ DEFAULTS = {
 }
 
 ENDS = {
-    "backlog_queue_count": (1, None),
+    "backlog_queue_count": (1, 10_000),
     "failover_interval": (0, 60 * MINUTE),
     "ping_primary_interval": (1, 30 * MINUTE),
     "ping_timeout": (1, 2 * MINUTE),
@@ -52,12 +52,12 @@ ENDS = {
     "syphon_receive_window": (1, 60 * MINUTE),
     "close_grace": (0, 60 * MINUTE),
     "send_timeout": (1, 5 * MINUTE),
-    "failback_pings": (1, None),
-    "cool_down": (0, None),
-    "undeliverable_after": (0, None),
-    "throttle_wait": (10, None),
-    "quiet_period": (1, None),
-    "syphon_rate": (0, None),
+    "failback_pings": (1, 1_000),
+    "cool_down": (0, 366 * 24 * 60 * MINUTE),
+    "undeliverable_after": (0, 366 * 24 * 60 * MINUTE),
+    "throttle_wait": (10, 366 * 24 * 60 * MINUTE),
+    "quiet_period": (1, 366 * 24 * 60 * MINUTE),
+    "syphon_rate": (0, 1_000_000),
     "syphon_live_share": (0, 0.9),
 }
 """Least and greatest, a second time. The specification leaves those of syphon_receive_window and close_grace open."""
@@ -109,13 +109,8 @@ def test_the_least_value_is_in_and_the_one_below_is_out(name: str, least: float)
 @pytest.mark.parametrize(("name", "greatest"), BOUNDED.items())
 def test_the_greatest_value_is_in_and_the_one_above_is_out(name: str, greatest: float) -> None:
     assert getattr(Policy(**{name: greatest}), name) == greatest
-    above = greatest + step(name)
+    above = greatest + 1 if name in WHOLE else math.nextafter(greatest, math.inf)
     assert refused(**{name: above}).startswith(f"{name} is {above!r}; it must be ")
-
-
-@pytest.mark.parametrize("name", sorted(set(ENDS) - set(BOUNDED)))
-def test_an_option_without_a_greatest_value_may_be_large(name: str) -> None:
-    assert getattr(Policy(**{name: 1_000_000}), name) == 1_000_000
 
 
 @pytest.mark.parametrize("name", ENDS)
@@ -136,7 +131,7 @@ def test_infinity_is_refused_also_where_there_is_no_end(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(WHOLE))
 def test_a_number_of_things_is_whole(name: str) -> None:
-    assert refused(**{name: 2.0}) == f"{name} is 2.0; it is a whole number, at least 1"
+    assert refused(**{name: 2.0}) == f"{name} is 2.0; it is a whole number, {RANGES[name]}"
 
 
 @pytest.mark.parametrize(("name", "words"), CHOICES.items())
@@ -157,9 +152,9 @@ def test_a_switch_is_true_or_false(name: str) -> None:
     ("option", "text"),
     [
         ({"failover_interval": -1}, "failover_interval is -1; it must be 0 to 3600 seconds"),
-        ({"throttle_wait": 9.5}, "throttle_wait is 9.5; it must be at least 10 seconds"),
-        ({"cool_down": math.inf}, "cool_down is inf; it must be at least 0 seconds, and finite"),
-        ({"backlog_queue_count": 0}, "backlog_queue_count is 0; it must be at least 1"),
+        ({"throttle_wait": 9.5}, "throttle_wait is 9.5; it must be 10 to 31622400 seconds"),
+        ({"cool_down": math.inf}, "cool_down is inf; it must be 0 to 31622400 seconds, and finite"),
+        ({"backlog_queue_count": 0}, "backlog_queue_count is 0; it must be 1 to 10000"),
         ({"ping_timeout": "2m"}, "ping_timeout is '2m'; it is a number of seconds, 1 to 120"),
     ],
 )

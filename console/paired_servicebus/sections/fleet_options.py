@@ -11,8 +11,9 @@ from typing import Final
 
 from paired_servicebus.connection_string import complaint, is_emulated, is_loopback, parts_of
 from paired_servicebus.core.errors import ConfigurationError
+from paired_servicebus.core.text.masking import shown
 from paired_servicebus.secret import Secret
-from paired_servicebus.settings import Reader, SettingLocation, read_secret, read_text, shown
+from paired_servicebus.settings import Reader, SettingLocation, read_secret, read_text
 
 MAX_EXPECTED: Final = 5000
 """Engines of one namespace: its quota of connections."""

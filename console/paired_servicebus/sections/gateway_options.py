@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from paired_servicebus.core.errors import ConfigurationError
-from paired_servicebus.settings import Reader, SettingLocation, read_flag, read_text, shown
+from paired_servicebus.core.text.masking import shown
+from paired_servicebus.settings import Reader, SettingLocation, read_flag, read_text
 
 DEFAULT_PORT: Final = 5672
 """The port of plain AMQP: the only one for a JavaScript client whose core-amqp is older than 4.3.4."""

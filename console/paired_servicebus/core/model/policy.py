@@ -12,8 +12,13 @@ from typing import Final, Literal, NamedTuple, get_args
 
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.text.entity_paths import path_fault
+from paired_servicebus.core.text.masking import shown
 
 MINUTE: Final = 60.0
+YEAR: Final = 366 * 24 * 60 * MINUTE
+"""The longest time where no other is given: a calendar can show its end."""
+MAX_QUEUES: Final = 10_000
+"""Queues of a namespace: its quota."""
 
 PingKind = Literal["message", "link"]
 TtlPolicy = Literal["restart", "elapsed"]
@@ -32,11 +37,11 @@ class OptionRange(NamedTuple):
         return self.least <= value < inf and (self.greatest is None or value <= self.greatest)
 
     def __str__(self) -> str:
-        return f"at least {self.least:g}" if self.greatest is None else f"{self.least:g} to {self.greatest:g}"
+        return f"at least {self.least:g}" if self.greatest is None else f"{self.least:g} to {self.greatest:.15g}"
 
 
 RANGES: Final[dict[str, OptionRange]] = {
-    "backlog_queue_count": OptionRange(1),
+    "backlog_queue_count": OptionRange(1, MAX_QUEUES),
     "failover_interval": OptionRange(0, 60 * MINUTE),
     "ping_primary_interval": OptionRange(1, 30 * MINUTE),
     "ping_timeout": OptionRange(1, 2 * MINUTE),
@@ -44,12 +49,12 @@ RANGES: Final[dict[str, OptionRange]] = {
     "syphon_receive_window": OptionRange(1, 60 * MINUTE),
     "close_grace": OptionRange(0, 60 * MINUTE),
     "send_timeout": OptionRange(1, 5 * MINUTE),
-    "failback_pings": OptionRange(1),
-    "cool_down": OptionRange(0),
-    "undeliverable_after": OptionRange(0),
-    "throttle_wait": OptionRange(10),
-    "quiet_period": OptionRange(1),
-    "syphon_rate": OptionRange(0),
+    "failback_pings": OptionRange(1, 1_000),
+    "cool_down": OptionRange(0, YEAR),
+    "undeliverable_after": OptionRange(0, YEAR),
+    "throttle_wait": OptionRange(10, YEAR),
+    "quiet_period": OptionRange(1, YEAR),
+    "syphon_rate": OptionRange(0, 1_000_000),
     "syphon_live_share": OptionRange(0, 0.9),
 }
 WORDS: Final[dict[str, tuple[str, ...]]] = {
@@ -123,31 +128,31 @@ class Policy:
 def _check(name: str, value: object) -> None:
     if name in WORDS:
         if value not in WORDS[name]:
-            raise ConfigurationError(f"{name} is {value!r}; it is one of {', '.join(WORDS[name])}")
+            raise ConfigurationError(f"{name} is {shown(value)}; it is one of {', '.join(WORDS[name])}")
     elif name in RANGES:
         kind = int if name in WHOLE else (int, float)
         if isinstance(value, bool) or not isinstance(value, kind):
             what = "a whole number" if name in WHOLE else PLAIN.get(name, "a number of seconds")
-            raise ConfigurationError(f"{name} is {value!r}; it is {what}, {RANGES[name]}")
+            raise ConfigurationError(f"{name} is {shown(value)}; it is {what}, {RANGES[name]}")
         if not RANGES[name].holds(value):
             unit = "" if name in WHOLE or name in PLAIN else " seconds"
             unit += ", and finite" if value == inf and name not in WHOLE else ""
-            raise ConfigurationError(f"{name} is {value!r}; it must be {RANGES[name]}{unit}")
+            raise ConfigurationError(f"{name} is {shown(value)}; it must be {RANGES[name]}{unit}")
     elif name == "destinations":
         _check_destinations(value)
     elif not isinstance(value, bool):
-        raise ConfigurationError(f"{name} is {value!r}; it is true or false")
+        raise ConfigurationError(f"{name} is {shown(value)}; it is true or false")
 
 
 def _check_destinations(value: object) -> None:
     if value is None:
         return
     if not isinstance(value, tuple) or not value:
-        raise ConfigurationError(f"destinations is {value!r}; it must be a tuple of entity paths, or None for any")
+        raise ConfigurationError(f"destinations is {shown(value)}; it must be a tuple of entity paths, or None for any")
     for path in value:
         fault = path_fault(path) if isinstance(path, str) else "is no text"
         if fault:
-            raise ConfigurationError(f"destinations has {path!r}, which {fault}")
+            raise ConfigurationError(f"destinations has {shown(path)}, which {fault}")
 
 
 def times_line(policy: Policy) -> str:

@@ -81,5 +81,14 @@ def masked(text: str) -> str:
     return text
 
 
+MAX_SHOWN_CHARS: Final = 80
+
+
+def shown(value: object) -> str:
+    """Return a value as a message may show it: a secret may be in the wrong place, and a value may be long."""
+    text = masked(repr(value)[: 4 * MAX_SHOWN_CHARS])
+    return text if len(text) <= MAX_SHOWN_CHARS else f"{text[: MAX_SHOWN_CHARS - 3]}..."
+
+
 def _mask_match(match: re.Match[str]) -> str:
     return f"{match[1] if match.re.groups else ''}{MASK}"

@@ -17,6 +17,7 @@ from paired_servicebus.core.text.time_format import DAY, written
 
 REPEATED: Final = 160
 """Maximum characters of foreign text in a sentence of ours."""
+_WIDEST: Final = 2**63
 _NOT_PRINTABLE: Final = re.compile(
     "["
     "\x00-\x1f\x7f-\x9f"  # C0 and C1 controls: cursor movement, colours, bells
@@ -74,13 +75,30 @@ def parse_toml(data: bytes) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise UnreadableError(f"is not UTF-8 (byte {error.start}): as TOML requires") from error
     try:
-        return tomllib.loads(text)
+        document = tomllib.loads(text)
     except RecursionError as error:
         raise UnreadableError("is not TOML: its values are nested too deeply") from error
     except ValueError as error:  # tomllib's own error is one, and so is that of a number with too many digits
         lines = text.splitlines() or [""]
         end = f"at line {len(lines)}, column {len(lines[-1]) + 1}"
         raise UnreadableError(f"is not TOML: {repeated(str(error)).replace('at end of document', end)}") from error
+    if _has_wide_integer(document):
+        raise UnreadableError("is not TOML: it has an integer of more than 64 bits")
+    return document
+
+
+def _has_wide_integer(document: dict[str, Any]) -> bool:
+    """Return whether it has an integer that TOML does not know: Python cannot print every one of them."""
+    left: list[Any] = [document]
+    while left:
+        value = left.pop()
+        if isinstance(value, dict):
+            left += value.values()
+        elif isinstance(value, list):
+            left += value
+        elif isinstance(value, int) and not -_WIDEST <= value < _WIDEST:
+            return True
+    return False
 
 
 # Names, reasons and times from documents that anybody with a key may have posted: each one harmless, short line.
