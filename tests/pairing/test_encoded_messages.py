@@ -12,13 +12,12 @@ from azure.servicebus.exceptions import MessageSizeExceededError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paired_servicebus.core.errors import BacklogMessageSizeError, ReservedPropertyError, UnreadableError
+from paired_servicebus.core.errors import ReservedPropertyError, UnreadableError
 from paired_servicebus.core.model.envelope import PATH, RESERVED
 from paired_servicebus.pairing import sdk_internals
 from paired_servicebus.pairing.sending import encoded_messages as encoded
-from paired_servicebus.pairing.sending import sdk_messages
 from paired_servicebus.pairing.sending.encoded_messages import GivenIds
-from paired_servicebus.pairing.sending.sdk_messages import Sendable, park
+from paired_servicebus.pairing.sending.sdk_messages import Sendable
 from paired_servicebus.pairing.sending.sender_link import EncodedBatch
 from paired_servicebus.pairing.syphon import envelope_codec
 from servicebus_amqp.encoding.amqp_types import Symbol, Timestamp, UInt
@@ -30,8 +29,6 @@ from servicebus_amqp.encoding.message_sections import (
     Properties,
     Sections,
     batch,
-    list_items,
-    read_header,
     read_map,
     read_properties,
     split,
@@ -40,7 +37,7 @@ from servicebus_amqp.encoding.message_sections import (
     write_properties,
 )
 
-from .test_rewrite import FIELDS, NOW, cases, held, pairs_of, read_or_refused, section, sent
+from .test_rewrite import NOW, cases, held, read_or_refused, section
 
 BODY = write_data(b"hello")
 
@@ -69,21 +66,6 @@ def test_what_is_parked_comes_back_bit_for_bit(case: tuple[Sections, bytes]) -> 
     moved = split(envelope_codec.restore_message(found, now_ms=NOW))
     assert moved._replace(message_annotations=None) == original._replace(message_annotations=None)
     assert read_map(moved.message_annotations) == read_map(original.message_annotations)
-
-
-@given(body=st.binary(max_size=200), fields=FIELDS)
-def test_it_is_parked_as_the_sdk_parks_it(body: bytes, fields: dict[str, Any]) -> None:
-    message = ServiceBusMessage(body, **fields)
-    direct = split(parked(sent(message.raw_amqp_message), "orders"))
-    by_sdk = split(sent(sdk_messages.park(message, "orders")))
-    assert direct.body == by_sdk.body
-    assert dict(read_map(direct.application_properties)) == dict(read_map(by_sdk.application_properties))
-    assert sorted(pairs_of(direct.application_properties)) == sorted(pairs_of(by_sdk.application_properties))
-    assert read_map(direct.message_annotations) == read_map(by_sdk.message_annotations)
-    assert read_header(direct.header) == read_header(by_sdk.header)
-    assert direct.properties is not None
-    assert by_sdk.properties is not None
-    assert list_items(direct.properties, 13) == list_items(by_sdk.properties, 13)
 
 
 @settings(max_examples=settings.default.max_examples // 3)
@@ -204,9 +186,6 @@ def test_a_message_too_large_for_the_backlog_is_found_before_the_wire() -> None:
     size = len(encoded.park(message, "orders").data)
     assert not encoded.exceeds(message, "orders", size)
     assert encoded.exceeds(message, "orders", size - 1)
-    with pytest.raises(BacklogMessageSizeError):
-        encoded.refuse_too_large(encoded.park(message, "orders"), size - 1)
-    encoded.refuse_too_large(encoded.park(message, "orders"), size)
 
 
 # -- A batch that encodes once is, byte for byte, what the SDK makes of the same messages.
@@ -217,7 +196,7 @@ def several() -> list[Sendable]:
     return [
         first,
         AmqpAnnotatedMessage(data_body=[b"y"], properties={"message_id": "2"}),
-        park(ServiceBusMessage(b"z", message_id="3", partition_key="p"), "orders"),
+        ServiceBusMessage(b"z", message_id="3", partition_key="p"),
     ]
 
 

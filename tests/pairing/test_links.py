@@ -10,6 +10,7 @@ from azure.servicebus import ServiceBusMessage
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.pairing_events import PingAccepted, StateChanged, Warned
 from paired_servicebus.pairing.sending import backlog_links, sender_link
+from paired_servicebus.pairing.sending.amqp_link import BacklogLink
 
 from .conftest import World, until
 from .test_outage import state
@@ -62,8 +63,9 @@ async def test_an_idle_backlog_link_is_opened_anew_before_it_is_cut(
     paired = await world.pair(backlog_queue_count=1, **PATIENT)
     link = paired._standby.queues[0].link
     await until(lambda: link.is_open)
-    first = link._sender
-    await until(lambda: link._sender is not first)
+    assert isinstance(link, BacklogLink)
+    first = link._link._attachment
+    await until(lambda: link._link._attachment is not first)
     paired.watch("orders")
     paired.force("orders", by="kim")
     async with paired.get_queue_sender("orders") as sender:

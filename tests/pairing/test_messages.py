@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from paired_servicebus.core.errors import EnvelopeError, ReservedPropertyError
 from paired_servicebus.pairing.sending import sdk_messages
+from paired_servicebus.pairing.sending.encoded_messages import park
 from tests.approval import Approve
 
 WORD = st.text(min_size=1, max_size=40)
@@ -48,6 +49,11 @@ def over_the_wire(message: AmqpAnnotatedMessage) -> AmqpAnnotatedMessage:
     return AmqpAnnotatedMessage(message=decode_payload(memoryview(out)))
 
 
+def in_backlog(message: sdk_messages.Sendable) -> AmqpAnnotatedMessage:
+    """As a receiver of the SDK gets what was parked for orders."""
+    return AmqpAnnotatedMessage(message=decode_payload(memoryview(park(sdk_messages.encoded(message), "orders").data)))
+
+
 def seen(message: AmqpAnnotatedMessage) -> dict[str, Any]:
     """What an application can see of a message, in the types it was sent in."""
     raw = ServiceBusMessage(None, message=None, raw_amqp_message=message)
@@ -72,7 +78,7 @@ def test_nothing_else_may_change_through_the_sdk(body: bytes, fields: dict[str, 
     """Nothing else may change: body and its kind, message_id, correlation_id, subject, to, reply_to, content_type."""
     original = ServiceBusMessage(body, **fields)
     direct = over_the_wire(original.raw_amqp_message)
-    parked = over_the_wire(sdk_messages.park(original, "orders"))
+    parked = in_backlog(original)
     enclosed = sdk_messages.destination_of(parked)
     moved = over_the_wire(sdk_messages.unpark(parked, enclosed))
     assert enclosed.path == "orders"
@@ -127,7 +133,7 @@ def test_nothing_else_may_change_of_an_annotated_message_either(body: dict[str, 
     an SDK pump what the SDK can carry: it makes bytes of strings in a body, and strings of bytes in properties."""
     original = AmqpAnnotatedMessage(**body, **fields)
     direct = over_the_wire(original)
-    parked = over_the_wire(sdk_messages.park(sdk_messages.outgoing(original)[0], "orders"))
+    parked = in_backlog(sdk_messages.outgoing(original)[0])
     moved = over_the_wire(sdk_messages.unpark(parked, sdk_messages.destination_of(parked)))
     assert sections(moved) == sections(direct)
     assert sections(over_the_wire(original)) == sections(direct)
@@ -140,7 +146,7 @@ def test_a_large_integer_survives_the_sdk(number: int) -> None:
     original = AmqpAnnotatedMessage(
         data_body=b"", application_properties={"n": {"TYPE": kind, "VALUE": number}}, properties={"message_id": "1"}
     )
-    parked = over_the_wire(sdk_messages.park(original, "orders"))
+    parked = in_backlog(original)
     moved = over_the_wire(sdk_messages.unpark(parked, sdk_messages.destination_of(parked)))
     assert moved.application_properties == {b"n": number}
 
@@ -148,7 +154,7 @@ def test_a_large_integer_survives_the_sdk(number: int) -> None:
 @given(fields=FIELDS)
 def test_a_parked_message_has_neither_session_nor_expiry_nor_schedule(fields: dict[str, Any]) -> None:
     """The message is changed so that messages for many entities coexist in one queue."""
-    parked = over_the_wire(sdk_messages.park(ServiceBusMessage(b"x", **fields), "orders"))
+    parked = in_backlog(ServiceBusMessage(b"x", **fields))
     assert parked.properties is not None
     assert parked.properties.group_id is None
     assert parked.properties.absolute_expiry_time is None
@@ -161,17 +167,16 @@ def test_the_callers_message_is_never_changed(fields: dict[str, Any]) -> None:
     """The caller's message object is never changed."""
     message = ServiceBusMessage(b"x", **fields)
     before = repr(message), dict(message.application_properties or {})
-    sdk_messages.park(sdk_messages.outgoing(message)[0], "orders")
+    in_backlog(sdk_messages.outgoing(message)[0])
     assert (repr(message), dict(message.application_properties or {})) == before
 
 
 def test_a_timespan_is_described_on_the_wire() -> None:
     """timespan = described type com.microsoft:timespan, long, 100 ns ticks."""
-    out = bytearray()
-    parked = sdk_messages.park(ServiceBusMessage(b"x", message_id="1", time_to_live=timedelta(seconds=90)), "orders")
-    encode_payload(out, PyamqpTransport.to_outgoing_amqp_message(parked))
+    message = ServiceBusMessage(b"x", message_id="1", time_to_live=timedelta(seconds=90))
+    parked = park(sdk_messages.encoded(message), "orders")
     ticks = (900_000_000).to_bytes(8, "big")
-    assert b"\x00\xa3\x16com.microsoft:timespan\x81" + ticks in bytes(out)
+    assert b"\x00\xa3\x16com.microsoft:timespan\x81" + ticks in parked.data
 
 
 @pytest.mark.parametrize(
@@ -212,7 +217,7 @@ def test_a_list_and_a_batch_become_their_messages() -> None:
 
 def test_an_annotated_message_is_a_message() -> None:
     annotated = AmqpAnnotatedMessage(value_body={"a": 1}, properties={"message_id": "v"})
-    parked = over_the_wire(sdk_messages.park(sdk_messages.outgoing(annotated)[0], "orders"))
+    parked = in_backlog(sdk_messages.outgoing(annotated)[0])
     assert sdk_messages.destination_of(parked).path == "orders"
     assert parked.body == {b"a": 1}
 

@@ -25,7 +25,8 @@ from paired_servicebus.core.model.entity_state import DIVERTING, State
 from paired_servicebus.core.model.pairing_events import Diverted, QueuePulled, QueueRestored, SendFailed, StateChanged
 from paired_servicebus.pairing import PairedSender, PairedServiceBusClient
 from paired_servicebus.pairing.sending.backlog_fit import rough_size, too_large
-from paired_servicebus.pairing.sending.sdk_messages import park
+from paired_servicebus.pairing.sending.encoded_messages import park
+from paired_servicebus.pairing.sending.sdk_messages import encoded
 from paired_servicebus.pairing.sending.sender_link import STANDARD_LIMIT, size_of
 from servicebus_sandbox import Behavior, NamespaceSpec, QueueSettings, QueueSpec, Sandbox
 from servicebus_sandbox.amqp_server.message_codec import read_message
@@ -371,7 +372,7 @@ def counted(message: Any, limit: int = STANDARD_LIMIT) -> int:
 def largest_that_fits(limit: int) -> int:
     """Bytes of the largest body whose envelope is just as large as the limit."""
     message = ServiceBusMessage(b"x" * 250_000, message_id="1")
-    return limit - (size_of(park(message, "orders")) - 250_000)
+    return limit - (len(park(encoded(message), "orders").data) - 250_000)
 
 
 def test_a_small_message_is_not_even_measured() -> None:
@@ -410,7 +411,7 @@ def test_limits_by_tier_are_the_links() -> None:
 def test_every_kind_of_body_counts_and_so_do_properties(message: Any) -> None:
     real = size_of(message)
     assert 0.9 * real <= rough_size(message) <= 1.1 * real
-    assert counted(message) == (size_of(park(message, "orders")) > STANDARD_LIMIT)
+    assert counted(message) == (len(park(encoded(message), "orders").data) > STANDARD_LIMIT)
 
 
 async def test_a_message_that_would_not_survive_failover_is_counted_while_healthy(world: World) -> None:

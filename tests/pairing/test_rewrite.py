@@ -208,7 +208,7 @@ def sent(message: AmqpAnnotatedMessage) -> bytes:
 def test_what_the_sdk_parked_comes_out_as_the_sdk_would_have_sent_it(body: bytes, fields: dict[str, Any]) -> None:
     message = ServiceBusMessage(body, **fields)
     direct = split(sent(message.raw_amqp_message))
-    parked_ = split(sent(sdk_messages.park(message, "orders")))
+    parked_ = encoded_messages.park(sdk_messages.encoded(message), "orders").sections
     backlog = parked_._replace(message_annotations=held(parked_.message_annotations)).join()
     found = envelope_codec.open_envelope(backlog)
     moved = split(envelope_codec.restore_message(found, now_ms=NOW))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, Final, TypeVar, cast
@@ -306,11 +307,13 @@ def encode_batch(batch: ServiceBusMessageBatch) -> bytes:
     return bytes(batch._amqp_transport.encode_message(_Encodable(batch._message)))
 
 
-def encode_single(batch: ServiceBusMessageBatch) -> bytes:
-    """Return the only message of a batch, encoded: the data section of the batch's `_message`.
+def encode(message: ServiceBusMessage | AmqpAnnotatedMessage) -> bytes:
+    """Return a message as the SDK encodes it: the data section of the `_message` of a batch with this one.
 
     Raises AttributeError without it.
     """
+    batch: Any = ServiceBusMessageBatch(sys.maxsize)
+    append(batch, message)
     return bytes(batch._message[_DATA_SECTION][0])
 
 

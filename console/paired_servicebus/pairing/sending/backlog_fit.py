@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from azure.servicebus import ServiceBusMessageBatch
 
-from paired_servicebus.core.errors import BacklogMessageSizeError
-from paired_servicebus.pairing.sending.sdk_messages import Sendable, body_bytes, id_of, park, raw_of
-from paired_servicebus.pairing.sending.sender_link import STANDARD_LIMIT, size_of
+from paired_servicebus.pairing.sending.encoded_messages import exceeds
+from paired_servicebus.pairing.sending.sdk_messages import Sendable, body_bytes, encoded, raw_of
+from paired_servicebus.pairing.sending.sender_link import STANDARD_LIMIT
 
 NEAR_LIMIT: Final = 0.9
 """The share of the limit from which a message is encoded for its exact size."""
@@ -58,7 +58,7 @@ def _exceeds(message: Sendable, path: str, limit: int) -> bool:
     rough = rough_size(message)
     if rough <= NEAR_LIMIT * limit:
         return False
-    return rough - _FRAME > limit or size_of(park(message, path)) > limit
+    return rough - _FRAME > limit or exceeds(encoded(message), path, limit)
 
 
 def rough_size(message: Sendable) -> int:
@@ -87,14 +87,3 @@ def _rough(value: Any) -> int:
     if isinstance(value, list | tuple):
         return sum(map(_rough, value))
     return _SCALAR
-
-
-def refuse_too_large(parked: Sendable, limit: int) -> None:
-    """Measure a message that may be too large for the backlog (SPEC.md section 7.4). Raises BacklogMessageSizeError."""
-    body = raw_of(parked)
-    guess = sum(len(part) for part in body.body) if body.body_type.value == "data" else limit
-    if guess < limit * NEAR_LIMIT:
-        return
-    size = size_of(parked)
-    if size > limit:
-        raise BacklogMessageSizeError(size=size, limit=limit, message_id=id_of(parked))

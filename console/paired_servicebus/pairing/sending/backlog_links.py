@@ -1,6 +1,6 @@
 """The links to the backlog queues: one per queue, shared by all senders and open before they are needed.
 
-All of them use one connection of our own AMQP (shared_link.py), since a namespace's connections are limited. Where our
+All of them use one connection of our own AMQP (amqp_link.py), since a namespace's connections are limited. Where our
 AMQP cannot be used, or `pump = "sdk"`, each is a link of the SDK with its own connection.
 
 A namespace cuts a link after ten idle minutes, and backlog links are idle while all is well. Each is therefore renewed
@@ -26,10 +26,10 @@ from paired_servicebus.pairing import sdk_internals
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.runtime.permanent_failures import is_unknown_host, is_untrusted
+from paired_servicebus.pairing.sending.amqp_link import BacklogLink, connection_for, unavailable
 from paired_servicebus.pairing.sending.coalescer import Coalescer
 from paired_servicebus.pairing.sending.link_gates import OpenLimiter
 from paired_servicebus.pairing.sending.sender_link import STANDARD_LIMIT, SdkSenderLink
-from paired_servicebus.pairing.sending.shared_link import SharedSenderLink, connection_for, unavailable
 
 RENEW_AFTER_SECONDS: Final = 8 * 60.0
 """Idle seconds after which a link is renewed, before the namespace cuts it at ten minutes."""
@@ -196,12 +196,10 @@ class Standby:
             return
         self._wire = connection_for(endpoint, self._steering.draw, seconds=self._steering.policy.send_timeout)
 
-    def _link(self, path: str) -> SdkSenderLink:
-        tasks, gate, assumed = self._steering.tasks, self._gate, self._assumed
+    def _link(self, path: str) -> SdkSenderLink | BacklogLink:
         if self._wire is None:
-            return SdkSenderLink(self._client, path, tasks, gate, assumed=assumed)
-        pauses = sdk_internals.retry_pauses(self._client)
-        return SharedSenderLink(self._client, path, tasks, gate, assumed=assumed, wire=self._wire, pauses=pauses)
+            return SdkSenderLink(self._client, path, self._steering.tasks, self._gate, assumed=self._assumed)
+        return BacklogLink(self._wire, path, pauses=sdk_internals.retry_pauses(self._client), assumed=self._assumed)
 
     def _leave_wire(self, error: Exception) -> bool:
         """Replace all links by the SDK's if our own AMQP is unusable by `error`; return whether it is."""

@@ -23,6 +23,7 @@ from paired_servicebus.core.errors import PairingClosedError
 from paired_servicebus.core.model.verdict import FailureKind, kind_of
 from paired_servicebus.pairing.runtime.deadlines import GRACE
 from paired_servicebus.pairing.runtime.task_owner import TaskOwner
+from paired_servicebus.pairing.sending.amqp_link import BacklogLink
 from paired_servicebus.pairing.sending.sender_link import Carried, EncodedBatch, SdkSenderLink
 
 _MESSAGES_FAULT: Final = frozenset({FailureKind.TOO_LARGE, FailureKind.ARGUMENT})
@@ -66,7 +67,7 @@ class Coalescer:
 
     def __init__(
         self,
-        link: SdkSenderLink,
+        link: SdkSenderLink | BacklogLink,
         tasks: TaskOwner,
         say: Callable[[str], object],
         *,

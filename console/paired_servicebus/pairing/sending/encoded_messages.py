@@ -1,6 +1,6 @@
-"""Encoded messages as values: as clients of any language send them, and as they are parked (SPEC.md section 7.2).
+"""Encoded messages as values: as clients of any language send them, and as all are parked (SPEC.md section 7.2).
 
-The counterpart of sdk_messages.py on raw sections. Parking changes the header's time to live, the session and both
+Parking changes the header's time to live, the session and both
 expiry times in the properties, the annotation of the schedule, and adds the envelope; all else keeps its bytes.
 `syphon.envelope_codec` reverses it.
 
@@ -21,7 +21,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from paired_servicebus.core.errors import BacklogMessageSizeError, ReservedPropertyError, UnreadableError
+from paired_servicebus.core.errors import ReservedPropertyError, UnreadableError
 from paired_servicebus.core.model import envelope
 from servicebus_amqp.encoding.amqp_types import Described, Symbol, Timestamp, UInt, ULong
 from servicebus_amqp.encoding.codec import NULL, decode, encode
@@ -59,7 +59,6 @@ _MARK: Final = b"x-ms-"
 """The common beginning of the reserved names."""
 _RESERVED: Final = frozenset(name.encode() for name in envelope.RESERVED)
 _SCHEDULED: Final = envelope.SCHEDULED_ANNOTATION.encode()
-_SCHEDULED_PROPERTY: Final = envelope.SCHEDULED.encode()
 _OURS: Final = b"x-opt-"
 _BROKERS: Final = frozenset(name.encode() for name in envelope.BROKERS)
 _PING: Final = envelope.PING_CONTENT_TYPE.encode()
@@ -188,20 +187,14 @@ def is_ping(data: bytes) -> bool:
 
 
 def is_scheduled(message: EncodedMessage) -> bool:
-    """Return whether receivers get the message, parked or not, at a later time."""
-    annotations, properties = message.sections.message_annotations, message.sections.application_properties
-    return (annotations is not None and _SCHEDULED in annotations) or (
-        properties is not None and _SCHEDULED_PROPERTY in properties
-    )
+    """Return whether receivers get the message at a later time."""
+    annotations = message.sections.message_annotations
+    return annotations is not None and _SCHEDULED in annotations
 
 
 def body_bytes(message: EncodedMessage) -> int:
     """Return the bytes of the body's sections, of any kind."""
     return len(message.sections.body)
-
-
-def size_of(message: EncodedMessage) -> int:
-    return len(message.data)
 
 
 def fault_of(message: EncodedMessage) -> str:
@@ -228,12 +221,6 @@ def park(message: EncodedMessage, path: str) -> EncodedMessage:
         return _parked(message, path)
     except Exception as error:  # as above
         raise _unreadable(error) from error
-
-
-def refuse_too_large(parked: EncodedMessage, limit: int) -> None:
-    """Raise BacklogMessageSizeError for a parked message that a backlog queue with this limit refuses."""
-    if len(parked.data) > limit:
-        raise BacklogMessageSizeError(size=len(parked.data), limit=limit, message_id=parked.message_id)
 
 
 def is_small(data: bytes) -> bool:

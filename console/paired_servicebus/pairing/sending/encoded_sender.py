@@ -38,11 +38,9 @@ OnStraightEnd = Callable[[Rest | None], None]
 ENCODED_FORM: Final[MessageForm[EncodedMessage]] = MessageForm(
     id_of=encoded_messages.id_of,
     body_bytes=encoded_messages.body_bytes,
-    size_of=encoded_messages.size_of,
     is_scheduled=encoded_messages.is_scheduled,
     fault_of=encoded_messages.fault_of,
-    park=encoded_messages.park,
-    refuse_too_large=encoded_messages.refuse_too_large,
+    encoded=lambda message: message,
 )
 
 

@@ -20,7 +20,7 @@ from paired_servicebus.core.model.verdict import LOST_LINKS, Verdict
 from paired_servicebus.pairing.runtime import tracing
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.sdk_internals import batch_messages
-from paired_servicebus.pairing.sending.backlog_fit import SMALL_BODY_BYTES, refuse_too_large, too_large
+from paired_servicebus.pairing.sending.backlog_fit import SMALL_BODY_BYTES, too_large
 from paired_servicebus.pairing.sending.coalescer import Coalescer, PendingSend
 from paired_servicebus.pairing.sending.primary_links import PrimaryLinks
 from paired_servicebus.pairing.sending.sdk_messages import (
@@ -30,29 +30,27 @@ from paired_servicebus.pairing.sending.sdk_messages import (
     body_bytes,
     context_of,
     copy,
+    encoded,
     fault_of,
     forget,
     has_own_id,
     id_of,
     is_scheduled,
     outgoing,
-    park,
     raw_of,
     scheduled,
     with_context,
 )
 from paired_servicebus.pairing.sending.send_call import SendCall
 from paired_servicebus.pairing.sending.send_driver import Backlog, MessageForm, SendDriver, check_timeout
-from paired_servicebus.pairing.sending.sender_link import EncodedBatch, LinkUse, SdkSenderLink, size_of
+from paired_servicebus.pairing.sending.sender_link import EncodedBatch, LinkUse, SdkSenderLink
 
 SDK_FORM: Final[MessageForm[Sendable]] = MessageForm(
     id_of=id_of,
     body_bytes=body_bytes,
-    size_of=size_of,
     is_scheduled=is_scheduled,
     fault_of=fault_of,
-    park=park,
-    refuse_too_large=refuse_too_large,
+    encoded=encoded,
 )
 
 

@@ -18,10 +18,9 @@ from paired_servicebus.core.failover.send_router import RETRY_PAUSES
 from paired_servicebus.pairing import sdk_internals
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
-from paired_servicebus.pairing.sending.encoded_link import EncodedLink
+from paired_servicebus.pairing.sending.amqp_link import AmqpLink, connection_for
 from paired_servicebus.pairing.sending.link_gates import OpenLimiter
 from paired_servicebus.pairing.sending.sender_link import SdkSenderLink
-from paired_servicebus.pairing.sending.shared_link import connection_for
 
 REOPEN_DELAY_SECONDS: Final = 0.1
 """Seconds that sends waiting for the failback have before other links open: opening takes the CPU that they need."""
@@ -45,7 +44,7 @@ class PrimaryLinks:
         self._client = client
         self._gate = gate
         self._links: dict[str, WeakSet[SdkSenderLink]] = {}
-        self._encoded: dict[str, EncodedLink] = {}
+        self._encoded: dict[str, AmqpLink] = {}
         self._wire: ReconnectingConnection | None = None
 
     def link(self, path: str, **options: Any) -> SdkSenderLink:
@@ -63,11 +62,11 @@ class PrimaryLinks:
             self._wire = connection_for(endpoint, self._steering.draw, seconds=seconds, name="gateway")
         return self._wire
 
-    def encoded_link(self, path: str) -> EncodedLink:
+    def encoded_link(self, path: str) -> AmqpLink:
         """Return the entity's link for encoded messages, which its senders share. Raises WireUnavailableError."""
         found = self._encoded.get(path.casefold())
         if found is None:
-            found = self._encoded[path.casefold()] = EncodedLink(self.wire, path)
+            found = self._encoded[path.casefold()] = AmqpLink(self.wire, path)
         return found
 
     async def find_entity(self, path: str, timeout: float) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""SDK messages as values: as callers send them, as they are parked, and as they leave the backlog.
+"""SDK messages as values: as callers send them, and as they leave the backlog. encoded_messages.py parks them.
 
 A caller's object is never changed; copies share bodies. A received SDK message has bytes for the wire's strings; they
 become strings again, so that ids compare equal. Types of properties that the SDK loses on re-sending (SPEC.md section
@@ -10,7 +10,7 @@ from __future__ import annotations
 import uuid
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar, cast
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
@@ -20,10 +20,12 @@ from azure.servicebus.amqp import (
     AmqpMessageHeader,
     AmqpMessageProperties,
 )
+from azure.servicebus.exceptions import ServiceBusError
 
 from paired_servicebus.core.model import envelope
 from paired_servicebus.pairing import sdk_internals
 from paired_servicebus.pairing.runtime import tracing
+from paired_servicebus.pairing.sending.encoded_messages import EncodedMessage, read_message
 
 SCHEDULED_ANNOTATION: Final = envelope.SCHEDULED_ANNOTATION.encode()
 BROKERS: Final = frozenset(name.encode() for name in envelope.BROKERS)
@@ -127,11 +129,9 @@ def id_of(message: Sendable) -> str:
 
 
 def is_scheduled(message: Sendable) -> bool:
-    """Return whether receivers get the message, parked or not, at a later time."""
-    raw = raw_of(message)
-    annotations, properties = raw.annotations or {}, raw.application_properties or {}
-    in_annotations = envelope.SCHEDULED_ANNOTATION in annotations or SCHEDULED_ANNOTATION in annotations
-    return in_annotations or envelope.SCHEDULED in properties
+    """Return whether receivers get the message at a later time."""
+    annotations = raw_of(message).annotations or {}
+    return envelope.SCHEDULED_ANNOTATION in annotations or SCHEDULED_ANNOTATION in annotations
 
 
 def batch_key(message: Sendable) -> object:
@@ -207,42 +207,14 @@ def _bytes_of(value: object) -> int:
     )
 
 
-def park(message: Sendable, path: str) -> AmqpAnnotatedMessage:
-    """Return the message in its backlog envelope, for the destination `path` (SPEC.md section 7.2)."""
-    parked = copy(raw_of(message))
-    properties = cast(AmqpMessageProperties, parked.properties)
-    header = cast(AmqpMessageHeader, parked.header)
-    annotations: dict[Any, Any] = {text(key).encode(): value for key, value in (parked.annotations or {}).items()}
-    scheduled = annotations.pop(SCHEDULED_ANNOTATION, None)
-    enclosed = envelope.EnvelopeProperties(
-        path=path,
-        session_id=None if properties.group_id is None else text(properties.group_id),
-        time_to_live=None if header.time_to_live is None else timedelta(milliseconds=header.time_to_live),
-        scheduled=None if scheduled is None else _moment(scheduled),
-    )
-    properties.group_id = None
-    if header.time_to_live is not None:
-        # The SDK writes the expiry into the properties too, and computes both again from the restored values.
-        header.time_to_live = properties.absolute_expiry_time = properties.creation_time = None
-    parked.annotations = annotations or None
-    added: dict[Any, Any] = {name: _amqp(value) for name, value in envelope.wrap(enclosed).items()}
-    parked.application_properties = {**(parked.application_properties or {}), **added}
-    return parked
-
-
-def _moment(value: datetime | int) -> datetime:
-    """Convert an AMQP timestamp: a datetime, or milliseconds since the epoch."""
-    return datetime.fromtimestamp(value / 1000, UTC) if isinstance(value, int) else value
-
-
-def _amqp(value: object) -> object:
-    """Return an envelope's value for the SDK's encoder: a described type is a pair of descriptor and value."""
-    if isinstance(value, envelope.Timespan):
-        return (
-            {"TYPE": "SYMBOL", "VALUE": envelope.TIMESPAN.encode()},
-            {"TYPE": "LONG", "VALUE": value.ticks},
-        )
-    return value
+def encoded(message: Sendable) -> EncodedMessage:
+    """Return the message as the SDK encodes it. Raises ServiceBusError: the SDK cannot."""
+    try:
+        return read_message(sdk_internals.encode(message))
+    except ServiceBusError:
+        raise
+    except Exception as error:
+        raise ServiceBusError(message=f"the message cannot be encoded: {error}", error=error) from error
 
 
 def destination_of(received: AmqpAnnotatedMessage) -> envelope.EnvelopeProperties:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from math import inf
 from typing import Any, Generic, TypeVar
 
@@ -26,9 +27,10 @@ from paired_servicebus.core.failover.send_router import RETRY_PAUSES, Route, Sen
 from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.model.verdict import DOUBTFUL, LOST_LINKS, FailureKind, Judgement, Verdict, at_backlog
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
+from paired_servicebus.pairing.sending.amqp_link import ConnectionCutError
 from paired_servicebus.pairing.sending.coalescer import Coalescer, PendingSend
+from paired_servicebus.pairing.sending.encoded_messages import EncodedMessage, park
 from paired_servicebus.pairing.sending.send_call import NOTE, Schedule, SendCall, count_refusal
-from paired_servicebus.pairing.sending.shared_link import ConnectionCutError
 
 M = TypeVar("M")
 T = TypeVar("T")
@@ -39,19 +41,16 @@ Backlog = Mapping[int, Coalescer]
 class MessageForm(Generic[M]):
     """What a call needs to know of messages of one form.
 
-    is_scheduled: whether a message, parked or not, names a time for receivers to get it.
+    is_scheduled: whether a message names a time for receivers to get it.
     fault_of: returns why no namespace accepts a message; empty if nothing is wrong with it.
-    park: returns the message in its envelope, for a path. refuse_too_large: raises BacklogMessageSizeError for a parked
-    message and a limit in bytes.
+    encoded: returns the message in its bytes, for the backlog.
     """
 
     id_of: Callable[[M], str]
     body_bytes: Callable[[M], int]
-    size_of: Callable[[Any], int]
-    is_scheduled: Callable[[Any], bool]
+    is_scheduled: Callable[[M], bool]
     fault_of: Callable[[M], str]
-    park: Callable[[M, str], Any]
-    refuse_too_large: Callable[[Any, int], None]
+    encoded: Callable[[M], EncodedMessage]
 
 
 class SendDriver(Generic[M]):
@@ -259,17 +258,17 @@ class SendDriver(Generic[M]):
         for message in left:
             if fault := form.fault_of(message):  # in its envelope the backlog would accept it
                 raise ImpossibleMessageError(message_id=form.id_of(message), fault=fault)
-        parked = [form.park(message, self.entity_name) for message in left]
-        for message in parked:
-            form.refuse_too_large(message, limit)
-        pending = PendingSend(parked, on_accepted=lambda accepted: self._accepted(route, accepted))
+        parked = [park(form.encoded(message), self.entity_name) for message in left]
+        for one in parked:
+            if len(one.data) > limit:
+                raise BacklogMessageSizeError(size=len(one.data), limit=limit, message_id=one.message_id)
+        unreported = iter(tuple(left))
+        pending = PendingSend(parked, lambda accepted: self._accepted(route, list(islice(unreported, len(accepted)))))
         try:
             await queue.send(pending, timeout)
         except MessageSizeExceededError as error:
-            culprit = parked[pending.accepted]
-            raise BacklogMessageSizeError(
-                size=form.size_of(culprit), limit=limit, message_id=form.id_of(culprit)
-            ) from error
+            one = parked[pending.accepted]
+            raise BacklogMessageSizeError(size=len(one.data), limit=limit, message_id=one.message_id) from error
         finally:
             del left[: pending.accepted]
 

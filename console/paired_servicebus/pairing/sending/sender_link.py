@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final
 
@@ -74,6 +74,12 @@ class EncodedBatch(ServiceBusMessageBatch):
             sdk_internals.append_bytes(self, message.data)
         else:
             sdk_internals.append(self, message)
+
+    def filled(self, messages: Iterable[Carried]) -> EncodedBatch:
+        """Return it with these messages. Raises MessageSizeExceededError if they do not fit."""
+        for message in messages:
+            self.append(message)
+        return self
 
 
 STANDARD_LIMIT: Final = 256 * 1024
@@ -164,7 +170,7 @@ class SdkSenderLink:
     async def open(self, timeout: float, *, urgent: bool = True) -> None:
         """Attach unless it is attached. Raises the SDK's errors, TimeoutError, or ForeignLoopError."""
         self._tasks.refuse_elsewhere()
-        await self._run_exclusively(self._attaching(timeout), timeout, "opening", urgent=urgent)
+        await self._run_exclusively(_attach, timeout, "opening", urgent=urgent)
 
     async def renew(self, timeout: float, *, retry: bool = True) -> None:
         """Attach a new link and use it afterwards; a failure keeps the present one.
@@ -179,7 +185,7 @@ class SdkSenderLink:
         fresh = self._make()
         try:
             with Deadline(timeout + GRACE, f"opening on {self.path}"):
-                await self._act(fresh, self._attaching(timeout, retry=retry), urgent=False)
+                await self._act(fresh, _attach if retry else sdk_internals.attach_once, urgent=False)
                 await self._lock.acquire()
         except BaseException:
             self._tasks.start(self._close(fresh), name=f"close the link to {self.path}")
@@ -215,16 +221,9 @@ class SdkSenderLink:
         payload: Any = messages
         if not isinstance(messages, ServiceBusMessageBatch):
             payload = messages[0] if len(messages) == 1 else list(messages)
-            if any(isinstance(message, EncodedMessage) for message in messages):
-                payload = self._payload_of_bytes(messages)
+            if isinstance(messages[0], EncodedMessage):  # the SDK takes bytes in a batch only
+                payload = self.batch(self.limit() if len(messages) == 1 else None).filled(messages)
         await self._run_exclusively(lambda sender: _send(sender, payload, timeout), timeout, "a send")
-
-    def _payload_of_bytes(self, messages: Sequence[Carried]) -> Any:
-        """Return the payload of encoded messages: the SDK takes their bytes in a batch only."""
-        batch = self.batch(self.limit() if len(messages) == 1 else None)
-        for message in messages:
-            batch.append(message)
-        return batch
 
     async def call(self, act: Callable[[ServiceBusSender], Awaitable[Any]], timeout: float) -> Any:
         """Run another operation of the SDK's sender, under the same rules."""
@@ -334,10 +333,6 @@ class SdkSenderLink:
             return await act(sender)
         async with self._gate.slot(urgent=urgent):
             return await act(sender)
-
-    def _attaching(self, timeout: float, *, retry: bool = True) -> Callable[[ServiceBusSender], Awaitable[Any]]:
-        """Return the operation that attaches a sender; the caller bounds it to `timeout` seconds."""
-        return _attach if retry else sdk_internals.attach_once
 
     def _make(self) -> ServiceBusSender:
         sender = register_link(self._client.get_queue_sender(self.path, **self._options))
@@ -453,9 +448,7 @@ async def _close(sender: ServiceBusSender) -> None:
 
 def size_of(message: Sendable) -> int:
     """Return the message's size in a batch, in bytes."""
-    batch = EncodedBatch(max_size_in_bytes=sys.maxsize)
-    batch.append(message)
-    return batch.size_in_bytes
+    return EncodedBatch(sys.maxsize).filled([message]).size_in_bytes
 
 
 def packed(messages: Sequence[Sendable], limit: int) -> list[list[Sendable]]:

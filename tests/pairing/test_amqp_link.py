@@ -15,8 +15,10 @@ from paired_servicebus.core.model.pairing_events import Diverted, InDoubt, Queue
 from paired_servicebus.core.model.verdict import KIND_BY_CONDITION, kind_of
 from paired_servicebus.pairing import PairedServiceBusClient
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
+from paired_servicebus.pairing.sending.amqp_link import BacklogLink, ConnectionCutError, sdk_error
+from paired_servicebus.pairing.sending.encoded_messages import EncodedMessage
+from paired_servicebus.pairing.sending.sdk_messages import encoded
 from paired_servicebus.pairing.sending.sender_link import SdkSenderLink
-from paired_servicebus.pairing.sending.shared_link import ConnectionCutError, SharedSenderLink, sdk_error
 
 from .backlogs import queue_path
 from .conftest import World, until
@@ -31,6 +33,10 @@ def standby(world: World) -> list[Any]:
         for connection in world.sandbox["secondary"].node.connections
         if (connection.container_id or "").startswith("standby-")
     ]
+
+
+def message(body: bytes = b"x", name: str = "1") -> EncodedMessage:
+    return encoded(ServiceBusMessage(body, message_id=name))
 
 
 async def forced(world: World, count: int, **options: Any) -> PairedServiceBusClient:
@@ -94,7 +100,7 @@ async def test_a_silent_queue_leaves_the_sends_of_the_others_alone(world: World)
     world.fault("half-open", namespace="secondary")
     links = [paired._standby.queues[index].link for index in range(2)]
     first, other = (
-        asyncio.create_task(link.send([ServiceBusMessage(b"x", message_id=str(seconds))], seconds))
+        asyncio.create_task(link.send([message(name=str(seconds))], seconds))
         for link, seconds in zip(links, (1.0, 2.5), strict=True)
     )
     with pytest.raises(OperationTimeoutError):
@@ -111,9 +117,9 @@ async def test_a_time_out_of_less_than_an_attempts_time_replaces_no_connection(w
     world.fault("unanswered", namespace="secondary", entity=queue_path(0))
     links = [paired._standby.queues[index].link for index in range(2)]
     with pytest.raises(OperationTimeoutError):
-        await links[0].send([ServiceBusMessage(b"x")], 0.2)
+        await links[0].send([message()], 0.2)
     assert links[1].is_open
-    await links[0].open(5.0)
+    await links[0].renew(5.0)
     assert len(standby(world)) == 1
 
 
@@ -162,7 +168,7 @@ async def test_a_namespace_that_refuses_our_protocol_has_links_of_the_sdk(
     ]
 
 
-@pytest.mark.parametrize(("pump", "kind"), [("sdk", SdkSenderLink), ("auto", SharedSenderLink)])
+@pytest.mark.parametrize(("pump", "kind"), [("sdk", SdkSenderLink), ("auto", BacklogLink)])
 async def test_whoever_asks_for_the_sdk_gets_its_links(world: World, pump: str, kind: type) -> None:
     paired = await world.pair(pump=pump, **PATIENT)
     assert kinds(paired) == {kind}
@@ -212,5 +218,5 @@ async def test_a_message_larger_than_the_queue_accepts_is_refused_before_it_is_s
     paired = await forced(world, 1, **PATIENT)
     link = paired._standby.queues[0].link
     with pytest.raises(MessageSizeExceededError):
-        await link.send([ServiceBusMessage(b"x" * (link.limit() + 1))], 5.0)
+        await link.send([message(b"x" * (link.limit() + 1))], 5.0)
     assert link.is_open
