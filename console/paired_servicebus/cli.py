@@ -29,7 +29,7 @@ from paired_servicebus.core.text.untrusted_text import indent_lines
 from paired_servicebus.engine.instance.engine_paths import EnginePaths, engine_paths
 from paired_servicebus.engine.instance.identity import program_version
 from paired_servicebus.engine.instance.lock import running
-from paired_servicebus.engine.service.launcher import Launch, Ready
+from paired_servicebus.engine.service.launcher import Launch, Ready, become_engine
 from paired_servicebus.extras import explain_missing
 from paired_servicebus.printing import print_lines, print_object, report_error
 from paired_servicebus.ui.display.profile import ScreenOptions
@@ -120,7 +120,7 @@ def up(
     config: Config = None,
     headless: Annotated[bool, Parameter(help="Only the engine; returns when it serves.")] = False,
     foreground: Annotated[
-        bool, Parameter(help="Only the engine, in this process, for systemd or a container.")
+        bool, Parameter(help="Only the engine, as this process, for systemd or a container.")
     ] = False,
     read_only: ReadOnly = False,
     screen: ScreenWishes = None,
@@ -130,9 +130,7 @@ def up(
     settings = load_settings(find_config(config))
     places = engine_paths(settings.name)
     if foreground:
-        from paired_servicebus.engine.service.main import run_here  # with the SDK behind it
-
-        return run_here(settings.path, read_only=read_only)
+        become_engine(settings.path, read_only=read_only)
     if headless:
         ready = _start(settings, places, read_only=read_only)
         queues = f"{ready.backlog_queues} of {settings.policy.backlog_queue_count} backlog queues"

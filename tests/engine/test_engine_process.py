@@ -33,6 +33,7 @@ from paired_servicebus.engine.control.control_client import ControlClient, Updat
 from paired_servicebus.engine.control.protocol import Goodbye
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.engine.instance.lock import LockHolder, running
+from paired_servicebus.engine.service.launcher import MODULE
 from tests.journal_files import read_records
 from tests.ports import free_port
 
@@ -447,6 +448,8 @@ def test_in_the_foreground_it_tells_systemd_and_ends_in_order(site: Site) -> Non
         )
         assert systemd.recv(100) == b"READY=1"
         assert site.holder().pid == engine.pid
+        if (command := Path(f"/proc/{engine.pid}/cmdline")).exists():
+            assert MODULE in command.read_text(), "it carries none of the command line's modules"
         engine.terminate()
         assert systemd.recv(100) == b"STOPPING=1"
     out, err = engine.communicate(timeout=WAIT)

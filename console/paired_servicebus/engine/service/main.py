@@ -1,7 +1,8 @@
 """The engine's own process: `python -m paired_servicebus.engine.service.main CONFIG LOG REPORT_FD [read-only]`.
 
 launcher.py starts it. Standard output and error go into its log. It reports readiness, or a failure in one sentence, to
-its starter, and ends if the starter has gone. SIGTERM and SIGINT end it cleanly; it ignores SIGHUP.
+its starter, and ends if the starter has gone. SIGTERM and SIGINT end it cleanly; it ignores SIGHUP. Under a process
+manager the arguments are `CONFIG foreground [read-only]`.
 """
 
 from __future__ import annotations
@@ -40,7 +41,16 @@ from paired_servicebus.engine.readiness.readiness_check import LocalEvidence
 from paired_servicebus.engine.service.collector import tune_collector
 from paired_servicebus.engine.service.engine_host import EngineHost, nobody
 from paired_servicebus.engine.service.hook import Hook
-from paired_servicebus.engine.service.launcher import READ_ONLY, Failed, Outcome, Ready, Step, notify_systemd, report
+from paired_servicebus.engine.service.launcher import (
+    FOREGROUND,
+    READ_ONLY,
+    Failed,
+    Outcome,
+    Ready,
+    Step,
+    notify_systemd,
+    report,
+)
 from paired_servicebus.engine.service.probes import ProbePort
 from paired_servicebus.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, pair_namespaces
 from paired_servicebus.pairing.runtime.deadlines import bounded
@@ -362,6 +372,8 @@ async def _close(paired: PairedServiceBusClient) -> None:
 
 
 if __name__ == "__main__":
-    read_only = READ_ONLY in sys.argv[4:]
+    read_only = READ_ONLY in sys.argv[3:]
+    if sys.argv[2] == FOREGROUND:
+        sys.exit(run_here(Path(sys.argv[1]), read_only=read_only))
     config, log_name, say = Path(sys.argv[1]), sys.argv[2], partial(report, int(sys.argv[3]))
     sys.exit(main(config, log_name, say, log_file=Path(log_name), read_only=read_only))
