@@ -130,6 +130,16 @@ class MemoryPlan:
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FlappingPlan:
+    """How long engines flap, and how often their memory is read."""
+
+    minutes: float = 40.0
+    every: float = 300.0
+    """Seconds between two readings."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AddedPlan:
     """Size of the messages that are sent on a stub of the SDK."""
 

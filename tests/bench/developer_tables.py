@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from paired_servicebus.bench.bench_command import band_row, join_table, ratio_rows
 from tests.bench.added_time import AddedTime
 from tests.bench.engine_bench import EngineFigures
 from tests.bench.failover_bench import FailoverFigures
+from tests.bench.flapping_memory import FlappingMemory
 from tests.bench.memory_growth import MemoryGrowth
 from tests.bench.screen.byte_bench import ByteFigures
 from tests.bench.screen.key_bench import ScreenFigures
 from tests.bench.spark.drain_bench import DrainFigures
 from tests.bench.spark.pipeline_bench import Once, PipelineFigures
+
+_NO_MB: Final = frozenset({"at", "sites", "python_arenas", "python_blocks"})
 
 
 def drain_table(figures: DrainFigures) -> str:
@@ -121,6 +126,27 @@ def memory_table(figures: MemoryGrowth) -> str:
         f"{'growth of our memory':28} {figures.growth_mb:>9.1f} MB in {figures.messages:,} messages, "
         f"at most {target:g}: {'reached' if reached else 'missed'}\n"
     )
+
+
+def flapping_table(figures: FlappingMemory) -> str:
+    """For people: the memory of each engine over time, then the lines that hold most more than when it was warm."""
+    idle, is_small = figures.targets["idle_mb"]
+    most, is_flat = figures.targets["traced_growth_mb_an_hour"]
+    rows = [
+        f"{'idle engine':28} {figures.idle_mb:>9.1f} MB, at most {idle:g}: {'reached' if is_small else 'missed'} "
+        f"({figures.idle_pss_mb:g} MB proportional; {figures.foreground_mb:g} MB in the foreground)",
+        f"{'flapping, resident':28} {figures.flapping_growth_mb_an_hour:>9.2f} MB an hour more, "
+        f"{figures.flaps} outages",
+        f"{'flapping, objects of Python':28} {figures.traced_growth_mb_an_hour:>9.2f} MB an hour more, "
+        f"at most {most:g}: {'reached' if is_flat else 'missed'}",
+    ]
+    for name, readings in figures.readings.items():
+        for one in readings:
+            parts = [f"{figure} {value / 1e6:.2f}" for figure, value in one.items() if figure not in _NO_MB]
+            rows.append(f"  {name:10} {one['at'] / 60:5.1f} min  {', '.join(parts)} MB")
+    sites = figures.readings["traced"][-1].get("sites", ())
+    rows += [f"  {one['bytes']:>+9,} bytes, {one['blocks']:>+6,} blocks: {' < '.join(one['at'])}" for one in sites]
+    return "\n".join(rows) + "\n"
 
 
 def added_table(figures: AddedTime) -> str:
