@@ -34,6 +34,7 @@ PROOFS: Final[dict[str, str]] = {
     "poison": "-m tests.stage fuzz-poison --minutes 10",
     "python-versions": "-m tests.conformance.python_versions",
     "samples": "-m tests.conformance.samples",
+    "runbooks": "-m tests.stage runbook",
     "shipping": "-m pytest -q -n 0 tests/pipeline/test_shipping.py",
     "slow-receivers": "-m pytest -q -n 0 tests/pipeline/test_slow_receivers.py",
     "two-engines": "-m tests.stage two-engines --runs 3",

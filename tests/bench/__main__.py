@@ -167,9 +167,9 @@ def memory(*, plan: MemoryPlan = MemoryPlan(), json: JsonLine = False) -> int:
 @app.command
 def flapping(*, plan: FlappingPlan = FlappingPlan(), json: JsonLine = False) -> int:
     """Measure what an engine's memory does while it fails over and back all the time, and that of an idle engine."""
-    if plan.minutes <= 0 or plan.every <= 0:
-        raise BenchError("--minutes and --every must be more than 0")
-    figures = run_measurement(measure_flapping(plan.minutes, plan.every))
+    if plan.minutes <= 0 or plan.every <= 0 or plan.events < 0:
+        raise BenchError("--minutes and --every must be more than 0, and --events not less")
+    figures = run_measurement(measure_flapping(plan.minutes, plan.every, plan.events))
     return write_figures("flapping", figures, developer_tables.flapping_table, json)
 
 

@@ -33,7 +33,7 @@ from tests.bench.child_environment import ROOT, child_environment
 from tests.bench.watched_engine import WARM, kernel_figures
 from tests.ports import free_port
 
-_WATCHED: Final = ("-m", "tests.bench.watched_engine", "{config}", "{figures}", "{every}")
+_WATCHED: Final = ("-m", "tests.bench.watched_engine", "{config}", "{figures}", "{every}", "{events}")
 ENGINES: Final = {
     "idle": ("-c", "from pathlib import Path; from paired_servicebus.engine.service.main import run_here; "
              "run_here(Path('{config}'))"),
@@ -102,11 +102,14 @@ class WatchedEngine:
         return [msgspec.json.decode(line) for line in self.figures.read_bytes().splitlines()]
 
 
-async def measure_flapping(minutes: float, every: float) -> FlappingMemory:
-    """Run the four engines for so long, with a reading every so many seconds. Raises BenchError: one ended."""
+async def measure_flapping(minutes: float, every: float, events: int = 0) -> FlappingMemory:
+    """Run the four engines for so long, with a reading every so many seconds. Raises BenchError: one ended.
+
+    events: so many are remembered for consoles that come back; 0: as shipped.
+    """
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="paired-bench-", dir="/tmp")))
-        engines = {name: await stack.enter_async_context(_engine(folder / name, every)) for name in ENGINES}
+        engines = {name: await stack.enter_async_context(_engine(folder / name, every, events)) for name in ENGINES}
         flapping = [one for one in engines.values() if one.gateway]
         working = [asyncio.create_task(_flap(one)) for one in flapping]
         working += [asyncio.create_task(_send(one, path)) for one in flapping for path in ENTITIES]
@@ -151,7 +154,7 @@ def _slope(readings: list[dict[str, Any]], figure: str) -> float:
 
 
 @asynccontextmanager
-async def _engine(folder: Path, every: float) -> AsyncIterator[WatchedEngine]:
+async def _engine(folder: Path, every: float, events: int) -> AsyncIterator[WatchedEngine]:
     """Run the engine that the folder is called after."""
     folder.mkdir()
     serves = folder.name in ("flapping", "traced")
@@ -162,7 +165,10 @@ async def _engine(folder: Path, every: float) -> AsyncIterator[WatchedEngine]:
         with (folder / "log").open("wb") as log:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
-                *(part.format(config=config, figures=figures, every=every) for part in ENGINES[folder.name]),
+                *(
+                    part.format(config=config, figures=figures, every=every, events=events)
+                    for part in ENGINES[folder.name]
+                ),
                 cwd=ROOT, stdout=log, stderr=log,
                 env=child_environment() | {"XDG_STATE_HOME": str(folder), "XDG_RUNTIME_DIR": str(folder)},
             )  # fmt: skip

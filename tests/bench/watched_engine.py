@@ -1,8 +1,9 @@
-"""`python -m tests.bench.watched_engine CONFIG FIGURES SECONDS [--trace]`: an engine that writes down its own memory.
+"""`python -m tests.bench.watched_engine CONFIG FIGURES SECONDS EVENTS [--trace]`: an engine that notes its own memory.
 
 Each SECONDS it appends one JSON object to FIGURES: what the kernel, the C allocator and Python's allocator count. With
 --trace also the lines of the program that hold more than at the first reading after WARM, and what Python's objects
-hold in all; tracing needs memory of its own, so the kernel's figures are those of an engine without it.
+hold in all; tracing needs memory of its own, so the kernel's figures are those of an engine without it. EVENTS: so many
+are remembered for consoles that come back; 0: as shipped.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any, Final
 
 import msgspec
 
+from paired_servicebus.engine.control import control_server
 from paired_servicebus.engine.service.main import run_here
 
 WARM: Final = 600.0
@@ -130,8 +132,9 @@ class Watch(threading.Thread):
         ]
 
 
-def main(config: str, figures: str, seconds: str, *options: str) -> int:
+def main(config: str, figures: str, seconds: str, events: str, *options: str) -> int:
     traces = "--trace" in options
+    control_server.REMEMBERED_EVENTS = int(events) or control_server.REMEMBERED_EVENTS  # type: ignore[misc]
     if traces:
         tracemalloc.start(FRAMES)
     Watch(Path(figures), float(seconds), traces=traces).start()

@@ -2,8 +2,8 @@
 
 The first line of its input is its task; then it obeys words until the input ends: `prove N` sends a message to each
 entity until it is accepted, `park` sends batches until `rest`, `beat NAME` measures the loop from now on, `stop` sends
-nothing new and marks "stopped" when each stream has its last answer. All results are in its list; it writes nothing
-else.
+nothing new and marks "stopped" when each stream has its last answer, `renew SIDE STRING` replaces a namespace's key.
+All results are in its list; it writes nothing else.
 
 Behind a gateway it is a client of the SDK with the SDK's retries, and an error after those leaves its messages in
 doubt: an earlier try may have landed. A message that is not accepted is sent again, as the same object; some are given
@@ -18,7 +18,7 @@ import logging
 import random
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
@@ -27,7 +27,6 @@ from typing import Any, Final
 import msgspec
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
-from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.exceptions import (
     MessagingEntityDisabledError,
     MessagingEntityNotFoundError,
@@ -37,10 +36,10 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
-from paired_servicebus import Fleet, SendAvailabilityPairedNamespaceOptions, pair_namespaces, tls_context
+from paired_servicebus import Fleet, Namespace, pair_namespaces
 from paired_servicebus.core.accounting.ledger import SendOutcome
 from paired_servicebus.engine.fleet.fleet_part import FleetPart
-from tests.stage.course import PRIMARY, TOPIC
+from tests.stage.course import PRIMARY, SECONDARY, TOPIC
 from tests.stage.ledger import Answered, Attempted, FactFile, Mark, Stood, now
 from tests.stage.letters import letter
 
@@ -113,11 +112,12 @@ class Turns:
 
 
 class Application:
-    """All streams of one process. client: a pairing, or the SDK's client of a gateway."""
+    """All streams of one process. client: a pairing, or the SDK's client of a gateway. namespaces: the pairing's."""
 
-    def __init__(self, task: Task, client: Any, facts: FactFile) -> None:
+    def __init__(self, task: Task, client: Any, namespaces: Mapping[str, Namespace], facts: FactFile) -> None:
         self._task = task
         self._client = client
+        self._namespaces = namespaces
         self._facts = facts
         self._is_paired = bool(task.secondary)
         self._senders: dict[str, Any] = {}
@@ -161,6 +161,8 @@ class Application:
                     parking = asyncio.create_task(self._park())
                 case "rest" if parking is not None:
                     parking.cancel()
+                case "renew":
+                    self._namespaces[rest[0]].renew(rest[1])
         for one in (*working, parking, beating):
             one.cancel() if one else None
         await asyncio.gather(*working, return_exceptions=True)
@@ -264,25 +266,27 @@ def mark_take_up(mark: Callable[[str], None]) -> None:
     FleetPart.take_up = marked  # type: ignore[method-assign]
 
 
+def namespaces_of(task: Task) -> dict[str, Namespace]:
+    """Return the namespaces that are paired, by their sides; none behind a gateway."""
+    shared: dict[str, Any] = {
+        "options": {"connection_verify": task.ca_file}, "messaging": {"retry_total": task.retry_total},
+    }  # fmt: skip
+    strings = {PRIMARY: task.primary, SECONDARY: task.secondary} if task.secondary else {}
+    return {side: Namespace.from_connection_string(string, **shared) for side, string in strings.items()}
+
+
 @contextlib.asynccontextmanager
-async def client_of(task: Task) -> AsyncIterator[Any]:
+async def client_of(task: Task, namespaces: Mapping[str, Namespace]) -> AsyncIterator[Any]:
     """Yield the pairing with its engine, or the SDK's client of a gateway."""
-    if not task.secondary:
+    if not namespaces:
         async with ServiceBusClient.from_connection_string(task.primary) as client:
             yield client
             return
-    shared: dict[str, Any] = {"retry_total": task.retry_total, "ssl_context": tls_context(task.ca_file)}
-    primary, secondary = (
-        ServiceBusClient.from_connection_string(one, **shared) for one in (task.primary, task.secondary)
-    )
-    admin = ServiceBusAdministrationClient.from_connection_string(task.secondary, connection_verify=task.ca_file)
-    options = SendAvailabilityPairedNamespaceOptions(
-        secondary_admin=admin, secondary_client=secondary, primary_name=PRIMARY, **task.options
-    )
     fleet = Fleet(name=task.name, operators=Path(task.operators)) if task.operators else None
     opening = pair_namespaces(
-        primary, options, control=task.name, fleet=fleet, metrics=task.metrics, on_change=task.on_change
-    )
+        namespaces[PRIMARY], namespaces[SECONDARY], control=task.name, fleet=fleet, metrics=task.metrics,
+        on_change=task.on_change, **{"primary_name": PRIMARY} | task.options,
+    )  # fmt: skip
     async with opening as paired:
         yield paired
 
@@ -290,8 +294,9 @@ async def client_of(task: Task) -> AsyncIterator[Any]:
 async def live(task: Task, words: AsyncIterator[list[str]]) -> None:
     facts = FactFile(Path(task.folder), task.life)
     mark_take_up(lambda text: facts.write(Mark(at=now(), who=task.life, text=text)))
-    async with client_of(task) as client:
-        await Application(task, client, facts).obey(words)
+    namespaces = namespaces_of(task)
+    async with client_of(task, namespaces) as client:
+        await Application(task, client, namespaces, facts).obey(words)
 
 
 async def main() -> None:

@@ -24,7 +24,9 @@ SESSIONS: Final = "payments"
 TOPIC: Final = "audit"
 PLAIN: Final = "plain"
 ENTITIES: Final = (DEDUP, SESSIONS, TOPIC, PLAIN)
-BACKLOG: Final = tuple(f"{PRIMARY}/x-servicebus-transfer/{index}" for index in range(3))
+TRANSFER: Final = "/x-servicebus-transfer/"
+"""In the path of every backlog queue."""
+BACKLOG: Final = tuple(f"{PRIMARY}{TRANSFER}{index}" for index in range(3))
 LOCK: Final = timedelta(seconds=10)
 """A backlog queue that its owner made with shorter locks than ours: what a killed syphon held comes again soon."""
 

@@ -26,7 +26,7 @@ from servicebus_sandbox.broker.message import StoredMessage
 from servicebus_sandbox.faults.fault_terms import read_order
 from tests.stage import application, receiver
 from tests.stage.console import Console
-from tests.stage.course import BACKLOG, PRIMARY, SECONDARY, Strike
+from tests.stage.course import PRIMARY, TRANSFER, Strike
 from tests.stage.gate import Gate
 from tests.stage.ledger import Arrived, Began, Broken, FactFile, FactReader, Found, Ledger, Recovered, Remaining, now
 from tests.stage.processes import SIDES, START, Actor, Engine
@@ -45,7 +45,7 @@ _OUR_ERROR: Final = re.compile(r"^\S+( \S+)? (ERROR|CRITICAL) +(paired_servicebu
 
 @dataclass(eq=False)
 class Director:
-    """One play. draw: seeded. figures: what the play measured, for its report."""
+    """One play. draw: seeded. figures: what the play measured, for its report. foreseen: an error of logs."""
 
     folder: Path
     sandbox: Sandbox
@@ -58,6 +58,7 @@ class Director:
     episodes: int = 0
     send_timeout: float | None = None
     """Of the verdict, where a run has another than its play."""
+    foreseen: str | None = None
     _proofs: int = 0
 
     def __post_init__(self) -> None:
@@ -148,8 +149,8 @@ class Director:
 
     def mend(self) -> None:
         """Switch every fault off."""
-        for side in SIDES:
-            faults = self.sandbox[side].node.faults
+        for namespace in self.sandbox.namespaces:
+            faults = namespace.node.faults
             for fault in faults.active():
                 faults.remove(fault.id)
 
@@ -202,10 +203,14 @@ class Director:
             return []
         return list(namespace.queue(path).messages.peek(0, 10_000_000))
 
-    def backlog(self) -> dict[str, list[StoredMessage]]:
-        """Return the messages of each backlog queue."""
-        paths = [queue.path for queue in self.sandbox[SECONDARY].node.namespace.queues() if queue.path in BACKLOG]
-        return {path: self.messages(SECONDARY, path) for path in paths}
+    def backlog(self) -> dict[tuple[str, str], list[StoredMessage]]:
+        """Return the messages of each backlog queue, by namespace and path."""
+        return {
+            (namespace.name, queue.path): self.messages(namespace.name, queue.path)
+            for namespace in self.sandbox.namespaces
+            for queue in namespace.node.namespace.queues()
+            if TRANSFER in queue.path
+        }
 
     @property
     def parked(self) -> int:
@@ -213,7 +218,8 @@ class Director:
 
     def where(self, message_id: str, entity: str) -> str:
         """Return the side on which a message is, or ""."""
-        places = [(PRIMARY, self.messages(PRIMARY, entity)), *((SECONDARY, one) for one in self.backlog().values())]
+        backlog = ((side, messages) for (side, _), messages in self.backlog().items())
+        places = [(PRIMARY, self.messages(PRIMARY, entity)), *backlog]
         for side, messages in places:
             if any(message_id.encode() in show_message(one) for one in messages):
                 return side
@@ -235,10 +241,9 @@ class Director:
 
     def list_remaining(self) -> None:
         """List what is parked, and the dead letters of the entities and of the backlog."""
-        for path, messages in self.backlog().items():
+        for (_, path), messages in self.backlog().items():
             self._list_remaining(path, messages, dead=False)
-        for side in SIDES:
-            namespace = self.sandbox[side].node.namespace
+        for namespace in (one.node.namespace for one in self.sandbox.namespaces):
             places = [
                 *namespace.queues(),
                 *(one for topic in namespace.topics() for one in topic.subscriptions.values()),
@@ -323,7 +328,7 @@ class Director:
                 self.found(text)
         for path in sorted(self.folder.rglob("*.log")):
             for line in path.read_text(errors="replace").splitlines():
-                if _OUR_ERROR.search(line):
+                if _OUR_ERROR.search(line) and (self.foreseen is None or self.foreseen not in line):
                     self.found(f"{path.name}: {line}")
 
     def find_fallen(self) -> None:

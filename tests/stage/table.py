@@ -10,7 +10,7 @@ from servicebus_sandbox import NamespaceSpec
 from servicebus_sandbox.specs import MAX_CREDITS
 from tests.stage.course import DEDUP
 from tests.stage.director import Director
-from tests.stage.plays import chaos, fleet, flood, gateway, languages, refused, syphon, verbs
+from tests.stage.plays import chaos, fleet, flood, gateway, languages, refused, runbooks, syphon, verbs
 
 LEDGER: Final = "nothing accepted is lost, nothing arrives unsent, changed or dead-lettered, copies only in the windows"
 WORKS: Final = "after each episode everything works with no restart but of the killed"
@@ -247,6 +247,21 @@ PLAYS.update(
     }
 )
 """Around the whole time of a call less one attempt's limit: 25 s and 10 s at a gateway."""
+
+PLAYS.update(
+    {
+        f"runbook-{performance.name}": Play(
+            perform=runbooks.play_of(title),
+            actors="an engine that the page's commands start and end, 2 applications with engines of their own",
+            course=f"the runbook {title!r} of deploy/RUNBOOKS.md, step by step",
+            promises=("each command shows what the page says", ENDS),
+            specs=runbooks.SPECS,
+            minutes=0.0,
+            send_timeout=runbooks.SEND_TIMEOUT,
+        )
+        for title, performance in runbooks.RUNBOOKS.items()
+    }
+)
 
 
 def chosen_plays(names: Sequence[str]) -> list[str]:
