@@ -341,7 +341,7 @@ class _Engine:
             policy=options.policy(),
             surroundings=self._add_local_evidence,
             fleet=extras.fleet,
-            found=lambda: self._probes.alarms,
+            found=lambda: self._probes.troubles,
             note=self._hook.note if self._hook is not None else nobody,
             prepare_spool=folder.open_again,
             prepare_socket=places.prepare_socket,

@@ -8,11 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 from tests import fleet_views, gateway_views
+from tests.alarm_views import condition
 from tests.approval import Approve
 from tests.fleet_views import AT, at, calm, engine, outage
 
 from paired_servicebus.core.fleet.board.board_reader import sum_figures
-from paired_servicebus.core.gateway.gateway_sentences import client_name, gateway_alarms, todo, verdict, where_text
+from paired_servicebus.core.gateway.gateway_sentences import client_name, todo, verdict, where_text
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetEntity, FleetOrder, FleetStatus, FleetView
 from paired_servicebus.core.model.gateway_view import (
@@ -21,13 +22,12 @@ from paired_servicebus.core.model.gateway_view import (
     GatewayView,
     LinkDirection,
     SendsGo,
-    TurnedAway,
-    TurnedAwayView,
     without_clients,
 )
 from paired_servicebus.core.model.snapshot import BilledView, Snapshot, SyphonStatus, SyphonView
 from paired_servicebus.core.operator import fleet_sentences
 from paired_servicebus.core.operator import fleet_sentences as words
+from paired_servicebus.core.operator.alarms import Alarm, alarms, fleet_alarms
 from paired_servicebus.core.operator.fleet_sentences import fleet_lines, gateways_part
 from paired_servicebus.core.text import untrusted_text
 
@@ -117,6 +117,11 @@ def test_who_ordered_what_until_when(changes: dict[str, object], text: str) -> N
     assert fleet_sentences.order_part(replace(ORDER, **changes), AT)[0] == text  # type: ignore[arg-type]
 
 
+def found(view: FleetView) -> tuple[Alarm, ...]:
+    """The alarms about a fleet of which nothing else is known."""
+    return fleet_alarms(alarms(condition(at=AT, read_at=AT, fleet=view)))
+
+
 @pytest.mark.parametrize(
     ("until", "text"),
     [
@@ -129,7 +134,7 @@ def test_who_ordered_what_until_when(changes: dict[str, object], text: str) -> N
 def test_from_30_minutes_before_its_end_an_order_is_an_alarm(until: str, text: str) -> None:
     view = replace(calm(), orders=(replace(ORDER, until=at(until)), replace(ORDER, id="p", verb="pin", ended="over")))
     assert "".join(fleet_sentences.ending_part(view, AT)[:1]) == text
-    assert [one for one in words.fleet_complaints(view, AT) if " ends in " in one] == ([text] if text else [])
+    assert [one.name for one in found(view) if one.name == "order_ending"] == (["order_ending"] if text else [])
 
 
 def test_of_two_orders_that_end_the_first_is_named_and_stands_first(approve: Approve) -> None:
@@ -144,8 +149,9 @@ def test_an_engine_that_differs_is_named_with_the_local_operator() -> None:
     first, *others = calm().engines
     view = replace(calm(), engines=(replace(first, differs=(how,)), *others))
     assert words.differing_part(view)[0] == f"web-1 differs: {how}"
-    assert words.fleet_complaints(view, AT) == (f"web-1 differs: {how}",)
-    assert f"  ! web-1 differs: {how}" in fleet_lines(view, AT)
+    (alarm,) = found(view)
+    assert (alarm.name, alarm.subject, alarm.sentence) == ("fleet_differs", "web-1", f"web-1 differs: {how}")
+    assert f"  ! {alarm}" in fleet_lines(view, AT, found(view))
     assert words.differing_part(calm()) == ()
 
 
@@ -170,7 +176,7 @@ def test_old_figures_are_said_to_be_old(approve: Approve) -> None:
     ],
 )
 def test_the_exit_status(view: FleetView, status: int, word: str) -> None:
-    assert (int(words.fleet_health(view, AT)), words.fleet_word(view, AT)) == (status, word)
+    assert (int(words.fleet_health(view, found(view))), words.fleet_word(view, found(view))) == (status, word)
 
 
 def test_a_strangers_text_is_one_harmless_short_line() -> None:
@@ -186,14 +192,14 @@ def test_a_strangers_text_is_one_harmless_short_line() -> None:
         trouble=evil,
         missing=(evil,),
     )
-    lines = fleet_lines(view, AT)
+    lines = fleet_lines(view, AT, found(view))
     assert not any(bad in line for line in lines for bad in ("\x1b", "\n", "\u202e"))
     assert max(map(len, lines)) < 500
     assert untrusted_text.name("") == "(no name)"
 
 
 def test_the_table_has_engines_entities_and_orders(approve: Approve) -> None:
-    text = "\n".join(fleet_lines(outage(), AT))
+    text = "\n".join(fleet_lines(outage(), AT, found(outage())))
     approve.part(
         text,
         "rules",
@@ -217,15 +223,15 @@ def test_callers_over_all_engines_and_never_ok_where_nobody_knows(approve: Appro
     failing = replace(first, figures=replace(first.figures, refused_per_second=2.5))
     view = replace(view, engines=(failing, *others))
     approve.part(words.callers_part(view)[0], "rules", has=("2.5",))
-    approve.part(words.fleet_complaints(view, AT), "rules", has=("2.5",))
-    assert words.fleet_health(view, AT) is words.FleetHealth.DEGRADED
+    approve.part(found(view), "rules", has=("2.5",))
+    assert words.fleet_health(view, found(view)) is words.FleetHealth.DEGRADED
 
 
 def test_engines_with_another_file_of_signers_are_named(approve: Approve) -> None:
     """Signers files differ: presence carries the hash."""
     view = replace(calm(), engines=(engine(1), engine(2, signers="other"), engine(3)))
     assert words.odd_parts(view) == (("another file of signers than most: web-2",),)
-    approve.part(fleet_lines(view, AT), "rules", has=("web-2",))
+    approve.part(fleet_lines(view, AT, found(view)), "rules", has=("web-2",))
     assert words.odd_parts(replace(calm(), engines=(engine(1), engine(2), engine(3, signers="")))) == ()
 
 
@@ -260,7 +266,9 @@ def test_other_hosts_see_where_clients_are_steered(approve: Approve) -> None:
     ]
     view = replace(fleet_views.calm(), engines=tuple(busy))
     approve.part(gateways_part(view)[0], "rules", has=("15 clients", "12 at", "web-3", "3 at", "web-1"))
-    approve.part(fleet_lines(view, fleet_views.AT), "rules", has=("15 clients", "12 at", "web-3", "3 at", "web-1"))
+    approve.part(
+        fleet_lines(view, fleet_views.AT, found(view)), "rules", has=("15 clients", "12 at", "web-3", "3 at", "web-1")
+    )
     assert gateways_part(fleet_views.calm()) == ()
 
 
@@ -309,44 +317,6 @@ def client(goes: SendsGo = SendsGo.PRIMARY, **changes: object) -> GatewayClient:
 
 def gateway(**changes: object) -> GatewayView:
     return GatewayView(**{"address": "127.0.0.1", "port": 5673, "since": 0.0, **changes})  # type: ignore[arg-type]
-
-
-def test_a_gateway_that_works_has_no_alarm_and_none_is_none() -> None:
-    assert gateway_alarms(None, NOW) == ()
-    assert gateway_alarms(gateway(clients=(client(),), count=1), NOW) == ()
-
-
-def test_a_gateway_that_does_not_listen_is_an_alarm_with_its_reason(approve: Approve) -> None:
-    (alarm,) = gateway_alarms(gateway(since=None, trouble="port 5673 is taken"), NOW)
-    approve.part(alarm, "rules", has=("5673 is",))
-
-
-def test_bytes_in_hand_at_their_limit_are_an_alarm(approve: Approve) -> None:
-    (alarm,) = gateway_alarms(gateway(paused=3, paused_since=NOW - 5, bytes_in_hand=64 << 20), NOW)
-    assert "64.0 MB" in alarm
-    approve.part(alarm, "rules", has=("3 clients",))
-
-
-def test_a_wrong_key_is_an_alarm_for_some_minutes(approve: Approve) -> None:
-    away = TurnedAwayView(why=TurnedAway.WRONG_KEY, count=4, last_at=NOW - 10, last_text="no key named 'x'.")
-    (alarm,) = gateway_alarms(gateway(turned_away=(away,)), NOW)
-    assert "4 clients" in alarm
-    approve.part(alarm, "rules", has=("paired gateway",))
-    assert gateway_alarms(gateway(turned_away=(away,)), NOW + 1000) == ()
-
-
-def test_one_client_that_tries_again_is_one_client() -> None:
-    away = TurnedAwayView(why=TurnedAway.WRONG_KEY, count=1, times=99, last_at=NOW, last_text="no key named 'x'")
-    (alarm,) = gateway_alarms(gateway(turned_away=(away,)), NOW)
-    assert alarm.startswith("the gateway turned 1 client away, 99 times, the latest at ")
-
-
-def test_a_primary_that_refuses_the_engine_is_no_fault_of_the_clients() -> None:
-    away = TurnedAwayView(why=TurnedAway.ENGINE_REFUSED, count=2, last_at=NOW, last_text="not authorized")
-    (alarm,) = gateway_alarms(gateway(turned_away=(away,)), NOW)
-    assert "the primary refuses the engine's own credential for 2 clients" in alarm
-    assert "turned" not in alarm
-    assert "give it a key" not in alarm
 
 
 def test_each_client_has_a_verdict_and_a_remedy(approve: Approve) -> None:

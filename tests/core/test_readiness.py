@@ -6,10 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.alarm_views import condition
 from tests.approval import Approve
 
 from paired_servicebus.core.drill.drill_plan import DrillOutcome, LastDrill
-from paired_servicebus.core.model.snapshot import Finding, FindingVerdict, SyphonStatus
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.snapshot import EntityView, Finding, FindingVerdict, QueueView, SyphonStatus
+from paired_servicebus.core.operator.alarms import alarms
 from paired_servicebus.core.operator.failover_readiness import (
     DRILL,
     EXPIRY,
@@ -18,6 +21,7 @@ from paired_servicebus.core.operator.failover_readiness import (
     RULES,
     SECONDARY,
     SEND,
+    SENDS,
     SIZES,
     SYPHON,
     TOKENS,
@@ -26,9 +30,9 @@ from paired_servicebus.core.operator.failover_readiness import (
     QueueEvidence,
     TokenEvidence,
     TooLarge,
-    alarm,
     judge,
     unreachable,
+    with_sends,
 )
 
 OK, WARN, NO, UNKNOWN = FindingVerdict
@@ -75,7 +79,6 @@ def test_where_all_is_well_everything_is_ok_and_nothing_is_to_be_done() -> None:
     assert [one.verdict for one in readiness.findings] == [OK] * len(RULES)
     assert not any(one.todo for one in readiness.findings)
     assert readiness.ready
-    assert alarm(readiness) == ""
 
 
 @pytest.mark.parametrize(
@@ -135,7 +138,7 @@ def test_what_was_seen_is_judged(what: str, changes: dict[str, Any], verdict: Fi
 
 
 def test_parked_messages_with_no_syphon_known_to_run_warn() -> None:
-    """Section 4.6: "Parked messages and no syphon known to run: "syphon unknown", a warning"."""
+    """Section 4.6: "Parked messages and no syphon known to run: "syphon unknown", a notice"."""
     finding = found(SYPHON, syphon=SyphonStatus.OFF, **both(messages=2))
     assert finding.verdict is WARN
     assert finding.evidence.endswith("; 4 messages parked")
@@ -161,13 +164,49 @@ def test_whatever_warns_or_says_no_tells_what_to_do() -> None:
 def test_the_alarm_is_the_first_that_says_no_and_how_many_more(approve: Approve) -> None:
     readiness = judge(replace(GOOD, **both(**SILENT)))
     assert unreachable(readiness)
-    approve.part(alarm(readiness), "rules", has=("1 more", "paired check", "[secondary]"))
+    (alarm,) = alarms(condition(readiness=readiness))
+    approve.part(alarm.text, "rules", has=("1 more", "paired check", "[secondary]"))
+
+
+OPEN = QueueView(index=0, path="q/0", in_rotation=True)
+SHUT = replace(OPEN, in_rotation=False, pulled_reason="entity disabled")
+ENTITY = EntityView(
+    path="orders", state=State.HEALTHY, since=1.0, why="", route="primary", sends_per_second=1.0, accepted=1,
+    diverted=0, failed=0,
+)  # fmt: skip
+LOSES = {"refused_per_second": 2.0, "sends_per_second": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("entities", "queues", "verdict", "said"),
+    [
+        ((), (OPEN,), UNKNOWN, "no entity is known"),
+        ((ENTITY,), (OPEN,), OK, "accepted by the primary: orders"),
+        ((replace(ENTITY, state=State.UNKNOWN),), (OPEN,), UNKNOWN, "unknown, as nothing was sent: orders"),
+        ((replace(ENTITY, state=State.FORCED, route="backlog"),), (OPEN,), OK, "accepted by a backlog queue: orders"),
+        ((replace(ENTITY, state=State.FAILED_OVER, **LOSES),), (OPEN,), NO, "refused by both namespaces: orders"),
+        ((replace(ENTITY, state=State.FAILED_OVER, route="nowhere"),), (SHUT,), NO,
+         "refused by both namespaces: orders; all backlog queues refuse sends (entity disabled)"),
+        ((replace(ENTITY, state=State.PINNED, **LOSES),), (OPEN,), WARN, "not diverted yet: orders"),
+        ((ENTITY,), (SHUT,), NO, "accepted by the primary: orders; all backlog queues refuse sends (entity disabled)"),
+    ],
+)  # fmt: skip
+def test_the_machine_says_what_a_send_would_do_now(
+    entities: tuple[EntityView, ...], queues: tuple[QueueView, ...], verdict: FindingVerdict, said: str
+) -> None:
+    """`check` asks the pairing's own state what a send would do now, for each entity: accepted by the primary, by a
+    backlog queue, or refused and why. It is not ready … while every backlog queue refuses, whatever their links do."""
+    readiness = with_sends(judge(GOOD), condition(entities=entities, queues=queues))
+    assert (readiness.findings[0].what, readiness.findings[0].verdict) == (SENDS, verdict)
+    assert said in readiness.findings[0].evidence
+    assert bool(readiness.findings[0].todo) == (verdict in (NO, WARN))
+    assert readiness.ready is (verdict is not NO)
+    assert with_sends(readiness, condition(entities=entities, queues=queues)) == readiness, "asked anew, kept once"
 
 
 def test_an_unknown_syphon_makes_nothing_unready() -> None:
     readiness = judge(replace(GOOD, syphon=SyphonStatus.OFF, **both(messages=1)))
     assert readiness.ready
-    assert alarm(readiness) == ""
 
 
 def test_each_finding_says_when_its_evidence_was_read() -> None:

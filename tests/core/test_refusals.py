@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.alarm_views import condition
 from tests.approval import Approve
 
 from paired_servicebus.core.accounting.refused_calls import (
@@ -12,8 +13,6 @@ from paired_servicebus.core.accounting.refused_calls import (
     Refusals,
     ThrottledCalls,
     closed_reason,
-    figure,
-    refusal_alarm,
 )
 from paired_servicebus.core.accounting.send_times import (
     WINDOW_SECONDS,
@@ -23,7 +22,9 @@ from paired_servicebus.core.accounting.send_times import (
     diversion_seconds,
 )
 from paired_servicebus.core.errors import PairedClientError, PairingClosedError
-from paired_servicebus.core.operator.notifications import begun
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.snapshot import EntityView
+from paired_servicebus.core.operator.alarms import alarms
 
 NOON = 1_777_636_800.0  # 2026-05-01 12:00:00 UTC
 
@@ -73,36 +74,14 @@ def test_reasons_are_bounded_and_add_up() -> None:
     assert one.reasons.total() == one.total
 
 
-def test_the_alarm_sums_entities_and_other_figures_make_no_other_alarm(approve: Approve) -> None:
-    orders, audit = Refusals(), Refusals()
-    orders.add(5000, "timeout", at=NOON, accepted=0)
-    first = refusal_alarm([(orders, 0), (audit, 0)], at=NOON)
-    approve.part(first, "rules", has=("5,000", "5,000 since", "12:00:00"))
-    audit.add(7000, "connection lost", at=NOON + 5, accepted=0)
-    later = refusal_alarm([(orders, 0), (audit, 0)], at=NOON + 5)
-    approve.part(later, "rules", has=("8,000", "12,000 since", "12:00:00"))
-    assert begun([first], [later]) == ()
-    assert refusal_alarm([(orders, 0), (audit, 0)], at=NOON + 5 + EPISODE_GAP_SECONDS) == ""
-    assert refusal_alarm([], at=NOON) == ""
-
-
 def test_what_was_refused_before_a_failover_is_no_loss_once_sends_are_parked() -> None:
     orders = Refusals()
     orders.add(18, "timeout", at=NOON, accepted=5)
     orders.turn(NOON + 3)
     assert orders.per_second(NOON + 4) == 0
-    assert orders.is_running(NOON + 4, 5)  # none was accepted since
-    assert not orders.is_running(NOON + 4, 6)
-    assert refusal_alarm([(orders, 6)], at=NOON + 4) == ""
     orders.add(2, "no backlog queue took it", at=NOON + 5, accepted=6)
     assert orders.per_second(NOON + 5) == 1
-    assert orders.is_running(NOON + 5, 7)
     assert orders.total == 20
-
-
-@pytest.mark.parametrize(("rate", "text"), [(0.04, "0.1"), (0.5, "0.5"), (3.0, "3"), (12.6, "13"), (1234.0, "1,234")])
-def test_a_rate_that_is_not_zero_never_reads_as_zero(rate: float, text: str) -> None:
-    assert figure(rate) == text
 
 
 def test_an_ended_pairing_has_few_words(approve: Approve) -> None:
@@ -144,15 +123,27 @@ def test_the_p99_is_of_the_last_minute() -> None:
 # -- Calls that wait for a busy namespace: counted while they wait, with the longest wait.
 
 
+def waiting(waits: ThrottledCalls, at: float) -> list[str]:
+    """What the alarm says of the waiting calls at that time."""
+    base = {"state": State.HEALTHY, "since": 0.0, "why": "", "route": "primary", "sends_per_second": 0.0}
+    counts = {"accepted": 0, "diverted": 0, "failed": 0}
+    entities = []
+    for path in ("orders", "audit"):
+        number, since = waits.waiting(path)
+        entities.append(EntityView(path=path, throttled=number, throttled_since=since, **base, **counts))  # type: ignore[arg-type]
+    found = alarms(condition(at=at, read_at=at, entities=tuple(entities)))
+    return [one.sentence for one in found if one.name == "throttled"]
+
+
 def test_the_alarm_has_each_entity_its_calls_and_the_longest_wait() -> None:
     waits = ThrottledCalls()
-    assert waits.alarm(0.0) == ""
+    assert waiting(waits, 0.0) == []
     waits.wait("orders", 1, at=10.0)
     waits.wait("orders", 2, at=12.0)
     waits.wait("orders", 1, at=20.0)
     waits.wait("audit", 3, at=21.5)
-    assert "(orders: 2 calls for up to 12 s)" in waits.alarm(22.0)
-    assert "(audit: 1 call for up to 2 s; orders: 2 calls for up to 14 s)" in waits.alarm(23.5)
+    assert "(orders: 2 calls for up to 12 s)" in waiting(waits, 22.0)[0]
+    assert "(audit: 1 call for up to 2 s; orders: 2 calls for up to 14 s)" in waiting(waits, 23.5)[0]
 
 
 def test_a_call_that_ended_is_not_counted() -> None:
@@ -161,7 +152,7 @@ def test_a_call_that_ended_is_not_counted() -> None:
     waits.end("orders", 1)
     waits.end("orders", 1)
     waits.end("audit", 1)
-    assert waits.alarm(100.0) == ""
+    assert waits.waiting("orders") == (0, None)
 
 
 # -- Detection counts from the first failure of the last suspicion; diversion from the first call after the

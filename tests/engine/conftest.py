@@ -17,6 +17,7 @@ import pytest
 from paired_servicebus.core.backlog.depth_readings import QueueUsage
 from paired_servicebus.core.errors import IllegalEventError
 from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.pairing_condition import PairingCondition
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.snapshot import (
     BilledView,
@@ -26,6 +27,8 @@ from paired_servicebus.core.model.snapshot import (
     Snapshot,
     SyphonStatus,
     SyphonView,
+    Trouble,
+    TroubleKind,
     UnusedQueue,
     UnusedView,
 )
@@ -83,7 +86,8 @@ class FakePairing:
     indices: tuple[int, ...] = (0, 1)
     unused: UnusedView = field(default_factory=lambda: UnusedView(queues=(unused_queue(7),), read_at=1.0))
     evidence: Evidence = field(default_factory=lambda: evidence())
-    warned: tuple[str, ...] = ()
+    troubled: tuple[Trouble, ...] = (Trouble(kind=TroubleKind.BACKLOG_STALLED, reason="7 parked"),)
+    noted: PairingCondition | None = None
     looks: PollWatchers = field(default_factory=lambda: PollWatchers(time.time, lambda: None))
     reading: bool = False
 
@@ -177,11 +181,11 @@ class FakePairing:
     def know_syphons(self, engines: tuple[str, ...]) -> None:
         self.syphons_elsewhere = engines
 
-    def warnings(self) -> tuple[str, ...]:
-        return self.warned
+    def troubles(self) -> tuple[Trouble, ...]:
+        return self.troubled
 
-    def alarms(self) -> tuple[str, ...]:
-        return ("messages are parked and no syphon is known",)
+    def note_alarms(self, condition: PairingCondition) -> None:
+        self.noted = condition
 
     def _turn(self, act: str, path: str, state: State, by: str, why: str) -> str:
         self.before_act()

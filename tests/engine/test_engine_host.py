@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from paired_servicebus.core.model.pairing_condition import condition_of
 from paired_servicebus.core.model.pairing_events import (
     CommandEnded,
     Diverted,
@@ -28,6 +29,7 @@ from paired_servicebus.core.model.pairing_events import (
 )
 from paired_servicebus.core.model.policy import Policy, times_line
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
+from paired_servicebus.core.operator.alarms import alarms
 from paired_servicebus.engine.control.control_client import ControlClient
 from paired_servicebus.engine.control.protocol import Position
 from paired_servicebus.engine.instance import logs
@@ -89,7 +91,7 @@ async def test_a_snapshot_carries_everything_a_screen_needs(engine: Engine) -> N
     assert snapshot.read_only
     assert [queue.index for queue in snapshot.queues] == [0, 1]
     assert snapshot.billed.total == 3
-    assert snapshot.alarms == ("messages are parked and no syphon is known",)
+    assert snapshot.troubles == hosted.pairing.troubled
     assert snapshot.times == "send 30 s · failover 60 s · ping 60 s"
 
 
@@ -163,7 +165,8 @@ async def test_a_full_disk_pauses_the_syphon_is_said_and_outlived(
         done = await client.order("force", targets=("orders",), typed="orders", by="ada")
         assert "the audit is not written: No space left on device" in done.text
         snapshot = await newest_snapshot(client, lambda each: each.syphon.status is SyphonStatus.PAUSED)
-        assert snapshot.alarms[0].startswith("the journal is not written (No space left on device")
+        (alarm,) = [one for one in alarms(condition_of(snapshot)) if one.name == "journal_not_written"]
+        assert alarm.sentence.startswith("the journal is not written (No space left on device")
         full = False
         await until(lambda: hosted.pairing.syphon.status is SyphonStatus.IDLE)
         await client.close()

@@ -328,7 +328,7 @@ async def test_status_and_picture_need_no_terminal(site: Site) -> None:
     paused = site.paired("status", "--json")
     told = json.loads(paused.stdout)
     assert (paused.returncode, told["status"], told["engines"][0]["status"]) == (1, "degraded", "degraded")
-    assert any(text.startswith("syphon paused") for text in told["engines"][0]["complaints"])
+    assert any(one["name"] == "syphon_paused" for one in told["engines"][0]["alarms"])
     os.kill(holder.pid, signal.SIGKILL)
     assert site.gone()
     killed = site.paired("status")
@@ -612,7 +612,7 @@ def test_a_state_folder_that_cannot_be_made(site: Site) -> None:
     done = site.paired("up", "--headless")
     assert done.returncode == 0, done
     assert "the journal is not written (Not a directory" in done.stderr
-    assert "control.sock cannot be made" in done.stderr
+    assert "control.sock is not served" in done.stderr
     assert "log /dev/null" in done.stdout
     for process in site.processes():
         os.kill(process, signal.SIGTERM)

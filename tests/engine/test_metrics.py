@@ -25,9 +25,11 @@ from paired_servicebus.core.model.snapshot import (
     Snapshot,
     SyphonStatus,
     SyphonView,
+    TroubleKind,
 )
 from paired_servicebus.engine.service.metrics import SnapshotCollector
 from tests import gateway_views
+from tests.alarm_views import trouble
 
 from .conftest import entity
 
@@ -48,7 +50,7 @@ def snapshot(**changes: Any) -> Snapshot:
         primary="contoso", secondary="contoso-backup", read_only=False, entities=(entity("orders"), payments),
         queues=queues, syphon=SyphonView(status=SyphonStatus.OFF, text="", moved=5),
         billed=BilledView(sends=97, sent_bytes=9_700),
-        times="", alarms=("one",), readiness=Readiness(at=99.0, findings=found),
+        times="", troubles=(trouble(TroubleKind.OTHER_NAME),), readiness=Readiness(at=99.0, findings=found),
         journal=JournalView(lines=10, lost=2, trouble="full"),
     )  # fmt: skip
     return replace(base, **changes)
@@ -87,7 +89,8 @@ def test_backlog_syphon_readiness_and_journal_are_there_with_their_times() -> No
     assert read["paired_backlog_in_rotation", "0"] == 0
     assert read["paired_syphon_status", "off"] == 1
     assert read["paired_syphon_moved_messages_total",] == 5
-    assert read["paired_alarms",] == 1
+    assert read["paired_alarm", "other_name", "warning"] == 1
+    assert read["paired_alarm", "slow", "notice"] == 0
     assert (read["paired_ready",], read["paired_ready_timestamp_seconds",]) == (1, 99.0)
     assert read["paired_readiness", "warn", "room"] == 1
     assert (read["paired_journal_written",], read["paired_journal_missing_events_total",]) == (0, 2)
@@ -130,10 +133,10 @@ def test_parked_messages_and_no_syphon_known_can_be_told(
 ) -> None:
     """Parked messages and no syphon known to run: "syphon unknown" … on the screen, in status and metrics."""
     syphon = SyphonView(status=status, text="", elsewhere=elsewhere)
-    read = samples(snapshot(syphon=syphon, warnings=("syphon unknown: 1 message",), alarms=()))
+    read = samples(snapshot(syphon=syphon, troubles=(trouble(TroubleKind.SYPHON_UNKNOWN),)))
     assert read["paired_syphons_known",] == known
     assert read["paired_syphon_status", "unknown"] == (status is SyphonStatus.OFF and not elsewhere)
-    assert (read["paired_warnings",], read["paired_alarms",]) == (1, 0)
+    assert read["paired_alarm", "syphon_unknown", "notice"] == 1
 
 
 def test_names_with_quotes_and_line_ends_stay_one_sample() -> None:

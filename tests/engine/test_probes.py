@@ -94,12 +94,13 @@ async def test_a_taken_port_is_an_alarm_and_tried_again(until: Until, monkeypatc
         taken.listen()
         address = ListenAddress("127.0.0.1", taken.getsockname()[1])
         async with serving(address) as port:
-            await until(lambda: bool(port.alarms))
-            (alarm,) = port.alarms
+            await until(lambda: bool(port.troubles))
+            (found,) = port.troubles
             taken.close()
-            await until(lambda: not port.alarms)
+            await until(lambda: not port.troubles)
             assert (await get(address.port, "/livez")) == (200, "alive\n")
-    assert alarm.startswith(f"probes and metrics are not served at {address} (Address already in use): free the port")
+    assert (found.kind, found.reason) == ("port_in_use", "Address already in use")
+    assert found.what == f"the port of probes and metrics {address}"
     with pytest.raises(ConnectionRefusedError):
         await get(address.port, "/livez")
 
@@ -126,8 +127,8 @@ async def test_a_machine_without_ipv6_serves_at_localhost(until: Until, monkeypa
     async with serving(ListenAddress("localhost", number)):
         await until(lambda: answers(number))
     async with serving(ListenAddress("::", number)) as port:
-        await until(lambda: bool(port.alarms))
-        assert "not supported" in port.alarms[0]
+        await until(lambda: bool(port.troubles))
+        assert "not supported" in port.troubles[0].reason
 
 
 # -- requests ----------------------------------------------------------------------------------------------------------
@@ -192,7 +193,7 @@ async def test_each_request_is_answered_in_http_and_ends_its_connection(
         (("primary", "backlog"), 0, 200, "ready: sends go to the primary for 1 of 2 entities; 0 of 2 backlog queues"),
         (("backlog", "backlog"), 1, 200, "ready: sends go to the primary for 0 of 2 entities; 1 of 2 backlog queues"),
         (("nowhere", "nowhere"), 0, 503, "not ready: sends go to the primary for 0 of 2 entities; 0 of 2 backlog"),
-        ((), 0, 200, "ready: sends go to the primary, as nothing was sent; 0 of 2 backlog queues accept"),
+        ((), 0, 200, "ready: sends go to the primary, if any comes; 0 of 2 backlog queues accept"),
         (None, 0, 503, "not ready: the engine is starting"),
     ],
 )

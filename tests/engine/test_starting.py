@@ -21,6 +21,7 @@ from paired_servicebus.config import NamespaceConfig, PairingConfig
 from paired_servicebus.core.errors import EngineRunningError, EngineStartError
 from paired_servicebus.core.model.namespace_info import UNKNOWN_NAMESPACE, NamespaceInfo, ServiceTier
 from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.core.operator.alarms import alarms
 from paired_servicebus.engine.clients import client_factory, start_checks
 from paired_servicebus.engine.clients.start_checks import read_primary_info
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
@@ -29,6 +30,7 @@ from paired_servicebus.engine.service.launcher import Failed, Launch, Ready, rep
 from paired_servicebus.engine.service.main import _Starting
 from paired_servicebus.secret import Secret
 from servicebus_sandbox import Sandbox
+from tests.alarm_views import condition
 
 STRING = "Endpoint=sb://contoso.servicebus.windows.net/;SharedAccessKeyName=Root;SharedAccessKey=c4n4ry="
 
@@ -245,10 +247,11 @@ class Namespace:
 
 
 async def look(links: dict[str, Exception | None], tmp_path: Path) -> tuple[str, ...]:
-    """The alarms of a start that finds these links of the primary."""
+    """The texts of the alarms of a start that finds these links of the primary."""
     config = replace(pairing_of(by_string()), entities=tuple(links))
     checks = start_checks.StartChecks(config, EnginePaths(state=tmp_path, socket=tmp_path / "s"), UNKNOWN_NAMESPACE)
-    return await checks._entities(Namespace(links))  # type: ignore[arg-type]
+    found = await checks._entities(Namespace(links))  # type: ignore[arg-type]
+    return tuple(one.text for one in alarms(condition(troubles=found)))
 
 
 async def test_an_entity_that_is_slow_to_answer_is_no_alarm_beside_one_that_does(tmp_path: Path) -> None:
@@ -259,8 +262,8 @@ async def test_what_is_missing_or_refused_is_an_alarm_and_not_an_exit_status(tmp
     """What is away is an alarm, not an exit status."""
     gone, refused = MessagingEntityNotFoundError(message="no"), ServiceBusAuthorizationError(message="no Send")
     missing, denied = await look({"a": gone, "b": None, "c": gone, "d": refused}, tmp_path)
-    assert "entities names 'a', 'c', and the primary namespace contoso.servicebus.windows.net has no queue" in missing
-    assert "refused the credential for 'd' (no Send" in denied
+    assert "names 'a', 'c', and the primary namespace contoso.servicebus.windows.net has no queue" in missing
+    assert "refused the credential for 'd': contoso.servicebus.windows.net: no Send" in denied
     assert denied.endswith("check [primary] in pairing.toml; its key or role needs Send")
     (many,) = await look(dict.fromkeys(map(str, range(12)), gone), tmp_path)
     assert "'0', '1', '2', '3', '4' and 7 more, and the primary" in many
@@ -268,8 +271,8 @@ async def test_what_is_missing_or_refused_is_an_alarm_and_not_an_exit_status(tmp
 
 async def test_a_primary_that_answers_for_none_is_an_alarm_with_the_setting_to_check(tmp_path: Path) -> None:
     (alarm,) = await look({"orders": TimeoutError("slow")}, tmp_path)
-    assert "the primary namespace contoso.servicebus.windows.net cannot be reached: slow" in alarm
-    assert alarm.endswith("; check [primary] in pairing.toml, and the network")
+    assert "the primary namespace cannot be reached: contoso.servicebus.windows.net: slow" in alarm
+    assert alarm.endswith(" -> check [primary] in pairing.toml, and the network")
 
 
 async def test_looking_ends_in_time_though_entities_are_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

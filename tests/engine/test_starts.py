@@ -112,7 +112,8 @@ def send(string: str, message_id: str, within: float = WAIT) -> bool:
 
 def alarms(site: Site) -> list[str]:  # noqa: F811
     done = site.paired("status", "--json")
-    return [text for engine in json.loads(done.stdout)["engines"] for text in engine["complaints"]]
+    found = [alarm for engine in json.loads(done.stdout)["engines"] for alarm in engine["alarms"]]
+    return [alarm["sentence"] for alarm in found if alarm["severity"] != "notice"]
 
 
 def wait_until(met: Callable[[], object], what: str, site: Site) -> None:  # noqa: F811

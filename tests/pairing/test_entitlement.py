@@ -11,6 +11,7 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from paired_servicebus.core.errors import BacklogQueueError, NamespaceUnreachableError
 from paired_servicebus.core.model.pairing_events import Warned
+from paired_servicebus.core.model.snapshot import TroubleKind
 from paired_servicebus.pairing import PairedNamespaceOptions, SendAvailabilityPairedNamespaceOptions
 from paired_servicebus.pairing.management import backlog_queues
 from paired_servicebus.pairing.management.atom_admin import management_of
@@ -182,15 +183,17 @@ async def test_parked_messages_without_a_known_syphon_are_a_warning(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """… "At least one executable program should be actively running the syphon." Parked messages and no syphon known
-    to run: "syphon unknown", a warning."""
+    to run: "syphon unknown", a notice."""
     monkeypatch.setattr("paired_servicebus.pairing.monitoring.depth_poller.MIN_READ_SECONDS", 0.1)
     paired = await world.pair(**SHORT)
-    assert paired.warnings() == ()
+    assert paired.troubles() == ()
     async with world.to_backlog() as sender:
         await sender.send_messages(ServiceBusMessage("x"))
-    await until(lambda: paired.queue_views() and paired.warnings() != ())
-    assert paired.warnings() == (
-        "syphon unknown: 1 message is parked, and no syphon is known here; one of another host or user may run",
+    await until(lambda: paired.queue_views() and paired.troubles() != ())
+    (notice,) = paired.troubles()
+    assert (notice.kind, notice.reason) == (
+        TroubleKind.SYPHON_UNKNOWN,
+        "1 message is parked, and no syphon is known here; one of another host or user may run",
     )
-    assert paired.warnings()[0] in paired.syphon_view().text
-    assert paired.alarms() == ()
+    assert f"syphon unknown: {notice.reason}" in paired.syphon_view().text
+    assert not [text for text in paired.alarms() if "syphon" in text]

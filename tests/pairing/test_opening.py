@@ -128,9 +128,9 @@ async def test_a_queue_that_refuses_beside_one_that_does_not_is_an_alarm_until_i
     paired = await world.pair()
     await until(lambda: paired.alarms())
     (alarm,) = paired.alarms()
-    assert alarm == (
+    assert alarm.startswith(
         "no link to backlog queue 1: not authorized; the credential needs Send on the secondary namespace: check its "
-        "key or role"
+        "key or role -> "
     )
     heal()
     await until(lambda: not paired.alarms())
@@ -143,7 +143,7 @@ async def test_a_secondary_that_is_only_away_for_messaging_hinders_no_pairing(
     monkeypatch.setattr(opening, "FIRST_LINK_SECONDS", 0.3)
     world.fault("disabled", namespace="secondary")
     paired = await world.pair()
-    await until(lambda: "no link to backlog queue 0, 1: entity disabled" in paired.alarms())
+    await until(lambda: any("no link to backlog queue 0, 1: entity disabled" in text for text in paired.alarms()))
 
 
 async def test_an_application_can_ask_whether_a_failover_would_work(world: World) -> None:

@@ -44,7 +44,7 @@ async def test_both_namespaces_down_is_nowhere_with_an_alarm_and_over_again(worl
         assert found.refused_since is not None
         assert found.first_failure_at == pytest.approx(found.since, abs=0.5)
         (alarm,) = [one for one in paired.alarms() if one.startswith("sends are refused: ")]
-        assert alarm.endswith("(no backlog queue took it)")
+        assert "(no backlog queue took it) -> " in alarm
         assert raised.value.__notes__[0].startswith("paired namespaces: ")
         assert "orders is failed over" in raised.value.__notes__[0]
         for each in heal:

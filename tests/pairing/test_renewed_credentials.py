@@ -122,10 +122,7 @@ def test_one_line_a_minute_for_each_side_and_an_alarm_while_it_lasts() -> None:
     assert not refused.refuse("primary", "payments", "not authenticated", at=1059.0)
     assert refused.refuse("secondary", "orders", "not authorized", at=1059.0)
     assert refused.refuse("primary", "orders", "not authenticated", at=1060.0)
-    assert [text.split(" refuses")[0] for text in refused.alarms(1061.0)] == [
-        "the primary namespace",
-        "the secondary namespace",
-    ]
+    assert [one.what for one in refused.troubles(1061.0)] == ["primary", "secondary"]
     refused.accept("primary", "orders")
-    assert len(refused.alarms(1062.0)) == 2, "payments is still refused"
-    assert len(refused.alarms(1159.5)) == 0
+    assert len(refused.troubles(1062.0)) == 2, "payments is still refused"
+    assert len(refused.troubles(1159.5)) == 0

@@ -244,7 +244,7 @@ async def test_what_is_stranded_is_moved_on_order_and_the_queue_can_go_then(worl
     await paired._unused.look()
     (alarm,) = [text for text in paired.alarms() if "stranded" in text]
     index = int(SPARE.rpartition("/")[2])
-    assert alarm.startswith(f"1 message is stranded in backlog queue {index}, which no engine known here uses: move")
+    assert alarm.startswith(f"1 message is stranded in backlog queue {index}, which no engine known here uses -> move")
     assert f"set backlog_queue_count to {index + 1} or more" in alarm
     assert world.depth(SPARE, namespace="secondary") == 1
     assert "1 messages" in await paired.move_stranded(SPARE)

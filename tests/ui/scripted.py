@@ -50,8 +50,6 @@ def snapshot_of(scenario: Scenario, share: float) -> Snapshot:
     finding = Finding(
         what="secondary reachable", verdict=FindingVerdict.NO, evidence=alarm, todo="check the network to the secondary"
     )
-    refused = sum(one.refused_per_second for one in entities)
-    alarms = ((f"sends are refused: {refused:.0f}/s at callers",) if refused else ()) + ((alarm,) if alarm else ())
     unread = _reads_from(scenario, share)
     return MadeUp().snapshot(
         *entities,
@@ -62,7 +60,6 @@ def snapshot_of(scenario: Scenario, share: float) -> Snapshot:
         environment="demo",
         caption=[one.text for one in scenario.captions if one.at <= share][-1],
         readiness=Readiness(at=AT, findings=(finding,) if alarm else ()),
-        alarms=alarms,
     )
 
 
@@ -147,7 +144,7 @@ def _queues(scenario: Scenario, share: float) -> tuple[Any, ...]:
 def _not_ready(scenario: Scenario, share: float) -> str:
     if not _secondary_gone(scenario, share):
         return ""
-    return "not ready to fail over: the secondary namespace does not answer: connection refused; check the network"
+    return "the secondary namespace does not answer: connection refused"
 
 
 def _reads_from(scenario: Scenario, share: float) -> float:

@@ -22,6 +22,7 @@ from paired_servicebus.ui.screens.arm_dialog import ArmDialog
 from paired_servicebus.ui.screens.pick_list import markup
 from paired_servicebus.ui.shell import app as prompts
 from paired_servicebus.ui.state.view import Page, Records, View, apply_news
+from tests.alarm_views import remarks
 
 STEERING = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f]")
 NAMES = ("[red]red[/red]", "\x1b]52;c;ZXZpbA==\x07clip", "two\nlines; reboot", "[@click=app.quit]q[/]", "\u202egnp.x")
@@ -32,7 +33,9 @@ def hostile(made: Any) -> Any:
     entities = [made.failed_over(name, why=name) for name in (*NAMES, HUGE)]
     queue = replace(made.queues()[0], path=NAMES[1], pulled_reason=NAMES[2], in_rotation=False)
     syphon = replace(made.syphon(), text=NAMES[1])
-    return made.snapshot(*entities, queues=(queue,), syphon=syphon, alarms=NAMES, primary=NAMES[1], environment=HUGE)
+    return made.snapshot(
+        *entities, queues=(queue,), syphon=syphon, troubles=remarks(*NAMES), primary=NAMES[1], environment=HUGE
+    )
 
 
 def happened(made: Any) -> Records:

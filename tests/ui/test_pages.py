@@ -28,6 +28,7 @@ from paired_servicebus.ui.screens.pages import DashboardScreen
 from paired_servicebus.ui.screens.question_dialogs import Prompt
 from paired_servicebus.ui.shell.preferences import load_preferences
 from paired_servicebus.ui.state.view import Page, Records
+from tests.alarm_views import remarks
 from tests.gateway_views import PRIMARY, client, many, outage
 
 SIZES = [(60, 20), (80, 24), (140, 40), (250, 80)]
@@ -79,7 +80,7 @@ async def test_names_from_outside_are_harmless_everywhere(open_console: Any, mad
         for name in STRANGE:
             warned = made.record(e.Warned(at=made.AT, about=name, text=name))
             entity = made.failed_over(name, why=f"{name}; next {name}")
-            told = replace(made.backlog(), entities=(entity,), primary=name, secondary=name, alarms=(name,))
+            told = replace(made.backlog(), entities=(entity,), primary=name, secondary=name, troubles=remarks(name))
             await console.told(Records([warned]), told)
             for page in Page:
                 await console.press(KEYS[page])

@@ -13,11 +13,12 @@ import pytest
 from textual.pilot import Pilot
 
 from paired_servicebus.core.model.entity_state import State
-from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
+from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus, TroubleKind
 from paired_servicebus.demo.scenarios import scenario_named
 from paired_servicebus.ui.display.profile import PROFILES, ProfileName
 from paired_servicebus.ui.state.view import Neighbour, Neighbours, Records
 from tests import fleet_views, gateway_views, graph_views
+from tests.alarm_views import obstacle, trouble
 from tests.ui.scripted import snapshot_of
 from tests.ui.test_messages import QUEUE, page, parked, row
 
@@ -85,7 +86,8 @@ SITUATIONS: dict[str, Callable[[Any], Snapshot]] = {
     "alarms": lambda made: replace(
         made.outage(),
         syphon=made.syphon(SyphonStatus.OFF, text="this engine has none"),
-        alarms=("1,221 messages are parked and no syphon is known", "not ready to fail over: no backlog queue is open"),
+        troubles=(trouble(TroubleKind.BACKLOG_STALLED, reason="1,221 parked, no syphon is known"),),
+        readiness=obstacle(made.AT, "no backlog queue is open"),
     ),
     "total-loss": lambda made: snapshot_of(scenario_named("both-down"), BOTH_DOWN),
     "messages": parked,

@@ -251,7 +251,7 @@ async def test_stranded_messages_are_said_on_both_pages_at_every_size(
     )
     unused = UnusedView(queues=queues, read_at=made.AT)
     async with open_console(made.snapshot(unused=unused), size=size) as console:
-        assert "queue 7" in console.rows()[1]
+        assert "queue 7" in console.rows()[2]
         await console.press("3")
         assert "3 stranded · 0 dead" in console.screen()
         assert "3 messages" in console.screen()

@@ -15,7 +15,6 @@ import pytest
 from textual.widgets import Input
 
 from paired_servicebus.core.accounting.billing import Price
-from paired_servicebus.core.gateway.gateway_sentences import gateway_alarms
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetOrder
 from paired_servicebus.core.model.message_view import MessageContent, MessageKind, MessagePage, MessageRow
@@ -33,6 +32,7 @@ from paired_servicebus.demo.scenarios import scenario_named
 from paired_servicebus.ui.engines.order_signer import OrderSigner
 from paired_servicebus.ui.state.view import Neighbour, Neighbours, Reached, Records, Unreachable
 from tests import fleet_views, gateway_views
+from tests.alarm_views import remarks
 from tests.approval import Approve
 from tests.graph_views import graphs
 
@@ -91,7 +91,7 @@ async def starting(film: Film, made: MadeUp) -> None:
 
 async def healthy(film: Film, made: MadeUp) -> None:
     await film.told("nothing happens", made.snapshot(), graphs())
-    await film.told("two alarms", made.snapshot(alarms=("no syphon known to run", "not ready to fail over")))
+    await film.told("two alarms", made.snapshot(troubles=remarks("no syphon known to run", "not ready to fail over")))
     paused = made.syphon(SyphonStatus.PAUSED, text="paused by kim 13:40:00")
     await film.told("a paused syphon", made.snapshot(syphon=paused))
     some = made.syphon(paused_queues=(3,), paused_destinations=("payments",))
@@ -223,7 +223,7 @@ async def fleet(film: Film, made: MadeUp) -> None:
 
 async def gateway(film: Film, made: MadeUp) -> None:
     view = gateway_views.outage(turned_away=(gateway_views.wrong_key(),))
-    await film.told("an alarm of the gateway", made.snapshot(gateway=view, alarms=gateway_alarms(view, AT)))
+    await film.told("an alarm of the gateway", made.snapshot(gateway=view))
     await film.press("clients", "8")
     await film.press("the next one", "down")
     await film.told("none any more", made.outage(gateway=gateway_views.outage(clients=(), count=0, failing=0)))

@@ -18,10 +18,12 @@ from paired_servicebus.core.model.snapshot import (
     ParkedView,
     Readiness,
     SyphonStatus,
+    TroubleKind,
 )
 from paired_servicebus.engine.control.discovery import EngineStatus
-from paired_servicebus.ui.engines.health import Health, as_json, as_lines, complaints, health
+from paired_servicebus.ui.engines.health import Health, alarms_in, as_json, as_lines, health
 from tests import fleet_views, gateway_views
+from tests.alarm_views import remarks, trouble
 from tests.approval import Approve
 
 from .conftest import AT
@@ -42,7 +44,7 @@ def test_an_engine_with_nothing_wrong_is_healthy(made: Any) -> None:
 @pytest.mark.parametrize("state", [State.SUSPECT, State.FAILED_OVER, State.FORCED, State.PINNED])
 def test_an_entity_that_is_not_on_its_primary_by_rule_is_a_complaint(made: Any, state: State) -> None:
     found = made.snapshot(made.entity("orders"), made.entity("payments", state, why="because"))
-    assert complaints(found, made.AT) == (f"payments {state}: because",)
+    assert [one.sentence for one in alarms_in(found, made.AT)] == [f"payments {state}: because"]
     assert health([standing(found)], made.AT) is Health.DEGRADED
 
 
@@ -58,14 +60,14 @@ def test_the_object_has_its_documented_names(made: Any) -> None:
     assert (said["status"], said["exit"], said["at"]) == ("unreachable", 3, made.AT)
     degraded, gone = said["engines"]
     assert set(degraded) == set(gone) == {
-        "pairing", "engine", "status", "complaints", "warnings", "backlog", "snapshot",
+        "pairing", "engine", "status", "trouble", "alarms", "backlog", "snapshot",
     }  # fmt: skip
     assert (degraded["status"], degraded["backlog"]["parked"]) == ("degraded", 1_221)
     assert degraded["snapshot"]["entities"][1]["state"] == "failed over"
-    assert (gone["engine"], gone["snapshot"], gone["complaints"]) == (None, None, [GONE.trouble])
+    assert (gone["engine"], gone["snapshot"], gone["alarms"], gone["trouble"]) == (None, None, None, GONE.trouble)
 
 
-WARNING = "syphon unknown: 3 messages are parked, and no syphon is known here; one of another host or user may run"
+UNKNOWN = trouble(TroubleKind.SYPHON_UNKNOWN, reason="3 messages are parked, and no syphon is known here")
 
 
 def test_the_gateway_is_a_line_of_the_status_and_whole_in_its_json(made: Any) -> None:
@@ -98,7 +100,7 @@ def _pulled(made: Any) -> Any:
 def _ready(made: Any) -> Any:
     finding = Finding(what="syphon", verdict=FindingVerdict.WARN, evidence="one")
     readiness = Readiness(at=made.at("14:02:00"), findings=(finding,))
-    return made.outage(readiness=readiness, alarms=("an alarm",))
+    return made.outage(readiness=readiness, troubles=remarks("an alarm"))
 
 
 def _unread(made: Any) -> Any:
@@ -110,7 +112,7 @@ def _unread(made: Any) -> Any:
 OWN = ParkedView(messages=353, read_at=AT - 4, known=10, queues=10)
 STANDING: dict[str, tuple[Callable[[Any], Any], str, int, tuple[str, ...]]] = {
     "an outage": (_ready, "degraded", 1, ("1,221", "22 msg/s", "8,112", "1 to check", "14:02:00")),
-    "a pulled queue and a paused syphon": (_pulled, "degraded", 1, ("backlog/1",)),
+    "a pulled queue and a paused syphon": (_pulled, "degraded", 1, ("1 of 2",)),
     "a queue and a destination are paused": (
         lambda made: made.snapshot(syphon=made.syphon(paused_queues=(3,), paused_destinations=("payments",))),
         "degraded", 1, ("backlog/3, payments",),
@@ -122,7 +124,7 @@ STANDING: dict[str, tuple[Callable[[Any], Any], str, int, tuple[str, ...]]] = {
         lambda made: made.outage(parked=replace(OWN, read_at=None, known=0)), "degraded", 1, ("least 353",)
     ),
     "a warning": (
-        lambda made: made.snapshot(warnings=(WARNING,), syphon=made.syphon(SyphonStatus.OFF)),
+        lambda made: made.snapshot(troubles=(UNKNOWN,), syphon=made.syphon(SyphonStatus.OFF)),
         "healthy", 0, ("3 messages",),
     ),
     "nothing is sent": (
@@ -151,12 +153,12 @@ def test_an_engine_stands_as_approved(made: Any, approve: Approve, name: str) ->
 def test_the_object_has_the_figures_of_the_table(made: Any) -> None:
     dead, own, unread, warned = (
         json.loads(as_json([standing(snapshot)], made.AT))["engines"][0]
-        for snapshot in (_dead(made), made.outage(parked=OWN), _unread(made), made.snapshot(warnings=(WARNING,)))
+        for snapshot in (_dead(made), made.outage(parked=OWN), _unread(made), made.snapshot(troubles=(UNKNOWN,)))
     )
     assert dead["backlog"]["oldest_at"] == made.at("13:58:01")
     assert (own["backlog"]["parked"], own["backlog"]["read_at"]) == (353, made.AT - 4)
     assert unread["backlog"]["parked"] is None
-    assert (warned["complaints"], warned["warnings"]) == ([], [WARNING])
+    assert [(one["name"], one["severity"]) for one in warned["alarms"]] == [("syphon_unknown", "notice")]
 
 
 def test_engines_and_their_fleet_stand_as_approved(made: Any, approve: Approve) -> None:
@@ -174,6 +176,6 @@ def test_engines_and_their_fleet_stand_as_approved(made: Any, approve: Approve) 
     said = json.loads(as_json(found[:1], made.AT, fleet=True))
     assert (said["status"], said["exit"], said["engines"][0]["fleet"]["status"]) == ("degraded", 1, "degraded")
     assert said["engines"][0]["snapshot"]["fleet"]["entities"][0]["path"] == "payments"
-    assert (health(found[:1], made.AT), health(found[:1], made.AT, fleet=True)) == (0, 1)
+    assert (health(found[:1], made.AT), health(found[:1], made.AT, fleet=True)) == (1, 1)
     assert json.loads(as_json(old, made.AT, fleet=True))["engines"][0]["fleet"] is None
-    assert (len(complaints(made.snapshot(), made.AT)), len(complaints(made.snapshot(), made.AT + 60))) == (0, 1)
+    assert (len(alarms_in(made.snapshot(), made.AT)), len(alarms_in(made.snapshot(), made.AT + 60))) == (0, 1)

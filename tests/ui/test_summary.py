@@ -33,6 +33,7 @@ from paired_servicebus.ui.state import log_entries
 from paired_servicebus.ui.state.summary import Level, summary
 from paired_servicebus.ui.state.view import Page, Silent, Unreachable, View, apply_news
 from tests import fleet_views
+from tests.alarm_views import obstacle, remarks
 from tests.approval import Approve
 
 
@@ -67,8 +68,8 @@ def total_loss(made: Any, **changes: Any) -> Any:
         for one in made.queues()
     )
     entities = [made.failed_over(name, **lost | changes) for name in ("orders", "payments", "audit")]
-    alarm = "not ready to fail over: the secondary namespace does not answer: connection lost; check the network"
-    return made.snapshot(*entities, queues=queues, alarms=("sends are refused: 56/s at callers", alarm))
+    readiness = obstacle(made.AT, "the secondary namespace does not answer: connection lost")
+    return made.snapshot(*entities, queues=queues, readiness=readiness)
 
 
 @pytest.mark.parametrize("width", range(57, 141, 7))
@@ -105,9 +106,8 @@ def test_each_state_has_its_level(made: Any, state: State, level: Level) -> None
     assert summary(view_of(made.snapshot(made.entity("orders", state)))).level is level
 
 
-def test_where_the_engine_has_an_alarm_for_stranded_messages_its_words_are_used(made: Any) -> None:
-    text = summary(view_of(made.snapshot(unused=made.unused(), alarms=("3 messages are stranded in 12",)))).text
-    assert text.count("stranded in") == 1
+def test_stranded_messages_are_said_once(made: Any) -> None:
+    assert summary(view_of(made.snapshot(unused=made.unused()))).text.count("messages are stranded") == 1
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_in_a_fleet_entities_on_which_engines_disagree_come_first(made: Any) -> 
 # -- the verdict in whole scenes ------------------------------------------------------------------------------------
 
 RELEASE = f"release ({BY_ID['release'].key})"
-ALARM = "not ready to fail over: backlog queue 3 is full; make room"
+FULL = "backlog queue 3 is full"
 
 
 def _suspect(made: Any) -> Any:
@@ -216,8 +216,7 @@ def _suspect(made: Any) -> Any:
 
 
 def _not_ready(made: Any) -> Any:
-    found = Finding(what="secondary", verdict=FindingVerdict.NO, evidence="no answer", todo="check the network")
-    return made.snapshot(alarms=("not ready",), readiness=Readiness(at=made.AT, findings=(found,)))
+    return made.snapshot(readiness=obstacle(made.AT, "no answer"))
 
 
 def _old_age(made: Any) -> Any:
@@ -274,13 +273,15 @@ VERDICTS: dict[str, tuple[Callable[[Any], Any], Level, tuple[str, ...]]] = {
         ("0.1/s", "1 total", "too large"),
     ),
     "three alarms in an outage": (
-        lambda made: made.snapshot(*ten(made, 8, 10), alarms=(ALARM, "b", "c")),
+        lambda made: made.snapshot(
+            *ten(made, 8, 10), readiness=obstacle(made.AT, FULL), troubles=remarks("b", "c")
+        ),
         Level.WRONG,
-        ("2 of 10", "nothing now", "2 more", "queue 3"),
+        ("2 of 10", "check the network", "2 more", "queue 3"),
     ),
     "not ready": (_not_ready, Level.WRONG, ("not ready", "the network")),
     "not ready, and its queue is named": (
-        lambda made: made.snapshot(alarms=(ALARM,)), Level.WRONG, ("queue 3",)
+        lambda made: made.snapshot(readiness=obstacle(made.AT, FULL)), Level.WRONG, ("queue 3",)
     ),
     "more failed than fit": (
         lambda made: made.snapshot(
@@ -313,7 +314,7 @@ VERDICTS: dict[str, tuple[Callable[[Any], Any], Level, tuple[str, ...]]] = {
     ),
     "a pulled queue": (_pulled, Level.NOTABLE, ("1 of 10", "full")),
     "stranded messages": (
-        lambda made: made.snapshot(unused=made.unused()), Level.NOTABLE, ("3 messages", "queue 12", "page 3, M")
+        lambda made: made.snapshot(unused=made.unused()), Level.NOTABLE, ("3 messages", "queue 12", "page 3 M")
     ),
     "depths are not read": (lambda made: _unread(made, 0), Level.WELL, ("unknown",)),
     "depths are read in part": (lambda made: _unread(made, 4), Level.WELL, ("4 of 10",)),

@@ -44,6 +44,7 @@ from paired_servicebus.ui.state.view import (
     should_ring,
 )
 from paired_servicebus.ui.widgets.dashboard_parts import NONE_YET
+from tests.alarm_views import remarks
 from tests.graph_views import graphs
 from tests.pictures.draw import draw_svg
 
@@ -452,13 +453,9 @@ def test_a_suspicion_does_not_ring(made: Any) -> None:
 
 def test_an_alarm_rings_when_it_begins_and_when_it_is_over(made: Any) -> None:
     well = apply_news(LIVE, made.snapshot())
-    alarmed = apply_news(
-        well, made.snapshot(alarms=("3 messages are parked and no syphon is known to run: start one",))
-    )
+    alarmed = apply_news(well, made.snapshot(troubles=remarks("3 messages stay")))
     assert should_ring(well, alarmed)
-    assert not should_ring(
-        alarmed, apply_news(alarmed, made.snapshot(alarms=("4 messages are parked and no syphon is known to run: go",)))
-    )
+    assert not should_ring(alarmed, apply_news(alarmed, made.snapshot(troubles=remarks("4 messages stay"))))
     assert should_ring(alarmed, apply_news(alarmed, made.snapshot()))
 
 
@@ -472,7 +469,9 @@ def test_a_lost_engine_rings_once(made: Any) -> None:
 
 
 def test_what_was_there_at_first_sight_does_not_ring(made: Any) -> None:
-    assert not should_ring(LIVE, apply_news(apply_news(LIVE, Records(made.records())), made.outage(alarms=("a",))))
+    assert not should_ring(
+        LIVE, apply_news(apply_news(LIVE, Records(made.records())), made.outage(troubles=remarks("a")))
+    )
 
 
 @pytest.mark.parametrize("bell", [True, False])

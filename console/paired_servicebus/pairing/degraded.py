@@ -14,6 +14,7 @@ from typing import Final
 from paired_servicebus.core.failover.effects import ProbeQueue
 from paired_servicebus.core.model.namespace_info import NamespaceInfo
 from paired_servicebus.core.model.pairing_events import QueuePulled, Ticked
+from paired_servicebus.core.model.snapshot import Trouble, TroubleKind
 from paired_servicebus.pairing.management import backlog_queues
 from paired_servicebus.pairing.management.management_port import Management
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
@@ -51,14 +52,11 @@ class DegradedStart:
         self._is_complete = False
 
     @property
-    def alarm(self) -> str:
-        """A sentence with the reason why the pairing is incomplete; empty once it is complete."""
+    def trouble(self) -> Trouble | None:
+        """The reason why the pairing is incomplete; None once it is complete."""
         if self._is_complete:
-            return ""
-        return (
-            f"the pairing started degraded: {self._reason}; sends that need the backlog are refused until a try to "
-            f"complete it succeeds, one every {RETRY_SECONDS:g} s"
-        )
+            return None
+        return Trouble(kind=TroubleKind.STARTED_DEGRADED, what=self._host, reason=self._reason)
 
     def take_out(self) -> None:
         """Remove every backlog queue from the rotation: a probe that succeeds returns it."""
@@ -68,7 +66,7 @@ class DegradedStart:
             rotation.pull(index, at=now, reason=reason)
             steering.announce(QueuePulled(at=now, queue=index, reason=reason))
         steering.tell(Ticked(at=now))  # sets the timer for the probes
-        self._warn(self.alarm)
+        self._warn(f"the pairing started degraded: {self._reason}")
 
     async def run(self, on_complete: OnComplete) -> None:
         """Try until every backlog queue exists."""

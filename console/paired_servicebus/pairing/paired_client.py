@@ -9,17 +9,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 from azure.servicebus.aio import ServiceBusClient
 
 from paired_servicebus.core.backlog.depth_readings import PollReason, QueueUsage
 from paired_servicebus.core.errors import (
     ConfigurationError,
+    PairedClientError,
     PairingClosedError,
     PairingError,
 )
 from paired_servicebus.core.model.namespace_info import NamespaceInfo
+from paired_servicebus.core.model.pairing_condition import PairingCondition
 from paired_servicebus.core.model.snapshot import (
     BilledView,
     EntityView,
@@ -27,10 +30,13 @@ from paired_servicebus.core.model.snapshot import (
     QueueView,
     Readiness,
     SyphonView,
+    Trouble,
+    TroubleKind,
     UnusedView,
 )
 from paired_servicebus.core.operator import failover_readiness
-from paired_servicebus.core.operator.failover_readiness import Evidence, backlog_alarms
+from paired_servicebus.core.operator.alarms import AlarmChanges, alarms, degrading
+from paired_servicebus.core.operator.failover_readiness import Evidence
 from paired_servicebus.core.text.entity_paths import entity_path
 from paired_servicebus.pairing.amqp_client import Endpoint
 from paired_servicebus.pairing.degraded import DegradedStart
@@ -58,6 +64,9 @@ from paired_servicebus.pairing.sending.paired_sender import PairedSender
 from paired_servicebus.pairing.sending.pinger import Pinger
 from paired_servicebus.pairing.sending.primary_links import PrimaryLinks
 from paired_servicebus.pairing.syphon.syphon import Syphon
+
+ALARM_SECONDS: Final = 5
+"""Seconds between two looks for alarms, where no engine makes a snapshot each second."""
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector
@@ -127,6 +136,9 @@ class PairedServiceBusClient(OperatorOrders, PrimaryReceivers):
         """The result of `collector`, set by the engine around the pairing."""
         self.take_send_times = steering.take_send_times
         self._afterwards: list[Callable[[], Awaitable[None]]] = [self._message_looks.close]
+        self._alarm_changes = AlarmChanges(steering.warn)
+        self._notes_alarms = True
+        """Whether the pairing reports its alarms itself; an engine around it does."""
         steering.effect_handler = Pinger(steering, self._primaries, standby, gate)
         self._start()
 
@@ -321,7 +333,7 @@ class PairedServiceBusClient(OperatorOrders, PrimaryReceivers):
         """Return the syphon of this engine."""
         syphons = self._unmoved.syphons
         if self._syphon is None or self._syphon_report is None:
-            return replace(snapshot_views.without_syphon(self.warnings()), elsewhere=syphons)
+            return replace(snapshot_views.without_syphon(self._unmoved.troubles()), elsewhere=syphons)
         stands = self._syphon_report.status(self._syphon.moves_now, self._unused.usage, syphons)
         return replace(snapshot_views.syphon(self._syphon.view(*stands), self._steering.machine), elsewhere=syphons)
 
@@ -329,18 +341,49 @@ class PairedServiceBusClient(OperatorOrders, PrimaryReceivers):
         """Return operations and bytes since the start, by cause."""
         return snapshot_views.billed(self._steering.meter)
 
+    def condition(self) -> PairingCondition:
+        """Return what is known of the pairing now, of which every alarm is a function."""
+        now = self._steering.clock()
+        return PairingCondition(
+            at=now,
+            read_at=now,
+            primary=self.primary_name,
+            secondary=self.secondary_name,
+            entities=self.entity_views(),
+            queues=self.queue_views(looking=False),
+            syphon=self.syphon_view(),
+            unused=self.unused_view(),
+            parked=self.parked_view(),
+            troubles=self.troubles(),
+        )
+
     def alarms(self) -> tuple[str, ...]:
-        """Return the alarms (SPEC.md section 4.6)."""
-        steering = self._steering
-        found = snapshot_views.alarms(steering.machine, self._poller, steering.ended, stalled=self._unmoved.alarm)
-        degraded = self._degraded.alarm if self._degraded is not None else ""
-        refused = steering.refused_credentials.alarms(steering.clock())
+        """Return the alarms, the worst first: each sentence with what to do (SPEC.md section 12)."""
+        return tuple(alarm.text for alarm in degrading(alarms(self.condition())))
+
+    def note_alarms(self, condition: PairingCondition) -> None:
+        """Report the alarms that begin or end in an engine's condition, which has more than the pairing's own."""
+        self._notes_alarms = False
+        self._alarm_changes.note(alarms(condition))
+
+    def troubles(self) -> tuple[Trouble, ...]:
+        """Return what is wrong and in no view."""
+        steering, poller = self._steering, self._poller
+        degraded = self._degraded.trouble if self._degraded is not None else None
         clients = {self.primary_name: self._primary, self.secondary_name: self._options.secondary_client}
-        silent = snapshot_views.credential_alarms(clients, steering.policy.send_timeout)
-        throttled = steering.throttled_calls.alarm(steering.clock())
-        own = (steering.refusal_alarm(), throttled, *refused, *silent, degraded, *found, *self._standby.alarms)
-        backlog_ = backlog_alarms(self.queue_views(looking=False), self.syphon_view())
-        return tuple(filter(None, (*own, *backlog_, self._unused.alarm)))
+        found = [
+            *steering.refused_credentials.troubles(steering.clock()),
+            *snapshot_views.silent_credentials(clients, steering.policy.send_timeout),
+            *([degraded] if degraded is not None else []),
+            *self._standby.troubles,
+            *self._unmoved.troubles(),
+        ]
+        if poller.trouble:
+            read_at = self._parked.view.read_at if self._parked.view is not None else None
+            found.append(Trouble(kind=TroubleKind.BACKLOG_UNREAD, reason=poller.trouble, since=read_at))
+        if isinstance(steering.ended, PairedClientError):
+            found.append(Trouble(kind=TroubleKind.CLIENT_CLOSED, reason=str(steering.ended)))
+        return tuple(found)
 
     async def check(self) -> Readiness:
         """Judge whether a failover would work now, as `paired check` does.
@@ -349,11 +392,8 @@ class PairedServiceBusClient(OperatorOrders, PrimaryReceivers):
         """
         self._steering.refuse_when_ended()
         evidence = await self.inspect(ask=True)
-        return failover_readiness.judge(replace(evidence, syphons_elsewhere=self._unmoved.syphons))
-
-    def warnings(self) -> tuple[str, ...]:
-        """Return the warnings: parked messages without a known syphon (SPEC.md section 4.6)."""
-        return self._unmoved.warnings()
+        found = failover_readiness.judge(replace(evidence, syphons_elsewhere=self._unmoved.syphons))
+        return failover_readiness.with_sends(found, self.condition())
 
     async def inspect(self, *, ask: bool = False) -> Evidence:
         """Collect the evidence for a failover: links to backlog queues are opened and closed, nothing is sent.
@@ -409,8 +449,10 @@ class PairedServiceBusClient(OperatorOrders, PrimaryReceivers):
         return self._unmoved.reasons(aside=self._syphon.aside if self._syphon is not None else 0)
 
     async def _count(self) -> None:
-        while True:
+        for second in count(1):
             await self._steering.count_once()
+            if self._notes_alarms and second % ALARM_SECONDS == 0:
+                self._alarm_changes.note(alarms(self.condition()))
             self._unmoved.follow()
             self._follow()
             if self._syphon is not None:

@@ -20,7 +20,9 @@ from cyclopts import App, Parameter
 from paired_servicebus.config import PairingConfig, find_config, load_config
 from paired_servicebus.core.errors import ControlError, PairedError
 from paired_servicebus.core.model.fleet_view import FleetView
+from paired_servicebus.core.model.pairing_condition import condition_of
 from paired_servicebus.core.model.snapshot import Snapshot
+from paired_servicebus.core.operator.alarms import Alarm, alarms, fleet_alarms
 from paired_servicebus.core.operator.fleet_sentences import WATCH_NOTICE, fleet_health, fleet_lines, fleet_word
 from paired_servicebus.core.text.untrusted_text import harmless
 from paired_servicebus.engine.control.control_client import ControlClient
@@ -106,16 +108,22 @@ def print_fleet(snapshot: Snapshot, now: float) -> int:
     """Print the fleet as a table; return the exit status."""
     if snapshot.fleet is None:
         return report_error(off_sentence(snapshot))
-    print_lines(fleet_lines(snapshot.fleet, now))
-    return int(fleet_health(snapshot.fleet, now))
+    found = _alarms(snapshot, now)
+    print_lines(fleet_lines(snapshot.fleet, now, found))
+    return int(fleet_health(snapshot.fleet, found))
+
+
+def _alarms(snapshot: Snapshot, now: float) -> tuple[Alarm, ...]:
+    return fleet_alarms(alarms(condition_of(snapshot, now)))
 
 
 def print_fleet_object(snapshot: Snapshot, now: float) -> int:
     """Print the fleet as one object; return the exit status."""
     if snapshot.fleet is None:
         return report_error(off_sentence(snapshot))
-    print_object(fleet_object(snapshot.fleet, now))
-    return int(fleet_health(snapshot.fleet, now))
+    found = _alarms(snapshot, now)
+    print_object(fleet_object(snapshot.fleet, now, found))
+    return int(fleet_health(snapshot.fleet, found))
 
 
 def off_sentence(snapshot: Snapshot) -> str:
@@ -126,9 +134,10 @@ def off_sentence(snapshot: Snapshot) -> str:
     )
 
 
-def fleet_object(view: FleetView, now: float) -> str:
-    """Return one JSON object: `status` and `exit`, the time, and the view, whose names only grow."""
-    report = {"status": fleet_word(view, now), "exit": int(fleet_health(view, now)), "at": now, "fleet": view}
+def fleet_object(view: FleetView, now: float, found: Sequence[Alarm]) -> str:
+    """Return one JSON object: `status` and `exit`, the time, the fleet's alarms, and the view."""
+    status = {"status": fleet_word(view, found), "exit": int(fleet_health(view, found))}
+    report = {**status, "at": now, "alarms": found, "fleet": view}
     return msgspec.json.encode(report).decode()
 
 
@@ -150,8 +159,9 @@ async def draw_snapshots(client: ControlClient, draw: Callable[[Sequence[str]], 
         if news.fleet is None:
             return report_error(off_sentence(news))
         now = time.time()
-        draw(fleet_lines(news.fleet, now))
-        drawn, status = time.monotonic(), int(fleet_health(news.fleet, now))
+        found = _alarms(news, now)
+        draw(fleet_lines(news.fleet, now, found))
+        drawn, status = time.monotonic(), int(fleet_health(news.fleet, found))
     report_error("the engine ended: start it again with paired up")
     return UNREACHABLE if status == 0 else status
 

@@ -115,11 +115,7 @@ async def test_while_it_is_unusable_nobody_has_the_right_and_an_alarm_stands(
     await site.signers.refresh()
     assert site.by(ANN).startswith("look only: ")
     assert sentence in site.by(ANN)
-    assert site.warned == [("alarm", site.signers.alarm)]
-    assert (
-        site.signers.alarm
-        == f"{site.by(ANN)}; no new order of the fleet counts here, and what stands stays until its end"
-    )
+    assert site.signers.trouble == site.by(ANN)
     assert (site.hashes, site.signers.signers) == ([""], None)
 
 
@@ -137,9 +133,9 @@ async def test_its_return_ends_the_alarm(site: Site) -> None:
     await site.signers.refresh()
     site.file.with_suffix(".old").rename(site.file)
     await site.signers.refresh()
-    assert site.signers.alarm == ""
+    assert site.signers.trouble == ""
     assert site.by(BOB) == "bob"
-    assert [(about, text[:10]) for about, text in site.warned[1:]] == [("alarm", "over: look"), ("fleet", "the file o")]
+    assert [(about, text[:10]) for about, text in site.warned] == [("fleet", "the file o")]
     assert site.hashes == ["", first]
 
 
@@ -196,8 +192,8 @@ async def test_a_file_that_is_unusable_at_the_start_is_told_and_an_alarm(tmp_pat
     signers = CurrentSigners(tmp_path / "none", warn=lambda _, text: warned.append(text))
     await signers.load()
     assert warned == [f"look only: there is no file of operators {tmp_path / 'none'}"]
-    assert signers.alarm.startswith(warned[0])
+    assert signers.trouble == warned[0]
     unconfigured = CurrentSigners(None, warn=lambda _, text: warned.append(text))
     await unconfigured.load()
     await unconfigured.refresh()
-    assert (unconfigured.alarm, len(warned)) == ("", 1)
+    assert (unconfigured.trouble, len(warned)) == ("", 1)

@@ -72,11 +72,11 @@ async def test_a_taken_port_is_an_alarm_until_it_is_free(places: EnginePaths, wo
         part = part_of(places, port=port)
         await world.stack.enter_async_context(part)
         await part.serve(await world.pair(backlog_queue_count=1))
-        (alarm,) = part.alarms
+        (alarm,) = [one.reason for one in part.troubles]
         assert f"127.0.0.1:{port} " in alarm
         assert alarm.endswith("choose another port in [gateway]")
         assert part.gateway is None
-    await until(lambda: not part.alarms and part.gateway is not None)
+    await until(lambda: not part.troubles and part.gateway is not None)
     async with (
         client_of(keys_of(places.gateway_keys).keys[0], port) as client,
         client.get_queue_sender("orders") as one,
@@ -89,10 +89,10 @@ async def test_keys_that_cannot_be_made_in_the_engines_own_folder_are_an_alarm(t
     places = EnginePaths(state=tmp_path / "later", socket=tmp_path / "s")
     async with part_of(places) as part:
         await part.serve(await world.pair(backlog_queue_count=1))
-        (alarm,) = part.alarms
-        assert "gateway.keys cannot be read or made: No such file or directory; mend it, or name another" in alarm
+        (alarm,) = [one.reason for one in part.troubles]
+        assert "gateway.keys cannot be read or made: No such file or directory; or name another" in alarm
         places.prepare()
-        await until(lambda: not part.alarms and part.gateway is not None)
+        await until(lambda: not part.troubles and part.gateway is not None)
 
 
 async def test_a_client_of_the_first_moment_waits_in_the_port_and_is_served(places: EnginePaths, world: World) -> None:
@@ -116,7 +116,7 @@ async def test_a_client_of_the_first_moment_waits_in_the_port_and_is_served(plac
 
 async def test_an_address_of_another_machine_is_an_alarm_with_a_remedy(places: EnginePaths) -> None:
     async with part_of(places, address="192.0.2.1") as part:
-        (alarm,) = part.alarms
+        (alarm,) = [one.reason for one in part.troubles]
         assert re.search(r"192\.0\.2\.1:\d+ .*choose the address in .gateway.", alarm)
 
 
@@ -129,10 +129,10 @@ async def test_unusable_keys_of_its_own_are_an_alarm_with_a_remedy(places: Engin
     """What is away is an alarm, not an exit status."""
     places.gateway_keys.write_text("not a file of keys")
     async with part_of(places) as part:
-        assert "chmod 600" in part.alarms[0]
+        assert "chmod 600" in part.troubles[0].reason
     places.gateway_keys.chmod(0o600)
     async with part_of(places) as part:
-        assert "is not a file of gateway keys (JSONDecodeError): remove it" in part.alarms[0]
+        assert "is not a file of gateway keys (JSONDecodeError): remove it" in part.troubles[0].reason
 
 
 async def test_the_start_makes_the_keys_and_keeps_those_that_there_are(places: EnginePaths) -> None:

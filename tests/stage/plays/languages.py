@@ -28,6 +28,8 @@ from tests.stage.ledger import Answered, Attempted, Broken, now
 from paired_servicebus.core.accounting.ledger import Ledger as Balance
 from paired_servicebus.core.accounting.ledger import SendOutcome
 from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.pairing_condition import condition_of
+from paired_servicebus.core.operator.alarms import alarms
 from paired_servicebus.engine.gateway.gateway_keys import connection_string
 from servicebus_sandbox import NamespaceSpec, QueueSpec
 
@@ -163,7 +165,8 @@ def haste(console: Console) -> dict[str, list[str]]:
     if shown is None:
         raise Broken("the engine shows nothing")
     pulled = [f"{queue.path}: {queue.pulled_reason}" for queue in shown.queues if not queue.in_rotation]
-    return {"pulled": pulled, "alarms": list(shown.alarms)}
+    found = [one.text for one in alarms(condition_of(shown)) if one.name.startswith("backlog_")]
+    return {"pulled": pulled, "alarms": found}
 
 
 def check_haste(director: Director, interval: float) -> None:

@@ -18,6 +18,8 @@ from tests.stage.director import PATIENCE, Director
 from tests.stage.ledger import Broken, now
 from tests.stage.processes import Actor, CoreWaits
 
+from paired_servicebus.core.model.pairing_condition import condition_of
+from paired_servicebus.core.operator.alarms import alarms
 from paired_servicebus.engine.control.discovery import query_engines
 from paired_servicebus.ui.engines.health import Health, health_of
 from servicebus_sandbox.faults import FaultKind
@@ -104,7 +106,7 @@ async def _watch(director: Director, application: Actor, console: Console, port:
         shows = {
             "view": bool(stood),
             "alarm": engine.snapshot is not None
-            and any("sends are refused: " in one for one in engine.snapshot.alarms),
+            and any(one.name == "sends_refused" for one in alarms(condition_of(engine.snapshot))),
             "status": health is Health.DEGRADED,
             "metrics": sum(metrics.values()) > 0,
             "on_change": file.exists() and "sends are refused: " in file.read_text(),

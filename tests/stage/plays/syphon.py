@@ -19,8 +19,10 @@ from tests.stage.processes import Actor
 
 from paired_servicebus.core.accounting.ledger import SendOutcome
 from paired_servicebus.core.model.entity_state import DIVERTING
+from paired_servicebus.core.model.pairing_condition import condition_of
 from paired_servicebus.core.model.pairing_events import Record, Warned
 from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
+from paired_servicebus.core.operator.alarms import alarms
 from servicebus_amqp.encoding.message_sections import Sections
 from servicebus_sandbox import NamespaceSpec, QueueSpec
 from servicebus_sandbox.amqp_server.message_codec import read_message
@@ -54,7 +56,7 @@ class Heard:
             self.latest = update
             self.statuses[update.syphon.status] += 1
             self.stuck += [update.syphon.text] if update.syphon.status is SyphonStatus.STUCK else []
-            self.stuck += [alarm for alarm in update.alarms if "stuck" in alarm]
+            self.stuck += [one.text for one in alarms(condition_of(update)) if one.name == "syphon_stuck"]
         elif isinstance(update, Record) and isinstance(update.event, Warned) and "stuck" in update.event.text:
             self.stuck.append(update.event.text)
 

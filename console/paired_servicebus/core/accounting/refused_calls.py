@@ -9,13 +9,12 @@ Not here: the refusals themselves, and their texts (paired_servicebus.pairing.se
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Final
 
 from paired_servicebus.core.errors import PairedClientError, PairingError
-from paired_servicebus.core.text.number_format import plural
-from paired_servicebus.core.text.time_format import clock
+from paired_servicebus.core.model.snapshot import Trouble, TroubleKind
 
 # Credentials that a namespace refuses: said by log and alarm, with the way to replace them (SPEC.md section 5).
 
@@ -62,23 +61,20 @@ class RefusedCredentials:
         if self._refused:
             self._refused.pop((side, what), None)
 
-    def alarms(self, at: float) -> tuple[str, ...]:
-        """Return a sentence for each side that refuses the credential now."""
+    def troubles(self, at: float) -> tuple[Trouble, ...]:
+        """Return each side that refuses the credential now."""
         self._refused = {key: one for key, one in self._refused.items() if at - one.latest <= self._lasts}
-        return tuple(self._alarm(side) for side in dict.fromkeys(side for side, _ in self._refused))
+        return tuple(self._trouble(side) for side in dict.fromkeys(side for side, _ in self._refused))
 
-    def _alarm(self, side: str) -> str:
+    def _trouble(self, side: str) -> Trouble:
         mine = [one for (where, _), one in self._refused.items() if where == side]
         began, reason = min(one.began for one in mine), max(mine, key=lambda one: one.latest).reason
-        return f"the {side} namespace refuses the credential since {clock(began)}: {reason}; {REPLACE}"
+        return Trouble(kind=TroubleKind.CREDENTIAL_REFUSED, what=side, reason=reason, since=began)
 
 
 # Calls that wait because their namespace is busy. Pure.
 #
 # Throttling never fails over (SPEC.md section 5), so nothing else shows that callers wait.
-
-SHOWN_AFTER_SECONDS: Final = 1.0
-"""Seconds of the longest wait from which the condition is an alarm."""
 
 
 class ThrottledCalls:
@@ -100,19 +96,10 @@ class ThrottledCalls:
             if not waiting:
                 del self._since[entity]
 
-    def alarm(self, at: float) -> str:
-        """Return which entities' calls wait and for how long; empty if none waits noticeably."""
-        shown = [
-            f"{entity}: {plural(len(waiting), 'call')} for up to {at - min(waiting.values()):.0f} s"
-            for entity, waiting in sorted(self._since.items())
-            if at - min(waiting.values()) >= SHOWN_AFTER_SECONDS
-        ]
-        if not shown:
-            return ""
-        return (
-            f"calls wait because the namespace is busy ({'; '.join(shown)}); throttling fails nothing over: send less, "
-            "raise the tier, or partition the entity"
-        )
+    def waiting(self, entity: str) -> tuple[int, float | None]:
+        """Return how many calls of an entity wait, and since when the first of them does."""
+        waiting = self._since.get(entity, {})
+        return len(waiting), min(waiting.values(), default=None)
 
 
 EPISODE_GAP_SECONDS: Final = 10.0
@@ -184,15 +171,6 @@ class Refusals:
         self._recent.clear()
         self._turned = at
 
-    def is_running(self, at: float, accepted: int) -> bool:
-        """Return whether calls are refused now.
-
-        That is: within EPISODE_GAP_SECONDS, and since the last change of state or the last accepted message.
-        """
-        if self.episode is None or not self.episode.runs(at):
-            return False
-        return self.per_second(at) > 0 or self.since(accepted) is not None
-
     def per_second(self, at: float) -> float:
         """Return the refused messages a second.
 
@@ -223,23 +201,3 @@ class Refusals:
 def closed_reason(error: PairingError) -> str:
     """Return why the pairing has ended, in a few words."""
     return "a client of the pairing was closed" if isinstance(error, PairedClientError) else "the pairing is closed"
-
-
-def refusal_alarm(refused: Iterable[tuple[Refusals, int]], *, at: float) -> str:
-    """Return the alarm for calls refused now, over all entities with their accepted messages; empty: none."""
-    running = [one for one, accepted in refused if one.is_running(at, accepted)]
-    episodes = [one.episode for one in running if one.episode is not None]
-    if not episodes:
-        return ""
-    reasons: Counter[str] = Counter()
-    for episode in episodes:
-        reasons.update(episode.reasons)
-    rate = sum(one.per_second(at) for one in running)
-    messages, began = sum(each.messages for each in episodes), min(each.began for each in episodes)
-    ((why, _),) = reasons.most_common(1)
-    return f"sends are refused: {figure(rate)}/s at callers, {messages:,} since {clock(began)} ({why})"
-
-
-def figure(rate: float) -> str:
-    """Format a rate: whole from ten on, and never zero for a positive rate."""
-    return f"{rate:,.0f}" if rate >= 10 else f"{max(rate, 0.1):.1f}".removesuffix(".0")

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from paired_servicebus.core.model.snapshot import ParkedView, QueueView, Snapshot, UnusedView
-from paired_servicebus.core.text.number_format import format_indices
 
 # The number of parked messages: one figure for every screen, verb and metric.
 #
@@ -198,6 +197,15 @@ def sum_backlog(snapshot: Snapshot) -> BacklogTotals:
     )
 
 
+FULL_SHARE: Final = 0.8
+"""Used share of a backlog queue, or of all, above which somebody should make room."""
+
+
+def share_used(queue: QueueView) -> float:
+    """Return the used share of a queue's size, 0 to 1; 0 if unknown."""
+    return queue.size_bytes / queue.limit_bytes if queue.size_bytes is not None and queue.limit_bytes else 0.0
+
+
 def is_old(queue: QueueView, now: float) -> bool:
     """Return whether the queue's depth is older than twice the interval."""
     return queue.read_at is None or now - queue.read_at > 2 * queue.read_every
@@ -209,22 +217,10 @@ def empty_at(snapshot: Snapshot) -> float | None:
 
 
 def stranded_messages(unused: UnusedView) -> dict[int, int]:
-    """Return the messages and dead letters in unused backlog queues by the queue's index, without empty queues."""
-    counts = {queue.index: (queue.messages or 0) + (queue.dead_lettered or 0) for queue in unused.queues}
+    """Return the messages and dead letters in queues that no known engine uses or empties, by the queue's index."""
+    queues = [queue for queue in unused.queues if not queue.is_moved]
+    counts = {queue.index: (queue.messages or 0) + (queue.dead_lettered or 0) for queue in queues}
     return {index: number for index, number in counts.items() if number}
-
-
-def stranded_alarm(unused: UnusedView) -> str:
-    """Return the alarm for messages that no syphon known here moves; empty: there are none."""
-    counts = stranded_messages(unused)
-    if not counts:
-        return ""
-    number, queues = sum(counts.values()), "queue" if len(counts) == 1 else "queues"
-    return (
-        f"{number:,} {'message is' if number == 1 else 'messages are'} stranded in backlog {queues} "
-        f"{format_indices(counts)}, which no engine known here uses: move them by order (page 3, or paired "
-        f"move-stranded), or set backlog_queue_count to {max(counts) + 1} or more"
-    )
 
 
 def _growth(snapshot: Snapshot) -> float | None:

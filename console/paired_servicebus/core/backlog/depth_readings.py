@@ -13,7 +13,6 @@ from enum import StrEnum
 from typing import Final
 
 from paired_servicebus.core.model.snapshot import UnusedQueue
-from paired_servicebus.core.text.number_format import format_indices
 
 # The backlog queues used by other engines, and growth in unused ones (SPEC.md section 4.3).
 #
@@ -66,18 +65,6 @@ class GrowthDetector:
             return queue.index in self.indices
         was_active = queue.last_active is None or queue.last_active != least.last_active
         return queue.messages > least.messages and was_active
-
-
-def growth_alarm(indices: frozenset[int]) -> str:
-    """Return the alarm for growing unused queues; empty: none grows."""
-    if not indices:
-        return ""
-    subject, grow = ("queue {} is", "grows") if len(indices) == 1 else ("queues {} are", "grow")
-    return (
-        f"backlog {subject.format(format_indices(indices))} unused by this engine and {grow}: an application parks "
-        f"there and no syphon known here moves it; set backlog_queue_count to {max(indices) + 1} or more here, or "
-        "move the messages by order (paired move-stranded)"
-    )
 
 
 MIN_READINGS: Final = 3

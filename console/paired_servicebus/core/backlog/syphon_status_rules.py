@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from paired_servicebus.core.model.entity_state import DIVERTING, Entity, State
-from paired_servicebus.core.model.snapshot import SyphonStatus
+from paired_servicebus.core.model.snapshot import SyphonStatus, Trouble, TroubleKind
 from paired_servicebus.core.pump.destination_circuits import MAX_BACKOFF_SECONDS
 from paired_servicebus.core.text.number_format import join_names
 from paired_servicebus.core.text.time_format import clock
@@ -225,14 +225,12 @@ class StallDetector:
         self._read_at, self._messages = at, messages
 
     @property
-    def alarm(self) -> str:
-        """Return the alarm for a stalled backlog; empty: a syphon may be at work."""
+    def trouble(self) -> Trouble | None:
+        """Return the stalled backlog; None: a syphon may be at work."""
         if self._since is None or self._read_at - self._since < STALLED_AFTER:
-            return ""
-        return (
-            f"the backlog has not fallen for {STALLED_AFTER / 60:g} min although destinations were healthy "
-            f"when last sent to ({self._messages} parked): no syphon is known; start an engine with one"
-        )
+            return None
+        reason = f"{self._messages} parked, no syphon is known, and destinations were healthy when last sent to"
+        return Trouble(kind=TroubleKind.BACKLOG_STALLED, reason=reason, since=self._since)
 
 
 def are_healthy(entities: tuple[Entity, ...]) -> bool:

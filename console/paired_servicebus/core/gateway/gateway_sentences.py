@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -16,7 +16,7 @@ from paired_servicebus.core.model.gateway_view import (
     TurnedAway,
     TurnedAwayView,
 )
-from paired_servicebus.core.model.snapshot import EntityView, Snapshot
+from paired_servicebus.core.model.snapshot import NOWHERE, EntityView, Snapshot
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.number_format import plural, rate, size
 from paired_servicebus.core.text.time_format import age, clock
@@ -94,7 +94,7 @@ def where_sends_go(entity: EntityView | None) -> SendsGo:
     """Return where a client's sends to an entity go now."""
     if entity is None:
         return SendsGo.UNKNOWN
-    if entity.route == "nowhere" or (entity.state in DIVERTING and entity.refused_since is not None):
+    if entity.route == NOWHERE or (entity.state in DIVERTING and entity.refused_since is not None):
         return SendsGo.REFUSED
     if entity.state in DIVERTING:
         return SendsGo.BACKLOG
@@ -102,14 +102,13 @@ def where_sends_go(entity: EntityView | None) -> SendsGo:
 
 
 def with_gateway(snapshot: Snapshot, view: GatewayView) -> Snapshot:
-    """Return an engine's snapshot with its gateway: each entity's senders, and the alarms."""
+    """Return an engine's snapshot with its gateway, and with each entity's senders."""
     senders = {path.casefold(): number for path, number in view.senders}
     entities = tuple(
         replace(one, gateway_senders=number) if (number := senders.get(one.path.casefold(), 0)) else one
         for one in snapshot.entities
     )
-    alarms = (*snapshot.alarms, *gateway_alarms(view, snapshot.at))
-    return replace(snapshot, gateway=view, entities=entities, alarms=alarms)
+    return replace(snapshot, gateway=view, entities=entities)
 
 
 def senders_text(entity: EntityView) -> str:
@@ -117,26 +116,14 @@ def senders_text(entity: EntityView) -> str:
     return plural(entity.gateway_senders, "gateway sender") if entity.gateway_senders else ""
 
 
-def gateway_alarms(view: GatewayView | None, now: float) -> tuple[str, ...]:
-    """Return the alarms of a gateway that is configured."""
-    if view is None:
-        return ()
-    found = []
-    if view.trouble:
-        found.append(f"the gateway does not listen: {view.trouble}")
-    if view.paused:
-        since = f" since {clock(view.paused_since)}" if view.paused_since is not None else ""
-        found.append(
-            f"the gateway holds {size(view.bytes_in_hand)} of sends, its limit{since}: "
-            f"{plural(view.paused, 'client')} must wait until a namespace takes them"
-        )
+def turned_away(view: GatewayView, now: float) -> Iterator[tuple[str, str, str]]:
+    """Yield the clients that were turned away lately: for what reason, a sentence, and what to do."""
     for one in view.turned_away:
         if one.why in _ALARMING and now - one.last_at < RECENT_SECONDS:
             event, remedy = _ALARMING[one.why]
             what = event.format(clients=plural(one.count, "client"))
             text = one.last_text.rstrip(".")
-            found.append(f"{what}{_times(one)}, the latest at {clock(one.last_at)}: {text}; {remedy}")
-    return tuple(found)
+            yield one.why, f"{what}{_times(one)}, the latest at {clock(one.last_at)}: {text}", remedy
 
 
 def _times(one: TurnedAwayView) -> str:

@@ -64,7 +64,6 @@ class FleetFigures:
     """Messages that its syphon moved."""
     parked: int | None
     """Parked messages as this engine knows them; None: unknown. The same messages count in every engine."""
-    alarms: tuple[str, ...] = ()
     gateway_clients: int | None = None
     """Clients of its gateway, whose sends it steers; None: it has none."""
 

@@ -9,11 +9,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetView
 from paired_servicebus.core.model.gateway_view import GatewayView
 from paired_servicebus.core.model.policy import Policy
+
+PRIMARY: Final = "primary"
+SECONDARY: Final = "secondary"
+"""The two namespaces of a pairing, in a trouble."""
+NOWHERE: Final = "nowhere"
+"""The route of an entity that diverts while no backlog queue is in the rotation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +94,10 @@ class EntityView:
     """Seconds within which 99 of 100 calls of the last minute ended; None: there was none."""
     is_slow: bool = False
     """Whether that is more than a tenth of `send_timeout`."""
+    throttled: int = 0
+    """Calls that wait now because the namespace is busy."""
+    throttled_since: float | None = None
+    """Start of the longest of these waits; None: no call waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +136,8 @@ class QueueView:
     in_rotation: bool
     pulled_since: float | None = None
     pulled_reason: str = ""
+    is_unsafe: bool = False
+    """Whether it is out of the rotation because its settings can lose a message."""
     depth: int | None = None
     """Active messages at `read_at`."""
     dead_lettered: int | None = None
@@ -226,6 +239,10 @@ class UnusedQueue:
     """Time of the last send or receive request."""
     differences: tuple[str, ...] = ()
     """Settings that differ from those of a queue created by the pairing."""
+    is_moved: bool = False
+    """Whether a known engine's syphon moves its messages."""
+    grows: bool = False
+    """Whether an application parks there, and no syphon known to this engine's syphon moves it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,6 +300,38 @@ class JournalView:
     """Events that could not be written, within `lines`."""
     trouble: str = ""
     """Why it is not being written; empty while it is."""
+
+
+class TroubleKind(StrEnum):
+    """What a component observed. The values are the names of the rows of core/operator/alarms.py."""
+
+    NAMESPACE_UNREACHABLE = "namespace_unreachable"
+    CREDENTIAL_REFUSED = "credential_refused"
+    CREDENTIAL_SILENT = "credential_silent"
+    ENTITY_MISSING = "entity_missing"
+    ENTITY_UNAUTHORIZED = "entity_unauthorized"
+    CLIENT_CLOSED = "client_closed"
+    STARTED_DEGRADED = "started_degraded"
+    OTHER_NAME = "other_name"
+    BACKLOG_LINK = "backlog_link"
+    BACKLOG_UNREAD = "backlog_unread"
+    BACKLOG_STALLED = "backlog_stalled"
+    SYPHON_UNKNOWN = "syphon_unknown"
+    PORT_IN_USE = "port_in_use"
+    GATEWAY_CLOSED = "gateway_closed"
+    SIGNERS = "signers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """Something wrong that a component observed, and that no other part of a snapshot has."""
+
+    kind: TroubleKind
+    what: str = ""
+    """Which namespace, entity, queue or port."""
+    reason: str
+    since: float | None = None
+    """None: unknown."""
 
 
 class FindingVerdict(StrEnum):
@@ -358,7 +407,8 @@ class Snapshot:
     billed: BilledView
     times: str
     """The times in force as one line: send, failover, ping."""
-    alarms: tuple[str, ...] = ()
+    troubles: tuple[Trouble, ...] = ()
+    """What no other field has; core/operator/alarms.py makes the alarms of it, and of the other fields."""
     caption: str = ""
     """The caption of a demo; empty otherwise."""
     readiness: Readiness | None = None
@@ -379,8 +429,6 @@ class Snapshot:
     """Whether requested depths are being read; the next snapshots contain them."""
     parked: ParkedView | None = None
     """None: no depth was read, and there are no counts."""
-    warnings: tuple[str, ...] = ()
-    """Remarks for the operator that no engine can judge; unlike alarms they do not degrade the status."""
     fleet: FleetView | None = None
     """The pairing's engines on every host; None: the fleet is off. A report on a board has none."""
     gateway: GatewayView | None = None

@@ -4,38 +4,38 @@ Each row of RULES makes one finding. Without evidence a finding is UNKNOWN, neve
 that parked messages would stay; the rest warns. paired_servicebus.pairing.monitoring.inspection and
 paired_servicebus.engine.readiness.readiness_check gather the evidence.
 
-The alarms of the backlog are rules over a snapshot. Elsewhere: parked messages without a syphon (SPEC.md section 4.6;
-paired_servicebus.pairing.monitoring.snapshot_views).
+What a send would do now is no reading: the pairing's own state answers it, in each snapshot anew (`with_sends`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Final
 
-from paired_servicebus.core.backlog.depth_readings import seconds_until
+from paired_servicebus.core.backlog.backlog_totals import FULL_SHARE
 from paired_servicebus.core.drill.drill_plan import DrillOutcome, LastDrill
+from paired_servicebus.core.model.entity_state import DIVERTING, State
+from paired_servicebus.core.model.pairing_condition import PairingCondition, condition_of
 from paired_servicebus.core.model.policy import PingKind
 from paired_servicebus.core.model.snapshot import (
+    EntityView,
     Finding,
     FindingVerdict,
-    QueueView,
     Readiness,
     Snapshot,
     SyphonStatus,
-    SyphonView,
 )
 from paired_servicebus.core.operator.targets import PAUSED_HERE
 from paired_servicebus.core.text.number_format import join_names, plural
 from paired_servicebus.core.text.time_format import clock
 
 GB: Final = 1024**3
-FULL_SHARE: Final = 0.8
-"""Used share of a backlog queue above which it warns."""
 EXPIRY_WARNING_SECONDS: Final = 3600.0
 """Seconds; a signature that ends within them and cannot be renewed warns."""
 
+SENDS: Final = "a send now"
 SECONDARY: Final = "secondary reachable"
 SEND: Final = "send to the backlog"
 ROOM: Final = "room in the backlog"
@@ -136,29 +136,58 @@ def unreachable(readiness: Readiness) -> bool:
     return any(finding.what == SECONDARY for finding in readiness.of(FindingVerdict.NO))
 
 
-def alarm(readiness: Readiness) -> str:
-    """Return the obstacles to a failover as one sentence; empty if there are none."""
-    against = readiness.of(FindingVerdict.NO)
-    if not against:
-        return ""
-    more = f" (and {len(against) - 1} more: paired check)" if len(against) > 1 else ""
-    return f"not ready to fail over: {against[0].evidence}{more}; {against[0].todo}"
+def with_sends(readiness: Readiness, it: PairingCondition) -> Readiness:
+    """Return the findings with what the pairing's machine would do with a send now, in place of an earlier answer."""
+    others = tuple(finding for finding in readiness.findings if finding.what != SENDS)
+    return replace(readiness, findings=(_sends(it), *others))
 
 
-def accepts_sends(snapshot: Snapshot | None) -> tuple[bool, str]:
-    """Return whether one of the two namespaces accepts sends now, and a sentence with the reason.
+def answered(snapshot: Snapshot) -> Snapshot:
+    """Return the snapshot with the findings that `with_sends` makes of it; unchanged while nothing was examined."""
+    if snapshot.readiness is None:
+        return snapshot
+    return replace(snapshot, readiness=with_sends(snapshot.readiness, condition_of(snapshot)))
 
-    snapshot: None before the first one. An entity that nothing was sent to counts for the primary.
-    """
-    if snapshot is None:
-        return False, "not ready: the engine is starting"
-    entities, queues = snapshot.entities, snapshot.queues
-    direct = sum(entity.route == "primary" for entity in entities)
-    takes = sum(queue.in_rotation for queue in queues)
-    where = f"the primary for {direct} of {len(entities)} entities" if entities else "the primary, as nothing was sent"
-    said = f"sends go to {where}; {takes} of {len(queues)} backlog queues accept"
-    is_ready = bool(direct or takes or not entities)
-    return is_ready, f"{'ready' if is_ready else 'not ready'}: {said}"
+
+def _sends(it: PairingCondition) -> Finding:
+    """Return the finding about a send now, by the machine's state: who accepts it, or why it is refused."""
+    answers: dict[_SendAnswer, list[str]] = {}
+    for one in it.entities:
+        answers.setdefault(_answer(it, one), []).append(one.path)
+    seen = "; ".join(f"{answer}: {join_names(answers[answer])}" for answer in _SendAnswer if answer in answers)
+    verdict, todo = FindingVerdict.OK, ""
+    if it.queues and not it.open_queues:
+        reasons = dict.fromkeys(queue.pulled_reason or "for an unknown reason" for queue in it.queues)
+        seen = f"{seen or 'no entity is known'}; all backlog queues refuse sends ({join_names(reasons)})"
+        verdict, todo = FindingVerdict.NO, f"check {it.secondary}, and the reason of each queue on page 3"
+    elif _SendAnswer.REFUSED in answers:
+        verdict, todo = FindingVerdict.NO, "see the reasons of the refused calls in paired status"
+    elif _SendAnswer.PRIMARY_REFUSES in answers:
+        verdict, todo = FindingVerdict.WARN, "a suspect entity fails over by itself; release a pinned one (U)"
+    elif _SendAnswer.UNKNOWN in answers or not answers:
+        verdict = FindingVerdict.UNKNOWN
+    return Finding(what=SENDS, verdict=verdict, evidence=seen or "no entity is known", read_at=it.read_at, todo=todo)
+
+
+class _SendAnswer(StrEnum):
+    """What becomes of a send now, the worst first."""
+
+    REFUSED = "refused by both namespaces"
+    PRIMARY_REFUSES = "refused by the primary, and not diverted yet"
+    BACKLOG = "accepted by a backlog queue"
+    UNKNOWN = "unknown, as nothing was sent"
+    PRIMARY = "accepted by the primary"
+
+
+def _answer(it: PairingCondition, entity: EntityView) -> _SendAnswer:
+    fails = entity.refused_per_second > 0 and entity.sends_per_second == 0
+    if it.has_no_route(entity) or (fails and entity.state in DIVERTING):
+        return _SendAnswer.REFUSED
+    if entity.state in DIVERTING:
+        return _SendAnswer.BACKLOG
+    if entity.refused_per_second > 0 and entity.state in (State.SUSPECT, State.PINNED):
+        return _SendAnswer.PRIMARY_REFUSES
+    return _SendAnswer.UNKNOWN if entity.state is State.UNKNOWN else _SendAnswer.PRIMARY
 
 
 def _secondary(evidence: Evidence) -> Finding:
@@ -377,20 +406,3 @@ _SYPHONS: Final[dict[SyphonStatus | None, tuple[FindingVerdict, str, str]]] = {
 
 def _oldest(queues: list[QueueEvidence]) -> float | None:
     return min((queue.tried_at for queue in queues if queue.tried_at is not None), default=None)
-
-
-def backlog_alarms(queues: Sequence[QueueView], syphon: SyphonView) -> list[str]:
-    """Return the alarms for stuck pumps and for nearly full queues."""
-    alarms = [f"syphon stuck: {syphon.text}"] if syphon.status is SyphonStatus.STUCK else []
-    return alarms + [_nearly_full(queue) for queue in queues if share_used(queue) > FULL_SHARE]
-
-
-def share_used(queue: QueueView) -> float:
-    """Return the used share of a queue's size, 0 to 1; 0 if unknown."""
-    return queue.size_bytes / queue.limit_bytes if queue.size_bytes is not None and queue.limit_bytes else 0.0
-
-
-def _nearly_full(queue: QueueView) -> str:
-    left = seconds_until(queue.size_bytes or 0, queue.limit_bytes or 0, queue.bytes_growth)
-    when = f", and full {clock(queue.read_at + left)} at this pace" if left is not None and queue.read_at else ""
-    return f"backlog queue {queue.index} is {share_used(queue):.0%} full{when}"

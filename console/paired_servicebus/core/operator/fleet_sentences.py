@@ -7,7 +7,7 @@ come from documents that anybody with a key may have posted: each becomes one ha
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from math import inf
@@ -208,16 +208,19 @@ class FleetHealth(IntEnum):
         return self.name.lower()
 
 
-def fleet_health(view: FleetView, now: float) -> FleetHealth:
-    """Return the health of the fleet: UNREACHABLE while the boards cannot be read, because figures are then old."""
+def fleet_health(view: FleetView, alarms: Sequence[object]) -> FleetHealth:
+    """Return the health of the fleet: UNREACHABLE while the boards cannot be read, because figures are then old.
+
+    alarms: those about the fleet.
+    """
     if view.read_at is None or view.trouble:
         return FleetHealth.UNREACHABLE
-    return FleetHealth.DEGRADED if fleet_complaints(view, now) else FleetHealth.HEALTHY
+    return FleetHealth.DEGRADED if alarms else FleetHealth.HEALTHY
 
 
-def fleet_word(view: FleetView, now: float) -> str:
-    """Return the health in a word: "unknown" while no engine reports a healthy entity."""
-    found = fleet_health(view, now)
+def fleet_word(view: FleetView, alarms: Sequence[object]) -> str:
+    """Return the health in a word: "unknown" while no engine reports a healthy entity. Arguments as above."""
+    found = fleet_health(view, alarms)
     healthy = any(count for one in _reporting(view) for state, count in one.states if state is State.HEALTHY)
     return str(found) if found is not FleetHealth.HEALTHY or healthy else State.UNKNOWN.value
 
@@ -299,7 +302,8 @@ def callers_part(view: FleetView) -> Part:
         return (f"callers: {per_second}/s fail at {where}{more}", f"callers: {per_second}/s fail")
     if not known:
         return ("callers elsewhere: unknown",)
-    return (f"callers ok at {of_all}: 0 refused now", f"callers ok at {of_all}")
+    share = f" {len(known)}/{len(engines)}" if len(known) < len(engines) else ""
+    return (f"callers ok at {of_all}: 0 refused now", f"callers ok at {of_all}", f"callers ok{share}")
 
 
 def loss_part(view: FleetView) -> Part:
@@ -489,22 +493,71 @@ def gateways_part(view: FleetView) -> Part:
     return (f"gateways: {total}: {', '.join(listed)}{more}", f"gateways: {total} of {plural(len(busy), 'engine')}")
 
 
-def fleet_complaints(view: FleetView, now: float) -> tuple[str, ...]:
-    """Return what needs attention, a sentence each; empty if all is well."""
-    found = [part[0] for part in (trouble_part(view, now),) if part]
+# The cases of the alarms about the fleet (alarms.py): subject and sentence of each.
+
+Cases = Iterator[tuple[str, str]]
+
+
+def unread_cases(view: FleetView, now: float) -> Cases:
+    """Yield that the figures of other engines are old."""
+    for text in trouble_part(view, now)[:1]:
+        yield "", text
+
+
+def missing_cases(view: FleetView, _now: float) -> Cases:
+    """Yield how many of the expected engines were heard, if some were not."""
     total = len(present(view))
     if view.expected is not None and total < view.expected:
-        found.append(f"{total:,} of {view.expected:,} expected engines were heard")
+        yield "", f"{total:,} of {view.expected:,} expected engines were heard"
+
+
+def failed_over_cases(view: FleetView, _now: float) -> Cases:
+    """Yield each entity that is failed over at an engine."""
+    yield from _unwell_cases(view, failed_over=True)
+
+
+def not_well_cases(view: FleetView, _now: float) -> Cases:
+    """Yield each entity that is otherwise not well at an engine."""
+    yield from _unwell_cases(view, failed_over=False)
+
+
+def _unwell_cases(view: FleetView, *, failed_over: bool) -> Cases:
     for entity in unwell_entities(view):
-        who = dissenters(entity, view)
-        found.append(f"{name(entity.path)}: {entity_part(entity)[0]}" + (f"; {who[0]}" if who else ""))
-    if any(one.figures is not None and one.figures.refused_per_second > 0 for one in _reporting(view)):
-        found.append(callers_part(view)[0])
-    found += silent_part(view, now)[:1]
-    found += [f"{engine} differs: {text}" for engine, text in differences(view)]
-    found += ending_part(view, now)[:1]
-    found += [part[0] for part in odd_parts(view) if "skipped" not in part[0]]
-    return tuple(found)
+        if (worst_state(entity) is State.FAILED_OVER) is failed_over:
+            who = dissenters(entity, view)
+            text = f"{name(entity.path)}: {entity_part(entity)[0]}" + (f"; {who[0]}" if who else "")
+            yield name(entity.path), text
+
+
+def failing_cases(view: FleetView, _now: float) -> Cases:
+    """Yield where calls fail at callers."""
+    if _failing(view):
+        yield "", callers_part(view)[0]
+
+
+def silent_cases(view: FleetView, now: float) -> Cases:
+    """Yield the silent engines."""
+    for text in silent_part(view, now)[:1]:
+        yield "", text
+
+
+def differing_cases(view: FleetView, _now: float) -> Cases:
+    """Yield each engine that differs from what stands."""
+    for engine, text in differences(view):
+        yield engine, f"{engine} differs: {text}"
+
+
+def ending_cases(view: FleetView, now: float) -> Cases:
+    """Yield the standing order that ends first, from 30 minutes before its end on."""
+    for text in ending_part(view, now)[-1:]:
+        yield "", f"{text}, and is released then"
+
+
+def odd_cases(view: FleetView, _now: float) -> Cases:
+    """Yield what is wrong with the fleet itself."""
+    for part in odd_parts(view):
+        if "skipped" not in part[0]:
+            yield part[0], part[0]
 
 
 # The fleet as plain lines, for `paired fleet` and `paired status --fleet`: verdict, engines, entities, orders.
@@ -517,11 +570,11 @@ SILENT_GLYPH: Final = "✗"
 HEADS: Final = ("engine", "host", "state", "heard", "syphon", "takes", "send/s", "not healthy")
 
 
-def fleet_lines(view: FleetView, now: float) -> list[str]:
-    """Return the fleet as lines, times in UTC."""
+def fleet_lines(view: FleetView, now: float, alarms: Sequence[object], *, lists_alarms: bool = True) -> list[str]:
+    """Return the fleet as lines, times in UTC. alarms: those about the fleet."""
     read = f", read {clock(view.read_at)}" if view.read_at is not None else ""
-    lines = [f"fleet: {fleet_word(view, now)}, {engines_part(view)[0]}{read}"]
-    lines += [f"  ! {text}" for text in fleet_complaints(view, now)]
+    lines = [f"fleet: {fleet_word(view, alarms)}, {engines_part(view)[0]}{read}"]
+    lines += [f"  ! {alarm}" for alarm in alarms if lists_alarms]
     lines += [f"  ? {part[0]}" for part in odd_parts(view) if "skipped" in part[0]]
     lines += [f"  {text}" for text in gateways_part(view)[:1]]
     lines += ["", *_engine_rows(view, now)] if view.engines else []

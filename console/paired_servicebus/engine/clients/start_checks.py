@@ -22,6 +22,7 @@ from azure.servicebus.aio import ServiceBusClient
 from paired_servicebus.config import NamespaceConfig, PairingConfig
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.model.namespace_info import UNKNOWN_NAMESPACE, NamespaceInfo
+from paired_servicebus.core.model.snapshot import PRIMARY, Trouble, TroubleKind
 from paired_servicebus.core.model.verdict import CREDENTIALS, FailureKind, kind_of
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.engine.clients.client_factory import HttpProxy, close_quietly, open_admin
@@ -75,8 +76,8 @@ class StartChecks:
         self._primary = primary
         self._timed = timed
         self._looked = asyncio.Event()
-        self.alarms: tuple[str, ...] = ()
-        """What was away at the last look, a sentence each."""
+        self.troubles: tuple[Trouble, ...] = ()
+        """What was away at the last look."""
 
     async def wait(self, seconds: float) -> None:
         """Wait for the first look, at most that long."""
@@ -89,14 +90,14 @@ class StartChecks:
     async def run(self, primary: ServiceBusClient) -> None:
         """Look until nothing is away."""
         while True:
-            self.alarms = await self.look(primary)
+            self.troubles = await self.look(primary)
             self._looked.set()
             self._timed = _untold
-            if not self.alarms:
+            if not self.troubles:
                 return
             await asyncio.sleep(AGAIN_SECONDS)
 
-    async def look(self, primary: ServiceBusClient) -> tuple[str, ...]:
+    async def look(self, primary: ServiceBusClient) -> tuple[Trouble, ...]:
         """Return what is away now. A secondary that does not answer is the pairing's own alarm."""
         config = self._config
         away, _ = await asyncio.gather(
@@ -107,14 +108,11 @@ class StartChecks:
             return (self._unreachable(away),)
         return await self._entities(primary) + await self._other_name()
 
-    def _unreachable(self, reason: str) -> str:
-        config = self._config
-        return (
-            f"the primary namespace {config.primary.host} cannot be reached: {reason}; check [primary] in "
-            f"{config.path}, and the network"
-        )
+    def _unreachable(self, reason: str) -> Trouble:
+        text = f"{self._config.primary.host}: {reason}"
+        return Trouble(kind=TroubleKind.NAMESPACE_UNREACHABLE, what=PRIMARY, reason=text)
 
-    async def _entities(self, client: ServiceBusClient) -> tuple[str, ...]:
+    async def _entities(self, client: ServiceBusClient) -> tuple[Trouble, ...]:
         """Return what keeps senders from the listed entities, by kind; nothing where one could not be looked at."""
         config = self._config
         limit, end = asyncio.Semaphore(MAX_CONCURRENT_LINKS), asyncio.get_running_loop().time() + CHECK_TIMEOUT
@@ -125,31 +123,28 @@ class StartChecks:
         found = []
         if missing:
             tier = "" if self._primary.has_topics else f" (its tier {self._primary.tier} has queues and no topics)"
-            found.append(
-                f"{config.path}: [pairing] entities names {_named(missing)}, and the primary namespace "
-                f"{config.primary.host} has no queue or topic of that name{tier}: create it, or take it out"
-            )
+            reason = f"{config.primary.host} has no queue or topic of that name{tier}"
+            found.append(Trouble(kind=TroubleKind.ENTITY_MISSING, what=_named(missing), reason=reason))
         if refused:
-            found.append(
-                f"the primary namespace {config.primary.host} refused the credential for {_named(refused)} "
-                f"({_describe(failed[refused[0]])}): check [primary] in {config.path}; its key or role needs Send"
-            )
+            reason = f"{config.primary.host}: {_describe(failed[refused[0]])}"
+            found.append(Trouble(kind=TroubleKind.ENTITY_UNAUTHORIZED, what=_named(refused), reason=reason))
         if failed and len(failed) == len(outcomes) and not found:
             found.append(self._unreachable(_describe(next(iter(failed.values())))))
         return tuple(found)
 
-    async def _other_name(self) -> tuple[str, ...]:
-        """Return a sentence if the primary reports another name than the one that its backlog queues were given."""
+    async def _other_name(self) -> tuple[Trouble, ...]:
+        """Return a trouble if the primary reports another name than the one that its backlog queues were given."""
         assumed = self._primary.name
         if self._config.primary.name:
             return ()
         reported = (await read_primary_info(self._config.primary, self._places)).name
         if reported.casefold() == assumed.casefold():
             return ()
-        return (
+        reason = (
             f"the primary namespace {self._config.primary.host} is called {reported}, which was not known at the "
-            f"start: its backlog queues here are named after {assumed}; restart the engine, then move what they hold",
+            f"start: its backlog queues here are named after {assumed}"
         )
+        return (Trouble(kind=TroubleKind.OTHER_NAME, reason=reason),)
 
 
 def _named(paths: list[str]) -> str:

@@ -22,8 +22,8 @@ from paired_servicebus.core.fleet.fleet_events import Clean
 from paired_servicebus.core.fleet.fleet_member import FleetMember, Identity
 from paired_servicebus.core.fleet.orders.order_book import KeptOrders, OrderBook
 from paired_servicebus.core.fleet.orders.order_rules import ThisEngine
-from paired_servicebus.core.fleet.roster.roster import no_syphon_alarm, syphons_elsewhere, usage_from
-from paired_servicebus.core.model.snapshot import Snapshot
+from paired_servicebus.core.fleet.roster.roster import syphons_elsewhere, usage_from
+from paired_servicebus.core.model.snapshot import Snapshot, Trouble, TroubleKind
 from paired_servicebus.core.operator.action_row import Action
 from paired_servicebus.core.operator.actions import BY_ID, FLEET_VERBS
 from paired_servicebus.core.operator.failover_readiness import Evidence
@@ -189,11 +189,11 @@ class FleetPart:
         self._driver.watch(is_watched=watchers > 0)
 
     def add_to(self, snapshot: Snapshot) -> Snapshot:
-        """Return the engine's snapshot with the fleet, its alarm, and the operations on its boards."""
-        view = self._driver.view()
-        alarms = filter(None, (*snapshot.alarms, no_syphon_alarm(view, snapshot), self._signers.alarm))
+        """Return the engine's snapshot with the fleet, and the operations on its boards."""
+        view, unusable = self._driver.view(), self._signers.trouble
+        trouble = (Trouble(kind=TroubleKind.SIGNERS, reason=unusable),) if unusable else ()
         billed = replace(snapshot.billed, fleet=self._driver.operations)
-        return replace(snapshot, fleet=view, alarms=tuple(alarms), billed=billed)
+        return replace(snapshot, fleet=view, troubles=(*snapshot.troubles, *trouble), billed=billed)
 
     def usage(self) -> QueueUsage:
         """Return the backlog queues that other engines of the fleet use, as far as it is known."""

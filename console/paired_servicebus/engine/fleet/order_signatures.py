@@ -25,7 +25,6 @@ from typing import Final
 
 from paired_servicebus.core.errors import ConfigurationError, PairedError, UnreadableError
 from paired_servicebus.core.fleet.fleet_documents import Order, Signer, Unverified
-from paired_servicebus.core.operator.notifications import ALARM
 from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.extras import DISTRIBUTION
 from paired_servicebus.ownership import foreign_access
@@ -537,11 +536,6 @@ class CurrentSigners:
         """Return why the configured file is unusable; empty: it is usable, or none is configured."""
         return self._found if isinstance(self._found, str) else ""
 
-    @property
-    def alarm(self) -> str:
-        """Return the alarm for the operator; empty: none."""
-        return _alarm(self.trouble) if self.trouble else ""
-
     async def _read(self, path: Path) -> Signers | str:
         """Read the file off the event loop. One that hangs, as on a network's file system, occupies one thread."""
         if self._reading is None:
@@ -563,12 +557,8 @@ class CurrentSigners:
 
     def _report(self, before: Signers | str, found: Signers | str) -> None:
         if isinstance(found, str):
-            if isinstance(before, str):
-                self._warn(ALARM, f"over: {_alarm(before)}")
-            self._warn(ALARM, _alarm(found))
-            return
+            return  # an alarm
         if isinstance(before, str):
-            self._warn(ALARM, f"over: {_alarm(before)}")
             self._warn("fleet", "the file of operators is usable again; every order on the board is judged again")
         else:
             self._warn(
@@ -589,10 +579,6 @@ def _read_now(path: Path) -> Signers | str:
         return read_signers(path)
     except ConfigurationError as error:
         return str(error)
-
-
-def _alarm(trouble: str) -> str:
-    return f"{trouble}; no new order of the fleet counts here, and what stands stays until its end"
 
 
 def _difference(before: Signers, found: Signers) -> str:

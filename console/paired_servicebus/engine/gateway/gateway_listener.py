@@ -20,7 +20,7 @@ from paired_servicebus.core.errors import ConfigurationError, PairedError
 from paired_servicebus.core.gateway.gateway_sentences import with_gateway
 from paired_servicebus.core.model.gateway_view import GatewayView
 from paired_servicebus.core.model.policy import Policy
-from paired_servicebus.core.model.snapshot import EntityView, Snapshot
+from paired_servicebus.core.model.snapshot import EntityView, Snapshot, Trouble, TroubleKind
 from paired_servicebus.engine.gateway.admission import Admission, OperatorLines
 from paired_servicebus.engine.gateway.front_connection import FrontConnection, SendingPairing, WriteTurns
 from paired_servicebus.engine.gateway.front_links import MAX_BYTES, BytesInHand
@@ -202,8 +202,8 @@ class GatewayPairingOptions(SendAvailabilityPairedNamespaceOptions):
 class NoGateway:
     """The part of an engine without a gateway."""
 
-    alarms: tuple[str, ...] = ()
-    """What keeps it from serving, a sentence each."""
+    troubles: tuple[Trouble, ...] = ()
+    """What keeps it from serving."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -256,7 +256,7 @@ class GatewayPart(NoGateway):
         """
         self._open()
         if self._keys is None and self._options.keys is not None:
-            raise ConfigurationError(self.alarms[0])
+            raise ConfigurationError(self.troubles[0].reason)
         return self
 
     async def __aexit__(
@@ -273,7 +273,7 @@ class GatewayPart(NoGateway):
         except (OSError, PairedError) as error:
             why = error.strerror if isinstance(error, OSError) else None
             text = f"the gateway's keys {self._keys_file} cannot be read or made: {why or error}"
-            found.append(f"{text}; mend it, or name another file as keys in [gateway]")
+            found.append(f"{text}; or name another file as keys in [gateway]")
         try:
             if self._bound is None:
                 port, address = self._options.port, self._options.address
@@ -281,7 +281,7 @@ class GatewayPart(NoGateway):
                 self._bound_at = time.time()
         except ConfigurationError as error:
             found.append(str(error))
-        self.alarms = tuple(found)
+        self.troubles = tuple(Trouble(kind=TroubleKind.GATEWAY_CLOSED, reason=reason) for reason in found)
         return not found
 
     async def serve(self, paired: PairedServiceBusClient) -> None:
@@ -308,7 +308,7 @@ class GatewayPart(NoGateway):
         self._crew.start(self._follow_files(self._keys), name="the gateway's files")
 
     def add_to(self, snapshot: Snapshot) -> Snapshot:
-        """Return the engine's snapshot with the gateway and its alarms."""
+        """Return the engine's snapshot with the gateway."""
         if self.gateway is not None:
             view = self.gateway.view(snapshot.entities)
         else:

@@ -23,11 +23,12 @@ from paired_servicebus.core.drill.drill_plan import LastDrill
 from paired_servicebus.core.errors import CleanUpError, ConfigurationError, EngineNotRunningError, UnreadableError
 from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.model.namespace_info import first_label
-from paired_servicebus.core.model.snapshot import Finding, FindingVerdict, Readiness, Snapshot, SyphonStatus
+from paired_servicebus.core.model.pairing_condition import PairingCondition, condition_of
+from paired_servicebus.core.model.snapshot import Finding, FindingVerdict, Readiness, Snapshot, SyphonStatus, SyphonView
+from paired_servicebus.core.operator.alarms import Alarm, alarms
 from paired_servicebus.core.operator.failover_readiness import (
     Evidence,
     ExpiryEvidence,
-    alarm,
     judge,
     unreachable,
 )
@@ -228,7 +229,7 @@ def _indices(snapshot: Snapshot) -> frozenset[int]:
 # Would a failover work now? Checked periodically while the engine runs, and soon after a relevant change.
 #
 # One check opens a link to each backlog queue (ten at most) and closes it: 10 × 23 ms of CPU a minute with the SDK, and
-# no billed message. Each snapshot has the latest answer; a change between ready and not ready is an event.
+# no billed message. Each snapshot has the latest answer.
 
 CHECK_INTERVAL: Final = 60.0
 """Seconds between two checks without changes."""
@@ -262,21 +263,14 @@ class ReadinessWatch:
 
     Args:
         surroundings: adds evidence in each check.
-        record: receives an event when the answer changes.
     """
 
-    def __init__(self, surroundings: EvidenceSource, record: Callable[[e.Event], object]) -> None:
+    def __init__(self, surroundings: EvidenceSource) -> None:
         self.latest: Readiness | None = None
         """None: not looked yet."""
         self._surroundings = surroundings
-        self._record = record
         self._nudged = asyncio.Event()
         self._evidence: Evidence | None = None
-
-    @property
-    def alarm(self) -> str:
-        """The obstacles to a failover; empty if there are none."""
-        return alarm(self.latest) if self.latest is not None else ""
 
     def note(self, event: e.Event) -> None:
         """Check soon if the event may change the answer."""
@@ -311,10 +305,7 @@ class ReadinessWatch:
         self._update(evidence)
 
     def _update(self, evidence: Evidence) -> None:
-        self._evidence, found = evidence, judge(evidence)
-        before, self.latest = self.alarm, found
-        if bool(self.alarm) != bool(before):
-            self._record(e.Warned(at=found.at, about="readiness", text=self.alarm or "a failover would work again"))
+        self._evidence, self.latest = evidence, judge(evidence)
 
     async def _add_local_evidence(self, evidence: Evidence) -> Evidence:
         try:
@@ -332,10 +323,11 @@ READY, NOT_READY, UNREACHABLE = 0, 1, 3
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """The findings and their source: an engine's name, or "own contact"."""
+    """The findings and their source: an engine's name, or "own contact"; and the alarms of that source."""
 
     readiness: Readiness
     asked: str
+    alarms: tuple[Alarm, ...]
 
     @property
     def status(self) -> int:
@@ -362,7 +354,8 @@ async def check(config: PairingConfig, places: EnginePaths) -> CheckResult:
         return await check_engine(Path(holder.socket))
     async with open_clients(config) as clients:
         evidence = await _collect_evidence(config, places, clients)
-        return CheckResult(judge(await LocalEvidence(config, places).add(evidence)), "own contact")
+        judged = judge(await LocalEvidence(config, places).add(evidence))
+        return CheckResult(judged, "own contact", alarms(condition_of_check(evidence, judged)))
 
 
 async def check_engine(socket: Path) -> CheckResult:
@@ -375,11 +368,11 @@ async def check_engine(socket: Path) -> CheckResult:
     try:
         async with asyncio.timeout(ANSWER_TIMEOUT):
             found = await wait_for_depths(client)  # judged with depths of now
-            if found is not None and found.readiness is not None:
-                return CheckResult(found.readiness, f"engine {found.engine}")
+            if found is not None and (result := result_of(found)) is not None:
+                return result
             async for update in client.updates():
-                if isinstance(update, Snapshot) and update.readiness is not None:
-                    return CheckResult(update.readiness, f"engine {update.engine}")
+                if isinstance(update, Snapshot) and (result := result_of(update)) is not None:
+                    return result
     except TimeoutError as error:
         raise EngineNotRunningError(
             f"the engine at {socket} did not report its readiness within {ANSWER_TIMEOUT:g} s; its log has the reason"
@@ -387,6 +380,26 @@ async def check_engine(socket: Path) -> CheckResult:
     finally:
         await client.close()
     raise EngineNotRunningError(f"the engine at {socket} ended before it reported its readiness")
+
+
+def result_of(snapshot: Snapshot, now: float | None = None) -> CheckResult | None:
+    """Return the result of a running engine's snapshot that is read now; None: it has not checked yet."""
+    if snapshot.readiness is None:
+        return None
+    return CheckResult(snapshot.readiness, f"engine {snapshot.engine}", alarms(condition_of(snapshot, now)))
+
+
+def condition_of_check(evidence: Evidence, readiness: Readiness) -> PairingCondition:
+    """Return the condition that a check without an engine knows."""
+    unknown = SyphonView(status=SyphonStatus.OFF, text="no engine runs here")
+    return PairingCondition(
+        at=evidence.at,
+        read_at=evidence.at,
+        primary=evidence.primary,
+        secondary=evidence.secondary,
+        syphon=unknown,
+        readiness=readiness,
+    )
 
 
 async def _collect_evidence(config: PairingConfig, places: EnginePaths, clients: NamespaceClients) -> Evidence:
@@ -425,7 +438,7 @@ def as_lines(checked: CheckResult, pairing: str) -> list[str]:
         lines.append(f"  {one.verdict:<8} {one.what:<20} {one.evidence}{read}")
         if one.todo:
             lines.append(f"  {'':<8} {'':<20} -> {one.todo}")
-    return lines
+    return [*lines, *(f"  {alarm.mark} {alarm}" for alarm in checked.alarms)]
 
 
 def as_json(checked: CheckResult, pairing: str) -> str:
@@ -437,5 +450,6 @@ def as_json(checked: CheckResult, pairing: str) -> str:
         "asked": checked.asked,
         "at": found.at,
         "findings": found.findings,
+        "alarms": checked.alarms,
     }
     return msgspec.json.encode(said).decode()

@@ -30,10 +30,10 @@ from paired_servicebus.core.errors import PairedError, UnreadableError
 from paired_servicebus.core.fleet.orders.order_book import KeptOrders
 from paired_servicebus.core.fleet.orders.standing_rules import in_force
 from paired_servicebus.core.model import pairing_events as e
+from paired_servicebus.core.model.pairing_condition import condition_of
 from paired_servicebus.core.model.policy import Policy, times_line
-from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
-from paired_servicebus.core.operator.failover_readiness import Evidence
-from paired_servicebus.core.operator.notifications import ALARM, begun
+from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus, Trouble, TroubleKind
+from paired_servicebus.core.operator.failover_readiness import Evidence, answered
 from paired_servicebus.core.series.graphs import STEP_SECONDS, Mark, SeriesRing
 from paired_servicebus.engine.commands import drain_process
 from paired_servicebus.engine.commands.drain_process import DrainProcess
@@ -59,30 +59,7 @@ from paired_servicebus.engine.readiness.readiness_check import (
 from paired_servicebus.pairing.paired_client import PairedServiceBusClient
 from paired_servicebus.sections.fleet_options import Fleet
 
-# The beginning and end of a pairing's alarms and warnings, as remarks in the timeline.
-
-
-class AlarmChanges:
-    """Records changes of the pairing's alarms. The engine's own are recorded at their source."""
-
-    def __init__(self, warn: Callable[[str, str], object]) -> None:
-        self._warn = warn
-        self._warnings: tuple[str, ...] = ()
-        self._alarms: tuple[str, ...] = ()
-
-    def note(self, warnings: tuple[str, ...], alarms: tuple[str, ...]) -> None:
-        """Take the current ones; record those that began, and alarms that ended."""
-        before, self._warnings = self._warnings, warnings
-        for warning in begun(before, warnings):
-            self._warn("syphon", warning)
-        before, self._alarms = self._alarms, alarms
-        for alarm in begun(before, alarms):
-            self._warn(ALARM, alarm)
-        for alarm in begun(alarms, before):
-            self._warn(ALARM, f"over: {alarm}")
-
-
-# The engine's reaction to journal disk failures: one warning, and the syphon pauses (SPEC.md section 11).
+# The engine's reaction to journal disk failures: the syphon pauses (SPEC.md section 11). The alarm says so.
 #
 # Receipts precede settlements, so no message may be moved without a journal. Sends continue.
 
@@ -103,26 +80,16 @@ class DiskWatch:
         self._deletion_said = False
         self._paused_by_us = False
 
-    @property
-    def alarm(self) -> str:
-        """The current alarm; empty: none."""
-        if self._journal.healthy:
-            return ""
-        return f"the journal is not written ({self._journal.trouble}): {self._journal.lost} events are missing"
-
     def look(self, paired: PairedServiceBusClient) -> None:
-        """Report changes, and pause or resume the syphon of `paired`."""
+        """Pause or resume the syphon of `paired`, and warn of the first deletion."""
         self._warn_of_deletion()
-        journal, was_healthy = self._journal, self._was_healthy
-        self._was_healthy = journal.healthy
-        if journal.healthy and not was_healthy:
-            self._warn(f"the journal is written again; {journal.lost} events are missing from it")
+        was_healthy, self._was_healthy = self._was_healthy, self._journal.healthy
+        if self._journal.healthy and not was_healthy:
+            self._warn(f"the journal is written again; {self._journal.lost} events are missing from it")
             if self._paused_by_us:
                 self._steer(paired.resume_syphon, "the journal is written again")
             self._paused_by_us = False
-        elif not journal.healthy and was_healthy:
-            self._warn(f"the journal is not written: {journal.trouble}; sends go on, the syphon waits")
-        if not journal.healthy and paired.syphon_view().status not in (SyphonStatus.OFF, SyphonStatus.PAUSED):
+        if not self._journal.healthy and paired.syphon_view().status not in (SyphonStatus.OFF, SyphonStatus.PAUSED):
             # also if it was resumed meanwhile
             self._paused_by_us = self._steer(paired.pause_syphon, "the journal is not written")
 
@@ -215,7 +182,7 @@ class EngineHost:
         group: the id of a group whose members may use the socket; None: only this user.
         fleet: the engine's part in the fleet; None: it takes none.
         complete: adds to a snapshot what only this process has, such as a gateway.
-        found: returns the alarms that only this process has.
+        found: returns the troubles that only this process has.
         prepare_spool, prepare_socket: make what the folders of journal and control socket need; raise OSError. Both
             are called again until they succeed.
         note: receives each event; must not block.
@@ -236,7 +203,7 @@ class EngineHost:
         group: int | None = None,
         fleet: Fleet | None = None,
         complete: Callable[[Snapshot], Snapshot] = lambda snapshot: snapshot,
-        found: Callable[[], tuple[str, ...]] = tuple,
+        found: Callable[[], tuple[Trouble, ...]] = tuple,
         prepare_spool: Callable[[], None] = lambda: None,
         prepare_socket: Callable[[], None] = lambda: None,
         note: RecordListener = nobody,
@@ -262,7 +229,7 @@ class EngineHost:
         self._series = SeriesSampler(self._control)
         self._stack = AsyncExitStack()
         self._surroundings = surroundings
-        self._readiness = ReadinessWatch(self._add_evidence, self.record)
+        self._readiness = ReadinessWatch(self._add_evidence)
         self._wanted_fleet = fleet
         self._fleet: FleetPart | NoFleet = NoFleet()
         self._crew = TaskSupervisor()
@@ -278,8 +245,8 @@ class EngineHost:
         self._ending = asyncio.Event()
         self._reason = ""
         self._complete, self._found, self._note = complete, found, note
-        self._prepare_socket, self._socket_trouble = prepare_socket, ""
-        self._alarms = AlarmChanges(self.warn)
+        self._prepare_socket = prepare_socket
+        self._socket_trouble: tuple[Trouble, ...] = ()
         self._kept = KeptOrders()
         self._fleet_guard: FleetGuard | None = None
 
@@ -424,17 +391,16 @@ class EngineHost:
 
     async def _open_control(self) -> bool:
         """Open the control socket; return whether that succeeded."""
+        socket = f"the control socket {self._socket}"
         try:
             self._prepare_socket()
             await self._stack.enter_async_context(self._control)
         except OSError as error:
-            self._socket_trouble = (
-                f"the control socket {self._socket} cannot be made ({error.strerror or error}): no console can attach; "
-                f"it is tried every {SOCKET_INTERVAL:g} s"
-            )
-            log.warning("%s", self._socket_trouble)
+            reason = f"{error.strerror or error}: no console can attach"
+            self._socket_trouble = (Trouble(kind=TroubleKind.PORT_IN_USE, what=socket, reason=reason),)
+            log.warning("%s is not served: %s", socket, reason)
             return False
-        self._socket_trouble = ""
+        self._socket_trouble = ()
         return True
 
     async def _keep_opening_control(self) -> None:
@@ -577,8 +543,8 @@ class EngineHost:
             try:
                 await self._recover_late(paired)
                 self._disk.look(paired)
-                self._alarms.note(paired.warnings(), (*self._process_alarms(), *paired.alarms()))
                 snapshot = self._snapshot(paired)
+                paired.note_alarms(condition_of(snapshot))
                 self._control.publish_snapshot(snapshot)
                 self._fleet.note(snapshot)
             except Exception:  # consoles see an old snapshot and report it; sends and syphon continue
@@ -593,7 +559,7 @@ class EngineHost:
             await asyncio.sleep(USAGE_INTERVAL)
 
     def _snapshot(self, paired: PairedServiceBusClient) -> Snapshot:
-        return self._fleet.add_to(self._complete(self._own_snapshot(paired)))
+        return answered(self._fleet.add_to(self._complete(self._own_snapshot(paired))))
 
     def _own_snapshot(self, paired: PairedServiceBusClient) -> Snapshot:
         identity = self._identity
@@ -613,9 +579,8 @@ class EngineHost:
             syphon=drain_process.add_to(paired.syphon_view(), self._spool, now=self._clock()),
             billed=paired.billed(),
             times=times_line(self._policy),
-            alarms=(*self._own_alarms(), *paired.alarms()),
+            troubles=(*self._found(), *self._socket_trouble, *paired.troubles()),
             parked=paired.parked_view(),
-            warnings=paired.warnings(),
             caption=self._caption(),
             readiness=self._readiness.latest,
             started_at=self._started_at,
@@ -627,13 +592,6 @@ class EngineHost:
             reading=paired.reading,
             drain=self._draining.view(self._clock()) if self._draining is not None else None,
         )
-
-    def _process_alarms(self) -> tuple[str, ...]:
-        """Return the alarms whose beginning and end is not recorded at their source."""
-        return tuple(filter(None, (*self._found(), self._socket_trouble)))
-
-    def _own_alarms(self) -> tuple[str, ...]:
-        return tuple(filter(None, (self._readiness.alarm, self._disk.alarm, *self._process_alarms())))
 
     def warn(self, about: str, text: str) -> None:
         """Record something that an operator should know."""

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final, cast
 
 from paired_servicebus.core.model.pairing_events import Record, StateChanged, Warned
-from paired_servicebus.core.operator.notifications import calls
+from paired_servicebus.core.operator.alarms import calls
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.untrusted_text import escape_json, one_line
 from paired_servicebus.engine.instance.identity import EngineIdentity

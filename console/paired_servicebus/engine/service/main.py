@@ -25,7 +25,9 @@ from typing import Any, Final
 from paired_servicebus.config import PairingConfig, load_config, refuse_foreign_command
 from paired_servicebus.core.errors import EngineRunningError, EngineStartError, PairedError
 from paired_servicebus.core.model.namespace_info import NamespaceInfo, remarks
+from paired_servicebus.core.model.pairing_condition import condition_of
 from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.core.operator.alarms import REPORTED_BY_EVENTS, alarms, degrading
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.engine.clients.client_factory import CredentialReloader, NamespaceClients, open_clients
 from paired_servicebus.engine.clients.start_checks import CONNECT_TIMEOUT, StartChecks, read_primary_info
@@ -244,7 +246,7 @@ async def _serve(
         group=group,
         fleet=config.fleet,
         complete=gateway.add_to,
-        found=lambda: (*checks.alarms, *gateway.alarms, *probes.alarms),
+        found=lambda: (*checks.troubles, *gateway.troubles, *probes.troubles),
         prepare_spool=folder.open_again,
         prepare_socket=places.prepare_socket,
         note=hook.note if hook is not None else nobody,
@@ -297,8 +299,9 @@ def _end_by_cancelling() -> None:
 
 def _ready(places: EnginePaths, log_path: str, backlog_queues: int, host: EngineHost) -> Ready:
     snapshot = host.latest()
-    alarms = tuple(map(masked, snapshot.alarms)) if snapshot is not None else ()
-    return Ready(pid=os.getpid(), socket=str(places.socket), log=log_path, backlog_queues=backlog_queues, alarms=alarms)
+    found = degrading(alarms(condition_of(snapshot))) if snapshot is not None else ()
+    texts = tuple(masked(str(alarm)) for alarm in found if alarm.name not in REPORTED_BY_EVENTS)
+    return Ready(pid=os.getpid(), socket=str(places.socket), log=log_path, backlog_queues=backlog_queues, alarms=texts)
 
 
 def _identity(config: PairingConfig, *, read_only: bool) -> EngineIdentity:

@@ -3,11 +3,13 @@
 An unknown value has no sample, and is never zero. Each reading has a metric with its time. Names are only added. Each
 sample carries `pairing`, so one rule serves many engines. Counters count from the engine's start.
 
-Not here: the HTTP port (probes.py), alarms (snapshot_views.py, engine_host.py), and alerting rules (deploy has them).
+Not here: the HTTP port (probes.py), the alarms (core/operator/alarms.py), and alerting rules (deploy has them).
 """
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
@@ -20,7 +22,9 @@ from paired_servicebus.core.failover.send_router import GiveUp
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetView
 from paired_servicebus.core.model.gateway_view import GatewayView, TurnedAway
+from paired_servicebus.core.model.pairing_condition import condition_of
 from paired_servicebus.core.model.snapshot import EntityView, FindingVerdict, Snapshot, SyphonStatus
+from paired_servicebus.core.operator.alarms import ROWS, alarms
 from paired_servicebus.core.operator.fleet_sentences import STATES, engine_counts, entity_counts
 from paired_servicebus.core.text.untrusted_text import harmless
 from paired_servicebus.engine.instance.identity import program_version
@@ -44,16 +48,16 @@ class SnapshotCollector(Collector):
         """Yield the metrics; none before the first snapshot."""
         snapshot = self._latest()
         if snapshot is not None:
-            yield from families(snapshot)
+            yield from families(snapshot, time.time())
 
 
-def families(of: Snapshot) -> Iterator[Metric]:
-    """Yield every metric family, including those without a sample."""
+def families(of: Snapshot, now: float | None = None) -> Iterator[Metric]:
+    """Yield every metric family, including those without a sample. now: None: the time of the snapshot."""
     yield from _engine(of)
     yield from _entities(of)
     yield from _backlog(of)
     yield from _syphon(of)
-    yield from _trouble(of)
+    yield from _trouble(of, now)
     if of.gateway is not None:
         yield from _gateway(of, of.gateway)
     if of.fleet is not None:
@@ -175,10 +179,11 @@ def _syphon(of: Snapshot) -> Iterator[Metric]:
     yield _counter(of, "paired_syphon_dead_lettered_messages", "Dead-lettered by the syphon.", (), dead)
 
 
-def _trouble(of: Snapshot) -> Iterator[Metric]:
-    warned = [((), float(len(of.warnings)))]
-    yield _gauge(of, "paired_warnings", "Warnings, which degrade nothing; paired status lists them.", (), warned)
-    yield _gauge(of, "paired_alarms", "Alarms; paired status lists them.", (), [((), float(len(of.alarms)))])
+def _trouble(of: Snapshot, now: float | None) -> Iterator[Metric]:
+    raised = Counter(alarm.name for alarm in alarms(condition_of(of, now)))
+    named = [((row.name, row.severity.value), float(bool(raised[row.name]))) for row in ROWS]
+    text = "1 while the alarm is raised; notices degrade nothing. paired status has its sentence and what to do."
+    yield _gauge(of, "paired_alarm", text, ("name", "severity"), named)
     ready, journal = of.readiness, of.journal
     would = [((), float(ready.ready))] if ready is not None else []
     yield _gauge(of, "paired_ready", "Whether a failover would work.", (), would)

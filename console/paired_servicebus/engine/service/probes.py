@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import time
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Final
@@ -21,8 +22,8 @@ from aiohttp import web
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import CollectorRegistry
 
-from paired_servicebus.core.model.snapshot import Snapshot
-from paired_servicebus.core.operator.failover_readiness import accepts_sends
+from paired_servicebus.core.model.snapshot import Snapshot, Trouble, TroubleKind
+from paired_servicebus.core.operator.alarms import STALE_SECONDS, accepts_sends
 from paired_servicebus.engine.instance.listening import listen
 from paired_servicebus.engine.service.metrics import SnapshotCollector
 from paired_servicebus.settings import ListenAddress
@@ -76,8 +77,8 @@ class ProbePort:
         self._figures = RenderedFigures(scraped)
         self._warn = warn
         self._scrapes: set[web.RequestHandler] = set()
-        self.alarms: tuple[str, ...] = ()
-        """What keeps it from serving, a sentence each."""
+        self.troubles: tuple[Trouble, ...] = ()
+        """What keeps it from serving."""
 
     async def run(self) -> None:
         """Serve until cancelled. A port that cannot be had is an alarm, and is tried again."""
@@ -99,13 +100,11 @@ class ProbePort:
             try:
                 bound = listen(address.host, address.port, backlog=BACKLOG)
             except OSError as error:
-                self.alarms = (
-                    f"probes and metrics are not served at {address} ({error.strerror or error}): free the port, or "
-                    f"choose another as metrics; it is tried every {BIND_RETRY_SECONDS:g} s",
-                )
+                what, reason = f"the port of probes and metrics {address}", str(error.strerror or error)
+                self.troubles = (Trouble(kind=TroubleKind.PORT_IN_USE, what=what, reason=reason),)
                 await asyncio.sleep(BIND_RETRY_SECONDS)
             else:
-                self.alarms = ()
+                self.troubles = ()
                 return bound
 
     async def _answer(self, request: web.BaseRequest) -> web.Response:
@@ -151,7 +150,8 @@ class RenderedFigures:
     def __init__(self, latest: Callable[[], Snapshot | None]) -> None:
         self._latest = latest
         self._turn = asyncio.Lock()
-        self._of: tuple[Snapshot | None, str] | None = None
+        self._of: tuple[Snapshot | None, str, bool] | None = None
+        """The snapshot, the format, and whether the snapshot was old."""
         self._text = b""
 
     async def render(self, accept: str) -> tuple[str, bytes]:
@@ -159,11 +159,12 @@ class RenderedFigures:
         encode, kind = choose_encoder(accept)
         async with self._turn:
             snapshot = self._latest()
-            if self._of is None or self._of[0] is not snapshot or self._of[1] != kind:
+            is_old = snapshot is not None and time.time() - snapshot.at > STALE_SECONDS
+            if self._of is None or self._of[0] is not snapshot or self._of[1:] != (kind, is_old):
                 registry = CollectorRegistry(auto_describe=False)
                 registry.register(SnapshotCollector(lambda: snapshot))
                 self._text = await asyncio.to_thread(encode, registry)
-                self._of = snapshot, kind
+                self._of = snapshot, kind, is_old
             return kind, self._text
 
 

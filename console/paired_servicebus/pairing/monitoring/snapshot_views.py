@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Final
 
@@ -10,11 +10,20 @@ from azure.servicebus.aio import ServiceBusClient
 
 from paired_servicebus.core.accounting.billing import Meter
 from paired_servicebus.core.backlog.depth_readings import DepthGrowth, growth, reading_now
-from paired_servicebus.core.errors import PairedClientError, PairingError
 from paired_servicebus.core.failover.pairing_machine import PairingMachine
 from paired_servicebus.core.failover.send_router import Route
 from paired_servicebus.core.model.entity_state import Entity, State
-from paired_servicebus.core.model.snapshot import BilledView, EntityView, QueueView, RouteView, SyphonStatus, SyphonView
+from paired_servicebus.core.model.snapshot import (
+    NOWHERE,
+    BilledView,
+    EntityView,
+    QueueView,
+    RouteView,
+    SyphonStatus,
+    SyphonView,
+    Trouble,
+    TroubleKind,
+)
 from paired_servicebus.core.operator.targets import held_back, unseen
 from paired_servicebus.core.operator.why_line import why
 from paired_servicebus.pairing import sdk_internals
@@ -31,8 +40,6 @@ SILENT_SECONDS: Final = 5.0
 """Seconds without a token after which a credential is said to hang; less where `send_timeout` is."""
 SLOW_SHARE: Final = 0.1
 """The share of `send_timeout` beyond which the entity's calls are slow (SPEC.md section 8)."""
-NOWHERE: Final = "nowhere"
-"""The route of an entity that diverts while no backlog queue is in the rotation."""
 
 
 def entities(steering: PairingRuntime, carried: Collection[str]) -> tuple[EntityView, ...]:
@@ -44,6 +51,7 @@ def entities(steering: PairingRuntime, carried: Collection[str]) -> tuple[Entity
             steering.tally(entity.path),
             now,
             parks=parks,
+            throttled=steering.throttled_calls.waiting(entity.path),
             carried=entity.path.casefold() in carried,
             slow_beyond=SLOW_SHARE * steering.policy.send_timeout,
         )
@@ -51,8 +59,20 @@ def entities(steering: PairingRuntime, carried: Collection[str]) -> tuple[Entity
     )
 
 
-def _entity(entity: Entity, tally: Tally, now: float, *, parks: bool, carried: bool, slow_beyond: float) -> EntityView:
-    """Return one entity's view. parks: whether a backlog queue is in the rotation. slow_beyond: seconds of a call."""
+def _entity(
+    entity: Entity,
+    tally: Tally,
+    now: float,
+    *,
+    parks: bool,
+    throttled: tuple[int, float | None],
+    carried: bool,
+    slow_beyond: float,
+) -> EntityView:
+    """Return one entity's view.
+
+    parks: whether a backlog queue is in the rotation. throttled: its waiting calls. slow_beyond: seconds of a call.
+    """
     p99 = tally.times.p99
     is_slow = p99 is not None and p99 > slow_beyond
     primary = tally.routes.get(Route())
@@ -93,6 +113,8 @@ def _entity(entity: Entity, tally: Tally, now: float, *, parks: bool, carried: b
         carried=carried,
         p99=None if p99 is None else round(p99, 4),
         is_slow=is_slow,
+        throttled=throttled[0],
+        throttled_since=throttled[1],
     )
 
 
@@ -134,6 +156,7 @@ def queues(
                 in_rotation=not place.pulled,
                 pulled_since=place.since if place.pulled else None,
                 pulled_reason=place.reason,
+                is_unsafe=place.withheld,
                 depth=sample.depth.messages if sample is not None else None,
                 dead_lettered=sample.depth.dead_lettered if sample is not None else None,
                 size_bytes=sample.depth.size_bytes if sample is not None else None,
@@ -164,9 +187,10 @@ def _growth(poller: DepthPoller, index: int, parked: int | None, now: float) -> 
     return growth(readings)
 
 
-def without_syphon(warnings: tuple[str, ...]) -> SyphonView:
-    """Return the view of an engine without a syphon, with the warnings about that."""
-    return SyphonView(status=SyphonStatus.OFF, text="; ".join(("this engine runs no syphon", *warnings)))
+def without_syphon(unmoved: Iterable[Trouble]) -> SyphonView:
+    """Return the view of an engine without a syphon, with the messages that none is known to move."""
+    unknown = (f"syphon unknown: {one.reason}" for one in unmoved if one.kind is TroubleKind.SYPHON_UNKNOWN)
+    return SyphonView(status=SyphonStatus.OFF, text="; ".join(("this engine runs no syphon", *unknown)))
 
 
 def syphon(view: SyphonView, machine: PairingMachine) -> SyphonView:
@@ -179,29 +203,11 @@ def billed(meter: Meter) -> BilledView:
     return BilledView(**asdict(meter))
 
 
-def credential_alarms(clients: Mapping[str, ServiceBusClient], send_timeout: float) -> tuple[str, ...]:
-    """Return an alarm for each client whose credential has given no token for long. clients: by name."""
-    found = ((name, sdk_internals.client_credential(client)) for name, client in clients.items())
-    return tuple(
-        f"the credential of {name}, {credential!r}, has given no token for {silence:.0f} s: no link opens without one"
-        for name, credential in found
-        if (silence := getattr(credential, "silence", 0.0)) >= min(SILENT_SECONDS, send_timeout)
-    )
-
-
-def alarms(
-    machine: PairingMachine, poller: DepthPoller, ended: PairingError | None, *, stalled: str
-) -> tuple[str, ...]:
-    """Return the alarms. `stalled`: why parked messages count as not moved; empty if they do not."""
-    found = poller.found
-    unsafe = [place for place in machine.rotation.places if place.withheld]
-    alarms_ = [f"backlog queue {place.index} gets no messages: {place.reason}" for place in unsafe]
-    alarms_ += [f"the depth of the backlog cannot be read: {poller.trouble}"] if poller.trouble else []
-    dead = sum(sample.depth.dead_lettered for sample in found.values() if sample is not None)
-    if stalled:
-        alarms_.append(stalled)
-    if dead:
-        alarms_.append(f"{dead} dead-lettered messages are in the backlog queues")
-    if isinstance(ended, PairedClientError):
-        alarms_.append(str(ended))
-    return tuple(alarms_)
+def silent_credentials(clients: Mapping[str, ServiceBusClient], send_timeout: float) -> Iterator[Trouble]:
+    """Yield each client whose credential has given no token for long. clients: by name."""
+    for name, client in clients.items():
+        credential = sdk_internals.client_credential(client)
+        silence = getattr(credential, "silence", 0.0)
+        if silence >= min(SILENT_SECONDS, send_timeout):
+            reason = f"{credential!r}, has given no token for {silence:.0f} s"
+            yield Trouble(kind=TroubleKind.CREDENTIAL_SILENT, what=name, reason=reason)

@@ -6,7 +6,7 @@ engine's and those of the same user's engines on this machine (SPEC.md section 4
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from paired_servicebus.core.backlog.depth_readings import PollReason, QueueUsage
@@ -20,7 +20,7 @@ from paired_servicebus.core.backlog.syphon_status_rules import (
 )
 from paired_servicebus.core.model.entity_state import Entity, State
 from paired_servicebus.core.model.pairing_events import SyphonPaused
-from paired_servicebus.core.model.snapshot import SyphonStatus
+from paired_servicebus.core.model.snapshot import SyphonStatus, Trouble, TroubleKind
 from paired_servicebus.core.operator.targets import STILL_MOVED
 from paired_servicebus.core.pump.destination_circuits import MAX_BACKOFF_SECONDS, Circuit
 from paired_servicebus.core.text.number_format import format_indices
@@ -189,11 +189,6 @@ class UnmovedMessages:
         self._has_syphon = has_syphon
         self._stalled = StallDetector()
 
-    @property
-    def alarm(self) -> str:
-        """The remedy for a stalled backlog; empty while a syphon may move it."""
-        return self._stalled.alarm
-
     def reasons(self, *, aside: int) -> frozenset[PollReason]:
         """Return the rules' reasons for reading the depths. `aside`: messages that a syphon here holds."""
         found, queues = self._poller.reasons(aside=aside), self._queues()
@@ -208,18 +203,21 @@ class UnmovedMessages:
         healthy = are_healthy(self._steering.machine.entities())
         self._stalled.read(messages, at=read_at, healthy=healthy)
 
-    def warnings(self) -> tuple[str, ...]:
-        """Return a warning if messages are parked and no syphon is known."""
+    def troubles(self) -> Iterator[Trouble]:
+        """Yield a stalled backlog, and parked messages of which no syphon is known."""
+        stalled = self._stalled.trouble
+        if stalled is not None:
+            yield stalled
         queues = self._queues()
         messages, _ = self._parked(queues)
         if not messages:
-            return ()
+            return
         said = "1 message is" if messages == 1 else f"{messages} messages are"
-        if len(queues) == len(self._poller.found):
-            end = f"{said} parked, and no syphon is known here; one of another host or user may run"
-            return (f"syphon unknown: {end}",)
-        end = f"{said} parked there; set the same backlog_queue_count where the syphon runs"
-        return (f"syphon unknown for backlog queues {format_indices(queues)}: {end}",)
+        where, end = "", f"{said} parked, and no syphon is known here; one of another host or user may run"
+        if len(queues) < len(self._poller.found):
+            where = f"backlog queues {format_indices(queues)}"
+            end = f"{said} parked there; set the same backlog_queue_count where the syphon runs"
+        yield Trouble(kind=TroubleKind.SYPHON_UNKNOWN, what=where, reason=end)
 
     def _queues(self) -> frozenset[int]:
         if self._has_syphon:

@@ -20,8 +20,7 @@ from azure.servicebus import ServiceBusSubQueue
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusError
 
-from paired_servicebus.core.backlog.backlog_totals import stranded_alarm
-from paired_servicebus.core.backlog.depth_readings import GrowthDetector, QueueUsage, growth_alarm
+from paired_servicebus.core.backlog.depth_readings import GrowthDetector, QueueUsage
 from paired_servicebus.core.errors import CleanUpError, IllegalEventError, WireError, WireTimeoutError
 from paired_servicebus.core.model.snapshot import UnusedQueue, UnusedView
 from paired_servicebus.core.text.time_format import clock
@@ -89,19 +88,12 @@ class UnusedQueues:
 
     @property
     def view(self) -> UnusedView:
-        """The queues that no known engine uses."""
-        unused = tuple(queue for queue in self._listed.queues if queue.index not in self.usage.used)
-        return replace(self._listed, queues=unused)
-
-    @property
-    def alarm(self) -> str:
-        """The remedy for unused queues that grow, or hold messages that no engine known here moves; empty: none."""
-        growing = self._growing.indices - self.usage.moved if self._steering.policy.enable_syphon else frozenset()
-        return growth_alarm(growing) or stranded_alarm(self._unmoved())
-
-    def _unmoved(self) -> UnusedView:
-        view = self.view
-        return replace(view, queues=tuple(one for one in view.queues if one.index not in self.usage.moved))
+        """The queues that no known engine uses, with those that grow or that an engine empties."""
+        moved = self.usage.moved
+        growing = self._growing.indices - moved if self._steering.policy.enable_syphon else frozenset()
+        unused = (queue for queue in self._listed.queues if queue.index not in self.usage.used)
+        queues = (replace(one, is_moved=one.index in moved, grows=one.index in growing) for one in unused)
+        return replace(self._listed, queues=tuple(queues))
 
     async def run(self) -> None:
         """List them once, for the alarm of stranded messages, and again while anybody watches or a syphon runs here."""
@@ -123,14 +115,9 @@ class UnusedQueues:
         else:
             queues = tuple(sorted(found, key=lambda one: one.index))
             self._listed = UnusedView(queues=queues, read_at=self._steering.clock(), read_every=LIST_SECONDS)
-            self._warn_of_growth(queues)
+            self._growing.read(queues)
         finally:
             self.listing = False
-
-    def _warn_of_growth(self, queues: tuple[UnusedQueue, ...]) -> None:
-        begun = self._growing.read(queues) - self.usage.moved
-        if begun and self._steering.policy.enable_syphon:
-            self._steering.warn("backlog queues", growth_alarm(begun))
 
     def _index(self, path: str) -> int | None:
         """Return the index of a backlog queue that this pairing does not use; None for any other queue."""

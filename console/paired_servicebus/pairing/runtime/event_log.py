@@ -20,6 +20,7 @@ from paired_servicebus.core.model.entity_state import DIVERTING, State
 from paired_servicebus.core.model.pairing_events import Event, QueuePulled, QueueRestored, StateChanged, Warned
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.verdict import FailureKind
+from paired_servicebus.core.operator.alarms import ALARM, OVER, Severity
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.untrusted_text import one_line
 
@@ -127,7 +128,18 @@ class EventLog:
         text = f"backlog queue {event.queue} is in the rotation again"
         self._write(("queue", str(event.queue)), logging.INFO, text, event.at)
 
+    def _alarm(self, event: Warned) -> None:
+        """Write a line for each alarm that begins or ends."""
+        name = event.text.removeprefix(OVER).partition(": ")[0]
+        is_over = event.text.startswith(OVER)
+        level = logging.INFO if is_over or name.startswith(Severity.NOTICE) else logging.WARNING
+        self._write(("alarm", name), logging.ERROR if name.startswith(Severity.CRITICAL) and not is_over else level,
+                    f"alarm: {event.text}", event.at)  # fmt: skip
+
     def _warned(self, event: Warned) -> None:
+        if event.about == ALARM:
+            self._alarm(event)
+            return
         key = ("warning", event.about)
         subject = self._subjects.get(key)
         if subject is None:

@@ -21,7 +21,6 @@ from paired_servicebus.core.accounting.refused_calls import (
     RefusedCredentials,
     ThrottledCalls,
     closed_reason,
-    refusal_alarm,
 )
 from paired_servicebus.core.accounting.send_times import Buckets, SendTimes
 from paired_servicebus.core.errors import PairingClosedError, PairingError
@@ -258,11 +257,6 @@ class PairingRuntime:
         text = self.refused_credentials.refuse(side, what, judgement.reason, at=self.clock())
         if text:
             self.warn(side, text)
-
-    def refusal_alarm(self) -> str:
-        """Return a sentence about calls that are refused now; empty if there are none."""
-        refusing = [(refusals, self.tally(entity).accepted) for entity, refusals in self._refusing.items()]
-        return refusal_alarm(refusing, at=self.clock())
 
     def _count(self, event: e.SendAccepted | e.SendFailed) -> None:
         tally = self.tally(event.entity)

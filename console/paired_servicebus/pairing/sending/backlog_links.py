@@ -20,6 +20,7 @@ from typing import Final
 from azure.servicebus.aio import ServiceBusClient
 
 from paired_servicebus.core.errors import WireUnavailableError
+from paired_servicebus.core.model.snapshot import Trouble, TroubleKind
 from paired_servicebus.core.model.verdict import CREDENTIALS, FailureKind, Judgement
 from paired_servicebus.core.text.number_format import format_indices
 from paired_servicebus.pairing import sdk_internals
@@ -154,14 +155,15 @@ class Standby:
         return all(place.refusal is not None and place.refusal.todo for place in self._places)
 
     @property
-    def alarms(self) -> tuple[str, ...]:
-        """The links that are not open, grouped by reason; a sentence each."""
+    def troubles(self) -> tuple[Trouble, ...]:
+        """The links that are not open, grouped by reason."""
         by_refusal: dict[Refusal, list[int]] = {}
         for place in self._places:
             if place.refusal is not None:
                 by_refusal.setdefault(place.refusal, []).append(place.index)
         return tuple(
-            f"no link to backlog queue {format_indices(indices)}: {refusal}" for refusal, indices in by_refusal.items()
+            Trouble(kind=TroubleKind.BACKLOG_LINK, what=format_indices(indices), reason=str(refusal))
+            for refusal, indices in by_refusal.items()
         )
 
     def limit(self) -> int:

@@ -1,8 +1,7 @@
 """The health of engines, without a screen: a table for people, one JSON object for programs, an exit status for both.
 
-An engine is healthy if it answers with current figures and needs no attention: no alarm, no entity that is suspect,
-failed over, forced or pinned, every backlog queue accepts sends, no syphon that is paused or stuck. An entity
-without sends is unknown, which is not a fault. An engine without a healthy entity is unknown. Warnings degrade nothing.
+An engine is healthy if it answers without an alarm of the table (core/operator/alarms.py); notices degrade nothing. An
+engine without a healthy entity is unknown.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ import msgspec
 from paired_servicebus.core.backlog.backlog_totals import empty_at, sum_backlog
 from paired_servicebus.core.gateway.gateway_sentences import status_lines
 from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.pairing_condition import condition_of
 from paired_servicebus.core.model.snapshot import EntityView, FindingVerdict, Readiness, Snapshot, SyphonStatus
-from paired_servicebus.core.operator.fleet_sentences import fleet_complaints, fleet_health, fleet_lines, fleet_word
+from paired_servicebus.core.operator.alarms import Alarm, alarms, degrading, fleet_alarms
+from paired_servicebus.core.operator.fleet_sentences import fleet_health, fleet_lines, fleet_word
 from paired_servicebus.core.text.number_format import count, plural, rate, time_or_day
 from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.core.text.untrusted_text import harmless
 from paired_servicebus.engine.control.discovery import EngineStatus
-from paired_servicebus.ui.render.spans import QUIET, fit
+from paired_servicebus.ui.render.spans import fit
 
-STALE_SECONDS: Final = 5.0
-"""After which a snapshot is old; an engine sends one a second."""
 WIDTH: Final = 100
 UNKNOWN: Final = "unknown"
 
@@ -45,8 +44,9 @@ class Health(IntEnum):
 def health(engines: Sequence[EngineStatus], now: float, *, fleet: bool = False) -> Health:
     """Return the worst health of all, and of their fleets if `fleet`; UNREACHABLE without engines."""
     found = [health_of(engine, now) for engine in engines]
-    views = [one.snapshot.fleet for one in engines if fleet and one.snapshot is not None]
-    found += [Health(fleet_health(view, now)) for view in views if view is not None]
+    for one in (each.snapshot for each in engines if fleet and each.snapshot is not None):
+        if one.fleet is not None:
+            found.append(Health(fleet_health(one.fleet, fleet_alarms(alarms_in(one, now)))))
     return max(found, default=Health.UNREACHABLE)
 
 
@@ -54,11 +54,16 @@ def health_of(engine: EngineStatus, now: float) -> Health:
     """Return the health of one engine."""
     if engine.snapshot is None:
         return Health.UNREACHABLE
-    return Health.DEGRADED if complaints(engine.snapshot, now) else Health.HEALTHY
+    return Health.DEGRADED if degrading(alarms_in(engine.snapshot, now)) else Health.HEALTHY
+
+
+def alarms_in(snapshot: Snapshot, now: float) -> tuple[Alarm, ...]:
+    """Return the alarms of a snapshot that is read now."""
+    return alarms(condition_of(snapshot, now))
 
 
 def word_for(engine: EngineStatus, now: float) -> str:
-    """Return the health in a word: "unknown" for an engine without complaints and without a healthy entity."""
+    """Return the health in a word: "unknown" for an engine without alarms and without a healthy entity."""
     found, known = health_of(engine, now), engine.snapshot
     if found is Health.HEALTHY and known is not None and not _healthy_entities(known):
         return UNKNOWN
@@ -74,26 +79,6 @@ def _title_word(engine: EngineStatus, snapshot: Snapshot, now: float) -> str:
     word, total = word_for(engine, now), len(snapshot.entities)
     unknown = sum(entity.state is State.UNKNOWN for entity in snapshot.entities)
     return f"{word}, {unknown} of {total} entities unknown" if unknown and _healthy_entities(snapshot) else word
-
-
-def complaints(snapshot: Snapshot, now: float) -> tuple[str, ...]:
-    """Return the states that need attention, a sentence each; empty if all is well."""
-    old = abs(now - snapshot.at) > STALE_SECONDS
-    found = [f"these figures are of {clock(snapshot.at)}: the engine sends no new ones"] if old else []
-    found += snapshot.alarms
-    found += [
-        f"{entity.path} {entity.state}: {entity.why}" for entity in snapshot.entities if entity.state not in QUIET
-    ]
-    found += [
-        f"backlog/{queue.index} accepts no sends: {queue.pulled_reason}"
-        for queue in snapshot.queues
-        if not queue.in_rotation
-    ]
-    if snapshot.syphon.status in (SyphonStatus.PAUSED, SyphonStatus.STUCK):
-        found.append(f"syphon {snapshot.syphon.status}: {snapshot.syphon.text}")
-    if snapshot.syphon.paused_parts:
-        found.append(f"syphon {snapshot.syphon.paused_parts}")
-    return tuple(found)
 
 
 # -- for people --------------------------------------------------------------------------------------------------------
@@ -116,10 +101,8 @@ def _block(engine: EngineStatus, now: float) -> list[str]:
     word = _title_word(engine, found, now)
     title = f"{found.engine}: {word} ({found.primary} with {found.secondary}{environment}{read_only})"
     lines = [f"{title}, {clock(found.at)}"]
-    for complaint in complaints(found, now):
-        lines += _indented(f"! {complaint}")
-    for warning in found.warnings:
-        lines += _indented(f"? {warning}")
+    for alarm in alarms_in(found, now):
+        lines += _indented(f"{alarm.mark} {alarm}")
     rows = (
         _backlog(found),
         *_oldest(found, now),
@@ -134,8 +117,12 @@ def _block(engine: EngineStatus, now: float) -> list[str]:
 def _fleet(engine: EngineStatus, now: float) -> list[str]:
     if engine.snapshot is None:
         return []
-    view = engine.snapshot.fleet
-    lines = fleet_lines(view, now) if view is not None else ["fleet: off, other hosts unknown ([fleet] switches it on)"]
+    view, found = engine.snapshot.fleet, fleet_alarms(alarms_in(engine.snapshot, now))
+    lines = (
+        fleet_lines(view, now, found, lists_alarms=False)
+        if view is not None
+        else ["fleet: off, other hosts unknown ([fleet] switches it on)"]
+    )
     return [f"  {line}".rstrip() for line in lines]
 
 
@@ -228,10 +215,10 @@ def _notes(found: Readiness) -> tuple[tuple[int, str], ...]:
 def as_json(engines: Sequence[EngineStatus], now: float, *, fleet: bool = False) -> str:
     """Return one object. `status` and `exit` are the worst of all engines.
 
-    With `fleet`, each engine has its fleet's `status` and `complaints`; the figures are in its snapshot's `fleet`.
-    Each engine has its `status`, `complaints`, the sums of its backlog, and its snapshot (core.model.snapshot), whose
-    names
-    only grow. Times are seconds since the epoch; null is unknown.
+    With `fleet`, each engine has its fleet's `status` and `alarms`; the figures are in its snapshot's `fleet`. Each
+    engine has its `status`, its `alarms` with `name`, `severity`, `subject`, `sentence`, `todo` and `page`, the sums of
+    its backlog, and its snapshot (core.model.snapshot), whose names only grow. Times are seconds since the epoch; null
+    is unknown.
     """
     worst = health(engines, now, fleet=fleet)
     words = [word_for(each, now) for each in engines]
@@ -249,22 +236,23 @@ def _object(engine: EngineStatus, now: float) -> dict[str, Any]:
     found = engine.snapshot
     head: dict[str, Any] = {"pairing": engine.pairing, "status": word_for(engine, now)}
     if found is None:
-        no = {"engine": None, "complaints": [engine.trouble], "warnings": (), "backlog": None, "snapshot": None}
+        no = {"engine": None, "trouble": engine.trouble, "alarms": None, "backlog": None, "snapshot": None}
         return head | no
     return head | {
         "engine": found.engine,
-        "complaints": complaints(found, now),
-        "warnings": found.warnings,
+        "trouble": "",
+        "alarms": alarms_in(found, now),
         "backlog": _sums(found),
         "snapshot": found,
     }
 
 
 def _fleet_object(engine: EngineStatus, now: float) -> dict[str, Any]:
-    view = engine.snapshot.fleet if engine.snapshot is not None else None
-    if view is None:
+    snapshot = engine.snapshot
+    if snapshot is None or snapshot.fleet is None:
         return {"fleet": None}
-    return {"fleet": {"status": fleet_word(view, now), "complaints": fleet_complaints(view, now)}}
+    found = fleet_alarms(alarms_in(snapshot, now))
+    return {"fleet": {"status": fleet_word(snapshot.fleet, found), "alarms": found}}
 
 
 def _sums(snapshot: Snapshot) -> dict[str, Any]:

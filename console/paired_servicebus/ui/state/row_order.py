@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetEntity, FleetView
-from paired_servicebus.core.model.snapshot import EntityView, Snapshot, UnusedQueue
+from paired_servicebus.core.model.snapshot import NOWHERE, EntityView, Snapshot, UnusedQueue
 from paired_servicebus.core.operator.fleet_sentences import is_unwell, worst_state
 from paired_servicebus.ui.render.spans import LOOKS, QUIET
 
@@ -38,7 +38,6 @@ def for_newest(answer: Callable[[A], R]) -> Callable[[A], R]:
 
 
 WORST_FIRST: Final = "worst first"
-NOWHERE: Final = "nowhere"
 
 
 def is_lost(entity: EntityView) -> bool:

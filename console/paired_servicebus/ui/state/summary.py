@@ -12,25 +12,34 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final
 
-from paired_servicebus.core.backlog.backlog_totals import empty_at, stranded_messages, sum_backlog
+from paired_servicebus.core.backlog.backlog_totals import empty_at, sum_backlog
 from paired_servicebus.core.backlog.depth_readings import seconds_until
-from paired_servicebus.core.model.entity_state import DIVERTING, State
+from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetView
+from paired_servicebus.core.model.pairing_condition import condition_of
 from paired_servicebus.core.model.snapshot import EntityView, FindingVerdict, QueueView, Snapshot, SyphonStatus
 from paired_servicebus.core.operator import fleet_sentences
+from paired_servicebus.core.operator.alarms import (
+    FLEET_PAGE,
+    Alarm,
+    Severity,
+    advice,
+    degrading,
+    refused_entities,
+    unroutable_entities,
+)
 from paired_servicebus.core.operator.why_line import failover_cause, pings_needed
 from paired_servicebus.core.text.number_format import count, plural, rate, time_or_day
 from paired_servicebus.core.text.time_format import age, clock, roughly, until
 from paired_servicebus.ui.render.spans import BETWEEN, LOOKS, QUIET, Part, Role, name_list, pack, shortenable
-from paired_servicebus.ui.state.row_order import NOWHERE, by_state, for_newest, groups_of
-from paired_servicebus.ui.state.view import EngineLink, Page, View
+from paired_servicebus.ui.state.row_order import by_state, for_newest, groups_of
+from paired_servicebus.ui.state.view import EngineLink, Page, View, alarms_of
 
 # The six answers of the summary, in this order: the state and its start, the cause, failing callers, healing, action.
 #
 # Each answer is a part of a line, in several wordings (spans.pack). Not here: a lost engine (summary.py).
 
 Entities = Sequence[EntityView]
-LOST_IN: tuple[State, ...] = (State.SUSPECT, State.FAILED_OVER, State.FORCED, State.PINNED)
 SHORTEST_CAUSE = 8
 
 
@@ -38,19 +47,16 @@ SHORTEST_CAUSE = 8
 
 
 @for_newest
-def refused_entities(snapshot: Snapshot) -> Entities:
-    """Return the entities whose sends fail at callers, except for errors of single messages."""
-    return [entity for entity in snapshot.entities if entity.state in LOST_IN and _is_refused(snapshot, entity)]
-
-
-def _is_refused(snapshot: Snapshot, entity: EntityView) -> bool:
-    return entity.refused_per_second > 0 or has_no_route(snapshot, entity)
+def lost_entities(snapshot: Snapshot) -> Entities:
+    """Return the entities whose sends fail at callers, or reach no namespace."""
+    it = condition_of(snapshot)
+    lost = {one.path for one in (*refused_entities(it), *unroutable_entities(it))}
+    return [one for one in snapshot.entities if one.path in lost]
 
 
 def has_no_route(snapshot: Snapshot, entity: EntityView) -> bool:
     """Return whether its sends can reach neither namespace."""
-    closed = bool(snapshot.queues) and not any(queue.in_rotation for queue in snapshot.queues)
-    return entity.route == NOWHERE or (closed and entity.state in DIVERTING)
+    return condition_of(snapshot).has_no_route(entity)
 
 
 def refusal(entities: Entities, total: int, now: float) -> Part:
@@ -75,7 +81,7 @@ def _whose(entities: Entities, total: int) -> Part:
 def callers(snapshot: Snapshot, now: float) -> Part:
     """Return the part on calls that fail at callers: this engine's first, otherwise those of all engines."""
     here = _callers_here(snapshot.entities, now)
-    if snapshot.fleet is None or any(one.refused for one in snapshot.entities):
+    if snapshot.fleet is None or any(one.refused_per_second > 0 for one in snapshot.entities):
         return here
     return fleet_sentences.callers_part(snapshot.fleet)
 
@@ -93,6 +99,9 @@ def _callers_here(entities: Entities, now: float) -> Part:
         return (*(shortenable(f"{text}: {reason}", least=len(text) + 8) if reason else ()), text)
     if since is not None:
         return (f"callers: the last call failed, {count(number)} errors total", f"callers: {count(number)} errors")
+    if all(one.state is State.UNKNOWN for one in entities):
+        before = f", {plural(number, 'error')} before" if number else ""
+        return (f"callers: unknown, this engine sends nothing{before}", f"callers: no sends here{before}")
     if number:
         before = f"{plural(number, 'error')} before"
         return (
@@ -157,6 +166,8 @@ def _since(at: float, now: float) -> str:
 
 
 def _reason(entity: EntityView) -> str:
+    if entity.state in QUIET and entity.refusals:
+        return entity.refusals[0][0]
     if entity.state is State.FAILED_OVER and entity.last_ping_good is False and entity.last_ping_text:
         return entity.last_ping_text
     return failover_cause(entity.why) or _first_clause(entity)
@@ -277,16 +288,6 @@ def syphon_text(snapshot: Snapshot, now: float) -> str:
     return f"syphon {status}, empty {until(eta, now)}" if eta is not None else f"syphon {status}"
 
 
-def stranded_text(snapshot: Snapshot) -> Part:
-    """Return the part on messages in unused queues, unless an alarm reports them."""
-    counts = stranded_messages(snapshot.unused)
-    if not counts or any("stranded" in alarm for alarm in snapshot.alarms):
-        return ()
-    where = f"unused queue {next(iter(counts))}" if len(counts) == 1 else f"{len(counts)} unused queues"
-    number = sum(counts.values())
-    return (f"{plural(number, 'message')} stranded in {where} (page 3)", f"{number:,} stranded in {where}")
-
-
 def out_of_rotation(snapshot: Snapshot, now: float) -> Part:
     """Return the part on backlog queues that accept nothing; empty if all accept."""
     out = [queue for queue in snapshot.queues if not queue.in_rotation]
@@ -314,60 +315,20 @@ def readiness_text(snapshot: Snapshot) -> str:
     )
 
 
-# -- what to do ------------------------------------------------------------------------------------------------------
+# -- the severity, and the alarms ------------------------------------------------------------------------------------
+
+SHOWN_BY_STATES: Final = frozenset({"failed_over", "suspect", "forced", "pinned", "calls_fail"})
+"""Alarms that the rows about entities contain."""
+SHOWN_IN_LOSS: Final = frozenset({"nothing_accepted", "no_route", "sends_refused", "not_ready", "backlog_refuses"})
+"""Alarms that the rows about lost sends contain."""
 
 
-def todo(snapshot: Snapshot, state: State | None, entities: Entities) -> Part:
+def todo(snapshot: Snapshot) -> Part:
     """Return the part on the operator's most urgent action."""
-    urgent = _for_callers(snapshot) or _for_readiness(snapshot) or _for_syphon(snapshot)
-    if urgent:
-        return urgent
-    if state in (State.FORCED, State.PINNED):
-        return name_list([one.path for one in entities], before="do: release (U) when the work is done: ")
-    if stranded_messages(snapshot.unused) and state is None:
-        return _do("move stranded messages (page 3, M)")
-    if state is State.SUSPECT or refused_entities(snapshot):
-        return _do("nothing yet")
-    if state is State.FAILED_OVER and all(one.missing_since is not None for one in entities):
-        return name_list([one.path for one in entities], before="do: create again, or stop the senders: ")
-    return _do("nothing now") if state is State.FAILED_OVER else ()
-
-
-def _for_callers(snapshot: Snapshot) -> Part:
-    lost = refused_entities(snapshot)
-    if any(has_no_route(snapshot, one) for one in lost):
-        check = f"check {snapshot.secondary} from here (paired check)"
-        return (*_do(check, "ask senders to retry later"), *_do("paired check"))
-    pinned = [one.path for one in lost if one.state is State.PINNED]
-    return name_list(pinned, before="do: release (U), so that it can fail over: ") if pinned else ()
-
-
-def _for_readiness(snapshot: Snapshot) -> Part:
-    found = snapshot.readiness.of(FindingVerdict.NO) if snapshot.readiness is not None else ()
-    wanted = next((one.todo for one in found if one.todo), "")
-    return tuple(f"do: {text}" for text in shortenable(wanted)) if wanted else ()
-
-
-def _for_syphon(snapshot: Snapshot) -> Part:
-    syphon = snapshot.syphon
-    if syphon.status is SyphonStatus.STUCK:
-        return _do("see the syphon's line and page 3 for the cause")
-    if syphon.status is SyphonStatus.PAUSED:
-        return _do("resume the syphon (S), or messages stay parked")
-    if syphon.status is SyphonStatus.OFF and not syphon.elsewhere and sum_backlog(snapshot).messages:
-        return _do("check that a syphon runs elsewhere, or run one (paired up)")
-    return ()
-
-
-def _do(*texts: str) -> Part:
-    return tuple(f"do: {BETWEEN.join(texts[:number])}" for number in range(len(texts), 0, -1))
-
-
-REFUSED: Final = "sends are refused"
-NOT_READY: Final = "not ready to fail over"
-"""The engine's alarm begins so; the first row contains it already."""
-NOT_USABLE: Final = "backlog not usable"
-"""What the same alarm means once sends go to the backlog."""
+    wanted = advice(alarms_of(snapshot))
+    if wanted.startswith("nothing"):
+        return (f"do: {wanted.partition(':')[0]}",)  # the rows say what happens by itself
+    return tuple(f"do: {text}" for text in shortenable(wanted)) if wanted else ("nothing to do",)
 
 
 class Level(IntEnum):
@@ -484,7 +445,9 @@ def _of_snapshot(snapshot: Snapshot, now: float, *, on_engines: bool = False) ->
     here = _of_engine(snapshot, now)
     if snapshot.fleet is None:
         return here
-    return _with_orders(_with_fleet(here, snapshot.fleet, now, on_engines=on_engines), snapshot.fleet, now)
+    found = [one for one in degrading(alarms_of(snapshot)) if one.page == FLEET_PAGE and one.name != "order_ending"]
+    with_fleet = _with_fleet(here, snapshot.fleet, found, now, on_engines=on_engines)
+    return _with_orders(with_fleet, snapshot.fleet, now)
 
 
 def _with_orders(found: Summary, fleet: FleetView, now: float) -> Summary:
@@ -505,11 +468,11 @@ def _with_orders(found: Summary, fleet: FleetView, now: float) -> Summary:
     return Summary(max(found.level, Level.NOTABLE), found.glyph, (first, ordered, *others))
 
 
-def _with_fleet(here: Summary, fleet: FleetView, now: float, *, on_engines: bool) -> Summary:
+def _with_fleet(here: Summary, fleet: FleetView, found: Sequence[Alarm], now: float, *, on_engines: bool) -> Summary:
     """Add the fleet: as a row before a quiet engine's rows, as a part beside the state of one in trouble."""
     bad = fleet_sentences.unwell_entities(fleet)
     if not bad:
-        return here
+        return _with_alarms(here, found)
     state = fleet_sentences.worst_state(bad[0])
     old = bool(fleet_sentences.trouble_part(fleet, now))
     counts = fleet_sentences.engines_part(fleet)
@@ -529,37 +492,44 @@ def _with_fleet(here: Summary, fleet: FleetView, now: float, *, on_engines: bool
     return Summary(level, LOOKS[state].glyph, (top, quiet, *others[:1], todo, *others[1:]))
 
 
+def _with_alarms(here: Summary, found: Sequence[Alarm]) -> Summary:
+    """Add the worst alarm about a fleet whose entities are well."""
+    if not found:
+        return here
+    first, *others = here.rows
+    more = f" (and {plural(len(found) - 1, 'more alarm')})" if found[1:] else ""
+    row = SummaryRow((shortenable(f"! {found[0].sentence}", after=more),), Role.FAILED_OVER)
+    level = max(here.level, _LEVELS[found[0].severity])
+    return Summary(level, "!" if here.level is Level.WELL else here.glyph, (first, row, *others), here.answers)
+
+
 def _of_engine(snapshot: Snapshot, now: float) -> Summary:
     groups = groups_of(snapshot)
     worst = next(iter(groups), None)
-    if lost := refused_entities(snapshot):
+    if lost := lost_entities(snapshot):
         return Summary(Level.LOST, "✗", _rows_of_loss(snapshot, lost, now), _answers(snapshot, lost, now))
-    rows = _quiet(snapshot, now) if worst is None or worst in QUIET else _rows_of_states(snapshot, now)
-    glyph = LOOKS[worst].glyph if worst is not None else "○"
-    needs_eyes = snapshot.alarms or stranded_messages(snapshot.unused) or _errors(snapshot)
-    answers = () if worst is None or worst in QUIET else _answers(snapshot, groups[worst], now)
-    return Summary(_level(snapshot, worst), "!" if needs_eyes and worst in (None, *QUIET) else glyph, rows, answers)
+    is_quiet = worst is None or worst in QUIET
+    rows = _quiet(snapshot, now) if is_quiet else _rows_of_states(snapshot, now)
+    glyph, level = LOOKS[worst].glyph if worst is not None else "○", _level(snapshot)
+    answers = () if worst is None or is_quiet else _answers(snapshot, groups[worst], now)
+    return Summary(level, "!" if level is not Level.WELL and is_quiet else glyph, rows, answers)
 
 
 def _answers(snapshot: Snapshot, entities: Entities, now: float) -> tuple[Part, ...]:
     """Return what a page with two rows shows under the state."""
     state, worst = next(iter(by_state(entities).items()))
-    lost = bool(refused_entities(snapshot))
+    lost = bool(lost_entities(snapshot))
     first = primary_cause(entities, now) if lost else callers(snapshot, now)
-    return (first, healing(snapshot, state, worst, now), todo(snapshot, state, worst))
+    return (first, healing(snapshot, state, worst, now), todo(snapshot))
 
 
-def _level(snapshot: Snapshot, worst: State | None) -> Level:
-    stuck = snapshot.syphon.status is SyphonStatus.STUCK
-    if snapshot.alarms or stuck or worst is State.FAILED_OVER:
-        return Level.WRONG
-    quiet = worst in QUIET and snapshot.syphon.status is not SyphonStatus.PAUSED
-    well = quiet and all(queue.in_rotation for queue in snapshot.queues) and not stranded_messages(snapshot.unused)
-    return Level.WELL if well and not _errors(snapshot) else Level.NOTABLE
+def _level(snapshot: Snapshot) -> Level:
+    """Return the level of the worst alarm of this engine."""
+    found = [alarm.severity for alarm in alarms_of(snapshot) if alarm.page != FLEET_PAGE]
+    return _LEVELS[found[0]] if found else Level.WELL
 
 
-def _errors(snapshot: Snapshot) -> bool:
-    return any(entity.refused_per_second > 0 for entity in snapshot.entities)
+_LEVELS: Final = {Severity.CRITICAL: Level.WRONG, Severity.WARNING: Level.NOTABLE, Severity.NOTICE: Level.WELL}
 
 
 def _rows_of_loss(snapshot: Snapshot, lost: Entities, now: float) -> tuple[SummaryRow, ...]:
@@ -572,7 +542,7 @@ def _rows_of_loss(snapshot: Snapshot, lost: Entities, now: float) -> tuple[Summa
         SummaryRow((refusal(lost, total, now),), Role.STATEMENT),
         SummaryRow((primary_cause(lost, now), out_of_rotation(snapshot, now))),
         SummaryRow((back, keep)),
-        SummaryRow((todo(snapshot, state, worst), *states, *_alarms(snapshot))),
+        SummaryRow((todo(snapshot), *states, *_alarms(snapshot))),
     )
 
 
@@ -580,14 +550,13 @@ def _rows_of_states(snapshot: Snapshot, now: float) -> tuple[SummaryRow, ...]:
     total, groups = len(snapshot.entities), groups_of(snapshot)
     (state, worst), *others = groups.items()
     rest = [(f"{len(found)} {other}",) for other, found in others if other not in QUIET]
-    role = Role.FAILED_OVER if _level(snapshot, state) is Level.WRONG else Role.SUSPECT
+    role = Role.FAILED_OVER if _level(snapshot) is Level.WRONG else Role.SUSPECT
     backlog = (parked_text(snapshot, now), ""), (syphon_text(snapshot, now), "")
-    stays = stranded_text(snapshot)
     return (
         SummaryRow((verdict(state, worst, total, now), *rest), role),
         SummaryRow((cause(worst, now), callers(snapshot, now))),
         SummaryRow((healing(snapshot, state, worst, now), *backlog)),
-        SummaryRow((todo(snapshot, state, worst), stays, *_alarms(snapshot), room(snapshot, now))),
+        SummaryRow((todo(snapshot), *_alarms(snapshot), room(snapshot, now))),
     )
 
 
@@ -596,25 +565,23 @@ def _quiet(snapshot: Snapshot, now: float) -> tuple[SummaryRow, ...]:
     total, groups = len(snapshot.entities), groups_of(snapshot)
     states = [how_many(state, found, total) for state, found in groups.items()] or ["no entity known yet"]
     backlog = [(parked_text(snapshot, now), ""), (syphon_text(snapshot, now), "")]
-    role = {Level.WELL: Role.HEALTHY, Level.WRONG: Role.FAILED_OVER}.get(_level(snapshot, next(iter(groups), None)))
-    stays = stranded_text(snapshot)
-    first = SummaryRow((*((text,) for text in states), stays, *backlog), role or Role.SUSPECT)
-    fine = SummaryRow((callers(snapshot, now), out_of_rotation(snapshot, now), (readiness_text(snapshot),)))
+    role = {Level.WELL: Role.HEALTHY, Level.WRONG: Role.FAILED_OVER}.get(_level(snapshot), Role.SUSPECT)
+    first = SummaryRow((*((text,) for text in states), *backlog), role)
+    fine = SummaryRow((callers(snapshot, now), (readiness_text(snapshot),)))
     alarms = [SummaryRow((part,), Role.FAILED_OVER) for part in _alarms(snapshot)]
-    advice = todo(snapshot, None, ()) or ("nothing to do",)
-    return (first, *alarms, fine, SummaryRow((advice,)))
+    return (first, *alarms, fine, SummaryRow((todo(snapshot),)))
 
 
 def _alarms(snapshot: Snapshot) -> list[Part]:
-    """Return the first alarm and the number of others, without those that the rows contain.
-
-    While sends are refused, the rows contain why the backlog takes none, and the check to run.
-    """
-    contained = (REFUSED, NOT_READY) if refused_entities(snapshot) else ()
-    alarms = [alarm for alarm in snapshot.alarms if not alarm.startswith(contained)]
-    if any(entity.state in DIVERTING for entity in snapshot.entities):
-        alarms = [alarm.replace(NOT_READY, NOT_USABLE, 1) for alarm in alarms]
-    if not alarms:
+    """Return the worst alarm and the number of others, without those that the rows contain."""
+    contained = SHOWN_BY_STATES | (SHOWN_IN_LOSS if lost_entities(snapshot) else frozenset())
+    missing = {one.path for one in snapshot.entities if one.missing_since is not None}
+    found = [
+        alarm.sentence
+        for alarm in degrading(alarms_of(snapshot))
+        if alarm.name not in contained and alarm.page != FLEET_PAGE and alarm.subject not in missing
+    ]
+    if not found:
         return []
-    more = f" (and {plural(len(alarms) - 1, 'more alarm')})" if alarms[1:] else ""
-    return [shortenable(f"! {alarms[0]}", after=more)]
+    more = f" (and {plural(len(found) - 1, 'more alarm')})" if found[1:] else ""
+    return [shortenable(f"! {found[0]}", after=more)]

@@ -14,10 +14,11 @@ from typing import Final, Protocol, runtime_checkable
 
 from paired_servicebus.core.accounting.billing import Price
 from paired_servicebus.core.model.gateway_view import GatewayClient
+from paired_servicebus.core.model.pairing_condition import condition_of
 from paired_servicebus.core.model.pairing_events import Record
 from paired_servicebus.core.model.snapshot import EntityView, Snapshot
+from paired_servicebus.core.operator.alarms import REPORTED_BY_EVENTS, Alarm, alarms, begun, degrading, turned
 from paired_servicebus.core.operator.fleet_sentences import ending_stage, not_answered, order_part, standing_orders
-from paired_servicebus.core.operator.notifications import begun, turned
 from paired_servicebus.core.series.graphs import Graphs, follow
 from paired_servicebus.ui.state import log_entries as event_log
 from paired_servicebus.ui.state.incident_history import HistoryNews
@@ -370,7 +371,13 @@ def _events(view: View) -> tuple[object, ...]:
         of_engine = (
             [(entity.path, entity.state) for entity in snapshot.entities],
             [queue.in_rotation for queue in snapshot.queues],
-            (snapshot.syphon.status, snapshot.alarms, snapshot.caption, snapshot.read_only, snapshot.boot),
+            (
+                snapshot.syphon.status,
+                [(one.name, one.subject) for one in alarms_of(snapshot)],
+                snapshot.caption,
+                snapshot.read_only,
+                snapshot.boot,
+            ),
             snapshot.readiness is not None and snapshot.readiness.ready,
         )
     neighbours = [(one.name, one.trouble) for one in view.neighbours]
@@ -430,6 +437,16 @@ def should_ring(before: View, after: View) -> bool:
     return was is not None and now is not None and was is not now and _calls(was, now)
 
 
+@for_newest
+def alarms_of(snapshot: Snapshot) -> tuple[Alarm, ...]:
+    """Return the alarms of a snapshot, the worst first."""
+    return alarms(condition_of(snapshot))
+
+
+def _alarms_that_ring(snapshot: Snapshot) -> tuple[Alarm, ...]:
+    return tuple(one for one in degrading(alarms(condition_of(snapshot))) if one.name not in REPORTED_BY_EVENTS)
+
+
 def _ending(snapshot: Snapshot) -> set[tuple[str, float]]:
     """Return the standing orders of the fleet under an alarm, 30 and 5 minutes before their end."""
     if snapshot.fleet is None:
@@ -440,9 +457,9 @@ def _ending(snapshot: Snapshot) -> set[tuple[str, float]]:
 
 def _calls(was: Snapshot, now: Snapshot) -> bool:
     states = {entity.path: entity.state for entity in was.entities}
+    before, after = _alarms_that_ring(was), _alarms_that_ring(now)
     return (
         any(turned(states.get(entity.path, entity.state), entity.state) for entity in now.entities)
-        or bool(begun(was.alarms, now.alarms))
+        or bool(begun(before, after) or begun(after, before))
         or bool(_ending(now) - _ending(was))
-        or bool(begun(now.alarms, was.alarms))
     )

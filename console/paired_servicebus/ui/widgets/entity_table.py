@@ -12,7 +12,7 @@ from textual import events
 from paired_servicebus.core.gateway.gateway_sentences import senders_text
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetEntity, FleetView
-from paired_servicebus.core.model.snapshot import EntityView
+from paired_servicebus.core.model.snapshot import NOWHERE, EntityView
 from paired_servicebus.core.operator.fleet_sentences import dissenters, entity_part, is_unwell, worst_state
 from paired_servicebus.core.text.number_format import NOT_KNOWN, count, duration, plural, rate, short_count, time_or_day
 from paired_servicebus.core.text.time_format import age, clock, roughly, until
@@ -37,7 +37,7 @@ from paired_servicebus.ui.render.spans import (
     spread,
     wrap,
 )
-from paired_servicebus.ui.state.row_order import NOWHERE, SORTS, WORST_FIRST, TableRows, by_state, groups_of, needs_eyes
+from paired_servicebus.ui.state.row_order import SORTS, WORST_FIRST, TableRows, by_state, groups_of, needs_eyes
 from paired_servicebus.ui.state.summary import why_now
 from paired_servicebus.ui.state.view import EngineLink, View
 from paired_servicebus.ui.widgets.frame.lines_widget import LazyLines, Lines

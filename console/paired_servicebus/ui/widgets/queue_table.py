@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from paired_servicebus.core.backlog.backlog_totals import is_old, stranded_messages, sum_backlog
+from paired_servicebus.core.backlog.backlog_totals import FULL_SHARE, is_old, share_used, stranded_messages, sum_backlog
 from paired_servicebus.core.backlog.depth_readings import Trend, seconds_until, trend
 from paired_servicebus.core.model.snapshot import QueueView, Snapshot, UnusedQueue
-from paired_servicebus.core.operator.failover_readiness import FULL_SHARE, share_used
 from paired_servicebus.core.text.number_format import (
     NOT_KNOWN,
     count,

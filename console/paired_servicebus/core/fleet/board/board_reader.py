@@ -45,7 +45,6 @@ MAX_PATH: Final = 260
 MAX_QUEUES: Final = 100
 MAX_STANDING: Final = 50
 MAX_DIFFERENCES: Final = 10
-MAX_ALARMS: Final = 5
 MAX_ENTITIES: Final = 1000
 """Entities kept of one report."""
 MAX_COUNT: Final = 10**15
@@ -119,7 +118,6 @@ def sum_figures(snapshot: Snapshot, at: float) -> FleetFigures:
         refused_per_second=sum(bound_number(entity.refused_per_second) for entity in entities),
         moved=bound_count(snapshot.syphon.moved),
         parked=None if parked is None else bound_count(parked.messages),
-        alarms=tuple(one_line(alarm[: 2 * MAX_REASON], most=MAX_REASON) for alarm in snapshot.alarms[:MAX_ALARMS]),
         gateway_clients=None if snapshot.gateway is None else bound_count(snapshot.gateway.count),
     )
 

@@ -46,7 +46,7 @@ from paired_servicebus.core.model.fleet_view import (
     Takes,
     with_other_signers,
 )
-from paired_servicebus.core.model.snapshot import Snapshot, SyphonStatus
+from paired_servicebus.core.model.snapshot import ParkedView, SyphonStatus, SyphonView
 
 # The entities of a fleet, merged over its engines without case.
 
@@ -322,20 +322,17 @@ def syphons_elsewhere(view: FleetView | None) -> tuple[str, ...] | None:
     return _names([one for one in _others(view) if one.status is FleetStatus.REPORTING])
 
 
-def no_syphon_alarm(view: FleetView, own: Snapshot) -> str:
-    """Return an alarm if messages are parked and the whole fleet is known to run no syphon; else empty.
+def lacks_syphon(view: FleetView, parked: ParkedView | None, syphon: SyphonView, at: float) -> bool:
+    """Return whether messages are parked at `at` and the whole fleet is known to run no syphon.
 
     SPEC.md section 4.6: "an alarm once the fleet shows none". While an engine is silent or missing, or the boards are
     not read, that is unknown.
     """
-    is_parked = own.parked is not None and own.parked.messages > 0
-    if not is_parked or own.syphon.status is not SyphonStatus.OFF:
-        return ""
-    if view.read_at is None or own.at - view.read_at > CURRENT_SECONDS or view.trouble or view.missing:
-        return ""
-    if any(one.status is FleetStatus.SILENT for one in view.engines) or syphons_elsewhere(view):
-        return ""
-    return "messages are parked and no engine of the fleet runs a syphon: start one (enable_syphon = true)"
+    if parked is None or not parked.messages or syphon.status is not SyphonStatus.OFF:
+        return False
+    if view.read_at is None or at - view.read_at > CURRENT_SECONDS or view.trouble or view.missing:
+        return False
+    return not any(one.status is FleetStatus.SILENT for one in view.engines) and not syphons_elsewhere(view)
 
 
 def _others(view: FleetView) -> list[FleetEngine]:

@@ -1,0 +1,92 @@
+"""What is known of a pairing at one moment: the frozen value that every alarm is a function of.
+
+It is the fold over one engine. One library without an engine fills it too, with less. None means unknown; a state that
+is unknown says since when, and every reading has its time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from paired_servicebus.core.model.entity_state import DIVERTING, State
+from paired_servicebus.core.model.fleet_view import FleetView
+from paired_servicebus.core.model.gateway_view import GatewayView
+from paired_servicebus.core.model.snapshot import (
+    NOWHERE,
+    PRIMARY,
+    EntityView,
+    JournalView,
+    ParkedView,
+    QueueView,
+    Readiness,
+    Snapshot,
+    SyphonView,
+    Trouble,
+    TroubleKind,
+    UnusedView,
+)
+
+NOT_LISTED: Final = UnusedView()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairingCondition:
+    """The condition of one pairing. `at`: the reader's time; `read_at`: when the engine made the figures."""
+
+    at: float
+    read_at: float
+    primary: str
+    secondary: str
+    entities: tuple[EntityView, ...] = ()
+    """Each with its state and since when, its route, its refused and its waiting calls."""
+    queues: tuple[QueueView, ...] = ()
+    syphon: SyphonView
+    unused: UnusedView = NOT_LISTED
+    parked: ParkedView | None = None
+    troubles: tuple[Trouble, ...] = ()
+    readiness: Readiness | None = None
+    """None: not examined."""
+    journal: JournalView | None = None
+    """None: nothing writes one here."""
+    gateway: GatewayView | None = None
+    """None: this engine has none."""
+    fleet: FleetView | None = None
+    """None: other hosts are unknown."""
+
+    @property
+    def open_queues(self) -> tuple[QueueView, ...]:
+        """The backlog queues that accept sends."""
+        return tuple(queue for queue in self.queues if queue.in_rotation)
+
+    @property
+    def is_primary_away(self) -> bool:
+        """Whether the primary is known not to answer, and no send proves the contrary."""
+        away = any(one.kind is TroubleKind.NAMESPACE_UNREACHABLE and one.what == PRIMARY for one in self.troubles)
+        return away and not any(one.state is State.HEALTHY for one in self.entities)
+
+    def has_no_route(self, entity: EntityView) -> bool:
+        """Return whether the entity's sends can reach neither namespace."""
+        closed = bool(self.queues) and not self.open_queues
+        away = entity.state is State.UNKNOWN and self.is_primary_away
+        return entity.route == NOWHERE or (closed and (away or entity.state in DIVERTING))
+
+
+def condition_of(snapshot: Snapshot, now: float | None = None) -> PairingCondition:
+    """Return the condition that a snapshot shows. now: the reader's time; None: that of the snapshot."""
+    return PairingCondition(
+        at=snapshot.at if now is None else now,
+        read_at=snapshot.at,
+        primary=snapshot.primary,
+        secondary=snapshot.secondary,
+        entities=snapshot.entities,
+        queues=snapshot.queues,
+        syphon=snapshot.syphon,
+        unused=snapshot.unused,
+        parked=snapshot.parked,
+        troubles=snapshot.troubles,
+        readiness=snapshot.readiness,
+        journal=snapshot.journal,
+        gateway=snapshot.gateway,
+        fleet=snapshot.fleet,
+    )
