@@ -42,7 +42,7 @@ from paired_servicebus.verbs.snapshot_verb import snapshot
 from paired_servicebus.verbs.trial_verbs import bench, drill, verify
 
 if TYPE_CHECKING:
-    from paired_servicebus.engine.readiness.readiness_check import CheckResult
+    from paired_servicebus.verbs.check_verb import CheckResult
 
 BROKEN_PIPE_STATUS: Final = 128 + signal.SIGPIPE
 """The status that a shell expects of a command ended by SIGPIPE."""
@@ -166,7 +166,7 @@ def check(
     json: JsonLine = False,
 ) -> int:
     """Would a failover work now? Exit status 0 ready, 1 not ready, 2 bad input, 3 unreachable."""
-    from paired_servicebus.engine.readiness.readiness_check import UNREACHABLE, as_json, as_lines, check_engine
+    from paired_servicebus.verbs.check_verb import UNREACHABLE, as_json, as_lines, check_engine
 
     if engine is not None:
         _choose_one(config, engine)
@@ -204,8 +204,8 @@ def _choose_one(config: Path | None, engine: str | None) -> None:
 
 
 async def _check(settings: PairingConfig, places: EnginePaths) -> CheckResult:
-    from paired_servicebus.engine.gateway.gateway_check import check_gateway
-    from paired_servicebus.engine.readiness.readiness_check import check as look
+    from paired_servicebus.verbs.check_verb import check as look
+    from paired_servicebus.verbs.gateway_check import check_gateway
 
     checked = await look(settings, places)
     if settings.gateway is None:

@@ -6,12 +6,19 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.alarm_views import condition
+from tests.alarm_views import condition, trouble
 from tests.approval import Approve
 
 from paired_servicebus.core.drill.drill_plan import DrillOutcome, LastDrill
 from paired_servicebus.core.model.entity_state import State
-from paired_servicebus.core.model.snapshot import EntityView, Finding, FindingVerdict, QueueView, SyphonStatus
+from paired_servicebus.core.model.snapshot import (
+    EntityView,
+    Finding,
+    FindingVerdict,
+    QueueView,
+    SyphonStatus,
+    TroubleKind,
+)
 from paired_servicebus.core.operator.alarms import alarms
 from paired_servicebus.core.operator.failover_readiness import (
     DRILL,
@@ -191,7 +198,7 @@ LOSES = {"refused_per_second": 2.0, "sends_per_second": 0.0}
         ((ENTITY,), (SHUT,), NO, "accepted by the primary: orders; all backlog queues refuse sends (entity disabled)"),
     ],
 )  # fmt: skip
-def test_the_machine_says_what_a_send_would_do_now(
+def test_the_machine_answers_what_a_send_would_do_now(
     entities: tuple[EntityView, ...], queues: tuple[QueueView, ...], verdict: FindingVerdict, said: str
 ) -> None:
     """`check` asks the pairing's own state what a send would do now, for each entity: accepted by the primary, by a
@@ -202,6 +209,18 @@ def test_the_machine_says_what_a_send_would_do_now(
     assert bool(readiness.findings[0].todo) == (verdict in (NO, WARN))
     assert readiness.ready is (verdict is not NO)
     assert with_sends(readiness, condition(entities=entities, queues=queues)) == readiness, "asked anew, kept once"
+
+
+def test_while_the_primary_is_away_and_nothing_was_sent_a_send_is_held() -> None:
+    away = (trouble(TroubleKind.NAMESPACE_UNREACHABLE, "primary"),)
+    idle = replace(ENTITY, state=State.UNKNOWN)
+    found = with_sends(judge(GOOD), condition(entities=(idle,), queues=(OPEN,), troubles=away)).findings[0]
+    assert (found.verdict, found.evidence) == (
+        WARN,
+        "held while the primary is away, then accepted by a backlog queue: orders",
+    )
+    shut = with_sends(judge(GOOD), condition(entities=(idle,), queues=(SHUT,), troubles=away))
+    assert not shut.ready
 
 
 def test_an_unknown_syphon_makes_nothing_unready() -> None:

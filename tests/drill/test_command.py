@@ -17,7 +17,8 @@ from paired_servicebus.core.model.namespace_info import ServiceTier
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.drill.drill_command import WIDTH, question_lines
 from paired_servicebus.engine.instance.engine_paths import engine_paths
-from paired_servicebus.engine.readiness.readiness_check import check, last_drill
+from paired_servicebus.engine.readiness.readiness_check import last_drill
+from paired_servicebus.verbs.check_verb import check
 from tests.stage.plays.verbs import Verb, verb
 
 from .conftest import BRISK, WORKER_KEY, Lab

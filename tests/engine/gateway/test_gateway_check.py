@@ -13,13 +13,13 @@ import pytest
 
 from paired_servicebus.config import PairingConfig, load_config
 from paired_servicebus.core.model.snapshot import FindingVerdict
-from paired_servicebus.engine.gateway import gateway_check
-from paired_servicebus.engine.gateway.gateway_check import check_gateway
 from paired_servicebus.engine.gateway.gateway_keys import GatewayRight, keys_of, new_key, write_keys
 from paired_servicebus.engine.gateway.gateway_listener import Gateway
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.pairing import PairedServiceBusClient
 from paired_servicebus.sections.gateway_options import GatewayOptions
+from paired_servicebus.verbs import gateway_check
+from paired_servicebus.verbs.gateway_check import check_gateway
 from servicebus_sandbox import Sandbox
 from servicebus_sandbox.fixtures.sdk_sleeps import shorten_sleeps
 from tests.pairing.conftest import World

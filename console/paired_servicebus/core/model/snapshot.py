@@ -181,6 +181,11 @@ class SyphonStatus(StrEnum):
     STUCK = "stuck"
 
 
+MOVING_STATUSES: Final = frozenset({SyphonStatus.IDLE, SyphonStatus.WAITING, SyphonStatus.RUNNING})
+"""Those that would move a parked message."""
+BUSY_STATUSES: Final = frozenset({SyphonStatus.WAITING, SyphonStatus.RUNNING})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyphonView:
     """The syphon of one engine."""

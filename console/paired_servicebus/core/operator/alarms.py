@@ -160,8 +160,11 @@ def accepts_sends(snapshot: Snapshot | None) -> tuple[bool, str]:
     if snapshot is None:
         return False, "not ready: the engine is starting"
     it = condition_of(snapshot)
-    direct = sum(one.route == PRIMARY and not it.has_no_route(one) for one in it.entities)
+    unknown = sum(one.state is State.UNKNOWN for one in it.entities)
+    direct = sum(one.route == PRIMARY and one.state is not State.UNKNOWN for one in it.entities)
     where = f"the primary for {direct} of {len(it.entities)} entities" if it.entities else "the primary, if any comes"
+    if unknown:
+        where += f" ({unknown} {'away' if it.is_primary_away else 'unknown, as nothing was sent'})"
     said = f"sends go to {where}; {len(it.open_queues)} of {len(it.queues)} backlog queues accept"
     is_ready = not tuple(_nothing_accepted(it))
     return is_ready, f"{'ready' if is_ready else 'not ready'}: {said}"

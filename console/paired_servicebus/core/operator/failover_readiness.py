@@ -164,6 +164,8 @@ def _sends(it: PairingCondition) -> Finding:
         verdict, todo = FindingVerdict.NO, "see the reasons of the refused calls in paired status"
     elif _SendAnswer.PRIMARY_REFUSES in answers:
         verdict, todo = FindingVerdict.WARN, "a suspect entity fails over by itself; release a pinned one (U)"
+    elif _SendAnswer.HELD in answers:
+        verdict, todo = FindingVerdict.WARN, "check [primary] in pairing.toml, and the network"
     elif _SendAnswer.UNKNOWN in answers or not answers:
         verdict = FindingVerdict.UNKNOWN
     return Finding(what=SENDS, verdict=verdict, evidence=seen or "no entity is known", read_at=it.read_at, todo=todo)
@@ -174,6 +176,7 @@ class _SendAnswer(StrEnum):
 
     REFUSED = "refused by both namespaces"
     PRIMARY_REFUSES = "refused by the primary, and not diverted yet"
+    HELD = "held while the primary is away, then accepted by a backlog queue"
     BACKLOG = "accepted by a backlog queue"
     UNKNOWN = "unknown, as nothing was sent"
     PRIMARY = "accepted by the primary"
@@ -187,7 +190,9 @@ def _answer(it: PairingCondition, entity: EntityView) -> _SendAnswer:
         return _SendAnswer.BACKLOG
     if entity.refused_per_second > 0 and entity.state in (State.SUSPECT, State.PINNED):
         return _SendAnswer.PRIMARY_REFUSES
-    return _SendAnswer.UNKNOWN if entity.state is State.UNKNOWN else _SendAnswer.PRIMARY
+    if entity.state is State.UNKNOWN:
+        return _SendAnswer.HELD if it.is_primary_away else _SendAnswer.UNKNOWN
+    return _SendAnswer.PRIMARY
 
 
 def _secondary(evidence: Evidence) -> Finding:

@@ -1,7 +1,7 @@
-"""`paired check`: would a failover work now? A running engine answers; without one, the check connects itself.
+"""Evidence about a failover from outside the pairing, and the engine's periodic check (SPEC.md section 12).
 
-That connection opens links to the backlog queues, reads the management data and closes everything. It makes no queue,
-sends no message and writes no file.
+Its sources are other engines of this user on this machine, the settings of the primary's entities, and the last drill.
+Not here: `paired check` (verbs/check_verb.py), and what the evidence means (core/operator/failover_readiness.py).
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from azure.core.exceptions import AzureError
@@ -20,43 +20,28 @@ from azure.core.exceptions import AzureError
 from paired_servicebus.config import PairingConfig
 from paired_servicebus.core.backlog.depth_readings import QueueUsage
 from paired_servicebus.core.drill.drill_plan import LastDrill
-from paired_servicebus.core.errors import CleanUpError, ConfigurationError, EngineNotRunningError, UnreadableError
+from paired_servicebus.core.errors import CleanUpError, ConfigurationError, UnreadableError
 from paired_servicebus.core.model import pairing_events as e
-from paired_servicebus.core.model.namespace_info import first_label
-from paired_servicebus.core.model.pairing_condition import PairingCondition, condition_of
-from paired_servicebus.core.model.snapshot import Finding, FindingVerdict, Readiness, Snapshot, SyphonStatus, SyphonView
-from paired_servicebus.core.operator.alarms import Alarm, alarms
+from paired_servicebus.core.model.snapshot import BUSY_STATUSES, MOVING_STATUSES, Readiness, Snapshot, SyphonStatus
 from paired_servicebus.core.operator.failover_readiness import (
     Evidence,
     ExpiryEvidence,
     judge,
-    unreachable,
 )
-from paired_servicebus.core.text.time_format import clock
 from paired_servicebus.durable_file import replace_file
-from paired_servicebus.engine.clients.client_factory import NamespaceClients, open_admin, open_clients
-from paired_servicebus.engine.clients.start_checks import look_up_name
-from paired_servicebus.engine.control.control_client import ControlClient
+from paired_servicebus.engine.clients.client_factory import open_admin
 from paired_servicebus.engine.control.discovery import (
     EngineStatus,
     find_socket,
     local_engines,
     query_engines,
-    wait_for_depths,
 )
 from paired_servicebus.engine.instance.engine_paths import EnginePaths, all_drill_files
-from paired_servicebus.engine.instance.lock import running
 from paired_servicebus.foreign_json import read_json
-from paired_servicebus.pairing.management.atom_admin import management_of
-from paired_servicebus.pairing.management.backlog_queues import queue_path, told
-from paired_servicebus.pairing.monitoring.inspection import AT_MOST, ReadinessProbes, expiry, read_counts, validity
+from paired_servicebus.pairing.monitoring.inspection import expiry
 from paired_servicebus.pairing.paired_client import PairedServiceBusClient
 from paired_servicebus.pairing.runtime.deadlines import Clock
 
-# Evidence about a failover from outside the pairing.
-#
-# Its sources are other engines of this user on this machine, and the settings of the primary's entities.
-#
 # Other engines are asked before any deletion. A queue's index identifies it.
 
 # The file with a pairing's last drill, in its state folder: written by `paired drill`, read by checks and engines.
@@ -164,10 +149,6 @@ async def local_syphons(places: EnginePaths, *, primary: str, secondary: str) ->
         and same_namespaces(one, primary=primary, secondary=secondary)
         and one.syphon.status in MOVING_STATUSES
     )
-
-
-MOVING_STATUSES: Final = frozenset({SyphonStatus.IDLE, SyphonStatus.WAITING, SyphonStatus.RUNNING})
-BUSY_STATUSES: Final = frozenset({SyphonStatus.WAITING, SyphonStatus.RUNNING})
 
 
 async def queues_in_use(paired: PairedServiceBusClient, *, besides: Path) -> frozenset[int]:
@@ -313,143 +294,3 @@ class ReadinessWatch:
         except Exception:  # the pairing's own evidence is still valid
             log.exception("the engine's surroundings could not be looked at")
             return evidence
-
-
-ANSWER_TIMEOUT: Final = 30.0
-"""Seconds that a running engine has for its findings; one that has just started checks first."""
-READY, NOT_READY, UNREACHABLE = 0, 1, 3
-"""Exit statuses; 2 is bad input."""
-
-
-@dataclass(frozen=True, slots=True)
-class CheckResult:
-    """The findings and their source: an engine's name, or "own contact"; and the alarms of that source."""
-
-    readiness: Readiness
-    asked: str
-    alarms: tuple[Alarm, ...]
-
-    @property
-    def status(self) -> int:
-        """The exit status."""
-        if unreachable(self.readiness):
-            return UNREACHABLE
-        return READY if self.readiness.ready else NOT_READY
-
-    def with_finding(self, finding: Finding) -> CheckResult:
-        """Return the result with one more finding."""
-        findings = (*self.readiness.findings, finding)
-        return replace(self, readiness=replace(self.readiness, findings=findings))
-
-
-async def check(config: PairingConfig, places: EnginePaths) -> CheckResult:
-    """Query the engine, or check without one.
-
-    Raises:
-        EngineNotRunningError: an engine runs and does not answer.
-        ConfigurationError: settings that cannot be used.
-    """
-    holder = running(places.lock)
-    if holder is not None:
-        return await check_engine(Path(holder.socket))
-    async with open_clients(config) as clients:
-        evidence = await _collect_evidence(config, places, clients)
-        judged = judge(await LocalEvidence(config, places).add(evidence))
-        return CheckResult(judged, "own contact", alarms(condition_of_check(evidence, judged)))
-
-
-async def check_engine(socket: Path) -> CheckResult:
-    """Query the running engine behind a socket.
-
-    Raises:
-        EngineNotRunningError: it does not answer.
-    """
-    client = await ControlClient.connect(socket)
-    try:
-        async with asyncio.timeout(ANSWER_TIMEOUT):
-            found = await wait_for_depths(client)  # judged with depths of now
-            if found is not None and (result := result_of(found)) is not None:
-                return result
-            async for update in client.updates():
-                if isinstance(update, Snapshot) and (result := result_of(update)) is not None:
-                    return result
-    except TimeoutError as error:
-        raise EngineNotRunningError(
-            f"the engine at {socket} did not report its readiness within {ANSWER_TIMEOUT:g} s; its log has the reason"
-        ) from error
-    finally:
-        await client.close()
-    raise EngineNotRunningError(f"the engine at {socket} ended before it reported its readiness")
-
-
-def result_of(snapshot: Snapshot, now: float | None = None) -> CheckResult | None:
-    """Return the result of a running engine's snapshot that is read now; None: it has not checked yet."""
-    if snapshot.readiness is None:
-        return None
-    return CheckResult(snapshot.readiness, f"engine {snapshot.engine}", alarms(condition_of(snapshot, now)))
-
-
-def condition_of_check(evidence: Evidence, readiness: Readiness) -> PairingCondition:
-    """Return the condition that a check without an engine knows."""
-    unknown = SyphonView(status=SyphonStatus.OFF, text="no engine runs here")
-    return PairingCondition(
-        at=evidence.at,
-        read_at=evidence.at,
-        primary=evidence.primary,
-        secondary=evidence.secondary,
-        syphon=unknown,
-        readiness=readiness,
-    )
-
-
-async def _collect_evidence(config: PairingConfig, places: EnginePaths, clients: NamespaceClients) -> Evidence:
-    admin = management_of(clients.secondary_admin)
-    primary, info = await asyncio.gather(look_up_name(config.primary, places), told(admin))
-    count = config.policy.backlog_queue_count
-    proofs = ReadinessProbes(clients.secondary, [queue_path(primary, index) for index in range(count)])
-    for _ in range(0, count, AT_MOST):
-        queues = await proofs.look()
-    trouble = ""
-    try:
-        queues = tuple(await read_counts(admin, queues))
-    except (AzureError, OSError, TimeoutError) as error:
-        trouble = proofs.judge(error).reason
-    return Evidence(
-        at=proofs.clock(),
-        primary=primary,
-        secondary=info.name or first_label(config.secondary.host),
-        queues=queues,
-        queues_wanted=count,
-        tokens=(await validity(clients.primary), await validity(clients.secondary)),
-        ping=config.policy.ping,
-        trouble=trouble,
-    )
-
-
-def as_lines(checked: CheckResult, pairing: str) -> list[str]:
-    """Format as lines: the answer, then a line for each precondition of a failover."""
-    found = checked.readiness
-    warnings, unknown = len(found.of(FindingVerdict.WARN)), len(found.of(FindingVerdict.UNKNOWN))
-    notes = [f"{number} {word}" for number, word in ((warnings, "to look at"), (unknown, "not known")) if number]
-    answer = "a failover would work" if found.ready else "NOT READY to fail over"
-    lines = [f"{pairing}: {answer}{'; ' if notes else ''}{', '.join(notes)} ({checked.asked}, {clock(found.at)} UTC)"]
-    for one in found.findings:
-        read = f" ({clock(one.read_at)})" if one.read_at is not None else ""
-        lines.append(f"  {one.verdict:<8} {one.what:<20} {one.evidence}{read}")
-        if one.todo:
-            lines.append(f"  {'':<8} {'':<20} -> {one.todo}")
-    return [*lines, *(f"  {alarm.mark} {alarm}" for alarm in checked.alarms)]
-
-
-def as_json(checked: CheckResult, pairing: str) -> str:
-    """Format as one JSON object; times are seconds since the epoch."""
-    found = checked.readiness
-    said: dict[str, Any] = {
-        "pairing": pairing,
-        "ready": found.ready,
-        "asked": checked.asked,
-        "at": found.at,
-        "findings": found.findings,
-        "alarms": checked.alarms,
-    }
-    return msgspec.json.encode(said).decode()

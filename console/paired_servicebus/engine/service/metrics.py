@@ -23,7 +23,7 @@ from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.fleet_view import FleetView
 from paired_servicebus.core.model.gateway_view import GatewayView, TurnedAway
 from paired_servicebus.core.model.pairing_condition import condition_of
-from paired_servicebus.core.model.snapshot import EntityView, FindingVerdict, Snapshot, SyphonStatus
+from paired_servicebus.core.model.snapshot import MOVING_STATUSES, EntityView, FindingVerdict, Snapshot, SyphonStatus
 from paired_servicebus.core.operator.alarms import ROWS, alarms
 from paired_servicebus.core.operator.fleet_sentences import STATES, engine_counts, entity_counts
 from paired_servicebus.core.text.untrusted_text import harmless
@@ -31,8 +31,6 @@ from paired_servicebus.engine.instance.identity import program_version
 
 MAX_LABEL_CHARS: Final = 300
 """Characters of a label: the path of an entity has 260 at most."""
-MOVING_STATUSES: Final = (SyphonStatus.IDLE, SyphonStatus.WAITING, SyphonStatus.RUNNING)
-"""Those that would move a parked message."""
 
 Rows = Iterable[tuple[tuple[str, ...], float | None]]
 """Label values behind the pairing's, and the figure; None has no sample."""

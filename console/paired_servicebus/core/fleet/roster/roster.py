@@ -46,7 +46,7 @@ from paired_servicebus.core.model.fleet_view import (
     Takes,
     with_other_signers,
 )
-from paired_servicebus.core.model.snapshot import ParkedView, SyphonStatus, SyphonView
+from paired_servicebus.core.model.snapshot import BUSY_STATUSES, MOVING_STATUSES, ParkedView, SyphonStatus, SyphonView
 
 # The entities of a fleet, merged over its engines without case.
 
@@ -293,8 +293,6 @@ def _corrected(row: EntityRow, named: dict[str, FleetEntityState], is_all: bool)
 
 CURRENT_SECONDS: Final = 300.0
 """Seconds since a reading of the reports within which an absence counts as known."""
-_MOVING: Final = frozenset({SyphonStatus.IDLE, SyphonStatus.WAITING, SyphonStatus.RUNNING})
-_BUSY: Final = frozenset({SyphonStatus.WAITING, SyphonStatus.RUNNING})
 
 
 def usage_from(view: FleetView | None) -> QueueUsage | None:
@@ -307,8 +305,8 @@ def usage_from(view: FleetView | None) -> QueueUsage | None:
     others = _others(view)
     return QueueUsage(
         used=frozenset(index for one in others for index in one.queues),
-        moved=_moved(others, _MOVING),
-        busy=_moved(others, _BUSY),
+        moved=_moved(others, MOVING_STATUSES),
+        busy=_moved(others, BUSY_STATUSES),
     )
 
 
@@ -348,7 +346,7 @@ def _moved(engines: list[FleetEngine], statuses: frozenset[SyphonStatus]) -> fro
 
 
 def _names(engines: list[FleetEngine]) -> tuple[str, ...]:
-    return tuple(sorted(one.engine for one in engines if one.syphon in _MOVING))
+    return tuple(sorted(one.engine for one in engines if one.syphon in MOVING_STATUSES))
 
 
 MAX_ENGINES: Final = 2000
