@@ -25,8 +25,8 @@ from paired_servicebus.core.errors import CommandRefusedError, ControlError, Eng
 from paired_servicebus.core.model.pairing_events import Commanded, Event, PingSent, Record, StateChanged, Warned
 from paired_servicebus.core.model.snapshot import Snapshot
 from paired_servicebus.core.series.graphs import Graphs
-from paired_servicebus.engine.control import acceptor, control_server, protocol
 from paired_servicebus.engine.control import control_client as client_module
+from paired_servicebus.engine.control import control_server, protocol
 from paired_servicebus.engine.control import protocol as peer_credentials
 from paired_servicebus.engine.control.control_client import ControlClient, Update
 from paired_servicebus.engine.control.protocol import Goodbye, Mailbox, Position, Skipped
@@ -313,7 +313,7 @@ async def test_silent_connections_keep_no_console_out(engine: Engine) -> None:
     async with engine() as hosted, contextlib.AsyncExitStack() as stack:
         silent = [
             await stack.enter_async_context(raw(hosted.socket))
-            for _ in range(max(acceptor.MAX_PENDING_CONNECTIONS, control_server.MAX_CONSOLES) + 10)
+            for _ in range(max(control_server.MAX_PENDING_CONNECTIONS, control_server.MAX_CONSOLES) + 10)
         ]
         client = await hosted.connect()
         await client.command("pause-syphon", by="ada")

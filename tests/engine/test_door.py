@@ -19,8 +19,8 @@ from azure.servicebus.aio import ServiceBusClient
 
 import paired_servicebus
 from paired_servicebus import ConfigurationError, Namespace, SendAvailabilityPairedNamespaceOptions, pair_namespaces
-from paired_servicebus.engine.control import acceptor
-from paired_servicebus.engine.control.acceptor import AcceptedConnection, ConnectionAcceptor
+from paired_servicebus.engine.control import control_server
+from paired_servicebus.engine.control.control_server import AcceptedConnection, ConnectionAcceptor
 from paired_servicebus.pairing.options import PairingOptions
 from servicebus_sandbox import Sandbox
 
@@ -163,7 +163,7 @@ async def echo_a_line(caller: AcceptedConnection) -> None:
 async def opened() -> AsyncIterator[int]:
     """A door on a port."""
     made = ConnectionAcceptor("a server", echo_a_line, limit=1000, refusal=REFUSAL)
-    listening = socket.create_server(("127.0.0.1", 0), backlog=acceptor.BACKLOG)
+    listening = socket.create_server(("127.0.0.1", 0), backlog=control_server.BACKLOG)
     port = listening.getsockname()[1]
     made.open(listening)
     try:
@@ -180,7 +180,7 @@ async def connected(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWrit
 async def test_strangers_are_few_and_who_speaks_gets_in(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(acceptor, "MAX_PENDING_CONNECTIONS", 5)
+    monkeypatch.setattr(control_server, "MAX_PENDING_CONNECTIONS", 5)
     async with opened() as port:
         silent = [await connected(port) for _ in range(12)]
         for reader, _ in silent[:7]:
@@ -203,7 +203,7 @@ async def test_a_process_without_descriptors_neither_spins_nor_fills_the_log(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The bug: each attempt that failed was followed by the next at once, and by a line of the log."""
-    monkeypatch.setattr(acceptor, "NO_DESCRIPTOR_PAUSE", 0.05)
+    monkeypatch.setattr(control_server, "NO_DESCRIPTOR_PAUSE", 0.05)
     loop, tried = asyncio.get_running_loop(), []
     accept = loop.sock_accept
 
@@ -225,7 +225,7 @@ async def test_a_process_without_descriptors_neither_spins_nor_fills_the_log(
 
 
 async def test_without_descriptors_strangers_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acceptor, "NO_DESCRIPTOR_PAUSE", 2 * WAIT)
+    monkeypatch.setattr(control_server, "NO_DESCRIPTOR_PAUSE", 2 * WAIT)
     loop, failing = asyncio.get_running_loop(), asyncio.Event()
     accept = loop.sock_accept
 

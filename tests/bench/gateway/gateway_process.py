@@ -21,7 +21,7 @@ from paired_servicebus.bench.bench_plans import BenchError
 from paired_servicebus.core.errors import UnreadableError
 from paired_servicebus.engine.gateway.gateway_keys import GatewayRight, KeyRing, new_key
 from paired_servicebus.engine.gateway.gateway_listener import Gateway
-from paired_servicebus.engine.service.collector import tune_collector
+from paired_servicebus.engine.service.main import tune_collector
 from paired_servicebus.foreign_json import read_json
 from paired_servicebus.pairing import SendAvailabilityPairedNamespaceOptions, pair_namespaces
 from tests.bench.child_environment import child_environment

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import faulthandler
+import gc
 import logging
 import os
 import resource
@@ -40,7 +41,6 @@ from paired_servicebus.engine.instance.lock import StateFolder
 from paired_servicebus.engine.instance.logs import log_as_json, log_to, log_to_file
 from paired_servicebus.engine.instance.task_supervisor import TaskSupervisor
 from paired_servicebus.engine.readiness.readiness_check import LocalEvidence
-from paired_servicebus.engine.service.collector import tune_collector
 from paired_servicebus.engine.service.engine_host import EngineHost, nobody
 from paired_servicebus.engine.service.hook import Hook
 from paired_servicebus.engine.service.launcher import (
@@ -64,6 +64,9 @@ CLOSE_TIMEOUT: Final = 40.0
 """Seconds that sends in flight, pumps and links may take to end."""
 LAST_RESORT: Final = 20.0
 """Further seconds until the process ends anyway; its log then shows the blocked call."""
+
+_GC_THRESHOLDS: Final = (5_000, 20, 10)
+"""Messages are many small objects without cycles: Python's own thresholds walk through those in hand all the time."""
 
 Say = Callable[[Outcome], None]
 
@@ -128,6 +131,13 @@ def allow_open_files() -> None:
         return
     if soft != hard:
         log.info("the limit of open files is raised from %d to %d", soft, hard)
+
+
+def tune_collector() -> None:
+    """Exempt the present objects, such as modules, from collection: a walk through them takes 20 ms and more."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_GC_THRESHOLDS)
 
 
 def _run(config_path: Path, log_path: str, starting: _Starting, *, read_only: bool) -> None:
