@@ -29,7 +29,13 @@ from paired_servicebus.core.errors import ConfigurationError, ForeignLoopError, 
 from paired_servicebus.core.model.pairing_events import Warned
 from paired_servicebus.core.model.snapshot import FindingVerdict
 from paired_servicebus.core.operator.failover_readiness import SEND
-from paired_servicebus.pairing import SendAvailabilityPairedNamespaceOptions, opening, pair_namespaces, tls_context
+from paired_servicebus.pairing import (
+    SendAvailabilityPairedNamespaceOptions,
+    opening,
+    pair_namespaces,
+    paired_client,
+    tls_context,
+)
 from paired_servicebus.pairing.management import backlog_queues
 from paired_servicebus.pairing.management.atom_admin import management_of
 from paired_servicebus.pairing.sending import backlog_links
@@ -134,6 +140,25 @@ async def test_a_queue_that_refuses_beside_one_that_does_not_is_an_alarm_until_i
     )
     heal()
     await until(lambda: not paired.alarms())
+
+
+async def test_without_an_engine_the_log_has_the_beginning_and_the_end_of_an_alarm(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Section 12: "the library's logger, readiness and the shipped alert rules render the table"."""
+    monkeypatch.setattr(backlog_links, "CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(paired_client, "ALARM_SECONDS", 1)
+    world.sandbox["secondary"].node.namespace.create_queue(queue_path(1))
+    heal = world.fault("unauthorized", namespace="secondary", entity=queue_path(1))
+
+    def logged(head: str) -> bool:
+        return any(record.getMessage().startswith(head) for record in caplog.records)
+
+    with caplog.at_level(logging.INFO, "paired_servicebus.pairing"):
+        await world.pair()
+        await until(lambda: logged("alarm: warning backlog_link: no link to backlog queue 1: "))
+        heal()
+        await until(lambda: logged("alarm: over: warning backlog_link: "))
 
 
 async def test_a_secondary_that_is_only_away_for_messaging_hinders_no_pairing(

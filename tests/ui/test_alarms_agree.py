@@ -40,8 +40,10 @@ from paired_servicebus.core.operator.alarms import (
     alarms,
     calls,
     degrading,
+    fleet_alarms,
 )
 from paired_servicebus.core.operator.failover_readiness import answered
+from paired_servicebus.core.operator.fleet_sentences import fleet_lines
 from paired_servicebus.engine.control.discovery import EngineStatus
 from paired_servicebus.engine.service.metrics import families
 from paired_servicebus.pairing.runtime.event_log import EventLog
@@ -293,6 +295,35 @@ def logged(snapshot: Snapshot, now: float, caplog: pytest.LogCaptureFixture) -> 
     return raised_in(f"! {text}" for text in texts)
 
 
+def compare_first_lines(situation: Situation, snapshot: Snapshot) -> None:
+    """The first lines have the level of the worst alarm, show it with the number of others, and what to do."""
+    view = apply_news(View(pairing="orders"), snapshot)
+    if situation.later:
+        assert summary(apply_news(view, Silent(AT + 3))).level is Level.BLIND
+        return
+    shown, found = summary(view), alarms(condition_of(snapshot))
+    worst = next(iter(degrading(found)), None)
+    lost = {"sends_refused", "nothing_accepted", "no_route"} & {one.name for one in found}
+    levels = {CRITICAL: Level.LOST if lost else Level.WRONG, WARNING: Level.NOTABLE}
+    assert shown.level is (levels[worst.severity] if worst is not None else Level.WELL)
+    if worst is None:
+        assert "!" not in shown.text
+        return
+    assert "nothing to do" not in shown.text
+    own = [one for one in degrading(found) if not one.name.startswith("fleet_")]
+    contained = SHOWN_BY_STATES | (SHOWN_IN_LOSS if shown.level is Level.LOST else set())
+    listed = [
+        one for one in own if one.name not in contained and one.subject not in {e.path for e in snapshot.entities}
+    ]
+    for one in listed[:1]:
+        assert f"! {one.sentence}" in shown.text
+    if len(listed) > 1:
+        assert f"(and {len(listed) - 1} more alarm" in shown.text
+    if len(own) == len(degrading(found)):
+        todo = advice(found)
+        assert f"do: {todo.partition(':')[0] if todo.startswith('nothing') else todo}" in shown.text
+
+
 @pytest.mark.parametrize("name", SITUATIONS)
 def test_every_place_shows_the_alarms_of_the_table(made: MadeUp, name: str, caplog: pytest.LogCaptureFixture) -> None:
     """Two of them never differ but by their age."""
@@ -323,40 +354,14 @@ def test_every_place_shows_the_alarms_of_the_table(made: MadeUp, name: str, capl
     assert len(samples) == len(ROWS)
 
     assert logged(snapshot, now, caplog) == {one for one in raised if one[0] not in REPORTED_BY_EVENTS}
+    compare_first_lines(situation, snapshot)
+    if snapshot.fleet is not None:
+        about_fleet = fleet_alarms(found)
+        expected = {(one.name, one.severity.value) for one in about_fleet}
+        assert raised_in(fleet_lines(snapshot.fleet, now, about_fleet)) == expected
+        assert {name for name, _ in expected} == {name for name in situation.alarms if name.startswith("fleet_")}
     assert accepts_sends(snapshot)[0] is situation.serves
     assert situation.serves is ("nothing_accepted" not in situation.alarms)
-
-
-@pytest.mark.parametrize("name", SITUATIONS)
-def test_the_first_lines_show_the_worst_alarm_and_what_to_do(made: MadeUp, name: str) -> None:
-    situation = SITUATIONS[name]
-    base = situation.made(made)
-    snapshot = answered(base if base.readiness is not None else replace(base, readiness=Readiness(at=AT, findings=())))
-    view = apply_news(View(pairing="orders"), snapshot)
-    if situation.later:
-        assert summary(apply_news(view, Silent(AT + 3))).level is Level.BLIND
-        return
-    shown, found = summary(view), alarms(condition_of(snapshot))
-    worst = next(iter(degrading(found)), None)
-    lost = {"sends_refused", "nothing_accepted", "no_route"} & {one.name for one in found}
-    levels = {CRITICAL: Level.LOST if lost else Level.WRONG, WARNING: Level.NOTABLE}
-    assert shown.level is (levels[worst.severity] if worst is not None else Level.WELL)
-    if worst is None:
-        assert "!" not in shown.text
-        return
-    assert "nothing to do" not in shown.text
-    own = [one for one in degrading(found) if not one.name.startswith("fleet_")]
-    contained = SHOWN_BY_STATES | (SHOWN_IN_LOSS if shown.level is Level.LOST else set())
-    listed = [
-        one for one in own if one.name not in contained and one.subject not in {e.path for e in snapshot.entities}
-    ]
-    for one in listed[:1]:
-        assert f"! {one.sentence}" in shown.text
-    if len(listed) > 1:
-        assert f"(and {len(listed) - 1} more alarm" in shown.text
-    if len(own) == len(degrading(found)):
-        todo = advice(found)
-        assert f"do: {todo.partition(':')[0] if todo.startswith('nothing') else todo}" in shown.text
 
 
 def test_with_the_primary_away_and_no_sends_nothing_is_called_well(made: MadeUp) -> None:

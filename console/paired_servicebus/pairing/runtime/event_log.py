@@ -131,10 +131,8 @@ class EventLog:
     def _alarm(self, event: Warned) -> None:
         """Write a line for each alarm that begins or ends."""
         name = event.text.removeprefix(OVER).partition(": ")[0]
-        is_over = event.text.startswith(OVER)
-        level = logging.INFO if is_over or name.startswith(Severity.NOTICE) else logging.WARNING
-        self._write(("alarm", name), logging.ERROR if name.startswith(Severity.CRITICAL) and not is_over else level,
-                    f"alarm: {event.text}", event.at)  # fmt: skip
+        is_mild = event.text.startswith(OVER) or name.startswith(Severity.NOTICE)
+        self._write(("alarm", name), logging.INFO if is_mild else logging.WARNING, f"alarm: {event.text}", event.at)
 
     def _warned(self, event: Warned) -> None:
         if event.about == ALARM:
