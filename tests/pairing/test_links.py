@@ -9,9 +9,13 @@ from azure.servicebus import ServiceBusMessage
 
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.pairing_events import PingAccepted, StateChanged, Warned
+from paired_servicebus.pairing.runtime.task_owner import TaskOwner
 from paired_servicebus.pairing.sending import backlog_links, sender_link
 from paired_servicebus.pairing.sending.amqp_link import BacklogLink
+from paired_servicebus.pairing.sending.sdk_messages import encoded
+from paired_servicebus.pairing.sending.sender_link import SdkSenderLink
 
+from .backlogs import bodies_in
 from .conftest import World, until
 from .test_outage import state
 
@@ -147,3 +151,20 @@ async def test_a_link_that_is_being_closed_stands_in_for_no_other(world: World) 
     assert not link.is_open
     link._lock.release()
     await ending
+
+
+@pytest.mark.parametrize("count", [1, 2])
+async def test_bytes_arrive_whole_over_a_link_of_the_sdk_that_opens_for_them(world: World, count: int) -> None:
+    """An accepted message is never lost: what arrives is what was sent."""
+    names = [f"m{number}" for number in range(count)]
+    messages = [encoded(ServiceBusMessage(b"x", message_id=name)) for name in names]
+    await (tasks := TaskOwner()).open()
+    async with world.client("primary") as client:
+        link = SdkSenderLink(client, "orders", tasks)
+        await link.send(messages, 30.0)
+        link.discard()
+        await link.send(link.batch().filled(messages), 30.0)
+        await link.close()
+    await tasks.close()
+    assert world.ids_in("orders") == names * 2
+    assert bodies_in(world, "orders") == [b"x"] * (2 * count)

@@ -260,6 +260,23 @@ def test_encode_batch_and_a_message() -> None:
     assert sdk_internals.encode(single) == encode(bytearray(), alone), f"{CHANGED} a message's bytes differ"
 
 
+async def test_adopt_batch(sender: Any) -> None:
+    batch: Any = ServiceBusMessageBatch()
+    sdk_internals.append_bytes(batch, sdk_internals.encode(ServiceBusMessage(b"x", message_id="1")))
+    sent: list[object] = []
+
+    async def send(*, message: object, **_: Any) -> None:
+        sent.append(message)
+
+    sender._running, sender._send = True, send
+    assert batch._amqp_transport is not sender._amqp_transport, f"{CHANGED} both have one transport: nothing to adopt"
+    with pytest.raises(TypeError, match="cannot copy"):
+        await sender.send_messages(batch)
+    sdk_internals.adopt_batch(batch, sender)
+    await sender.send_messages(batch)
+    assert sent == [batch], f"{CHANGED} a batch of the sender's own _amqp_transport is copied"
+
+
 def test_append_bytes() -> None:
     ours, theirs = ServiceBusMessageBatch(), ServiceBusMessageBatch()
     for name in ("1", "2"):

@@ -246,6 +246,18 @@ def batch_options(sender: ServiceBusSender | None) -> dict[str, Any]:
     return {} if transport is None else {"amqp_transport": transport}
 
 
+def adopt_batch(batch: ServiceBusMessageBatch, sender: ServiceBusSender) -> None:
+    """Have a sender send a batch as it is: both have an `_amqp_transport`, of the same `KIND`.
+
+    The SDK copies a batch of another transport from its messages' objects, and bytes have none. Without these it
+    copies, and refuses one of bytes.
+    """
+    mine: Any = getattr(batch, "_amqp_transport", None)
+    transport: Any = getattr(sender, "_amqp_transport", None)
+    if mine is not None and getattr(mine, "KIND", None) == getattr(transport, "KIND", ""):
+        batch._amqp_transport = transport
+
+
 def message_of(raw: AmqpAnnotatedMessage, outgoing: Any = None) -> ServiceBusMessage:
     """Return an annotated message as a message: the constructor's `message` and `raw_amqp_message`."""
     return ServiceBusMessage(None, message=outgoing, raw_amqp_message=raw)
@@ -273,7 +285,7 @@ def append_bytes(batch: ServiceBusMessageBatch, encoded: bytes) -> None:
 
     Raises MessageSizeExceededError, or AttributeError without these.
     """
-    _append(batch, encoded, ServiceBusMessage(b""))
+    _append(batch, encoded, _BytesAlone(b""))
 
 
 def _append(batch: Any, encoded: bytes | bytearray, message: ServiceBusMessage) -> None:
@@ -288,6 +300,15 @@ def _append(batch: Any, encoded: bytes | bytearray, message: ServiceBusMessage) 
         batch._amqp_transport.set_batch_envelope_properties(
             batch._message, message.message_id, message.session_id, message.partition_key
         )
+
+
+class _BytesAlone(ServiceBusMessage):
+    """Stands for a message that its batch has in bytes alone."""
+
+    @property
+    def raw_amqp_message(self) -> AmqpAnnotatedMessage:
+        """Raises TypeError: a copy of the batch would have an empty message instead."""
+        raise TypeError("the batch has its messages in bytes alone, and the SDK cannot copy it")
 
 
 class _Encodable:

@@ -427,6 +427,8 @@ class LinkUse:
 
 
 async def _send(sender: ServiceBusSender, payload: Any, timeout: float) -> None:
+    if isinstance(payload, EncodedBatch):  # perhaps made before its sender
+        sdk_internals.adopt_batch(payload, sender)
     if tracing.is_on():
         await sdk_internals.send_untraced(sender, payload, timeout)
     else:
