@@ -23,6 +23,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -34,6 +35,7 @@ from paired_servicebus.engine.control.protocol import Goodbye
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.engine.instance.lock import LockHolder, running
 from paired_servicebus.engine.service.launcher import MODULE
+from paired_servicebus.engine.service.main import return_start_memory
 from tests.journal_files import read_records
 from tests.ports import free_port
 
@@ -457,6 +459,15 @@ def test_in_the_foreground_it_tells_systemd_and_ends_in_order(site: Site) -> Non
     assert b"the engine has ended" in err, "its log is standard error"
     assert site.paired("status").returncode == 3
     assert list(site.places.logs.iterdir()) == []
+
+
+async def test_the_memory_that_a_start_left_free_is_returned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    trimmed: list[int] = []
+    monkeypatch.setattr("ctypes.CDLL", lambda _name: SimpleNamespace(malloc_trim=trimmed.append))
+    await return_start_memory(after=0.0)
+    assert trimmed == [0]
+    monkeypatch.setattr("ctypes.CDLL", lambda _name: SimpleNamespace())
+    await return_start_memory(after=0.0)  # another C library has no such function
 
 
 def test_in_the_foreground_a_start_that_fails_is_a_sentence(site: Site) -> None:
