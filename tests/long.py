@@ -43,7 +43,7 @@ PROOFS: Final[dict[str, str]] = {
 """By name: what Python runs."""
 SETTINGS: Final = {"PAIRED_FUZZ_SECONDS": "600", "PAIRED_SEEDS": "50", "PAIRED_SPARK": "all"}
 LAST: Final = 5
-"""Lines of a proof's output that are repeated at its end."""
+"""Lines of each of a proof's outputs that are repeated at its end."""
 
 
 def main(names: list[str]) -> int:
@@ -66,7 +66,7 @@ def prove(name: str) -> bool:
     ran = subprocess.run(command, check=False, capture_output=True, text=True, env={**os.environ, **SETTINGS})
     verdict = "passed" if ran.returncode == 0 else f"FAILED with status {ran.returncode}"
     print(f"{name} {verdict} after {time.monotonic() - began:.0f} s")
-    for line in (ran.stdout + ran.stderr).splitlines()[-LAST:]:
+    for line in (*ran.stdout.splitlines()[-LAST:], *ran.stderr.splitlines()[-LAST:]):
         print(f"    {line}", flush=True)
     return ran.returncode == 0
 

@@ -79,7 +79,10 @@ def main() -> int:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, hard), hard))
     seed = secrets.randbelow(10**6) if asked.seed is None else asked.seed
-    statuses = [run(name, seed + number, asked) for name in names for number in range(asked.runs)]
+    runs = [(name, seed + number) for name in names for number in range(asked.runs)]
+    statuses = [run(name, number, asked) for name, number in runs]
+    if failed := [f"{name} (seed {number})" for (name, number), status in zip(runs, statuses, strict=True) if status]:
+        _say(f"{len(failed)} of {len(runs)} runs not as promised: {', '.join(failed)}")
     return max(statuses)
 
 

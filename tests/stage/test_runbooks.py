@@ -13,6 +13,7 @@ import pytest
 
 from paired_servicebus.cli import app
 from paired_servicebus.config import load_config
+from paired_servicebus.core.operator.alarms import ROWS, Severity
 from tests.long import PROOFS
 from tests.stage.plays.runbooks import _READS, ACTS, RUNBOOKS
 from tests.stage.runbook_page import PAGE, PARTS, Act, Command, Runbook, Setting, merge, read_page, write_toml
@@ -86,6 +87,14 @@ def test_each_setting_of_the_page_is_one_of_a_pairing(tmp_path: Path) -> None:
     for setting in settings:
         file.write_text(write_toml(merge(base, setting)))
         assert load_config(file).name == "orders"
+
+
+def test_each_alarm_of_the_page_is_a_row_of_the_table() -> None:
+    marks = {Severity.CRITICAL: "!", Severity.WARNING: "!", Severity.NOTICE: "?"}
+    rows = {(marks[row.severity], str(row.severity), row.name) for row in ROWS}
+    named = set(re.findall(r"([!?]) (critical|warning|notice) (\w+): ", TEXT))
+    assert len(named) > 6
+    assert named <= rows
 
 
 def test_every_block_of_the_page_is_a_step() -> None:

@@ -334,6 +334,19 @@ async def _restart_with_pairing(scene: Scene) -> None:
     await scene.restart_applications()
 
 
+async def _wait_for_locks(scene: Scene) -> None:
+    """Wait until nothing is locked in the queues that no engine uses."""
+    director, used = scene.director, scene.read()["pairing"]["backlog_queue_count"]
+    stranded = [place for place in director.backlog() if int(place[1].rpartition("/")[2]) >= used]
+
+    def is_free() -> bool:
+        return not any(
+            one.lock_token and one.locked_until > now() for place in stranded for one in director.messages(*place)
+        )
+
+    await director.expect(is_free, "no message is locked")
+
+
 async def _delete_last_queue(scene: Scene) -> None:
     async with scene.director.clients(SECONDARY) as (_, admin):
         left = [queue.name async for queue in admin.list_queues()]
@@ -378,6 +391,7 @@ ACTS: Final[dict[str, Callable[[Scene], Awaitable[None]]]] = {
     "Restart the applications without the pairing.": _restart_without_pairing,
     "Restart the applications with the pairing.": _restart_with_pairing,
     "Wait until the primary accepts sends.": Scene.heal,
+    "Wait a minute.": _wait_for_locks,
     "Delete the last backlog queue in the secondary.": _delete_last_queue,
     "Copy orders.toml, its secrets and orders-state.tar.gz to the other host.": _copy_to_another_host,
     "Call renew in each application.": _renew,
