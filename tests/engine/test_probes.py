@@ -15,11 +15,13 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 
-from paired_servicebus.core.model.snapshot import QueueView, Snapshot
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.snapshot import PRIMARY, QueueView, Snapshot, TroubleKind
 from paired_servicebus.engine.service import probes
 from paired_servicebus.engine.service.probes import BoundedServer, ProbePort
 from paired_servicebus.settings import ListenAddress
 from servicebus_sandbox import Sandbox
+from tests.alarm_views import trouble
 from tests.ports import free_port
 
 from .conftest import WAIT, entity
@@ -212,6 +214,21 @@ async def test_a_probe_says_whether_one_of_the_namespaces_accepts_sends(
     assert answer[1].startswith(body)
 
 
+async def test_a_probe_says_why_neither_namespace_accepts_sends(until: Until) -> None:
+    """It is ready while one of the two namespaces accepts sends; the body says which, and if none, why."""
+    told = "SharedAccessKeyName=Root;SharedAccessKey=c4n4ry=\x1b[2J"
+    troubles = (trouble(TroubleKind.NAMESPACE_UNREACHABLE, PRIMARY, f"port 5671: refused {told}"),)
+    queues = (QueueView(index=0, path="0", in_rotation=False),)
+    away = snapshot(entities=(entity("orders", State.UNKNOWN),), queues=queues, troubles=troubles)
+    async with served(until, lambda: away) as port:
+        status, body = await get(port, "/readyz")
+    assert status == 503
+    assert "the primary namespace cannot be reached: port 5671: refused" in body
+    assert body.count("\n") == 1
+    assert "c4n4ry" not in body
+    assert "\x1b" not in body
+
+
 async def test_a_probe_asks_no_namespace_for_depths(until: Until) -> None:
     """Management is asked only where somebody looks or a rule needs it."""
     number, scrapes = free_port(), []
@@ -355,7 +372,7 @@ AT_ONCE = 20
     ("half_written", "asked"), [(100, 300), pytest.param(1000, 5000, marks=pytest.mark.slow)], ids=["many", "thousands"]
 )
 async def test_probes_by_thousands_while_a_send_goes_on(until: Until, half_written: int, asked: int) -> None:
-    """Connections with half a request, and whole requests: each of these is answered, and each send accepted."""
+    """However many ask, and however slowly they read, sends go on."""
     stopped = asyncio.Event()
     counts: dict[int, int] = {}
     sent = 0

@@ -35,6 +35,7 @@ from paired_servicebus.core.model.snapshot import (
 from paired_servicebus.core.operator import fleet_sentences
 from paired_servicebus.core.text.number_format import format_indices, join_names, plural, rate, size
 from paired_servicebus.core.text.time_format import age, clock
+from paired_servicebus.core.text.untrusted_text import one_line
 
 # -- values ----------------------------------------------------------------------------------------------------------
 
@@ -151,6 +152,14 @@ def unroutable_entities(it: PairingCondition) -> list[EntityView]:
     return [one for one in it.entities if it.has_no_route(one)]
 
 
+_WHY_NOT: Final = (
+    "namespace_unreachable", "credential_refused", "credential_silent", "entity_missing", "entity_unauthorized",
+    "started_degraded", "backlog_refuses", "backlog_link",
+)  # fmt: skip
+"""The alarms that give the reason why neither namespace accepts sends."""
+MAX_READINESS_CHARS: Final = 1000
+
+
 def accepts_sends(snapshot: Snapshot | None) -> tuple[bool, str]:
     """Return whether one of the two namespaces accepts sends now, and a sentence with the reason.
 
@@ -166,8 +175,10 @@ def accepts_sends(snapshot: Snapshot | None) -> tuple[bool, str]:
     if unknown:
         where += f" ({unknown} {'away' if it.is_primary_away else 'unknown, as nothing was sent'})"
     said = f"sends go to {where}; {len(it.open_queues)} of {len(it.queues)} backlog queues accept"
-    is_ready = not tuple(_nothing_accepted(it))
-    return is_ready, f"{'ready' if is_ready else 'not ready'}: {said}"
+    if not tuple(_nothing_accepted(it)):
+        return True, f"ready: {said}"
+    reasons = [alarm.sentence for alarm in alarms(it) if alarm.name in _WHY_NOT]
+    return False, one_line("; ".join((f"not ready: {said}", *reasons)), most=MAX_READINESS_CHARS)
 
 
 def _nothing_accepted(it: PairingCondition) -> Iterator[Case]:

@@ -24,6 +24,7 @@ from prometheus_client.registry import CollectorRegistry
 
 from paired_servicebus.core.model.snapshot import Snapshot, Trouble, TroubleKind
 from paired_servicebus.core.operator.alarms import STALE_SECONDS, accepts_sends
+from paired_servicebus.core.text.masking import masked
 from paired_servicebus.engine.instance.listening import listen
 from paired_servicebus.engine.service.metrics import SnapshotCollector
 from paired_servicebus.settings import ListenAddress
@@ -137,7 +138,7 @@ class ProbePort:
 
 
 def _sentence(status: HTTPStatus, sentence: str) -> web.Response:
-    return web.Response(status=status, text=f"{sentence}\n")
+    return web.Response(status=status, text=f"{masked(sentence)}\n")
 
 
 def _refusal(status: HTTPStatus) -> web.Response:
