@@ -48,7 +48,7 @@ class Severity(StrEnum):
     WARNING = "warning"
     """Somebody should look at it. It degrades the status, as a critical one does."""
     NOTICE = "notice"
-    """What no engine can judge. It degrades nothing."""
+    """A condition that no engine can judge. It degrades nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -434,10 +434,12 @@ def _no_syphon(it: PairingCondition) -> Iterator[Case]:
         yield Case("", "messages are parked and no engine of the fleet runs a syphon")
 
 
-def _of_fleet(
-    sentences: Callable[[FleetView, float], Iterable[tuple[str, str]]],
-) -> Callable[[PairingCondition], Iterator[Case]]:
-    """Return the cases of a rule over the fleet, which yields a subject and a sentence each."""
+FleetCases = Callable[[FleetView, float], Iterable[tuple[str, str]]]
+"""Yields a subject and a sentence each."""
+
+
+def _of_fleet(sentences: FleetCases) -> Callable[[PairingCondition], Iterator[Case]]:
+    """Return the cases of a rule over the fleet."""
 
     def cases(it: PairingCondition) -> Iterator[Case]:
         if it.fleet is not None:
@@ -447,11 +449,16 @@ def _of_fleet(
     return cases
 
 
+def _first_of(part: Callable[[FleetView, float], Sequence[str]]) -> FleetCases:
+    """Return the case of a part's longest wording, if it has one."""
+    return lambda view, now: (("", text) for text in part(view, now)[:1])
+
+
 # -- the table -------------------------------------------------------------------------------------------------------
 
 CRITICAL, WARNING, NOTICE = Severity
 PRIMARY_CHECK: Final = "check [primary] in pairing.toml, and the network"
-MOVED_LATER: Final = "nothing now: it returns by itself, and the syphon moves what is parked"
+MOVED_LATER: Final = "nothing now: it returns by itself, and the syphon moves the parked messages"
 DISK: Final = "free the journal's disk, or name another folder: sends go on, and both go on without an order"
 Row = AlarmRow
 
@@ -515,18 +522,18 @@ ROWS: Final = (
     Row("journal_not_written", WARNING, 4, DISK, _journal_not_written),
     Row("port_in_use", WARNING, 1, "free it, or name another one in pairing.toml; it is tried again",
         _observed(TroubleKind.PORT_IN_USE, "{what} is not served: {reason}")),
-    Row("other_name", WARNING, 3, "restart the engine, then move what those queues hold",
+    Row("other_name", WARNING, 3, "restart the engine, then move the messages of those queues",
         _observed(TroubleKind.OTHER_NAME, "{reason}")),
     Row("gateway_full", WARNING, 8, "nothing here: a namespace has to accept sends first", _gateway_full),
     Row("gateway_turned_away", WARNING, 8, "", _turned_away),
-    Row("signers", WARNING, 7, "mend the file: no new order of the fleet counts here, and what stands stays",
+    Row("signers", WARNING, 7, "mend the file: no new order of the fleet counts here, standing ones stay",
         _observed(TroubleKind.SIGNERS, "{reason}")),
     Row("fleet_unread", WARNING, 7, "check the secondary: the figures of other engines are old",
-        _of_fleet(fleet_sentences.unread_cases)),
+        _of_fleet(_first_of(fleet_sentences.trouble_part))),
     Row("fleet_engines_missing", WARNING, 7, "see which are missing on page 7, and start them",
         _of_fleet(fleet_sentences.missing_cases)),
     Row("fleet_not_well", WARNING, 7, "see page 7 for the engines", _of_fleet(fleet_sentences.not_well_cases)),
-    Row("fleet_silent", WARNING, 7, "see whether these engines run", _of_fleet(fleet_sentences.silent_cases)),
+    Row("fleet_silent", WARNING, 7, "see whether these engines run", _of_fleet(_first_of(fleet_sentences.silent_part))),
     Row("fleet_differs", WARNING, 7, "see page 7, and order it again where it should hold",
         _of_fleet(fleet_sentences.differing_cases)),
     Row("order_ending", WARNING, 7, "order it again to extend it", _of_fleet(fleet_sentences.ending_cases),

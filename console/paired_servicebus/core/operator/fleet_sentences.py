@@ -498,12 +498,6 @@ def gateways_part(view: FleetView) -> Part:
 Cases = Iterator[tuple[str, str]]
 
 
-def unread_cases(view: FleetView, now: float) -> Cases:
-    """Yield that the figures of other engines are old."""
-    for text in trouble_part(view, now)[:1]:
-        yield "", text
-
-
 def missing_cases(view: FleetView, _now: float) -> Cases:
     """Yield how many of the expected engines were heard, if some were not."""
     total = len(present(view))
@@ -533,12 +527,6 @@ def failing_cases(view: FleetView, _now: float) -> Cases:
     """Yield where calls fail at callers."""
     if _failing(view):
         yield "", callers_part(view)[0]
-
-
-def silent_cases(view: FleetView, now: float) -> Cases:
-    """Yield the silent engines."""
-    for text in silent_part(view, now)[:1]:
-        yield "", text
 
 
 def differing_cases(view: FleetView, _now: float) -> Cases:
