@@ -25,7 +25,7 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from paired_servicebus.connection_string import Parts, complaint, host_of, parts_of
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.pairing import sdk_internals
-from paired_servicebus.pairing.runtime.tls import tls_context
+from paired_servicebus.pairing.amqp_client.endpoint import tls_context
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -12,11 +12,11 @@ from paired_servicebus.bench.send_bench import ENTITY, run_lap
 from paired_servicebus.core.failover.pairing_machine import PairingMachine
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.verdict import judge
+from paired_servicebus.pairing.runtime.deadlines import TaskOwner
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
-from paired_servicebus.pairing.runtime.task_owner import TaskOwner
-from paired_servicebus.pairing.sending.link_gates import OpenLimiter
 from paired_servicebus.pairing.sending.paired_sender import PairedSender
 from paired_servicebus.pairing.sending.primary_links import PrimaryLinks
+from paired_servicebus.pairing.sending.sender_link import OpenLimiter
 
 STUBBED: Final = 2000
 """Sends of a round."""
@@ -73,7 +73,7 @@ async def measure_added(size: int) -> AddedTime:
     await tasks.open()
     client: Any = _StubClient()
     runtime = PairingRuntime(PairingMachine(Policy(), queues=(0,)), tasks, judge, None)
-    ours = PairedSender(runtime, PrimaryLinks(runtime, client, OpenLimiter()), ENTITY, {})
+    ours = PairedSender(runtime, PrimaryLinks(runtime, client, OpenLimiter(), client), ENTITY, {})
     plain = client.get_queue_sender(ENTITY)
     added = []
     try:

@@ -23,8 +23,8 @@ from paired_servicebus.core.failover.pairing_machine import PairingMachine
 from paired_servicebus.core.model.pairing_events import Event, Moved
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.verdict import judge
+from paired_servicebus.pairing.runtime.deadlines import TaskOwner
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
-from paired_servicebus.pairing.runtime.task_owner import TaskOwner
 from paired_servicebus.pairing.syphon.syphon import Syphon
 
 DEAD: Final = "bench-dead"

@@ -15,7 +15,14 @@ from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.exceptions import ServiceBusConnectionError
 
 from paired_servicebus.core.model.namespace_info import UNKNOWN_NAMESPACE, NamespaceInfo
-from paired_servicebus.pairing.management.management_port import LOCK, MAX_DELIVERIES, MAX_SIZE_MB, Depth, QueueFacts
+from paired_servicebus.pairing.management.management_port import (
+    LOCK,
+    MAX_DELIVERIES,
+    MAX_SIZE_MB,
+    Depth,
+    QueueFacts,
+    QueueWanted,
+)
 
 TRIP: Final = 0.005
 """Seconds until a stub answers."""
@@ -90,7 +97,7 @@ class StubManagement:
             for index in range(10)
         ]
 
-    async def create_backlog_queue(self, path: str) -> None:
+    async def create_queue(self, path: str, wanted: QueueWanted) -> None:
         """All of them are there."""
 
     async def depth(self, path: str) -> Depth:

@@ -20,6 +20,7 @@ from paired_servicebus.core.errors import DrillError
 from paired_servicebus.core.model.namespace_info import ServiceTier
 from paired_servicebus.drill.drill_command import RECORDS, open_namespaces
 from paired_servicebus.drill.drill_run import DrillEntities
+from paired_servicebus.pairing.management.management_port import BACKLOG_QUEUE
 from paired_servicebus.temporary_entities.managed_namespace import Side
 from paired_servicebus.temporary_entities.run_record import RunRecord
 from servicebus_sandbox.broker.broker_errors import QuotaExceeded
@@ -44,7 +45,7 @@ async def abandon(lab: Lab, *, recorded: bool, note: DrillNote = NOTE) -> RunRec
         await DrillEntities(namespaces, plan, note).make()
         for index in range(2):
             path = f"{drill_name(note.run)}/x-servicebus-transfer/{index}"
-            await namespaces[Side.SECONDARY].admin.create_backlog_queue(path)
+            await namespaces[Side.SECONDARY].admin.create_queue(path, BACKLOG_QUEUE)
     return record
 
 

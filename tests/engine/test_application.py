@@ -25,7 +25,7 @@ from paired_servicebus.engine.readiness.readiness_check import queues_in_use
 from paired_servicebus.engine.service import engine_host
 from paired_servicebus.pairing.management import backlog_queues
 from paired_servicebus.pairing.management.atom_admin import management_of
-from paired_servicebus.pairing.management.management_port import Management
+from paired_servicebus.pairing.management.management_port import Management, QueueWanted
 from paired_servicebus.pairing.monitoring import unused_queues
 from servicebus_sandbox import Sandbox
 from tests.journal_files import read_records
@@ -64,14 +64,14 @@ async def pair(
 
 def _refusing(admin: ServiceBusAdministrationClient, path: str) -> Management:
     port = management_of(admin)
-    create = port.create_backlog_queue
+    create = port.create_queue
 
-    async def failing(name: str) -> None:
+    async def failing(name: str, wanted: QueueWanted) -> None:
         if name == path:
             raise ServiceRequestError("no route")
-        await create(name)
+        await create(name, wanted)
 
-    port.create_backlog_queue = failing  # type: ignore[method-assign] # for this test
+    port.create_queue = failing  # type: ignore[method-assign] # for this test
     return port
 
 

@@ -30,7 +30,7 @@ from paired_servicebus.engine.commands.guard import (
     StandingOrder,
 )
 from paired_servicebus.engine.control.protocol import Arm, Command
-from paired_servicebus.pairing.operator_orders import OperatorOrders
+from paired_servicebus.pairing.paired_client import OperatorOrders
 from paired_servicebus.ui.commands.action_table import CONSOLE_ACTIONS
 from paired_servicebus.ui.state.view import Page
 from paired_servicebus.verbs import order_verbs

@@ -15,8 +15,8 @@ from paired_servicebus.core.model.pairing_events import Diverted, InDoubt, Queue
 from paired_servicebus.core.model.verdict import KIND_BY_CONDITION, kind_of
 from paired_servicebus.pairing import PairedServiceBusClient
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
+from paired_servicebus.pairing.envelope_codec import EncodedMessage
 from paired_servicebus.pairing.sending.amqp_link import BacklogLink, ConnectionCutError, sdk_error
-from paired_servicebus.pairing.sending.encoded_messages import EncodedMessage
 from paired_servicebus.pairing.sending.sdk_messages import encoded
 from paired_servicebus.pairing.sending.sender_link import SdkSenderLink
 

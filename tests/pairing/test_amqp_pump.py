@@ -17,9 +17,8 @@ from paired_servicebus.core.model.snapshot import SyphonStatus
 from paired_servicebus.core.pump import pump_machine
 from paired_servicebus.core.pump.deferred_messages import DeferredByDestination, DeferredMessages
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
-from paired_servicebus.pairing.syphon import message_locks
-from paired_servicebus.pairing.syphon.backlog_message import BacklogMessage
-from paired_servicebus.pairing.syphon.settlement import Settlement
+from paired_servicebus.pairing.syphon import amqp_pump
+from paired_servicebus.pairing.syphon.settlement import BacklogMessage, Settlement
 from servicebus_amqp.encoding.amqp_types import (
     Array,
     Char,
@@ -218,7 +217,7 @@ async def test_a_queue_that_cannot_be_managed_is_pumped_all_the_same(world: Worl
 
 async def test_locks_of_what_waits_long_are_renewed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A message whose lock would end is not sent late."""
-    monkeypatch.setattr(message_locks, "RENEWAL_SECONDS", 120.0)
+    monkeypatch.setattr(amqp_pump, "RENEWAL_SECONDS", 120.0)
     paired = await world.pair(enable_syphon=True, backlog_queue_count=1, send_timeout=60.0)
     await until(lambda: paired.queue_views()[0].pump_text == "receiving")
     world.fault("unanswered", entity="orders")

@@ -19,12 +19,11 @@ from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.verdict import judge
 from paired_servicebus.core.pump import pump_machine
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection
+from paired_servicebus.pairing.runtime.deadlines import TaskOwner
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
-from paired_servicebus.pairing.runtime.task_owner import TaskOwner
-from paired_servicebus.pairing.syphon import deferred_receiver, deferred_scan, sdk_pump, settlement
+from paired_servicebus.pairing.syphon import amqp_pump, sdk_pump, settlement
 from paired_servicebus.pairing.syphon.amqp_delivery import AmqpDelivery
-from paired_servicebus.pairing.syphon.backlog_message import BacklogMessage
-from paired_servicebus.pairing.syphon.settlement import Settlement, receive_again
+from paired_servicebus.pairing.syphon.settlement import BacklogMessage, Settlement, receive_again
 from servicebus_sandbox import Sandbox
 from servicebus_sandbox.broker.entity_settings import QueueSettings
 from servicebus_sandbox.broker.queues.message_queue import MessageQueue
@@ -71,7 +70,7 @@ async def test_what_comes_while_the_last_portion_is_asked_for_goes_behind_it(
         async for one in receive_again(wire, path, numbers):
             yield one
 
-    monkeypatch.setattr(deferred_receiver, "receive_again", slowly)
+    monkeypatch.setattr(amqp_pump, "receive_again", slowly)
     heal = world.fault("disabled", entity="orders")
     await world.pair(enable_syphon=True, backlog_queue_count=1)
     put(world, [parked("orders", "old", session="s")])
@@ -192,7 +191,7 @@ async def test_what_is_set_aside_behind_messages_that_others_hold_is_found_all_t
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is set aside is found again after a crash: also behind more messages than a search looks at in one go."""
-    monkeypatch.setattr(deferred_scan, "ENOUGH", 100)
+    monkeypatch.setattr(amqp_pump, "ENOUGH", 100)
     await (await world.pair(backlog_queue_count=1)).close()  # makes the queue
     put(world, [parked("audit", f"held {number}") for number in range(400)] + [parked("orders", "old")])
     async with world.client("secondary") as client, client.get_queue_receiver(queue_path()) as holder:

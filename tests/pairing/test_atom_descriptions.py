@@ -16,10 +16,10 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paired_servicebus.pairing.management import atom_descriptions as atom
+from paired_servicebus.pairing.management import atom_admin as atom
 from paired_servicebus.pairing.management import backlog_queues
 from paired_servicebus.pairing.management.atom_admin import AtomAdmin
-from paired_servicebus.pairing.management.management_port import QueueStatus
+from paired_servicebus.pairing.management.management_port import BACKLOG_QUEUE, TIMESPAN_MAX, QueueStatus
 
 ATOM = "http://www.w3.org/2005/Atom"
 CONNECT = atom.CONNECT[1:-1]
@@ -29,7 +29,7 @@ USUAL = {
     "MaxSizeInMegabytes": "5120",
     "RequiresDuplicateDetection": "false",
     "RequiresSession": "false",
-    "DefaultMessageTimeToLive": atom.TIMESPAN_MAX,
+    "DefaultMessageTimeToLive": TIMESPAN_MAX,
     "DeadLetteringOnMessageExpiration": "true",
     "MaxDeliveryCount": "2147483647",
     "EnableBatchedOperations": "true",
@@ -42,7 +42,7 @@ USUAL = {
     "AccessedAt": "0001-01-01T00:00:00Z",
     "SupportOrdering": "true",
     "CountDetails": "<d2p1:DeadLetterMessageCount>1</d2p1:DeadLetterMessageCount>",
-    "AutoDeleteOnIdle": atom.TIMESPAN_MAX,
+    "AutoDeleteOnIdle": TIMESPAN_MAX,
     "EnablePartitioning": "false",
     "EntityAvailabilityStatus": "Available",
     "EnableExpress": "false",
@@ -231,7 +231,7 @@ async def test_the_body_has_no_prefix_in_the_description(served: Any) -> None:
         return await put(request, **options)
 
     answers.send = keep  # type: ignore[method-assign]
-    await served(answers).create_backlog_queue("q")
+    await served(answers).create_queue("q", BACKLOG_QUEUE)
     assert b"<QueueDescription><LockDuration>PT1M</LockDuration>" in sent[0]
     assert elements(answers.put[0])["DefaultMessageTimeToLive"] == "P10675199DT2H48M5.4775807S"
 

@@ -17,10 +17,9 @@ from azure.servicebus.exceptions import (
 )
 
 from paired_servicebus.core.errors import PairingClosedError
-from paired_servicebus.pairing.runtime.task_owner import TaskOwner
+from paired_servicebus.pairing.runtime.deadlines import TaskOwner
 from paired_servicebus.pairing.sending.coalescer import Coalescer, PendingSend
-from paired_servicebus.pairing.sending.sdk_messages import Sendable, batch_key, id_of
-from paired_servicebus.pairing.sending.sender_link import EncodedBatch
+from paired_servicebus.pairing.sending.sdk_messages import EncodedBatch, Sendable, batch_key, id_of
 
 from .conftest import until
 

@@ -8,8 +8,7 @@ from collections.abc import Awaitable
 
 import pytest
 
-from paired_servicebus.pairing.runtime.deadlines import CANCEL_SECONDS, Watch, bounded, end_all
-from paired_servicebus.pairing.runtime.task_owner import TaskOwner
+from paired_servicebus.pairing.runtime.deadlines import CANCEL_SECONDS, TaskOwner, Watch, bounded, end_all
 
 SOON = 0.05
 

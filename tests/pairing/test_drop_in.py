@@ -73,7 +73,7 @@ async def test_a_link_with_a_name_of_its_own_does_not_become_another_one(world: 
     """After a failback a sender takes the link of the ping; that has another identifier."""
     paired = await world.pair()
     named, plain = paired.get_queue_sender("orders", client_identifier="mine"), paired.get_queue_sender("orders")
-    proven = paired._primaries.ping_link("orders")
+    proven = paired._primaries._ping_link("orders")
     await proven.open(5.0)
     assert not named._primary.adopt(proven)
     assert plain._primary.adopt(proven)

@@ -14,12 +14,9 @@ from hypothesis import strategies as st
 
 from paired_servicebus.core.errors import ReservedPropertyError, UnreadableError
 from paired_servicebus.core.model.envelope import PATH, RESERVED
-from paired_servicebus.pairing import sdk_internals
-from paired_servicebus.pairing.sending import encoded_messages as encoded
-from paired_servicebus.pairing.sending.encoded_messages import GivenIds
-from paired_servicebus.pairing.sending.sdk_messages import Sendable
-from paired_servicebus.pairing.sending.sender_link import EncodedBatch
-from paired_servicebus.pairing.syphon import envelope_codec
+from paired_servicebus.pairing import envelope_codec, sdk_internals
+from paired_servicebus.pairing.sending.encoded_sender import MAX_BATCH_MESSAGES, GivenIds, read_payload
+from paired_servicebus.pairing.sending.sdk_messages import EncodedBatch, Sendable
 from servicebus_amqp.encoding.amqp_types import Symbol, Timestamp, UInt
 from servicebus_amqp.encoding.codec import described, encode
 from servicebus_amqp.encoding.message_sections import (
@@ -47,7 +44,7 @@ def named(name: str = "1", **sections: Any) -> bytes:
 
 
 def parked(data: bytes, path: str = "orders/EU") -> bytes:
-    return encoded.park(encoded.read_message(data), path).data
+    return envelope_codec.park(envelope_codec.read_message(data), path).data
 
 
 def in_backlog(data: bytes) -> bytes:
@@ -77,8 +74,8 @@ def test_what_is_parked_can_be_opened_again_however_damaged_it_came(
     data = bytearray(case[0].join())
     data[int(at * (len(data) - 1))] ^= flipped
     try:
-        found = encoded.read_payload(bytes(data), 0, GivenIds())
-        data_ = encoded.park(found.messages[0], "orders").data
+        found = read_payload(bytes(data), 0, GivenIds())
+        data_ = envelope_codec.park(found.messages[0], "orders").data
     except (UnreadableError, ReservedPropertyError):
         return
     assert read_or_refused(in_backlog(data_)) == "orders"
@@ -87,7 +84,7 @@ def test_what_is_parked_can_be_opened_again_however_damaged_it_came(
 @given(data=st.binary(max_size=200), message_format=st.sampled_from([0, BATCH_FORMAT]))
 def test_anything_is_either_read_or_refused_in_words(data: bytes, message_format: int) -> None:
     try:
-        words = encoded.read_payload(data, message_format, GivenIds()).messages[0].message_id
+        words = read_payload(data, message_format, GivenIds()).messages[0].message_id
     except (UnreadableError, ReservedPropertyError) as error:
         words = str(error)
     assert words
@@ -113,7 +110,7 @@ HOSTILE = [
 @pytest.mark.parametrize(("data", "words"), HOSTILE)
 def test_a_section_that_cannot_be_translated_is_refused_in_words(data: bytes, words: str) -> None:
     with pytest.raises(UnreadableError, match=words):
-        encoded.park(encoded.read_payload(data, 0, GivenIds()).messages[0], "orders")
+        envelope_codec.park(read_payload(data, 0, GivenIds()).messages[0], "orders")
 
 
 @pytest.mark.parametrize("name", sorted(RESERVED))
@@ -123,23 +120,23 @@ def test_a_message_with_a_reserved_name_is_refused_alone_and_in_a_batch(name: st
     data = named(application_properties=section(APPLICATION_PROPERTIES, {key(name): "x"}))
     for payload, message_format in ((data, 0), (batch([named(), data]), BATCH_FORMAT)):
         with pytest.raises(ReservedPropertyError, match=name):
-            encoded.read_payload(payload, message_format, GivenIds())
+            read_payload(payload, message_format, GivenIds())
 
 
 def test_a_reserved_name_elsewhere_in_a_message_is_nobodys_business() -> None:
     data = named(application_properties=section(APPLICATION_PROPERTIES, {"note": PATH}), body=write_data(PATH.encode()))
-    assert encoded.read_payload(data, 0, GivenIds()).data == data
+    assert read_payload(data, 0, GivenIds()).data == data
 
 
 def test_a_batch_that_holds_nothing_or_too_much_is_refused() -> None:
-    for count in (0, encoded.MAX_BATCH_MESSAGES + 1):
+    for count in (0, MAX_BATCH_MESSAGES + 1):
         with pytest.raises(UnreadableError, match="a batch holds 1 to"):
-            encoded.read_payload(batch([named()] * count), BATCH_FORMAT, GivenIds())
+            read_payload(batch([named()] * count), BATCH_FORMAT, GivenIds())
 
 
 def test_messages_with_ids_are_sent_as_they_came() -> None:
     data = batch([named("1"), named("2")], annotations=section(MESSAGE_ANNOTATIONS, {Symbol("k"): UInt(1)}))
-    found = encoded.read_payload(data, BATCH_FORMAT, GivenIds())
+    found = read_payload(data, BATCH_FORMAT, GivenIds())
     assert found.data is data
     assert [message.message_id for message in found.messages] == ["1", "2"]
     assert found.given_ids == []
@@ -148,8 +145,8 @@ def test_messages_with_ids_are_sent_as_they_came() -> None:
 def test_a_message_without_an_id_gets_one_and_keeps_all_else() -> None:
     bare = Sections(properties=write_properties(Properties(subject="s")), body=BODY).join()
     outer = section(MESSAGE_ANNOTATIONS, {Symbol("x-opt-partition-key"): "p"})
-    single = encoded.read_payload(bare, 0, GivenIds())
-    whole = encoded.read_payload(batch([named("1"), bare], annotations=outer), BATCH_FORMAT, GivenIds())
+    single = read_payload(bare, 0, GivenIds())
+    whole = read_payload(batch([named("1"), bare], annotations=outer), BATCH_FORMAT, GivenIds())
     for data, given_id in ((single.data, single.given_ids[0]), (list(unbatch(whole.data))[1], whole.given_ids[0])):
         assert read_properties(split(data).properties) == Properties(message_id=given_id, subject="s")
         assert split(data).body == BODY
@@ -161,7 +158,7 @@ def test_the_same_bytes_keep_their_id_until_they_are_accepted() -> None:
     ids, bare = GivenIds(), Sections(body=BODY).join()
 
     def given_for(data: bytes) -> str:
-        return encoded.read_payload(data, 0, ids).given_ids[0]
+        return read_payload(data, 0, ids).given_ids[0]
 
     first = given_for(bare)
     beside = given_for(bare)
@@ -182,10 +179,10 @@ def test_no_more_ids_are_kept_than_the_limit() -> None:
 
 
 def test_a_message_too_large_for_the_backlog_is_found_before_the_wire() -> None:
-    message = encoded.read_message(named(body=write_data(bytes(1000))))
-    size = len(encoded.park(message, "orders").data)
-    assert not encoded.exceeds(message, "orders", size)
-    assert encoded.exceeds(message, "orders", size - 1)
+    message = envelope_codec.read_message(named(body=write_data(bytes(1000))))
+    size = len(envelope_codec.park(message, "orders").data)
+    assert not envelope_codec.exceeds(message, "orders", size)
+    assert envelope_codec.exceeds(message, "orders", size - 1)
 
 
 # -- A batch that encodes once is, byte for byte, what the SDK makes of the same messages.

@@ -15,7 +15,7 @@ from paired_servicebus.core.model.snapshot import TroubleKind
 from paired_servicebus.pairing import PairedNamespaceOptions, SendAvailabilityPairedNamespaceOptions
 from paired_servicebus.pairing.management import backlog_queues
 from paired_servicebus.pairing.management.atom_admin import management_of
-from paired_servicebus.pairing.management.management_port import Management, QueueFacts
+from paired_servicebus.pairing.management.management_port import Management, QueueFacts, QueueWanted
 from servicebus_sandbox.broker.entity_settings import AuthorizationRule, Right
 
 from .conftest import World, until
@@ -133,10 +133,10 @@ class Hindered:
         await self.go.wait()
         return await self._real.queues(prefix)
 
-    async def create_backlog_queue(self, path: str) -> None:
+    async def create_queue(self, path: str, wanted: QueueWanted) -> None:
         if self._creating is not None:
             raise self._creating
-        await self._real.create_backlog_queue(path)
+        await self._real.create_queue(path, wanted)
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._real, name)

@@ -21,8 +21,13 @@ from paired_servicebus.core.accounting import refused_calls
 from paired_servicebus.core.model.pairing_events import Event, PingFailed, QueuePulled, StateChanged, Warned
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.pairing.runtime import event_log
-from paired_servicebus.pairing.runtime.event_log import FOLD_SECONDS, MAX_LINES, EventLog
-from paired_servicebus.pairing.runtime.sdk_log import register_client, register_link
+from paired_servicebus.pairing.runtime.event_log import (
+    FOLD_SECONDS,
+    MAX_LINES,
+    EventLog,
+    register_client,
+    register_link,
+)
 from paired_servicebus.pairing.sdk_internals import LOGGERS, keep_unopened
 from tests.approval import Approve
 

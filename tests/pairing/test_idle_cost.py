@@ -14,8 +14,8 @@ from paired_servicebus.core.model.verdict import judge
 from paired_servicebus.core.pump.pump_machine import MISSED, RESCAN, SOON, SearchSchedule
 from paired_servicebus.pairing.management.backlog_queues import DepthSample
 from paired_servicebus.pairing.management.management_port import Depth
+from paired_servicebus.pairing.runtime.deadlines import TaskOwner
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
-from paired_servicebus.pairing.runtime.task_owner import TaskOwner
 from paired_servicebus.pairing.syphon.amqp_pump import AmqpPump
 from paired_servicebus.pairing.syphon.sdk_pump import SdkPump
 from paired_servicebus.pairing.syphon.syphon import Syphon

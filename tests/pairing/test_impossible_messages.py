@@ -15,7 +15,8 @@ from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.envelope import EnvelopeProperties
 from paired_servicebus.core.model.pairing_events import QueuePulled
 from paired_servicebus.core.pump.dead_letter_rules import time_left
-from paired_servicebus.pairing.sending import encoded_messages, sdk_messages
+from paired_servicebus.pairing import envelope_codec
+from paired_servicebus.pairing.sending import sdk_messages
 from servicebus_amqp.encoding.message_sections import (
     Header,
     Sections,
@@ -99,7 +100,7 @@ async def test_callers_beside_it_are_not_harmed(world: World) -> None:
     ],
 )
 def test_encoded_messages_are_judged_alike(sections: Sections, fault: str) -> None:
-    found = encoded_messages.fault_of(encoded_messages.read_message(sections.join()))
+    found = envelope_codec.fault_of(envelope_codec.read_message(sections.join()))
     assert found.startswith(fault) if fault else not found
 
 

@@ -9,7 +9,7 @@ from azure.servicebus import ServiceBusMessage
 
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.pairing_events import PingAccepted, StateChanged, Warned
-from paired_servicebus.pairing.runtime.task_owner import TaskOwner
+from paired_servicebus.pairing.runtime.deadlines import TaskOwner
 from paired_servicebus.pairing.sending import backlog_links, sender_link
 from paired_servicebus.pairing.sending.amqp_link import BacklogLink
 from paired_servicebus.pairing.sending.sdk_messages import encoded
@@ -87,7 +87,8 @@ async def test_backlog_links_open_by_themselves_once_the_secondary_is_back(
     link = paired._standby.queues[0].link
     await until(lambda: link.is_open)
     begun = down.add("refused")
-    link.discard()
+    assert isinstance(link, BacklogLink)
+    link._link.retire()
     await until(lambda: [warned.about for warned in world.told(Warned)] == ["secondary"])
     down.remove(begun.id)
     await until(lambda: link.is_open)

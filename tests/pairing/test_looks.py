@@ -28,8 +28,8 @@ from paired_servicebus.pairing import PairedServiceBusClient
 from paired_servicebus.pairing.management import backlog_queues
 from paired_servicebus.pairing.management.atom_admin import management_of
 from paired_servicebus.pairing.management.management_port import Depth, Management
-from paired_servicebus.pairing.syphon import deferred_scan
-from paired_servicebus.pairing.syphon.deferred_scan import DeferredScan
+from paired_servicebus.pairing.syphon import amqp_pump
+from paired_servicebus.pairing.syphon.amqp_pump import DeferredScan
 from servicebus_sandbox.atom import management_api as atom
 
 from .backlogs import parked, put, queue_path
@@ -288,13 +288,14 @@ async def test_a_queue_that_cannot_be_searched_is_asked_again_after_a_while(monk
     async def refuse(*_: Any, **__: Any) -> list[bytes]:
         raise WireError("no answer")
 
-    monkeypatch.setattr(deferred_scan, "peek", refuse)
+    monkeypatch.setattr(amqp_pump, "peek", refuse)
     now = 1000.0
     steering: Any = SimpleNamespace(clock=lambda: now, judge=lambda error: SimpleNamespace(reason=str(error)))
     wire: Any = None
     machine: PumpMachine[Any] = PumpMachine(PairingMachine(Policy(), queues=(0,)), 0)
-    pump: Any = SimpleNamespace(machine=machine, known=machine.known, apply=machine.step)
-    search = DeferredScan(steering, wire, "primary/x-servicebus-transfer/0", pump)
+    path = "primary/x-servicebus-transfer/0"
+    pump: Any = SimpleNamespace(machine=machine, known=machine.known, apply=machine.step, path=path)
+    search = DeferredScan(steering, wire, pump)
 
     assert machine.search.due_at <= now
     await search.look()

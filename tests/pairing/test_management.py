@@ -32,6 +32,7 @@ from paired_servicebus.pairing import ArmAdmin
 from paired_servicebus.pairing.management import backlog_queues
 from paired_servicebus.pairing.management.atom_admin import AtomAdmin, management_of
 from paired_servicebus.pairing.management.management_port import (
+    BACKLOG_QUEUE,
     Depth,
     Management,
     QueueFacts,
@@ -42,7 +43,7 @@ from paired_servicebus.pairing.management.management_port import (
     is_there_already,
     is_transient,
 )
-from paired_servicebus.pairing.runtime.task_owner import TaskOwner
+from paired_servicebus.pairing.runtime.deadlines import TaskOwner
 from paired_servicebus.pairing.sending.sender_link import SdkSenderLink
 from servicebus_sandbox.access.token_credentials import AsyncSandboxCredential
 from servicebus_sandbox.broker.entity_settings import EntityStatus, QueueSettings
@@ -164,7 +165,7 @@ async def test_a_queue_that_is_there_is_not_made_anew(world: World, admin: Manag
     """… "already exists" by a race counts as found."""
     world.sandbox["secondary"].node.namespace.create_queue(f"{PREFIX}0", QueueSettings(max_delivery_count=7))
     with pytest.raises(ResourceExistsError) as raised:
-        await admin.create_backlog_queue(f"{PREFIX}0")
+        await admin.create_queue(f"{PREFIX}0", BACKLOG_QUEUE)
     assert is_there_already(raised.value)
     assert settings(world, f"{PREFIX}0").max_delivery_count == 7
 
@@ -267,7 +268,7 @@ class Scripted:
             raise self.listing.pop(0)
         return []
 
-    async def create_backlog_queue(self, path: str) -> None:
+    async def create_queue(self, path: str, wanted: QueueWanted) -> None:
         self.tried += 1
         if self.creating:
             raise self.creating.pop(0)
@@ -385,10 +386,10 @@ async def test_fewer_queues_than_asked_are_said_and_counted(world: World) -> Non
     """Fewer than asked: pairing succeeds, the count says so, the console warns."""
 
     class Missing(Scripted):
-        async def create_backlog_queue(self, path: str) -> None:
+        async def create_queue(self, path: str, wanted: QueueWanted) -> None:
             if path.endswith("/0"):
                 raise answered(400, "that one is not allowed")
-            await made.create_backlog_queue(path)
+            await made.create_queue(path, wanted)
 
     made = management_of(world.admin("secondary"))
     world.stack.push_async_callback(made.close)
@@ -454,7 +455,7 @@ async def test_time_to_live_and_auto_delete_are_timespans_maximum(world: World) 
             world.sandbox["secondary"].connection_string, transport=transport
         )
     )
-    await admin.create_backlog_queue(queue_path())
+    await admin.create_queue(queue_path(), BACKLOG_QUEUE)
     assert transport.spans() == [MAX_VALUE, MAX_VALUE]
     await admin.set_status(queue_path(), QueueStatus.SEND_DISABLED)
     assert len(transport.bodies) == 2

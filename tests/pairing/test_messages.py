@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paired_servicebus.core.errors import EnvelopeError, ReservedPropertyError
+from paired_servicebus.pairing.envelope_codec import park
 from paired_servicebus.pairing.sending import sdk_messages
-from paired_servicebus.pairing.sending.encoded_messages import park
 from tests.approval import Approve
 
 WORD = st.text(min_size=1, max_size=40)

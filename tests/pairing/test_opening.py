@@ -39,7 +39,7 @@ from paired_servicebus.pairing import (
 from paired_servicebus.pairing.management import backlog_queues
 from paired_servicebus.pairing.management.atom_admin import management_of
 from paired_servicebus.pairing.sending import backlog_links
-from paired_servicebus.pairing.sending.link_gates import OpenLimiter
+from paired_servicebus.pairing.sending.sender_link import OpenLimiter
 from servicebus_sandbox import Sandbox
 
 from .backlogs import queue_path

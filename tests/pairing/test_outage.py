@@ -24,10 +24,8 @@ from paired_servicebus.core.errors import BacklogUnavailableError, ScheduledInBa
 from paired_servicebus.core.model.entity_state import DIVERTING, State
 from paired_servicebus.core.model.pairing_events import Diverted, QueuePulled, QueueRestored, SendFailed, StateChanged
 from paired_servicebus.pairing import PairedSender, PairedServiceBusClient
-from paired_servicebus.pairing.sending.backlog_fit import rough_size, too_large
-from paired_servicebus.pairing.sending.encoded_messages import park
-from paired_servicebus.pairing.sending.sdk_messages import encoded
-from paired_servicebus.pairing.sending.sender_link import STANDARD_LIMIT, size_of
+from paired_servicebus.pairing.envelope_codec import park
+from paired_servicebus.pairing.sending.sdk_messages import STANDARD_LIMIT, encoded, rough_size, size_of, too_large
 from servicebus_sandbox import Behavior, NamespaceSpec, QueueSettings, QueueSpec, Sandbox
 from servicebus_sandbox.amqp_server.message_codec import read_message
 from servicebus_sandbox.broker.broker_errors import QuotaExceeded
@@ -353,7 +351,8 @@ async def test_where_all_refuse_the_caller_is_told_why_and_owns_the_message(worl
     paired = await diverted(world, 2)
     world.fault("unauthorized", namespace="secondary")
     for queue in paired._standby.queues.values():
-        queue.link.discard()  # else the fault cuts a link that is open, which is another failure
+        # else the fault cuts a link that is open, which is another failure
+        queue.link._link.retire()  # type: ignore[union-attr]
     async with paired.get_queue_sender("orders") as sender:
         with pytest.raises(BacklogUnavailableError, match=r"last: not authorized\. You still own it"):
             await sender.send_messages(ServiceBusMessage(b"x"))

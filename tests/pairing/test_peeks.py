@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from paired_servicebus.pairing.monitoring import message_looks
-from paired_servicebus.pairing.monitoring import peeks as module
-from paired_servicebus.pairing.monitoring.peeks import Peeks, most_frequent
+from paired_servicebus.pairing.monitoring import message_looks as module
+from paired_servicebus.pairing.monitoring.message_looks import Peeks, most_frequent
 from paired_servicebus.pairing.paired_client import PairedServiceBusClient
 
 from .backlogs import parked, put, queue_path

@@ -17,9 +17,9 @@ from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.verdict import judge
 from paired_servicebus.core.pump.pump_events import DeadLetter, Deliver, Publish
 from paired_servicebus.core.pump.pump_progress import PumpProgress
+from paired_servicebus.pairing import envelope_codec
+from paired_servicebus.pairing.runtime.deadlines import TaskOwner
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
-from paired_servicebus.pairing.runtime.task_owner import TaskOwner
-from paired_servicebus.pairing.syphon import envelope_codec
 from paired_servicebus.pairing.syphon.amqp_delivery import AmqpDelivery
 from paired_servicebus.pairing.syphon.amqp_pump import AmqpPump
 from servicebus_amqp.encoding.message_sections import MESSAGE_ANNOTATIONS

@@ -18,7 +18,7 @@ from paired_servicebus.engine.commands.guard import CommandContext, StandingOrde
 from paired_servicebus.pairing import PairedServiceBusClient
 from paired_servicebus.pairing.management import backlog_queues
 from paired_servicebus.pairing.management.atom_admin import management_of
-from paired_servicebus.pairing.management.management_port import Management
+from paired_servicebus.pairing.management.management_port import Management, QueueWanted
 from paired_servicebus.pairing.monitoring import unused_queues as module
 from paired_servicebus.pairing.syphon import redrive
 from paired_servicebus.pairing.syphon.redrive import DEAD_LETTERS
@@ -40,14 +40,14 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def refusing(admin: ServiceBusAdministrationClient, path: str) -> Management:
     """The client's port, which cannot create the queue at `path`."""
     port = management_of(admin)
-    create = port.create_backlog_queue
+    create = port.create_queue
 
-    async def failing(name: str) -> None:
+    async def failing(name: str, wanted: QueueWanted) -> None:
         if name == path:
             raise ServiceRequestError("no route")
-        await create(name)
+        await create(name, wanted)
 
-    port.create_backlog_queue = failing  # type: ignore[method-assign] # for this test
+    port.create_queue = failing  # type: ignore[method-assign] # for this test
     return port
 
 

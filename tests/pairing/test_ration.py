@@ -13,8 +13,8 @@ from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.verdict import judge
 from paired_servicebus.core.pump.intake_limit import BoundedIntake, SyphonRateLimit, UnlimitedIntake
 from paired_servicebus.core.pump.pump_progress import PumpProgress
+from paired_servicebus.pairing.runtime.deadlines import TaskOwner
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
-from paired_servicebus.pairing.runtime.task_owner import TaskOwner
 from paired_servicebus.pairing.syphon.amqp_pump import AmqpPump
 from paired_servicebus.pairing.syphon.syphon import ConnectionPair
 from servicebus_sandbox.broker.entity_settings import QueueSettings

@@ -18,6 +18,7 @@ from paired_servicebus.pairing.management.management_port import (
     MAX_DELIVERIES,
     MAX_SIZE_MB,
     Management,
+    QueueWanted,
 )
 from paired_servicebus.pairing.sending.paired_sender import PairedSender
 
@@ -36,11 +37,11 @@ class Counting:
         self.refusal: Exception | None = None
         self.created: list[str] = []
 
-    async def create_backlog_queue(self, path: str) -> None:
+    async def create_queue(self, path: str, wanted: QueueWanted) -> None:
         self.created.append(path)
         if self.refusal is not None:
             raise self.refusal
-        await self._real.create_backlog_queue(path)
+        await self._real.create_queue(path, wanted)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)

@@ -10,7 +10,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from paired_servicebus.core.model.pairing_events import Diverted, InDoubt
-from paired_servicebus.pairing.sending.send_call import REPEAT_NOTE
+from paired_servicebus.pairing.sending.send_driver import REPEAT_NOTE
 
 from .backlogs import queue_path
 from .conftest import World

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paired_servicebus.core.errors import EnvelopeError
-from paired_servicebus.core.model.envelope import PATH, SCHEDULED, SESSION_ID, TIME_TO_LIVE
-from paired_servicebus.pairing.sending import encoded_messages, sdk_messages
-from paired_servicebus.pairing.sending.encoded_messages import MAX_TTL_MS
-from paired_servicebus.pairing.syphon import envelope_codec
+from paired_servicebus.core.model.envelope import BROKERS, PATH, RESERVED, SCHEDULED, SESSION_ID, TIME_TO_LIVE
+from paired_servicebus.pairing import envelope_codec
+from paired_servicebus.pairing.envelope_codec import MAX_TTL_MS
+from paired_servicebus.pairing.sending import sdk_messages
 from servicebus_amqp.encoding.amqp_types import Described, Int, Symbol, Timestamp, UInt, ULong
 from servicebus_amqp.encoding.codec import described, encode, encode_list
 from servicebus_amqp.encoding.message_sections import (
@@ -46,10 +46,10 @@ from servicebus_amqp.encoding.message_sections import (
 from ..amqp.values import SYMBOLS, TEXT, VALUES
 
 NOW = 1_800_000_000_000
-NAMES = TEXT.filter(lambda name: name not in envelope_codec.RESERVED)
+NAMES = TEXT.filter(lambda name: name not in RESERVED)
 TICKS = st.integers(0, 2**45).map(lambda ms: ms * 10_000)
 MAPS = st.dictionaries(NAMES, VALUES, max_size=5)
-ANNOTATIONS = st.dictionaries(SYMBOLS.filter(lambda name: name not in envelope_codec.BROKERS), VALUES, max_size=3)
+ANNOTATIONS = st.dictionaries(SYMBOLS.filter(lambda name: name not in BROKERS), VALUES, max_size=3)
 BODIES = st.one_of(
     st.binary(max_size=300).map(lambda data: described(DATA, encode(data))),
     st.lists(st.binary(max_size=9), min_size=2, max_size=3).map(
@@ -208,7 +208,7 @@ def sent(message: AmqpAnnotatedMessage) -> bytes:
 def test_what_the_sdk_parked_comes_out_as_the_sdk_would_have_sent_it(body: bytes, fields: dict[str, Any]) -> None:
     message = ServiceBusMessage(body, **fields)
     direct = split(sent(message.raw_amqp_message))
-    parked_ = encoded_messages.park(sdk_messages.encoded(message), "orders").sections
+    parked_ = envelope_codec.park(sdk_messages.encoded(message), "orders").sections
     backlog = parked_._replace(message_annotations=held(parked_.message_annotations)).join()
     found = envelope_codec.open_envelope(backlog)
     moved = split(envelope_codec.restore_message(found, now_ms=NOW))
@@ -382,7 +382,7 @@ def test_a_time_to_live_beyond_the_headers_longest_comes_back_whole(days: int) -
     ttl = min(days * DAY_MS, MAX_TTL_MS)
     times = Properties(message_id="1", absolute_expiry_time=NOW + days * DAY_MS, creation_time=NOW)
     sent = write_header(Header(ttl=ttl)) + write_properties(times) + described(DATA, encode(b"x"))
-    parked = encoded_messages.park(encoded_messages.read_message(sent), "orders")
+    parked = envelope_codec.park(envelope_codec.read_message(sent), "orders")
     found = envelope_codec.open_envelope(parked.data)
     assert found.enclosed.time_to_live == timedelta(days=days)
     restored = split(envelope_codec.restore_message(found, now_ms=NOW + 5))

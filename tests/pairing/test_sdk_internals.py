@@ -247,7 +247,7 @@ def test_append_counts_as_the_sdk(body: bytes) -> None:
     assert (len(ours), ours.size_in_bytes) == (len(theirs), theirs.size_in_bytes), f"{CHANGED} a batch counts otherwise"
 
 
-def test_encode_batch_and_a_message() -> None:
+def test_encode_batch_and_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
     batch, single = ServiceBusMessageBatch(), ServiceBusMessage(b"x", message_id="1", subject="s")
     sdk_internals.append(batch, single)
     transport: Any = batch._amqp_transport
@@ -258,6 +258,8 @@ def test_encode_batch_and_a_message() -> None:
     assert whole == encode(bytearray(), message.BatchMessage(*batch._message)), f"{CHANGED} a batch's bytes differ"
     alone = transport.to_outgoing_amqp_message(single.raw_amqp_message)
     assert sdk_internals.encode(single) == encode(bytearray(), alone), f"{CHANGED} a message's bytes differ"
+    monkeypatch.setattr(sdk_internals, "TRANSPORT_HOOKS", ("not_there",))
+    assert sdk_internals.encode(single) == encode(bytearray(), alone), f"{CHANGED} a message's bytes differ in a batch"
 
 
 async def test_adopt_batch(sender: Any) -> None:

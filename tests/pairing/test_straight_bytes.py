@@ -80,7 +80,7 @@ async def test_it_is_left_to_the_calls_rules_when_they_have_something_to_decide(
         heal()
         assert state(paired) is State.SUSPECT
     elif case == "no link":
-        sender._link.discard()
+        sender._link.retire()
     elif case == "too large":
         data = message("1", bytes(300_000))
     assert not sender.go_straight(data, 0, pytest.fail)

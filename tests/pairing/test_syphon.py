@@ -31,10 +31,10 @@ from paired_servicebus.core.pump import destination_circuits
 from paired_servicebus.core.pump.pump_events import MessagesAccepted
 from paired_servicebus.core.text.entity_paths import path_fault
 from paired_servicebus.pairing import PairedServiceBusClient
-from paired_servicebus.pairing.amqp_client.piecewise import count_clients
+from paired_servicebus.pairing.amqp_client.endpoint import count_clients
+from paired_servicebus.pairing.runtime.deadlines import TaskOwner
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
-from paired_servicebus.pairing.runtime.task_owner import TaskOwner
-from paired_servicebus.pairing.sending.link_gates import FairLock
+from paired_servicebus.pairing.sending.sender_link import FairLock
 from paired_servicebus.pairing.syphon import redrive
 from paired_servicebus.pairing.syphon.amqp_delivery import PORTION, AmqpDelivery, DestinationLink
 from paired_servicebus.pairing.syphon.redrive import DEAD_LETTERS, unused_index

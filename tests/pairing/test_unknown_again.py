@@ -13,8 +13,8 @@ from paired_servicebus.core.model.pairing_events import Event, SendAccepted, Sta
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.verdict import judge
 from paired_servicebus.pairing import PairedServiceBusClient
+from paired_servicebus.pairing.runtime.deadlines import TaskOwner
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
-from paired_servicebus.pairing.runtime.task_owner import TaskOwner
 
 from .conftest import World, until
 

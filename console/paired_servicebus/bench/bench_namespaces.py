@@ -22,7 +22,7 @@ from paired_servicebus.bench.bench_plans import BenchError
 from paired_servicebus.config import PairingConfig
 from paired_servicebus.engine.clients.client_factory import open_admin, open_clients
 from paired_servicebus.pairing.management.atom_admin import management_of
-from paired_servicebus.pairing.management.management_port import Management
+from paired_servicebus.pairing.management.management_port import BACKLOG_QUEUE, Management
 from paired_servicebus.sandbox_process import SandboxProcess, sandbox_process
 
 MANAGING: Final = 30.0
@@ -124,7 +124,7 @@ async def _namespaces(
 async def _create(management: Management, queue: str) -> None:
     try:
         async with asyncio.timeout(MANAGING):
-            await management.create_backlog_queue(queue)
+            await management.create_queue(queue, BACKLOG_QUEUE)
     except (AzureError, TimeoutError) as error:
         raise BenchError(f"the queue {queue} could not be made for the measurement: {error}") from error
 

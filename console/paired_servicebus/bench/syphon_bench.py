@@ -38,8 +38,8 @@ from paired_servicebus.core.model.verdict import judge
 from paired_servicebus.engine.journal import records
 from paired_servicebus.engine.journal.writer import Journal
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection
+from paired_servicebus.pairing.runtime.deadlines import TaskOwner
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
-from paired_servicebus.pairing.runtime.task_owner import TaskOwner
 from paired_servicebus.pairing.syphon.syphon import Syphon
 
 # Ways to move messages from a queue of the secondary namespace to one of the primary, each with its links open.

@@ -32,6 +32,7 @@ from paired_servicebus.demo.scenarios import (
 from paired_servicebus.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, pair_namespaces
 from paired_servicebus.pairing.management.atom_admin import management_of
 from paired_servicebus.pairing.management.backlog_queues import queue_path
+from paired_servicebus.pairing.management.management_port import BACKLOG_QUEUE
 from paired_servicebus.pairing.runtime.deadlines import bounded
 from paired_servicebus.sandbox_process import SandboxProcess
 from paired_servicebus.workload.workload import MessageStream, Workload, peek_ids
@@ -72,7 +73,7 @@ async def _make_queues(sandbox: SandboxProcess) -> None:
         await admin.create_queue(DESTINATION)
     async with sandbox.admin(SECONDARY) as admin:
         for index in (*EMPTY, STRANDED):
-            await management_of(admin).create_backlog_queue(queue_path(PRIMARY, index))
+            await management_of(admin).create_queue(queue_path(PRIMARY, index), BACKLOG_QUEUE)
 
 
 async def _strand_messages(sandbox: SandboxProcess) -> None:

@@ -1,17 +1,17 @@
 """asyncio around the core, on azure-servicebus: the library for applications and engines that send under a pairing.
 
-Rules: a deadline of ours bounds every await on the SDK (runtime/deadlines.py). Each SDK sender has one send in flight
-(sending/sender_link.py). Tasks have one owner (runtime/task_owner.py). paired_servicebus.core makes the decisions.
+Rules: a deadline of ours bounds every await on the SDK, and tasks have one owner (runtime/deadlines.py). Each sender of
+the SDK has one send in flight (sending/sender_link.py). paired_servicebus.core makes the decisions.
 """
 
 import logging
 
+from paired_servicebus.pairing.amqp_client.endpoint import tls_context
 from paired_servicebus.pairing.management.arm_admin import ArmAdmin
 from paired_servicebus.pairing.opening import pair_namespaces
 from paired_servicebus.pairing.options import PairedNamespaceOptions, SendAvailabilityPairedNamespaceOptions
 from paired_servicebus.pairing.paired_client import PairedServiceBusClient
 from paired_servicebus.pairing.paired_receiver import PairedReceiver
-from paired_servicebus.pairing.runtime.tls import tls_context
 from paired_servicebus.pairing.sending.paired_sender import PairedSender
 
 __all__ = [

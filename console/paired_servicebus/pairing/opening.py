@@ -40,12 +40,11 @@ from paired_servicebus.pairing.management.management_port import Management
 from paired_servicebus.pairing.management.primary_name import alias_remark, host_of, name_of, reported_name
 from paired_servicebus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from paired_servicebus.pairing.paired_client import PairedServiceBusClient
-from paired_servicebus.pairing.runtime import sdk_log
-from paired_servicebus.pairing.runtime.deadlines import CLOSING, end_all
+from paired_servicebus.pairing.runtime.deadlines import CLOSING, TaskOwner, end_all
+from paired_servicebus.pairing.runtime.event_log import register_client
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
-from paired_servicebus.pairing.runtime.task_owner import TaskOwner
 from paired_servicebus.pairing.sending.backlog_links import Standby
-from paired_servicebus.pairing.sending.link_gates import OpenLimiter
+from paired_servicebus.pairing.sending.sender_link import OpenLimiter
 
 FIRST_LINK_SECONDS: Final = 4.0
 """Seconds that pairing waits for the first link to a backlog queue; a slow link does not fail it."""
@@ -128,7 +127,7 @@ class _Opening:
         if isinstance(info, BaseException):
             raise info
         found, missing = listed
-        sdk_log.register_client(self.options.secondary_client)
+        register_client(self.options.secondary_client)
         info = info if info.name else replace(info, name=first_label(self.hosts[1]))
         tasks = TaskOwner()
         await tasks.open()
@@ -225,7 +224,7 @@ class _Opening:
         )
 
 
-_MANAGEMENT: Final = ("queues", "create_backlog_queue", "depth", "depths", "namespace", "close")
+_MANAGEMENT: Final = ("queues", "create_queue", "depth", "depths", "namespace", "close")
 """The methods of a `Management` that replaces the SDK's management client."""
 
 _paired: Final[WeakSet[Any]] = WeakSet()

@@ -2,27 +2,42 @@
 
 It has the names of the SDK's client, gives no access to the secondary namespace, and owns every task and link of the
 pairing. `pair_namespaces` of opening.py makes it, once the backlog queues are known.
+
+When one namespace's client cannot be used any more, the other ends too. A pairing is faulted by a client that its
+application closed, or by a crashed task of its own; never by an outage. The SDK has no property for "closed". An idle
+sender of each client, never opened, is therefore asked to cancel an empty list. That contacts no namespace, and raises
+ValueError after its client was closed.
+
+An operator's orders change states by hand, pause the syphon, and work on backlog queues.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
-from azure.servicebus.aio import ServiceBusClient
+from azure.core.async_paging import AsyncItemPaged
+from azure.servicebus import NEXT_AVAILABLE_SESSION
+from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 
 from paired_servicebus.core.backlog.depth_readings import PollReason, QueueUsage
 from paired_servicebus.core.errors import (
     ConfigurationError,
+    IllegalEventError,
     PairedClientError,
     PairingClosedError,
     PairingError,
 )
+from paired_servicebus.core.model.message_view import MAX_ROWS, MessageContent, MessageKind, MessagePage
 from paired_servicebus.core.model.namespace_info import NamespaceInfo
 from paired_servicebus.core.model.pairing_condition import PairingCondition
+from paired_servicebus.core.model.pairing_events import EntityReleased, Forced, Pinned, SyphonPaused, SyphonResumed
 from paired_servicebus.core.model.snapshot import (
     BilledView,
     EntityView,
@@ -37,6 +52,7 @@ from paired_servicebus.core.model.snapshot import (
 from paired_servicebus.core.operator import failover_readiness
 from paired_servicebus.core.operator.alarms import AlarmChanges, alarms, degrading
 from paired_servicebus.core.operator.failover_readiness import Evidence
+from paired_servicebus.core.operator.targets import PAUSED_HERE
 from paired_servicebus.core.text.entity_paths import entity_path
 from paired_servicebus.pairing.amqp_client import Endpoint
 from paired_servicebus.pairing.degraded import DegradedStart
@@ -46,23 +62,18 @@ from paired_servicebus.pairing.management.management_port import Management
 from paired_servicebus.pairing.monitoring import snapshot_views
 from paired_servicebus.pairing.monitoring.depth_poller import DepthPoller, ParkedFigures, PollWatchers
 from paired_servicebus.pairing.monitoring.inspection import Inspection
-from paired_servicebus.pairing.monitoring.message_looks import MessageLooks
-from paired_servicebus.pairing.monitoring.peeks import Peeks
+from paired_servicebus.pairing.monitoring.message_looks import MessageLooks, Peeks
 from paired_servicebus.pairing.monitoring.syphon_report import SyphonReport, UnmovedMessages
-from paired_servicebus.pairing.monitoring.unused_queues import UnusedQueues
-from paired_servicebus.pairing.operator_orders import OperatorOrders
+from paired_servicebus.pairing.monitoring.unused_queues import Elsewhere, UnusedQueues, nowhere
 from paired_servicebus.pairing.options import SendAvailabilityPairedNamespaceOptions
-from paired_servicebus.pairing.primary_receivers import PrimaryReceivers
-from paired_servicebus.pairing.runtime.client_watch import ClientWatch, WatchedClient
-from paired_servicebus.pairing.runtime.deadlines import CLOSING, bounded, end_all
+from paired_servicebus.pairing.paired_receiver import DeliveryReceipts, PairedReceiver, without_pings
+from paired_servicebus.pairing.runtime.deadlines import CLOSING, TaskOwner, bounded, end_all
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime, Together
 from paired_servicebus.pairing.sending.backlog_links import Standby
-from paired_servicebus.pairing.sending.encoded_messages import GivenIds
-from paired_servicebus.pairing.sending.encoded_sender import EncodedSender
-from paired_servicebus.pairing.sending.link_gates import OpenLimiter
+from paired_servicebus.pairing.sending.encoded_sender import EncodedSender, GivenIds
 from paired_servicebus.pairing.sending.paired_sender import PairedSender
-from paired_servicebus.pairing.sending.pinger import Pinger
 from paired_servicebus.pairing.sending.primary_links import PrimaryLinks
+from paired_servicebus.pairing.sending.sender_link import OpenLimiter
 from paired_servicebus.pairing.syphon.syphon import Syphon
 
 ALARM_SECONDS: Final = 5
@@ -72,10 +83,233 @@ if TYPE_CHECKING:
     from prometheus_client.registry import Collector
 
 
-class PairedServiceBusClient(OperatorOrders, PrimaryReceivers):
+class OperatorOrders:
+    """The part of `PairedServiceBusClient` for operators; each order returns a sentence with its outcome."""
+
+    _steering: PairingRuntime
+    _syphon: Syphon | None
+    _unused: UnusedQueues
+    _carried: set[str]
+    _options: SendAvailabilityPairedNamespaceOptions
+    _queues: Mapping[int, str]
+    _afterwards: list[Callable[[], Awaitable[None]]]
+    _message_looks: MessageLooks
+
+    def force(self, path: str, *, by: str, why: str = "") -> str:
+        """Fail an entity over by hand: to the backlog until it is released (SPEC.md section 6).
+
+        Args:
+            path: the entity's, compared without case; it has been sent to or watched.
+            by, why: for the audit.
+
+        Returns: a sentence with its new state.
+
+        Raises:
+            IllegalEventError: it is forced already, or unknown; nothing has changed.
+        """
+        self._steering.tell(Forced(at=self._steering.clock(), entity=path, by=by, why=why))
+        return self._stands(path)
+
+    def pin(self, path: str, *, by: str, why: str = "") -> str:
+        """Keep an entity on the primary despite failures. Arguments, returns and raises as `force`."""
+        self._steering.tell(Pinned(at=self._steering.clock(), entity=path, by=by, why=why))
+        return self._stands(path)
+
+    def release(self, path: str, *, by: str, why: str = "") -> str:
+        """End an order by hand.
+
+        The entity returns to the primary if its last ping was accepted or it failed over by itself. Else it stays
+        failed over with automatic failback.
+        """
+        self._steering.tell(EntityReleased(at=self._steering.clock(), entity=path, by=by, why=why))
+        return self._stands(path)
+
+    def pause_syphon(self, *, by: str, why: str = "", queue: int | None = None, destination: str = "") -> str:
+        """Stop moving messages, of one backlog queue (by index), of one destination (by path), or all.
+
+        Parked messages stay.
+        """
+        steering = self._steering
+        steering.tell(SyphonPaused(at=steering.clock(), by=by, why=why, queue=queue, destination=destination))
+        if queue is not None:
+            return f"backlog queue {queue} is {PAUSED_HERE}"
+        if destination:
+            return f"the syphon to {destination} is {PAUSED_HERE}"
+        return f"the syphon is {PAUSED_HERE}"
+
+    def resume_syphon(self, *, by: str, why: str = "", queue: int | None = None, destination: str = "") -> str:
+        """Move messages again; arguments as `pause_syphon`.
+
+        Returns a sentence. Raises IllegalEventError: it is not paused.
+        """
+        steering = self._steering
+        steering.tell(SyphonResumed(at=steering.clock(), by=by, why=why, queue=queue, destination=destination))
+        if queue is not None:
+            return f"the syphon moves messages out of backlog queue {queue} again"
+        return f"the syphon moves messages{f' to {destination}' if destination else ''} again"
+
+    async def redrive(self, queue: int) -> str:
+        """Put a backlog queue's dead letters back to work; return a sentence with the outcome.
+
+        Raises as `Syphon.redrive`, and IllegalEventError without a syphon.
+        """
+        return await self._with_syphon().redrive(queue)
+
+    async def redrive_letters(self, queue: int, numbers: Collection[int]) -> str:
+        """Put some dead letters of a backlog queue back to work, by their sequence numbers; return a sentence.
+
+        Raises as `Syphon.redrive`, and IllegalEventError without a syphon.
+        """
+        return await self._with_syphon().redrive(queue, numbers)
+
+    async def move_stranded(self, path: str) -> str:
+        """Move an unused backlog queue's messages home; return a sentence. Raises IllegalEventError."""
+        try:
+            return await self._with_syphon().move_stranded(path)
+        finally:
+            await self._unused.look()
+
+    async def clean_up(self, path: str, *, elsewhere: Elsewhere = nowhere) -> str:
+        """Delete an unused backlog queue, if it is proven to be empty (SPEC.md section 4.3); return a sentence.
+
+        `elsewhere`: returns the indices in use by other known engines. Raises CleanUpError with the reason why it
+        stays.
+        """
+        return await self._unused.clean_up(path, elsewhere=elsewhere)
+
+    async def look_at_messages(
+        self, path: str, kind: MessageKind, *, from_number: int = 1, count: int = MAX_ROWS, wanted_id: str = ""
+    ) -> MessagePage:
+        """Return messages of a backlog queue of this pairing, by peek; arguments and raises as `MessageLooks.page`.
+
+        Raises IllegalEventError: it is no backlog queue of this pairing.
+        """
+        looks = self._looks_into(path)
+        return await looks.page(path, kind, from_number=from_number, count=count, wanted_id=wanted_id)
+
+    async def look_at_message(self, path: str, kind: MessageKind, number: int) -> MessageContent:
+        """Return one message with the start of its body, by peek; raises as `look_at_messages`, and if it is gone."""
+        return await self._looks_into(path).message(path, kind, number)
+
+    def _looks_into(self, path: str) -> MessageLooks:
+        self._steering.refuse_when_ended()
+        if path not in (*self._queues.values(), *(queue.path for queue in self._unused.view.queues)):
+            raise IllegalEventError(f"{path} is not a backlog queue of this pairing")
+        return self._message_looks
+
+    def _with_syphon(self) -> Syphon:
+        if self._syphon is None:
+            raise IllegalEventError("this engine runs no syphon: order it from one that does")
+        return self._syphon
+
+    def _stands(self, path: str) -> str:
+        entity = self._steering.machine.entity(path, at=self._steering.clock())
+        view = next(one for one in snapshot_views.entities(self._steering, self._carried) if one.path == entity.path)
+        return f"{entity.path} is {entity.state}: {view.why}"
+
+
+CHECK_SECONDS: Final = 1.0
+"""Seconds between two checks of the clients."""
+
+
+class WatchedClient:
+    """One namespace's client, and whether it was closed.
+
+    Args:
+        name: the client's name in errors.
+        path: the idle sender's entity. A client that its connection string binds to another entity gets that from
+            `use`.
+    """
+
+    def __init__(self, name: str, client: ServiceBusClient, path: str) -> None:
+        self.name = name
+        self._client = client
+        self._idle: ServiceBusSender | None = None
+        with suppress(ValueError):  # bound to one entity: the first sender names it
+            self.use(path)
+
+    def use(self, path: str) -> None:
+        """Make the idle sender for this entity, unless there is one."""
+        if self._idle is None:
+            self._idle = self._client.get_queue_sender(path)
+
+    async def is_closed(self) -> bool:
+        if self._idle is None:
+            return False
+        try:
+            await self._idle.cancel_scheduled_messages([])
+        except ValueError:
+            return True
+        return False
+
+
+class ClientWatch:
+    """The watch over both sides; reports the end of the pairing once.
+
+    Args:
+        primary, secondary: the sides.
+        tasks: the pairing's; a crashed one faults both sides.
+        grace: seconds in which the other side has to be closed too.
+        over: called with the reason, at most once.
+    """
+
+    def __init__(
+        self,
+        primary: WatchedClient,
+        secondary: WatchedClient,
+        tasks: TaskOwner,
+        *,
+        grace: float,
+        over: Callable[[PairingError], object],
+    ) -> None:
+        self.primary = primary
+        self.secondary = secondary
+        self._tasks = tasks
+        self._grace = grace
+        self._over = over
+
+    async def run(self) -> None:
+        """Check until the pairing is over, or until cancelled."""
+        loop = asyncio.get_running_loop()
+        act_at: float | None = None
+        while True:
+            reason = self._crashed()
+            gone = [side for side in (self.primary, self.secondary) if await side.is_closed()]
+            if len(gone) == 1:
+                act_at = loop.time() + self._grace if act_at is None else act_at
+                if loop.time() >= act_at:
+                    reason = self._left_alone(gone[0])
+            elif gone:
+                reason = PairingClosedError("both namespaces' clients were closed, and the pairing with them")
+            if reason is not None:
+                self._over(reason)
+                return
+            await asyncio.sleep(CHECK_SECONDS if act_at is None else min(CHECK_SECONDS, max(0.0, act_at - loop.time())))
+
+    def _crashed(self) -> PairingError | None:
+        failed = self._tasks.failed
+        if failed is None:
+            return None
+        error = PairedClientError(
+            f"the pairing of {self.primary.name} with {self.secondary.name} is faulted: a task of its own crashed "
+            f"({type(failed.exceptions[0]).__name__}); both clients are closed. Pair them again; see the log"
+        )
+        error.__cause__ = failed
+        return error
+
+    def _left_alone(self, gone: WatchedClient) -> PairingError:
+        other = self.secondary if gone is self.primary else self.primary
+        return PairedClientError(
+            f"the client of {gone.name} was closed, and that of its partner {other.name} was not within "
+            f"{self._grace:g} s: both are closed now. Close the pairing instead of its clients"
+        )
+
+
+class PairedServiceBusClient(OperatorOrders):
     """A primary namespace with a secondary one behind it, made by `pair_namespaces`.
 
-    Closing it, or leaving its context, closes both namespaces' clients too.
+    Closing it, or leaving its context, closes both namespaces' clients too. Calls for receivers and
+    sessions raise PairingClosedError after the end.
     """
 
     def __init__(
@@ -99,12 +333,13 @@ class PairedServiceBusClient(OperatorOrders, PrimaryReceivers):
         self.fully_qualified_namespace: str = primary_client.fully_qualified_namespace
         self._primary = primary_client
         self._receiving = receiving
+        """The primary's client with the retries of the application's receivers."""
         self._options = options
         self._admin = admin
         self._steering = steering
         self._found = found
         self._queues = queues = found.paths
-        self._primaries = PrimaryLinks(steering, primary_client, gate)
+        self._primaries = PrimaryLinks(steering, primary_client, gate, standby)
         self._standby = standby
         self._degraded = degraded
         self._syphon: Syphon | None = None
@@ -136,10 +371,10 @@ class PairedServiceBusClient(OperatorOrders, PrimaryReceivers):
         """The result of `collector`, set by the engine around the pairing."""
         self.take_send_times = steering.take_send_times
         self._afterwards: list[Callable[[], Awaitable[None]]] = [self._message_looks.close]
+        steering.effect_handler = self._primaries
         self._alarm_changes = AlarmChanges(steering.warn)
         self._notes_alarms = True
         """Whether the pairing reports its alarms itself; an engine around it does."""
-        steering.effect_handler = Pinger(steering, self._primaries, standby, gate)
         self._start()
 
     def _start(self) -> None:
@@ -190,6 +425,49 @@ class PairedServiceBusClient(OperatorOrders, PrimaryReceivers):
     ) -> PairedSender:
         """Return a sender to a topic of the primary namespace, as `get_queue_sender`."""
         return self._sender(topic_name, client_identifier, socket_timeout)
+
+    def get_queue_receiver(self, queue_name: str, **options: Any) -> PairedReceiver:
+        """Return a receiver on the primary namespace, with the SDK's options."""
+        self._steering.refuse_when_ended()
+        make = partial(self._receiving.get_queue_receiver, queue_name, **options)
+        return self._paired(make, queue_name, options)
+
+    def get_subscription_receiver(self, topic_name: str, subscription_name: str, **options: Any) -> PairedReceiver:
+        """Return a receiver on the primary namespace, with the SDK's options."""
+        self._steering.refuse_when_ended()
+        make = partial(self._receiving.get_subscription_receiver, topic_name, subscription_name, **options)
+        return self._paired(make, f"{topic_name}/Subscriptions/{subscription_name}", options)
+
+    def _paired(self, make: Callable[[], ServiceBusReceiver], path: str, options: Mapping[str, Any]) -> PairedReceiver:
+        receipts = self.delivery_receipts(path) if options.get("sub_queue") is None else None
+        remake = make if options.get("session_id") is NEXT_AVAILABLE_SESSION else None
+        return PairedReceiver(make(), receipts, max_wait_time=options.get("max_wait_time"), remake=remake)
+
+    def delivery_receipts(self, path: str) -> DeliveryReceipts | None:
+        """Return the receipts for receivers at `path`; None: the option is off, or it is not an entity."""
+        return DeliveryReceipts.of(self._steering, path)
+
+    def list_queue_sessions(
+        self, queue_name: str, *, state_updated_after: datetime | None = None, timeout: float | None = None
+    ) -> AsyncItemPaged[str]:
+        """List the ids of a queue's sessions in the primary namespace, as the SDK does."""
+        self._steering.refuse_when_ended()
+        options: dict[str, Any] = {"state_updated_after": state_updated_after, "timeout": timeout}
+        return without_pings(self._receiving.list_queue_sessions(queue_name, **options))
+
+    def list_subscription_sessions(
+        self,
+        topic_name: str,
+        subscription_name: str,
+        *,
+        state_updated_after: datetime | None = None,
+        timeout: float | None = None,
+    ) -> AsyncItemPaged[str]:
+        """List the ids of a subscription's sessions in the primary namespace."""
+        self._steering.refuse_when_ended()
+        options: dict[str, Any] = {"state_updated_after": state_updated_after, "timeout": timeout}
+        listed = self._receiving.list_subscription_sessions(topic_name, subscription_name, **options)
+        return without_pings(listed)
 
     def get_encoded_sender(self, path: str) -> EncodedSender:
         """Return a sender of encoded messages, for a gateway. Raises PairingClosedError, WireUnavailableError."""

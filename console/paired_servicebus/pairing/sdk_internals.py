@@ -285,7 +285,7 @@ def append_bytes(batch: ServiceBusMessageBatch, encoded: bytes) -> None:
 
     Raises MessageSizeExceededError, or AttributeError without these.
     """
-    _append(batch, encoded, _BytesAlone(b""))
+    _append(batch, encoded, _BYTES_ALONE)
 
 
 def _append(batch: Any, encoded: bytes | bytearray, message: ServiceBusMessage) -> None:
@@ -311,6 +311,10 @@ class _BytesAlone(ServiceBusMessage):
         raise TypeError("the batch has its messages in bytes alone, and the SDK cannot copy it")
 
 
+_BYTES_ALONE: Final = _BytesAlone(b"")
+"""One for all batches: making one for each message costs as much as its encoding."""
+
+
 class _Encodable:
     """The part of a message that the SDK's encoder and its `_send` read."""
 
@@ -329,13 +333,17 @@ def encode_batch(batch: ServiceBusMessageBatch) -> bytes:
 
 
 def encode(message: ServiceBusMessage | AmqpAnnotatedMessage) -> bytes:
-    """Return a message as the SDK encodes it: the data section of the `_message` of a batch with this one.
+    """Return a message as the SDK encodes it. Without TRANSPORT_HOOKS: as in the `_message` of a batch with this one.
 
-    Raises AttributeError without it.
+    Raises AttributeError without these.
     """
     batch: Any = ServiceBusMessageBatch(sys.maxsize)
-    append(batch, message)
-    return bytes(batch._message[_DATA_SECTION][0])
+    transport = batch._amqp_transport
+    if not all(hasattr(transport, name) for name in TRANSPORT_HOOKS):
+        batch.add_message(message)
+        return bytes(batch._message[_DATA_SECTION][0])
+    raw = message if isinstance(message, AmqpAnnotatedMessage) else message.raw_amqp_message
+    return bytes(transport.encode_message(_Encodable(transport.to_outgoing_amqp_message(raw))))
 
 
 # -- management -----------------------------------------------------------------------------------------------

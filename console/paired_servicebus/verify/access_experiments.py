@@ -17,10 +17,10 @@ from paired_servicebus.core.errors import WireError
 from paired_servicebus.core.model.envelope import BROKERS, PATH
 from paired_servicebus.core.model.verdict import CREDENTIALS, FailureKind, kind_of
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
-from paired_servicebus.pairing.amqp_client.entity_management import peek
-from paired_servicebus.pairing.amqp_client.transports import connect
+from paired_servicebus.pairing.amqp_client.endpoint import connect
+from paired_servicebus.pairing.amqp_client.reconnecting import peek
+from paired_servicebus.pairing.envelope_codec import open_envelope, restore_message
 from paired_servicebus.pairing.management.management_port import QueueWanted
-from paired_servicebus.pairing.syphon.envelope_codec import open_envelope, restore_message
 from paired_servicebus.temporary_entities.managed_namespace import NotPermittedError, Side
 from paired_servicebus.verify.trial import Experiment, Observation, Trial, TrialReceiver, TrialSender, letter
 from servicebus_amqp.encoding.amqp_types import (

@@ -11,7 +11,7 @@ from typing import Final
 from paired_servicebus.core.errors import WireError
 from paired_servicebus.core.model.verdict import FailureKind, kind_of
 from paired_servicebus.pairing.amqp_client import is_idle_detach
-from paired_servicebus.pairing.amqp_client.entity_management import peek
+from paired_servicebus.pairing.amqp_client.reconnecting import peek
 from paired_servicebus.pairing.management.backlog_queues import LONGEST
 from paired_servicebus.pairing.management.management_port import (
     LOCK,

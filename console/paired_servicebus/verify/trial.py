@@ -12,14 +12,14 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from enum import StrEnum
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from azure.servicebus.aio import ServiceBusClient
 
 from paired_servicebus.core.errors import WireError
 from paired_servicebus.engine.clients.client_factory import close_quietly
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection, WireReceiver, WireSender, failure_of
-from paired_servicebus.pairing.management.management_port import QueueWanted
+from paired_servicebus.pairing.management.management_port import BACKLOG_QUEUE, QueueWanted
 from paired_servicebus.temporary_entities.managed_namespace import ManagedNamespace, Side
 from paired_servicebus.temporary_entities.run_record import RunRecord
 from servicebus_amqp.encoding.message_sections import (
@@ -212,20 +212,16 @@ class Trial:
 
     async def queue(self, wanted: QueueWanted | None = None, *, side: Side = Side.SECONDARY) -> str:
         """Make a queue for this experiment. Raises NotPermittedError, and azure-core's errors."""
-        settings = wanted or QueueWanted()
-        return await self._make(side, lambda path: self.namespaces[side].admin.create_queue(path, settings))
-
-    async def backlog_queue(self) -> str:
-        """Make a queue with the settings of a backlog queue. Raises as `queue`."""
-        return await self._make(Side.SECONDARY, self.home.admin.create_backlog_queue)
-
-    async def _make(self, side: Side, create: Callable[[str], Any]) -> str:
-        namespace, path = self.namespaces[side], self.name()
+        namespace, path, settings = self.namespaces[side], self.name(), wanted or QueueWanted()
         if not namespace.refused:
             self._record.note(str(side), namespace.host, path)
         self._stack.push_async_callback(self.remove, path, side=side)
-        await namespace.make(lambda: create(path))
+        await namespace.make(lambda: namespace.admin.create_queue(path, settings))
         return path
+
+    async def backlog_queue(self) -> str:
+        """Make a queue with the settings of a backlog queue. Raises as `queue`."""
+        return await self.queue(BACKLOG_QUEUE)
 
     async def remove(self, path: str, *, side: Side = Side.SECONDARY) -> None:
         """Delete a queue of this experiment, unless it is gone already."""

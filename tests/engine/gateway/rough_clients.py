@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 from paired_servicebus.core.errors import WireLinkError
 from paired_servicebus.engine.gateway.gateway_keys import GatewayRight, KeyRing, LocalKey, new_key
 from paired_servicebus.engine.gateway.gateway_listener import Gateway
-from paired_servicebus.pairing.sending.encoded_messages import GivenIds, read_payload
+from paired_servicebus.pairing.sending.encoded_sender import GivenIds, read_payload
 from servicebus_amqp.access.sas_tokens import sign
 from servicebus_amqp.encoding.message_sections import (
     Properties,

@@ -36,7 +36,7 @@ from paired_servicebus.engine.gateway.gateway_census import ClientTally, Gateway
 from paired_servicebus.engine.gateway.gateway_keys import GatewayRight, KeyRing, new_key
 from paired_servicebus.engine.gateway.gateway_listener import Gateway
 from paired_servicebus.pairing import PairedServiceBusClient
-from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection, piecewise
+from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection, endpoint
 from servicebus_amqp.encoding.messaging_types import ACCEPTED, Error, Rejected
 from servicebus_sandbox import Sandbox
 from servicebus_sandbox.broker.entity_settings import Behavior, QueueSettings, Tier
@@ -221,9 +221,9 @@ async def test_a_drain_lets_clients_have_their_turn_as_long_as_there_are_any(set
     loop = asyncio.get_running_loop()
     client = await setting.client()
     async with client.get_queue_sender("orders"):
-        assert piecewise._clients[loop] == len(setting.gateway.connections) == 1
+        assert endpoint._clients[loop] == len(setting.gateway.connections) == 1
     await until(lambda: not setting.gateway.connections)
-    assert piecewise._clients[loop] == 0
+    assert endpoint._clients[loop] == 0
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from azure.servicebus.exceptions import (
 )
 
 from paired_servicebus.core.model.pairing_events import MessageReceived
-from paired_servicebus.pairing.delivery_receipts import DeliveryReceipts
+from paired_servicebus.pairing.paired_receiver import DeliveryReceipts
 from tests.engine.gateway.relay_setting import BOTH, LISTEN, SEND, Setting, relay_setting
 
 

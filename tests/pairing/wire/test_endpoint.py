@@ -14,7 +14,7 @@ from azure.servicebus.aio import ServiceBusClient
 
 from paired_servicebus.core.errors import WireAuthenticationError, WireUnavailableError
 from paired_servicebus.pairing.amqp_client import Endpoint
-from paired_servicebus.pairing.amqp_client.cbs_tokens import JWT, SAS, SCOPE, CbsToken, sign, token_for
+from paired_servicebus.pairing.amqp_client.client_links import JWT, SAS, SCOPE, CbsToken, sign, token_for
 from paired_servicebus.pairing.amqp_client.endpoint import Transport
 from servicebus_sandbox.access.authorization import read_token
 

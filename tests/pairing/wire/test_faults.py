@@ -12,7 +12,7 @@ from paired_servicebus.core.errors import (
     WireTimeoutError,
 )
 from paired_servicebus.core.model.verdict import FailureKind, kind_of
-from paired_servicebus.pairing.amqp_client import ReconnectingConnection, entity_management, failure_of
+from paired_servicebus.pairing.amqp_client import ReconnectingConnection, failure_of, reconnecting
 from servicebus_amqp import ACCEPTED
 from servicebus_sandbox.faults import FaultTerms
 from tests.pairing.wire.conftest import Told, World, message, until
@@ -196,14 +196,14 @@ async def test_requests_are_refused_ignored_and_answered_again(world: World) -> 
     wire = world.wire()
     over = world.fault("busy", entity="orders")
     with pytest.raises(WireRequestError) as raised:
-        await entity_management.peek(wire, "orders", from_number=1, count=1)
+        await reconnecting.peek(wire, "orders", from_number=1, count=1)
     assert kind_of(raised.value) is K.BUSY
     over()
     over = world.fault("black-holed", entity="orders")
     with pytest.raises(WireTimeoutError):
-        await entity_management.peek(wire, "orders", from_number=1, count=1, timeout=SOON)
+        await reconnecting.peek(wire, "orders", from_number=1, count=1, timeout=SOON)
     over()
-    assert await entity_management.peek(wire, "orders", from_number=1, count=1) == []
+    assert await reconnecting.peek(wire, "orders", from_number=1, count=1) == []
 
 
 async def test_an_entity_that_is_deleted_detaches_its_links(world: World) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from paired_servicebus.core.errors import WireError, WireRequestError
 from paired_servicebus.core.model.verdict import FailureKind, kind_of
-from paired_servicebus.pairing.amqp_client import ReconnectingConnection, WireReceiver, entity_management
-from paired_servicebus.pairing.amqp_client.entity_management import DeferredState
+from paired_servicebus.pairing.amqp_client import ReconnectingConnection, WireReceiver, reconnecting
+from paired_servicebus.pairing.amqp_client.reconnecting import DeferredState
 from servicebus_amqp import Modified
 from servicebus_amqp.encoding.message_sections import read_map, split
 from tests.pairing.wire.conftest import Told, World, id_of, message, until
@@ -50,28 +50,28 @@ def tokens(found: list[DeferredState]) -> list[UUID]:
 async def test_deferred_messages_are_received_by_number_and_settled_by_lock_token(world: World) -> None:
     wire = world.wire()
     numbers = await deferred(wire, 30)
-    found = await entity_management.receive_deferred(wire, "orders", numbers)
+    found = await reconnecting.receive_deferred(wire, "orders", numbers)
     assert [number_of(one.payload) for one in found] == numbers
-    await entity_management.update_disposition(wire, "orders", tokens(found), "completed")
-    assert await entity_management.peek(wire, "orders", from_number=1, count=100) == []
+    await reconnecting.update_disposition(wire, "orders", tokens(found), "completed")
+    assert await reconnecting.peek(wire, "orders", from_number=1, count=100) == []
 
 
 async def test_one_number_that_is_missing_fails_all(world: World) -> None:
     wire = world.wire()
     numbers = await deferred(wire, 2)
     with pytest.raises(WireRequestError) as raised:
-        await entity_management.receive_deferred(wire, "orders", [*numbers, 999])
+        await reconnecting.receive_deferred(wire, "orders", [*numbers, 999])
     assert raised.value.condition == "com.microsoft:message-not-found"
     assert kind_of(raised.value) is FailureKind.UNLISTED
 
 
 async def test_a_dead_letter_carries_its_reason(world: World) -> None:
     wire = world.wire()
-    found = await entity_management.receive_deferred(wire, "orders", await deferred(wire, 1))
-    await entity_management.update_disposition(
+    found = await reconnecting.receive_deferred(wire, "orders", await deferred(wire, 1))
+    await reconnecting.update_disposition(
         wire, "orders", tokens(found), "suspended", reason="Undeliverable", description="no such queue"
     )
-    (dead,) = await entity_management.peek(wire, "orders/$DeadLetterQueue", from_number=1, count=10)
+    (dead,) = await reconnecting.peek(wire, "orders/$DeadLetterQueue", from_number=1, count=10)
     said = read_map(split(dead).application_properties)
     assert (said["DeadLetterReason"], said["DeadLetterErrorDescription"]) == ("Undeliverable", "no such queue")
 
@@ -79,14 +79,14 @@ async def test_a_dead_letter_carries_its_reason(world: World) -> None:
 async def test_a_deferred_message_that_is_abandoned_can_be_received_again(world: World) -> None:
     wire = world.wire()
     numbers = await deferred(wire, 1)
-    found = await entity_management.receive_deferred(wire, "orders", numbers)
-    await entity_management.update_disposition(wire, "orders", tokens(found), "abandoned")
-    assert len(await entity_management.receive_deferred(wire, "orders", numbers)) == 1
+    found = await reconnecting.receive_deferred(wire, "orders", numbers)
+    await reconnecting.update_disposition(wire, "orders", tokens(found), "abandoned")
+    assert len(await reconnecting.receive_deferred(wire, "orders", numbers)) == 1
 
 
 async def test_a_lock_that_is_lost_says_so(world: World) -> None:
     with pytest.raises(WireRequestError) as raised:
-        await entity_management.update_disposition(world.wire(), "orders", [uuid4()], "completed")
+        await reconnecting.update_disposition(world.wire(), "orders", [uuid4()], "completed")
     assert raised.value.condition == "com.microsoft:message-lock-lost"
 
 
@@ -94,7 +94,7 @@ async def test_locks_are_renewed_by_token(world: World) -> None:
     wire = world.wire()
     _, told = await locked(wire, 3)
     held = [UUID(bytes_le=event.tag) for event in told.deliveries]
-    until_when = await entity_management.renew_locks(wire, "orders", held)
+    until_when = await reconnecting.renew_locks(wire, "orders", held)
     assert len(until_when) == 3
     assert all(1000 * time.time() < when < 1000 * (time.time() + 120) for when in until_when)
 
@@ -102,15 +102,15 @@ async def test_locks_are_renewed_by_token(world: World) -> None:
 async def test_peek_goes_on_from_a_number(world: World) -> None:
     wire = world.wire()
     await locked(wire, 5)
-    first = await entity_management.peek(wire, "orders", from_number=1, count=3)
-    rest = await entity_management.peek(wire, "orders", from_number=number_of(first[-1]) + 1, count=100)
+    first = await reconnecting.peek(wire, "orders", from_number=1, count=3)
+    rest = await reconnecting.peek(wire, "orders", from_number=number_of(first[-1]) + 1, count=100)
     assert [id_of(payload) for payload in first + rest] == ["0", "1", "2", "3", "4"]
 
 
 async def test_many_requests_at_once_find_their_answers(world: World) -> None:
     wire = world.wire()
     numbers = await deferred(wire, 40)
-    found = await asyncio.gather(*(entity_management.receive_deferred(wire, "orders", [number]) for number in numbers))
+    found = await asyncio.gather(*(reconnecting.receive_deferred(wire, "orders", [number]) for number in numbers))
     assert [number_of(one.payload) for (one,) in found] == numbers
     assert wire.connections == 1
 
@@ -123,7 +123,7 @@ async def test_an_answer_that_is_no_answer_is_an_error(body: Any) -> None:
         script.on_request = lambda _, request: reply_to(request, 200, body)
         wire = ReconnectingConnection(script.endpoint)
         with pytest.raises(WireError, match="orders answered"):
-            await entity_management.peek(wire, "orders", from_number=1, count=1)
+            await reconnecting.peek(wire, "orders", from_number=1, count=1)
         await wire.close()
 
 

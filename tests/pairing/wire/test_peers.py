@@ -18,7 +18,7 @@ from paired_servicebus.core.errors import (
     WireUnavailableError,
 )
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection, failure_of
-from paired_servicebus.pairing.amqp_client.transports import HIGH_WATER
+from paired_servicebus.pairing.amqp_client.endpoint import HIGH_WATER
 from servicebus_amqp import ACCEPTED, RELEASED, ConnectionSettings, Error, Modified, ReceiverLink, Rejected, SenderLink
 from servicebus_amqp.encoding.amqp_types import Described, Symbol, ULong
 from servicebus_amqp.encoding.codec import described, encode

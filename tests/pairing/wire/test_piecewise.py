@@ -10,8 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from paired_servicebus.pairing.amqp_client.piecewise import PIECE, Pieces, count_clients
-from paired_servicebus.pairing.amqp_client.transports import WebSocketTransport
+from paired_servicebus.pairing.amqp_client.endpoint import PIECE, Pieces, WebSocketTransport, count_clients
 
 LONG = bytes(range(256)) * (5 * PIECE // 512)
 """Two pieces and a half."""

@@ -109,7 +109,7 @@ class ArmedCommands:
 
 # Handlers of the orders of the action table: one function a row, which returns a sentence about the result.
 #
-# To add an order, add its method to PairedServiceBusClient and its handler; pairing/operator_orders.py has the method
+# To add an order, add its method to PairedServiceBusClient and its handler; pairing/paired_client.py has the method
 # itself. A handler may raise PairedError or an SDK error; the guard reports it and completes the audit. Handlers check
 # no permission.
 

@@ -34,7 +34,7 @@ from paired_servicebus.core.fleet.fleet_documents import (
 from paired_servicebus.core.fleet.orders.order_text import decode_order_text
 from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.foreign_json import read_json
-from paired_servicebus.pairing.syphon.envelope_codec import broker_properties
+from paired_servicebus.pairing.envelope_codec import broker_properties
 from servicebus_amqp.encoding.message_sections import (
     DATA,
     Header,

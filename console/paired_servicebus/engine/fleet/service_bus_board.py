@@ -28,7 +28,7 @@ from paired_servicebus.core.text.untrusted_text import repeated
 from paired_servicebus.engine.fleet.board_codec import PostedBy, read_post, write_post
 from paired_servicebus.engine.fleet.board_port import Cleaned
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection, WireReceiver, WireSender, failure_of
-from paired_servicebus.pairing.amqp_client.entity_management import peek
+from paired_servicebus.pairing.amqp_client.reconnecting import peek
 from paired_servicebus.pairing.runtime.deadlines import GRACE, bounded
 from paired_servicebus.secret import Secret
 from servicebus_amqp import ACCEPTED

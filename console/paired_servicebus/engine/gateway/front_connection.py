@@ -33,7 +33,7 @@ from paired_servicebus.engine.gateway.relayed_links import RelayedManagement, Re
 from paired_servicebus.engine.gateway.send_refusals import TIMEOUT, is_unknown, refusal_of_send
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection
 from paired_servicebus.pairing.amqp_client.client_connection import ClientConnection
-from paired_servicebus.pairing.amqp_client.piecewise import Pieces, count_clients
+from paired_servicebus.pairing.amqp_client.endpoint import Pieces, count_clients
 from paired_servicebus.pairing.sending.encoded_sender import EncodedSender
 from servicebus_amqp.access.grants import Grants, ProvenAccess
 from servicebus_amqp.encoding.amqp_types import Symbol, ULong

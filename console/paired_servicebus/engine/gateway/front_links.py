@@ -17,7 +17,7 @@ from paired_servicebus.engine.gateway.gateway_census import ClientTally
 from paired_servicebus.engine.gateway.gateway_keys import GatewayRight, KeyRing
 from paired_servicebus.engine.gateway.relay_connection import RelayConnection
 from paired_servicebus.engine.gateway.send_refusals import rejection_of
-from paired_servicebus.pairing.sending.encoded_messages import is_ping
+from paired_servicebus.pairing.envelope_codec import is_ping
 from paired_servicebus.pairing.sending.encoded_sender import SCHEDULE, EncodedSender
 from servicebus_amqp.access.grants import Grants, ProvenAccess
 from servicebus_amqp.access.sas_tokens import Flaw, TokenError

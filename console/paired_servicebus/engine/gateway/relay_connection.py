@@ -28,7 +28,7 @@ from paired_servicebus.pairing.amqp_client.client_links import (
 )
 from paired_servicebus.pairing.amqp_client.endpoint import Endpoint
 from paired_servicebus.pairing.amqp_client.reconnecting import Backoff, ReconnectingConnection
-from paired_servicebus.pairing.delivery_receipts import DeliveryReceipts
+from paired_servicebus.pairing.paired_receiver import DeliveryReceipts
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, end_all
 from servicebus_amqp.encoding.messaging_types import Error
 from servicebus_amqp.node_address import NodeAddress

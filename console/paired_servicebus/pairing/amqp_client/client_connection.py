@@ -18,21 +18,19 @@ from typing import Any, Final, cast
 from uuid import uuid4
 
 from paired_servicebus.core.errors import WireConnectionError, WireError, WireTimeoutError, WireUnavailableError
-from paired_servicebus.pairing.amqp_client.cbs_tokens import CbsAuthorizer
 from paired_servicebus.pairing.amqp_client.client_links import (
     OURS,
     AttachFields,
+    CbsAuthorizer,
     OnDelivery,
     OnLost,
     OnOutcome,
     OnRoom,
+    RequestChannel,
     WireReceiver,
     WireSender,
 )
-from paired_servicebus.pairing.amqp_client.endpoint import Endpoint
-from paired_servicebus.pairing.amqp_client.piecewise import Pieces
-from paired_servicebus.pairing.amqp_client.request_channel import RequestChannel
-from paired_servicebus.pairing.amqp_client.transports import HIGH_WATER, LOW_WATER, connect
+from paired_servicebus.pairing.amqp_client.endpoint import HIGH_WATER, LOW_WATER, Endpoint, Pieces, connect
 from paired_servicebus.pairing.amqp_client.wire_errors import (
     REFUSES_US,
     SOCKET_ERROR,

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from azure.mgmt.servicebus.aio import ServiceBusManagementClient
     from azure.mgmt.servicebus.models import SBQueue, SBQueueProperties, SBTopic
 
-TIMESPAN_MAX: Final = "P10675199DT2H48M5.4775807S"
-"""TimeSpan.MaxValue; text, since Python's timedelta ends at microseconds."""
-
 
 class ArmAdmin:
     """A namespace's management through ARM, for `secondary_admin`.
@@ -50,43 +47,31 @@ class ArmAdmin:
         listed = [_facts(one) async for one in self._client.queues.list_by_namespace(*self._where, **port.ONCE)]
         return [one for one in listed if one.path.casefold().startswith(wanted)]
 
-    async def create_backlog_queue(self, path: str) -> None:
-        """Implement `Management`; a queue that its owner creates in the same instant may get our settings."""
+    async def create_queue(self, path: str, wanted: port.QueueWanted) -> None:
+        """Implement `Management`; a queue that its owner creates in the same instant may get our settings.
+
+        The key of a rule is set by its regeneration, as ARM has no other way.
+        """
         try:
             await self._get(path)
         except ResourceNotFoundError:
             pass
         else:
             raise ResourceExistsError(f"the queue {path} exists already")
-        properties = {
-            "maxSizeInMegabytes": port.MAX_SIZE_MB,
-            "maxDeliveryCount": port.MAX_DELIVERIES,
-            "defaultMessageTimeToLive": TIMESPAN_MAX,
-            "autoDeleteOnIdle": TIMESPAN_MAX,
-            "lockDuration": f"PT{port.LOCK.seconds // 60}M",
-            "deadLetteringOnMessageExpiration": True,
-            "enableBatchedOperations": True,
-        }
-        await self._put(path, properties)
-
-    async def create_queue(self, path: str, wanted: port.QueueWanted) -> None:
-        """Implement `Management`; the key of a rule is set by its regeneration, as ARM has no other way."""
-        properties: dict[str, Any] = {
+        settings: dict[str, Any] = {
+            "maxSizeInMegabytes": wanted.max_size_mb,
+            "maxDeliveryCount": wanted.max_deliveries,
+            "defaultMessageTimeToLive": port.TIMESPAN_MAX if wanted.endless else None,
+            "autoDeleteOnIdle": port.TIMESPAN_MAX if wanted.endless else None,
+            "lockDuration": port.format_span(wanted.lock),
+            "deadLetteringOnMessageExpiration": wanted.dead_letters_expired,
+            "enableBatchedOperations": wanted.batched,
             "requiresSession": wanted.sessions,
             "requiresDuplicateDetection": wanted.duplicate_window is not None,
-            "deadLetteringOnMessageExpiration": wanted.dead_letters_expired,
+            "duplicateDetectionHistoryTimeWindow": port.format_span(wanted.duplicate_window),
+            "userMetadata": wanted.metadata,
         }
-        if wanted.lock is not None:
-            properties["lockDuration"] = f"PT{wanted.lock.total_seconds():g}S"
-        if wanted.duplicate_window is not None:
-            properties["duplicateDetectionHistoryTimeWindow"] = f"PT{wanted.duplicate_window.total_seconds():g}S"
-        if wanted.max_size_mb is not None:
-            properties["maxSizeInMegabytes"] = wanted.max_size_mb
-        if wanted.max_deliveries is not None:
-            properties["maxDeliveryCount"] = wanted.max_deliveries
-        if wanted.metadata:
-            properties["userMetadata"] = wanted.metadata
-        await self._put(path, properties)
+        await self._put(path, {name: value for name, value in settings.items() if value})
         if wanted.key is not None:
             name, key = wanted.key
             queues: Any = self._client.queues  # its types lack plain dictionaries, which it accepts

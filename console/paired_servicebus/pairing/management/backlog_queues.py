@@ -26,7 +26,9 @@ from paired_servicebus.core.model.pairing_events import QueuePulled, Ticked
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.number_format import format_indices
 from paired_servicebus.core.text.untrusted_text import repeated
+from paired_servicebus.pairing.amqp_client.wire_errors import is_unknown_host, is_untrusted
 from paired_servicebus.pairing.management.management_port import (
+    BACKLOG_QUEUE,
     LOCK,
     MAX_DELIVERIES,
     MAX_SIZE_MB,
@@ -40,7 +42,6 @@ from paired_servicebus.pairing.management.management_port import (
 )
 from paired_servicebus.pairing.runtime.deadlines import bounded
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
-from paired_servicebus.pairing.runtime.permanent_failures import is_unknown_host, is_untrusted
 
 SEGMENT: Final = "x-servicebus-transfer"
 LIST_SECONDS: Final = 120.0
@@ -268,7 +269,7 @@ async def _create(admin: Management, path: str, host: str) -> str | None:
         if attempt:
             await asyncio.sleep(RETRY_SECONDS)
         try:
-            await bounded(admin.create_backlog_queue(path), CALL, f"creating {path}")
+            await bounded(admin.create_queue(path, BACKLOG_QUEUE), CALL, f"creating {path}")
             return None
         except (AzureError, OSError, TimeoutError) as error:
             if is_there_already(error):
@@ -374,7 +375,7 @@ class QueueRecreator:
         self._next[index] = now + MIN_RETRY_SECONDS
         path = self._found.paths[index]
         try:
-            await bounded(self._admin.create_backlog_queue(path), CALL, f"creating {path}")
+            await bounded(self._admin.create_queue(path, BACKLOG_QUEUE), CALL, f"creating {path}")
         except (AzureError, OSError, TimeoutError) as error:
             return self._failed(index, path, error)
         self._troubles.pop(index, None)

@@ -12,6 +12,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Final, Protocol, TypeVar
 
+import isodate
 from azure.core.exceptions import ClientAuthenticationError, HttpResponseError, ResourceExistsError
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
@@ -20,7 +21,9 @@ from paired_servicebus.core.model.namespace_info import NamespaceInfo
 MAX_SIZE_MB: Final = 5120
 MAX_DELIVERIES: Final = 2147483647
 LOCK: Final = timedelta(minutes=1)
-"""A backlog queue is created with these settings, and TimeSpan.MaxValue for both of its spans (SPEC.md section 4.2)."""
+"""Settings of a backlog queue."""
+TIMESPAN_MAX: Final = "P10675199DT2H48M5.4775807S"
+"""TimeSpan.MaxValue; text, since Python's timedelta ends at microseconds."""
 
 ONCE: Final[dict[str, Any]] = {"retry_total": 0}
 """Options of each request: azure-core would retry ten times, and the pairing counts the tries."""
@@ -42,7 +45,7 @@ class QueueStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueWanted:
-    """The settings of a queue for an experiment or a board; None leaves one to the namespace.
+    """The settings of a queue to be created; None and False leave one to the namespace.
 
     key: name and key of a rule of the queue that gives `right` alone, Send or Listen.
     """
@@ -57,6 +60,20 @@ class QueueWanted:
     max_deliveries: int | None = None
     metadata: str = ""
     """The queue's UserMetadata."""
+    batched: bool = False
+    endless: bool = False
+    """Whether neither its messages nor the queue itself expire: both spans are TimeSpan.MaxValue."""
+
+
+BACKLOG_QUEUE: Final = QueueWanted(
+    max_size_mb=MAX_SIZE_MB,
+    max_deliveries=MAX_DELIVERIES,
+    endless=True,
+    lock=LOCK,
+    dead_letters_expired=True,
+    batched=True,
+)
+"""A backlog queue is created with exactly these settings (SPEC.md section 4.2)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,15 +136,12 @@ class Management(Protocol):
     async def queues(self, prefix: str) -> list[QueueFacts]:
         """List the queues whose path begins with `prefix`, case aside."""
 
-    async def create_backlog_queue(self, path: str) -> None:
-        """Create a queue with exactly the settings of SPEC.md section 4.2.
+    async def create_queue(self, path: str, wanted: QueueWanted) -> None:
+        """Create a queue with exactly these settings.
 
         Raises:
             ResourceExistsError: it exists already, and is unchanged.
         """
-
-    async def create_queue(self, path: str, wanted: QueueWanted) -> None:
-        """Create a queue with these settings. Raises ResourceExistsError."""
 
     async def depth(self, path: str) -> Depth:
         """Read a queue's counts."""
@@ -188,6 +202,11 @@ async def limit_pages(pages: AsyncIterator[T], most: int | None) -> AsyncIterato
         if most is not None and read > most:
             raise ListTooLongError
         yield page
+
+
+def format_span(span: timedelta | None) -> str | None:
+    """Format a duration as the service reads it."""
+    return None if span is None else str(isodate.duration_isoformat(span))
 
 
 def is_refusal(error: Exception) -> bool:

@@ -9,20 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import ssl
 import time
 from typing import Final
 from xml.etree import ElementTree
 
 import aiohttp
-import certifi
 from azure.servicebus.aio import ServiceBusClient
 
 from paired_servicebus.core.errors import WireError
 from paired_servicebus.core.model.namespace_info import first_label
-from paired_servicebus.pairing.amqp_client.cbs_tokens import SAS, token_for
-from paired_servicebus.pairing.amqp_client.endpoint import Endpoint
-from paired_servicebus.pairing.amqp_client.transports import proxy_authorization
+from paired_servicebus.pairing.amqp_client.client_links import SAS, token_for
+from paired_servicebus.pairing.amqp_client.endpoint import Endpoint, proxy_authorization, tls_context
 from paired_servicebus.pairing.runtime.deadlines import bounded
 
 NAME_SECONDS: Final = 5.0
@@ -72,12 +69,15 @@ async def _ask(endpoint: Endpoint) -> str:
     address = f"https://{endpoint.namespace}{_ADDRESS}"
     token = await token_for(endpoint.credential, address, now=time.time())
     proxy = endpoint.proxy
+    trust = endpoint.context
+    if trust is None:  # management uses TLS, also where messaging does not
+        trust = await asyncio.to_thread(tls_context, endpoint.ca_file)
     async with (
         aiohttp.ClientSession() as session,
         session.get(
             address,
             headers={"Authorization": token.text if token.kind == SAS else f"Bearer {token.text}"},
-            ssl=await asyncio.to_thread(_trust, endpoint),
+            ssl=trust,
             proxy=proxy.url if proxy else None,
             proxy_headers=proxy_authorization(proxy) if proxy else None,
             allow_redirects=False,
@@ -85,11 +85,6 @@ async def _ask(endpoint: Endpoint) -> str:
     ):
         answer.raise_for_status()
         return _read(await answer.content.read(MAX_ANSWER_BYTES))
-
-
-def _trust(endpoint: Endpoint) -> ssl.SSLContext:
-    """Make a TLS context: management uses TLS, also where messaging does not."""
-    return endpoint.context or ssl.create_default_context(cafile=endpoint.ca_file or certifi.where())
 
 
 def _read(answer: bytes) -> str:

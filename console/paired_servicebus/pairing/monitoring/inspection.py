@@ -27,9 +27,16 @@ from paired_servicebus.core.operator.failover_readiness import (
     TokenEvidence,
     TooLarge,
 )
-from paired_servicebus.core.text.masking import masked
 from paired_servicebus.pairing import sdk_internals
-from paired_servicebus.pairing.management.backlog_queues import CALL, BacklogQueues, apply_hazards, depth, hazards
+from paired_servicebus.pairing.management.backlog_queues import (
+    CALL,
+    MB,
+    BacklogQueues,
+    apply_hazards,
+    depth,
+    first_line,
+    hazards,
+)
 from paired_servicebus.pairing.management.management_port import Management, QueueFacts
 from paired_servicebus.pairing.monitoring.depth_poller import DepthPoller, PollWatchers
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, bounded
@@ -43,7 +50,6 @@ ATTACH_SECONDS: Final = 10.0
 TOKEN_SECONDS: Final = 10.0
 """Seconds in which a credential has to return a token."""
 SCOPE: Final = "https://servicebus.azure.net//.default"
-MB: Final = 1024 * 1024
 _SIGNED_UNTIL: Final = re.compile(r"\bse=(\d+)")
 _UNREACHABLE: Final = frozenset({FailureKind.TIMEOUT, FailureKind.CONNECTION, FailureKind.COMMUNICATION})
 
@@ -107,14 +113,10 @@ async def _read_queue(admin: Management, queue: QueueEvidence, facts: QueueFacts
         queue,
         messages=counts.messages,
         size_bytes=counts.size_bytes,
-        limit_bytes=_limit(facts),
+        limit_bytes=facts.max_size_mb * MB if facts.max_size_mb else None,
         unsafe="; ".join(hazards(facts)),
         read_at=time.time(),
     )
-
-
-def _limit(facts: QueueFacts) -> int | None:
-    return facts.max_size_mb * MB if facts.max_size_mb else None
 
 
 async def read_settings(admin: Management, paths: Sequence[str]) -> dict[str, QueueFacts]:
@@ -141,7 +143,7 @@ async def validity(client: ServiceBusClient) -> TokenEvidence:
     try:
         token = await bounded(credential.get_token(SCOPE), TOKEN_SECONDS, f"getting a token for {host}")
     except Exception as error:  # noqa: BLE001 - a credential may raise anything; the evidence has it
-        return TokenEvidence(namespace=host, trouble=_first_line(error))
+        return TokenEvidence(namespace=host, trouble=first_line(error)[:200])
     return TokenEvidence(namespace=host, expires_at=float(token.expires_on))
 
 
@@ -159,11 +161,6 @@ async def _close(sender: Any, path: str) -> None:
         await bounded(sender.close(), CLOSING, f"closing the link to {path}")
     except Exception:  # noqa: BLE001 - the SDK fails in many ways to close an unopened link
         return
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return masked(lines[0])[:200] if lines else type(error).__name__
 
 
 SETTINGS_SECONDS: Final = 300.0

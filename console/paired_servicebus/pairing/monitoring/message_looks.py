@@ -1,34 +1,233 @@
-"""Looks into the backlog queues for an operator: pages of messages, and one message, by peek only.
+"""Looks into the backlog queues, by peek only.
+
+An operator gets pages of messages, and one message. Periodic peeks find the reasons of dead letters and the age of the
+oldest message.
 
 A peek locks nothing and changes nothing; it is billed as a receive and carries whole messages. So each look is bounded:
 its seconds, its requests, its bytes, the looks at once. It has a connection of its own, so that large messages hold up
 no pump; the connection closes when nobody looks.
+
+Texts are cut and made harmless here, so that nothing after this has to trust them. An unreadable message is a row with
+the reason.
+
+Counts have neither reasons nor ages, and other programs dead-letter too. Queues are peeked periodically only while they
+are watched and their counts are above zero, at most once a minute each; a look at dead letters ends after MAX_PEEKED
+messages. A failure is shown beside the earlier result. No send, pump or state depends on it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Final
 
 from azure.servicebus.aio import ServiceBusClient
 
-from paired_servicebus.core.errors import IllegalEventError, MessagesUnknownError, WireError
+from paired_servicebus.core.errors import (
+    EnvelopeError,
+    IllegalEventError,
+    MessagesUnknownError,
+    WireError,
+    WireUnavailableError,
+)
 from paired_servicebus.core.model.message_view import (
+    MAX_BODY_BYTES,
     MAX_PAGE_BYTES,
+    MAX_PROPERTIES,
     MAX_ROWS,
     MessageContent,
     MessageKind,
     MessagePage,
     MessageRow,
 )
+from paired_servicebus.core.model.snapshot import DeadLettersView, OldestView
+from paired_servicebus.core.text.untrusted_text import one_line
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection
-from paired_servicebus.pairing.amqp_client.entity_management import peek
-from paired_servicebus.pairing.monitoring.message_contents import content_of, has_id, row_of
+from paired_servicebus.pairing.amqp_client.reconnecting import peek
+from paired_servicebus.pairing.envelope_codec import broker_properties, open_envelope, read_message_id
+from paired_servicebus.pairing.monitoring.depth_poller import DepthPoller, PollWatchers
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
-from paired_servicebus.pairing.syphon.envelope_codec import broker_properties
 from paired_servicebus.pairing.syphon.redrive import DEAD_LETTERS
+from servicebus_amqp.encoding.amqp_types import Described, Timestamp
+from servicebus_amqp.encoding.codec import NULL, decode
+from servicebus_amqp.encoding.message_sections import DATA, VALUE, Sections, list_items, map_values, split
+
+LONGEST_NAME: Final = 260
+"""Characters of a path, which is as long as an entity's may be."""
+LONGEST_ID: Final = 128
+LONGEST_VALUE: Final = 300
+DECODED_BYTES: Final = 4096
+"""A property's value with more bytes is not decoded: a sender can make it expensive to read."""
+OURS: Final = "Undeliverable"
+"""The reason of the pumps' dead letters; their description has the cause."""
+_REASON, _DESCRIPTION = "DeadLetterReason", "DeadLetterErrorDescription"
+_STATES: Final = {1: "deferred", 2: "scheduled"}
+_DELIVERY_COUNT: Final = 4
+_NAMES: Final = (
+    "message-id", "user-id", "to", "subject", "reply-to", "correlation-id", "content-type", "content-encoding",
+    "expires", "created", "session", "group-sequence", "reply-to-group-id",
+)  # fmt: skip
+_TIMES: Final = ("expires", "created")
+_BINARY: Final = {0xA0: (1, 2), 0xB0: (4, 5)}
+"""Format codes of binaries: bytes of the size, and of what stands before the content."""
+_STRING: Final = {0xA1: (1, 2), 0xB1: (4, 5)}
+
+
+def row_of(data: bytes) -> MessageRow:
+    """Return an encoded message's row; never raises."""
+    held = broker_properties(data)
+    dead = _dead_letter(data)
+    destination, session, fault = "", "", ""
+    try:
+        opened = open_envelope(data)
+    except EnvelopeError as error:
+        fault, message_id = str(error), read_message_id(data)
+    else:
+        destination, session, message_id = opened.enclosed.path, opened.enclosed.session_id or "", opened.message_id
+    return MessageRow(
+        number=held.sequence_number,
+        destination=one_line(destination, most=LONGEST_NAME),
+        message_id=one_line(message_id, most=LONGEST_ID),
+        enqueued_at=held.enqueued_ms / 1000 if held.enqueued_ms > 0 else None,
+        size=len(data),
+        deliveries=_deliveries(data),
+        session=one_line(session, most=LONGEST_ID),
+        reason=one_line(dead or fault, most=LONGEST_VALUE),
+        state=_STATES.get(held.state, ""),
+    )
+
+
+def has_id(data: bytes, wanted: str) -> bool:
+    """Return whether the message's id contains the wanted text, without case."""
+    return wanted.casefold() in read_message_id(data).casefold()
+
+
+def content_of(data: bytes, *, read_at: float) -> MessageContent:
+    """Return an encoded message's properties and the start of its body; never raises."""
+    row = row_of(data)
+    try:
+        sections = split(data)
+    except Exception as error:  # noqa: BLE001 - any sender may have written it; the screen shows the reason
+        note = f"the message cannot be read ({type(error).__name__}); these are its encoded bytes"
+        return MessageContent(row=row, body=data[:MAX_BODY_BYTES], body_size=len(data), body_note=note, read_at=read_at)
+    body, size, note = _body(sections.body)
+    properties = tuple(_some(_properties(sections), MAX_PROPERTIES))
+    return MessageContent(row=row, properties=properties, body=body, body_size=size, body_note=note, read_at=read_at)
+
+
+# -- properties ------------------------------------------------------------------------------------------------------
+
+
+def _some(pairs: Iterator[tuple[str, str]], most: int) -> Iterator[tuple[str, str]]:
+    """Yield the first pairs, and a remark if there are more."""
+    for place, (name, value) in enumerate(pairs):
+        if place == most:
+            yield "…", f"more than {most} properties; the others are not shown"
+            return
+        yield one_line(name, most=LONGEST_ID), value
+
+
+def _properties(sections: Sections) -> Iterator[tuple[str, str]]:
+    """Yield the names and values of properties, annotations and application properties."""
+    yield from _guarded(lambda: _own(sections.properties), "properties")
+    yield from _guarded(lambda: _map(sections.application_properties, "app: "), "application properties")
+    yield from _guarded(lambda: _map(sections.message_annotations, "annotation: "), "annotations")
+
+
+def _guarded(read: Callable[[], Iterator[tuple[str, str]]], what: str) -> Iterator[tuple[str, str]]:
+    try:
+        yield from read()
+    except Exception as error:  # noqa: BLE001 - as above
+        yield what, f"cannot be read ({type(error).__name__})"
+
+
+def _own(section: bytes | None) -> Iterator[tuple[str, str]]:
+    for name, item in zip(_NAMES, list_items(section, 0) if section else (), strict=False):
+        if item != NULL:
+            yield name, _time(item) if name in _TIMES else _value(item)
+
+
+def _map(section: bytes | None, before: str) -> Iterator[tuple[str, str]]:
+    for name, item in map_values(section) if section else ():
+        yield before + name.decode("utf-8", "replace"), _value(item)
+
+
+def _time(item: bytes) -> str:
+    value = decode(item)[0]
+    return _moment(int(value)) if isinstance(value, int) else "unknown"
+
+
+def _moment(milliseconds: int) -> str:
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    except (OverflowError, OSError, ValueError):
+        return f"{milliseconds} ms, which is no time"
+
+
+def _value(item: bytes) -> str:
+    """Return an encoded value as one harmless line."""
+    if len(item) > DECODED_BYTES:
+        code = item[0]
+        head = item[5 : 5 + 4 * LONGEST_VALUE] if code == 0xB1 else b""
+        text = one_line(head.decode("utf-8", "replace"), most=LONGEST_VALUE) if head else ""
+        return f"{text} ({len(item):,} bytes)" if text else f"{len(item):,} bytes, not shown"
+    value = decode(item)[0]
+    if isinstance(value, Described):
+        value = value.value
+    if isinstance(value, Timestamp):
+        return _moment(int(value))
+    if isinstance(value, bytes):
+        return f"bytes {value[:32].hex(' ')}{' …' if len(value) > 32 else ''}"
+    return one_line(str(value), most=LONGEST_VALUE)
+
+
+def _dead_letter(data: bytes) -> str:
+    """Return the reason of a dead letter: the description of ours, the reason of others'."""
+    try:
+        section = split(data).application_properties
+        found = dict(map_values(section)) if section else {}
+        reason = _value(found[_REASON.encode()]) if _REASON.encode() in found else ""
+        description = _value(found[_DESCRIPTION.encode()]) if _DESCRIPTION.encode() in found else ""
+    except Exception:  # noqa: BLE001 - as above; the row tells the fault of the envelope
+        return ""
+    return (description or reason) if reason == OURS else (reason or description)
+
+
+def _deliveries(data: bytes) -> int | None:
+    try:
+        header = split(data).header
+        if header is None:
+            return 0
+        value = decode(list_items(header, _DELIVERY_COUNT + 1)[_DELIVERY_COUNT])[0]
+    except Exception:  # noqa: BLE001 - as above
+        return None
+    return 0 if value is None else int(value) if isinstance(value, int) else None
+
+
+# -- the body --------------------------------------------------------------------------------------------------------
+
+
+def _body(body: bytes) -> tuple[bytes, int, str]:
+    """Return the first bytes of a body, its size, and a note if it is neither bytes nor text."""
+    if not body:
+        return b"", 0, "no body"
+    if body[:2] == b"\x00\x53" and len(body) > 4 and body[2] in (DATA, VALUE):
+        known = (_BINARY if body[2] == DATA else _BINARY | _STRING).get(body[3])
+        if known is not None:
+            width, before = known
+            size = int.from_bytes(body[4 : 4 + width], "big")
+            start = 3 + before
+            if start + size == len(body):
+                return bytes(body[start : start + min(size, MAX_BODY_BYTES)]), size, ""
+    return bytes(body[:MAX_BODY_BYTES]), len(body), "an AMQP body of several parts or another type, as encoded"
+
+
+# -- looks of an operator ---------------------------------------------------------------------------------------------
+
 
 PEEK_SECONDS: Final = 6.0
 """Seconds of one request."""
@@ -194,3 +393,105 @@ def _belongs(state: int, kind: MessageKind) -> bool:
 def _bytes_of(row: MessageRow) -> int:
     texts = (row.destination, row.message_id, row.session, row.reason)
     return _ROW_BYTES + sum(len(text.encode("utf-8", "replace")) for text in texts)
+
+
+# -- periodic peeks ---------------------------------------------------------------------------------------------------
+
+
+MIN_LOOK_SECONDS: Final = 60.0
+"""Minimum seconds between two looks at the same part of a queue, failed ones included."""
+UNCHANGED_SECONDS: Final = 900.0
+"""Seconds between two looks at dead letters of unchanged number, which may stay for weeks."""
+MAX_PEEKED: Final = 200
+"""Dead letters that one look reads, from the first."""
+MAX_REASONS: Final = 5
+OTHER_REASONS: Final = "other reasons"
+NO_REASON: Final = "no reason given"
+
+
+class Peeks:
+    """The periodic peeks into the backlog queues; `dead` and `oldest` have the latest results, by index.
+
+    Args:
+        messages: the looks at messages in the secondary namespace.
+        queues: the backlog queues' paths by index.
+        poller: their counts; empty queues are not peeked.
+        looks: the watchers; without any, nothing is peeked.
+    """
+
+    def __init__(
+        self,
+        steering: PairingRuntime,
+        messages: MessageLooks,
+        queues: Mapping[int, str],
+        poller: DepthPoller,
+        looks: PollWatchers,
+    ) -> None:
+        self.dead: dict[int, DeadLettersView] = dict.fromkeys(queues, DeadLettersView())
+        self.oldest: dict[int, OldestView] = dict.fromkeys(queues, OldestView())
+        self._dead_tried: dict[int, tuple[float, int | None]] = {}
+        """The loop's time of the last look at a queue's dead letters, and their number; None: it failed."""
+        self._oldest_tried: dict[int, float] = {}
+        self._steering = steering
+        self._messages = messages
+        self._queues = queues
+        self._poller = poller
+        self._looks = looks
+
+    async def run(self) -> None:
+        """Look into all queues, one after the other, after each reading of counts for watchers."""
+        while True:
+            await self._poller.ended.wait()
+            if self._looks.attended:
+                for index in self._queues:
+                    await self.look(index)
+            self._looks.answered()
+
+    async def look(self, index: int) -> None:
+        """Look into one queue if that is due. A queue with unknown counts is skipped."""
+        sample = self._poller.found[index]
+        if sample is not None:
+            await self._look_at_dead(index, sample.depth.dead_lettered)
+            await self._look_at_oldest(index, sample.depth.messages)
+
+    async def _look_at_dead(self, index: int, count: int) -> None:
+        if not count:
+            self.dead[index] = DeadLettersView()
+            return
+        now = asyncio.get_running_loop().time()
+        tried, before = self._dead_tried.get(index, (now - MIN_LOOK_SECONDS, None))
+        if now < tried + (UNCHANGED_SECONDS if before == count else MIN_LOOK_SECONDS):
+            return
+        self._dead_tried[index] = now, None
+        try:
+            page = await self._messages.page(self._queues[index], MessageKind.DEAD, count=min(count, MAX_PEEKED))
+        except (MessagesUnknownError, WireUnavailableError) as error:
+            self.dead[index] = replace(self.dead[index], trouble=str(error))
+            return
+        reasons = [row.reason or NO_REASON for row in page.rows]
+        self._dead_tried[index] = now, count
+        self.dead[index] = DeadLettersView(
+            read_at=self._steering.clock(), looked_at=len(reasons), reasons=most_frequent(reasons)
+        )
+
+    async def _look_at_oldest(self, index: int, count: int) -> None:
+        if not count:
+            self.oldest[index] = OldestView()
+            return
+        now = asyncio.get_running_loop().time()
+        if now < self._oldest_tried.get(index, now - MIN_LOOK_SECONDS) + MIN_LOOK_SECONDS:
+            return
+        self._oldest_tried[index] = now
+        try:
+            at = await self._messages.oldest(self._queues[index])
+        except (MessagesUnknownError, WireUnavailableError) as error:
+            self.oldest[index] = replace(self.oldest[index], trouble=str(error))
+        else:
+            self.oldest[index] = OldestView(read_at=self._steering.clock(), enqueued_at=at)
+
+
+def most_frequent(reasons: list[str]) -> tuple[tuple[str, int], ...]:
+    """Return the most frequent reasons and their numbers of messages; the rest is OTHER_REASONS."""
+    most = Counter(reasons).most_common(MAX_REASONS)
+    rest = len(reasons) - sum(number for _, number in most)
+    return (*most, (OTHER_REASONS, rest)) if rest else tuple(most)

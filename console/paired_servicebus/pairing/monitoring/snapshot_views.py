@@ -29,7 +29,7 @@ from paired_servicebus.core.operator.why_line import why
 from paired_servicebus.pairing import sdk_internals
 from paired_servicebus.pairing.management.backlog_queues import BacklogQueues
 from paired_servicebus.pairing.monitoring.depth_poller import DepthPoller, ParkedFigures
-from paired_servicebus.pairing.monitoring.peeks import Peeks
+from paired_servicebus.pairing.monitoring.message_looks import Peeks
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime, Tally
 from paired_servicebus.pairing.syphon.syphon import Syphon
 

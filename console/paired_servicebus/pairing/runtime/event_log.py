@@ -5,6 +5,10 @@ the rotation, the beginning and end of refused calls, and warnings. No line is w
 
 The rate is bounded. A subject gets MAX_LINES a minute; further lines are counted, and the last of them is written with
 their number after the minute. Warnings of one kind are collected for a second, then for a minute.
+
+The SDK warns of each connection that a namespace ends, for every link on it. The pairing receives the same failures,
+judges them and logs the consequences, so a filter drops these records. Records at INFO and below, of an application's
+receivers, and of its senders outside the pairing are unchanged.
 """
 
 from __future__ import annotations
@@ -13,7 +17,10 @@ import logging
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+from weakref import WeakSet, WeakValueDictionary
+
+from azure.servicebus.aio import ServiceBusClient
 
 from paired_servicebus.core.accounting.refused_calls import RefusalEpisode
 from paired_servicebus.core.model.entity_state import DIVERTING, State
@@ -23,6 +30,7 @@ from paired_servicebus.core.model.verdict import FailureKind
 from paired_servicebus.core.operator.alarms import ALARM, OVER, Severity
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.untrusted_text import one_line
+from paired_servicebus.pairing import sdk_internals
 
 MAX_LINES: Final = 6
 """Lines of one subject in FOLD_SECONDS: two failovers, each with its beginning and its end."""
@@ -182,3 +190,40 @@ def _left(now: str) -> str:
 def _advice(why: str) -> str:
     """Return a hint for a misspelt entity: its sends succeed from now on, without an error."""
     return "; check the name, the primary namespace has no such entity" if FailureKind.NOT_FOUND in why else ""
+
+
+_links: Final[WeakValueDictionary[str, Any]] = WeakValueDictionary()
+_clients: Final[WeakSet[ServiceBusClient]] = WeakSet()
+
+Link = TypeVar("Link")
+
+
+def register_link(link: Link) -> Link:
+    """Register an SDK sender or receiver whose failures the pairing judges; return it."""
+    name = getattr(link, "client_identifier", None)
+    if isinstance(name, str):
+        _links[name] = link
+    return link
+
+
+def register_client(client: ServiceBusClient) -> None:
+    """Register a client whose links all belong to the pairing."""
+    _clients.add(client)
+
+
+def _is_judged(name: str) -> bool:
+    return name in _links or any(name in sdk_internals.link_names(client) for client in tuple(_clients))
+
+
+class _Unjudged(logging.Filter):
+    """A filter that drops warnings about the pairing's connections."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether the record is logged."""
+        name = sdk_internals.connection_name(record)
+        return record.levelno < logging.WARNING or name is None or not _is_judged(name)
+
+
+_UNJUDGED: Final = _Unjudged()
+for _name in sdk_internals.LOGGERS:
+    logging.getLogger(_name).addFilter(_UNJUDGED)  # a logger's children do not inherit its filters

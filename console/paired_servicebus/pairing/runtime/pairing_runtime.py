@@ -31,9 +31,8 @@ from paired_servicebus.core.model import pairing_events as e
 from paired_servicebus.core.model.entity_state import DIVERTING
 from paired_servicebus.core.model.policy import Policy
 from paired_servicebus.core.model.verdict import CREDENTIALS, FailureKind, Judge, Judgement
-from paired_servicebus.pairing.runtime.deadlines import Clock
+from paired_servicebus.pairing.runtime.deadlines import Clock, InFlight, TaskOwner
 from paired_servicebus.pairing.runtime.event_log import EventLog
-from paired_servicebus.pairing.runtime.task_owner import InFlight, TaskOwner
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +109,7 @@ def _count_of(entity: str, route: Route, sends: Sends, at: float, seconds: float
 
 
 class EffectHandler(Protocol):
-    """The actions behind the machine's effects; pinger.py implements them."""
+    """The actions behind the machine's effects; `PrimaryLinks` implements them."""
 
     def ping(self, effect: SendPing) -> Coroutine[Any, Any, None]:
         """Send a ping and report its outcome."""

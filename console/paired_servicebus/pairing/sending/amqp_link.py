@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from math import inf
-from typing import Final
+from typing import Final, NamedTuple
 
 from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.exceptions import (
@@ -42,9 +42,9 @@ from paired_servicebus.core.errors import (
 from paired_servicebus.core.model.verdict import KIND_BY_CONDITION, FailureKind, kind_of
 from paired_servicebus.pairing import sdk_internals
 from paired_servicebus.pairing.amqp_client import Backoff, Endpoint, ReconnectingConnection, WireSender, failure_of
+from paired_servicebus.pairing.envelope_codec import EncodedMessage
 from paired_servicebus.pairing.runtime.deadlines import GRACE
-from paired_servicebus.pairing.sending.encoded_messages import EncodedMessage
-from paired_servicebus.pairing.sending.sender_link import STANDARD_LIMIT, Carried, EncodedBatch
+from paired_servicebus.pairing.sending.sdk_messages import STANDARD_LIMIT, Carried, EncodedBatch
 from servicebus_amqp.encoding.message_sections import BATCH_FORMAT
 from servicebus_amqp.protocol.protocol_events import DispositionReceived
 from servicebus_amqp.protocol_errors import Condition, StateError
@@ -111,16 +111,13 @@ OnEnd = Callable[[WireError | None], None]
 """Gets the end of a send, inside the socket's read: None, or why it was not accepted. Must not raise."""
 
 
-class _InFlight:
+class _InFlight(NamedTuple):
     """A send without an outcome. ends: in the loop's time. mark: what was received before it."""
 
-    __slots__ = ("ends", "mark", "on_end", "timeout")
-
-    def __init__(self, on_end: OnEnd, ends: float, timeout: float, mark: tuple[int, int]) -> None:
-        self.on_end = on_end
-        self.ends = ends
-        self.timeout = timeout
-        self.mark = mark
+    on_end: OnEnd
+    ends: float
+    timeout: float
+    mark: tuple[int, int]
 
 
 class _Attachment:
@@ -278,12 +275,6 @@ class AmqpLink:
         if attachment is not None:
             attachment.retire()
 
-    def discard(self) -> None:
-        """Detach; the next send attaches again. Sends under way get an error."""
-        attachment, self._attachment = self._attachment, None
-        if attachment is not None and attachment.link is not None:
-            attachment.link.drop(WireError(f"the link to {self.path} was discarded"))
-
     def cut(self) -> None:
         """End the sends under way, which raise; later ones raise too."""
         self._closed = True
@@ -422,10 +413,6 @@ class BacklogLink:
             PairingClosedError: it was closed, before or in the meantime.
         """
         await self._retry(partial(self._send, messages), timeout, self._pauses)
-
-    def discard(self) -> None:
-        """Detach; the next send attaches again."""
-        self._link.discard()
 
     def cut(self) -> None:
         """End the sends under way, which raise; later ones raise too."""

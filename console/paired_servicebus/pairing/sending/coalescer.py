@@ -21,10 +21,10 @@ from azure.servicebus.exceptions import MessageSizeExceededError
 
 from paired_servicebus.core.errors import PairingClosedError
 from paired_servicebus.core.model.verdict import FailureKind, kind_of
-from paired_servicebus.pairing.runtime.deadlines import GRACE
-from paired_servicebus.pairing.runtime.task_owner import TaskOwner
+from paired_servicebus.pairing.runtime.deadlines import GRACE, TaskOwner
 from paired_servicebus.pairing.sending.amqp_link import BacklogLink
-from paired_servicebus.pairing.sending.sender_link import Carried, EncodedBatch, SdkSenderLink
+from paired_servicebus.pairing.sending.sdk_messages import Carried, EncodedBatch
+from paired_servicebus.pairing.sending.sender_link import SdkSenderLink
 
 _MESSAGES_FAULT: Final = frozenset({FailureKind.TOO_LARGE, FailureKind.ARGUMENT})
 """Failures of a batch that one message, or the mix of messages, may cause."""

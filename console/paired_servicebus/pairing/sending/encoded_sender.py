@@ -1,5 +1,8 @@
 """The sender under a pairing for encoded messages: the bytes of clients of any language, as a gateway has them.
 
+A message without an id gets one. The same bytes get the same id until a namespace has accepted them, but never while
+another call has it: two equal messages in flight are two messages, and duplicate detection must not drop one.
+
 send_driver.py makes its attempts, by the same rules as those of `PairedSender`. An attempt at the primary goes over our
 own AMQP and carries the client's bytes.
 """
@@ -7,41 +10,132 @@ own AMQP and carries the client's bytes.
 from __future__ import annotations
 
 import asyncio
+import uuid
+from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from functools import partial
+from hashlib import blake2b
+from itertools import islice
+from typing import Any, Final, NamedTuple
 
-from paired_servicebus.core.errors import UnreadableError, WireError
+from paired_servicebus.core.errors import ReservedPropertyError, UnreadableError, WireError
 from paired_servicebus.core.failover.send_router import PRIMARY
+from paired_servicebus.pairing import envelope_codec
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection
+from paired_servicebus.pairing.envelope_codec import EncodedMessage, exceeds, read_message, unreadable
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
-from paired_servicebus.pairing.sending import encoded_messages
-from paired_servicebus.pairing.sending.encoded_messages import (
-    EncodedMessage,
-    EncodedPayload,
-    GivenIds,
-    exceeds,
-    is_small,
-    read_payload,
-)
 from paired_servicebus.pairing.sending.primary_links import PrimaryLinks
-from paired_servicebus.pairing.sending.send_call import SendCall
-from paired_servicebus.pairing.sending.send_driver import Backlog, MessageForm, SendDriver, check_timeout
+from paired_servicebus.pairing.sending.send_driver import Backlog, MessageForm, SendCall, SendDriver, check_timeout
 from servicebus_amqp.encoding.amqp_types import Array
+from servicebus_amqp.encoding.message_sections import BATCH_FORMAT, split, unbatch, with_message_id, write_data
 
 SCHEDULE: Final = "com.microsoft:schedule-message"
 CANCEL: Final = "com.microsoft:cancel-scheduled-message"
+SMALL_BYTES: Final = 64 * 1024
+"""Bytes that are far from the limit of any backlog queue."""
+MAX_GIVEN_IDS: Final = 10_000
+MAX_BATCH_MESSAGES: Final = 4_500
+"""The service's own limit; a batch of empty messages would stop all others for as long as it is read."""
 Rest = Coroutine[Any, Any, None]
 """The rest of a call, to be awaited once; raises as `EncodedSender.send`."""
 OnStraightEnd = Callable[[Rest | None], None]
 """Gets the end of a straight send, inside a socket's read: None when it is accepted. Must not raise."""
 ENCODED_FORM: Final[MessageForm[EncodedMessage]] = MessageForm(
-    id_of=encoded_messages.id_of,
-    body_bytes=encoded_messages.body_bytes,
-    is_scheduled=encoded_messages.is_scheduled,
-    fault_of=encoded_messages.fault_of,
+    id_of=lambda message: message.message_id,
+    body_bytes=envelope_codec.body_bytes,
+    is_scheduled=envelope_codec.is_scheduled,
+    fault_of=envelope_codec.fault_of,
     encoded=lambda message: message,
 )
+
+
+class EncodedPayload(NamedTuple):
+    """One transfer of a client. messages: each has an id. given_ids: those that came from here.
+
+    data: the bytes to send with `message_format`, with these ids. as_sent: the client's own bytes.
+    """
+
+    data: bytes
+    message_format: int
+    messages: list[EncodedMessage]
+    given_ids: list[str]
+    as_sent: bytes
+
+
+class GivenIds:
+    """The ids of messages that came without one, by the digest of their bytes. Bounded; the oldest are forgotten."""
+
+    def __init__(self, most: int = MAX_GIVEN_IDS) -> None:
+        self._most = most
+        self._free: OrderedDict[bytes, list[str]] = OrderedDict()
+        self._taken: dict[str, bytes] = {}
+
+    def take(self, digest: bytes) -> str:
+        """Return the id of these bytes: one that an ended call left, else a new one."""
+        left = self._free.get(digest)
+        given = left.pop(0) if left else str(uuid.uuid4())
+        if left is not None and not left:
+            del self._free[digest]
+        self._taken[given] = digest
+        return given
+
+    def release(self, given: str, *, accepted: bool) -> None:
+        """End a call's use of an id. accepted: the bytes are a new message when they are sent again."""
+        digest = self._taken.pop(given, None)
+        if digest is None or accepted:
+            return
+        self._free.setdefault(digest, []).append(given)
+        if len(self._free) > self._most:
+            self._free.popitem(last=False)
+
+
+def read_payload(data: bytes, message_format: int, ids: GivenIds) -> EncodedPayload:
+    """Read one transfer: a message, or a batch of them. Release its `given_ids` when its call has ended.
+
+    Raises:
+        ReservedPropertyError: a message has a property of the envelope.
+        UnreadableError: it is not a message, or has a field of another type than AMQP's.
+    """
+    try:
+        if message_format == BATCH_FORMAT:
+            return _read_batch(data, ids)
+        message = read_message(data)
+        if message.message_id:
+            return EncodedPayload(data, message_format, [message], [], data)
+        given = ids.take(_digest(data))
+        named = _named(message, given)
+        return EncodedPayload(named.data, message_format, [named], [given], data)
+    except ReservedPropertyError:
+        raise
+    except Exception as error:  # from an unknown client: any error is its own
+        raise unreadable(error) from error
+
+
+def _read_batch(data: bytes, ids: GivenIds) -> EncodedPayload:
+    messages = [read_message(inner) for inner in islice(unbatch(data), MAX_BATCH_MESSAGES + 1)]
+    if not 0 < len(messages) <= MAX_BATCH_MESSAGES:
+        raise UnreadableError(f"a batch holds 1 to {MAX_BATCH_MESSAGES} messages")
+    if all(message.message_id for message in messages):
+        return EncodedPayload(data, BATCH_FORMAT, messages, [], data)
+    given: list[str] = []
+    for index, message in enumerate(messages):
+        if not message.message_id:
+            name = ids.take(_digest(message.data))
+            given.append(name)
+            messages[index] = _named(message, name)
+    body = b"".join([write_data(message.data) for message in messages])
+    whole = split(data)._replace(body=body).join()
+    return EncodedPayload(whole, BATCH_FORMAT, messages, given, data)
+
+
+def _named(message: EncodedMessage, given: str) -> EncodedMessage:
+    named = message.sections._replace(properties=with_message_id(message.sections.properties, given))
+    return EncodedMessage(named.join(), named, given)
+
+
+def _digest(data: bytes) -> bytes:
+    return blake2b(data, digest_size=16).digest()
 
 
 class EncodedSender(SendDriver[EncodedMessage]):
@@ -109,9 +203,9 @@ class EncodedSender(SendDriver[EncodedMessage]):
             return False
         payload = read_payload(data, message_format, self._ids)
         began = asyncio.get_running_loop().time()
-        send = _StraightSend(self, payload, timeout, on_end, began)
+        end = partial(self._end_straight, payload, timeout, on_end, began)
         limit = self._limit if timeout is None else min(timeout, self._limit)
-        if not link.put(payload.data, message_format, limit, send.end, began=began):
+        if not link.put(payload.data, message_format, limit, end, began=began):
             self._release(payload.given_ids, accepted=False)
             return False
         self._steering.in_flight.count += 1
@@ -171,16 +265,30 @@ class EncodedSender(SendDriver[EncodedMessage]):
 
     # -- inside -----------------------------------------------------------------------------------------------
 
-    def _end_straight(self, payload: EncodedPayload) -> None:
-        """Count an accepted straight send."""
+    def _end_straight(
+        self,
+        payload: EncodedPayload,
+        timeout: float | None,
+        on_end: OnStraightEnd,
+        began: float,
+        failure: WireError | None,
+    ) -> None:
+        """Count an accepted straight send; a failed one goes on as a call. began: in the loop's time."""
+        age = asyncio.get_running_loop().time() - began
         messages = payload.messages
-        if not self._count_straight(len(messages), sum(map(encoded_messages.body_bytes, messages))):
+        if failure is not None:
+            call = self._call(messages, payload, timeout, began=self._steering.clock() - age)
+            on_end(self._go_on(call, failure, payload.given_ids))
+            return
+        self._tally.times.add(age)
+        if not self._count_straight(len(messages), sum(map(envelope_codec.body_bytes, messages))):
             self._report(messages)
-        elif not is_small(payload.data):
+        elif len(payload.data) > SMALL_BYTES:
             self._count_too_large(messages)
         if payload.given_ids:
             self._release(payload.given_ids, accepted=True)
         self._steering.in_flight.leave()
+        on_end(None)
 
     async def _go_on(self, call: SendCall[EncodedMessage], failure: WireError, given: Sequence[str]) -> None:
         """Complete a call whose straight send failed, as if its first attempt had."""
@@ -237,37 +345,6 @@ class EncodedSender(SendDriver[EncodedMessage]):
     def _release(self, given: Sequence[str], *, accepted: bool) -> None:
         for name in given:
             self._ids.release(name, accepted=accepted)
-
-
-class _StraightSend:
-    """A send on its straight way to the primary."""
-
-    __slots__ = ("_began", "_on_end", "_payload", "_sender", "_timeout")
-
-    def __init__(
-        self,
-        sender: EncodedSender,
-        payload: EncodedPayload,
-        timeout: float | None,
-        on_end: OnStraightEnd,
-        began: float,
-    ) -> None:
-        self._sender = sender
-        self._payload = payload
-        self._timeout = timeout
-        self._on_end = on_end
-        self._began = began
-
-    def end(self, failure: WireError | None) -> None:
-        sender, payload = self._sender, self._payload
-        age = asyncio.get_running_loop().time() - self._began
-        if failure is None:
-            sender._tally.times.add(age)
-            sender._end_straight(payload)
-            self._on_end(None)
-            return
-        call = sender._call(payload.messages, payload, self._timeout, began=sender._steering.clock() - age)
-        self._on_end(sender._go_on(call, failure, payload.given_ids))
 
 
 def _message_in(entry: Mapping[str, Any]) -> bytes:

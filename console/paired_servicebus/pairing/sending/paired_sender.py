@@ -20,10 +20,11 @@ from paired_servicebus.core.model.verdict import LOST_LINKS, Verdict
 from paired_servicebus.pairing.runtime import tracing
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.sdk_internals import batch_messages
-from paired_servicebus.pairing.sending.backlog_fit import SMALL_BODY_BYTES, too_large
 from paired_servicebus.pairing.sending.coalescer import Coalescer, PendingSend
 from paired_servicebus.pairing.sending.primary_links import PrimaryLinks
 from paired_servicebus.pairing.sending.sdk_messages import (
+    SMALL_BODY_BYTES,
+    EncodedBatch,
     Messages,
     Sendable,
     batch_key,
@@ -39,11 +40,11 @@ from paired_servicebus.pairing.sending.sdk_messages import (
     outgoing,
     raw_of,
     scheduled,
+    too_large,
     with_context,
 )
-from paired_servicebus.pairing.sending.send_call import SendCall
-from paired_servicebus.pairing.sending.send_driver import Backlog, MessageForm, SendDriver, check_timeout
-from paired_servicebus.pairing.sending.sender_link import EncodedBatch, LinkUse, SdkSenderLink
+from paired_servicebus.pairing.sending.send_driver import Backlog, MessageForm, SendCall, SendDriver, check_timeout
+from paired_servicebus.pairing.sending.sender_link import LinkUse, SdkSenderLink
 
 SDK_FORM: Final[MessageForm[Sendable]] = MessageForm(
     id_of=id_of,

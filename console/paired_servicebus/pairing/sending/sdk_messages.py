@@ -1,31 +1,38 @@
-"""SDK messages as values: as callers send them, and as they leave the backlog. encoded_messages.py parks them.
+"""SDK messages as values: as callers send them, and as they leave the backlog. envelope_codec.py parks them.
 
 A caller's object is never changed; copies share bodies. A received SDK message has bytes for the wire's strings; they
 become strings again, so that ids compare equal. Types of properties that the SDK loses on re-sending (SPEC.md section
 7.2, "what the SDK can carry") are lost here too.
+
+At the end are batches with a single encoding, and the count of messages that would not survive a failover (SPEC.md
+section 7.4): the primary accepts them, but with the envelope's four properties they are too large for a backlog queue.
+That runs on every healthy send, so it is cheap. A batch's size is known; a message's is estimated from its body and
+properties. Only messages near the limit are encoded.
 """
 
 from __future__ import annotations
 
+import sys
 import uuid
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar, cast
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
+from azure.servicebus.aio import ServiceBusSender
 from azure.servicebus.amqp import (
     AmqpAnnotatedMessage,
     AmqpMessageBodyType,
     AmqpMessageHeader,
     AmqpMessageProperties,
 )
-from azure.servicebus.exceptions import ServiceBusError
+from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError
 
 from paired_servicebus.core.model import envelope
 from paired_servicebus.pairing import sdk_internals
+from paired_servicebus.pairing.envelope_codec import EncodedMessage, exceeds, read_message
 from paired_servicebus.pairing.runtime import tracing
-from paired_servicebus.pairing.sending.encoded_messages import EncodedMessage, read_message
 
 SCHEDULED_ANNOTATION: Final = envelope.SCHEDULED_ANNOTATION.encode()
 BROKERS: Final = frozenset(name.encode() for name in envelope.BROKERS)
@@ -35,11 +42,27 @@ _PARTITION_KEYS: Final = (b"x-opt-partition-key", "x-opt-partition-key", b"x-opt
 _MAX_TTL: Final = timedelta(milliseconds=2**32 - 1)
 _TEXTS: Final = ("message_id", "correlation_id", "to", "subject", "reply_to", "group_id", "reply_to_group_id")
 
+STANDARD_LIMIT: Final = 256 * 1024
+NEAR_LIMIT: Final = 0.9
+"""The share of the limit from which a message is encoded for its exact size."""
+_SAFE_BYTES: Final = int(NEAR_LIMIT * STANDARD_LIMIT)
+"""Bytes that every tier accepts."""
+SMALL_BODY_BYTES: Final = 64 * 1024
+"""Bytes of a body that is far from any limit."""
+_FRAME_BYTES: Final = 1024
+"""Usual maximum of the bytes of header, properties and annotations."""
+_SCALAR_BYTES: Final = 16
+_NAME_BYTES: Final = 7
+"""Maximum of the bytes that encoding adds to a name or text."""
+_LENGTHY: Final = (str, bytes)
+
 T = TypeVar("T")
 Sendable = ServiceBusMessage | AmqpAnnotatedMessage
 OneMessage = Sendable | Mapping[str, Any]
 Messages = OneMessage | Iterable[OneMessage] | ServiceBusMessageBatch
 """The argument of `send_messages`, as of the SDK's sender."""
+Carried = Sendable | EncodedMessage
+"""A message that a link to the backlog may carry."""
 _MESSAGES: Final = (ServiceBusMessage, AmqpAnnotatedMessage)
 _DATA: Final = AmqpMessageBodyType.DATA
 _given_ids: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
@@ -228,36 +251,33 @@ def destination_of(received: AmqpAnnotatedMessage) -> envelope.EnvelopePropertie
 
 def unpark(received: AmqpAnnotatedMessage, enclosed: envelope.EnvelopeProperties) -> AmqpAnnotatedMessage:
     """Return the original message out of its envelope."""
-    restored = copy(received)
+    restored = _sendable(received, envelope.RESERVED)
     properties = cast(AmqpMessageProperties, restored.properties)
-    header = cast(AmqpMessageHeader, restored.header)
     for name in _TEXTS:
         value = getattr(properties, name)
         if isinstance(value, bytes):
             setattr(properties, name, value.decode("utf-8", "replace"))
     properties.group_id = enclosed.session_id
-    header.delivery_count = None
-    header.time_to_live = None
-    if enclosed.time_to_live is not None:
-        header.time_to_live = int(min(enclosed.time_to_live, _MAX_TTL) / timedelta(milliseconds=1))
-    properties_of_all = (restored.application_properties or {}).items()
-    mine = {key: _carried(value) for key, value in properties_of_all if text(key) not in envelope.RESERVED}
-    restored.application_properties = mine or None
-    kept = {key: value for key, value in (restored.annotations or {}).items() if text(key).encode() not in BROKERS}
+    ttl = enclosed.time_to_live
+    milliseconds = None if ttl is None else int(min(ttl, _MAX_TTL) / timedelta(milliseconds=1))
+    cast(AmqpMessageHeader, restored.header).time_to_live = milliseconds
     if enclosed.scheduled is not None:
-        kept[SCHEDULED_ANNOTATION] = enclosed.scheduled
-    restored.annotations = kept or None
-    restored.delivery_annotations = None
+        restored.annotations = {**(restored.annotations or {}), SCHEDULED_ANNOTATION: enclosed.scheduled}
     return restored
 
 
 def as_parked(received: AmqpAnnotatedMessage) -> AmqpAnnotatedMessage:
     """Return a dead letter of a backlog queue as it was parked: in its envelope, without dead-letter properties."""
+    return _sendable(received, _DEAD)
+
+
+def _sendable(received: AmqpAnnotatedMessage, dropped: Collection[str]) -> AmqpAnnotatedMessage:
+    """Return a received message without what its namespace added, and without the properties of these names."""
     restored = copy(received)
-    of_all = (restored.application_properties or {}).items()
-    restored.application_properties = {key: _carried(value) for key, value in of_all if text(key) not in _DEAD}
-    kept = {key: value for key, value in (restored.annotations or {}).items() if text(key).encode() not in BROKERS}
-    restored.annotations = kept or None
+    properties, annotations = restored.application_properties or {}, restored.annotations or {}
+    mine = {key: _carried(value) for key, value in properties.items() if text(key) not in dropped}
+    kept = {key: value for key, value in annotations.items() if text(key).encode() not in BROKERS}
+    restored.application_properties, restored.annotations = mine or None, kept or None
     restored.delivery_annotations = None
     cast(AmqpMessageHeader, restored.header).delivery_count = None
     return restored
@@ -296,3 +316,130 @@ def scheduled(message: Sendable, when: datetime) -> Sendable:
     timed = copy(raw_of(message))
     timed.annotations = {**(timed.annotations or {}), SCHEDULED_ANNOTATION: when}
     return timed
+
+
+# -- batches and sizes ------------------------------------------------------------------------------------------------
+
+
+class EncodedBatch(ServiceBusMessageBatch):
+    """The SDK's batch with a single encoding. sender: the SDK sender that will send it; None: unknown."""
+
+    def __init__(self, max_size_in_bytes: int | None = None, *, sender: ServiceBusSender | None = None) -> None:
+        super().__init__(max_size_in_bytes, **sdk_internals.batch_options(sender))
+        self.address = ("", "")
+        """The namespace's host and the entity, for the spans of its messages."""
+        self.contexts: list[tracing.Headers] = []
+        """The trace contexts of its messages; empty without a tracer."""
+
+    def add_message(self, message: Any) -> None:
+        """Add an application's message, in the caller's trace. Raises MessageSizeExceededError if it does not fit.
+
+        What is added is kept as it is now, as the SDK has encoded it; an object without an id stays the id's holder.
+        """
+        if isinstance(message, Mapping):
+            message = ServiceBusMessage(**message)
+        if not isinstance(message, ServiceBusMessage | AmqpAnnotatedMessage):
+            super().add_message(message)  # the SDK refuses it
+            return
+        single = copy(raw_of(message)) if has_own_id(message) else message
+        if tracing.is_on():
+            traced = with_context(single, *self.address)
+            self.append(traced)
+            self.contexts.append(context_of(traced))
+            if single is message and isinstance(message, ServiceBusMessage):
+                sdk_internals.batch_messages(self)[-1] = message
+        else:
+            self.append(single)
+
+    def append(self, message: Carried) -> None:
+        """Add a message as it is. Raises MessageSizeExceededError if it does not fit."""
+        if isinstance(message, EncodedMessage):
+            sdk_internals.append_bytes(self, message.data)
+        else:
+            sdk_internals.append(self, message)
+
+    def filled(self, messages: Iterable[Carried]) -> EncodedBatch:
+        """Return it with these messages. Raises MessageSizeExceededError if they do not fit."""
+        for message in messages:
+            self.append(message)
+        return self
+
+
+def size_of(message: Sendable) -> int:
+    """Return the message's size in a batch, in bytes."""
+    return EncodedBatch(sys.maxsize).filled([message]).size_in_bytes
+
+
+def packed(messages: Sequence[Sendable], limit: int) -> list[list[Sendable]]:
+    """Pack the messages, in order, into batches of at most `limit` bytes; a single message may exceed it."""
+    packs: list[list[Sendable]] = []
+    batch = EncodedBatch(max_size_in_bytes=limit)
+    for message in messages:
+        try:
+            batch.append(message)
+        except MessageSizeExceededError:
+            batch = EncodedBatch(max_size_in_bytes=max(limit, size_of(message)))
+            batch.append(message)
+            packs.append([])
+        if not packs:
+            packs.append([])
+        packs[-1].append(message)
+    return packs
+
+
+def too_large(
+    messages: Sequence[Sendable],
+    batch: ServiceBusMessageBatch | None,
+    path: str,
+    limit: Callable[[], int],
+    *,
+    bodies: int | None = None,
+) -> int:
+    """Return the number of messages that would not fit into a backlog queue.
+
+    Args:
+        batch: the batch of these messages; None: they were sent singly.
+        path: their entity's, for the envelope.
+        limit: returns the bytes of the largest message that the backlog accepts; called for large messages only.
+        bodies: bytes of their bodies (`body_bytes`); None: not counted yet.
+    """
+    if batch is not None and batch.size_in_bytes <= _SAFE_BYTES:
+        return 0
+    if len(messages) == 1 and 0 < (body_bytes(messages[0]) if bodies is None else bodies) <= SMALL_BODY_BYTES:
+        return 0  # an entity that accepted it limits its properties to 64 KB in total
+    return sum(1 for message in messages if rough_size(message) > _SAFE_BYTES and _exceeds(message, path, limit()))
+
+
+def _exceeds(message: Sendable, path: str, limit: int) -> bool:
+    rough = rough_size(message)
+    if rough <= NEAR_LIMIT * limit:
+        return False
+    return rough - _FRAME_BYTES > limit or exceeds(encoded(message), path, limit)
+
+
+def rough_size(message: Sendable) -> int:
+    """Estimate a message's bytes, within some percent for large ones."""
+    raw = raw_of(message)
+    size = _FRAME_BYTES
+    body: Any = raw.body
+    if raw.body_type.value == "data":
+        for part in body:
+            size += len(part)
+    else:
+        size += _rough(body if raw.body_type.value == "value" else list(body))
+    properties = raw.application_properties
+    if properties:
+        size += sum(map(len, properties)) + 2 * _NAME_BYTES * len(properties)
+        for value in properties.values():
+            size += len(value) if value.__class__ in _LENGTHY else _rough(value)
+    return size
+
+
+def _rough(value: Any) -> int:
+    if isinstance(value, bytes | str):
+        return len(value) + _NAME_BYTES
+    if isinstance(value, dict):
+        return sum(_rough(key) + _rough(one) for key, one in value.items())
+    if isinstance(value, list | tuple):
+        return sum(map(_rough, value))
+    return _SCALAR_BYTES

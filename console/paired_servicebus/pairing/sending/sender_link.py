@@ -8,81 +8,129 @@ one.
 
 A namespace cuts links after ten idle minutes, which is no failure of the entity. A send that finds its idle link cut is
 retried once, over a new one.
+
+Opening one link takes half a second and 23 ms of CPU. Hundreds open in the same instant when an outage begins or ends.
+The limiter admits them in groups, applications' links before pings and standby links.
 """
 
 from __future__ import annotations
 
 import asyncio
-import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Final
 
-from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
+from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
-from azure.servicebus.amqp import AmqpAnnotatedMessage
-from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError, ServiceBusServerBusyError
+from azure.servicebus.exceptions import ServiceBusError, ServiceBusServerBusyError
 
 from paired_servicebus.core.errors import PairingClosedError
 from paired_servicebus.core.model.verdict import FailureKind, kind_of
 from paired_servicebus.pairing import sdk_internals
+from paired_servicebus.pairing.envelope_codec import EncodedMessage
 from paired_servicebus.pairing.runtime import tracing
-from paired_servicebus.pairing.runtime.deadlines import CLOSING, GRACE, Deadline, Watch, bounded
-from paired_servicebus.pairing.runtime.sdk_log import register_link
-from paired_servicebus.pairing.runtime.task_owner import TaskOwner
-from paired_servicebus.pairing.sending.encoded_messages import EncodedMessage
-from paired_servicebus.pairing.sending.link_gates import FairLock, OpenLimiter
-from paired_servicebus.pairing.sending.sdk_messages import Sendable, context_of, copy, has_own_id, raw_of, with_context
-
-Carried = Sendable | EncodedMessage
-"""A message that a link to the backlog may carry."""
+from paired_servicebus.pairing.runtime.deadlines import CLOSING, GRACE, Deadline, TaskOwner, Watch, bounded
+from paired_servicebus.pairing.runtime.event_log import register_link
+from paired_servicebus.pairing.sending.sdk_messages import STANDARD_LIMIT, Carried, EncodedBatch
 
 
-class EncodedBatch(ServiceBusMessageBatch):
-    """The SDK's batch with a single encoding. sender: the SDK sender that will send it; None: unknown."""
+class FairLock:
+    """A lock that is acquired in the order of the requests. An uncontended acquire does not await."""
 
-    def __init__(self, max_size_in_bytes: int | None = None, *, sender: ServiceBusSender | None = None) -> None:
-        super().__init__(max_size_in_bytes, **sdk_internals.batch_options(sender))
-        self.address = ("", "")
-        """The namespace's host and the entity, for the spans of its messages."""
-        self.contexts: list[tracing.Headers] = []
-        """The trace contexts of its messages; empty without a tracer."""
+    __slots__ = ("held", "waiting")
 
-    def add_message(self, message: Any) -> None:
-        """Add an application's message, in the caller's trace. Raises MessageSizeExceededError if it does not fit.
+    def __init__(self) -> None:
+        self.held = False
+        self.waiting: deque[asyncio.Future[None]] = deque()
+        """The next holders; some may be cancelled."""
 
-        What is added is kept as it is now, as the SDK has encoded it; an object without an id stays the id's holder.
-        """
-        if isinstance(message, Mapping):
-            message = ServiceBusMessage(**message)
-        if not isinstance(message, ServiceBusMessage | AmqpAnnotatedMessage):
-            super().add_message(message)  # the SDK refuses it
-            return
-        single = copy(raw_of(message)) if has_own_id(message) else message
-        if tracing.is_on():
-            traced = with_context(single, *self.address)
-            self.append(traced)
-            self.contexts.append(context_of(traced))
-            if single is message and isinstance(message, ServiceBusMessage):
-                sdk_internals.batch_messages(self)[-1] = message
+    def acquire_nowait(self) -> bool:
+        """Acquire it now; return False if it is held."""
+        if self.held:
+            return False
+        self.held = True
+        return True
+
+    async def acquire(self) -> None:
+        """Acquire it after the earlier requests."""
+        if not self.acquire_nowait():
+            await _turn(self.waiting, self.release)
+
+    def release(self) -> None:
+        """Release it to the next holder."""
+        self.held = _admit_first(self.waiting)
+
+
+MAX_OPENING: Final = 24
+"""Links that open concurrently: about one core's work in the half second that each takes."""
+LEASE_SECONDS: Final = 1.0
+"""Seconds after which a link that is still opening releases its slot: it waits for an answer, at little cost."""
+
+
+class OpenLimiter:
+    """A priority semaphore of `width` slots, each held for `lease` seconds at most."""
+
+    def __init__(self, width: int = MAX_OPENING, lease: float = LEASE_SECONDS) -> None:
+        self._free = width
+        self._lease = lease
+        self._callers: deque[asyncio.Future[None]] = deque()
+        self._others: deque[asyncio.Future[None]] = deque()
+
+    @asynccontextmanager
+    async def slot(self, *, urgent: bool) -> AsyncIterator[None]:
+        """Hold a slot; urgent requests are admitted first."""
+        await self._enter(self._callers if urgent else self._others)
+        is_held = True
+
+        def release() -> None:
+            nonlocal is_held
+            if is_held:
+                is_held = False
+                self.release()
+
+        timer = asyncio.get_running_loop().call_later(self._lease, release)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            release()
+
+    async def _enter(self, line: deque[asyncio.Future[None]]) -> None:
+        if self._free > 0:
+            self._free -= 1
         else:
-            self.append(single)
+            await _turn(line, self.release)
 
-    def append(self, message: Carried) -> None:
-        """Add a message as it is. Raises MessageSizeExceededError if it does not fit."""
-        if isinstance(message, EncodedMessage):
-            sdk_internals.append_bytes(self, message.data)
-        else:
-            sdk_internals.append(self, message)
-
-    def filled(self, messages: Iterable[Carried]) -> EncodedBatch:
-        """Return it with these messages. Raises MessageSizeExceededError if they do not fit."""
-        for message in messages:
-            self.append(message)
-        return self
+    def release(self) -> None:
+        """Admit the next request."""
+        if not any(map(_admit_first, (self._callers, self._others))):
+            self._free += 1
 
 
-STANDARD_LIMIT: Final = 256 * 1024
+async def _turn(line: deque[asyncio.Future[None]], release: Callable[[], None]) -> None:
+    """Wait in line. release: passes the turn on, for a waiting task that is admitted in the same step as cancelled."""
+    turn = asyncio.get_running_loop().create_future()
+    line.append(turn)
+    try:
+        await turn
+    except asyncio.CancelledError:
+        if turn.done() and not turn.cancelled():
+            release()
+        raise
+
+
+def _admit_first(line: deque[asyncio.Future[None]]) -> bool:
+    """Admit the first request that still waits; return False if there is none."""
+    while line:
+        turn = line.popleft()
+        if not turn.done():
+            turn.set_result(None)
+            return True
+    return False
+
+
 IDLE_SECONDS: Final = 60.0
 """Idle seconds after which a broken link counts as cut for idleness."""
 _UNBROKEN: Final = frozenset(
@@ -446,25 +494,3 @@ async def _close(sender: ServiceBusSender) -> None:
         await bounded(sender.close(), CLOSING, "closing a link")
     except (ServiceBusError, OSError, TimeoutError, ValueError, AttributeError):
         return  # the SDK fails to close a broken link; its socket ends by itself
-
-
-def size_of(message: Sendable) -> int:
-    """Return the message's size in a batch, in bytes."""
-    return EncodedBatch(sys.maxsize).filled([message]).size_in_bytes
-
-
-def packed(messages: Sequence[Sendable], limit: int) -> list[list[Sendable]]:
-    """Pack the messages, in order, into batches of at most `limit` bytes; a single message may exceed it."""
-    packs: list[list[Sendable]] = []
-    batch = EncodedBatch(max_size_in_bytes=limit)
-    for message in messages:
-        try:
-            batch.append(message)
-        except MessageSizeExceededError:
-            batch = EncodedBatch(max_size_in_bytes=max(limit, size_of(message)))
-            batch.append(message)
-            packs.append([])
-        if not packs:
-            packs.append([])
-        packs[-1].append(message)
-    return packs

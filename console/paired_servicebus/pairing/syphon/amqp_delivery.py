@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from typing import Final
@@ -20,11 +21,11 @@ from paired_servicebus.core.errors import WireError, WireOutcomeError, WireTimeo
 from paired_servicebus.core.pump.dead_letter_rules import is_messages_fault
 from paired_servicebus.core.pump.pump_events import DeliveryFailed, DeliveryWithheld, MessagesAccepted
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection, WireSender, failure_of
-from paired_servicebus.pairing.amqp_client.piecewise import serves_clients
+from paired_servicebus.pairing.amqp_client.endpoint import serves_clients
 from paired_servicebus.pairing.runtime import tracing
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.runtime.tracing import DetachedSpan
-from paired_servicebus.pairing.syphon.backlog_message import BacklogMessage, DeliveryOwner, context_in
+from paired_servicebus.pairing.syphon.settlement import BacklogMessage, DeliveryOwner, context_in
 from servicebus_amqp import ACCEPTED
 from servicebus_amqp.protocol.protocol_events import DispositionReceived
 
@@ -42,6 +43,7 @@ IDLE_SECONDS: Final = 60.0
 """Seconds after which an unused link is closed."""
 
 
+@dataclass(slots=True, eq=False)
 class DestinationLink:
     """One destination's link, its messages in flight by tag, and its waiting messages.
 
@@ -50,36 +52,19 @@ class DestinationLink:
     seconds since 1970.
     """
 
-    __slots__ = (
-        "allowed",
-        "answered_at",
-        "budget",
-        "changed",
-        "failed_at",
-        "is_opening",
-        "is_stalled",
-        "key",
-        "largest",
-        "link",
-        "path",
-        "under_way",
-        "waiting",
-    )
-
-    def __init__(self, path: str, key: str) -> None:
-        self.path = path
-        self.key = key
-        self.link: WireSender | None = None
-        self.is_opening = False
-        self.is_stalled = False
-        self.under_way: dict[bytes, BacklogMessage] = {}
-        self.waiting: deque[BacklogMessage] = deque()
-        self.allowed = 1
-        self.budget = 0
-        self.largest = 0
-        self.failed_at = 0.0
-        self.answered_at = 0.0
-        self.changed: asyncio.Future[None] | None = None
+    path: str
+    key: str
+    link: WireSender | None = None
+    is_opening: bool = False
+    is_stalled: bool = False
+    under_way: dict[bytes, BacklogMessage] = field(default_factory=dict)
+    waiting: deque[BacklogMessage] = field(default_factory=deque)
+    allowed: int = 1
+    budget: int = 0
+    largest: int = 0
+    failed_at: float = 0.0
+    answered_at: float = 0.0
+    changed: asyncio.Future[None] | None = None
 
     @property
     def is_busy(self) -> bool:

@@ -2,8 +2,12 @@
 
 An adapter of the machine that decides (paired_servicebus.core.pump.pump_machine): messages arrive with peek-lock, are
 taken out of their envelope (envelope_codec.py), and each effect goes to its executor. `AmqpDelivery` sends,
-`Settlement` settles, `MessageLocks` renews locks, `DeferredScan` searches for deferred messages, and `DeferredReceiver`
-receives them.
+`Settlement` settles, `DeferredScan` searches for deferred messages, and `DeferredReceiver` receives them.
+
+A search finds deferred messages by peeking: ours from before a crash, or another syphon's. It reads the whole queue, in
+portions: each adds its findings at its end, and a failure ends the portion, not the search. A pump opens after the
+first part, as far as other pumps can have passed beyond messages that they held locked; the rest follows while messages
+move.
 """
 
 from __future__ import annotations
@@ -15,13 +19,14 @@ from math import inf
 from typing import Any, Final
 from uuid import UUID
 
-from paired_servicebus.core.errors import WireError, WireUnavailableError
+from paired_servicebus.core.errors import EnvelopeError, WireError, WireUnavailableError
 from paired_servicebus.core.model.verdict import FailureKind
 from paired_servicebus.core.pump.intake_limit import IntakeLimit
 from paired_servicebus.core.pump.pump_events import (
     Complete,
     DeadLetter,
     Defer,
+    DeferredFound,
     Deliver,
     LocksLost,
     MessageArrived,
@@ -31,24 +36,204 @@ from paired_servicebus.core.pump.pump_events import (
     PumpFailed,
     PumpWorks,
     QueueCounted,
+    Recall,
+    RecallDue,
+    RecallEnded,
     Release,
     Relock,
 )
 from paired_servicebus.core.pump.pump_machine import PumpMachine
 from paired_servicebus.core.pump.pump_progress import PumpProgress, format_deferred
 from paired_servicebus.pairing.amqp_client import Backoff, ReconnectingConnection, WireReceiver, is_idle_detach
-from paired_servicebus.pairing.amqp_client.reconnecting import HEALTHY
+from paired_servicebus.pairing.amqp_client.reconnecting import HEALTHY, peek
+from paired_servicebus.pairing.envelope_codec import broker_properties, open_envelope, read_parked
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.syphon.amqp_delivery import AmqpDelivery
-from paired_servicebus.pairing.syphon.backlog_message import BacklogMessage
-from paired_servicebus.pairing.syphon.deferred_receiver import DeferredReceiver
-from paired_servicebus.pairing.syphon.deferred_scan import DeferredScan
-from paired_servicebus.pairing.syphon.envelope_codec import read_parked
-from paired_servicebus.pairing.syphon.message_locks import MessageLocks
-from paired_servicebus.pairing.syphon.pump_worker import Remake, leave_gone
-from paired_servicebus.pairing.syphon.settlement import Settlement
+from paired_servicebus.pairing.syphon.pump_worker import MANAGED, Remake, leave_gone
+from paired_servicebus.pairing.syphon.settlement import BacklogMessage, Settlement, lock_ends, receive_again, renew_each
 from servicebus_amqp.encoding.messaging_types import RELEASED
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived
+
+RENEWAL_SECONDS: Final = 20.0
+"""Seconds before its end at which a lock is renewed."""
+EXPIRED_SECONDS: Final = 1.0
+"""Seconds before its end at which a lock no longer counts."""
+MESSAGES_PER_PEEK: Final = 250
+"""Messages of one request, at most."""
+ENOUGH: Final = 20_000
+"""Active messages in a row after which a pump may open: as many as four dead pumps can have held."""
+PORTION_SECONDS: Final = 0.2
+"""Seconds after which a portion ends."""
+_ACTIVE, _DEFERRED = 0, 1
+
+
+class DeferredScan:
+    """One pump's searches, one after the other; a search ignores the messages that the pump knows."""
+
+    def __init__(self, steering: PairingRuntime, wire: ReconnectingConnection, pump: AmqpPump) -> None:
+        self._steering = steering
+        self._wire = wire
+        self._path = pump.path
+        self._pump = pump
+        self._schedule = pump.machine.search
+        self.trouble = ""
+        """The reason why the search failed, or ""."""
+        self._next = 1
+        self._in_a_row = 0
+        self._took = 0.0
+        self._stays_known = False
+
+    @property
+    def is_far_enough(self) -> bool:
+        """Whether it is complete, or has passed the reach of other pumps."""
+        return self._next == 1 or self._in_a_row >= ENOUGH
+
+    async def begin(self) -> None:
+        """Start again after an attach, since unknown messages may have been deferred."""
+        if not self._stays_known:
+            self._next, self._in_a_row, self._took = 1, 0, 0.0
+            self._schedule.due_at = 0.0
+        self._stays_known = False
+        await self.look_if_due(self._steering.clock())
+
+    def stays_known(self) -> None:
+        """Skip the next search: the link ended only because it was idle."""
+        self._stays_known = True
+
+    async def look_if_due(self, now: float) -> None:
+        """Continue the search if one is due."""
+        if now >= self._schedule.due_at:
+            await self.look()
+
+    async def look(self) -> None:
+        """Continue the search after the last portion; a failure only sets `trouble`."""
+        try:
+            await self._portion()
+        except WireError as error:
+            self.trouble = f"cannot search for deferred messages: {self._steering.judge(error).reason}"
+            self._schedule.failed(self._steering.clock())
+        else:
+            self.trouble = ""
+
+    async def _portion(self) -> None:
+        began = self._steering.clock()
+        if self._next == 1:
+            self._schedule.began()
+        before = self._pump.known()
+        seen: list[tuple[str, int]] = []
+        try:
+            while await self._page(before, seen) and self._steering.clock() - began < PORTION_SECONDS:
+                pass
+        finally:
+            after = self._pump.known()
+            self._pump.apply(DeferredFound([one for one in seen if one[1] not in after]))
+            self._took += self._steering.clock() - began
+        if self._next == 1:
+            self._schedule.ended(self._steering.clock(), took=self._took)
+            self._took = 0.0
+
+    async def _page(self, before: set[int], seen: list[tuple[str, int]]) -> bool:
+        """Peek once; return False at the queue's end."""
+        peeked = await peek(self._wire, self._path, from_number=self._next, count=MESSAGES_PER_PEEK, timeout=MANAGED)
+        self._steering.meter.searched()
+        last = self._next
+        for data in peeked:
+            held = broker_properties(data)
+            self._next = max(self._next, held.sequence_number + 1)
+            if held.state == _DEFERRED:
+                self._in_a_row = 0
+                if held.sequence_number not in before:
+                    seen.append((_destination(data), held.sequence_number))
+            elif held.state == _ACTIVE:
+                self._in_a_row += 1
+        if self._next == last:  # nothing, or nothing with a number
+            self._next, self._in_a_row = 1, 0
+        return self._next != 1
+
+
+def _destination(data: bytes) -> str:
+    """Return a deferred message's destination; "" if it is unreadable."""
+    try:
+        return open_envelope(data).enclosed.path
+    except EnvelopeError:
+        return ""
+
+
+PAUSE: Final = 1.0
+"""Seconds between two checks of a destination, or a pump, without room."""
+
+
+class DeferredReceiver:
+    """Receives one pump's deferred messages again.
+
+    trouble: the reason why none can be received, or "".
+    """
+
+    def __init__(
+        self,
+        steering: PairingRuntime,
+        wire: ReconnectingConnection,
+        delivery: AmqpDelivery,
+        pump: AmqpPump,
+    ) -> None:
+        self.trouble = ""
+        self._steering = steering
+        self._wire = wire
+        self._delivery = delivery
+        self._pump = pump
+        self._path = pump.path
+        self._runs: dict[str, asyncio.Task[None]] = {}
+
+    def begin(self, now: float) -> None:
+        """Start runs for destinations that accept messages and have deferred ones."""
+        for key in self._pump.machine.recallable(now):
+            if key not in self._runs:
+                name = f"deferred messages of {self._path} for {key}"
+                task = self._steering.tasks.start(self._run(key), name=name)
+                if task is not None:
+                    self._runs[key] = task
+
+    def end(self) -> None:
+        """Cancel all runs."""
+        for task in self._runs.values():
+            task.cancel()
+        self._runs.clear()
+
+    async def _run(self, key: str) -> None:
+        """Receive the deferred messages of a destination, oldest first, while it accepts them."""
+        machine = self._pump.machine
+        try:
+            while self._pump.is_open:
+                due = RecallDue(key, self._delivery.room(key), self._steering.clock())
+                effects = machine.step(due)
+                if not effects:
+                    break
+                for effect in effects:
+                    if isinstance(effect, Recall):
+                        await self._receive(effect)
+                    else:
+                        await self._delivery.wait_for_change(key, PAUSE)
+        except WireError as error:
+            self.trouble = f"cannot receive deferred messages: {self._steering.judge(error).reason}"
+        else:
+            self.trouble = ""
+        finally:
+            if self._runs.get(key) is asyncio.current_task():
+                del self._runs[key]
+
+    async def _receive(self, recall: Recall) -> None:
+        missing, failed = set(recall.numbers), True
+        self._steering.meter.receives += 1
+        try:
+            async for data, token in receive_again(self._wire, self._path, recall.numbers):
+                missing.discard(broker_properties(data).sequence_number)
+                self._pump.take(data, token)
+            failed = False
+        finally:
+            now = self._steering.clock()
+            self._pump.apply(RecallEnded(recall.key, recall.numbers, frozenset(missing), failed, now))
+        self._steering.meter.receives += max(0, len(recall.numbers) - len(missing) - 1)
+
 
 TICK: Final = 1.0
 RATIONED_TICK: Final = 0.1
@@ -94,9 +279,10 @@ class AmqpPump:
         self._delivery = delivery
         self._settlement = Settlement(steering, wire, path, self.machine.step)
         progress.unconfirmed = self._settlement.leaving
-        self._scan = DeferredScan(steering, wire, path, self)
-        self._deferred_receiver = DeferredReceiver(steering, wire, delivery, self, path=path)
-        self._locks = MessageLocks(steering, wire, path)
+        self._scan = DeferredScan(steering, wire, self)
+        self._deferred_receiver = DeferredReceiver(steering, wire, delivery, self)
+        self._locks_trouble = ""
+        """The reason why locks cannot be renewed, or ""."""
         self._receiver: WireReceiver | None = None
         self._backoff = Backoff(random.random)
         self._window_ends = 0.0
@@ -245,7 +431,7 @@ class AmqpPump:
     def _text(self) -> str:
         deferred = self.machine.deferred
         text = format_deferred(self.progress.set_aside, deferred.paths()) if deferred else "receiving"
-        troubles = (self._deferred_receiver.trouble, self._locks.trouble, self._scan.trouble)
+        troubles = (self._deferred_receiver.trouble, self._locks_trouble, self._scan.trouble)
         return "; ".join(part for part in (text, *troubles) if part)
 
     async def close(self) -> None:
@@ -317,12 +503,23 @@ class AmqpPump:
 
     async def _renew(self) -> None:
         """Renew locks that end soon; drop unsent messages with lost locks, which come again by themselves."""
-        lost = await self._locks.renew(self.machine.messages(), self._steering.clock())
+        now = self._steering.clock()
+        ending = [message for message in self.machine.messages() if message.lock_ends - now < RENEWAL_SECONDS]
+        if not ending:
+            return
+        try:
+            async for message, until_ms in renew_each(self._wire, self.path, ending):
+                message.lock_ends = lock_ends(until_ms, now)
+        except WireError as error:
+            self._locks_trouble = f"cannot renew locks: {self._steering.judge(error).reason}"
+        else:
+            self._locks_trouble = ""
+        now = self._steering.clock()
+        lost = {message.number for message in ending if message.lock_ends - now < EXPIRED_SECONDS}
         if not lost:
             return
         unsent = self._delivery.withdraw(self)
         self.apply(LocksLost([message for message in unsent if message.number in lost]))
-        now = self._steering.clock()
         for message in unsent:
             if message.number not in lost:
                 self._delivery.give(message, now)

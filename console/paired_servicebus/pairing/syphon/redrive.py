@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Mapping, Set
-from typing import Final, Protocol
+from typing import Final
 from uuid import UUID
 
 from azure.core.exceptions import AzureError
@@ -24,14 +24,14 @@ from paired_servicebus.core.model.verdict import FailureKind
 from paired_servicebus.core.pump.pump_progress import NOT_STARTED
 from paired_servicebus.core.text.number_format import format_indices
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection, WireReceiver, WireSender, failure_of
-from paired_servicebus.pairing.amqp_client.entity_management import peek, update_disposition
+from paired_servicebus.pairing.amqp_client.reconnecting import peek, update_disposition
 from paired_servicebus.pairing.amqp_client.wire_errors import SERVER_BUSY
+from paired_servicebus.pairing.envelope_codec import broker_properties, strip_dead_letter
 from paired_servicebus.pairing.management.backlog_queues import queue_index
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, bounded
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.sending.sdk_messages import as_parked
 from paired_servicebus.pairing.sending.sender_link import SdkSenderLink
-from paired_servicebus.pairing.syphon.envelope_codec import broker_properties, strip_dead_letter
 from paired_servicebus.pairing.syphon.pump_worker import Worker
 from servicebus_amqp import ACCEPTED
 from servicebus_amqp.encoding.messaging_types import RELEASED
@@ -55,8 +55,15 @@ _DEFERRED: Final = 1
 log = logging.getLogger(__name__)
 
 
-class Redriver(Protocol):
-    """Moves dead letters of a backlog queue back into it."""
+class AmqpRedriver:
+    """A redriver on our own AMQP: a dead letter returns unchanged, bit for bit.
+
+    rest: seconds without a try after the queue answered "server busy".
+    """
+
+    def __init__(self, wire: ReconnectingConnection, *, rest: float) -> None:
+        self._wire = wire
+        self._rest = rest
 
     async def redrive(self, path: str, numbers: frozenset[int] = NONE) -> str:
         """Move dead letters of this queue back; return a sentence with their number.
@@ -69,19 +76,6 @@ class Redriver(Protocol):
             RedriveError: the namespace failed on the way; it has the number of those moved.
             WireError: the namespace failed before anything was moved.
         """
-
-
-class AmqpRedriver:
-    """A redriver on our own AMQP: a dead letter returns unchanged, bit for bit.
-
-    rest: seconds without a try after the queue answered "server busy".
-    """
-
-    def __init__(self, wire: ReconnectingConnection, *, rest: float) -> None:
-        self._wire = wire
-        self._rest = rest
-
-    async def redrive(self, path: str, numbers: frozenset[int] = NONE) -> str:
         present = await self._numbers(path + DEAD_LETTERS, to=max(numbers, default=0))
         wanted = numbers & present.keys() if numbers else frozenset(present)
         gone = _gone(numbers - wanted)
@@ -339,6 +333,7 @@ class SdkRedriver:
         self._client = client
 
     async def redrive(self, path: str, numbers: frozenset[int] = NONE) -> str:
+        """Move dead letters back, as `AmqpRedriver` does. Raises RedriveError."""
         began, left = self._steering.clock(), set(numbers)
         moved = before = 0
         link = SdkSenderLink(self._client, path, self._steering.tasks)

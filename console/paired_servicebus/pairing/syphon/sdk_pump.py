@@ -1,13 +1,16 @@
 """The pump of one backlog queue on the SDK: the fallback (SPEC.md section 8).
 
 An adapter of the machine that decides (paired_servicebus.core.pump.pump_machine), one step after another: a cycle moves
-deferred messages of available destinations first, then new ones. `SdkDelivery` (sdk_delivery.py) sends.
+deferred messages of available destinations first, then new ones.
+
+`SdkDelivery` sends, with one link and one try for each destination. It gets messages of one destination, in order, and
+yields what happened to each run of them; the machine decides what follows, and whether the destination may be tried.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -17,8 +20,8 @@ from azure.servicebus.exceptions import MessageLockLostError, MessageNotFoundErr
 
 from paired_servicebus.core.errors import EnvelopeError
 from paired_servicebus.core.model.envelope import EnvelopeProperties
-from paired_servicebus.core.model.verdict import FailureKind
-from paired_servicebus.core.pump.dead_letter_rules import time_left
+from paired_servicebus.core.model.verdict import FailureKind, Judgement
+from paired_servicebus.core.pump.dead_letter_rules import is_messages_fault, time_left
 from paired_servicebus.core.pump.intake_limit import RateLimitedIntake
 from paired_servicebus.core.pump.pump_events import (
     Complete,
@@ -26,12 +29,16 @@ from paired_servicebus.core.pump.pump_events import (
     Defer,
     DeferredFound,
     Deliver,
+    DeliveryFailed,
+    DeliveryWithheld,
     MessageArrived,
+    MessagesAccepted,
     MessagesSettled,
     Outcome,
     Publish,
     PumpEffect,
     PumpFailed,
+    PumpMessage,
     PumpWorks,
     QueueCounted,
     Recall,
@@ -42,11 +49,123 @@ from paired_servicebus.core.pump.pump_events import (
 from paired_servicebus.core.pump.pump_machine import PumpMachine
 from paired_servicebus.core.pump.pump_progress import PumpProgress, format_deferred
 from paired_servicebus.pairing import sdk_internals
+from paired_servicebus.pairing.runtime import tracing
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, GRACE, bounded
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
-from paired_servicebus.pairing.sending.sdk_messages import destination_of, text
+from paired_servicebus.pairing.sending.sdk_messages import (
+    Sendable,
+    body_bytes,
+    context_of,
+    destination_of,
+    packed,
+    text,
+    unpark,
+)
+from paired_servicebus.pairing.sending.sender_link import SdkSenderLink
 from paired_servicebus.pairing.syphon.pump_worker import MANAGED, Remake, leave_gone
-from paired_servicebus.pairing.syphon.sdk_delivery import SdkBacklogMessage, SdkDelivery
+
+
+class SdkBacklogMessage(PumpMessage):
+    """A backlog message with its envelope's content; None: it is unreadable."""
+
+    __slots__ = ("enclosed", "received")
+
+    def __init__(
+        self,
+        received: ServiceBusReceivedMessage,
+        enclosed: EnvelopeProperties | None,
+        *,
+        message_id: str,
+        is_recalled: bool,
+    ) -> None:
+        path = enclosed.path if enclosed is not None else ""
+        number = received.sequence_number or -id(received)
+        super().__init__(path, path.casefold(), number, message_id, 0, 0.0, is_recalled=is_recalled)
+        self.received = received
+        self.enclosed = enclosed
+
+
+SdkDelivered = (
+    MessagesAccepted[SdkBacklogMessage] | DeliveryFailed[SdkBacklogMessage] | DeliveryWithheld[SdkBacklogMessage]
+)
+
+
+class SdkDelivery:
+    """Delivers to the primary namespace for all pumps of one syphon."""
+
+    def __init__(self, steering: PairingRuntime, primary: ServiceBusClient) -> None:
+        self._steering = steering
+        self._primary = primary
+        self._links: dict[str, SdkSenderLink] = {}
+
+    async def deliver(self, path: str, load: Sequence[SdkBacklogMessage]) -> AsyncIterator[SdkDelivered]:
+        """Send the messages in order, in as few batches as possible, until the destination fails."""
+        link = self._link(path)
+        messages: list[Sendable] = [
+            unpark(one.received.raw_amqp_message, one.enclosed) for one in load if one.enclosed is not None
+        ]
+        done = 0
+        for pack in packed(messages, link.limit()):
+            async for event in self._deliver_pack(link, path, pack, load[done : done + len(pack)]):
+                yield event
+                if isinstance(event, DeliveryWithheld):  # the rest of the load waits with it
+                    yield DeliveryWithheld(load[done + len(pack) :], self._steering.clock())
+                    return
+            done += len(pack)
+
+    async def _deliver_pack(
+        self, link: SdkSenderLink, path: str, pack: list[Sendable], part: Sequence[SdkBacklogMessage]
+    ) -> AsyncIterator[SdkDelivered]:
+        """Send one batch. One that is refused for one message, or for its mixture, is sent message by message."""
+        tries = [(pack, part)]
+        while tries:
+            messages, tried = tries.pop(0)
+            waiting = [*tried, *(one for _, later in tries for one in later)]
+            if not self._steering.machine.may_deliver(path, at=self._steering.clock()):  # another pump failed there
+                yield DeliveryWithheld(waiting, self._steering.clock())
+                return
+            failure = await self._try(link, messages, tried)
+            now, alone = self._steering.clock(), len(tried) == 1
+            if failure is None:
+                yield MessagesAccepted(tried, now)
+            elif is_messages_fault(failure.kind, alone=True):
+                if alone:
+                    yield DeliveryFailed(path, tried, failure, now, alone=True)
+                else:
+                    tries = [([message], [one]) for message, one in zip(messages, tried, strict=True)]
+            else:
+                yield DeliveryFailed(path, tried, failure, now, alone=alone)
+                yield DeliveryWithheld(waiting[len(tried) :], now)
+                return
+
+    async def close(self) -> None:
+        """Close every link."""
+        for link in self._links.values():
+            await link.close()
+
+    async def _try(
+        self, link: SdkSenderLink, pack: list[Sendable], tried: Sequence[SdkBacklogMessage]
+    ) -> Judgement | None:
+        self._steering.meter.moves += len(pack)
+        size = sum(map(body_bytes, pack))
+        self._steering.meter.moved_bytes += size
+        self._steering.meter.received_bytes += size
+        for one in tried:
+            one.sent_at = self._steering.clock()
+        try:
+            with tracing.send_span(link.host, link.path, map(context_of, pack)):
+                await link.send(pack, self._steering.policy.send_timeout)
+        except Exception as error:  # noqa: BLE001 - after any error nothing is completed
+            return self._steering.judge(error)
+        return None
+
+    def _link(self, path: str) -> SdkSenderLink:
+        key = path.casefold()
+        link = self._links.get(key)
+        if link is None:
+            link = self._links[key] = SdkSenderLink(self._primary, path, self._steering.tasks, retry=False)
+        return link
+
 
 BATCH: Final = 100
 RATIONED: Final = 0.1

@@ -27,9 +27,8 @@ from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.syphon.amqp_delivery import AmqpDelivery
 from paired_servicebus.pairing.syphon.amqp_pump import AmqpPump
 from paired_servicebus.pairing.syphon.pump_worker import RECENT, Remake, Worker, leave_gone
-from paired_servicebus.pairing.syphon.redrive import AmqpRedriver, Redriver, SdkRedriver, empty_queue, unused_index
-from paired_servicebus.pairing.syphon.sdk_delivery import SdkDelivery
-from paired_servicebus.pairing.syphon.sdk_pump import SdkPump
+from paired_servicebus.pairing.syphon.redrive import AmqpRedriver, SdkRedriver, empty_queue, unused_index
+from paired_servicebus.pairing.syphon.sdk_pump import SdkDelivery, SdkPump
 
 HISTORY: Final = 60
 TICK: Final = 1.0
@@ -192,7 +191,7 @@ class Syphon:
             raise IllegalEventError(
                 f"this pairing uses no backlog queue {queue}; it uses {format_indices(self._queues)}"
             )
-        redriver: Redriver = SdkRedriver(self._steering, self._secondary)
+        redriver: AmqpRedriver | SdkRedriver = SdkRedriver(self._steering, self._secondary)
         if self._wires is not None and self._unusable is None:
             redriver = AmqpRedriver(self._wires.secondary, rest=self._steering.policy.throttle_wait)
         return await redriver.redrive(self._queues[queue], frozenset(numbers))

@@ -27,8 +27,8 @@ from paired_servicebus.core.pump.intake_limit import BoundedIntake
 from paired_servicebus.core.pump.pump_progress import PumpProgress
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.engine.clients.client_factory import open_clients
+from paired_servicebus.pairing.runtime.deadlines import TaskOwner
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
-from paired_servicebus.pairing.runtime.task_owner import TaskOwner
 from paired_servicebus.pairing.syphon.amqp_pump import AmqpPump
 from paired_servicebus.pairing.syphon.syphon import ConnectionPair
 from paired_servicebus.pipeline.drain.drain_files import (
