@@ -19,7 +19,7 @@ from paired_servicebus.pairing.management import backlog_queues
 from paired_servicebus.pairing.management.management_port import Management
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 
-START_SECONDS: Final = 5.0
+START_SECONDS: Final = 4.0
 """Seconds in which the secondary has to answer at the start."""
 RETRY_SECONDS: Final = 5.0
 """Seconds between two tries to complete the pairing."""

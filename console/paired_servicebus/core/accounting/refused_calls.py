@@ -22,7 +22,7 @@ SAID_SECONDS: Final = 60.0
 """Seconds between two log lines about one namespace."""
 REPLACE: Final = (
     "replace it without a restart: `Namespace.renew(connection_string)` in an application, "
-    "the file that pairing.toml names in an engine"
+    "the file that pairing.toml names in an engine; a clock that is wrong has the same effect"
 )
 
 

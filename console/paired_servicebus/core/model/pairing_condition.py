@@ -62,13 +62,17 @@ class PairingCondition:
     @property
     def is_primary_away(self) -> bool:
         """Whether the primary is known not to answer, and no send proves the contrary."""
-        away = any(one.kind is TroubleKind.NAMESPACE_UNREACHABLE and one.what == PRIMARY for one in self.troubles)
-        return away and not any(one.state is State.HEALTHY for one in self.entities)
+        return self._is_primary(TroubleKind.NAMESPACE_UNREACHABLE)
+
+    def _is_primary(self, *kinds: TroubleKind) -> bool:
+        known = any(one.kind in kinds and one.what == PRIMARY for one in self.troubles)
+        return known and not any(one.state is State.HEALTHY for one in self.entities)
 
     def has_no_route(self, entity: EntityView) -> bool:
         """Return whether the entity's sends can reach neither namespace."""
         closed = bool(self.queues) and not self.open_queues
-        away = entity.state is State.UNKNOWN and self.is_primary_away
+        closed_there = self._is_primary(TroubleKind.NAMESPACE_UNREACHABLE, TroubleKind.CREDENTIAL_REFUSED)
+        away = entity.state is State.UNKNOWN and closed_there
         return entity.route == NOWHERE or (closed and (away or entity.state in DIVERTING))
 
 

@@ -79,10 +79,10 @@ class StartChecks:
         self.troubles: tuple[Trouble, ...] = ()
         """What was away at the last look."""
 
-    async def wait(self, seconds: float) -> None:
-        """Wait for the first look, at most that long."""
+    async def wait(self, until: float) -> None:
+        """Wait for the first look, at most until that time of the loop."""
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout_at(until):
                 await self._looked.wait()
         except TimeoutError:
             log.info("the checks of the start go on while the engine serves")
@@ -127,7 +127,10 @@ class StartChecks:
             found.append(Trouble(kind=TroubleKind.ENTITY_MISSING, what=_named(missing), reason=reason))
         if refused:
             reason = f"{config.primary.host}: {_describe(failed[refused[0]])}"
-            found.append(Trouble(kind=TroubleKind.ENTITY_UNAUTHORIZED, what=_named(refused), reason=reason))
+            if len(refused) == len(outcomes):
+                found.append(Trouble(kind=TroubleKind.CREDENTIAL_REFUSED, what=PRIMARY, reason=reason))
+            else:
+                found.append(Trouble(kind=TroubleKind.ENTITY_UNAUTHORIZED, what=_named(refused), reason=reason))
         if failed and len(failed) == len(outcomes) and not found:
             found.append(self._unreachable(_describe(next(iter(failed.values())))))
         return tuple(found)

@@ -60,7 +60,8 @@ from paired_servicebus.pairing.runtime.deadlines import bounded
 from paired_servicebus.printing import report_error
 
 CHECK_SECONDS: Final = 3.0
-"""Seconds that a start waits for the first look at namespaces and entities; it goes on beside the serving engine."""
+"""Seconds that a start waits for the first look at namespaces and entities, those of pairing included; it goes on
+beside the serving engine."""
 CLOSE_TIMEOUT: Final = 40.0
 """Seconds that sends in flight, pumps and links may take to end."""
 LAST_RESORT: Final = 20.0
@@ -290,8 +291,9 @@ async def _serve(
         crew.start(checks.run(clients.primary), name="the checks of the start")
         paired: PairedServiceBusClient | None = None
         try:
+            until = asyncio.get_running_loop().time() + CHECK_SECONDS
             paired = await _pair(config, clients, primary, host, renewal, starting)
-            await checks.wait(CHECK_SECONDS)
+            await checks.wait(until)
             await host.adopt(paired)
             await gateway.serve(paired)
             if config.gateway is not None:
