@@ -136,8 +136,8 @@ class FlappingPlan:
     minutes: float = 40.0
     every: float = 300.0
     """Seconds between two readings."""
-    events: int = 0
-    """Events that are remembered for consoles that come back; 0: as shipped."""
+    events: int = 1000
+    """Events that are remembered for consoles that come back: full when the engine is warm; 0: as shipped."""
 
 
 @Parameter(name="*")

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from itertools import count, cycle
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
 import msgspec
@@ -61,7 +62,7 @@ class FlappingMemory:
 
     flaps: outages of each flapping engine.
 
-    traced_growth_mb_an_hour: what Python's objects hold more of, from the first warm reading to the last.
+    traced_growth_mb_an_hour: what Python's objects hold more of while they are warm.
     """
 
     idle_mb: float
@@ -144,13 +145,18 @@ def _figures(readings: dict[str, list[dict[str, Any]]], flaps: int) -> FlappingM
 
 
 def _slope(readings: list[dict[str, Any]], figure: str) -> float:
-    """Return the growth in MB an hour, from the first warm reading to the last; 0 without two of them."""
+    """Return the growth in MB an hour between the medians of the warm readings' halves; 0 without two of them.
+
+    A median, since the buffers of one connection more or less are a quarter of a MB.
+    """
     warm = [one for one in readings if one["at"] >= WARM - 1]
     if len(warm) < 2:
         return 0.0
-    hours: float = (warm[-1]["at"] - warm[0]["at"]) / 3600
-    grown: int = warm[-1][figure] - warm[0][figure]
-    return float(round(grown / MB / hours, 2))
+    half = (len(warm) + 1) // 2
+    grown, seconds = (
+        median(one[name] for one in warm[-half:]) - median(one[name] for one in warm[:half]) for name in (figure, "at")
+    )
+    return float(round(grown / MB / (seconds / 3600), 2))
 
 
 @asynccontextmanager

@@ -25,6 +25,12 @@ def test_growth_is_counted_from_the_first_warm_reading() -> None:
     assert _slope([cold, warm], "rss") == 0.0, "one warm reading tells no growth"
 
 
+def test_one_reading_beside_the_others_is_no_growth() -> None:
+    found = [reading(WARM + 300 * number, 60_000_000) for number in range(5)]
+    found[-1]["rss"] += 1_000_000
+    assert _slope(found, "rss") == 0.0
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux counts it")
 def test_the_allocators_figures_are_parts_of_the_kernels() -> None:
     kernel, malloc, python = kernel_figures(os.getpid()), malloc_figures(), python_figures()
