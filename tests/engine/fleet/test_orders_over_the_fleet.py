@@ -254,7 +254,7 @@ async def test_a_file_that_is_lost_refuses_orders_and_leaves_what_stands(pair: P
     operators.unlink()
     async with asyncio.timeout(WAIT):
         async for update in console.updates():
-            if any("there is no file of operators" in one for one in getattr(update, "alarms", ())):
+            if any("there is no file of operators" in one.reason for one in getattr(update, "troubles", ())):
                 break
     await post(console, pause := draft(view, "pause-syphon", scope="all", targets=()))
     order = await answered(console, pause, lambda one: one.refused)
