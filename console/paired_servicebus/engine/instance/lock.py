@@ -156,5 +156,5 @@ def _inspect(path: Path) -> tuple[LockHolder | None, bool]:
 def _read(fd: int) -> LockHolder | None:
     try:
         return read_json(_HOLDER, os.pread(fd, _MAX_BYTES, 0))
-    except UnreadableError:  # just acquired and still empty, or changed on disk
+    except (OSError, UnreadableError):  # just acquired and still empty, changed on disk, or no file
         return None
