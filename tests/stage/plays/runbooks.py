@@ -524,9 +524,9 @@ def play_of(title: str) -> Callable[[Director, float, int], Awaitable[None]]:
         runbook = page.runbooks[title]
         more = {"gateway": {"port": free_port()}} if performance.has_gateway else {}
         scene = Scene(director, runbook, page.preamble, director.folder, more)
-        director.stack.push_async_callback(scene.kill_engines)
         scene.prepare()
         await performance.before_start(scene)
+        director.stack.push_async_callback(scene.kill_engines)  # while the disk with their locks is still there
         await scene.perform(Command("paired up --headless --config orders.toml", ("the engine of orders serves",)))
         await scene.start_applications()
         await performance.scene(scene)
