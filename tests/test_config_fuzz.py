@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import pytest
 from hypothesis import given
@@ -119,6 +119,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     (tmp_path / "bytes").write_bytes(b"\xff" + SECRET.encode())
     (tmp_path / "huge").write_bytes(SECRET.encode() * 20_000)
+    monkeypatch.setattr(cli, "become_engine", become_engine)
     monkeypatch.setattr(engine, "_serve", serve)
     monkeypatch.setattr(engine, "allow_open_files", lambda: None)
     monkeypatch.setattr(faulthandler, "enable", lambda: None)
@@ -130,6 +131,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     ours.setLevel(our_level)
     logging.captureWarnings(False)
     signal.signal(signal.SIGHUP, hangup)
+
+
+def become_engine(path: Path, *, read_only: bool = False) -> NoReturn:
+    """Run the engine here, in place of this process."""
+    sys.exit(engine.run_here(path, read_only=read_only))
 
 
 async def serve(*_: Any, **__: Any) -> None:
@@ -194,7 +200,10 @@ def commanded(path: Path, capsys: pytest.CaptureFixture[str]) -> Answer:
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> Answer:
-    status = cli.main(arguments)
+    try:
+        status = cli.main(arguments)
+    except SystemExit as ended:
+        status = int(str(ended.code))
     out, err = capsys.readouterr()
     for text in (out, err):
         clean(text)
