@@ -296,7 +296,7 @@ async def _serve(
             await checks.wait(until)
             await host.adopt(paired)
             await gateway.serve(paired)
-            if config.gateway is not None:
+            if config.gateway is not None or config.metrics is not None:  # else nobody waits for a collection
                 tune_collector()
             crew.start(return_start_memory(), name="the memory of the start")
             _on_end(lambda: host.stop("ended by a signal"))
