@@ -574,11 +574,17 @@ def dead(connection_string: str) -> str:
     return f"Endpoint=sb://127.0.0.1:{DEAD_PORT};{after}"
 
 
-@pytest.mark.parametrize("table", ["PRIMARY", pytest.param("SECONDARY", marks=pytest.mark.slow)])
-def test_a_wrong_key(site: Site, table: str) -> None:
+@pytest.mark.parametrize(
+    ("table", "sentence"),
+    [
+        ("PRIMARY", "critical credential_refused: the primary namespace refuses the credential"),
+        pytest.param("SECONDARY", "critical started_degraded: the pairing started degraded", marks=pytest.mark.slow),
+    ],
+)
+def test_a_wrong_key(site: Site, table: str, sentence: str) -> None:
     """A credential that a namespace refuses is an alarm of the highest severity."""
     site.environ[table] = another_key(site.environ[table])
-    assert "d3Jvbmc" not in site.up_with_alarm("refused", "check")
+    assert "d3Jvbmc" not in site.up_with_alarm(sentence, "refused", f"[{table.lower()}]")
 
 
 @pytest.mark.slow

@@ -269,6 +269,15 @@ async def test_what_is_missing_or_refused_is_an_alarm_and_not_an_exit_status(tmp
     assert "'0', '1', '2', '3', '4' and 7 more, and the primary" in many
 
 
+async def test_a_credential_that_is_refused_for_all_is_an_alarm_about_the_credential(tmp_path: Path) -> None:
+    """A credential that a namespace refuses is an alarm of the highest severity."""
+    refused = ServiceBusAuthorizationError(message="no Send")
+    (alarm,) = await look({"a": refused, "b": refused}, tmp_path)
+    assert "the primary namespace refuses the credential: contoso.servicebus.windows.net: no Send" in alarm
+    assert "needs Send -> replace it without a restart" in alarm
+    assert "a clock that is wrong has the same effect" in alarm
+
+
 async def test_a_primary_that_answers_for_none_is_an_alarm_with_the_setting_to_check(tmp_path: Path) -> None:
     (alarm,) = await look({"orders": TimeoutError("slow")}, tmp_path)
     assert "the primary namespace cannot be reached: contoso.servicebus.windows.net: slow" in alarm

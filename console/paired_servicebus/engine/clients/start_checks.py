@@ -128,6 +128,7 @@ class StartChecks:
         if refused:
             reason = f"{config.primary.host}: {_describe(failed[refused[0]])}"
             if len(refused) == len(outcomes):
+                reason += "; its key or role in [primary] needs Send"
                 found.append(Trouble(kind=TroubleKind.CREDENTIAL_REFUSED, what=PRIMARY, reason=reason))
             else:
                 found.append(Trouble(kind=TroubleKind.ENTITY_UNAUTHORIZED, what=_named(refused), reason=reason))
