@@ -19,6 +19,7 @@ from paired_servicebus.ui.shell.preferences import config_folder, load_preferenc
 if TYPE_CHECKING:
     from paired_servicebus.ui.display.crash_log import CrashLog
     from paired_servicebus.ui.shell.app import PairedApp
+    from paired_servicebus.ui.shell.kept_choices import ChoiceKeeper
 
 ENVIRONMENT: Final = {"TEXTUAL_ANIMATIONS": "none", "TEXTUAL_FPS": "30", "TEXTUAL_SMOOTH_SCROLL": "0"}
 """Textual reads these when it is imported: animations cost bytes on a slow link."""
@@ -85,23 +86,24 @@ def run_dashboard(
         on_ready=ready,
         report=crash.report,
     )
-    status = _run(app, crash, mouse=settings.mouse)
+    return _run(app, crash, keeper, mouse=settings.mouse)
+
+
+def _run(app: PairedApp, crash: CrashLog, keeper: ChoiceKeeper, *, mouse: bool) -> int:
+    """Run the screen, keep what the operator chose, and return the exit status."""
+    status: int | None = None
+    try:
+        status = app.run(mouse=mouse)
+    except Exception as error:  # noqa: BLE001 - nothing may reach the terminal as a traceback
+        crash.report(error)
+    finally:
+        app.collector.stop()
     if keeper.take(app.theme, app.view):
         keeper.write()
     if crash.sentence:
         report_error(crash.sentence)
-    return 1 if crash.sentence else status or 0
-
-
-def _run(app: PairedApp, crash: CrashLog, *, mouse: bool) -> int | None:
-    """Run the screen, and return its status."""
-    try:
-        return app.run(mouse=mouse)
-    except Exception as error:  # noqa: BLE001 - nothing may reach the terminal as a traceback
-        crash.report(error)
         return 1
-    finally:
-        app.collector.stop()
+    return status or 0
 
 
 def _prepare_environment() -> None:

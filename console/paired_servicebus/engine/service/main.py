@@ -249,20 +249,19 @@ async def _serve(
 ) -> None:
     identity = _identity(config, read_only=read_only)
     _end_by_cancelling()
-    around = LocalEvidence(config, places)
-    draining = DrainProcess(
-        config.path.absolute(), pairing=config.name, spool=places.spool, say=lambda text: host.warn("drain", text)
-    )
+
+    def warn_of(part: str) -> Callable[[str], None]:
+        return lambda text: host.warn(part, text)
+
+    draining = DrainProcess(config.path.absolute(), pairing=config.name, spool=places.spool, say=warn_of("drain"))
     hook = Hook(config.on_change, folder=config.path.parent, identity=identity) if config.on_change else None
-    gateway = open_gateway(
-        config.gateway, places, primary=config.primary.host, warn=lambda text: host.warn("gateway", text)
-    )
+    gateway = open_gateway(config.gateway, places, primary=config.primary.host, warn=warn_of("gateway"))
     host = EngineHost(
         identity,
         spool=places.spool,
         socket=places.socket,
         policy=config.policy,
-        surroundings=around.add,
+        surroundings=LocalEvidence(config, places).add,
         draining=draining,
         keep=config.journal_mb * 1024**2,
         group=group,
@@ -273,19 +272,11 @@ async def _serve(
         prepare_socket=places.prepare_socket,
         note=hook.note if hook is not None else nobody,
     )
-    probes = ProbePort(
-        config.metrics, latest=host.latest, scraped=host.scraped, warn=lambda text: host.warn("metrics", text)
-    )
+    probes = ProbePort(config.metrics, latest=host.latest, scraped=host.scraped, warn=warn_of("metrics"))
     async with host, gateway, open_clients(config) as clients:
         primary = await read_primary_info(config.primary, places)
         checks = StartChecks(config, places, primary, timed=starting.timed)
-        renewal = CredentialReloader(
-            config,
-            clients.primary_credentials,
-            clients.secondary_credentials,
-            lambda text: host.warn("credentials", text),
-        )
-        _warn_of_credentials(config, host)
+        renewal = _open_renewal(config, clients, host)
         crew = _start_tasks(host, renewal, hook)
         crew.start(probes.run(), name="the probes")
         crew.start(checks.run(clients.primary), name="the checks of the start")
@@ -296,22 +287,15 @@ async def _serve(
             await checks.wait(until)
             await host.adopt(paired)
             await gateway.serve(paired)
-            if config.gateway is not None or config.metrics is not None:  # else nobody waits for a collection
-                tune_collector()
-            crew.start(return_start_memory(), name="the memory of the start")
+            crew.start(_settle_memory(config), name="the memory of the start")
             _on_end(lambda: host.stop("ended by a signal"))
             starting.ready(_ready(places, log_path, paired.backlog_queue_count, host))
             log.info("serving as %s, boot %s", identity.engine, identity.boot)
             log.info("ending: %s", await host.ended())
             notify_systemd("STOPPING=1")
         finally:
-            grace = config.policy.close_grace if config.gateway is not None else 0.0
-            faulthandler.dump_traceback_later(grace + CLOSE_TIMEOUT + LAST_RESORT, exit=True)
-            await gateway.close(grace)
-            await crew.close()
-            await draining.close()
-            if paired is not None:
-                await _close(paired)
+            await gateway.close(_limit_close(config))
+            await _close(crew, draining, paired)
 
 
 def _end_by_cancelling() -> None:
@@ -338,10 +322,17 @@ def _identity(config: PairingConfig, *, read_only: bool) -> EngineIdentity:
     )
 
 
-def _warn_of_credentials(config: PairingConfig, host: EngineHost) -> None:
+def _open_renewal(config: PairingConfig, clients: NamespaceClients, host: EngineHost) -> CredentialReloader:
+    """Return what keeps the credentials new, and warn of what the file's own are short of."""
     for remark in config.remarks:
         if not remark.endswith(config.policy.remarks):  # the pairing reports those
             host.warn("credentials", remark)
+    return CredentialReloader(
+        config,
+        clients.primary_credentials,
+        clients.secondary_credentials,
+        lambda text: host.warn("credentials", text),
+    )
 
 
 def _start_tasks(host: EngineHost, renewal: CredentialReloader, hook: Hook | None) -> TaskSupervisor:
@@ -356,6 +347,12 @@ def _start_tasks(host: EngineHost, renewal: CredentialReloader, hook: Hook | Non
 def _on_end(act: Callable[[], object]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, act)
+
+
+async def _settle_memory(config: PairingConfig) -> None:
+    if config.gateway is not None or config.metrics is not None:  # else nobody waits for a collection
+        tune_collector()
+    await return_start_memory()
 
 
 async def _pair(
@@ -391,7 +388,18 @@ async def _pair(
     return paired
 
 
-async def _close(paired: PairedServiceBusClient) -> None:
+def _limit_close(config: PairingConfig) -> float:
+    """End the process if closing hangs, and return the seconds that the gateway's clients have."""
+    grace = config.policy.close_grace if config.gateway is not None else 0.0
+    faulthandler.dump_traceback_later(grace + CLOSE_TIMEOUT + LAST_RESORT, exit=True)
+    return grace
+
+
+async def _close(crew: TaskSupervisor, draining: DrainProcess, paired: PairedServiceBusClient | None) -> None:
+    await crew.close()
+    await draining.close()
+    if paired is None:
+        return
     try:
         await bounded(paired.close(), CLOSE_TIMEOUT, "closing the pairing")
     except TimeoutError as error:
