@@ -7,11 +7,12 @@ import stat
 import tempfile
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from paired_servicebus.cli import main
-from paired_servicebus.pipeline.table_commands import check_tables
-from paired_servicebus.pipeline.table_store.manifest import RecordSpan
+from paired_servicebus.pipeline.table_commands import check_tables, closed_connection
+from paired_servicebus.pipeline.table_store.manifest import RecordSpan, newest
 from paired_servicebus.pipeline.table_store.table_reader import Tables
 from tests.pipeline.made_tables import Row, make_version, utc
 
@@ -46,18 +47,90 @@ def checked(tmp_path: Path, *engines: Row, at: float = NOW + 5) -> tuple[int, tu
     return found.status, tuple(one.engine for one in found.incomplete)
 
 
-@pytest.mark.parametrize("read", ["read_text('.tmp/x')", "read_text('{cwd}/.tmp/x')", "read_blob('{tables}/../x')"])
-def test_a_query_reads_no_file_beside_the_tables(
-    tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], read: str
+ATTEMPTS = {
+    "a file of the system": "select * from read_text('/etc/passwd')",
+    "the process": "select * from read_blob('/proc/self/environ')",
+    "lines": "select * from read_csv('/etc/passwd')",
+    "json": "select * from read_json('{beside}/secret.json')",
+    "a guess at a format": "select * from sniff_csv('/etc/passwd')",
+    "a name as a table": "select * from '{beside}/other.parquet'",
+    "metadata of a file": "select * from parquet_metadata('{beside}/other.parquet')",
+    "a folder's names": "select * from glob('/tmp/*')",
+    "spill folders' names": "select * from glob('/tmp/paired-tables-*/*')",
+    "the working folder's .tmp": "select * from read_text('.tmp/x')",
+    "that .tmp by its path": "select * from read_text('{beside}/.tmp/x')",
+    "up from the tables": "select * from read_text('{version}/../../lock')",
+    "up from a data file": "select * from read_text('{file}/../../manifest.json')",
+    "a file that no table lists": "select * from read_text('{version}/manifest.json')",
+    "a link beside the tables": "select * from read_text('{beside}/link')",
+    "a database of another": "select * from read_duckdb('{beside}/z.db')",
+    "a url": "select * from read_text('https://127.0.0.1:1/x')",
+    "a query in a text": "select * from query('select * from read_text(''/etc/passwd'')')",
+    "stored secrets": "select * from duckdb_secrets()",
+    "attached": "attach '{beside}/z.db'",
+    "copied out": "copy minutes to '{beside}/out.csv'",
+    "copied over a data file": "copy (select 1 as a) to '{file}'",
+    "copied beside the data": "copy (select 1 as a) to '{version}/minutes/new.parquet'",
+    "copied into a table": "create table t (a text); copy t from '/etc/passwd'",
+    "exported": "export database '{beside}/out'",
+    "imported": "import database '{beside}'",
+    "installed": "install httpfs",
+    "loaded": "load httpfs",
+    "loaded by its path": "load '{beside}/x.duckdb_extension'",
+    "opened again": "set enable_external_access = true",
+    "reset": "reset enable_external_access",
+    "another folder for temporary files": "set temp_directory = '{beside}'",
+    "every folder allowed": "set allowed_directories = ['/']",
+    "a profile": "set profiling_output = '{beside}/out.json'",
+    "a log of queries": "set log_query_path = '{beside}/out.log'",
+    "a secret": "create persistent secret s (type http, bearer_token 'x')",
+}
+"""What SQL may try to leave the tables; `{beside}` is a folder beside them, and the working folder."""
+
+
+@pytest.mark.parametrize("attempt", ATTEMPTS)
+def test_duckdb_itself_refuses_what_leaves_the_tables(
+    tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attempt: str
+) -> None:
+    """Without our own look at the statement: the settings alone hold."""
+    monkeypatch.chdir(tmp_path)
+    for place in (tmp_path / ".tmp" / "x", tmp_path / "secret.json"):
+        place.parent.mkdir(exist_ok=True)
+        place.write_text('{"a": "c4n4ry"}')
+    (tmp_path / "link").symlink_to("/etc/passwd")
+    duckdb.sql("select 1 as a").write_parquet(str(tmp_path / "other.parquet"))
+    before = {path: path.read_bytes() for path in (*tables.rglob("*"), *tmp_path.rglob("*")) if path.is_file()}
+    version = newest(tables)
+    place = version.path.resolve()
+    data = place / "minutes" / version.manifest.of("minutes")[0].name
+    sql = ATTEMPTS[attempt].format(beside=tmp_path, version=place, file=data)
+    with closed_connection(version) as connection:
+        with pytest.raises(duckdb.Error, match=r"disabled|locked|permission|not allowed|does not exist|only one"):
+            connection.execute(sql).fetchall()
+        assert connection.execute("select count(*) from minutes").fetchall() == [(2,)]
+    assert query(tables, sql) == 2
+    after = {path: path.read_bytes() for path in (*tables.rglob("*"), *tmp_path.rglob("*")) if path.is_file()}
+    assert after == before
+
+
+def test_tables_are_read_from_a_folder_with_quotes_and_dollars(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = make_version(tmp_path / 'it\'s "$HOME" {x}', minutes=[{"engine": "e1", "minute": utc(NOW)}])
+    assert query(folder, "select engine from minutes", "--format", "csv") == 0
+    assert capsys.readouterr().out == "engine\ne1\n"
+
+
+def test_no_verb_that_only_reads_needs_a_pairing(
+    tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for place in (tmp_path / ".tmp" / "x", tmp_path / "x"):
-        place.parent.mkdir(exist_ok=True)
-        place.write_text("c4n4ry")
-    assert query(tables, f"select * from {read.format(cwd=tmp_path, tables=tables)}") == 2
-    shown = capsys.readouterr()
-    assert "c4n4ry" not in shown.out + shown.err
-    assert "the query is refused" in shown.err
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert query(tables, "select 1 as a", "--format", "csv") == 0
+    assert capsys.readouterr().out == "a\n1\n"
+    assert main(["tables", "check", "--tables", str(tables)]) == 1
+    assert "NOT fresh" in capsys.readouterr().out
 
 
 def test_what_a_query_spills_is_its_users_alone_and_removed(

@@ -1,7 +1,7 @@
 """`paired tables query`: one SELECT over the newest version of the tables, which reaches nothing else.
 
-duckdb reads only the version's folder, loads no extension and takes no setting. Statements other than SELECT are
-refused before they run, so no query writes a file.
+duckdb itself refuses the rest: it opens the version's data files and its own spill folder, loads no extension, and its
+settings are locked. Statements other than SELECT are refused before they run.
 """
 
 from __future__ import annotations
@@ -191,10 +191,12 @@ MAX_TABLE_ROWS: Final = 10_000
 """Rows of a table for people."""
 _FETCHED_ROWS: Final = 2_000
 _CLOSED: Final = (
-    "set allowed_directories = ['{place}']",
+    "set allowed_paths = [{files}]",
     "set enable_external_access = false",
     "set lock_configuration = true",
 )
+SPILL_LIMIT: Final = "10GB"
+"""How much a query may write for want of memory."""
 
 
 def run_query(folder: Path, sql: str, *, format_: QueryFormat) -> int:
@@ -232,15 +234,19 @@ def _connect(version: Version, spill: SpillFolder) -> duckdb.DuckDBPyConnection:
             "memory_limit": "1GB",
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
+            "allow_community_extensions": False,
             "python_enable_replacements": False,
             "temp_directory": spill.path,  # duckdb also reads there: its default, ./.tmp, is anybody's
+            "max_temp_directory_size": SPILL_LIMIT,
         }
     )
     place = version.path.resolve()
     for table in TABLES:
         connection.execute(f"create view {table} as {view(place, version.manifest, table)}")
+    paths = (str(place / table / file.name) for table in TABLES for file in version.manifest.of(table))
+    files = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
     for statement in _CLOSED:
-        connection.execute(statement.format(place=str(place).replace("'", "''")))
+        connection.execute(statement.replace("{files}", files))
     return connection
 
 
