@@ -82,7 +82,7 @@ def _values(history: History) -> dict[str, int]:
 
 def _staged(connection: duckdb.DuckDBPyConnection, place: Path, table: str, query: str) -> Iterator[Staged]:
     columns = TABLES[table]
-    time = next((name for name in ("at", "minute", "first_at") if name in columns), "")
+    time = next((name for name in ("event_time", "minute", "first_at") if name in columns), "")
     if table not in DATED:
         yield _written(connection, place / f"{table}.parquet", table, query, "made.parquet")
         return
@@ -116,15 +116,15 @@ _QUERIES: Final = {
         from range({seconds}) r(s), (select 'entity-' || e as entity from range({entities}) e(e))
     """,
     "counts": f"""
-        select {_HEAD}, at_second as "at", 'sends' as kind, entity,
+        select {_HEAD}, at_second as event_time, 'sends' as kind, entity,
                case when is_away then 'backlog/' || s % 4 else 'primary' end as route,
                case when is_out and not is_away then 0 else {{rate}} end as accepted,
                case when is_out and not is_away then 2 else 0 end as failed, 1.0 as seconds from ticks
         union all by name
-        select {_HEAD}, at_second as "at", 'failures' as kind, entity, 'primary' as route, 'timeout' as failure,
+        select {_HEAD}, at_second as event_time, 'failures' as kind, entity, 'primary' as route, 'timeout' as failure,
                2 as count from ticks where is_out and not is_away
         union all by name
-        select {_HEAD}, at_second as "at", 'queue-read' as kind, s % 4 as queue, since_begin * {{rate}} as depth,
+        select {_HEAD}, at_second as event_time, 'queue-read' as kind, s % 4 as queue, since_begin * {{rate}} as depth,
                0 as size_bytes from ticks where is_away and entity = 'entity-0' and s % 5 = 0
     """,
     "messages": """
@@ -133,24 +133,24 @@ _QUERIES: Final = {
         where (not is_out or is_away)
     """,
     "receipts": f"""
-        select {_HEAD}, at_second as "at", case when is_away then 'diverted' else 'delivered' end as kind, entity,
+        select {_HEAD}, at_second as event_time, case when is_away then 'diverted' else 'delivered' end as kind, entity,
                message_id, case when is_away then queue end as queue from messages
         union all by name
-        select {_HEAD}, at_second + to_seconds({{outage}}) as "at", 'moved' as kind, entity, message_id, queue
+        select {_HEAD}, at_second + to_seconds({{outage}}) as event_time, 'moved' as kind, entity, message_id, queue
         from messages where is_away
     """,
     "told": f"""
-        select {_HEAD}, make_timestamp({{start}}::bigint * 1000000) as "at", 'engine-started' as kind,
+        select {_HEAD}, make_timestamp({{start}}::bigint * 1000000) as event_time, 'engine-started' as kind,
                'shop' as pairing, 'weu' as "primary", 'neu' as secondary, 4 as backlog_queues, true as syphon,
                '1' as version
         union all by name
-        select {_HEAD}, at_second as "at", 'state-changed' as kind, entity, was, now, why
+        select {_HEAD}, at_second as event_time, 'state-changed' as kind, entity, was, now, why
         from ticks join (values (0, 'healthy', 'suspect', 'timeout'),
             (10, 'suspect', 'failed over', 'no send accepted for 10 s'),
             ({{outage}}, 'failed over', 'healthy', 'a ping was accepted')) c(step, was, now, why) on since_begin = step
         where s >= 600 and {{outage}} > 0
         union all by name
-        select {_HEAD}, at_second as "at",
+        select {_HEAD}, at_second as event_time,
                case when since_begin = {{outage}} - 1 then 'ping-accepted' else 'ping-failed' end as kind,
                entity, since_begin as number, 'timeout' as reason, 2.0 as took
         from ticks where is_away and since_begin % 10 = 9
@@ -165,12 +165,14 @@ _QUERIES: Final = {
     "limits": "select {start} as start, {outage} as outage, {rate} as rate",
 }
 _TABLES: Final = {
-    "events": 'select *, epoch_us("at") as seq from all_events',
+    "events": "select *, epoch_us(event_time) as seq from all_events",
     "timeline": "select * from told",
     "engines": """
-        select 'shop' as pairing, 'shop@bench' as engine, 'one' as boot, min("at") as started_at, min("at") as first_at,
-               max("at") as last_at, 1 as first_seq, count(*) as last_seq, count(*) as records, 0 as missing,
-               max("at") as complete_to, 'running' as ended, 'weu' as "primary", 'neu' as secondary, true as syphon
+        select 'shop' as pairing, 'shop@bench' as engine, 'one' as boot, min(event_time) as started_at,
+               min(event_time) as first_at,
+               max(event_time) as last_at, 1 as first_seq, count(*) as last_seq, count(*) as records,
+               0 as missing, max(event_time) as complete_to,
+               'running' as ended, 'weu' as "primary", 'neu' as secondary, true as syphon
         from all_events
     """,
     "cost": """

@@ -15,7 +15,7 @@ from paired_servicebus.core.judging.receipts import IN_FLIGHT, ReceiptFold
 from paired_servicebus.core.judging.verdicts import verdicts
 from paired_servicebus.core.model.pairing_events import Event, QueueRead, Record
 from paired_servicebus.pipeline.judging import audit_sql
-from paired_servicebus.pipeline.judging.audit_sql import DUCKDB_WORDS
+from paired_servicebus.pipeline.judging.sql_engine import WORDS
 from paired_servicebus.pipeline.judging.verdict_sql import parts_sql, verdicts_sql
 from paired_servicebus.pipeline.table_store.schema import TABLES
 
@@ -90,7 +90,7 @@ def by_sql(
     for record in records:
         boots.add(record)
     with duckdb.connect(config={"threads": 1}) as connection:
-        for word in DUCKDB_WORDS:
+        for word in WORDS:
             connection.execute(word)
         load(connection, "engines", [_row(one) for one in boots.boots()])
         load(connection, "backlog", backlog_rows(records))
@@ -144,7 +144,7 @@ def backlog_rows(records: Sequence[Record]) -> list[Row]:
 def event_rows(records: Sequence[Record]) -> list[Row]:
     return [
         {
-            "v": 1, "engine": one.engine, "boot": one.boot, "seq": one.seq, "at": micros(one.event.at),
+            "v": 1, "engine": one.engine, "boot": one.boot, "seq": one.seq, "event_time": micros(one.event.at),
             "kind": one.event.kind,
             **{field.name: getattr(one.event, field.name) for field in fields(one.event) if field.name != "at"},
         }

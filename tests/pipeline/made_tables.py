@@ -19,7 +19,7 @@ from paired_servicebus.pipeline.table_store.schema import COUNTED_KINDS, DATED, 
 
 ENGINE, BOOT = "e1", "b1"
 MICROSECONDS = 1_000_000
-TIMES = ("at", "minute", "first_at")
+TIMES = ("event_time", "minute", "first_at")
 """Columns that a row's date is made of."""
 Row = Mapping[str, Any]
 
@@ -39,7 +39,7 @@ def event_row(record: Record) -> Row:
     when: datetime | None = None
     with suppress(ValueError, OverflowError):
         when = utc(event.at)
-    head = {"v": 1, "engine": record.engine, "boot": record.boot, "seq": record.seq, "at": when}
+    head = {"v": 1, "engine": record.engine, "boot": record.boot, "seq": record.seq, "event_time": when}
     return {**head, "kind": event.kind, **values}
 
 

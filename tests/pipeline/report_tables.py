@@ -17,7 +17,7 @@ from tests.pipeline.made_tables import make_version
 
 Row = Mapping[str, object]
 WRITTEN_AT: Final = 1_700_100_000.0
-TIMES: Final = ("at", "minute", "first_at")
+TIMES: Final = ("event_time", "minute", "first_at")
 """Columns that a row's date is made of."""
 
 
@@ -95,9 +95,13 @@ def _value(value: object, kind: str) -> object:
     return round(value * 1e6) if kind == "TIMESTAMP" and isinstance(value, int | float) else value
 
 
+def _column(field: str) -> str:
+    return "event_time" if field == "at" else field
+
+
 def _event(record: Record) -> Row:
     event = record.event
-    values = {field.name: getattr(event, field.name) for field in fields(event)}
+    values = {_column(field.name): getattr(event, field.name) for field in fields(event)}
     return {**values, "v": 1, "engine": record.engine, "boot": record.boot, "seq": record.seq, "kind": event.kind}
 
 
@@ -109,9 +113,10 @@ _DERIVED: Final = {
     """,
     "engines": """
         select coalesce(any_value(pairing) filter (kind = 'engine-started'), ?) as pairing, engine, boot,
-               min("at") filter (kind = 'engine-started') as started_at, min("at") as first_at, max("at") as last_at,
+               min(event_time) filter (kind = 'engine-started') as started_at, min(event_time) as first_at,
+               max(event_time) as last_at,
                min(seq) as first_seq, max(seq) as last_seq, count(*) as records, max(seq) - count(*) as missing,
-               case when min(seq) = 1 then max("at") end as complete_to,
+               case when min(seq) = 1 then max(event_time) end as complete_to,
                case when bool_or(kind = 'engine-stopped') then 'stopped' else 'running' end as ended,
                any_value(reason) filter (kind = 'engine-stopped') as end_reason,
                any_value("primary") filter (kind = 'engine-started') as "primary",
@@ -122,10 +127,11 @@ _DERIVED: Final = {
         from events where trouble is null group by engine, boot
     """,
     "cost": """
-        select engine, date_trunc('minute', "at") as minute, cause, sum(operations)::bigint as operations,
+        select engine, date_trunc('minute', event_time) as minute, cause, sum(operations)::bigint as operations,
                sum(bytes)::bigint as bytes
         from (
-            select engine, "at", unnest(['sends', 'parked', 'pings', 'receives', 'moves', 'settlements']) as cause,
+            select engine, event_time,
+                   unnest(['sends', 'parked', 'pings', 'receives', 'moves', 'settlements']) as cause,
                    unnest([sends, parked, pings, receives, moves, settlements]) as operations,
                    unnest([sent_bytes, parked_bytes, 0, 0, moved_bytes, 0]) as bytes
             from events where kind = 'operations'
@@ -144,8 +150,9 @@ _DERIVED: Final = {
                    count(*) filter (kind = 'delivered') as direct, count(*) filter (kind = 'diverted') as diverted,
                    count(*) filter (kind = 'in-doubt') as in_doubt, count(*) filter (kind = 'refused') as refused,
                    count(*) filter (kind = 'moved') as moved, count(*) filter (kind = 'received') as received,
-                   count(*) filter (kind = 'dead-lettered') as dead_lettered, min("at") as first_at,
-                   min("at") filter (kind = 'diverted') as diverted_at, max("at") filter (kind = 'moved') as moved_at
+                   count(*) filter (kind = 'dead-lettered') as dead_lettered, min(event_time) as first_at,
+                   min(event_time) filter (kind = 'diverted') as diverted_at,
+                   max(event_time) filter (kind = 'moved') as moved_at
             from events left join engines using (engine, boot) where message_id is not null group by all
         )
     """,
@@ -158,7 +165,7 @@ _DERIVED: Final = {
                count(*) filter (out_of_order) as out_of_order, bool_or(received > 0) as receivers_told,
                (select count(*) from engines) as journals,
                (select count(*) from engines where missing = 0) as journals_complete,
-               (select min(complete_to) from engines) as complete_to, (select max("at") from events) as judged_at,
+               (select min(complete_to) from engines) as complete_to, (select max(event_time) from events) as judged_at,
                'the journals of ' || (select count(distinct engine) from engines) || ' engines' as rests_on
         from audit group by pairing
         union all by name

@@ -23,7 +23,7 @@ GOOD: dict[str, Any] = {
 }  # fmt: skip
 
 
-ROW: dict[str, Any] = {name: value for name, value in GOOD.items() if name != "ts"} | {"at": utc(9e-6)}
+ROW: dict[str, Any] = {name: value for name, value in GOOD.items() if name != "ts"} | {"event_time": utc(9e-6)}
 
 
 def rows(*lines: bytes) -> list[dict[str, Any]]:
@@ -98,4 +98,4 @@ def test_a_fields_time_is_a_time_and_an_impossible_one_is_a_trouble() -> None:
 
 def test_a_number_that_is_kept_has_no_impossible_time() -> None:
     (found,) = rows(line(v=2, ts=-1))
-    assert (found["trouble"], found["seq"], found.get("at")) == ("other format", 7, None)
+    assert (found["trouble"], found["seq"], found.get("event_time")) == ("other format", 7, None)

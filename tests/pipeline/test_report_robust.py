@@ -47,7 +47,7 @@ def test_an_impossible_time_of_an_episode_costs_that_time_only(time: str, column
 @pytest.mark.parametrize("time", ["290000-01-01", "infinity", "0044-01-01 (BC)", "9999-12-31"])
 def test_an_impossible_time_of_an_event_is_counted_as_unknown(time: str) -> None:
     tables = made()
-    tables.rows(f"""update made_events set "at" = timestamp '{time}' where message_id in ('p3', 'd40')""")
+    tables.rows(f"""update made_events set event_time = timestamp '{time}' where message_id in ('p3', 'd40')""")
     tables.rows(f"update made_engines set last_at = timestamp '{time}', first_at = timestamp '{time}'")
     report = report_since(tables, 0.0)
     assert (report.since, report.until) == (T - 20, T + 200)

@@ -64,15 +64,15 @@ def test_times_are_timestamps_for_the_reader_and_instants_for_others(tmp_path: P
     ]
     make_version(tmp_path, events=event_rows(events))
     with Tables.open(tmp_path) as tables:
-        rows = tables.rows('select "at", retry_at, date::varchar as day from events order by seq')
-        assert [row["at"] for row in rows] == [utc(T0), utc(T0 + 1), utc(T0 + 2)]
+        rows = tables.rows("select event_time, retry_at, date::varchar as day from events order by seq")
+        assert [row["event_time"] for row in rows] == [utc(T0), utc(T0 + 1), utc(T0 + 2)]
         assert rows[1]["retry_at"] == utc(T0 + 60)
         assert {row["day"] for row in rows} == {"2026-09-21"}
         assert tables.rows("select kind from timeline order by seq") == [
             {"kind": "destination-failed"},
             {"kind": "warned"},
         ]
-    kind = duckdb.sql(f"select typeof(\"at\") from '{tmp_path}/current/events/**/*.parquet' limit 1").fetchall()
+    kind = duckdb.sql(f"select typeof(event_time) from '{tmp_path}/current/events/**/*.parquet' limit 1").fetchall()
     assert kind == [("TIMESTAMP WITH TIME ZONE",)]
 
 

@@ -262,7 +262,7 @@ def test_a_restarted_engine_is_judged_by_its_latest_boot(tmp_path: Path) -> None
 
 
 def test_events_without_a_judgement_for_long_are_told(tmp_path: Path) -> None:
-    row = {"engine": "e1", "boot": "b", "seq": 1, "at": utc(NOW), "kind": "delivered"}
+    row = {"engine": "e1", "boot": "b", "seq": 1, "event_time": utc(NOW), "kind": "delivered"}
     make_version(tmp_path / "checked", events=[row])
     assert checked(tmp_path, engine("e1"))[0] == 1
 

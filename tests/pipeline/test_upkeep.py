@@ -97,7 +97,7 @@ def add(lake: Lake, folder: Path, number: int) -> None:
 
 def texts(folder: Path) -> list[str]:
     with Tables.open(folder) as tables:
-        return [row["text"] for row in tables.rows('select text from events order by "at"')]
+        return [row["text"] for row in tables.rows("select text from events order by event_time")]
 
 
 def test_merged_files_say_the_same_and_later_ones_stay(tmp_path: Path) -> None:

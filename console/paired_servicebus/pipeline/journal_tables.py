@@ -30,7 +30,7 @@ from paired_servicebus.core.judging.receipts import IN_FLIGHT, ReceiptFold
 from paired_servicebus.core.judging.verdicts import AuditVerdict, verdicts
 from paired_servicebus.engine.journal.records import VERSION, UnreadableLineError, decode
 from paired_servicebus.pipeline.ingest.journal_files import JournalFile, find_journal_files
-from paired_servicebus.pipeline.judging.audit_sql import DUCKDB_WORDS
+from paired_servicebus.pipeline.judging.sql_engine import WORDS
 from paired_servicebus.pipeline.table_store.empty_files import NO_DATE
 from paired_servicebus.pipeline.table_store.schema import COUNTED_KINDS, DATED, EVENTS, TABLES, TIMELINE
 from paired_servicebus.pipeline.table_store.table_reader import SETTINGS, SpillFolder, TableQueries
@@ -61,7 +61,7 @@ class JournalTables(TableQueries):
         self.note = made.note
         self._spill = SpillFolder()
         self._connection = duckdb.connect(config=SETTINGS | {"temp_directory": self._spill.path})
-        for word in DUCKDB_WORDS:
+        for word in WORDS:
             self._connection.execute(word)
         for table, rows in made.tables().items():
             _load(self._connection, table, rows, made.scratch)
@@ -213,7 +213,7 @@ class _Header(msgspec.Struct):
 
 
 def _header_row(header: _Header) -> Row:
-    return {"v": header.v, "engine": header.engine, "boot": header.boot, "seq": header.seq, "at": header.ts,
+    return {"v": header.v, "engine": header.engine, "boot": header.boot, "seq": header.seq, "event_time": header.ts,
             "kind": header.kind}  # fmt: skip
 
 
@@ -249,14 +249,14 @@ def _load(connection: duckdb.DuckDBPyConnection, table: str, rows: Sequence[obje
 
 def _load_lines(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
     """Add records as they are to `events`; a record's time is `ts`, and its other times are in seconds."""
-    kinds = {"ts" if name == "at" else name: kind for name, kind in EVENTS.items()}
+    kinds = {"ts" if name == "event_time" else name: kind for name, kind in EVENTS.items()}
     shape = {name: "DOUBLE" if kind == "TIMESTAMP" else kind for name, kind in kinds.items()} | {"ts": "BIGINT"}
     how = {
         name: f"make_timestamp(cast({_quoted(name)} * 1e6 as bigint))"
         for name, kind in EVENTS.items()
         if kind == "TIMESTAMP"
     }
-    _insert(connection, "events", path, shape, how | {"at": "make_timestamp(ts)"})
+    _insert(connection, "events", path, shape, how | {"event_time": "make_timestamp(ts)"})
 
 
 def _insert(
@@ -265,7 +265,7 @@ def _insert(
     """Add the rows in a file of JSON lines. shape: their fields. how: the SQL of columns that are no plain fields."""
     columns = [how.get(name, _plain(name, kind)) for name, kind in TABLES[table].items()]
     if table in DATED:
-        day = next(name for name in ("minute", "first_at", "at") if name in TABLES[table])
+        day = next(name for name in ("minute", "first_at", "event_time") if name in TABLES[table])
         columns.append(f"coalesce(cast({how.get(day, _plain(day, 'TIMESTAMP'))} as date), date '{NO_DATE}')")
     kinds = ", ".join(f"'{name}': '{kind}'" for name, kind in shape.items())
     connection.execute(

@@ -17,7 +17,10 @@ from typing import Final
 from paired_servicebus.pipeline.spark.spark_session import find_java, open_session, spark_path
 from paired_servicebus.pipeline.table_store.schema import EVENT_FIELDS, HEADER, spark_ddl
 
-_LINE: Final = {**{name: kind for name, kind in (HEADER | EVENT_FIELDS).items() if name != "at"}, "ts": "BIGINT"}
+_LINE: Final = {
+    **{name: kind for name, kind in (HEADER | EVENT_FIELDS).items() if name != "event_time"},
+    "ts": "BIGINT",
+}
 _GROUPED: Final = """
 select message_id, max(entity) as entity, count(*) as events, min(ts) as first, max(ts) as last,
        min_by(engine, ts) as first_by, max_by(engine, ts) as last_by

@@ -57,30 +57,31 @@ _COUNTED: Final = (
     "ping-sent", "ping-failed", "ping-accepted", "queue-read",
 )  # fmt: skip
 
-_MINUTE: Final = "date_trunc('minute', at)"
-_WITHIN: Final = "(unix_micros(at) % 60000000) / 1e6D"
+_MINUTE: Final = "date_trunc('minute', event_time)"
+_WITHIN: Final = "(unix_micros(event_time) % 60000000) / 1e6D"
 
 SUMS: Final = f"""
 select engine, {_MINUTE} as minute, kind, entity, queue, route, failure,
        case when kind = 'dead-lettered' then reason end as reason, count(*) as n,
        {", ".join(f"try_sum(`{name}`) as `{name}`" for name in MEASURES)},
        max(case when kind = 'sends' and route = 'primary' and accepted > 0
-                then timestamp_micros(unix_micros(at) - bigint(seconds * 1e6D)) end) as last_good_at
+                then timestamp_micros(unix_micros(event_time) - bigint(seconds * 1e6D)) end) as last_good_at
 from events
-where trouble is null and at is not null and kind in ({", ".join(f"'{kind}'" for kind in _COUNTED)})
+where trouble is null and event_time is not null and kind in ({", ".join(f"'{kind}'" for kind in _COUNTED)})
 group by 1, 2, 3, 4, 5, 6, 7, 8
 """
 PINGS: Final = f"""
 select engine, {_MINUTE} as minute, entity,
        collect_list(took) as ping_seconds
-from events where trouble is null and at is not null and kind = 'ping-accepted' group by 1, 2, 3
+from events where trouble is null and event_time is not null and kind = 'ping-accepted' group by 1, 2, 3
 """
 READINGS: Final = f"""
-select engine, {_MINUTE} as minute, queue, max(at) as read_at, max_by(depth, at) as depth, max(depth) as depth_max,
-       max_by(size_bytes, at) as bytes, max_by(dead_lettered, at) as dead_lettered,
-       max_by(scheduled, at) as scheduled, count(*) as n, sum({_WITHIN}) as sum_t, sum(double(depth)) as sum_d,
+select engine, {_MINUTE} as minute, queue, max(event_time) as read_at,
+       max_by(depth, event_time) as depth, max(depth) as depth_max,
+       max_by(size_bytes, event_time) as bytes, max_by(dead_lettered, event_time) as dead_lettered,
+       max_by(scheduled, event_time) as scheduled, count(*) as n, sum({_WITHIN}) as sum_t, sum(double(depth)) as sum_d,
        sum({_WITHIN} * {_WITHIN}) as sum_tt, sum({_WITHIN} * depth) as sum_td
-from events where trouble is null and at is not null and kind = 'queue-read' group by 1, 2, 3
+from events where trouble is null and event_time is not null and kind = 'queue-read' group by 1, 2, 3
 """
 
 
@@ -336,9 +337,9 @@ _BOOTS: Final = f"""
     select numbers.*,
            coalesce(started.pairing, known.pairing_name, {PAIRING_BY_NAME.format(engine="numbers.engine")})
                as pairing_name,
-           coalesce(started.at, known.started_at) as started_at,
+           coalesce(started.event_time, known.started_at) as started_at,
            {", ".join(f"coalesce(started.{name}, known.{name}) as {name}" for name in _TOLD)},
-           coalesce(stopped.at, case when known.ended = 'stopped' then known.ended_at end) as stopped_at,
+           coalesce(stopped.event_time, case when known.ended = 'stopped' then known.ended_at end) as stopped_at,
            coalesce(stopped.reason, case when known.ended = 'stopped' then known.end_reason end) as stop_reason,
            coalesce(known.receives, false) or receiving.boot is not null as receives
     from numbers left join known_engines as known using (engine, boot) left join started using (engine, boot)

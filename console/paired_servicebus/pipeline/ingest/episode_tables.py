@@ -56,35 +56,37 @@ _OPENED: Final = f"""
 """
 _NUMBERED: Final = f"""
     select *, sum(int(opens)) over ({_BOOT}) as nth,
-           first_value(case when opens then at end, true)
+           first_value(case when opens then event_time end, true)
                over ({_BOOT} rows between 1 following and unbounded following) as next_begin,
-           last_value(case when closes then at end, true)
+           last_value(case when closes then event_time end, true)
                over ({_BOOT} rows between unbounded preceding and 1 preceding) as last_end
     from opened
 """
 _PLACED: Final = f"""
     select *, case when opens or is_inside then nth
                    when kind not in ({_ORDERS}) then 0
-                   when next_begin <= at + interval {NEAR} seconds and next_begin >= at then nth + 1
-                   when kind <> 'forced' and last_end + interval {NEAR} seconds >= at then nth else 0 end as episode
+                   when next_begin <= event_time + interval {NEAR} seconds and next_begin >= event_time then nth + 1
+                   when kind <> 'forced' and last_end + interval {NEAR} seconds >= event_time then nth
+                   else 0 end as episode
     from numbered
 """
 _SUMMED: Final = f"""
     select engine, boot, episode, max(case when opens then entity end) as entity,
-           max(case when opens then at end) as began_at,
-           max(case when opens and state = 'suspect' then at end) as suspected_at,
-           min_by(at, seq) filter (where state in ({_DIVERTING})) as failed_over_at,
-           min_by(at, seq) filter (where kind = 'ping-accepted') as first_ping_at,
-           max(case when closes then at end) as closed_at, max(case when closes then state end) as closed_by,
-           max_by(at, seq) as last_at, coalesce(max(state = 'forced'), false) as forced,
+           max(case when opens then event_time end) as began_at,
+           max(case when opens and state = 'suspect' then event_time end) as suspected_at,
+           min_by(event_time, seq) filter (where state in ({_DIVERTING})) as failed_over_at,
+           min_by(event_time, seq) filter (where kind = 'ping-accepted') as first_ping_at,
+           max(case when closes then event_time end) as closed_at, max(case when closes then state end) as closed_by,
+           max_by(event_time, seq) as last_at, coalesce(max(state = 'forced'), false) as forced,
            coalesce(min_by(why, seq) filter (where state in ({_DIVERTING})),
                     max(case when opens then why end)) as cause,
            max(case when closes then why end) as closed_why,
            count_if(kind = 'ping-sent') as pings_sent, count_if(kind = 'ping-accepted') as pings_accepted,
            count_if(kind = 'ping-failed') as pings_failed,
            to_json(transform(
-               array_sort(collect_list(case when kind in ({_ORDERS}) then struct(seq, at, kind, `by`, why) end)),
-               one -> struct(date_format(one.at, "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'") as at, one.kind as what,
+               array_sort(collect_list(case when kind in ({_ORDERS})
+                                            then struct(seq, event_time, kind, `by`, why) end)),
+               one -> struct(date_format(one.event_time, "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'") as at, one.kind as what,
                              coalesce(one.`by`, '') as by, coalesce(one.why, '') as why))) as orders
     from placed where episode > 0 group by engine, boot, lower(entity), episode
 """
@@ -131,7 +133,7 @@ from ended left join good using (id) left join carried using (id)
 union all select {", ".join(f"`{name}`" for name in COLUMNS)} from others
 """
 SENDS: Final = """
-select engine, entity, timestamp_micros(unix_micros(at) - bigint(seconds * 1e6D)) as good_at
+select engine, entity, timestamp_micros(unix_micros(event_time) - bigint(seconds * 1e6D)) as good_at
 from events where kind = 'sends' and trouble is null and route = 'primary' and accepted > 0
 """
 
@@ -153,7 +155,7 @@ def find_stories(spark: Any, told: Any, engines: Any, existing: Existing, change
     spark.createDataFrame(_boots(boots)).createOrReplaceTempView("touched")
     _new(spark, "timeline", existing, changed).createOrReplaceTempView("timeline")
     story = f"select * from timeline left semi join touched using (engine, boot) where kind in ({_quoted(STORY_KINDS)})"
-    spark.sql(f"{story} and entity is not null and at is not null").createOrReplaceTempView("story")
+    spark.sql(f"{story} and entity is not null and event_time is not null").createOrReplaceTempView("story")
     spark.createDataFrame(spark.sql(STORIES).toArrow()).createOrReplaceTempView("ended")
     return True
 
@@ -207,7 +209,7 @@ def _sends(spark: Any, events: Sequence[Path], begins: Any, existing: Existing) 
     """Return the accepted sends around the changes of state of the batch, from it and from older files."""
     paths: list[Path] = []
     if begins.num_rows:
-        times = pc.min_max(begins["at"].cast(pa.int64())).as_py()
+        times = pc.min_max(begins["event_time"].cast(pa.int64())).as_py()
         first, last = times["min"] - BEFORE * 1_000_000, times["max"]
         older = [file for file in existing.of("events") if file.last_at >= first and file.first_at <= last]
         paths = [*events, *existing.paths("events", older)]

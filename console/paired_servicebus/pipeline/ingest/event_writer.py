@@ -56,7 +56,9 @@ def arrow_schema(columns: Columns) -> Any:
 
 LONGEST: Final = 64 * 1024
 """Characters of a bad line that its row has."""
-_HEADER: Final[Columns] = {"ts" if name == "at" else name: kind for name, kind in HEADER.items()} | {"ts": "BIGINT"}
+_HEADER: Final[Columns] = {"ts" if name == "event_time" else name: kind for name, kind in HEADER.items()} | {
+    "ts": "BIGINT"
+}
 _LINE: Final = arrow_schema({**_HEADER, **{name: _IN_A_LINE.get(kind, kind) for name, kind in EVENT_FIELDS.items()}})
 _ROW: Final = arrow_schema(EVENTS)
 _KINDS: Final = pa.array(sorted(KINDS))
@@ -177,7 +179,7 @@ def _rows(table: Any, trouble: Any, line: Any, file: Any) -> Any:
     possible = pc.and_(pc.greater_equal(ts, 0), pc.less(ts, LATEST))
     columns = {
         **header,
-        "at": _where(pc.fill_null(possible, fill_value=False), ts).cast(TYPES["TIMESTAMP"]),
+        "event_time": _where(pc.fill_null(possible, fill_value=False), ts).cast(TYPES["TIMESTAMP"]),
         **{name: _field(table[name], kind) for name, kind in EVENT_FIELDS.items()},
         "trouble": trouble,
         "line": line,
@@ -335,7 +337,7 @@ class _EventWriter:
 
 def _by_day(table: Any) -> Iterator[tuple[str, Any]]:
     """Yield the rows of each day, with its name; rows without a time are of the first."""
-    days = pc.fill_null(pc.floor_temporal(table["at"], unit="day"), _FIRST)
+    days = pc.fill_null(pc.floor_temporal(table["event_time"], unit="day"), _FIRST)
     found = pc.unique(days)
     for day, name in zip(found, pc.strftime(found, "%Y-%m-%d").to_pylist(), strict=True):
         yield name, table if len(found) == 1 else table.filter(pc.equal(days, day))
@@ -361,13 +363,13 @@ def _spans(numbered: Any) -> Iterator[RecordSpan]:
     if not numbered.num_rows:
         return
     keys = ("engine", "boot", "seq")
-    rows = numbered.select([*keys, "at"]).sort_by([(key, "ascending") for key in keys]).combine_chunks()
+    rows = numbered.select([*keys, "event_time"]).sort_by([(key, "ascending") for key in keys]).combine_chunks()
     before, after = rows.slice(0, rows.num_rows - 1), rows.slice(1)
     follows = pc.equal(pc.subtract(after["seq"], before["seq"]), 1)
     for key in keys[:2]:
         follows = pc.and_(follows, pc.equal(after[key], before[key]))
     ends = [row.as_py() for row in pc.indices_nonzero(pc.invert(follows))] + [rows.num_rows - 1]
-    at = pc.fill_null(rows["at"].cast(pa.int64()), 0)
+    at = pc.fill_null(rows["event_time"].cast(pa.int64()), 0)
     firsts, lasts = rows.take([0, *(end + 1 for end in ends[:-1])]), rows.take(ends)
     columns = [firsts["engine"], firsts["boot"], firsts["seq"], lasts["seq"]]
     columns += [at.take([0, *(end + 1 for end in ends[:-1])]), at.take(ends)]

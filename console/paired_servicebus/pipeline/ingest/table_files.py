@@ -19,7 +19,7 @@ from paired_servicebus.pipeline.table_store.lake import Staged
 from paired_servicebus.pipeline.table_store.manifest import File, Version
 from paired_servicebus.pipeline.table_store.schema import TABLES, spark_ddl
 
-TIMES: Final = {"events": "at", "timeline": "at", "receipts": "first_at", "audit": "first_at"}
+TIMES: Final = {"events": "event_time", "timeline": "event_time", "receipts": "first_at", "audit": "first_at"}
 """The column of a table's date; of the others it is `minute`."""
 
 

@@ -1,6 +1,6 @@
 """Judges messages by their receipts: the SQL of receipts, audit and verdicts (SPEC.md section 11).
 
-A judgement, in Spark or in duckdb (after its DUCKDB_WORDS), from the views events, engines, backlog and the known
+A judgement, in Spark or in duckdb (after its sql_engine.WORDS), from the views events, engines, backlog and the known
 receipts, in the columns of the table store's schema:
 
     receipts  MERGE.format(partials=f"(select * from known union all {PARTIAL.format(events=…, engines=…)})")

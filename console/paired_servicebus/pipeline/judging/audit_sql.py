@@ -69,19 +69,19 @@ select coalesce(known.pairing, {PAIRING_BY_NAME.format(engine="event.engine")}) 
        case when kind in ('delivered', 'moved') then event.engine end as reached_by,
        case when kind in ('delivered', 'moved') then event.boot end as reached_boot,
        case when kind in ('delivered', 'moved') then event.seq end as reached_seq,
-       event.at as first_at,
-       case when kind in ('delivered', 'diverted') then event.at end as accepted_at,
-       case when kind = 'diverted' then event.at end as diverted_at,
-       case when kind = 'moved' then event.at end as moved_at,
-       case when kind = 'dead-lettered' then event.at end as dead_lettered_at,
-       case when kind in ('delivered', 'moved') then event.at end as reached_at,
-       case when kind = 'received' then event.at end as received_at,
+       event.event_time as first_at,
+       case when kind in ('delivered', 'diverted') then event.event_time end as accepted_at,
+       case when kind = 'diverted' then event.event_time end as diverted_at,
+       case when kind = 'moved' then event.event_time end as moved_at,
+       case when kind = 'dead-lettered' then event.event_time end as dead_lettered_at,
+       case when kind in ('delivered', 'moved') then event.event_time end as reached_at,
+       case when kind = 'received' then event.event_time end as received_at,
        case when kind = 'received' then event.engine end as received_by,
        case when kind = 'received' then event.boot end as received_boot,
        case when kind = 'received' then event.seq end as received_seq,
-       event.at as last_at
-from (select /*+ repartition(message_id) */ raw.engine, raw.boot, raw.seq, raw.at, kind, reason, entity, number, queue,
-             message_id, raw.key, is_scheduled, stream, subscription, session, delivery_count
+       event.event_time as last_at
+from (select /*+ repartition(message_id) */ raw.engine, raw.boot, raw.seq, raw.event_time, kind, reason, entity,
+             number, queue, message_id, raw.key, is_scheduled, stream, subscription, session, delivery_count
       from {{events}} as raw
       where trouble is null and message_id is not null and entity is not null
         and kind in ('delivered', 'diverted', 'in-doubt', 'refused', 'moved', 'dead-lettered', 'received')) as event
@@ -122,23 +122,11 @@ group by message_id, pairing, lower(entity), lower(coalesce(subscription, ''))
 """By the message's id first: ids differ early, where keys begin with the pairing's name, and Spark compares them so."""
 
 
-# The words that duckdb lacks of Spark's SQL.
-#
 # The SQL of this room counts in microseconds and runs in Spark (ANSI mode) and in duckdb. Its limits are those of
 # paired_servicebus.core.judging.receipts, which this module passes on.
 
 IN_FLIGHT: Final = receipts.IN_FLIGHT // receipts.SECOND
 """Seconds that a message is in flight at least."""
-
-DUCKDB_WORDS: Final = (
-    "create or replace macro unix_micros(moment) as epoch_us(moment)",
-    "create or replace macro timestamp_micros(n) as make_timestamp(n)",
-    "create or replace macro collect_set(x) as list(distinct x) filter (x is not null)",
-    "create or replace macro sort_array(items) as list_sort(items)",
-    "create or replace macro xxhash64(a, b, c, d, e, f) as hash(a, b, c, d, e, f)",
-    "create or replace macro array_join(items, mark) as array_to_string(items, mark)",
-)
-"""Statements for a duckdb connection before it runs SQL of this room."""
 
 
 def micros(seconds: float) -> int:

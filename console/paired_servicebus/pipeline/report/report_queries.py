@@ -49,7 +49,7 @@ def read_timeline(scope: Scope) -> tuple[tuple[TimelineEntry, ...], int]:
 
 def _dead_lettered(row: Row) -> TimelineEntry:
     return TimelineEntry(
-        at=row["at"],
+        at=row["event_time"],
         until=row["until"],
         about=(row["entity"],),
         engines=(row["engine"],),
@@ -63,7 +63,7 @@ def read_acts(scope: Scope) -> tuple[Act, ...]:
     acts: list[Act] = []
     for row in scope.rows(_ACTS):
         act = Act(
-            at=row["at"],
+            at=row["event_time"],
             by=row["by"],
             what=row["what"],
             targets=(row["target"],),
@@ -109,12 +109,12 @@ def timeline_of(rows: Sequence[Row]) -> tuple[TimelineEntry, ...]:
             continue
         about, engine = _about(row), row["engine"]
         entry = TimelineEntry(
-            at=row["at"], until=row["at"], about=(about,) if about else (), engines=(engine,), text=text
+            at=row["event_time"], until=row["event_time"], about=(about,) if about else (), engines=(engine,), text=text
         )
         place, own = newest.get(text), latest.get((engine, about))
         if row["kind"] in _REPEATING and own is not None and entries[own].text == text:
             place = own
-        elif place is not None and (row["at"] - entries[place].until > NEAR or own == place):
+        elif place is not None and (row["event_time"] - entries[place].until > NEAR or own == place):
             place = None
         if place is None:
             place = len(entries)
@@ -208,27 +208,27 @@ _REPEATING: Final = frozenset({"ping-accepted", "ping-failed", "destination-fail
 _KINDS: Final = ", ".join(f"'{kind}'" for kind in _SENTENCES)
 _WHERE: Final = f"{{mine}} and kind in ({_KINDS})"
 _TIMELINE: Final = f"""
-select engine, epoch_us("at") / 1e6 as "at", kind, entity, queue, was, now, why, "by", reason, throttled,
+select engine, epoch_us(event_time) / 1e6 as event_time, kind, entity, queue, was, now, why, "by", reason, throttled,
        backlog_queues, command, target, about, text
-from timeline where {_WHERE} order by timeline."at", engine, boot, seq limit {{most}}
+from timeline where {_WHERE} order by timeline.event_time, engine, boot, seq limit {{most}}
 """
 _DEAD_LETTERS: Final = """
-select engine, entity, reason, count(*)::bigint as number, epoch_us(min("at")) / 1e6 as "at",
-       epoch_us(max("at")) / 1e6 as until
+select engine, entity, reason, count(*)::bigint as number, epoch_us(min(event_time)) / 1e6 as event_time,
+       epoch_us(max(event_time)) / 1e6 as until
 from events
 where kind = 'dead-lettered' and trouble is null and {mine}
-group by engine, entity, reason order by "at" limit {most}
+group by engine, entity, reason order by event_time limit {most}
 """
 _EVENTS: Final = f"select count(*) as number from timeline where {_WHERE}"
 _ACTS: Final = f"""
-select epoch_us(acts."at") / 1e6 as "at", acts.engine, coalesce(acts."by", '') as "by",
+select epoch_us(acts.event_time) / 1e6 as event_time, acts.engine, coalesce(acts."by", '') as "by",
        coalesce(acts.command, '') as what,
        coalesce(acts.target, '') as target, coalesce(acts.why, '') as why,
        coalesce(nullif(ends.outcome, ''), '{NO_OUTCOME}') as outcome
 from (select * from timeline where kind = 'commanded' and {{mine}}) acts left join timeline ends
   on ends.kind = 'command-ended' and ends.engine = acts.engine and ends.boot = acts.boot
  and ends.command_seq = acts.seq
-order by acts."at", acts.engine, acts.seq limit {MAX_ROWS}
+order by acts.event_time, acts.engine, acts.seq limit {MAX_ROWS}
 """
 
 

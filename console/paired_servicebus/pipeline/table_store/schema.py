@@ -18,7 +18,8 @@ Columns = dict[str, str]
 """Names and types: BIGINT, DOUBLE, VARCHAR, BOOLEAN, TIMESTAMP, or DOUBLE[]."""
 
 HEADER: Final[Columns] = {
-    "v": "BIGINT", "engine": "VARCHAR", "boot": "VARCHAR", "seq": "BIGINT", "at": "TIMESTAMP", "kind": "VARCHAR",
+    "v": "BIGINT", "engine": "VARCHAR", "boot": "VARCHAR", "seq": "BIGINT", "event_time": "TIMESTAMP",
+    "kind": "VARCHAR",
 }  # fmt: skip
 _TYPES: Final[dict[object, str]] = {str: "VARCHAR", int: "BIGINT", float: "DOUBLE", bool: "BOOLEAN"}
 
@@ -197,7 +198,7 @@ TABLES: Final[dict[str, Columns]] = {
 DATED: Final = frozenset(
     {"events", "timeline", "minutes", "failures", "backlog", "syphon", "dead_letters", "cost", "receipts", "audit"}
 )
-"""Tables partitioned by `date`: of `at`, `minute`, or `first_at`."""
+"""Tables partitioned by `date`: of `event_time`, `minute`, or `first_at`."""
 
 
 def spark_ddl(columns: Columns) -> str:

@@ -4,8 +4,8 @@
         tables.rows("select * from episodes where outcome = 'open'")
 
 The views are the tables as they are on disk (schema.py): one row for each key. Each exists with its columns, whatever
-its files have. Times are TIMESTAMP in UTC, durations are seconds. duckdb needs quotes around the column "at". A query
-blocks for tens of milliseconds: not for an event loop's thread.
+its files have. Times are TIMESTAMP in UTC, durations are seconds. A query blocks for
+tens of milliseconds: not for an event loop's thread.
 """
 
 from __future__ import annotations

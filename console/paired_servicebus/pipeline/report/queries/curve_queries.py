@@ -95,11 +95,11 @@ def read_dwell(scope: Scope, fates: Sequence[Fate]) -> tuple[Dwell, ...]:
 
 _CALLER_SENDS: Final = """
 with counts as (
-    select engine, lower(entity) as entity, epoch_us("at") as stop,
-           epoch_us("at") - max(least(seconds, 3600) * 1e6)::bigint as start,
+    select engine, lower(entity) as entity, epoch_us(event_time) as stop,
+           epoch_us(event_time) - max(least(seconds, 3600) * 1e6)::bigint as start,
            sum(case when route = 'primary' then accepted else 0 end) as primary_accepted,
            sum(case when route = 'primary' then 0 else accepted end) as backlog_accepted, sum(failed) as failed
-    from events where kind = 'sends' and trouble is null and {mine} group by engine, lower(entity), "at"
+    from events where kind = 'sends' and trouble is null and {mine} group by engine, lower(entity), event_time
 ), good as (
     select engine, entity, start, stop, lag(stop) over (partition by engine, entity order by stop) as before
     from counts where primary_accepted + backlog_accepted > 0
@@ -350,7 +350,7 @@ def _dwell(scope: Scope, buckets: Buckets) -> Panel | None:
 
 _SENDS: Final = """
 with counts as (
-    select lower(entity) as entity, route, accepted, failed, epoch_us("at") - {start} as stop,
+    select lower(entity) as entity, route, accepted, failed, epoch_us(event_time) - {start} as stop,
            greatest(1000, least(seconds, 3600) * 1e6)::bigint as took
     from events
     where kind = 'sends' and {plotted}
@@ -373,22 +373,22 @@ where list_contains({pairings}, pairing) and diverted_at < {begin}
   and (moved_at is null or moved_at >= {begin}) and status <> 'dead-lettered'
 """
 _PARKED: Final = """
-select ((epoch_us("at") - {start}) // {length})::bigint as bucket,
+select ((epoch_us(event_time) - {start}) // {length})::bigint as bucket,
        sum(case when kind = 'diverted' then 1 else -1 end)::double as change
 from events where kind in ('diverted', 'moved', 'dead-lettered') and {plotted}
 group by all order by bucket
 """
 _DEPTHS: Final = """
 select coalesce(known.pairing, '') as name, queue,
-       greatest(-1, (epoch_us("at") - {start}) // {length})::bigint as bucket,
-       arg_max(depth, "at")::double as depth
+       greatest(-1, (epoch_us(event_time) - {start}) // {length})::bigint as bucket,
+       arg_max(depth, event_time)::double as depth
 from events left join (select engine, any_value(pairing) as pairing from engines group by engine) known using (engine)
-where kind = 'queue-read' and "at" >= {begin} - interval 1 day and "at" < {end} and trouble is null
+where kind = 'queue-read' and event_time >= {begin} - interval 1 day and event_time < {end} and trouble is null
   and list_contains({engines}, engine) and date between cast({begin} as date) - 1 and cast({end} as date)
 group by all order by name, queue, bucket
 """
 _MOVED: Final = """
-select ((epoch_us("at") - {start}) // {length})::bigint as bucket, count(*)::double as moved
+select ((epoch_us(event_time) - {start}) // {length})::bigint as bucket, count(*)::double as moved
 from events where kind = 'moved' and {plotted} group by all order by bucket
 """
 _DWELL: Final = """

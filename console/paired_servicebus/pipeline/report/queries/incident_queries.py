@@ -132,8 +132,8 @@ from episodes order by began_at, id
 """
 _SPANS: Final = f"select engine, {_times('first_at', 'last_at')} from engines"
 _RECORDS: Final = """
-select epoch_us(min("at")) / 1e6 as first, epoch_us(max("at")) / 1e6 as last from events
-where trouble is null and "at" >= timestamp '1970-01-01' and "at" < make_timestamp(?::bigint)
+select epoch_us(min(event_time)) / 1e6 as first, epoch_us(max(event_time)) / 1e6 as last from events
+where trouble is null and event_time >= timestamp '1970-01-01' and event_time < make_timestamp(?::bigint)
   and list_contains(?, engine)
 """
 _ENGINES: Final = f"""
@@ -274,7 +274,7 @@ where kind in ('delivered', 'diverted', 'in-doubt', 'refused', 'moved', 'dead-le
 _UNJUDGED: Final = """
 select count(*) as number from events
 where kind in ('delivered', 'diverted', 'in-doubt', 'refused', 'moved', 'dead-lettered', 'received')
-  and trouble is null and "at" > {latest} and {mine}
+  and trouble is null and event_time > {latest} and {mine}
 """
 
 
@@ -332,7 +332,7 @@ group by file order by lines desc, file
 """
 _IMPOSSIBLE: Final = """
 select count(*) as number from events
-where trouble is null and ("at" is null or "at" < timestamp '1970-01-01' or "at" > {latest})
+where trouble is null and (event_time is null or event_time < timestamp '1970-01-01' or event_time > {latest})
 """
 _COUNTS: Final = """
 select count(*) as number from events

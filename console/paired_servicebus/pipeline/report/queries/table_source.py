@@ -89,9 +89,10 @@ def positional(query: str, known: dict[str, Any]) -> tuple[str, list[object]]:
 
 
 FRAGMENTS: Final = {
-    "{mine}": '"at" between {since} and {until} and list_contains({engines}, engine) '
+    "{mine}": "event_time between {since} and {until} and list_contains({engines}, engine) "
     "and date between cast({since} as date) and cast({until} as date)",
-    "{plotted}": '"at" >= {begin} and "at" < {end} and trouble is null and list_contains({engines}, engine) '
+    "{plotted}": "event_time >= {begin} and event_time < {end} and trouble is null "
+    "and list_contains({engines}, engine) "
     "and date between cast({begin} as date) and cast({end} as date)",
     "{sent}": "list_contains({pairings}, pairing) and first_at between {since} and {until} "
     "and date between cast({since} as date) and cast({until} as date)",
