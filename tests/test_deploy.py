@@ -20,7 +20,7 @@ from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.engine.service.metrics import families
 from paired_servicebus.engine.service.probes import PATHS
 from tests import fleet_views
-from tests.engine.test_metrics import snapshot
+from tests.engine.test_probes import snapshot
 
 DEPLOY = Path(__file__).parents[1] / "console/paired_servicebus/deploy"
 PROGRAM = "/opt/paired/bin/paired"

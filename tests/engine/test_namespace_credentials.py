@@ -1,30 +1,47 @@
-"""How an engine gets into a namespace: the right credential, made with the right words, renewed in place."""
+"""How an engine gets into a namespace: the right credential, renewed in place, by every transport."""
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import replace
+import tomllib
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
+from urllib.parse import urlsplit
 
 import pytest
 from azure.core.credentials import AccessToken
-from azure.core.exceptions import ClientAuthenticationError
+from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
 from azure.identity import aio as identity
-from azure.servicebus import TransportType
+from azure.servicebus import ServiceBusMessage, TransportType
+from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBusError
 
-from paired_servicebus.config import NamespaceConfig, PairingConfig
+from paired_servicebus.config import NamespaceConfig, PairingConfig, load_config
+from paired_servicebus.core.model.namespace_info import ServiceTier
 from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.core.model.verdict import FailureKind, judge
 from paired_servicebus.core.operator.failover_readiness import TokenEvidence
-from paired_servicebus.engine.clients import client_factory
-from paired_servicebus.engine.clients.client_factory import NamespaceCredentials, without_credentials
+from paired_servicebus.engine.clients import client_factory, start_checks
+from paired_servicebus.engine.clients.client_factory import (
+    CredentialReloader,
+    NamespaceClients,
+    NamespaceCredentials,
+    open_admin,
+    open_clients,
+    without_credentials,
+)
+from paired_servicebus.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions, pair_namespaces
 from paired_servicebus.pairing.monitoring.inspection import validity
 from paired_servicebus.secret import Secret
 from servicebus_sandbox import Sandbox
 from servicebus_sandbox.access.token_credentials import AsyncSandboxCredential
+from servicebus_sandbox.broker.entity_settings import AuthorizationRule
+
+from .connect_proxy import ConnectProxy, connect_proxy
 
 HOST = "contoso.servicebus.windows.net"
 KEY = f"Endpoint=sb://{HOST}/;SharedAccessKeyName=Root;SharedAccessKey=c4n4ry="
@@ -232,3 +249,360 @@ async def test_an_identity_that_gives_no_token_says_so(monkeypatch: pytest.Monke
 def test_no_secret_is_in_a_repr(text: str) -> None:
     found = NamespaceCredentials(by_string(text))
     assert "c4n4ry" not in f"{found!r} {found.key!r} {found.signature!r} {found.__dict__!r}"
+
+
+# -- A changed key or secret is picked up without a restart ----------------------------------------------------------
+
+NEW_KEY = "a-new-key="
+
+
+@dataclass
+class Site:
+    """A pairing.toml whose keys come from files, clients made from it, and a renewal that reads when it is told to."""
+
+    folder: Path
+    sandbox: Sandbox
+    clients: NamespaceClients
+    renewal: CredentialReloader
+    said: list[str] = field(default_factory=list)
+
+    @property
+    def toml(self) -> Path:
+        return self.folder / "pairing.toml"
+
+    def write(self, side: str, key: str) -> None:
+        """The key's file, as an operator would change it."""
+        one = self.sandbox[side]
+        (self.folder / side).write_text(one.connection_string_for(one.key_name, key) + "\n")
+
+    def regenerate(self, side: str, key: str = NEW_KEY) -> None:
+        """The namespace knows this key and no other from now on, and everybody has to come again."""
+        one = self.sandbox[side]
+        rules = one.node.authorization.rules
+        one.node.authorization.rules = tuple(_with_key(rule, key) for rule in rules)
+        fault = one.node.faults.add("reset")
+        one.node.faults.remove(fault.id)
+
+
+def _with_key(rule: AuthorizationRule, key: str) -> AuthorizationRule:
+    return replace(rule, primary_key=key, secondary_key=key)
+
+
+def toml_of(sandbox: Sandbox, more: str = "") -> str:
+    sides = "".join(
+        f'[{side}]\nname = "{side}"\nca_file = "{sandbox.ca_file}"\nconnection_string = {{ file = "{side}" }}\n'
+        for side in ("primary", "secondary")
+    )
+    return f'[pairing]\nname = "orders"\nbacklog_queue_count = 2\n{more}\n{sides}'
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    async with AsyncExitStack() as stack:
+        sandbox = await stack.enter_async_context(Sandbox.start())
+        (tmp_path / "pairing.toml").write_text(toml_of(sandbox))
+        for side in ("primary", "secondary"):
+            (tmp_path / side).write_text(sandbox[side].connection_string)
+        config = load_config(tmp_path / "pairing.toml")
+        clients = await stack.enter_async_context(open_clients(config))
+        said: list[str] = []
+        found = CredentialReloader(config, clients.primary_credentials, clients.secondary_credentials, said.append)
+        yield Site(tmp_path, sandbox, clients, found, said)
+
+
+async def send(site: Site) -> None:
+    async with site.clients.primary.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage("x"))
+
+
+@asynccontextmanager
+async def paired(site: Site) -> AsyncIterator[PairedServiceBusClient]:
+    options = SendAvailabilityPairedNamespaceOptions(
+        secondary_admin=site.clients.secondary_admin,
+        secondary_client=site.clients.secondary,
+        primary_name="primary",
+        backlog_queue_count=2,
+        enable_syphon=True,
+        send_timeout=5.0,
+    )
+    async with await pair_namespaces(site.clients.primary, options, judge=site.renewal.judging()) as pairing:
+        yield pairing
+
+
+async def test_a_new_key_in_its_file_lets_clients_in_that_were_made_with_the_old_one(site: Site) -> None:
+    """A changed key or secret is picked up without a restart: messaging and management alike."""
+    await send(site)
+    for side in ("primary", "secondary"):
+        site.regenerate(side)
+    with pytest.raises(ServiceBusAuthenticationError):
+        await send(site)
+    with pytest.raises((ClientAuthenticationError, HttpResponseError)):
+        await site.clients.secondary_admin.namespace()
+    for side in ("primary", "secondary"):
+        site.write(side, NEW_KEY)
+    await site.renewal.read()
+    await send(site)
+    assert (await site.clients.secondary_admin.namespace()).name == "secondary"
+    assert site.said == [
+        "the key of the primary namespace was renewed; links use it from when they next open",
+        "the key of the secondary namespace was renewed; links use it from when they next open",
+    ]
+
+
+async def test_a_refusal_makes_the_files_be_read_at_once_and_sends_go_on(
+    site: Site, monkeypatch: pytest.MonkeyPatch, until: Callable[[Callable[[], bool]], object]
+) -> None:
+    """The sandbox's key is regenerated while a pairing runs: sends go on, with no restart."""
+    monkeypatch.setattr(client_factory, "RELOAD_INTERVAL", 3600.0)
+    monkeypatch.setattr(client_factory, "MIN_RELOAD_INTERVAL", 0.05)
+    running = asyncio.create_task(site.renewal.run())
+    async with paired(site) as pairing, pairing.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage("before"))
+        site.write("primary", NEW_KEY)
+        site.regenerate("primary")
+        sent, met = 0, set[FailureKind]()
+        async with asyncio.timeout(60):
+            while not sent:
+                try:
+                    await sender.send_messages(ServiceBusMessage("after"))
+                    sent += 1
+                except Exception as error:
+                    met.add(judge(error).kind)
+                    await asyncio.sleep(0.05)
+        assert met <= {FailureKind.UNAUTHENTICATED, FailureKind.CONNECTION}  # refused, or the link that was cut
+        assert site.said == ["the key of the primary namespace was renewed; links use it from when they next open"]
+    running.cancel()
+    assert site.sandbox["primary"].node.namespace.queue("orders").counts().active == 2
+
+
+async def test_files_are_looked_at_without_any_refusal(
+    site: Site, monkeypatch: pytest.MonkeyPatch, until: Callable[[Callable[[], bool]], object]
+) -> None:
+    monkeypatch.setattr(client_factory, "RELOAD_INTERVAL", 0.1)
+    monkeypatch.setattr(client_factory, "MIN_RELOAD_INTERVAL", 0.05)
+    running = asyncio.create_task(site.renewal.run())
+    site.write("secondary", NEW_KEY)
+    await until(lambda: bool(site.said))  # type: ignore[misc]
+    running.cancel()
+    key = site.clients.secondary_credentials.key
+    assert key is not None
+    assert key.named_key[1] == NEW_KEY
+
+
+async def test_a_file_that_cannot_be_used_is_said_once_and_changes_nothing(site: Site) -> None:
+    (site.folder / "primary").write_text("")
+    for _ in range(3):
+        await site.renewal.read()
+    (said,) = site.said
+    assert "the file primary, which is empty" in said
+    assert said.endswith("the engine continues with its present settings")
+    await send(site)
+
+
+async def test_other_settings_wait_for_the_next_start_and_that_is_said_once(site: Site) -> None:
+    site.toml.write_text(toml_of(site.sandbox, "failover_interval = 3"))
+    assert tomllib.loads(site.toml.read_text())["pairing"]["failover_interval"] == 3
+    for _ in range(3):
+        await site.renewal.read()
+    (said,) = site.said
+    assert said.endswith("restart the engine to apply the rest")
+    site.toml.write_text(toml_of(site.sandbox))
+    await site.renewal.read()
+    assert len(site.said) == 1
+
+
+async def test_nothing_is_said_where_nothing_changed(site: Site) -> None:
+    await site.renewal.read()
+    assert site.said == []
+
+
+async def test_an_identity_that_azure_does_not_accept_leaves_the_one_there_is(tmp_path: Path) -> None:
+    settings = '[pairing]\nname = "orders"\n' + "".join(
+        f'[{side}]\nnamespace = "{side}.example"\ncredential = "client-secret"\ntenant = "{{tenant}}"\n'
+        f'client_id = "c"\nclient_secret = {{{{ file = "secret" }}}}\n'
+        for side in ("primary", "secondary")
+    )
+    (tmp_path / "secret").write_text("s")
+    (tmp_path / "pairing.toml").write_text(settings.format(tenant="contoso.example"))
+    config, said = load_config(tmp_path / "pairing.toml"), list[str]()
+    async with open_clients(config) as clients:
+        identity = clients.primary_credentials.of_identity()
+        found, before = (
+            CredentialReloader(config, clients.primary_credentials, clients.secondary_credentials, said.append),
+            identity.current,
+        )
+        (tmp_path / "pairing.toml").write_text(settings.format(tenant="no/tenant"))
+        for _ in range(2):
+            await found.read()
+        assert identity.current is before
+        assert len(said) == 1
+        assert said[0].endswith("the engine continues with its present settings")
+        (tmp_path / "pairing.toml").write_text(settings.format(tenant="fabrikam.example"))
+        await found.read()
+        assert identity.current is not before
+
+
+# -- Ways to a namespace that pairing.toml can name: WebSocket, a gateway, a proxy; for messaging, Atom and ARM ------
+
+SOON = 60.0
+
+
+@pytest.fixture
+async def sandbox() -> AsyncIterator[Sandbox]:
+    async with Sandbox.start() as running:
+        yield running
+
+
+def emulated(sandbox: Sandbox, name: str = "primary", **more: object) -> NamespaceConfig:
+    one = sandbox[name]
+    return NamespaceConfig(
+        host=f"127.0.0.1:{one.amqp_port}",
+        connection_string=Secret(one.connection_string),
+        ca_file=sandbox.ca_file,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def by_name(sandbox: Sandbox, name: str = "primary", **more: object) -> NamespaceConfig:
+    """As a namespace in Azure is written: its real name, TLS, no port."""
+    one = sandbox[name]
+    text = f"Endpoint=sb://{one.fully_qualified_name}/;SharedAccessKeyName={one.key_name};SharedAccessKey={one.key}"
+    return NamespaceConfig(
+        host=one.fully_qualified_name,
+        connection_string=Secret(text),
+        ca_file=sandbox.ca_file,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def pairing_of(primary: NamespaceConfig, secondary: NamespaceConfig | None = None) -> PairingConfig:
+    return PairingConfig(
+        path=Path("pairing.toml"), name="orders", environment="", read_only=False, policy=Policy(), entities=(),
+        primary=primary, secondary=secondary or primary,
+    )  # fmt: skip
+
+
+async def send_through(namespace: NamespaceConfig) -> None:
+    async with (
+        asyncio.timeout(SOON),
+        open_clients(pairing_of(namespace)) as clients,
+        clients.primary.get_queue_sender("orders") as sender,
+    ):
+        await sender.send_messages(ServiceBusMessage("x"))
+
+
+def arrived(sandbox: Sandbox) -> int:
+    return sandbox["primary"].node.namespace.queue("orders").counts().active
+
+
+@pytest.mark.parametrize("transport", ["amqp", "websocket"])
+async def test_by_connection_string_over_amqp_and_over_websocket(sandbox: Sandbox, transport: str) -> None:
+    await send_through(emulated(sandbox, transport=transport))
+    assert arrived(sandbox) == 1
+
+
+@pytest.mark.parametrize("transport", ["amqp", "websocket"])
+async def test_two_sandboxes_on_one_machine_are_two_namespaces(sandbox: Sandbox, transport: str) -> None:
+    pairing = pairing_of(emulated(sandbox, transport=transport), emulated(sandbox, "secondary", transport=transport))
+    async with open_clients(pairing) as clients:
+        assert clients.primary.fully_qualified_namespace != clients.secondary.fully_qualified_namespace
+
+
+@pytest.mark.parametrize("transport", ["amqp", "websocket"])
+async def test_by_its_real_name_through_a_gateway(sandbox: Sandbox, transport: str) -> None:
+    gateway = by_name(sandbox, transport=transport, custom_endpoint=sandbox["primary"].endpoint)
+    assert await start_checks._try_messaging(gateway) == ""
+    await send_through(gateway)
+    assert arrived(sandbox) == 1
+
+
+# -- through a proxy -----------------------------------------------------------------------------------------------
+
+LOGIN, WRITTEN = "me:p@ss w0rd", "me:p%40ss%20w0rd"
+
+
+def through(proxy: ConnectProxy, login: str = WRITTEN) -> Secret:
+    return Secret(f"http://{login}@127.0.0.1:{proxy.port}" if login else f"http://127.0.0.1:{proxy.port}")
+
+
+@pytest.mark.parametrize(("login", "written"), [("", ""), (LOGIN, WRITTEN)])
+async def test_messaging_goes_through_the_proxy(sandbox: Sandbox, login: str, written: str) -> None:
+    one = sandbox["primary"]
+    with connect_proxy({one.fully_qualified_name: one.amqp_port}, login) as proxy:
+        await send_through(by_name(sandbox, proxy=through(proxy, written)))
+    assert arrived(sandbox) == 1
+    assert proxy.targets == [f"{one.fully_qualified_name}:443"]
+    assert proxy.turned_away == 0
+
+
+async def test_atom_goes_through_the_proxy_with_its_password(sandbox: Sandbox) -> None:
+    one = sandbox["primary"]
+    with connect_proxy({one.fully_qualified_name: one.amqp_port}, LOGIN) as proxy:
+        async with open_admin(by_name(sandbox, proxy=through(proxy))) as admin:
+            assert (await admin.namespace()).name == "primary"
+    assert proxy.targets
+    assert set(proxy.targets) == {f"{one.fully_qualified_name}:443"}
+
+
+async def test_arm_goes_through_the_proxy_with_its_password(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    arm = urlsplit(sandbox.arm_url)
+    monkeypatch.setattr(client_factory, "_make", lambda _: AsyncSandboxCredential(sandbox.control_url, "Data Owner"))
+    with connect_proxy({}, LOGIN) as proxy:
+        async with open_admin(arm_of(sandbox, proxy=through(proxy))) as admin:
+            assert (await admin.namespace()).region == "westeurope"
+    assert set(proxy.targets) == {arm.netloc}
+
+
+@pytest.mark.parametrize("login", ["", "me:wr0ng"])
+async def test_a_proxy_that_wants_another_password_says_no_and_the_password_is_not_shown(
+    sandbox: Sandbox, login: str
+) -> None:
+    one = sandbox["primary"]
+    with connect_proxy({one.fully_qualified_name: one.amqp_port}, LOGIN) as proxy:
+        namespace = by_name(sandbox, proxy=through(proxy, login))
+        with pytest.raises(ServiceBusError) as messaging:
+            await send_through(namespace)
+        with pytest.raises(AzureError) as management:
+            async with open_admin(namespace) as admin:
+                await admin.namespace()
+    assert proxy.turned_away >= 2
+    assert proxy.targets == []
+    for raised in (messaging, management):
+        assert "wr0ng" not in f"{raised.value!r} {raised.value}"
+
+
+async def test_a_proxy_that_does_not_answer_is_named_without_its_password() -> None:
+    namespace = NamespaceConfig(host="contoso.example", proxy=Secret("http://me:c4n4ry@127.0.0.1:1"))
+    for why in (await start_checks._try_messaging(namespace), await start_checks._try_management(namespace)):
+        assert why.startswith("the proxy 127.0.0.1, port 1: ")
+        assert "c4n4ry" not in why
+
+
+# -- ARM -----------------------------------------------------------------------------------------------------------
+
+
+def arm_of(sandbox: Sandbox, name: str = "primary", **more: object) -> NamespaceConfig:
+    return by_name(
+        sandbox, name, management="arm", subscription="s", resource_group="g", arm_url=sandbox.arm_url, **more
+    )
+
+
+async def test_management_through_arm_beside_a_key(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """management = "arm" works: messaging by key, management by identity."""
+    monkeypatch.setattr(client_factory, "_make", lambda _: AsyncSandboxCredential(sandbox.control_url, "Data Owner"))
+    secondary = arm_of(sandbox, "secondary", custom_endpoint=sandbox["secondary"].endpoint)
+    async with open_clients(pairing_of(emulated(sandbox), secondary)) as clients:
+        info = await clients.secondary_admin.namespace()
+        assert (info.name, info.tier, info.region) == ("secondary", ServiceTier.STANDARD, "northeurope")
+        assert isinstance(clients.secondary_credentials.key, object)
+    assert await start_checks._try_management(secondary) == ""
+
+
+async def test_identity_alone_is_enough_for_everything(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_factory, "_make", lambda _: AsyncSandboxCredential(sandbox.control_url, "Data Owner"))
+    one = sandbox["primary"]
+    namespace = replace(by_name(sandbox, custom_endpoint=one.endpoint), connection_string=None)
+    await send_through(namespace)
+    assert arrived(sandbox) == 1
+    async with open_admin(replace(namespace, host=f"127.0.0.1:{one.amqp_port}")) as admin:
+        assert (await admin.namespace()).name == "primary"

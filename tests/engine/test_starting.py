@@ -1,4 +1,4 @@
-"""Pieces of a start: the log, the report through the pipe, clients from settings, what a port says."""
+"""A start in pieces: its log, its report, its clients, what it says of its namespaces, and readiness from then on."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import logging
 import os
 import socket
 import ssl
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -20,17 +21,30 @@ from azure.servicebus.exceptions import MessagingEntityNotFoundError, ServiceBus
 from paired_servicebus.config import NamespaceConfig, PairingConfig
 from paired_servicebus.core.errors import EngineRunningError, EngineStartError
 from paired_servicebus.core.model.namespace_info import UNKNOWN_NAMESPACE, NamespaceInfo, ServiceTier
+from paired_servicebus.core.model.pairing_events import Event, QueuePulled, SendsCounted, Warned
 from paired_servicebus.core.model.policy import Policy
+from paired_servicebus.core.model.snapshot import FindingVerdict, SyphonStatus, Trouble, TroubleKind
 from paired_servicebus.core.operator.alarms import alarms
+from paired_servicebus.core.operator.failover_readiness import Evidence
 from paired_servicebus.engine.clients import client_factory, start_checks
-from paired_servicebus.engine.clients.start_checks import read_primary_info
+from paired_servicebus.engine.clients.client_factory import CredentialReloader, open_clients
+from paired_servicebus.engine.clients.start_checks import StartChecks, read_primary_info
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.engine.instance.logs import log_as_json, log_to, new_log_file
+from paired_servicebus.engine.readiness import readiness_check as watch_module
+from paired_servicebus.engine.readiness.readiness_check import ReadinessWatch, no_local_evidence
+from paired_servicebus.engine.service import main
 from paired_servicebus.engine.service.launcher import Failed, Launch, Ready, report
 from paired_servicebus.engine.service.main import _Starting
+from paired_servicebus.pairing import PairedServiceBusClient, opening
 from paired_servicebus.secret import Secret
 from servicebus_sandbox import Sandbox
+from servicebus_sandbox.access.token_credentials import AsyncSandboxCredential
+from servicebus_sandbox.broker.entity_settings import Tier
+from servicebus_sandbox.specs import NamespaceSpec, QueueSpec
 from tests.alarm_views import condition
+
+from .conftest import FakePairing, evidence
 
 STRING = "Endpoint=sb://contoso.servicebus.windows.net/;SharedAccessKeyName=Root;SharedAccessKey=c4n4ry="
 
@@ -332,3 +346,219 @@ async def test_a_folder_that_cannot_be_written_costs_only_the_memory(tmp_path: P
 async def test_without_any_knowledge_the_host_has_to_do(places: EnginePaths) -> None:
     """Else the first label of its host."""
     assert (await read_primary_info(NamespaceConfig(host="contoso.example"), places)).name == "contoso"
+
+
+# -- What an engine says when it starts about the namespaces that it pairs -------------------------------------------
+
+
+@dataclass
+class Listener:
+    """Stands for the engine's host: keeps what is recorded."""
+
+    events: list[Event] = field(default_factory=list)
+    troubles: tuple[Trouble, ...] = ()
+
+    async def take_up(self, _paired: object) -> None:
+        """Nothing stood before."""
+
+    def record(self, event: Event) -> int:
+        self.events.append(event)
+        return len(self.events)
+
+    def warn(self, about: str, text: str) -> None:
+        self.record(Warned(at=0.0, about=about, text=text))
+
+    def said(self, about: str) -> list[str]:
+        return [event.text for event in self.events if isinstance(event, Warned) and event.about == about]
+
+
+@pytest.fixture
+async def stack(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AsyncExitStack]:
+    async with AsyncExitStack() as found:
+        yield found
+
+
+async def start(
+    stack: AsyncExitStack,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    primary: NamespaceSpec,
+    secondary: NamespaceSpec,
+    *,
+    management: str = "arm",
+    entities: tuple[str, ...] = ("orders",),
+    away: str = "",
+    **options: bool,
+) -> tuple[PairedServiceBusClient, Listener]:
+    """Pairs two namespaces as an engine does. away: a namespace that refuses connections."""
+    sandbox = await stack.enter_async_context(Sandbox.start([primary, secondary]))
+    monkeypatch.setattr(client_factory, "_make", lambda _: AsyncSandboxCredential(sandbox.control_url, "Data Owner"))
+
+    def config_of(name: str) -> NamespaceConfig:
+        one = sandbox[name]
+        by_key = NamespaceConfig(
+            host=f"127.0.0.1:{one.amqp_port}",
+            connection_string=Secret(one.connection_string),
+            ca_file=sandbox.ca_file,
+            name=name,
+        )
+        by_role = replace(by_key, management="arm", subscription="s", resource_group="g", arm_url=sandbox.arm_url)
+        return by_role if management == "arm" else by_key
+
+    config = PairingConfig(
+        path=Path("pairing.toml"), name="orders", environment="", read_only=False,
+        policy=Policy(backlog_queue_count=1, **options), entities=entities,
+        primary=config_of(primary.name), secondary=config_of(secondary.name),
+    )  # fmt: skip
+    if away:
+        sandbox[away].node.faults.add("refused")
+    clients = await stack.enter_async_context(open_clients(config))
+    host, places = Listener(), EnginePaths(state=folder, socket=folder / "s")
+    renewal = CredentialReloader(config, clients.primary_credentials, clients.secondary_credentials, print)
+    primary_info = await read_primary_info(config.primary, places)
+    checks = StartChecks(config, places, primary_info)
+    paired = await main._pair(config, clients, primary_info, host, renewal, main._Starting(lambda _: None))  # type: ignore[arg-type]
+    host.troubles = await checks.look(clients.primary)
+    return await stack.enter_async_context(paired), host
+
+
+def primary_spec(**more: object) -> NamespaceSpec:
+    return NamespaceSpec("contoso", queues=[QueueSpec("orders")], **more)  # type: ignore[arg-type]
+
+
+async def test_two_namespaces_in_one_region_are_a_warning(
+    stack: AsyncExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Preferably in different data centres (a warning when ARM shows the same region)."""
+    paired, host = await start(stack, tmp_path, monkeypatch, primary_spec(), NamespaceSpec("backup"))
+    (said,) = host.said("namespaces")
+    assert said.startswith("both namespaces are in westeurope: one outage may affect both")
+    assert (paired.primary_name, paired.secondary_name) == ("contoso", "backup")
+
+
+async def test_nothing_is_said_of_two_that_fit(
+    stack: AsyncExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secondary = NamespaceSpec("backup", region="northeurope")
+    _, host = await start(stack, tmp_path, monkeypatch, primary_spec(), secondary)
+    assert host.said("namespaces") == []
+
+
+async def test_a_smaller_tier_behind_a_larger_one_is_a_warning_over_atom_too(
+    stack: AsyncExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    primary, secondary = primary_spec(tier=Tier.PREMIUM), NamespaceSpec("backup")
+    _, host = await start(stack, tmp_path, monkeypatch, primary, secondary, management="atom")
+    (said,) = host.said("namespaces")
+    assert "would not survive a failover" in said
+
+
+async def test_a_topic_that_the_basic_tier_cannot_have_is_explained(
+    stack: AsyncExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    primary, secondary = primary_spec(tier=Tier.BASIC), NamespaceSpec("backup")
+    _, host = await start(stack, tmp_path, monkeypatch, primary, secondary, entities=("orders", "audit"))
+    (found,) = host.troubles
+    assert (found.kind, found.what) == (TroubleKind.ENTITY_MISSING, "'audit'")
+    assert "has no queue or topic of that name (its tier Basic has queues and no topics)" in found.reason
+
+
+@pytest.mark.parametrize("start_degraded", [True, False])
+async def test_an_engine_starts_without_its_secondary_whatever_the_option(
+    stack: AsyncExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start_degraded: bool
+) -> None:
+    """An engine of `paired up` starts and serves, whatever is away."""
+    monkeypatch.setattr(opening, "FIRST_LINK_SECONDS", 0.1)
+    specs = primary_spec(), NamespaceSpec("backup")
+    paired, host = await start(
+        stack, tmp_path, monkeypatch, *specs, management="atom", away="backup", start_degraded=start_degraded
+    )
+    assert paired.alarms()[0].startswith("the pairing started degraded: ")
+    assert paired.alarms()[0].startswith(host.said("secondary")[0])
+
+
+# -- The engine looks again and again whether a failover would work, and says so when the answer turns ---------------
+
+Until = Callable[[Callable[[], bool]], Awaitable[None]]
+PULLED = QueuePulled(at=1.0, queue=0, reason="timeout")
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks as soon as something changes, and not by itself."""
+    monkeypatch.setattr(watch_module, "MIN_CHECK_INTERVAL", 0.0)
+
+
+async def running(watch: ReadinessWatch, pairing: FakePairing) -> asyncio.Task[None]:
+    task = asyncio.create_task(watch.run(pairing))
+    async with asyncio.timeout(60):
+        while watch.latest is None:
+            await asyncio.sleep(0)
+    return task
+
+
+async def test_the_first_look_comes_at_once_and_says_nothing_where_all_is_well(pairing: FakePairing) -> None:
+    watch = ReadinessWatch(no_local_evidence)
+    task = await running(watch, pairing)
+    task.cancel()
+    assert watch.latest is not None
+    assert watch.latest.ready
+
+
+async def test_parked_messages_without_a_known_syphon_are_a_warning(
+    pairing: FakePairing,
+) -> None:
+    found = evidence()
+    parked = tuple(replace(queue, messages=300) for queue in found.queues)
+    pairing.evidence = replace(found, queues=parked, syphon=SyphonStatus.OFF)
+    watch = ReadinessWatch(no_local_evidence)
+    task = await running(watch, pairing)
+    task.cancel()
+    assert watch.latest is not None
+    assert watch.latest.ready
+    assert watch.latest.of(FindingVerdict.WARN)
+
+
+@pytest.mark.usefixtures("quick")
+async def test_an_event_that_may_change_the_answer_causes_a_look(pairing: FakePairing, until: Until) -> None:
+    watch = ReadinessWatch(no_local_evidence)
+    task = await running(watch, pairing)
+    pairing.evidence = evidence("not authorized")
+    watch.note(PULLED)
+    await until(lambda: watch.latest is not None and not watch.latest.ready)
+    pairing.evidence = evidence()
+    watch.note(PULLED)
+    await until(lambda: watch.latest is not None and watch.latest.ready)
+    task.cancel()
+
+
+@pytest.mark.usefixtures("quick")
+async def test_what_changes_nothing_causes_no_look(pairing: FakePairing) -> None:
+    watch = ReadinessWatch(no_local_evidence)
+    task = await running(watch, pairing)
+    first = watch.latest
+    watch.note(SendsCounted(at=1.0, entity="orders", route="primary", accepted=1, failed=0, seconds=1.0))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    task.cancel()
+    assert watch.latest is first
+
+
+async def test_syphons_of_other_engines_are_told_to_the_pairing(pairing: FakePairing) -> None:
+    async def around(seen: Evidence) -> Evidence:
+        return replace(seen, syphons_elsewhere=("orders@web-2",))
+
+    pairing.evidence = evidence(syphon=SyphonStatus.OFF)
+    task = await running(ReadinessWatch(around), pairing)
+    task.cancel()
+    assert pairing.syphons_elsewhere == ("orders@web-2",)
+
+
+async def test_surroundings_that_fail_leave_what_the_pairing_saw(pairing: FakePairing) -> None:
+    async def broken(_: Evidence) -> Evidence:
+        raise RuntimeError("no")
+
+    watch = ReadinessWatch(broken)
+    task = await running(watch, pairing)
+    task.cancel()
+    assert watch.latest is not None

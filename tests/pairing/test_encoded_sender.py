@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -22,6 +23,7 @@ from paired_servicebus.core.model.envelope import PATH
 from paired_servicebus.core.model.pairing_events import Delivered, Diverted, InDoubt, SendFailed, StateChanged
 from paired_servicebus.core.model.verdict import FailureKind, kind_of
 from paired_servicebus.pairing import PairedServiceBusClient
+from paired_servicebus.pairing.sending.encoded_sender import EncodedSender, Rest
 from servicebus_amqp.encoding.amqp_types import Symbol, Timestamp
 from servicebus_amqp.encoding.message_sections import (
     BATCH_FORMAT,
@@ -53,6 +55,10 @@ def for_later(name: str) -> bytes:
     return message(name, message_annotations=given)
 
 
+def in_flight(paired: PairedServiceBusClient) -> int:
+    return paired._steering.in_flight.count
+
+
 def state(paired: PairedServiceBusClient) -> State:
     return paired._steering.machine.entity("orders", at=paired._steering.clock()).state
 
@@ -63,6 +69,37 @@ async def forced(world: World, **options: Any) -> PairedServiceBusClient:
     paired.watch("orders")
     paired.force("orders", by="kim")
     return paired
+
+
+async def straight(sender: EncodedSender, data: bytes, form: int = 0, timeout: float = 60.0) -> Rest | None:
+    """Send; return the rest of the call, None if it was accepted."""
+    end: asyncio.Future[Rest | None] = asyncio.get_running_loop().create_future()
+    assert sender.go_straight(data, form, end.set_result, timeout=timeout)
+    return await asyncio.wait_for(end, 60)
+
+
+async def ready(world: World, **options: Any) -> tuple[PairedServiceBusClient, EncodedSender]:
+    """A pairing whose entity has accepted one send, so that the next may go straight."""
+    paired = await world.pair(**PATIENT | options)
+    sender = paired.get_encoded_sender("orders")
+    await sender.send(message("before"))
+    return paired, sender
+
+
+async def plain(sender: EncodedSender, data: bytes) -> None:
+    await sender.send(data, timeout=20)
+
+
+async def straight_on(sender: EncodedSender, data: bytes) -> None:
+    """A send that goes straight to the primary, and goes on as every other call where it fails."""
+    rest = await straight(sender, data)
+    if rest is not None:
+        await rest
+
+
+WAYS = pytest.mark.parametrize("send", [plain, straight_on])
+"""Both ways keep the same rules when the primary fails."""
+Send = Callable[[EncodedSender, bytes], Awaitable[None]]
 
 
 def gateways(world: World) -> list[Any]:
@@ -131,25 +168,23 @@ async def test_what_was_parked_reaches_its_entity_as_it_was_sent(world: World) -
     assert read_properties(arrived.properties).group_id == "cart"
 
 
-async def test_with_interval_0_the_same_call_goes_on_to_the_backlog(world: World) -> None:
+@WAYS
+async def test_with_interval_0_the_same_call_goes_on_to_the_backlog(world: World, send: Send) -> None:
     """With interval 0 the same call goes on to the backlog and the caller sees no error."""
-    paired = await world.pair(**PATIENT, failover_interval=0)
-    sender = paired.get_encoded_sender("orders")
-    await sender.send(message("before"))
+    paired, sender = await ready(world, failover_interval=0)
     world.fault("refused")
-    await sender.send(message("during"))
+    await send(sender, message("during"))
     assert world.ids_in(BACKLOG, namespace="secondary") == ["during"]
-    assert state(paired) is State.FAILED_OVER
+    assert (state(paired), in_flight(paired)) == (State.FAILED_OVER, 0)
 
 
-async def test_a_connection_cut_during_a_send_is_made_again_and_starts_the_timer(world: World) -> None:
+@WAYS
+async def test_a_connection_cut_during_a_send_is_made_again_and_starts_the_timer(world: World, send: Send) -> None:
     """An attempt that ends in a lost connection is made again on a fresh link before the failure is raised; the first
     such failure starts the failover timer all the same."""
-    paired = await world.pair(**PATIENT | {"failover_interval": 10})
-    sender = paired.get_encoded_sender("orders")
-    await sender.send(message("before"))
+    paired, sender = await ready(world, failover_interval=10)
     heal = world.fault("unanswered", entity="orders")
-    sends = asyncio.gather(*(sender.send(message(name)) for name in "abc"))
+    sends = asyncio.gather(*(send(sender, message(name)) for name in "abc"))
     await until(lambda: world.depth("orders") == 4)
     heal()
     for connection in gateways(world):
@@ -161,26 +196,26 @@ async def test_a_connection_cut_during_a_send_is_made_again_and_starts_the_timer
     assert (state(paired), world.parked(1)) == (State.HEALTHY, 0)
 
 
-async def test_a_silent_entity_fails_over_and_a_held_send_sees_no_error(world: World) -> None:
-    paired = await world.pair(send_timeout=1.0, backlog_queue_count=1, hold_until_failover=True)
-    sender = paired.get_encoded_sender("orders")
-    await sender.send(message("before"))
+@WAYS
+async def test_a_silent_entity_fails_over_and_a_held_send_sees_no_error(world: World, send: Send) -> None:
+    _, sender = await ready(world, send_timeout=1.0, hold_until_failover=True)
     world.fault("unanswered", entity="orders")
-    await sender.send(message("during"), timeout=20)
+    await send(sender, message("during"))
     assert world.ids_in(BACKLOG, namespace="secondary") == ["during"]
 
 
-async def test_a_message_without_an_id_that_arrived_unheard_keeps_its_id_when_it_comes_again(world: World) -> None:
+@WAYS
+async def test_a_message_without_an_id_that_arrived_unheard_keeps_its_id_when_it_comes_again(
+    world: World, send: Send
+) -> None:
     """Section 7.3: "so that duplicate detection recognises a send that timed out but arrived"."""
-    paired = await world.pair(send_timeout=1.0, failover_interval=60, backlog_queue_count=1)
-    bare = message(None)
-    await paired.get_encoded_sender("orders").send(message("before"))
+    paired, sender = await ready(world, send_timeout=1.0, failover_interval=60)
     heal = world.fault("unanswered", entity="orders")
     with pytest.raises(TimeoutError):
-        await paired.get_encoded_sender("orders").send(bare)
+        await send(sender, message(None))
     heal()
     paired.force("orders", by="kim")
-    await paired.get_encoded_sender("orders").send(bare)
+    await sender.send(message(None))
     first = world.ids_in("orders")[1:]
     assert len(first) == 1
     assert world.ids_in(BACKLOG, namespace="secondary") == first

@@ -9,13 +9,12 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusError
 
-from paired_servicebus.core.errors import BacklogQueueError, NamespaceUnreachableError
+from paired_servicebus.core.errors import NamespaceUnreachableError
 from paired_servicebus.core.model.pairing_events import Warned
 from paired_servicebus.core.model.snapshot import TroubleKind
 from paired_servicebus.pairing import PairedNamespaceOptions, SendAvailabilityPairedNamespaceOptions
-from paired_servicebus.pairing.management import backlog_queues
 from paired_servicebus.pairing.management.atom_admin import management_of
-from paired_servicebus.pairing.management.management_port import Management, QueueFacts, QueueWanted
+from paired_servicebus.pairing.management.management_port import Management, QueueFacts
 from servicebus_sandbox.broker.entity_settings import AuthorizationRule, Right
 
 from .conftest import World, until
@@ -86,12 +85,6 @@ def test_send_availability_is_the_only_kind_of_pairing() -> None:
     assert PairedNamespaceOptions.__subclasses__() == [SendAvailabilityPairedNamespaceOptions]
 
 
-@pytest.mark.parametrize("index", [0, 7])
-def test_where_backlog_queues_are(index: int) -> None:
-    """Backlog queue path: `{primary}/x-servicebus-transfer/{index}`, index in [0, backlog_queue_count)."""
-    assert backlog_queues.queue_path("contoso", index) == f"contoso/x-servicebus-transfer/{index}"
-
-
 async def test_without_a_name_the_first_label_of_the_host_is_taken(world: World) -> None:
     """… else the first label of its host."""
     client = ServiceBusClient("contoso.servicebus.windows.net", credential=_Nobody(), retry_total=0)
@@ -121,22 +114,16 @@ async def test_a_client_that_is_handed_in_keeps_its_own_retry_policy(world: Worl
 
 
 class Hindered:
-    """A management whose listing waits, or whose creations fail, as a test says."""
+    """A management whose listing waits until a test lets it go on."""
 
-    def __init__(self, real: Management, *, creating: Exception | None = None) -> None:
+    def __init__(self, real: Management) -> None:
         self._real = real
-        self._creating = creating
         self.asked, self.go = asyncio.Event(), asyncio.Event()
 
     async def queues(self, prefix: str) -> list[QueueFacts]:
         self.asked.set()
         await self.go.wait()
         return await self._real.queues(prefix)
-
-    async def create_queue(self, path: str, wanted: QueueWanted) -> None:
-        if self._creating is not None:
-            raise self._creating
-        await self._real.create_queue(path, wanted)
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._real, name)
@@ -155,18 +142,6 @@ async def test_nothing_may_be_sent_before_pairing_completed(world: World) -> Non
     async with paired.get_queue_sender("orders") as sender:
         await sender.send_messages(ServiceBusMessage("x"))
     assert world.depth("orders") == 1
-
-
-async def test_failed_creation_is_raised_by_the_awaited_pairing_call_itself(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Bad credentials, failed creation etc. are raised by the awaited pairing call itself."""
-    monkeypatch.setattr(backlog_queues, "RETRY_SECONDS", 0.01)
-    broken = Hindered(management_of(world.admin("secondary")), creating=TimeoutError("too slow"))
-    broken.go.set()
-    world.stack.push_async_callback(broken.close)  # type: ignore[arg-type]
-    with pytest.raises(BacklogQueueError, match="too slow"):
-        await world.pair(secondary_admin=broken)
 
 
 async def test_two_pairings_at_once_make_the_queues_once(world: World) -> None:

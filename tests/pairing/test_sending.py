@@ -82,7 +82,7 @@ async def test_a_send_over_a_healthy_primary_is_counted_like_the_first_one(world
             sent = 2 * (number + 1)
             assert (tally.on(PRIMARY).accepted, meter.sends, meter.sent_bytes) == (sent, sent, 9 * (number + 1))
     assert list(tally.routes) == [PRIMARY]
-    assert world.depth("orders") == 6
+    assert (world.depth("orders"), world.parked(1), state(paired, "orders")) == (6, 0, State.HEALTHY)
 
 
 async def test_the_verdict_is_replaceable(world: World) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 from azure.servicebus.exceptions import ServiceBusConnectionError
@@ -11,32 +10,11 @@ from azure.servicebus.exceptions import ServiceBusConnectionError
 from paired_servicebus.core.errors import PairingClosedError, ReservedPropertyError, WireTimeoutError
 from paired_servicebus.core.model.entity_state import State
 from paired_servicebus.core.model.envelope import PATH
-from paired_servicebus.core.model.pairing_events import InDoubt, StateChanged
-from paired_servicebus.pairing import PairedServiceBusClient
-from paired_servicebus.pairing.sending.encoded_sender import EncodedSender, Rest
+from paired_servicebus.pairing.sending.encoded_sender import Rest
 from servicebus_amqp.encoding.message_sections import BATCH_FORMAT, batch, write_application_properties
 
 from .conftest import World, until
-from .test_encoded_sender import BACKLOG, PATIENT, gateways, message, state
-
-
-async def straight(sender: EncodedSender, data: bytes, form: int = 0, timeout: float = 60.0) -> Rest | None:
-    """Send; return the rest of the call, None if it was accepted."""
-    end: asyncio.Future[Rest | None] = asyncio.get_running_loop().create_future()
-    assert sender.go_straight(data, form, end.set_result, timeout=timeout)
-    return await asyncio.wait_for(end, 60)
-
-
-async def ready(world: World, **options: Any) -> tuple[PairedServiceBusClient, EncodedSender]:
-    """A pairing whose entity has accepted one send, so that the next may go straight."""
-    paired = await world.pair(**PATIENT | options)
-    sender = paired.get_encoded_sender("orders")
-    await sender.send(message("before"))
-    return paired, sender
-
-
-def in_flight(paired: PairedServiceBusClient) -> int:
-    return paired._steering.in_flight.count
+from .test_encoded_sender import PATIENT, in_flight, message, ready, state, straight
 
 
 async def test_accepted_sends_are_counted_as_those_of_all_calls(world: World) -> None:
@@ -95,45 +73,6 @@ async def test_a_bad_message_is_refused_before_anything_is_sent(world: World) ->
     assert (world.ids_in("orders"), in_flight(paired)) == (["before"], 0)
 
 
-async def test_with_interval_0_a_failed_one_goes_on_to_the_backlog(world: World) -> None:
-    """With interval 0 the same call goes on to the backlog and the caller sees no error."""
-    paired, sender = await ready(world, failover_interval=0)
-    world.fault("refused")
-    rest = await straight(sender, message("during"))
-    assert rest is not None
-    assert in_flight(paired) == 1
-    await rest
-    assert world.ids_in(BACKLOG, namespace="secondary") == ["during"]
-    assert (state(paired), in_flight(paired)) == (State.FAILED_OVER, 0)
-
-
-async def test_a_connection_cut_during_it_is_made_again_and_starts_the_timer(world: World) -> None:
-    paired, sender = await ready(world, failover_interval=10)
-    heal = world.fault("unanswered", entity="orders")
-    ends: list[Rest | None] = []
-    for name in "abc":
-        assert sender.go_straight(message(name), 0, ends.append)
-    await until(lambda: world.depth("orders") == 4)
-    heal()
-    for connection in gateways(world):
-        connection.abort()
-    await until(lambda: len(ends) == 3)
-    await asyncio.gather(*(rest for rest in ends if rest is not None))
-    assert sorted(world.ids_in("orders")) == sorted(["before", *"abcabc"])
-    assert {event.message_id for event in world.told(InDoubt)} == set("abc")
-    assert [event.now for event in world.told(StateChanged)] == [State.HEALTHY, State.SUSPECT, State.HEALTHY]
-    assert (state(paired), world.parked(1)) == (State.HEALTHY, 0)
-
-
-async def test_a_silent_entity_fails_over_and_a_held_send_sees_no_error(world: World) -> None:
-    _, sender = await ready(world, send_timeout=1.0, hold_until_failover=True)
-    world.fault("unanswered", entity="orders")
-    rest = await straight(sender, message("during"))
-    assert rest is not None
-    await rest
-    assert world.ids_in(BACKLOG, namespace="secondary") == ["during"]
-
-
 async def test_each_ends_at_its_own_time_though_all_share_one_timer(world: World) -> None:
     _, sender = await ready(world)
     world.fault("unanswered", entity="orders")
@@ -153,22 +92,6 @@ async def test_each_ends_at_its_own_time_though_all_share_one_timer(world: World
     assert [took for took, _ in ended.values()] == sorted(took for took, _ in ended.values())
     assert list(ended) == [0.1, 0.2, 0.3]
     assert all(isinstance(failure, WireTimeoutError) for _, failure in ended.values())
-
-
-async def test_a_message_without_an_id_that_arrived_unheard_keeps_its_id_when_it_comes_again(world: World) -> None:
-    """Section 7.3: "so that duplicate detection recognises a send that timed out but arrived"."""
-    paired, sender = await ready(world, send_timeout=1.0, failover_interval=60)
-    heal = world.fault("unanswered", entity="orders")
-    rest = await straight(sender, message(None))
-    assert rest is not None
-    with pytest.raises(TimeoutError):
-        await rest
-    heal()
-    paired.force("orders", by="kim")
-    await sender.send(message(None))
-    first = world.ids_in("orders")[1:]
-    assert len(first) == 1
-    assert world.ids_in(BACKLOG, namespace="secondary") == first
 
 
 async def test_an_accepted_message_without_an_id_is_a_new_one_when_it_is_sent_again(world: World) -> None:

@@ -1,12 +1,14 @@
-"""A client of Microsoft's SDK that knows nothing but a connection string sends through the gateway."""
+"""Clients of Microsoft's SDKs that know nothing but a connection string send through the gateway."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage
@@ -22,7 +24,8 @@ from azure.servicebus.exceptions import (
 
 from paired_servicebus.bench.amqp_loads import SampleMessages
 from paired_servicebus.core.errors import ConfigurationError
-from paired_servicebus.core.model.envelope import PATH
+from paired_servicebus.core.model.entity_state import State
+from paired_servicebus.core.model.envelope import PATH, PING_CONTENT_TYPE
 from paired_servicebus.core.model.gateway_view import (
     MAX_CLIENTS,
     MAX_REFUSALS,
@@ -32,11 +35,16 @@ from paired_servicebus.core.model.gateway_view import (
     TurnedAway,
     without_clients,
 )
+from paired_servicebus.engine.gateway.front_links import seconds_for
 from paired_servicebus.engine.gateway.gateway_census import ClientTally, GatewayCensus, GatewayPlace
-from paired_servicebus.engine.gateway.gateway_keys import GatewayRight, KeyRing, new_key
+from paired_servicebus.engine.gateway.gateway_keys import GatewayRight, KeyRing, LocalKey, new_key
 from paired_servicebus.engine.gateway.gateway_listener import Gateway
+from paired_servicebus.engine.gateway.relayed_links import RelayedReplies
 from paired_servicebus.pairing import PairedServiceBusClient
 from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection, endpoint
+from paired_servicebus.pairing.sending.encoded_sender import EncodedSender
+from servicebus_amqp.encoding.amqp_types import Array, Symbol, Timestamp, UInt, ULong
+from servicebus_amqp.encoding.codec import described, encode
 from servicebus_amqp.encoding.messaging_types import ACCEPTED, Error, Rejected
 from servicebus_sandbox import Sandbox
 from servicebus_sandbox.broker.entity_settings import Behavior, QueueSettings, Tier
@@ -45,8 +53,8 @@ from servicebus_sandbox.fixtures.sdk_sleeps import shorten_sleeps
 from servicebus_sandbox.specs import NamespaceSpec, QueueSpec
 from tests.pairing.backlogs import queue_path
 from tests.pairing.conftest import TRUST, World, until
-from tests.sandbox.amqp_server.dotnet import BATCH_FORMAT
-from tests.sandbox.amqp_server.dotnet_values import batch, message
+from tests.sandbox.amqp_server.dotnet import BATCH_FORMAT, DotNet, Link, Refused
+from tests.sandbox.amqp_server.dotnet_values import Raw, batch, composite, message, source_of
 
 SEND, LISTEN = new_key("web", [GatewayRight.SEND]), new_key("reader", [GatewayRight.LISTEN])
 BACKLOG = queue_path(0)
@@ -453,3 +461,276 @@ async def test_a_batch_above_one_megabyte_is_its_senders_error_under_either_answ
         assert refused.error.condition == "amqp:link:message-size-exceeded"
         assert (world.ids_in("orders"), world.parked(1)) == (["after"], 0)
         assert [view.failovers for view in paired.entity_views()] == [0]
+
+
+# -- Microsoft's .NET client at the gateway, by its frames: GATEWAY.md section 1, "SASL offered: `MSSBCBS` only" -----
+# Its connection string names a port: the audiences of its tokens have it too.
+
+KEY = new_key("web", GatewayRight)
+TAKEN, REFUSED = 0x24, 0x25
+LATER = Timestamp(4_000_000_000_000)
+
+
+class Place:
+    """A gateway over two sandboxed namespaces, and clients of it."""
+
+    def __init__(self, world: World, paired: Any, gateway: Gateway, key: LocalKey) -> None:
+        self.key = key
+        self.world = world
+        self.paired = paired
+        self.gateway = gateway
+
+    async def connect(self, key: str = "") -> DotNet:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.gateway.port)
+        self.world.stack.callback(writer.close)
+        return await DotNet(
+            reader, writer, f"127.0.0.1:{self.gateway.port}", (self.key.name, key or self.key.key)
+        ).open()
+
+
+@pytest.fixture
+async def place() -> AsyncIterator[Place]:
+    async with Sandbox.start() as sandbox, AsyncExitStack() as stack:
+        world = World(sandbox, stack)
+        paired = await world.pair(
+            backlog_queue_count=1, send_timeout=1.0, failover_interval=0.5, hold_until_failover=True
+        )
+        gateway = Gateway(paired, KeyRing([KEY]))
+        await gateway.listen(0)
+        stack.push_async_callback(gateway.close, 0.1)
+        yield Place(world, paired, gateway, KEY)
+
+
+def code(outcome: Any) -> int:
+    return int(outcome.descriptor)
+
+
+def condition(outcome: Any) -> tuple[str, str]:
+    """The condition and the description of a rejected message."""
+    assert code(outcome) == REFUSED
+    error = outcome.value[0].value
+    return str(error[0]), str(error[1])
+
+
+def with_property(name: str) -> bytes:
+    properties = composite(0x73, "reserved", *[None] * 12)
+    return properties + described(0x74, encode({name: "x"})) + described(0x75, encode(b"x"))
+
+
+def asked(operation: str, link: Link) -> dict[str, Any]:
+    """sdk: Amqp/AmqpRequestMessage.cs, CreateRequest."""
+    named = {"operation": f"com.microsoft:{operation}", "associated-link-name": link.name}
+    return named | {"com.microsoft:server-timeout": UInt(60_000), "com.microsoft:tracking-id": "t"}
+
+
+async def test_it_sends_messages_and_batches_and_closes(place: Place) -> None:
+    client = await place.connect()
+    link = await client.sender("orders")
+    assert link.attach[10] == 262_144, "the client itself refuses what is larger"
+    assert link.attach[13][Symbol("com.microsoft:max-message-batch-size")] == ULong(262_144)
+    assert code(await client.send(link, message(b"one", message_id="one"))) == TAKEN
+    two = batch([message(b"x", message_id=name) for name in ("two", "three")])
+    assert code(await client.send(link, two, kind=BATCH_FORMAT)) == TAKEN
+    assert place.world.ids_in("orders") == ["one", "two", "three"]
+    link.session.close()
+    await client.until(lambda: link.session.is_ended, "the end of the session")
+    await client.close()
+
+
+async def test_an_outage_is_slowness_on_the_same_connection_and_link(place: Place) -> None:
+    client = await place.connect()
+    link = await client.sender("orders")
+    assert code(await client.send(link, message(b"x", message_id="before"))) == TAKEN
+    heal = place.world.fault("reset")
+    assert code(await client.send(link, message(b"x", message_id="held"))) == TAKEN
+    parked = batch([message(b"x", message_id=name) for name in ("a", "b")])
+    assert code(await client.send(link, parked, kind=BATCH_FORMAT)) == TAKEN
+    late = await client.sender("orders")
+    assert code(await client.send(late, message(b"x", message_id="of a new link"))) == TAKEN
+    heal()
+    assert not link.is_detached
+    assert len(place.gateway.connections) == 1
+    assert place.world.ids_in(BACKLOG, namespace="secondary") == ["held", "a", "b", "of a new link"]
+
+
+async def test_it_schedules_and_cancels_also_while_failed_over(place: Place) -> None:
+    client = await place.connect()
+    link, manage = await client.sender("orders"), await client.management("orders")
+    entry = {"message": message(b"x", {Symbol("x-opt-scheduled-enqueue-time"): LATER}), "message-id": None}
+    answer, given = await manage.ask(asked("schedule-message", link), {"messages": [entry]})
+    assert answer["statusCode"] == 200
+    assert isinstance(given["sequence-numbers"], Array), "it is cast to long[]"
+    assert place.world.depth("orders") == 0
+    assert len(place.world.ids_in("orders")) == 1
+    answer, _ = await manage.ask(asked("cancel-scheduled-message", link), given)
+    assert (answer["statusCode"], place.world.ids_in("orders")) == (200, [])
+    answer, _ = await manage.ask(asked("cancel-scheduled-message", link), given)
+    assert answer["statusCode"] == 404, "the namespace's own answer; 408 would be tried again"
+    place.paired.force("orders", by="kim")
+    answer, given = await manage.ask(asked("schedule-message", link), {"messages": [entry]})
+    assert (answer["statusCode"], given["sequence-numbers"].values[0] < 0) == (200, True)
+    answer, _ = await manage.ask(asked("cancel-scheduled-message", link), given)
+    assert answer["statusCode"] == 400
+
+
+async def test_what_no_namespace_may_get_is_rejected_and_the_link_lives(place: Place) -> None:
+    client = await place.connect()
+    link = await client.sender("orders")
+    said, text = condition(await client.send(link, with_property(PATH)))
+    assert (said, PATH in text) == ("com.microsoft:argument-error", True)
+    assert code(await client.send(link, message(b"x", message_id="good"))) == TAKEN
+    assert place.world.ids_in("orders") == ["good"]
+
+
+async def test_a_message_without_an_id_gets_one(place: Place) -> None:
+    client = await place.connect()
+    link = await client.sender("orders")
+    await client.send(link, batch([message(b"1"), message(b"2")]), kind=BATCH_FORMAT)
+    names = place.world.ids_in("orders")
+    assert len(set(names) - {"None"}) == 2
+
+
+async def test_transactions_are_refused_at_once_with_the_way_out(place: Place) -> None:
+    """GATEWAY.md section 4: "coordinator link: null target, detach `amqp:not-implemented`, ... names ReceiveOnly"."""
+    client = await place.connect()
+    session = await client.begin()
+    link = session.attach(
+        "sb://x;1:2:3", False, modes=(None, None), source=source_of(None),
+        target=Raw(composite(0x30, None)), properties=None, count=UInt(0),
+    )  # fmt: skip
+    with pytest.raises(Refused, match="ReceiveOnly") as refused:
+        await client.opened(link)
+    assert refused.value.condition == "amqp:not-implemented"
+    assert code(await client.send(await client.sender("orders"), message(b"x"))) == TAKEN
+
+
+async def test_an_unknown_entity_and_a_wrong_key_are_refused_in_its_terms(place: Place) -> None:
+    client = await place.connect()
+    words = "^The messaging entity 'nowhere' could not be found"  # by which JavaScript and Java know the error
+    with pytest.raises(Refused, match=words) as refused:
+        await client.sender("nowhere")
+    assert refused.value.condition == "amqp:not-found"
+    stranger = await place.connect("d3Jvbmc=")
+    answer = await stranger.put_token(f"amqp://127.0.0.1:{place.gateway.port}/orders")
+    assert (answer["status-code"], "signature" in answer["status-description"]) == (401, True)
+
+
+# -- SPEC.md section 7: "Every request has an answer before the client's own limit" ----------------------------------
+
+ENTRY = {"message": message(b"x", {Symbol("x-opt-scheduled-enqueue-time"): LATER}), "message-id": None}
+CONDITION = Symbol("errorCondition")
+
+
+class Odd(Exception):
+    """An error of a kind that no table knows."""
+
+
+def unknown(place: Place) -> int:
+    turned = place.gateway.view(()).turned_away
+    return next((one.times for one in turned if one.why is TurnedAway.UNKNOWN_ERROR), 0)
+
+
+async def test_a_schedule_at_a_busy_primary_ends_with_that_reason_within_the_clients_limit(place: Place) -> None:
+    client = await place.connect()
+    link, manage = await client.sender("orders"), await client.management("orders")
+    place.world.fault("busy", entity="orders")
+    wanted = asked("schedule-message", link) | {"com.microsoft:server-timeout": UInt(2_000)}
+    began = asyncio.get_running_loop().time()
+    answer, _ = await manage.ask(wanted, {"messages": [ENTRY]})
+    assert (answer["statusCode"], answer["errorCondition"]) == (503, "com.microsoft:server-busy")
+    assert asyncio.get_running_loop().time() - began >= 1.5, "it waits for a namespace that recovers"
+
+
+async def test_a_call_that_does_not_end_by_itself_is_answered(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(*_: Any, **__: Any) -> Any:
+        await asyncio.Event().wait()
+
+    client = await place.connect()
+    link, manage = await client.sender("orders"), await client.management("orders")
+    monkeypatch.setattr(EncodedSender, "schedule", never)
+    wanted = asked("schedule-message", link) | {"com.microsoft:server-timeout": UInt(200)}
+    answer, _ = await manage.ask(wanted, {"messages": [ENTRY]})
+    assert (answer["statusCode"], answer["errorCondition"]) == (408, "com.microsoft:timeout")
+
+
+async def test_an_error_that_no_table_knows_is_retried_counted_and_named_once(
+    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise Odd("no one knows it")
+
+    client = await place.connect()
+    link, manage = await client.sender("orders"), await client.management("orders")
+    for name in ("schedule", "go_straight"):
+        monkeypatch.setattr(EncodedSender, name, fail)
+    monkeypatch.setattr(RelayedReplies, "open", fail)
+    with caplog.at_level(logging.ERROR):
+        for operation in ("schedule-message", "peek-message"):
+            answer, _ = await manage.ask(asked(operation, link), {"messages": [ENTRY]})
+            assert (answer["statusCode"], answer["errorCondition"]) == (408, "com.microsoft:timeout")
+        assert condition(await client.send(link, message(b"x")))[0] == "com.microsoft:timeout"
+        monkeypatch.setattr(type(place.paired), "find_entity", fail)
+        monkeypatch.setattr(type(place.paired), "delivery_receipts", fail)
+        for attach in (client.sender, client.receiver):
+            with pytest.raises(Refused, match=r"Odd\): try again"):
+                await attach("orders")
+    assert unknown(place) == 5
+    assert [record.exc_info is not None for record in caplog.records if record.levelno == logging.ERROR] == [True]
+    monkeypatch.undo()
+    assert code(await client.send(link, message(b"x"))) == 0x24, "its connection and its links live"
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [(None, 25.0), (1, 0.0009), (10_000, 9.0), (60_000, 25.0), (86_400_000, 25.0), (0, 25.0), (-5, 25.0), ("9", 25.0)],
+)
+def test_the_time_of_a_request_is_less_than_the_clients_limit(given: object, seconds: float) -> None:
+    properties = {} if given is None else {"com.microsoft:server-timeout": given}
+    assert seconds_for(properties, 25.0) == pytest.approx(seconds)
+
+
+async def test_a_primary_that_refuses_the_engine_is_counted_as_that(place: Place) -> None:
+    client = await place.connect()
+    place.world.fault("unauthorized", entity="orders")
+    for attach in (client.sender, client.receiver):
+        with pytest.raises(Refused):
+            await attach("orders")
+    turned = {one.why: (one.count, one.times) for one in place.gateway.view(()).turned_away}
+    assert turned == {TurnedAway.ENGINE_REFUSED: (1, 2)}
+
+
+async def test_a_ping_in_an_outage_fails_nothing_over_and_is_never_parked(place: Place) -> None:
+    client = await place.connect()
+    link = await client.sender("orders")
+    ping = composite(0x73, None, None, None, None, None, None, Symbol(PING_CONTENT_TYPE)) + described(0x75, encode(b""))
+    assert code(await client.send(link, ping)) == 0x24
+    assert place.world.ids_in("orders") == []
+    place.world.fault("disabled", entity="orders")
+    assert condition(await client.send(link, ping))[0]
+    (entity,) = [one for one in place.paired.entity_views() if one.path.casefold() == "orders"]
+    assert entity.state is State.UNKNOWN, "no send of an application has told anything"
+    assert place.world.ids_in(queue_path(0), namespace="secondary") == []
+
+
+async def test_a_session_that_another_holds_is_no_line_for_the_operator(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    client, other = await place.connect(), await place.connect()
+    await client.receiver("payments", session_id="a")
+    with pytest.raises(Refused):
+        await other.receiver("payments", session_id="a")
+    assert "refused a client's link" not in caplog.text
+    assert place.gateway.view(()).turned_away == ()
+
+
+async def test_dotnets_receivers_see_the_end_of_their_session_when_the_primarys_connection_is_lost(
+    place: Place,
+) -> None:
+    client = await place.connect()
+    sender, receiver = await client.sender("orders"), await client.receiver("orders")
+    place.world.fault("disconnected")
+    with pytest.raises(AssertionError, match=r"the session was ended.*detach-forced"):  # what the stand-in makes of it
+        await client.until(lambda: receiver.is_detached, "the end of the receiver's session")
+    assert not receiver.is_detached
+    assert not sender.session.is_ended
+    assert not sender.is_detached

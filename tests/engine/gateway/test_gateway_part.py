@@ -1,42 +1,61 @@
-"""The gateway of an engine: its start, which may fail with a remedy, and its end."""
+"""The gateway of an engine: its start, its verbs, its check, what it keeps over restarts, and its end."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import re
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
-from azure.servicebus.exceptions import ServiceBusError
+from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
+from paired_servicebus import cli
+from paired_servicebus.config import PairingConfig, load_config
+from paired_servicebus.connection_string import complaint, is_emulated, parts_of
 from paired_servicebus.core.errors import ConfigurationError
-from paired_servicebus.engine.gateway import gateway_listener
+from paired_servicebus.core.model.snapshot import FindingVerdict
+from paired_servicebus.engine.gateway import gateway_listener, known_entities
 from paired_servicebus.engine.gateway.gateway_keys import (
+    GatewayRight,
+    KeyRing,
     LocalKey,
     add_key,
     connection_string,
     keys_of,
+    new_key,
     remove_key,
     rotate_keys,
+    write_keys,
 )
 from paired_servicebus.engine.gateway.gateway_listener import (
+    Gateway,
     GatewayPairingOptions,
     GatewayPart,
     NoGateway,
     open_gateway,
 )
-from paired_servicebus.engine.instance.engine_paths import EnginePaths
-from paired_servicebus.pairing import SendAvailabilityPairedNamespaceOptions
+from paired_servicebus.engine.gateway.known_entities import KnownEntities
+from paired_servicebus.engine.instance.engine_paths import EnginePaths, engine_paths
+from paired_servicebus.engine.instance.lock import LockHolder, acquire
+from paired_servicebus.pairing import PairedServiceBusClient, SendAvailabilityPairedNamespaceOptions
 from paired_servicebus.sections.gateway_options import GatewayOptions
+from paired_servicebus.verbs import gateway_check, gateway_verb
+from paired_servicebus.verbs.gateway_check import check_gateway
 from servicebus_sandbox import Sandbox
 from servicebus_sandbox.faults import FaultTerms
 from servicebus_sandbox.fixtures.sdk_sleeps import shorten_sleeps
 from tests.core.test_fleet_sentences import snapshot
+from tests.pairing.backlogs import queue_path
 from tests.pairing.conftest import TRUST, World, until
 from tests.ports import free_port
 
@@ -214,3 +233,330 @@ def test_the_gateways_own_times_are_no_reason_for_a_warning() -> None:
     assert SendAvailabilityPairedNamespaceOptions(**options).policy().remarks  # type: ignore[arg-type]
     policy = GatewayPairingOptions(**options).policy()  # type: ignore[arg-type]
     assert (policy.remarks, policy.send_timeout, policy.hold_until_failover) == ((), 10.0, True)
+
+
+# -- `paired gateway`: whole connection strings, and changes of the keys ---------------------------------------------
+
+Run = Callable[..., tuple[int, str, str]]
+NAMESPACE = "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=Root;SharedAccessKey=c4n4ry=;UseDevelopmentEmulator=true"
+FILE = f"""
+[pairing]
+name = "orders"
+[primary]
+connection_string = "{NAMESPACE}"
+[secondary]
+connection_string = "{NAMESPACE}"
+"""
+
+
+@pytest.fixture
+def paired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """The command line over a pairing.toml with a gateway: exit status, standard output and error."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    config = tmp_path / "pairing.toml"
+    config.write_text(f"{FILE}[gateway]\nport = 5680\n")
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        status = cli.main(["gateway", "--config", str(config), *arguments])
+        out, err = capsys.readouterr()
+        return status, out, err
+
+    return run
+
+
+def strings(out: str) -> dict[str, str]:
+    return {parts_of(line)["sharedaccesskeyname"]: line for line in out.splitlines()}
+
+
+def test_it_prints_the_whole_string_so_that_nobody_assembles_it(paired: Run) -> None:
+    status, out, err = paired()
+    assert status == 0
+    parts = parts_of(out.strip())
+    assert not complaint(parts)
+    assert is_emulated(parts)
+    assert parts["endpoint"] == "sb://127.0.0.1:5680"
+    assert err == "gateway: Listen, Send\nno engine of orders runs here: start one with paired up\n"
+    assert paired()[1] == out, "the same string, however often it is asked for"
+
+
+def test_a_running_engine_needs_no_remark(paired: Run) -> None:
+    places = engine_paths("orders")
+    places.prepare()
+    fd = acquire(places.lock, LockHolder(pid=os.getpid(), socket="-", log="-"))
+    assert "no engine" not in paired()[2]
+    os.close(fd)
+
+
+def test_rotating_changes_the_keys_and_nothing_else(paired: Run) -> None:
+    (old,), (new,) = paired()[1].splitlines(), paired("--rotate")[1].splitlines()
+    assert parts_of(old).pop("sharedaccesskey") != parts_of(new).pop("sharedaccesskey")
+    assert {**parts_of(old), "sharedaccesskey": ""} == {**parts_of(new), "sharedaccesskey": ""}
+    assert paired()[1].splitlines() == [new]
+
+
+def test_keys_are_added_with_their_rights_and_removed(paired: Run) -> None:
+    first = strings(paired()[1])
+    both = strings(paired("--add", "web", "--rights", "send")[1])
+    assert list(both) == ["gateway", "web"]
+    assert both["gateway"] == first["gateway"]
+    listed = json.loads(paired("--json")[1])
+    assert [(key["name"], key["rights"]) for key in listed["keys"]] == [
+        ("gateway", ["Listen", "Send"]),
+        ("web", ["Send"]),
+    ]
+    assert listed["keys"][1]["connection_string"] == both["web"]
+    assert (listed["address"], listed["port"], listed["running"]) == ("127.0.0.1", 5680, False)
+    assert list(strings(paired("--remove", "gateway")[1])) == ["web"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--rotate", "--remove", "gateway"), "choose one of them"),
+        (("--rights", "Send"), "name it with --add"),
+        (("--add", "web", "--rights", "Send,Own"), "Own is not a right; --rights lists Send, Listen, Manage"),
+        (("--add", "a;b"), "1 to 64 letters"),
+        (("--add", "GATEWAY"), "already"),
+        (("--remove", "web"), "no key named web; there are gateway"),
+        (("--remove", "gateway"), "the only key"),
+    ],
+)
+def test_a_mistake_changes_nothing_and_gets_a_sentence(paired: Run, arguments: tuple[str, ...], words: str) -> None:
+    before = paired()[1]
+    status, out, err = paired(*arguments)
+    assert (status, out) == (2, "")
+    assert words in err
+    assert paired()[1] == before
+
+
+def test_without_the_section_it_says_what_to_add(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    config = tmp_path / "pairing.toml"
+    config.write_text(FILE)
+    assert cli.main(["gateway", "--config", str(config)]) == 2
+    assert "add the line [gateway]" in capsys.readouterr().err
+    assert not (tmp_path / "paired").exists()
+
+
+def test_it_makes_no_keys_that_a_service_would_never_read(
+    paired: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    socket = tmp_path / "orders.sock"
+    socket.touch()
+    service = EnginePaths(state=tmp_path / "orders", socket=socket, is_service=True)
+    monkeypatch.setattr(gateway_verb, "local_engines", lambda: (service,))
+    status, out, err = paired()
+    assert (status, out) == (2, "")
+    assert f'keys = "FILE" to [gateway], and run this as {socket.owner()}' in err
+    assert not (tmp_path / "paired").exists()
+    with (tmp_path / "pairing.toml").open("a") as file:
+        file.write('keys = "keys"\n')
+    status, out, err = paired()
+    assert (status, "no engine" in err) == (0, False)
+    assert len(out.splitlines()) == 1
+
+
+# -- `paired check` sends a ping through the gateway, and no message to an entity of the user ------------------------
+
+PINGED = f"""
+[pairing]
+name = "orders"
+entities = ["Orders"]
+[primary]
+connection_string = "{NAMESPACE}"
+[secondary]
+connection_string = "{NAMESPACE}"
+[gateway]
+"""
+
+
+class Setting:
+    def __init__(self, world: World, paired: PairedServiceBusClient, gateway: Gateway, places: EnginePaths) -> None:
+        self.world = world
+        self.paired = paired
+        self.places = places
+        self.options = GatewayOptions(port=gateway.port)
+        (places.state / "pairing.toml").write_text(PINGED)
+        self.config: PairingConfig = load_config(places.state / "pairing.toml")
+
+    async def check(self) -> tuple[FindingVerdict, str]:
+        found = await check_gateway(self.config, self.options, self.places)
+        return found.verdict, found.evidence
+
+
+@pytest.fixture
+async def setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Setting]:
+    places = EnginePaths(state=tmp_path, socket=tmp_path / "sock")
+    with shorten_sleeps():
+        async with Sandbox.start() as sandbox, AsyncExitStack() as stack:
+            world = World(sandbox, stack)
+            paired = await world.pair(backlog_queue_count=1)
+            paired.watch("orders")
+            gateway = Gateway(paired, keys_of(places.gateway_keys))
+            await gateway.listen(0)
+            stack.push_async_callback(gateway.close, 0.1)
+
+            async def first_snapshot(_: Path) -> Any:
+                return SimpleNamespace(entities=paired.entity_views())
+
+            monkeypatch.setattr(gateway_check, "find_socket", lambda places: places.socket)
+            monkeypatch.setattr(gateway_check, "first_snapshot", first_snapshot)
+            yield Setting(world, paired, gateway, places)
+
+
+async def test_a_ping_goes_through_and_no_entity_of_the_user_gets_a_message(setting: Setting) -> None:
+    # "paired check sends one through it"
+    verdict, evidence = await setting.check()
+    assert verdict is FindingVerdict.OK
+    assert "a ping was sent to Orders" in evidence
+    assert setting.paired.billed().sends == 1
+    assert setting.world.ids_in("orders") == []
+
+
+async def test_with_ping_by_link_nothing_is_sent(setting: Setting) -> None:
+    setting.config = replace(setting.config, policy=replace(setting.config.policy, ping="link"))
+    verdict, evidence = await setting.check()
+    assert (verdict, "a link was attached" in evidence) == (FindingVerdict.OK, True)
+    assert setting.paired.billed().sends == 0
+
+
+async def test_no_ping_is_parked_in_the_backlog(setting: Setting) -> None:
+    setting.paired.force("orders", by="kim")
+    assert (await setting.check())[0] is FindingVerdict.UNKNOWN
+    assert setting.world.depth("primary/x-servicebus-transfer/0", namespace="secondary") == 0
+
+
+async def test_a_gateway_that_does_not_let_a_client_send_is_a_no(setting: Setting) -> None:
+    write_keys(setting.places.gateway_keys, [new_key("gateway", [GatewayRight.SEND])])  # the running one has others
+    verdict, evidence = await setting.check()
+    assert verdict is FindingVerdict.NO
+    assert "a client cannot send to Orders" in evidence
+    setting.options = GatewayOptions(port=1)
+    assert (await setting.check())[0] is FindingVerdict.NO
+
+
+async def test_without_a_key_that_sends_it_names_the_remedy(setting: Setting) -> None:
+    write_keys(setting.places.gateway_keys, [new_key("reader", [GatewayRight.LISTEN])])
+    found = await check_gateway(setting.config, setting.options, setting.places)
+    assert (found.verdict, found.todo) == (FindingVerdict.WARN, "paired gateway --add NAME --rights Send")
+
+
+# -- The primary's entities, kept over restarts: for clients that connect while the primary is away ------------------
+
+KEY = new_key("web", [GatewayRight.SEND])
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "gateway.entities"
+
+
+def reopened(path: Path, primary: str = "contoso") -> tuple[KnownEntities, list[str]]:
+    warnings: list[str] = []
+    known = KnownEntities(path, primary=primary, warn=warnings.append)
+    known.read()
+    return known, warnings
+
+
+def test_what_was_seen_is_known_after_a_restart_in_any_case(path: Path) -> None:
+    known, _ = reopened(path)
+    known.note("Orders", (1_048_576, 262_144))
+    known.note("gone", (1, 1))
+    known.forget("GONE")
+    known.write()
+    again, warnings = reopened(path)
+    assert again.limits("orders") == again.limits("ORDERS") == (1_048_576, 262_144)
+    assert again.limits("gone") is None
+    assert warnings == []
+    assert not again.is_changed
+
+
+def test_the_file_is_written_only_if_it_lacks_something(path: Path) -> None:
+    known, _ = reopened(path)
+    known.write()
+    assert not path.exists()
+    known.note("orders", (1, 1))
+    known.write()
+    before = path.stat().st_ino
+    known.note("orders", (1, 1))
+    known.write()
+    assert path.stat().st_ino == before
+
+
+def test_the_entities_of_another_primary_do_not_count(path: Path) -> None:
+    known, _ = reopened(path)
+    known.note("orders", (1, 1))
+    known.write()
+    other, warnings = reopened(path, primary="elsewhere")
+    assert other.limits("orders") is None
+    assert warnings == []
+
+
+def test_there_is_a_bound_and_the_oldest_leaves(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_entities, "MAX_ENTITIES", 2)
+    known, _ = reopened(path)
+    for name in ("a", "b", "c"):
+        known.note(name, (1, 1))
+    assert [known.limits(name) is not None for name in ("a", "b", "c")] == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        '{"primary": "contoso", "entities": {"orders": [1]}}',
+        '{"primary": "contoso", "entities": {"orders": [0, 1]}}',
+        '{"primary": "contoso", "entities": {"orders": [1, 99999999999]}}',
+        '{"primary": "contoso", "entities": {"a//b\\u0000": [1, 1]}}',
+        '{"primary": "contoso", "entities": {}, "more": 1}',
+        json.dumps({"primary": "contoso", "entities": {f"e{index}": [1, 1] for index in range(10_001)}}),
+        "[" * 100_000,
+    ],
+    ids=["empty", "list", "short", "none", "huge", "path", "more", "many", "deep"],
+)
+def test_a_strangers_file_is_not_used_and_named_once(path: Path, text: str) -> None:
+    path.write_text(text)
+    known, warnings = reopened(path)
+    assert known.limits("orders") is None
+    assert len(warnings) == 1
+    assert str(path) in warnings[0]
+
+
+async def test_while_the_primary_is_away_only_an_entity_that_was_seen_before_is_served(world: World) -> None:
+    # "primary away: accepted if configured or seen before, else refused with com.microsoft:timeout"
+    known = KnownEntities()
+    known.note("orders", (262_144, 262_144))
+    paired = await world.pair(backlog_queue_count=1, send_timeout=1.0, failover_interval=0.3, hold_until_failover=True)
+    gateway = Gateway(paired, KeyRing([KEY]), known=known)
+    await gateway.listen(0)
+    world.stack.push_async_callback(gateway.close, 0.1)
+    world.fault("refused")
+    client = await world.stack.enter_async_context(
+        ServiceBusClient.from_connection_string(gateway.connection_string(KEY), retry_total=0, ssl_context=TRUST)
+    )
+    async with client.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage(b"x", message_id="parked"))
+    assert world.ids_in(queue_path(0), namespace="secondary") == ["parked"]
+    with pytest.raises(OperationTimeoutError):
+        await client.get_queue_sender("payments").__aenter__()
+
+
+async def test_an_entity_that_a_client_found_is_noted_and_a_deleted_one_forgotten(world: World) -> None:
+    known = KnownEntities()
+    known.note("nowhere", (1, 1))
+    paired = await world.pair(backlog_queue_count=1)
+    gateway = Gateway(paired, KeyRing([KEY]), known=known)
+    await gateway.listen(0)
+    world.stack.push_async_callback(gateway.close, 0.1)
+    client = await world.stack.enter_async_context(
+        ServiceBusClient.from_connection_string(gateway.connection_string(KEY), retry_total=0, ssl_context=TRUST)
+    )
+    await client.get_queue_sender("orders").__aenter__()
+    assert known.limits("orders") == paired.get_encoded_sender("orders").limits
+    with pytest.raises(Exception, match="nowhere"):
+        await client.get_queue_sender("nowhere").__aenter__()
+    assert known.limits("nowhere") is None

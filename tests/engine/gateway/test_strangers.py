@@ -5,23 +5,41 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import re
 import socket
 import tracemalloc
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
+from itertools import permutations
 from typing import Any
 
 import pytest
+from azure.servicebus.aio import ServiceBusClient
 
+from paired_servicebus.bench.amqp_loads import SampleMessages
+from paired_servicebus.core.errors import BacklogMessageSizeError, WireConnectionError, WireLinkError, WireTimeoutError
+from paired_servicebus.core.model.envelope import RESERVED
 from paired_servicebus.engine.gateway import admission, front_connection, front_links
 from paired_servicebus.engine.gateway import front_connection as client_socket
 from paired_servicebus.engine.gateway.admission import Admission, OperatorLines, is_scarce
-from paired_servicebus.engine.gateway.front_links import MAX_WAITING_REPLIES
+from paired_servicebus.engine.gateway.front_connection import FrontConnection
+from paired_servicebus.engine.gateway.front_links import MAX_WAITING_REPLIES, BytesInHand
+from paired_servicebus.engine.gateway.gateway_keys import GatewayRight, KeyRing, new_key
 from paired_servicebus.engine.gateway.gateway_listener import Gateway
+from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection, WireSender
+from paired_servicebus.pairing.amqp_client.client_connection import ClientConnection
+from servicebus_amqp.encoding.amqp_types import Symbol
 from servicebus_amqp.encoding.frames import AMQP_HEADER, SASL_HEADER
-from servicebus_amqp.encoding.messaging_types import Accepted, Source, Target
-from tests.engine.gateway.rough_clients import (
+from servicebus_amqp.encoding.messaging_types import Accepted, Coordinator, Rejected, Source, Target
+from servicebus_amqp.protocol.protocol_events import Attached
+from servicebus_sandbox import Sandbox
+from tests.pairing.conftest import World, until
+
+from .rough_clients import (
     FakePairing,
     Refused,
+    RoughClient,
     client_of,
     gateway_of,
     message,
@@ -29,7 +47,6 @@ from tests.engine.gateway.rough_clients import (
     read_all,
     request,
 )
-from tests.pairing.conftest import until
 
 HALF_FRAME = AMQP_HEADER + b"\x00\x00\x1f\x00\x02\x00\x00\x00" + bytes(100)
 OPENINGS = {
@@ -337,3 +354,399 @@ async def test_small_answers_leave_at_once() -> None:
         assert connection._transport is not None
         taken = connection._transport.get_extra_info("socket")
         assert taken.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+# -- The bound of the gateway's memory: who is not read, and when again ----------------------------------------------
+
+
+@dataclass(eq=False)
+class Reader:
+    calls: list[str] = field(default_factory=list)
+
+    def pause(self) -> None:
+        self.calls.append("pause")
+
+    def resume(self) -> None:
+        self.calls.append("resume")
+
+
+def test_a_reader_pauses_at_the_limit_once_and_resumes_below_its_half() -> None:
+    in_hand, reader = BytesInHand(most=100), Reader()
+    in_hand.add(99, reader)
+    assert reader.calls == []
+    in_hand.add(1, reader)
+    in_hand.add(50, reader)
+    assert reader.calls == ["pause"]
+    in_hand.remove(100)
+    assert reader.calls == ["pause"]
+    in_hand.remove(1)
+    assert reader.calls == ["pause", "resume"]
+    assert in_hand.size == 49
+
+
+def test_only_those_that_send_are_paused_and_one_that_left_is_not_resumed() -> None:
+    in_hand, idle, sender, gone = BytesInHand(most=10), Reader(), Reader(), Reader()
+    in_hand.add(1, idle)
+    in_hand.add(9, sender)
+    in_hand.add(9, gone)
+    in_hand.forget(gone)
+    in_hand.remove(19)
+    assert (idle.calls, sender.calls, gone.calls) == ([], ["pause", "resume"], ["pause"])
+
+
+class Socket:
+    """What a connection asks of its transport when it pauses."""
+
+    is_read = True
+
+    def get_extra_info(self, name: str) -> Any:
+        """Return the socket, which is asked for its descriptor."""
+        return self if name == "socket" else None
+
+    def fileno(self) -> int:
+        return 3
+
+    def is_closing(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        self.is_read = False
+
+    def resume_reading(self) -> None:
+        self.is_read = True
+
+
+@pytest.mark.parametrize("order", permutations(range(4)), ids=str)
+async def test_a_reader_paused_for_two_reasons_resumes_when_both_are_gone(order: tuple[int, ...]) -> None:
+    """A client that does not read its answers stays unread when there is room in hand, and vice versa."""
+    pairing: Any = None
+    gateway = Gateway(pairing, KeyRing([]), max_bytes=10)
+    socket: Any = Socket()
+    connection = FrontConnection(gateway)
+    connection.connection_made(socket)
+    pauses: dict[str, bool] = {"bytes": False, "socket": False}
+
+    def fill() -> None:
+        gateway.in_hand.add(10, connection)
+        pauses["bytes"] = True
+
+    def empty() -> None:
+        gateway.in_hand.remove(gateway.in_hand.size)
+        pauses["bytes"] = False
+
+    def full() -> None:
+        connection.pause_writing()
+        pauses["socket"] = True
+
+    def drained() -> None:
+        connection.resume_writing()
+        pauses["socket"] = False
+
+    steps: tuple[Callable[[], None], ...] = (fill, empty, full, drained)
+    for number in order:
+        steps[number]()
+        assert socket.is_read is not any(pauses.values())
+    connection.connection_lost(None)
+
+
+# -- When bytes leave: a lone send costs no turn of the loop, and many share one write -------------------------------
+
+SEND = new_key("web", [GatewayRight.SEND])
+
+
+class Setting:
+    """A gateway with clients of our own AMQP, and the writes of both sides of the gateway in order."""
+
+    def __init__(self, gateway: Gateway, paired: Any) -> None:
+        self.gateway = gateway
+        self.writes: list[str] = []
+        self.answers: list[object] = []
+        self._paired = paired
+
+    async def client(self, stack: AsyncExitStack) -> WireSender:
+        sdk = ServiceBusClient.from_connection_string(self.gateway.connection_string(SEND))
+        wire = ReconnectingConnection(Endpoint.of(sdk))
+        stack.push_async_callback(wire.close)
+        return await wire.sender("orders", on_outcome=self.answers.append, on_lost=lambda _: None)
+
+    @property
+    def line(self) -> ClientConnection:
+        """The gateway's connection to the primary."""
+        found = self._paired.get_encoded_sender("orders").wire._line
+        assert isinstance(found, ClientConnection)
+        return found
+
+    def spy(self) -> None:
+        """Note each write from now on, and each turn of the loop between."""
+        for owner, name in ((self.line, "primary"), *((front, "client") for front in self.gateway.connections)):
+            transport: Any = owner._transport
+            owner._transport = _Spied(transport, lambda name=name: self.writes.append(name))  # type: ignore[assignment]
+
+
+class _Spied:
+    def __init__(self, transport: Any, note: Any) -> None:
+        self._transport = transport
+        self._note = note
+
+    def write(self, data: bytes) -> None:
+        self._note()
+        self._transport.write(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+@pytest.fixture
+async def stack() -> AsyncIterator[AsyncExitStack]:
+    async with AsyncExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+async def setting(stack: AsyncExitStack) -> Setting:
+    world = World(await stack.enter_async_context(Sandbox.start()), stack)
+    paired = await world.pair(send_timeout=10.0)
+    gateway = Gateway(paired, KeyRing([SEND]))
+    await gateway.listen(0)
+    stack.push_async_callback(gateway.close, 0.1)
+    return Setting(gateway, paired)
+
+
+async def test_a_lone_send_leaves_in_the_read_that_brought_it_and_its_answer_likewise(
+    setting: Setting, stack: AsyncExitStack
+) -> None:
+    letters, link = SampleMessages(100), await setting.client(stack)
+    link.send(letters.next(), b"first")
+    await until(lambda: setting.answers)
+    setting.spy()
+    (front,), loop = setting.gateway.connections, asyncio.get_running_loop()
+    for reader in (front, setting.line):
+        read = reader._pieces._handle
+
+        def noted(data: bytes, read: Any = read) -> None:
+            setting.writes.append("read")
+            loop.call_soon(setting.writes.append, "turn")
+            read(data)
+
+        reader._pieces._handle = noted
+    link.send(letters.next(), b"second")
+    await until(lambda: len(setting.answers) == 2)
+    assert setting.writes == ["read", "primary", "turn", "read", "client", "turn"]
+
+
+async def test_sends_that_are_not_alone_share_a_write(setting: Setting, stack: AsyncExitStack) -> None:
+    letters, links = SampleMessages(100), [await setting.client(stack) for _ in range(3)]
+    links[0].send(letters.next(), b"first")
+    await until(lambda: setting.answers)
+    setting.spy()
+    for number in range(50):
+        for link in links:
+            link.send(letters.next(), number.to_bytes(2, "big"))
+    await until(lambda: len(setting.answers) == 151)
+    assert setting.writes.count("primary") < 10
+    assert setting.writes.count("client") < 30
+    assert setting.gateway.in_hand.sends == 0
+
+
+async def test_a_closed_gateway_follows_no_reads(setting: Setting, stack: AsyncExitStack) -> None:
+    link = await setting.client(stack)
+    link.send(SampleMessages(100).next(), b"first")
+    await until(lambda: setting.answers)
+    wire = setting._paired.get_encoded_sender("orders").wire
+    assert len(wire.after_read) == 1
+    await setting.gateway.close(0.1)
+    assert wire.after_read == []
+
+
+# -- GATEWAY.md sections 1, 3 and 4: what does not work through it, the answer to each, and one line for the operator
+
+SEND_VIA = {Symbol("com.microsoft:transfer-destination-address"): "other"}
+GET = b"GET /$Resources/queues HTTP/1.1\r\nHost: x\r\n\r\n"
+UPGRADE = b"GET /$servicebus/websocket HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
+PUT = b"PUT /new HTTP/1.1\r\nHost: x\r\nContent-Length: 8000000\r\n\r\n" + bytes(8_000_000)
+
+
+# -- other protocols --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("first", "words"),
+    [
+        (GET, "turned a client away, HTTP: .* administration clients need the namespace's own connection string"),
+        (PUT, "turned a client away, HTTP: .* administration clients"),
+        (UPGRADE, "turned a client away, WebSocket: .* set its transport to plain AMQP"),
+    ],
+    ids=["GET", "PUT with a body", "WebSocket upgrade"],
+)
+async def test_http_gets_501_with_where_to_point_the_client(
+    first: bytes, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Atom over the same string: 501 with the sentence."""
+    async with gateway_of() as gateway, raw_socket(gateway) as plain:
+        await asyncio.get_running_loop().sock_sendall(plain, first)
+        answer = await read_all(plain)
+    assert answer.startswith(b"HTTP/1.1 501 Not Implemented\r\n")
+    assert b"at the namespace's own connection string" in answer
+    assert_one_line(caplog, words)
+
+
+@pytest.mark.parametrize(
+    ("first", "answer", "words"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01", b"", "turned a client away, TLS: .*lacks UseDevelopmentEmulator=true"),
+        (GET, b"HTTP/1.1 501 ", "turned a client away, HTTP: "),
+    ],
+    ids=["TLS", "HTTP"],
+)
+async def test_first_bytes_that_come_one_by_one_are_recognized_too(
+    first: bytes, answer: bytes, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A TLS hello on the port: closed, with a log line that names the missing flag."""
+    async with gateway_of() as gateway, raw_socket(gateway) as plain:
+        for byte in first[:8]:
+            await asyncio.get_running_loop().sock_sendall(plain, bytes([byte]))
+            await asyncio.sleep(0.005)
+        assert (await read_all(plain)).startswith(answer)
+    assert_one_line(caplog, words)
+
+
+# -- links ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("address", "options", "words"),
+    [
+        (Coordinator(), {}, "^amqp:not-implemented: transactions do not pass .*ReceiveOnly"),
+        ("orders", {"properties": SEND_VIA}, "^amqp:not-implemented: send-via is not served: .*ReceiveOnly"),
+        (None, {}, "^amqp:not-implemented: a link needs an address"),
+        ("a" * 3000, {}, "^com.microsoft:argument-error: the address of the link "),
+        ("or\x00ders", {}, "^com.microsoft:argument-error: the address of the link "),
+        ("nowhere", {}, "^amqp:not-found: The messaging entity 'nowhere' could not be found"),
+    ],
+    ids=["coordinator", "send-via", "no address", "long address", "strange address", "unknown entity"],
+)
+async def test_a_link_that_cannot_be_is_refused_with_a_null_target(
+    address: Any, options: dict[str, Any], words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Coordinator link: null target, detach `amqp:not-implemented`, one sentence that names ReceiveOnly."""
+    async with gateway_of() as gateway, client_of(gateway) as client:
+        await client.prove(gateway)
+        for _ in range(2):
+            client.events.clear()
+            with pytest.raises(Refused, match=words):
+                await client.attach(address, **options)
+            (answer,) = [event for event in client.events if isinstance(event, Attached)]
+            assert answer.attach.target is None
+        await client.send(await client.attach("orders"))
+    assert_one_line(caplog, f"refused a client's link, {words[1:]}")
+
+
+async def test_a_link_without_a_token_is_refused() -> None:
+    async with gateway_of() as gateway, client_of(gateway) as client:
+        await client.wait(lambda: client.amqp.remote)
+        with pytest.raises(Refused, match=r"^amqp:unauthorized-access: no good token gives 'Send' for 'orders'"):
+            await client.attach("orders")
+
+
+@pytest.mark.parametrize(
+    "away",
+    [
+        WireTimeoutError("silent"),
+        WireConnectionError("refused"),
+        WireLinkError("disabled", "com.microsoft:entity-disabled"),
+        WireLinkError("ill", "amqp:internal-error"),
+        WireConnectionError("forced", "amqp:connection:forced"),
+    ],
+    ids=["silent", "refused", "disabled", "internal error", "forced"],
+)
+async def test_primary_away_what_was_seen_is_accepted_and_the_unknown_is_to_be_tried_again(
+    away: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Primary away: accepted if configured or seen before, else refused with `com.microsoft:timeout`."""
+    pairing = FakePairing(away=away, diverting={"orders": False})
+    async with gateway_of(pairing) as gateway, client_of(gateway) as client:
+        await client.prove(gateway)
+        seen = await client.attach("orders")
+        assert seen.remote is not None
+        assert seen.remote.max_message_size == 262_144  # until known
+        with pytest.raises(Refused, match=r"^com.microsoft:timeout: "):
+            await client.attach("unknown")
+    assert_one_line(caplog, "refused a client's link, com.microsoft:timeout: ")
+
+
+async def test_an_attach_tells_the_primarys_sizes_and_the_open_ours() -> None:
+    """Any hostname; max-frame 65,536; idle-time-out 240 s. `max-message-size` and the batch's of the primary."""
+    async with gateway_of(FakePairing(entities={"orders": (1_048_576, 500_000)})) as gateway, client_of(gateway) as one:
+        await one.prove(gateway)
+        link = await one.attach("orders")
+        assert one.amqp.remote is not None
+        assert (one.amqp.remote.max_frame_size, one.amqp.remote.idle_time_out) == (65_536, 240_000)
+        assert link.remote is not None
+        assert link.remote.max_message_size == 1_048_576
+        assert (link.remote.properties or {})["com.microsoft:max-message-batch-size"] == 500_000
+        assert link.credit > 0
+
+
+# -- messages ---------------------------------------------------------------------------------------------------------
+
+
+async def proven_sender(client: RoughClient, gateway: Any) -> Any:
+    await client.prove(gateway)
+    return await client.attach("orders")
+
+
+@pytest.mark.parametrize("name", sorted(RESERVED))
+async def test_reserved_names_are_rejected_and_named(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with gateway_of() as gateway, client_of(gateway) as client:
+        link = await proven_sender(client, gateway)
+        state = await client.send(link, message(b"x", **{name: "x"}))
+        assert_rejected(state, "com.microsoft:argument-error", repr(name))
+        await client.send(link)
+    assert_one_line(caplog, f"refused a client's message, com.microsoft:argument-error: .*{name}")
+
+
+@pytest.mark.parametrize("payload", [b"\x00", b"Sp", b"\x00Sp\xa0\x05x"], ids=["cut", "no section", "short section"])
+async def test_bytes_that_are_no_message_are_rejected_alone(payload: bytes) -> None:
+    async with gateway_of() as gateway, client_of(gateway) as client:
+        link = await proven_sender(client, gateway)
+        assert_rejected(await client.send(link, payload), "com.microsoft:argument-error", "")
+        await client.send(link)
+
+
+async def test_a_message_above_the_primarys_size_is_rejected_with_both_sizes() -> None:
+    async with gateway_of(FakePairing(entities={"orders": (1000, 1000)})) as gateway, client_of(gateway) as client:
+        link = await proven_sender(client, gateway)
+        large = message(bytes(2000))
+        state = await client.send(link, large)
+        assert_rejected(state, "amqp:link:message-size-exceeded", f"{len(large)} bytes, the link takes 1000")
+
+
+async def test_a_message_above_the_backlogs_size_is_rejected_with_both_sizes(caplog: pytest.LogCaptureFixture) -> None:
+    """Over 256 KB while failed over: rejected, named, with both sizes."""
+    pairing = FakePairing(failure=BacklogMessageSizeError(size=300_000, limit=262_144, message_id="big"))
+    async with gateway_of(pairing) as gateway, client_of(gateway) as client:
+        link = await proven_sender(client, gateway)
+        state = await client.send(link)
+        assert_rejected(state, "amqp:link:message-size-exceeded", "'big' takes 300000 bytes")
+        assert_rejected(state, "amqp:link:message-size-exceeded", "accept 262144")
+    assert_one_line(caplog, "refused a client's message, amqp:link:message-size-exceeded: .*300000.*262144")
+
+
+@pytest.mark.parametrize("body", [{}, {"sequence-numbers": 7}, {"sequence-numbers": [{}, "a"]}, "text", None])
+async def test_a_cancel_of_what_is_no_number_is_a_bad_argument(body: Any) -> None:
+    async with gateway_of() as gateway, client_of(gateway) as client:
+        await client.prove(gateway)
+        reply = await client.ask("orders/$management", "com.microsoft:cancel-scheduled-message", body)
+    assert (reply["statusCode"], reply["errorCondition"]) == (400, "com.microsoft:argument-error")
+
+
+def assert_rejected(state: Any, condition: str, words: str) -> None:
+    assert isinstance(state, Rejected)
+    assert state.error is not None
+    assert state.error.condition == condition
+    assert words in state.error.description
+
+
+def assert_one_line(caplog: pytest.LogCaptureFixture, pattern: str) -> None:
+    (line,) = caplog.messages
+    assert re.search(pattern, line), line

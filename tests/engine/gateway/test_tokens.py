@@ -1,17 +1,43 @@
-"""GATEWAY.md section 3.2: "any number of pairs, in parallel and in sequence", audiences of every form, expiry."""
+"""Keys, tokens and refusals of the gateway (GATEWAY.md sections 3.2 and 3.5)."""
 
 from __future__ import annotations
 
+import ast
 import asyncio
+import os
 import re
+import stat
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
+import azure.servicebus.exceptions as sdk
 import pytest
 
-from paired_servicebus.engine.gateway.gateway_keys import GatewayRight, KeyRing, new_key
-from servicebus_amqp.access.sas_tokens import sign
+import paired_servicebus.engine.gateway
+import servicebus_amqp.nodes
+import servicebus_amqp.protocol
+from paired_servicebus.core import errors
+from paired_servicebus.core.errors import ConfigurationError, UnreadableError
+from paired_servicebus.core.model.verdict import KIND_BY_CONDITION, FailureKind
+from paired_servicebus.engine.gateway.gateway_keys import (
+    GatewayRight,
+    KeyRing,
+    keys_of,
+    new_key,
+    read_keys,
+    rotate_keys,
+    write_keys,
+)
+from paired_servicebus.engine.gateway.send_refusals import TIMEOUT, refusal_of_send, rejection_of
+from servicebus_amqp.access.sas_tokens import TokenError, sign
 from servicebus_amqp.encoding.amqp_types import Int
-from tests.engine.gateway.rough_clients import LISTEN, PATIENCE, SEND, FakePairing, Refused, client_of, gateway_of
+from servicebus_amqp.encoding.messaging_types import Rejected
+from servicebus_amqp.protocol_errors import Condition
+from tests.approval import Approve
+
+from .rough_clients import LISTEN, PATIENCE, SEND, FakePairing, Refused, client_of, gateway_of
 
 NOW = 1_800_000_000.0
 AUDIENCES = (
@@ -169,3 +195,197 @@ async def test_a_key_without_the_right_is_named_in_the_refusal(caplog: pytest.Lo
     (line,) = caplog.messages
     assert "amqp:unauthorized-access" in line
     assert "'Send'" in line
+
+
+# -- The gateway's own keys: their file, and what their tokens prove -------------------------------------------------
+
+AUDIENCE = "sb://127.0.0.1:5672/orders"
+
+
+def test_the_file_is_made_with_one_key_that_only_its_owner_can_read(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.keys"
+    (key,) = keys_of(path).keys
+    assert (key.name, key.rights) == ("gateway", {GatewayRight.SEND, GatewayRight.LISTEN})
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert keys_of(path).keys == (key,)
+    assert key.key not in repr(key)
+
+
+def test_a_file_that_others_may_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.keys"
+    keys_of(path)
+    path.chmod(0o640)
+    with pytest.raises(ConfigurationError, match="0640"):
+        read_keys(path)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"keys": [{"name": "a", "rights": ["Send"], "key": "short"}]}', '{"keys": [7]}']
+)
+def test_a_file_of_something_else_is_refused_without_a_quote(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "gateway.keys"
+    path.write_text(text)
+    path.chmod(0o600)
+    with pytest.raises(UnreadableError) as refusal:
+        read_keys(path)
+    assert "short" not in str(refusal.value)
+
+
+def test_rotating_replaces_every_key_and_keeps_names_and_rights(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.keys"
+    before = [new_key("a", [GatewayRight.SEND]), new_key("b", [GatewayRight.LISTEN])]
+    write_keys(path, before)
+    after = rotate_keys(path).keys
+    assert [(key.name, key.rights) for key in after] == [(key.name, key.rights) for key in before]
+    assert not {key.key for key in after} & {key.key for key in before}
+    assert read_keys(path).keys == after
+
+
+def test_a_token_proves_the_rights_of_its_key_for_its_audience() -> None:
+    key = new_key("web", [GatewayRight.SEND])
+    ring = KeyRing([key])
+    access = ring.judge(sign(AUDIENCE, key.name, key.key, NOW + 60), AUDIENCE.upper().replace("SB:", "amqp:"), NOW)
+    assert (access.path.lower(), access.rights, access.expires_at, access.key) == (
+        "orders",
+        key.rights,
+        NOW + 60,
+        "web",
+    )
+
+
+def test_what_proves_nothing_is_refused_with_its_flaw_and_no_key() -> None:
+    key = new_key("web", [GatewayRight.SEND])
+    ring, good = KeyRing([key]), sign(AUDIENCE, "web", key.key, NOW + 60)
+    for token, audience, words in (
+        (sign(AUDIENCE, "web", "wrong", NOW + 60), AUDIENCE, "InvalidSignature.*'web'"),
+        (sign(AUDIENCE, "other", key.key, NOW + 60), AUDIENCE, "InvalidSignature.*no key named 'other'"),
+        (sign(AUDIENCE, "web", key.key, NOW - 1), AUDIENCE, "ExpiredToken"),
+        (good, "sb://127.0.0.1:5672/audit", "InvalidAudience"),
+        (good, "x" * 2000, "InvalidAudience"),
+        ("eyJ0eXAi.e30.sig", AUDIENCE, "MalformedToken.*no token of Azure"),
+    ):
+        with pytest.raises(TokenError, match=words) as refusal:
+            ring.judge(token, audience, NOW)
+        assert key.key not in str(refusal.value)
+
+
+def test_a_file_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, approve: Approve) -> None:
+    path = tmp_path / "gateway.keys"
+    keys_of(path)
+    if os.geteuid() == 0:
+        os.chown(path, 12345, -1)
+    else:
+        own = os.geteuid()
+        monkeypatch.setattr("os.geteuid", lambda: own + 1)
+    with pytest.raises(ConfigurationError) as refused:
+        read_keys(path)
+    approve.part(refused.value, "errors of the gateway")
+
+
+def test_two_processes_that_make_the_file_agree_on_its_keys(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.keys"
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(keys_of, [path] * 16))
+    assert len({ring.keys for ring in made}) == 1
+
+
+# -- GATEWAY.md section 3.5: "only accepted, or rejected with condition, description, info", and two conditions never
+# "**Never** `amqp:connection:forced` or `amqp:internal-error` on a link (Go drops its whole connection); never released
+# or modified to a sender (Python ≤ 7.14 hangs)."
+
+NEVER = {"amqp:connection:forced", "amqp:internal-error"}
+CONDITIONS = sorted({*KIND_BY_CONDITION, *Condition, "something:new"})
+PLAIN = (
+    *(TimeoutError(), OSError("gone"), KeyError("ours"), RuntimeError("ours"), AssertionError()),
+    errors.PairingClosedError("the pairing was closed", in_doubt=True),
+    errors.BacklogUnavailableError("no backlog queue took it"),
+    errors.BacklogMessageSizeError(size=2, limit=1, message_id="m"),
+    errors.ReservedPropertyError("x-ms-path"),
+    errors.UnreadableError("no message"),
+    *(sdk.ServiceBusError("x"), sdk.ServiceBusConnectionError(message="x"), sdk.ServiceBusServerBusyError(message="x")),
+)
+FAILURES = [
+    *(kind("x", condition) for condition in CONDITIONS for kind in (errors.WireLinkError, errors.WireOutcomeError)),
+    *PLAIN,
+]
+WORTH_ANOTHER_TRY = [
+    *(errors.WireOutcomeError("x", condition) for condition in sorted(NEVER)),
+    *(errors.WireOutcomeError("released"), errors.WireTimeoutError("x"), errors.WireConnectionError("x")),
+    *(errors.WireLinkError("x", "com.microsoft:entity-disabled"), errors.WireLinkError("x", "amqp:not-found")),
+    *PLAIN[:3],
+    *PLAIN[5:7],
+]
+
+
+def named(error: BaseException) -> str:
+    return f"{type(error).__name__} {getattr(error, 'condition', '')}"
+
+
+@pytest.mark.parametrize("error", FAILURES, ids=named)
+def test_every_failure_of_a_send_becomes_a_rejection_that_no_sdk_stumbles_over(error: Exception) -> None:
+    outcome = rejection_of(error)
+    assert isinstance(outcome, Rejected)
+    assert outcome.error is not None
+    assert outcome.error.condition not in NEVER
+    assert outcome.error.description
+    assert outcome.error.info
+
+
+@pytest.mark.parametrize("error", WORTH_ANOTHER_TRY, ids=named)
+def test_what_another_try_may_mend_is_answered_with_what_every_sdk_retries(error: Exception) -> None:
+    assert refusal_of_send(error).condition == TIMEOUT == "com.microsoft:timeout"
+
+
+@pytest.mark.parametrize(
+    "condition", sorted(each for each, kind in KIND_BY_CONDITION.items() if kind is FailureKind.ARGUMENT)
+)
+def test_a_namespaces_refusal_of_a_message_keeps_its_condition(condition: str) -> None:
+    """Go takes `amqp:not-allowed` as final; for an argument error it gives up its connection and tries again."""
+    refusal = refusal_of_send(errors.WireOutcomeError("no session id", condition))
+    assert (refusal.condition, refusal.status) == (condition, 400)
+
+
+def test_no_refusal_in_the_code_has_a_condition_that_drops_connections() -> None:
+    found = [entry for folder in _folders() for path in folder.glob("*.py") for entry in _conditions(path)]
+    assert len(found) > 15, "the search finds the refusals"
+    assert "amqp:not-implemented" in {condition for _, condition in found}
+    assert "TRANSFER_LIMIT_EXCEEDED" in {condition for _, condition in found}
+    never = {*NEVER, *(condition.name for condition in Condition if condition in NEVER)}
+    assert [place for place, condition in found if condition in never] == []
+
+
+async def test_a_sender_gets_accepted_or_rejected_and_nothing_else() -> None:
+    pairing = FakePairing()
+    async with gateway_of(pairing) as gateway, client_of(gateway) as client:
+        await client.prove(gateway)
+        link = await client.attach("orders")
+        for error in FAILURES:
+            pairing.failure = error
+            assert isinstance(await client.send(link), Rejected), named(error)
+        assert client.detach_of(link) is None
+
+
+def _folders() -> list[Path]:
+    rooms = (paired_servicebus.engine.gateway, servicebus_amqp.nodes, servicebus_amqp.protocol)
+    return [Path(room.__path__[0]) for room in rooms]
+
+
+def _conditions(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield the place and the condition of each refusal of a link or message in a module."""
+    makers = {"AmqpRefusal", "Error", "fail", "Released", "Modified"}
+    for node in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(node, ast.Call):
+            continue
+        name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+        # what ends a connection as a whole is no link's condition
+        if name not in makers or path.name == "connection.py":
+            continue
+        given = [*node.args[:1], *(word.value for word in node.keywords if word.arg == "condition")]
+        place = f"{path.name}:{node.lineno}"
+        if name in ("Released", "Modified"):
+            yield place, "amqp:internal-error"
+        for value in given:
+            if isinstance(value, ast.Constant):
+                yield place, str(value.value)
+            elif isinstance(value, ast.Attribute):
+                yield place, value.attr
