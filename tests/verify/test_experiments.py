@@ -156,7 +156,7 @@ def _refuse_token(self: Authorization, path: str) -> None:
 
 
 PLANTED: dict[str, Callable[[pytest.MonkeyPatch], Any]] = {
-    "sasl-mechanisms": lambda patch: patch.setattr(handshake, "OFFERED", ("PLAIN", "ANONYMOUS")),
+    "sasl-mechanisms": lambda patch: patch.setattr(handshake, "OFFERED", ("EXTERNAL", "ANONYMOUS")),
     "deleted-entity-token": lambda patch: patch.setattr(Authorization, "check_entity", _refuse_token),
     "peek-needs-listen": lambda patch: patch.setattr(management_node, "rights_for", lambda *_: ()),
     "listen-peeks": lambda patch: patch.setattr(management_node, "rights_for", lambda *_: (Right.LISTEN, Right.SEND)),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 
@@ -16,6 +17,7 @@ class ProvenAccess:
     """The access of a good token to `path` and everything below it. `expires_at` is in epoch seconds.
 
     `rights` are names such as Send. `key` is the name of the rule whose key signed the token; None for a bearer token.
+    An access that SASL PLAIN has proven ends with its connection: its `expires_at` is infinite.
     """
 
     path: str
@@ -39,13 +41,16 @@ class Grants:
         self.next_end: float | None = None
         """A lower bound of the first end; the token that ends first may have been replaced."""
 
+    def __len__(self) -> int:
+        return len(self._accesses)
+
     def put(self, access: ProvenAccess) -> bool:
         """Store an access in place of the earlier one for its path; return False if there are too many."""
         key = access.path.lower()
         if key not in self._accesses and len(self._accesses) >= MAX_GRANTS:
             return False
         self._accesses[key] = access
-        if self.next_end is None or access.expires_at < self.next_end:
+        if access.expires_at < (inf if self.next_end is None else self.next_end):
             self.next_end = access.expires_at
         return True
 
@@ -63,7 +68,8 @@ class Grants:
         expired = [path for path, access in self._accesses.items() if access.expires_at <= now]
         for path in expired:
             del self._accesses[path]
-        self.next_end = min((access.expires_at for access in self._accesses.values()), default=None)
+        ends = [access.expires_at for access in self._accesses.values() if access.expires_at < inf]
+        self.next_end = min(ends, default=None)
         return bool(expired)
 
     def drop_keys(self, names: frozenset[str]) -> bool:

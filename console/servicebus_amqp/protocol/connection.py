@@ -89,7 +89,7 @@ class Connection:
         self.out: list[bytes] = []
         self.remote_max_frame_size = MIN_MAX_FRAME_SIZE
         self._early: list[bytes] = []  # our open: it follows the AMQP header, all else follows the peer's open
-        self._handshake = Handshake(role, sasl=settings.sasl)
+        self._handshake = Handshake(role, sasl=settings.sasl, plain=settings.plain)
         self._handshake.events = self.events
         self._buffer = ReceiveBuffer()
         self._idle = IdleWatch(settings.idle_timeout_ms / 1000 if settings.idle_timeout_ms else None)

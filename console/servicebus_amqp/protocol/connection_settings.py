@@ -6,8 +6,9 @@ two ticks, so that the connection never fails too early. Ticks are frequent enou
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import Any, Final
 
 from servicebus_amqp.encoding.frames import MIN_MAX_FRAME_SIZE
@@ -26,6 +27,20 @@ class LinkRole(Enum):
     RECEIVER = "receiver"
 
 
+class SaslCode(IntEnum):
+    """A server's answer to a client's credentials."""
+
+    OK = 0
+    AUTH = 1
+    """The credentials are wrong."""
+    TEMPORARY = 4
+    """They could not be judged now: another try may help."""
+
+
+PlainJudge = Callable[[str, str], SaslCode | None]
+"""Judges the name of a key and the key, both empty if a client sent something else. None: no answer at all."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionSettings:
     """Settings of our side of a connection.
@@ -37,6 +52,7 @@ class ConnectionSettings:
     incoming_window, outgoing_window: transfer frames of a session in flight.
     max_message_size: bytes of one message on our links, None for any; a link may override it.
     sasl: a client begins with SASL ANONYMOUS; a server accepts clients with and without.
+    plain: judges what SASL PLAIN brings to a server; None: the server does not offer PLAIN.
     properties: of the open.
     first_outgoing_id, first_delivery_id: initial values of a session's two counters.
     """
@@ -51,6 +67,7 @@ class ConnectionSettings:
     outgoing_window: int = 65536
     max_message_size: int | None = 1024 * 1024
     sasl: bool = True
+    plain: PlainJudge | None = None
     properties: dict[Any, Any] | None = None
     first_outgoing_id: int = 0
     first_delivery_id: int = 0

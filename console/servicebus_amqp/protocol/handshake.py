@@ -1,8 +1,8 @@
 """The steps before the first AMQP frame: protocol headers, and SASL between them.
 
 Rules: a server waits for the client's header, since some clients reject an early one. It accepts clients with and
-without SASL and with or without an initial response. None of its three mechanisms authenticates: tokens on the open
-connection do. A client uses ANONYMOUS and waits for each step.
+without SASL, and with or without an initial response. PLAIN authenticates, by the name of a key and the key; the other
+mechanisms do not: tokens on the open connection do. A client uses ANONYMOUS and waits for each step.
 """
 
 from __future__ import annotations
@@ -27,14 +27,31 @@ from servicebus_amqp.encoding.performatives import (
     read_sasl,
     write_performative,
 )
-from servicebus_amqp.protocol.connection_settings import ConnectionRole
+from servicebus_amqp.protocol.connection_settings import ConnectionRole, PlainJudge, SaslCode
 from servicebus_amqp.protocol.protocol_events import Event, HeaderReceived, SaslDone
 from servicebus_amqp.protocol_errors import Condition, DecodeError, FramingError, ProtocolError
 
 ANONYMOUS: Final = "ANONYMOUS"
-OFFERED: Final = ("MSSBCBS", "EXTERNAL", ANONYMOUS)
-"""Mechanisms of a server. Microsoft's .NET client knows only MSSBCBS."""
-_OK, _REFUSED = 0, 1
+PLAIN: Final = "PLAIN"
+OFFERED: Final = ("MSSBCBS", PLAIN, ANONYMOUS, "EXTERNAL")
+"""Mechanisms of the service, in its order. Microsoft's .NET client knows only MSSBCBS."""
+WELCOME: Final = b"Welcome!"
+"""The service's word to a client that PLAIN has authenticated."""
+
+
+def read_plain(response: bytes | None) -> tuple[str, str]:
+    """Return the name and the key in PLAIN's initial response; two empty texts if they are not there.
+
+    A response is an identity to act as, the name and the key, between NULs (RFC 4616). The identity has to be empty or
+    the name.
+    """
+    parts = (response or b"").split(b"\0")
+    if len(parts) != 3 or parts[0] not in (b"", parts[1]):
+        return "", ""
+    try:
+        return parts[1].decode(), parts[2].decode()
+    except UnicodeDecodeError:
+        return "", ""
 
 
 class HandshakeState(Enum):
@@ -47,11 +64,12 @@ class HandshakeState(Enum):
 class Handshake:
     """One side's steps up to AMQP frames. out: bytes to send. events: emptied by the owner."""
 
-    __slots__ = ("_role", "_sasl", "events", "expecting", "is_amqp_header_sent", "out")
+    __slots__ = ("_plain", "_role", "_sasl", "events", "expecting", "is_amqp_header_sent", "out")
 
-    def __init__(self, role: ConnectionRole, *, sasl: bool) -> None:
+    def __init__(self, role: ConnectionRole, *, sasl: bool, plain: PlainJudge | None = None) -> None:
         self._role = role
         self._sasl = sasl
+        self._plain = plain
         self.expecting = HandshakeState.HEADER
         self.is_amqp_header_sent = False
         self.out: list[bytes] = []
@@ -90,7 +108,7 @@ class Handshake:
         if self._role is ConnectionRole.SERVER:
             self._write_header(header)
             if is_sasl:
-                self._write(SaslMechanisms(sasl_server_mechanisms=OFFERED))
+                self._write(SaslMechanisms(sasl_server_mechanisms=self._offered))
 
     def on_sasl(self, frame: SaslPerformative) -> None:
         """Handle a SASL frame of the peer. Raises ProtocolError for an unexpected frame or a refusal."""
@@ -102,7 +120,7 @@ class Handshake:
                 raise ProtocolError(f"the server offers no ANONYMOUS, only {offered}", Condition.NOT_IMPLEMENTED)
             self._write(SaslInit(mechanism=ANONYMOUS, initial_response=b""))
         elif self._role is ConnectionRole.CLIENT and isinstance(frame, SaslOutcome):
-            if frame.code != _OK:
+            if frame.code != SaslCode.OK:
                 raise ProtocolError(
                     f"the server refused SASL ANONYMOUS with code {frame.code}", Condition.UNAUTHORIZED_ACCESS
                 )
@@ -111,14 +129,25 @@ class Handshake:
         else:
             raise ProtocolError(f"{type(frame).__name__} came out of turn", Condition.NOT_ALLOWED)
 
+    @property
+    def _offered(self) -> tuple[str, ...]:
+        return tuple(one for one in OFFERED if one != PLAIN or self._plain is not None)
+
     def _choose(self, init: SaslInit) -> None:
-        if init.mechanism not in OFFERED:
-            self._write(SaslOutcome(code=_REFUSED))
+        if init.mechanism not in self._offered:
+            self._write(SaslOutcome(code=SaslCode.AUTH))
             raise ProtocolError(
-                f"SASL mechanism {str(init.mechanism)!r} was not offered; use one of {', '.join(OFFERED)}",
+                f"SASL mechanism {str(init.mechanism)!r} was not offered; use one of {', '.join(self._offered)}",
                 Condition.UNAUTHORIZED_ACCESS,
             )
-        self._write(SaslOutcome(code=_OK))
+        judge = self._plain if init.mechanism == PLAIN else None
+        code = SaslCode.OK if judge is None else judge(*read_plain(init.initial_response))
+        if code is None:
+            return
+        is_welcome = judge is not None and code is SaslCode.OK
+        self._write(SaslOutcome(code=code, additional_data=WELCOME if is_welcome else None))
+        if code is not SaslCode.OK:
+            raise ProtocolError("SASL PLAIN: no key has this name and this value", Condition.UNAUTHORIZED_ACCESS)
         self._done(init.mechanism)
 
     def _done(self, mechanism: str) -> None:

@@ -7,6 +7,8 @@ and management call it; the caller checks that the rights suffice.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from hmac import compare_digest
+from math import inf
 from typing import Final
 
 from servicebus_amqp.access.sas_tokens import PREFIX, SasToken, read_token, sign
@@ -14,7 +16,7 @@ from servicebus_amqp.node_address import audience_path, covers, parse_address
 from servicebus_sandbox.access.token_issuer import SERVICE_BUS, Flaw, Issuer, ProvenAccess, TokenError
 from servicebus_sandbox.broker.broker_errors import EntityNotFound
 from servicebus_sandbox.broker.entity_settings import ALL_RIGHTS, AuthorizationRule, check_rules
-from servicebus_sandbox.broker.topology.messaging_entities import Subscription
+from servicebus_sandbox.broker.topology.messaging_entities import Queue, Subscription, Topic
 from servicebus_sandbox.broker.topology.namespace import BrokerNamespace
 
 __all__ = ["PREFIX", "Authorization", "SasToken", "read_token", "root_rule", "sign"]
@@ -67,6 +69,20 @@ class Authorization:
         bearer = self._issuer.judge(token.removeprefix(BEARER), audiences=(SERVICE_BUS,), now=now)
         return ProvenAccess(audience_path(audience), bearer.rights, bearer.expires_at)
 
+    def prove(self, name: str, key: str) -> tuple[ProvenAccess, ...]:
+        """Return the access of SASL PLAIN's name and key: that of each rule of this name with this key.
+
+        It has no end of its own. Raises TokenError if there is no such rule.
+        """
+        found = tuple(
+            ProvenAccess(owner, rule.rights, inf, rule.name)
+            for owner, rule in self._all_rules()
+            if rule.name == name and any(compare_digest(key.encode(), one.encode()) for one in rule.keys)
+        )
+        if not found:
+            raise TokenError(Flaw.SIGNATURE, "No key of the namespace or of an entity has this name and this value.")
+        return found
+
     def check_entity(self, path: str) -> None:
         """Raise EntityNotFound unless the path is the root, an entity, or below one."""
         owner = parse_address(path).path
@@ -102,6 +118,15 @@ class Authorization:
                 yield owner, rule
         for rule in self._rules:
             yield "", rule
+
+    def _all_rules(self) -> Iterator[tuple[str, AuthorizationRule]]:
+        """Yield every rule with the path of its owner."""
+        for rule in self._rules:
+            yield "", rule
+        owners: tuple[Queue | Topic, ...] = (*self._namespace.queues(), *self._namespace.topics())
+        for owner in owners:
+            for rule in owner.settings.authorization_rules:
+                yield owner.path, rule
 
     def _rules_of(self, path: str) -> tuple[AuthorizationRule, ...]:
         try:

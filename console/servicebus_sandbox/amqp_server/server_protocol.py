@@ -26,15 +26,23 @@ from servicebus_amqp.nodes.request_ends import (
 )
 from servicebus_amqp.protocol import protocol_events as e
 from servicebus_amqp.protocol.connection import Connection
-from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings
+from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings, SaslCode
 from servicebus_amqp.protocol.protocol_events import Event
-from servicebus_sandbox.access.token_issuer import Grants, ProvenAccess
+from servicebus_sandbox.access.token_issuer import Grants, ProvenAccess, TokenError
 from servicebus_sandbox.amqp_server.link_attach import MAX_LINKS, attach, attach_latency
 from servicebus_sandbox.amqp_server.message_links import IncomingLink
 from servicebus_sandbox.amqp_server.served_link import SETTLING, DelayLine, ServedLink, ServedNamespace
 from servicebus_sandbox.broker.broker_errors import EntityNotFound
 from servicebus_sandbox.broker.entity_settings import Right
-from servicebus_sandbox.faults import UNKNOWN_CALLER, Caller, CaseKey, ConnectionVerdict, Direction
+from servicebus_sandbox.faults import (
+    UNKNOWN_CALLER,
+    Caller,
+    CaseKey,
+    ConnectionVerdict,
+    Direction,
+    FaultVerdict,
+    InjectionPoint,
+)
 from servicebus_sandbox.serving.amqp_conditions import closed_by_fault, idle, refusal_of, unlinked
 from servicebus_sandbox.serving.lobby import Lobby
 
@@ -81,6 +89,8 @@ def no_token_in_time() -> AmqpRefusal:
 log = logging.getLogger(__name__)
 
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
+_CUTTING: Final = (FaultVerdict.RESET, FaultVerdict.TAKE_AND_RESET, FaultVerdict.DISCONNECT, FaultVerdict.DETACH)
+_UNANSWERED: Final = (*_CUTTING, FaultVerdict.SWALLOW, FaultVerdict.TAKE_SILENTLY)
 _DEAF: Final = (ConnectionVerdict.SWALLOW, ConnectionVerdict.DEAF)
 _MUTE: Final = (ConnectionVerdict.SWALLOW, ConnectionVerdict.MUTE)
 MAX_FRAME_SIZE: Final = 65536
@@ -110,6 +120,7 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
             max_frame_size=MAX_FRAME_SIZE,
             incoming_window=INCOMING_WINDOW,
             idle_timeout_ms=IDLE_TIMEOUT_MS,
+            plain=self._judge_plain,
             channel_max=MAX_LINKS - 1,
             handle_max=MAX_LINKS - 1,
         )
@@ -349,6 +360,24 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
         if self.grants.next_end != watched:
             self._watch_tokens()
 
+    def _judge_plain(self, name: str, key: str) -> SaslCode | None:
+        """Judge SASL PLAIN's name and key, as far as the faults of contact let them through."""
+        caller = Caller(container_id=None, keys=frozenset({name}))
+        verdict = self.node.faults.verdict(InjectionPoint.TOKEN, "", caller=caller)
+        if verdict in _CUTTING:
+            self.abort()
+        if verdict in _UNANSWERED:
+            return None
+        if verdict not in (FaultVerdict.SERVE, FaultVerdict.UNAUTHORIZED):
+            return SaslCode.TEMPORARY
+        try:
+            proven = self.node.authorization.prove(name, key) if verdict is FaultVerdict.SERVE else ()
+        except TokenError:
+            proven = ()
+        for access in proven:
+            self.grants.put(access)
+        return SaslCode.OK if proven else SaslCode.AUTH
+
     def stir(self) -> None:
         """Write the output, and let the broker act on the change."""
         self.node.flush_soon(self)
@@ -408,6 +437,8 @@ class AmqpServerProtocol(asyncio.Protocol, asyncio.BufferedProtocol):
 
     def _on_opened(self, event: e.Opened) -> None:
         self.container_id = event.container_id
+        if self.grants:
+            self._end_probation()  # SASL PLAIN has proven them
         if self.node.faults.knows_clients:
             self._follow_faults(is_new=True)
         self._call_later("opening", TOKEN_SECONDS, self._give_up_opening)

@@ -10,6 +10,7 @@ import socket
 from collections.abc import Mapping
 from typing import Final
 
+from servicebus_amqp.server.client_protocol import PeerProtocol
 from servicebus_sandbox.access.token_issuer import Issuer
 from servicebus_sandbox.amqp_server.namespace_server import NamespaceServer
 from servicebus_sandbox.atom.https_server import HttpsServer
@@ -17,7 +18,7 @@ from servicebus_sandbox.atom.management_api import ManagementApi
 from servicebus_sandbox.clock import SandboxClock
 from servicebus_sandbox.control_http import HttpControlServer
 from servicebus_sandbox.serving.addresses import HOST
-from servicebus_sandbox.serving.listener import Listener, PeerProtocol
+from servicebus_sandbox.serving.listener import Listener
 
 HEALTH: Final = "/health"
 _HEALTHY: Final = json.dumps({"status": "healthy", "message": "Service is healthy."}).encode()

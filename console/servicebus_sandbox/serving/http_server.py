@@ -20,9 +20,10 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
 
+from servicebus_amqp.server.client_protocol import AMQP_FIRST_BYTE, TLS_HANDSHAKE
 from servicebus_sandbox.faults import ConnectionVerdict, Direction, FaultBoard, FaultVerdict, InjectionPoint, Operation
 from servicebus_sandbox.serving.amqp_conditions import RefusalLog, refusal_by
-from servicebus_sandbox.serving.listener import AMQP_FIRST_BYTE, TLS_HANDSHAKE, bind, first_byte
+from servicebus_sandbox.serving.listener import bind, first_byte
 from servicebus_sandbox.serving.lobby import FIRST_REQUEST_SECONDS, Lobby, Stay
 
 # The logger of aiohttp's servers. Apart from `refusal_log`, because AMQP works without aiohttp.

@@ -17,40 +17,23 @@ import ssl
 import struct
 from collections import Counter
 from collections.abc import Callable, Mapping
-from enum import Enum
 from typing import cast
 
+from servicebus_amqp.encoding.frames import SASL_HEADER
+from servicebus_amqp.server.client_protocol import (
+    TLS_HANDSHAKE,
+    PeerProtocol,
+    describe_client,
+    detect_protocol,
+    foreign_protocol,
+)
 from servicebus_sandbox.faults import ConnectionVerdict, FaultBoard
 from servicebus_sandbox.serving.lobby import FIRST_REQUEST_SECONDS, Lobby, Stay
 
-# Protocol detection on a new connection, and the protocols in use until then.
+# The protocols of a connection until its own is known.
 #
-# `detect_protocol` is pure. `Sniffer` waits for the bytes it needs and hands the connection over with them. `Swallower`
-# reads and answers nothing. Not here: namespaces, ports and faults.
-
-_AMQP = b"AMQP"
-_VERBS = (b"GET ", b"PUT ", b"POST ", b"DELETE ", b"HEAD ", b"OPTIONS ", b"PATCH ", b"CONNECT ", b"TRACE ")
-
-
-class PeerProtocol(Enum):
-    """The protocol of a connection; the value is its display name. TLS is recognized before the sniffer."""
-
-    AMQP = "AMQP"
-    HTTP = "HTTP"
-    TLS = "TLS"
-    GARBAGE = "neither AMQP nor HTTP"
-    UNDECIDED = "nothing"
-
-
-def detect_protocol(seen: bytes) -> PeerProtocol:
-    """Return the protocol that `seen` begins, UNDECIDED while it is ambiguous. Eight bytes always decide."""
-    if seen.startswith(_AMQP):
-        return PeerProtocol.AMQP
-    if seen.startswith(_VERBS):
-        return PeerProtocol.HTTP
-    if any(opening.startswith(seen) for opening in (_AMQP, *_VERBS)):
-        return PeerProtocol.UNDECIDED
-    return PeerProtocol.GARBAGE
+# `Sniffer` waits for the bytes that it needs and hands the connection over with them. `Swallower` reads and answers
+# nothing. Not here: namespaces, ports and faults.
 
 
 class _StandIn(asyncio.Protocol):
@@ -88,15 +71,15 @@ class Swallower(_StandIn):
 class Sniffer(_StandIn):
     """A protocol that waits up to `patience` seconds for the first bytes, then calls `choose`.
 
-    `choose` gets the detected protocol (UNDECIDED for a silent peer) and the transport. It returns the protocol that
-    takes over, or None if it has handled the transport itself.
+    `choose` gets the detected protocol (UNDECIDED for a silent peer), the transport and the first bytes. It returns
+    the protocol that takes over, or None if it has handled the transport itself.
     """
 
     def __init__(
         self,
         owned: set[asyncio.Transport],
         lobby: Lobby,
-        choose: Callable[[PeerProtocol, asyncio.Transport], asyncio.Protocol | None],
+        choose: Callable[[PeerProtocol, asyncio.Transport, bytes], asyncio.Protocol | None],
         *,
         patience: float,
     ) -> None:
@@ -125,7 +108,7 @@ class Sniffer(_StandIn):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        protocol = self._choose(speech, transport)
+        protocol = self._choose(speech, transport, self._seen)
         if protocol is None:
             return
         self._let_go()
@@ -144,8 +127,6 @@ log = logging.getLogger(__name__)
 ProtocolFactory = Callable[[], asyncio.Protocol]
 
 _BACKLOG = 512
-TLS_HANDSHAKE = b"\x16"
-AMQP_FIRST_BYTE = b"A"
 _PAUSE_AFTER_FAILURE = 1.0
 _REFUSAL = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n"
@@ -329,28 +310,38 @@ class Listener:
     def _sniffer(self) -> Sniffer:
         return Sniffer(self._stand_ins, self._lobby, self._choose, patience=self._patience)
 
-    def _choose(self, speech: PeerProtocol, transport: asyncio.Transport) -> asyncio.Protocol | None:
+    def _choose(self, speech: PeerProtocol, transport: asyncio.Transport, seen: bytes) -> asyncio.Protocol | None:
         needs_tls = self._tls is not None and transport.get_extra_info("sslcontext") is None
-        advice = self._advice.get(speech, "")
-        if speech in self._factories and not (speech is PeerProtocol.HTTP and needs_tls):
+        is_foreign = foreign_protocol(seen) is not None
+        advice = self._advice.get(PeerProtocol.GARBAGE if is_foreign else speech, "")
+        if not is_foreign and speech in self._factories and not (speech is PeerProtocol.HTTP and needs_tls):
             return self._factories[speech]()
         if speech is PeerProtocol.HTTP:
-            self._reject("HTTP without TLS" if needs_tls else speech.value, advice)
+            self._reject("HTTP without TLS" if needs_tls else speech.value, advice, describe_client(seen))
             body = f"{advice}\n".encode()
             transport.write(_REFUSAL % (len(body), body))
             transport.close()
         else:
-            self._reject(speech.value, advice)
-            transport.abort()
+            self._reject(speech.value, advice, describe_client(seen) if seen else "")
+            if is_foreign and speech is PeerProtocol.AMQP:
+                transport.write(SASL_HEADER)  # the version that is served
+                transport.close()
+            else:
+                transport.abort()
         return None
 
-    def _reject(self, reason: str, advice: str = "") -> None:
+    def _reject(self, reason: str, advice: str = "", client: str = "") -> None:
         """Count a rejection, and log each reason once: a flood of garbage must not fill a disk."""
         self.rejected[reason] += 1
         if self.rejected[reason] == 1:
+            found = f": {client}" if client else ""
             sentence = f". {advice}" if advice else ""
             log.warning(
-                "namespace '%s' turned a connection away: %s%s (logged once)", self._namespace, reason, sentence
+                "namespace '%s' turned a connection away: %s%s%s (logged once)",
+                self._namespace,
+                reason,
+                found,
+                sentence,
             )
 
 

@@ -79,6 +79,8 @@ var checks = []check{
 
 	{"AMQP over TLS serves the namespace's Azure name", connectOverTLS},
 	{"AMQP over a web socket is served", connectOverWebSocket},
+	{"go-amqp by user and password sends and receives", connectByPassword},
+	{"go-amqp by a wrong password is refused", refuseWrongPassword},
 	{"a certificate that is not trusted ends the connection", refuseUntrusted},
 
 	{"fault refused: a send outlasts it", outlastRefused},

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	sb "github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+	"github.com/Azure/go-amqp"
 	"github.com/coder/websocket"
 )
 
@@ -29,6 +30,42 @@ func (b *bench) exchanges(client *sb.Client, queue string) {
 	check0(receiver.RenewMessageLock(b, message, nil))
 	check0(receiver.CompleteMessage(b, message, nil))
 	b.holds(queue, 0, 0)
+}
+
+// byPassword connects by SASL PLAIN, with the name of a key and the key, and puts no token.
+func (b *bench) byPassword(key string) (*amqp.Conn, error) {
+	fields := map[string]string{}
+	for _, part := range strings.Split(clientsString, ";") {
+		name, value, _ := strings.Cut(part, "=")
+		fields[name] = value
+	}
+	if key == "" {
+		key = fields["SharedAccessKey"]
+	}
+	address := strings.TrimRight(strings.Replace(fields["Endpoint"], "sb://", "amqp://", 1), "/")
+	login := amqp.SASLTypePlain(fields["SharedAccessKeyName"], key)
+	return amqp.Dial(b, address, &amqp.ConnOptions{SASLType: login})
+}
+
+func connectByPassword(b *bench) {
+	queue := b.queue(nil)
+	connection := must(b.byPassword(""))
+	defer connection.Close()
+	session := must(connection.NewSession(b, nil))
+	sender := must(session.NewSender(b, queue, nil))
+	check0(sender.Send(b, amqp.NewMessage([]byte("by password")), nil))
+	receiver := must(session.NewReceiver(b, queue, nil))
+	message := must(receiver.Receive(b, nil))
+	expect(string(message.GetData()) == "by password", "another message came")
+	check0(receiver.AcceptMessage(b, message))
+}
+
+func refuseWrongPassword(b *bench) {
+	connection, err := b.byPassword("wrong")
+	if err == nil {
+		connection.Close()
+	}
+	expect(err != nil, "a wrong password was accepted")
 }
 
 func connectOverTLS(b *bench) {

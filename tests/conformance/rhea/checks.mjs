@@ -310,6 +310,35 @@ const checks = {
     assert.equal(receiver.credit, 0);
   },
 
+  async "rhea: by user and password, without a token"() {
+    const connection = rhea.create_container().connect({
+      host: endpoint.hostname, port: Number(endpoint.port), reconnect: false,
+      username: settings.SharedAccessKeyName, password: settings.SharedAccessKey,
+    });
+    try {
+      await event(connection, "connection_open");
+      const sender = connection.open_sender("orders");
+      await event(sender, "sendable");
+      const accepted = event(sender, "accepted");
+      sender.send({ message_id: newId(), body: "by password" });
+      await accepted;
+      const receiver = connection.open_receiver("orders");
+      const [context] = await event(receiver, "message");
+      assert.equal(context.message.body, "by password");
+    } finally {
+      connection.close();
+    }
+  },
+
+  async "rhea: a wrong password is refused"() {
+    const connection = rhea.create_container().connect({
+      host: endpoint.hostname, port: Number(endpoint.port), reconnect: false,
+      username: settings.SharedAccessKeyName, password: "wrong",
+    });
+    const [context] = await event(connection, "connection_error");
+    assert.match(String(context.error), /authenticat/i);
+  },
+
   async "rhea: an identical flow does not take the credit away"({ connection, client }) {
     assert.equal(await putToken(connection, "orders"), 202);
     const receiver = connection.open_receiver({ source: "orders", credit_window: 0, autoaccept: true });

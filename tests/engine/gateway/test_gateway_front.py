@@ -239,7 +239,7 @@ async def test_a_drain_lets_clients_have_their_turn_as_long_as_there_are_any(set
     [
         (b"\x16\x03\x01\x02\x00\x01", b"", "UseDevelopmentEmulator=true"),
         (b"GET /orders HTTP/1.1\r\n\r\n", b"HTTP/1.1 501 ", "speaks HTTP"),
-        (b"\x00" * 16, b"AMQP\x03", "not a protocol header"),
+        (b"\x00" * 16, b"AMQP\x03", "first bytes are 00 00 00 00"),
     ],
     ids=["TLS", "HTTP", "garbage"],
 )

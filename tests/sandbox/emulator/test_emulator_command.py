@@ -198,11 +198,11 @@ async def test_amqp_to_http(emulator: Emulator, caplog: pytest.LogCaptureFixture
 
 
 async def test_garbage(emulator: Emulator, caplog: pytest.LogCaptureFixture) -> None:
-    assert "neither AMQP nor HTTP. Port" in await log_of(caplog, emulator.amqp_port, SSH)
+    assert "neither AMQP nor HTTP: the client speaks SSH. Port" in await log_of(caplog, emulator.amqp_port, SSH)
 
 
 async def test_an_older_amqp(emulator: Emulator, caplog: pytest.LogCaptureFixture) -> None:
-    assert "is not a protocol header of AMQP 1.0" in await log_of(caplog, emulator.amqp_port, AMQP_0_9_1)
+    assert "as clients of RabbitMQ do: use a client of AMQP 1.0" in await log_of(caplog, emulator.amqp_port, AMQP_0_9_1)
 
 
 async def test_an_unknown_sasl_mechanism(emulator: Emulator, caplog: pytest.LogCaptureFixture) -> None:
@@ -215,7 +215,8 @@ async def test_an_unknown_sasl_mechanism(emulator: Emulator, caplog: pytest.LogC
 async def test_http_to_a_namespace_of_the_sandbox(caplog: pytest.LogCaptureFixture) -> None:
     async with Sandbox.start() as sandbox:
         line = await log_of(caplog, sandbox["primary"].amqp_port, HTTP)
-    assert "HTTP without TLS. Management is served over HTTPS alone: use https:// and trust the sandbox's" in line
+    assert "HTTP without TLS: the client speaks HTTP: " in line
+    assert "Management is served over HTTPS alone: use https:// and trust the sandbox's" in line
 
 
 async def test_amqp_and_tls_to_the_control_url(hello: bytes, caplog: pytest.LogCaptureFixture) -> None:

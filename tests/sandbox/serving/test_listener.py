@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.sandbox.conftest import IMPATIENT, Echo
 
+from servicebus_amqp.server.client_protocol import PeerProtocol, detect_protocol
 from servicebus_sandbox.faults import FaultBoard
-from servicebus_sandbox.serving.listener import Listener, ListenError, PeerProtocol, detect_protocol
+from servicebus_sandbox.serving.listener import Listener, ListenError
 from servicebus_sandbox.serving.lobby import Lobby
 
 if TYPE_CHECKING:

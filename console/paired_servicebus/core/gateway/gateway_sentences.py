@@ -135,14 +135,14 @@ _ALARMING: Final = {
     TurnedAway.WRONG_KEY: (_TURNED, "give it the string that paired gateway prints"),
     TurnedAway.BAD_TOKEN: (_TURNED, "check the clock of its machine"),
     TurnedAway.MISSING_RIGHT: (_TURNED, "give it a key with that right"),
-    TurnedAway.WRONG_PROTOCOL: (_TURNED, "check its connection string"),
     TurnedAway.ENGINE_REFUSED: (
         "the primary refuses the engine's own credential for {clients} of the gateway",
         "replace it in pairing.toml or its file; the clients' keys are good",
     ),
     TurnedAway.UNKNOWN_ERROR: ("requests of {clients} failed inside the gateway", "report it, with the engine's log"),
 }
-"""What happened, and what to do about it."""
+"""What happened, and what to do about it. A client of another protocol is no fault of a gateway: it has its hint in the
+log and a count in the metrics."""
 
 
 def client_title(client: GatewayClient) -> str:

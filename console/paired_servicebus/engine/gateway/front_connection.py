@@ -36,7 +36,9 @@ from paired_servicebus.pairing.amqp_client.client_connection import ClientConnec
 from paired_servicebus.pairing.amqp_client.endpoint import Pieces, count_clients
 from paired_servicebus.pairing.sending.encoded_sender import EncodedSender
 from servicebus_amqp.access.grants import Grants, ProvenAccess
+from servicebus_amqp.access.sas_tokens import TokenError
 from servicebus_amqp.encoding.amqp_types import Symbol, ULong
+from servicebus_amqp.encoding.frames import SASL_HEADER
 from servicebus_amqp.encoding.messaging_types import Coordinator, Error
 from servicebus_amqp.node_address import NodeAddress, NodeKind, parse_address
 from servicebus_amqp.nodes.request_ends import (
@@ -51,10 +53,18 @@ from servicebus_amqp.nodes.request_ends import (
 )
 from servicebus_amqp.protocol import protocol_events as e
 from servicebus_amqp.protocol.connection import Connection
-from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings
+from servicebus_amqp.protocol.connection_settings import ConnectionRole, ConnectionSettings, SaslCode
 from servicebus_amqp.protocol.link_receiver import ReceiverLink
 from servicebus_amqp.protocol.link_sender import SenderLink
 from servicebus_amqp.protocol.session import Session
+from servicebus_amqp.server.client_protocol import (
+    FIRST_BYTES,
+    PeerProtocol,
+    describe_client,
+    detect_protocol,
+    foreign_protocol,
+    is_websocket,
+)
 
 # When bytes leave: one write for each read of the primary to each client, and one to the primary for many clients.
 #
@@ -112,11 +122,6 @@ class WriteTurns:
 
 # The answers to clients that speak something else than AMQP, and a line about each for the operator.
 
-FIRST_BYTES: Final = 8
-"""Bytes that tell the protocols apart: AMQP's header, and the longest verb of HTTP with its blank."""
-_TLS_HANDSHAKE: Final = b"\x16\x03"
-_VERBS: Final = (b"GET ", b"PUT ", b"POST ", b"DELETE ", b"HEAD ", b"OPTIONS ", b"PATCH ", b"CONNECT ")
-_WEBSOCKET: Final = b"websocket"
 _SENTENCE: Final = (
     "The gateway speaks AMQP only. Point administration clients, and AMQP over WebSocket, at the namespace's own "
     "connection string.\n"
@@ -135,26 +140,25 @@ class WrongProtocol(NamedTuple):
     remark: str
 
 
-_TLS: Final = WrongProtocol(
-    "TLS",
-    b"",
-    "a client speaks TLS: its connection string lacks UseDevelopmentEmulator=true, or its SDK is too old for it",
-)
-_PLAIN_HTTP: Final = WrongProtocol(
-    "HTTP", _HTTP, "a client speaks HTTP: administration clients need the namespace's own connection string"
-)
-_OVER_WEBSOCKET: Final = WrongProtocol(
-    "WebSocket", _HTTP, "a client speaks AMQP over WebSocket: set its transport to plain AMQP, which is the default"
-)
+_REMEDIES: Final = {
+    "TLS": "its connection string lacks UseDevelopmentEmulator=true, or its SDK is too old for it; administration "
+    "clients need the namespace's own connection string",
+    "HTTP": "administration clients need the namespace's own connection string",
+    "WebSocket": "set its transport to plain AMQP, which is the default",
+}
+_PLAIN_AMQP: Final = "this port serves AMQP 1.0"
 
 
 def wrong_protocol(first: bytes) -> WrongProtocol | None:
-    """Return the answer to a client's first bytes; None for AMQP, and for others that AMQP itself answers."""
-    if first.startswith(_TLS_HANDSHAKE):
-        return _TLS
-    if first.startswith(_VERBS):
-        return _OVER_WEBSOCKET if _WEBSOCKET in first.lower() else _PLAIN_HTTP
-    return None
+    """Return the answer to a client's first bytes; None for AMQP, and while they are too few."""
+    protocol, foreign = detect_protocol(first), foreign_protocol(first)
+    if foreign is None and protocol in (PeerProtocol.AMQP, PeerProtocol.UNDECIDED):
+        return None
+    if foreign is None and protocol is PeerProtocol.GARBAGE and len(first) < FIRST_BYTES:
+        return None
+    answer = {PeerProtocol.HTTP: _HTTP, PeerProtocol.TLS: b""}.get(protocol, SASL_HEADER)
+    name = "WebSocket" if is_websocket(first) else protocol.value
+    return WrongProtocol(name, answer, f"{describe_client(first)}: {_REMEDIES.get(name, _PLAIN_AMQP)}")
 
 
 # One accepted socket of the gateway: which protocol it speaks, its pauses, its timers and its end.
@@ -409,6 +413,7 @@ class FrontConnection(ClientSocket):
             container_id="paired-gateway",
             max_frame_size=MAX_FRAME_SIZE,
             idle_timeout_ms=IDLE_TIMEOUT_MS,
+            plain=self._judge_plain,
             channel_max=MAX_LINKS - 1,
             handle_max=MAX_LINKS - 1,
         )
@@ -512,9 +517,23 @@ class FrontConnection(ClientSocket):
         if not self.grants.put(access):
             raise too_many_tokens()
         self.tally.key = access.key or ""
+        self._admit()
+        self._watch_tokens()
+
+    def _admit(self) -> None:
         self._probation = None
         self.prove()
-        self._watch_tokens()
+
+    def _judge_plain(self, name: str, key: str) -> SaslCode:
+        """Judge SASL PLAIN's name and key."""
+        try:
+            self.grants.put(self.keys.prove(name, key))
+        except TokenError as error:
+            self.warn("refused a client's key", error.reason)
+            self.turn_away(TurnedAway.WRONG_KEY, error.reason)
+            return SaslCode.AUTH
+        self.tally.key = name
+        return SaslCode.OK
 
     def drop_keys(self, names: frozenset[str]) -> None:
         """Forget what the keys of these names have proven, and detach the links that no token covers any more."""
@@ -707,6 +726,8 @@ class FrontConnection(ClientSocket):
 
     def _on_opened(self, event: e.Opened) -> None:
         self.tally.name = client_name(event.container_id, event.properties)
+        if self.grants:  # SASL PLAIN has proven them
+            self._admit()
         self._tick()
 
     def _on_failed(self, event: e.ConnectionFailed) -> None:

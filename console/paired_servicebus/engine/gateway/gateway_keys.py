@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from hmac import compare_digest
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
@@ -99,6 +101,13 @@ class KeyRing:
             raise TokenError(Flaw.SIGNATURE, f"The signature was not made with the gateway's key '{key.name}'.")
         signature.check(audience, now)
         return ProvenAccess(audience_path(audience), key.rights, signature.expires_at, key.name)
+
+    def prove(self, name: str, key: str) -> ProvenAccess:
+        """Return the access of SASL PLAIN's name and key, which has no end of its own. Raises TokenError."""
+        known = self._keys.get(name)
+        if known is None or not compare_digest(known.key.encode(), key.encode()):
+            raise TokenError(Flaw.SIGNATURE, "SASL PLAIN: the gateway has no key of this name with this value.")
+        return ProvenAccess("", known.rights, inf, known.name)
 
 
 def write_keys(path: Path, keys: Iterable[LocalKey]) -> None:
@@ -258,6 +267,11 @@ class KeysInForce(KeyRing):
         """Judge by the file's present content. Raises TokenError."""
         self.refresh()
         return super().judge(token, audience, now)
+
+    def prove(self, name: str, key: str) -> ProvenAccess:
+        """Judge by the file's present content. Raises TokenError."""
+        self.refresh()
+        return super().prove(name, key)
 
     def refresh(self) -> None:
         """Read the file again if it has changed."""
