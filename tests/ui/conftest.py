@@ -337,7 +337,7 @@ class FakeFeed:
         self.tell(Unreachable(AT + 4, reason))
 
 
-async def turns() -> None:
+async def turns(*_: object) -> None:
     """Let the loop turn: the pilot takes a process that waits for a processor for one that has nothing to do."""
     for _ in range(50):
         await asyncio.sleep(0)
@@ -378,8 +378,12 @@ def made() -> MadeUp:
 
 @pytest.fixture
 def new_app(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[PairedApp, FakeFeed]]:
-    """An app over a fake feed, with a frozen clock; whether the engine is silent is checked when a test does."""
+    """An app over a fake feed, with a frozen clock; whether the engine is silent is checked when a test does.
+
+    After a key the pilot would sleep until the process seems idle, 40 ms at least; turns of the loop prove as much.
+    """
     monkeypatch.setattr("paired_servicebus.ui.shell.app.SILENCE_CHECK_SECONDS", 3600.0)
+    monkeypatch.setattr("textual.app.wait_for_idle", turns)
 
     def make(**options: Any) -> tuple[PairedApp, FakeFeed]:
         feed = FakeFeed()

@@ -41,7 +41,7 @@ from paired_servicebus.ui.widgets.entity_table import EntityTable
 from paired_servicebus.verbs import status as follow_module
 from paired_servicebus.verbs.status import Follower, follow
 from tests.approval import Approve
-from tests.bench.child_environment import child_environment
+from tests.bench.child_process import child_environment
 
 ENTITY = "entity-0001"
 SEEN_WITHIN = 10.0
