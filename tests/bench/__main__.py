@@ -26,7 +26,6 @@ from paired_servicebus.verbs.parameters import JsonLine
 from paired_servicebus.verbs.trial_verbs import Elsewhere, pairing_of
 from tests.bench import (
     dead_destination,
-    developer_tables,
     rabbitmq_shovel,
     regression,
     report_bench,
@@ -47,9 +46,9 @@ from tests.bench.developer_plans import (
 )
 from tests.bench.engine_bench import measure_engine
 from tests.bench.failover_bench import measure_failover
+from tests.bench.figures import figures_table
 from tests.bench.flapping_memory import measure_flapping
 from tests.bench.gateway.gateway_bench import measure_gateway
-from tests.bench.gateway.gateway_figures import gateway_table
 from tests.bench.memory_growth import measure_memory
 from tests.bench.screen.byte_bench import measure_bytes
 from tests.bench.screen.key_bench import measure_screen
@@ -84,28 +83,28 @@ def drain(*, plan: DrainPlan = DrainPlan(), json: JsonLine = False) -> int:
     """Measure how a drain grows with its tasks over a slow namespace; needs Spark."""
     check_plan(1, plan.size, plan.latency_ms, plan.rounds)
     figures = run_measurement(measure_drain(plan))
-    return write_figures("drain", figures, developer_tables.drain_table, json)
+    return write_figures("drain", figures, figures_table, json)
 
 
 @app.command
 def engine(*, plan: EnginePlan = EnginePlan(), json: JsonLine = False) -> int:
     """Measure the cost of consoles for the engine: lateness of pings and times of sends with none, one and five."""
     figures = run_measurement(measure_engine(plan))
-    return write_figures("engine", figures, developer_tables.engine_table, json)
+    return write_figures("engine", figures, figures_table, json)
 
 
 @app.command
 def console(*, plan: ScreenPlan = ScreenPlan(), json: JsonLine = False) -> int:
     """Measure how fast the dashboard opens and answers keys over an engine with many entities, on a pseudo-terminal."""
     figures = run_measurement(measure_screen(plan))
-    return write_figures("console", figures, developer_tables.screen_table, json)
+    return write_figures("console", figures, figures_table, json)
 
 
 @app.command
 def console_bytes(*, plan: BytesPlan = BytesPlan(), json: JsonLine = False) -> int:
     """Measure the bytes that dashboards write, each profile on a pseudo-terminal, healthy and in outages."""
     figures = run_measurement(measure_bytes(plan))
-    return write_figures("console-bytes", figures, developer_tables.bytes_table, json)
+    return write_figures("console-bytes", figures, figures_table, json)
 
 
 @app.command
@@ -114,7 +113,7 @@ def pipeline(*, plan: PipelinePlan = PipelinePlan(), json: JsonLine = False) -> 
     if plan.events < SMALLEST or plan.seconds < LEAST_SECONDS:
         raise BenchError(f"--events must be {SMALLEST:,} at least, --seconds {LEAST_SECONDS:g} at least")
     figures = run_measurement(measure_pipeline(plan))
-    return write_figures("pipeline", figures, developer_tables.pipeline_table, json)
+    return write_figures("pipeline", figures, figures_table, json)
 
 
 @app.command
@@ -151,7 +150,7 @@ def send(*, plan: SendPlan = SendPlan(), config: Elsewhere = None, json: JsonLin
 def added(*, plan: AddedPlan = AddedPlan(), json: JsonLine = False) -> int:
     """Measure the processor time that the pairing adds to a send, on a stub of the SDK."""
     check_plan(1, plan.size)
-    return write_figures("added", run_measurement(measure_added(plan.size)), developer_tables.added_table, json)
+    return write_figures("added", run_measurement(measure_added(plan.size)), figures_table, json)
 
 
 @app.command
@@ -161,7 +160,7 @@ def memory(*, plan: MemoryPlan = MemoryPlan(), json: JsonLine = False) -> int:
     if plan.messages < MIN_MEMORY_MESSAGES:
         raise BenchError(f"--messages is {plan.messages}; it must be {MIN_MEMORY_MESSAGES:,} at least")
     figures = run_measurement(measure_memory(plan.messages, plan.size))
-    return write_figures("memory", figures, developer_tables.memory_table, json)
+    return write_figures("memory", figures, figures_table, json)
 
 
 @app.command
@@ -170,7 +169,7 @@ def flapping(*, plan: FlappingPlan = FlappingPlan(), json: JsonLine = False) -> 
     if plan.minutes <= 0 or plan.every <= 0 or plan.events < 0:
         raise BenchError("--minutes and --every must be more than 0, and --events not less")
     figures = run_measurement(measure_flapping(plan.minutes, plan.every, plan.events))
-    return write_figures("flapping", figures, developer_tables.flapping_table, json)
+    return write_figures("flapping", figures, figures_table, json)
 
 
 @app.command
@@ -178,7 +177,7 @@ def failover(*, plan: FailoverPlan = FailoverPlan(), json: JsonLine = False) -> 
     """Measure how long a send waits at a failover with failover_interval 0, and at the failback."""
     check_plan(plan.messages, plan.size, plan.latency_ms)
     figures = run_measurement(measure_failover(rounds=plan.messages, size=plan.size, latency_ms=plan.latency_ms))
-    return write_figures("failover", figures, developer_tables.failover_table, json)
+    return write_figures("failover", figures, figures_table, json)
 
 
 @app.command
@@ -189,7 +188,7 @@ def gateway(*, plan: GatewayPlan = GatewayPlan(), json: JsonLine = False) -> int
         raise BenchError(f"--connections is {plan.connections}; it must be between 1 and {MAX_CONNECTIONS:,}")
     if plan.backlog < 1:
         raise BenchError(f"--backlog is {plan.backlog}; it must be 1 at least")
-    return write_figures("gateway", run_measurement(measure_gateway(plan)), gateway_table, json)
+    return write_figures("gateway", run_measurement(measure_gateway(plan)), figures_table, json)
 
 
 @app.command(name="dead-destination")

@@ -17,6 +17,7 @@ from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.sending.paired_sender import PairedSender
 from paired_servicebus.pairing.sending.primary_links import PrimaryLinks
 from paired_servicebus.pairing.sending.sender_link import OpenLimiter
+from tests.bench.figures import Measured, Targets
 
 STUBBED: Final = 2000
 """Sends of a round."""
@@ -25,21 +26,16 @@ ADDED_TARGET_US: Final = 15.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AddedTime:
+class AddedTime(Measured):
     """added_us: microseconds of processor time a send."""
 
     size: int
     added_us: float
 
     @property
-    def targets(self) -> dict[str, tuple[float, bool]]:
-        """Target of the figure, at most, and whether it is reached."""
-        return {"added_us": (ADDED_TARGET_US, self.reached)}
-
-    @property
-    def reached(self) -> bool:
-        """Whether the target is reached."""
-        return self.added_us <= ADDED_TARGET_US
+    def targets(self) -> Targets:
+        """At most."""
+        return {"added_us": (ADDED_TARGET_US, self.added_us <= ADDED_TARGET_US)}
 
 
 class _StubSender:

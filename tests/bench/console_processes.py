@@ -14,14 +14,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
-from paired_servicebus.bench.bench_plans import BenchError
 from paired_servicebus.engine.control import protocol
 from paired_servicebus.engine.control.control_client import ControlClient
-from paired_servicebus.interpreter import python_command
-from tests.bench.child_environment import child_environment
+from tests.bench.child_process import child
 
-START: Final = 30.0
-STOP: Final = 10.0
 STALLED: Final = "stalled"
 
 
@@ -36,26 +32,8 @@ async def consoles(socket: Path, count: int, *, stalled: bool) -> AsyncIterator[
         yield
         return
     words = [str(socket), str(count), *([STALLED] if stalled else [])]
-    process = await asyncio.create_subprocess_exec(
-        *python_command("tests.bench.console_processes", *words),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        env=child_environment(),
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        async with asyncio.timeout(START):
-            if not await process.stdout.readline():
-                raise BenchError(f"{count} consoles could not be attached to {socket}")
+    async with child("tests.bench.console_processes", *words):
         yield
-    finally:
-        process.stdin.close()
-        try:
-            await asyncio.wait_for(process.wait(), STOP)
-        except TimeoutError:
-            process.kill()
-            await process.wait()
 
 
 async def _attached(socket: Path, count: int, *, stalled: bool) -> None:

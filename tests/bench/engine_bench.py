@@ -30,6 +30,7 @@ from paired_servicebus.engine.service.engine_host import EngineHost
 from paired_servicebus.pairing import PairedSender, SendAvailabilityPairedNamespaceOptions, pair_namespaces
 from tests.bench.console_processes import consoles
 from tests.bench.developer_plans import EnginePlan
+from tests.bench.figures import Measured, Targets
 
 ENTITY: Final = "bench-entity"
 SOCKET: Final = "s"
@@ -68,7 +69,7 @@ class EngineLap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EngineFigures:
+class EngineFigures(Measured):
     """By number of consoles, as text. send_ratio: how many times longer a send took than without any; aa_…: between
     what that ratio lay, window by window, for laps that both had none."""
 
@@ -85,18 +86,13 @@ class EngineFigures:
     aa_high: float
 
     @property
-    def targets(self) -> dict[str, tuple[float, bool]]:
+    def targets(self) -> Targets:
         """What each figure should be at most, and whether it is."""
         worst = max(self.lateness_p95_ms.values())
         return {
             "lateness_p95_ms": (LATENESS_TARGET_MS, worst <= LATENESS_TARGET_MS),
             "send_ratio": (self.aa_high, max(self.send_ratio.values()) <= self.aa_high),
         }
-
-    @property
-    def reached(self) -> bool:
-        """Whether every target was."""
-        return all(reached for _, reached in self.targets.values())
 
 
 class _Pings:

@@ -30,7 +30,8 @@ from paired_servicebus.bench.bench_plans import BenchError
 from paired_servicebus.engine.gateway.gateway_keys import connection_string, keys_of
 from servicebus_sandbox import Sandbox
 from servicebus_sandbox.faults import FaultKind
-from tests.bench.child_environment import ROOT, child_environment
+from tests.bench.child_process import ROOT, child_environment
+from tests.bench.figures import Measured, Targets
 from tests.bench.watched_engine import WARM, kernel_figures
 from tests.ports import free_port
 
@@ -57,7 +58,7 @@ IDLE_TARGET_MB: Final = 75.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FlappingMemory:
+class FlappingMemory(Measured):
     """All figures in MB but the readings', which are in bytes. idle_mb, foreground_mb: resident at the end.
 
     flaps: outages of each flapping engine.
@@ -74,17 +75,12 @@ class FlappingMemory:
     readings: dict[str, list[dict[str, Any]]]
 
     @property
-    def targets(self) -> dict[str, tuple[float, bool]]:
+    def targets(self) -> Targets:
         """Each target, at most, and whether it is reached."""
         return {
             "idle_mb": (IDLE_TARGET_MB, max(self.idle_mb, self.foreground_mb) <= IDLE_TARGET_MB),
             "traced_growth_mb_an_hour": (TARGET_MB_AN_HOUR, self.traced_growth_mb_an_hour <= TARGET_MB_AN_HOUR),
         }
-
-    @property
-    def reached(self) -> bool:
-        """Whether every target is reached."""
-        return all(is_reached for _, is_reached in self.targets.values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from paired_servicebus.bench.bench_namespaces import BenchNamespaces, open_names
 from paired_servicebus.bench.rounds import Lap
 from paired_servicebus.bench.syphon_bench import SyphonMover, fill, ours
 from paired_servicebus.pairing.runtime.deadlines import end_all
+from tests.bench.figures import Measured, Targets
 from tests.bench.process_usage import resident_bytes
 
 SOURCE: Final = "bench-memory-source"
@@ -37,7 +38,7 @@ STOP: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryGrowth:
+class MemoryGrowth(Measured):
     """warm_mb: the most memory until a tenth of the messages was moved. most_mb: until all were."""
 
     messages: int
@@ -46,14 +47,9 @@ class MemoryGrowth:
     growth_mb: float
 
     @property
-    def targets(self) -> dict[str, tuple[float, bool]]:
-        """Target of the growth, at most, and whether it is reached."""
-        return {"growth_mb": (TARGET_MB, self.reached)}
-
-    @property
-    def reached(self) -> bool:
-        """Whether the target is reached."""
-        return self.growth_mb <= TARGET_MB
+    def targets(self) -> Targets:
+        """At most."""
+        return {"growth_mb": (TARGET_MB, self.growth_mb <= TARGET_MB)}
 
 
 async def measure_memory(messages: int, size: int) -> MemoryGrowth:

@@ -22,7 +22,7 @@ from typing import Final
 import msgspec
 
 from paired_servicebus.interpreter import python_command
-from tests.bench.child_environment import child_environment
+from tests.bench.child_process import child_environment
 from tests.bench.report_history import EPISODES, LARGE, QUIET, History, make_history
 
 TARGETS: Final = {QUIET.name: (2.0, 1024), EPISODES.name: (5.0, 1024), LARGE.name: (15.0, 1024)}

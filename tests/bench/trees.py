@@ -16,11 +16,12 @@ from dataclasses import asdict, dataclass, field
 from math import sqrt
 from pathlib import Path
 from statistics import median
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from paired_servicebus.bench.bench_command import join_table
 from paired_servicebus.bench.bench_plans import BenchError
 from paired_servicebus.bench.rounds import Band
+from tests.bench.figures import flatten
 
 BenchName = Literal["send", "syphon", "added", "failover"]
 INSTALLED: Final[frozenset[BenchName]] = frozenset({"send", "syphon"})
@@ -117,17 +118,6 @@ def compare_runs(bench: BenchName, arguments: Sequence[str], runs: Sequence[tupl
         compared=tuple(compared),
         runs=tuple(runs),
     )
-
-
-def flatten(figures: Mapping[str, Any]) -> dict[str, float]:
-    """Return the numbers of a bench's JSON object; a nested one is named `paired.cpu_us`."""
-    found: dict[str, float] = {}
-    for name, value in figures.items():
-        if isinstance(value, Mapping):
-            found |= {f"{name}.{inner}": number for inner, number in flatten(value).items()}
-        elif isinstance(value, (int, float)) and not isinstance(value, bool):
-            found[name] = value
-    return found
 
 
 def find_command(python: Path, bench: BenchName) -> list[str]:

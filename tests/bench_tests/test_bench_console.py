@@ -7,7 +7,7 @@ import json
 import pytest
 
 from paired_servicebus.bench import bench_command
-from tests.bench import developer_tables, engine_bench
+from tests.bench import engine_bench
 from tests.bench.__main__ import main
 from tests.bench.developer_plans import BytesPlan, EnginePlan, ScreenPlan
 from tests.bench.engine_bench import EngineFigures, measure_engine
@@ -24,7 +24,6 @@ async def test_it_types_every_key_on_a_real_terminal_over_a_real_engine() -> Non
     assert found.first_bytes > 1000
     assert found.loop_wall_ms >= found.loop_own_ms > 0
     assert json.loads(bench_command.as_json("console", found))["bench"] == "console"
-    assert "120 entities" in developer_tables.screen_table(found)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +64,6 @@ async def test_it_counts_what_three_dashboards_write_in_each_situation() -> None
     assert found.per_second[ALL]["full"] > 0
     assert 0 < found.first_bytes["plain"] < found.first_bytes["full"]
     assert json.loads(bench_command.as_json("console-bytes", found))["bench"] == "console-bytes"
-    assert "10 entities" in developer_tables.bytes_table(found)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +99,6 @@ async def test_it_sees_pings_and_sends_with_none_one_and_five_consoles(monkeypat
     told = json.loads(bench_command.as_json("engine", found))
     assert told["bench"] == "engine"
     assert told["targets"]["lateness_p95_ms"]["target"] == 100
-    assert "5 consoles" in developer_tables.engine_table(found)
 
 
 @pytest.mark.parametrize(("late", "ratio", "reached"), [(99.0, 1.1, True), (101.0, 1.1, False), (99.0, 1.3, False)])

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from tests.bench.developer_tables import flapping_table
 from tests.bench.flapping_memory import FlappingMemory, _slope, measure_flapping
 from tests.bench.watched_engine import WARM, kernel_figures, malloc_figures, python_figures
 
@@ -51,4 +50,3 @@ async def test_four_engines_are_measured_while_two_of_them_flap() -> None:
     }  # fmt: skip
     assert figures.readings["traced"][-1]["traced"] > 0
     assert figures.idle_mb > figures.idle_pss_mb > 10
-    assert "idle engine" in flapping_table(figures)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
@@ -18,10 +18,8 @@ from azure.servicebus.aio import ServiceBusClient
 
 from paired_servicebus.bench.amqp_loads import SampleMessages, flooding, open_wire
 from paired_servicebus.bench.bench_plans import BenchError
-from tests.bench.child_environment import child_environment
+from tests.bench.child_process import STOP, child
 
-START: Final = 30.0
-STOP: Final = 30.0
 _FLOODS = b"floods\n"
 _BYTES_AT_ONCE: Final = 5_000_000
 """Bytes sent between two looks at standard input."""
@@ -58,26 +56,9 @@ class Flooder:
 @asynccontextmanager
 async def flooder(connection_string: str, queue: str, size: int) -> AsyncIterator[Flooder]:
     """Start a flood of messages with bodies of `size` bytes. Raises BenchError."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-P",
-        "-m",
-        __name__,
-        stdin=PIPE,
-        stdout=PIPE,
-        env=child_environment(),
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        process.stdin.write(msgspec.json.encode(_Order(connection_string, queue, size)) + b"\n")
-        if await asyncio.wait_for(process.stdout.readline(), START) != _FLOODS:
-            raise BenchError("the flood beside the round trips did not start; its reason is above")
-        yield Flooder(process)
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+    order = msgspec.json.encode(_Order(connection_string, queue, size)) + b"\n"
+    async with child(__name__, order=order) as flooding_child:
+        yield Flooder(flooding_child.process)
 
 
 async def _flood(order: _Order, stop: asyncio.StreamReader) -> Flooded:

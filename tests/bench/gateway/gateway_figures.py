@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
+from tests.bench.figures import Measured, Targets
+
 ADDED_TARGET_MS: Final = 0.3
 ADDED_P99_TARGET_MS: Final = 1.5
 PIPELINED_TARGET: Final = 10_000
@@ -114,7 +116,7 @@ class DrainTimes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GatewayFigures:
+class GatewayFigures(Measured):
     """direct, through: a send at the namespace and by the gateway; added_…: their differences, in milliseconds.
 
     flood, taken: messages sent by another process, and those received and completed.
@@ -136,7 +138,7 @@ class GatewayFigures:
     drain: DrainTimes
 
     @property
-    def targets(self) -> dict[str, tuple[float, bool]]:
+    def targets(self) -> Targets:
         """Target of each figure, rates at least, all others at most; and whether it is reached."""
         flood, idle, drain = self.flood, self.idle, self.drain
         return {
@@ -149,51 +151,3 @@ class GatewayFigures:
             "idle_cpu_share": (IDLE_CPU_TARGET, idle.cpu_share < IDLE_CPU_TARGET),
             "drain_p99_ms": (DRAIN_TARGET_MS, drain.through.p99_ms <= DRAIN_TARGET_MS),
         }
-
-    @property
-    def reached(self) -> bool:
-        """Whether every target is reached."""
-        return all(reached for _, reached in self.targets.values())
-
-
-def gateway_table(figures: GatewayFigures) -> str:
-    """Return the table of `python -m tests.bench gateway`."""
-    direct, through, idle, drain = figures.direct, figures.through, figures.idle, figures.drain
-    found = {
-        "added_ms": ("added to a send, p50", f"{figures.added_ms:.3f} ms", _beside(direct.p50_ms, through.p50_ms)),
-        "added_p99_ms": ("", f"p99 {figures.added_p99_ms:.3f} ms", _beside(direct.p99_ms, through.p99_ms)),
-        "pipelined_per_second": (
-            "pipelined sends",
-            f"{figures.flood.per_second:,.0f}/s",
-            f"{figures.flood_direct.per_second:,.0f}/s directly, ratio {figures.flood_ratio:.2f}",
-        ),
-        "cpu_us": ("", f"{figures.flood.gateway_us:.1f} µs", "the gateway's CPU for a message"),
-        "taken_per_second": (
-            "received and completed",
-            f"{figures.taken.per_second:,.0f}/s",
-            f"{figures.taken_direct.per_second:,.0f}/s directly, ratio {figures.taken_ratio:.2f}, "
-            f"{figures.taken.gateway_us:.1f} µs of the gateway's CPU",
-        ),
-        "idle_mb": (
-            f"{idle.connections:,} idle clients",
-            f"{idle.grown_mb:.1f} MB",
-            f"{idle.resident_mb:.1f} MB in all",
-        ),
-        "idle_cpu_share": ("", f"{100 * idle.cpu_share:.2f} % of a core", f"over {idle.seconds:g} s"),
-        "drain_p99_ms": (
-            "a send during a drain",
-            f"p99 {drain.through.p99_ms:.1f} ms",
-            f"{drain.direct.p99_ms:.1f} ms directly, {drain.apart.p99_ms:.1f} by a gateway without syphon, "
-            f"{drain.drained_per_second:,.0f}/s drained beside",
-        ),
-    }
-    rows = [f"the gateway, bodies of {figures.size:,} bytes, {figures.rounds} rounds"]
-    for name, (what, value, more) in found.items():
-        target, reached = figures.targets[name]
-        word = "at least" if name.endswith("_per_second") else "at most"
-        rows.append(f"{what:24} {value:18} {word} {target:<8,g} {'reached' if reached else 'missed':8} {more}")
-    return "\n".join(rows) + "\n"
-
-
-def _beside(direct: float, through: float) -> str:
-    return f"{direct:.3f} ms directly, {through:.3f} ms through it"

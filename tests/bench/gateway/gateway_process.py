@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -24,11 +23,9 @@ from paired_servicebus.engine.gateway.gateway_listener import Gateway
 from paired_servicebus.engine.service.main import tune_collector
 from paired_servicebus.foreign_json import read_json
 from paired_servicebus.pairing import SendAvailabilityPairedNamespaceOptions, pair_namespaces
-from tests.bench.child_environment import child_environment
+from tests.bench.child_process import child
 from tests.bench.process_usage import allow_connections
 
-START: Final = 30.0
-STOP: Final = 15.0
 SEND_TIMEOUT: Final = 10.0
 """A gateway's default, as is holding sends until the failover."""
 BY: Final = "bench"
@@ -76,29 +73,12 @@ _ANNOUNCED: Final = msgspec.json.Decoder(_Announced)
 @asynccontextmanager
 async def gateway_process(order: GatewayOrder) -> AsyncIterator[GatewayProcess]:
     """Yield a running gateway and end it. Raises BenchError if it does not start."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-P",
-        "-m",
-        __name__,
-        stdin=PIPE,
-        stdout=PIPE,
-        env=child_environment(),
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        process.stdin.write(msgspec.json.encode(order) + b"\n")
-        line = await asyncio.wait_for(process.stdout.readline(), START)
-        yield GatewayProcess(read_json(_ANNOUNCED, line).connection_string, process.pid, process.stdin)
-        process.stdin.close()
-        await asyncio.wait_for(process.wait(), STOP)
-    except (TimeoutError, UnreadableError) as error:
-        raise BenchError("the measured gateway did not start or did not end; its reason is above") from error
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+    async with child(__name__, order=msgspec.json.encode(order) + b"\n") as gateway:
+        try:
+            announced = read_json(_ANNOUNCED, gateway.first)
+        except UnreadableError as error:
+            raise BenchError("the measured gateway did not start; its reason is above") from error
+        yield GatewayProcess(announced.connection_string, gateway.process.pid, gateway.orders)
 
 
 async def _serve(order: GatewayOrder, stop: asyncio.StreamReader) -> None:

@@ -18,6 +18,7 @@ from typing import Final
 from paired_servicebus.bench.bench_plans import BenchError
 from paired_servicebus.ui.display.profile import ProfileName
 from tests.bench.developer_plans import BytesPlan
+from tests.bench.figures import Measured, Targets
 from tests.bench.screen.screen_terminal import START, EngineProcess, Terminal, open_dashboard, open_engine
 
 QUIET, HEALTHY, TENTH, ALL = "only the clock", "healthy, traffic", "a tenth failed over", "all failed over"
@@ -32,7 +33,7 @@ Terminals = Mapping[ProfileName, Terminal]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ByteFigures:
+class ByteFigures(Measured):
     """first_bytes: of the first paint, by profile. per_second: bytes a second, by situation and profile."""
 
     entities: int
@@ -41,7 +42,7 @@ class ByteFigures:
     per_second: Mapping[str, Mapping[str, float]]
 
     @property
-    def targets(self) -> dict[str, tuple[float, bool]]:
+    def targets(self) -> Targets:
         """What each figure should be at most, and whether it is."""
         firsts = {
             f"first paint, {profile}": (float(most), self.first_bytes[profile] <= most)
@@ -52,11 +53,6 @@ class ByteFigures:
             for (situation, profile), most in PER_SECOND.items()
         }
         return firsts | rates
-
-    @property
-    def reached(self) -> bool:
-        """Whether every target was."""
-        return all(reached for _, reached in self.targets.values())
 
 
 async def measure_bytes(plan: BytesPlan) -> ByteFigures:

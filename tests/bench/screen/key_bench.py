@@ -20,6 +20,7 @@ import msgspec
 
 from paired_servicebus.bench.bench_plans import BenchError
 from tests.bench.developer_plans import ScreenPlan
+from tests.bench.figures import Measured, Targets
 from tests.bench.process_usage import cpu_seconds
 from tests.bench.screen.screen_processes import LOOP_TARGET_MS, Lags
 from tests.bench.screen.screen_terminal import START, Terminal, open_dashboard, open_engine
@@ -71,7 +72,7 @@ FIRSTS: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScreenFigures:
+class ScreenFigures(Measured):
     """keys_…_ms: from the key to the bytes that show it. first_s: from the start of the program to the first screen
     with all entities counted, the best of the runs. …_cpu…: the CPU time that the dashboard used meanwhile, which says
     more on a machine that is busy with something else. firsts_ms: each page and dialog opened for the first time, the
@@ -93,7 +94,7 @@ class ScreenFigures:
     bytes_per_second: float
 
     @property
-    def targets(self) -> dict[str, tuple[float, bool]]:
+    def targets(self) -> Targets:
         """What each figure should be at most, and whether it is."""
         return {
             "key_p95_ms": (KEY_TARGET_MS, max(self.keys_p95_ms.values()) <= KEY_TARGET_MS),
@@ -101,11 +102,6 @@ class ScreenFigures:
             "loop_own_ms": (LOOP_TARGET_MS, self.loop_own_ms <= LOOP_TARGET_MS),
             "first_s": (FIRST_TARGET_S, self.first_s <= FIRST_TARGET_S),
         }
-
-    @property
-    def reached(self) -> bool:
-        """Whether every target was."""
-        return all(reached for _, reached in self.targets.values())
 
 
 async def measure_screen(plan: ScreenPlan) -> ScreenFigures:

@@ -10,7 +10,7 @@ import pty
 import struct
 import termios
 import time
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Final
 from paired_servicebus.bench.bench_plans import BenchError
 from paired_servicebus.interpreter import python_command
 from paired_servicebus.ui.display.profile import ProfileName
-from tests.bench.child_environment import child_environment
+from tests.bench.child_process import child, child_environment
 from tests.bench.screen.screen_processes import DASHBOARD, ENGINE, SOCKET
 
 SIZE: Final = (140, 40)
@@ -102,22 +102,8 @@ class Terminal:
 @contextlib.asynccontextmanager
 async def open_engine(folder: Path, entities: int) -> AsyncIterator[EngineProcess]:
     """Start an engine with that many entities; end it afterwards. Raises BenchError."""
-    process = await asyncio.create_subprocess_exec(
-        *python_command("tests.bench.screen.screen_processes", ENGINE, str(folder), str(entities)),
-        stdin=PIPE,
-        stdout=PIPE,
-        env=child_environment(),
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        async with asyncio.timeout(START):
-            if not await process.stdout.readline():
-                raise BenchError("the engine to look at did not start")
-        yield EngineProcess(process.stdin)
-    finally:
-        process.stdin.close()
-        await _ended(process)
+    async with child("tests.bench.screen.screen_processes", ENGINE, str(folder), str(entities)) as engine:
+        yield EngineProcess(engine.orders)
 
 
 @contextlib.asynccontextmanager

@@ -25,8 +25,9 @@ from paired_servicebus.bench.bench_plans import BenchError
 from paired_servicebus.bench.syphon_bench import fill
 from paired_servicebus.interpreter import python_command
 from paired_servicebus.pairing.management.backlog_queues import queue_path
-from tests.bench.child_environment import child_environment
+from tests.bench.child_process import child_environment
 from tests.bench.developer_plans import DrainPlan
+from tests.bench.figures import Measured, Targets
 
 TASKS: Final = (1, 2, 4)
 QUEUES: Final = tuple(queue_path("bench-drain", index) for index in range(max(TASKS)))
@@ -73,7 +74,7 @@ class TaskScaling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DrainFigures:
+class DrainFigures(Measured):
     """Everything that `python -m tests.bench drain` measures."""
 
     latency_ms: float
@@ -83,14 +84,9 @@ class DrainFigures:
     tasks: tuple[TaskScaling, ...]
 
     @property
-    def targets(self) -> dict[str, tuple[float, bool]]:
+    def targets(self) -> Targets:
         """By the number of tasks."""
         return {f"of_linear_{one.tasks}": (LEAST, one.of_linear >= LEAST) for one in self.tasks}
-
-    @property
-    def reached(self) -> bool:
-        """Whether all targets were."""
-        return all(reached for _, reached in self.targets.values())
 
 
 async def measure_drain(plan: DrainPlan) -> DrainFigures:

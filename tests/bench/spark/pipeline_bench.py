@@ -30,8 +30,9 @@ from paired_servicebus.engine.journal.writer import Journal
 from paired_servicebus.interpreter import python_command
 from paired_servicebus.pipeline.spark_processes import PipelineOrder, PipelineProcess, start_pipeline
 from paired_servicebus.pipeline.table_store import manifest as versions
-from tests.bench.child_environment import child_environment
+from tests.bench.child_process import child_environment
 from tests.bench.developer_plans import PipelinePlan
+from tests.bench.figures import Measured, Targets
 from tests.bench.spark.loopback_cluster import SETTINGS, cluster
 from tests.bench.spark.synthetic_journal import events, write_journal
 
@@ -74,7 +75,7 @@ class Live:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineFigures:
+class PipelineFigures(Measured):
     """What was found, None: not asked for; `growth`: the large journal's time for an event by the small one's."""
 
     large: Once | None
@@ -88,20 +89,15 @@ class PipelineFigures:
     """Of the machine, when the measurement began."""
 
     @property
-    def targets(self) -> dict[str, tuple[float, bool]]:
+    def targets(self) -> Targets:
         """By name: what it should be, and whether it is."""
-        found: dict[str, tuple[float, bool]] = {}
+        found: Targets = {}
         if self.large is not None:
             found["large.per_second"] = (RATE_TARGET, self.large.per_second >= RATE_TARGET)
         if self.live is not None:
             found["live.lag_max_s"] = (LAG_TARGET, self.live.lag_max_s <= LAG_TARGET)
             found["live.cores"] = (CORE_TARGET, self.live.cores <= CORE_TARGET)
         return found
-
-    @property
-    def reached(self) -> bool:
-        """Whether all targets are."""
-        return all(reached for _, reached in self.targets.values())
 
 
 async def measure_pipeline(plan: PipelinePlan) -> PipelineFigures:
