@@ -150,7 +150,7 @@ async def test_closing_settles_by_token_what_its_cancelled_task_never_began(monk
     steering = PairingRuntime(PairingMachine(Policy(), queues=(0,)), tasks := TaskOwner(), judge, None)
     await tasks.open()
     applied: list[Any] = []
-    owed = Settlement(steering, SimpleNamespace(), queue_path(), applied.append)  # type: ignore[arg-type]
+    owed = Settlement(steering, SimpleNamespace(pause=0.0), queue_path(), applied.append)  # type: ignore[arg-type]
     recalled = BacklogMessage(SimpleNamespace(), "orders", 1, "m", b"", UUID(int=1), 0, 0.0)  # type: ignore[arg-type]
     owed.complete([recalled])
     await tasks.close()

@@ -196,6 +196,19 @@ async def test_an_open_sender_closes(sender: Any) -> None:
     assert handler.closed == 1
 
 
+async def test_settle_by_token(client: ServiceBusClient) -> None:
+    receiver: Any = client.get_queue_receiver("orders")
+    requests: list[Any] = []
+
+    async def answer(operation: bytes, message: Any, *_: Any, **__: Any) -> None:
+        requests.append((operation, message["disposition-status"], "lock-tokens" in message))
+
+    assert callable(getattr(receiver, "_mgmt_request_response", None)), f"{CHANGED} no _mgmt_request_response"
+    receiver._mgmt_request_response = answer
+    await sdk_internals.settle_by_token(receiver, "abandoned", ["a", "b"])
+    assert requests == [(b"com.microsoft:update-disposition", "abandoned", True)], f"{CHANGED} no settling by token"
+
+
 @pytest.mark.parametrize("mode", ServiceBusReceiveMode)
 def test_has_locks(client: ServiceBusClient, mode: ServiceBusReceiveMode) -> None:
     receiver = client.get_queue_receiver("orders", receive_mode=mode)

@@ -224,6 +224,15 @@ async def send_untraced(sender: ServiceBusSender, payload: Any, timeout: float) 
     )
 
 
+async def settle_by_token(receiver: ServiceBusReceiver, status: str, tokens: list[Any]) -> None:
+    """Settle locked messages of the receiver's entity, whichever link they came on: `_settle_message_via_mgmt_link`.
+
+    status: the service's word, such as "abandoned" or "defered". Raises AttributeError without it.
+    """
+    sdk: Any = receiver
+    await sdk._settle_message_via_mgmt_link(status, tokens)
+
+
 def has_locks(receiver: ServiceBusReceiver) -> bool:
     """Return whether a receiver's messages need settlement: `_receive_mode`. Raises AttributeError without it."""
     return receiver._receive_mode is ServiceBusReceiveMode.PEEK_LOCK

@@ -58,6 +58,7 @@ class Outcome(StrEnum):
     COMPLETED = "completed"
     DEFERRED = "deferred"
     DEAD_LETTERED = "dead-lettered"
+    RELEASED = "released"
 
 
 class Deliver(NamedTuple, Generic[M]):

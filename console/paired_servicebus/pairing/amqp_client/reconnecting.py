@@ -142,6 +142,11 @@ class ReconnectingConnection:
         return self._line is not None and self._line.is_writable
 
     @property
+    def pause(self) -> float:
+        """Seconds until it may connect again; 0 while it is up."""
+        return 0.0 if self.is_up else max(0.0, self._not_before - asyncio.get_running_loop().time())
+
+    @property
     def received(self) -> tuple[int, int]:
         """A mark of what was received so far, for `replace_if_silent`."""
         return self.connections, 0 if self._line is None else self._line.reads
@@ -298,8 +303,8 @@ class ReconnectingConnection:
         return connecting.result()
 
     def _check_pause(self) -> None:
-        pause = self._not_before - asyncio.get_running_loop().time()
-        if pause > 0 and self.failure is not None:
+        pause = self.pause
+        if pause and self.failure is not None:
             text = f"{self.failure}; the next try is in {pause:.0f} s"
             raise type(self.failure)(text, self.failure.condition) from self.failure
 

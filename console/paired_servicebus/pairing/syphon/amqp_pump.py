@@ -49,7 +49,13 @@ from paired_servicebus.pairing.amqp_client.reconnecting import HEALTHY, peek
 from paired_servicebus.pairing.envelope_codec import broker_properties, open_envelope, read_parked
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.syphon.amqp_delivery import AmqpDelivery
-from paired_servicebus.pairing.syphon.pump_worker import MANAGED, Remake, leave_gone
+from paired_servicebus.pairing.syphon.pump_worker import (
+    MANAGED,
+    STOPPING_SECONDS,
+    PendingAnswers,
+    Remake,
+    leave_gone,
+)
 from paired_servicebus.pairing.syphon.settlement import BacklogMessage, Settlement, lock_ends, receive_again, renew_each
 from servicebus_amqp.encoding.messaging_types import RELEASED
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived
@@ -183,6 +189,7 @@ class DeferredReceiver:
         self._pump = pump
         self._path = pump.path
         self._runs: dict[str, asyncio.Task[None]] = {}
+        self._answers = PendingAnswers()
 
     def begin(self, now: float) -> None:
         """Start runs for destinations that accept messages and have deferred ones."""
@@ -194,10 +201,14 @@ class DeferredReceiver:
                     self._runs[key] = task
 
     def end(self) -> None:
-        """Cancel all runs."""
+        """Cancel all runs; messages that were requested still arrive."""
         for task in self._runs.values():
             task.cancel()
         self._runs.clear()
+
+    async def finish(self) -> None:
+        """Wait for the requested messages, within seconds."""
+        await self._answers.finish()
 
     async def _run(self, key: str) -> None:
         """Receive the deferred messages of a destination, oldest first, while it accepts them."""
@@ -210,7 +221,7 @@ class DeferredReceiver:
                     break
                 for effect in effects:
                     if isinstance(effect, Recall):
-                        await self._receive(effect)
+                        await self._answers.wait_for(self._receive(effect))
                     else:
                         await self._delivery.wait_for_change(key, PAUSE)
         except WireError as error:
@@ -291,7 +302,7 @@ class AmqpPump:
             Complete: lambda effect: self._settlement.complete(effect.messages),
             Defer: lambda effect: self._settlement.defer(effect.message),
             DeadLetter: lambda effect: self._settlement.dead_letter(effect.message, effect.reason),
-            Release: lambda effect: _release(effect.message),
+            Release: lambda effect: self._settlement.release(effect.message),
             Relock: lambda effect: effect.held.relock(effect.again),
             Publish: lambda effect: steering.publish(effect.events),
         }
@@ -300,7 +311,10 @@ class AmqpPump:
         """Step the machine and perform its effects."""
         for effect in self.machine.step(event):
             if effect.__class__ is Deliver:  # most are
-                self._delivery.give(*effect)
+                if self.is_open:
+                    self._delivery.give(*effect)
+                else:  # requested before the stop
+                    self.apply(MessagesWithdrawn([effect[0]], self._steering.clock()))
             else:
                 self._executors[effect.__class__](effect)
 
@@ -435,7 +449,8 @@ class AmqpPump:
         return "; ".join(part for part in (text, *troubles) if part)
 
     async def close(self) -> None:
-        """Wait briefly for messages in flight, settle them, and release the other locks."""
+        """Wait briefly for what was requested and is in flight, settle it, and release the other locks."""
+        await self._deferred_receiver.finish()
         end = self._steering.clock() + CLOSING_SECONDS
         while self._wire.is_up and (left := end - self._steering.clock()) > 0:
             await self._settlement.finish(left)
@@ -443,9 +458,10 @@ class AmqpPump:
                 break
             await asyncio.sleep(0.02)
         self.apply(MessagesWithdrawn(list(self.machine.messages()), self._steering.clock()))
-        await self._settlement.finish(CLOSING_SECONDS)
         if self._receiver is not None:
             await self._receiver.detach()
+        self._settlement.lost()  # unconfirmed settlements
+        await self._settlement.finish(STOPPING_SECONDS)
 
     def _release_unsent(self) -> None:
         """Release unsent messages, so that the queue can deliver them elsewhere immediately."""
@@ -523,9 +539,3 @@ class AmqpPump:
         for message in unsent:
             if message.number not in lost:
                 self._delivery.give(message, now)
-
-
-def _release(message: BacklogMessage) -> None:
-    receiver = message.receiver
-    if receiver is not None and receiver.is_up:
-        receiver.settle(message.delivery_id, RELEASED)

@@ -14,7 +14,7 @@ from typing import Final
 from uuid import UUID
 
 from azure.core.exceptions import AzureError
-from azure.servicebus import ServiceBusReceivedMessage, ServiceBusSubQueue
+from azure.servicebus import ServiceBusMessageState, ServiceBusReceivedMessage, ServiceBusSubQueue
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusError
 
@@ -404,8 +404,8 @@ def unused_index(path: str, queues: Mapping[int, str]) -> int:
     return index
 
 
-async def empty_queue(steering: PairingRuntime, worker: Worker) -> str:
-    """Run a pump on a queue until nothing more comes; return a sentence about its work."""
+async def empty_queue(steering: PairingRuntime, worker: Worker, client: ServiceBusClient) -> str:
+    """Run a pump on a queue of the client until nothing more comes; return a sentence about its work and the rest."""
     progress = worker.progress
     task = steering.tasks.start(worker.run(), name=f"move stranded messages of {worker.path}")
     if task is None:
@@ -418,6 +418,7 @@ async def empty_queue(steering: PairingRuntime, worker: Worker) -> str:
                 seen, since = now, steering.clock()
             await asyncio.sleep(0.1)
     finally:
+        is_idle = worker.is_idle
         task.cancel()
         await asyncio.wait((task,), timeout=CLOSING)
         await worker.close()
@@ -428,4 +429,26 @@ async def empty_queue(steering: PairingRuntime, worker: Worker) -> str:
         parts.append(f"{progress.set_aside} wait in it: {progress.text}")
     if progress.failing_since is not None:
         parts.append(progress.text)
+    why = "locked by another receiver" if is_idle else "locked by another receiver, or released at the end"
+    active = await _count_active(client, worker.path)
+    if active is None:
+        parts.append(f"and an unknown number stays, {why}")
+    elif active:
+        parts.append(f"and {active} stay, {why}")
     return ", ".join(parts) + f"; then none came for {QUIET:g} s"
+
+
+async def _count_active(client: ServiceBusClient, path: str) -> int | None:
+    """Return the number of messages that a queue would deliver, or has locked; None: unknown."""
+    receiver = client.get_queue_receiver(path)
+    active, number = 0, 1
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while peeked := await receiver.peek_messages(PORTION, sequence_number=number):
+                active += sum(message.state is ServiceBusMessageState.ACTIVE for message in peeked)
+                number = 1 + max(message.sequence_number or 0 for message in peeked)
+    except (ServiceBusError, AzureError, OSError):  # TimeoutError too
+        return None
+    finally:
+        await bounded(receiver.close(), CLOSING, "closing a receiver")
+    return active

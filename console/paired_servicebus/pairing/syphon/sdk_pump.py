@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from azure.servicebus import ServiceBusMessageState, ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
@@ -34,6 +34,7 @@ from paired_servicebus.core.pump.pump_events import (
     MessageArrived,
     MessagesAccepted,
     MessagesSettled,
+    MessagesWithdrawn,
     Outcome,
     Publish,
     PumpEffect,
@@ -62,7 +63,13 @@ from paired_servicebus.pairing.sending.sdk_messages import (
     unpark,
 )
 from paired_servicebus.pairing.sending.sender_link import SdkSenderLink
-from paired_servicebus.pairing.syphon.pump_worker import MANAGED, Remake, leave_gone
+from paired_servicebus.pairing.syphon.pump_worker import (
+    MANAGED,
+    STOPPING_SECONDS,
+    PendingAnswers,
+    Remake,
+    leave_gone,
+)
 
 
 class SdkBacklogMessage(PumpMessage):
@@ -167,6 +174,8 @@ class SdkDelivery:
         return link
 
 
+_BROKEN: Final = (ServiceBusError, OSError, TimeoutError, ValueError, AttributeError)
+"""Errors of the SDK on a broken link."""
 BATCH: Final = 100
 RATIONED: Final = 0.1
 """Seconds between two checks of a rate limit that allows no message."""
@@ -201,7 +210,9 @@ class SdkPump:
         self._remake = remake
         self._delivery = delivery
         self._machine = self._new_machine()
+        self._answers = PendingAnswers()
         self._left: ServiceBusReceiver | None = None
+        """The receiver of a stopped pump, whose cycle may not have ended."""
         self._unsettled: dict[int, ServiceBusReceivedMessage] = {}
         """Messages locked by this pump, by sequence number."""
         self._window_ends = 0.0
@@ -233,7 +244,7 @@ class SdkPump:
             await bounded(receiver.__aenter__(), self._steering.policy.send_timeout + CLOSING, "opening")
             self._steering.meter.attached()
             while self._steering.machine.may_pump(self.index):
-                await self._cycle(receiver)
+                await self._answers.wait_for(self._cycle(receiver))
         except asyncio.CancelledError:
             self._left = receiver  # a cancelled pump has no time; `close` has
             raise
@@ -249,9 +260,10 @@ class SdkPump:
 
     async def close(self) -> None:
         """Release its messages and its link, after `run` has ended."""
-        receiver, self._left = self._left, None
+        receiver = self._left
         if receiver is not None:
-            await self._let_go(receiver)
+            await self._answers.finish()
+            await self._let_go()
             await _close(receiver)
 
     async def _while_paused(self) -> None:
@@ -312,6 +324,8 @@ class SdkPump:
                 else:
                     await self._perform(receiver, effect)
         for load in loads.values():
+            if self._left is not None:  # `close` releases what was requested before the stop
+                return
             async for event in self._delivery.deliver(load[0].path, load):
                 for effect in self._machine.step(event):
                     await self._perform(receiver, effect)
@@ -352,9 +366,9 @@ class SdkPump:
                 )
                 await self._settle(message, Outcome.DEAD_LETTERED, settlement)
             case Release(message):
-                await self._settle(message, None, receiver.abandon_message(message.received))
+                await self._settle(message, Outcome.RELEASED, receiver.abandon_message(message.received))
 
-    async def _settle(self, message: SdkBacklogMessage, outcome: Outcome | None, settlement: object) -> None:
+    async def _settle(self, message: SdkBacklogMessage, outcome: Outcome, settlement: object) -> None:
         """Settle one message. One with a lost lock comes again, which a stable id makes harmless."""
         self._steering.meter.settlements += 1
         try:
@@ -364,20 +378,27 @@ class SdkPump:
             is_done = False
         finally:
             self._unsettled.pop(message.number, None)
-        if outcome is not None:
-            self._machine.step(MessagesSettled([message], outcome, is_done))
+        self._machine.step(MessagesSettled([message], outcome, is_done))
 
-    async def _let_go(self, receiver: ServiceBusReceiver) -> None:
-        """Release the locks in hand when the pairing ends, and only then.
+    async def _let_go(self) -> None:
+        """Release the messages in hand when the pump ends, and only then; those that were deferred are deferred again.
 
-        A foreign queue may have a delivery limit, and each release counts as a delivery.
+        A foreign queue may have a delivery limit, and each release counts as a delivery. A link of its own settles them
+        by lock token, since the link that they came on may be lost.
         """
+        effects = self._machine.step(MessagesWithdrawn(list(self._machine.messages()), self._steering.clock()))
+        if not effects:
+            return
+        link = self._client.get_queue_receiver(self.path)
         try:
-            async with asyncio.timeout(CLOSING):
-                for message in list(self._unsettled.values()):
-                    await receiver.abandon_message(message)
-        except (ServiceBusError, OSError, TimeoutError, ValueError, AttributeError):
+            async with asyncio.timeout(STOPPING_SECONDS):
+                for kind, status in ((Release, "abandoned"), (Defer, "defered")):
+                    tokens = [one.message.received.lock_token for one in effects if isinstance(one, kind)]
+                    await _settle_by_token(link, status, tokens)
+        except _BROKEN:
             return  # the locks end by themselves
+        finally:
+            await _close(link)
 
     # -- deferred messages ------------------------------------------------------------------------------------
 
@@ -388,7 +409,7 @@ class SdkPump:
         one, then in growing portions.
         """
         portion, end = BATCH, self._steering.clock() + BRINGING_BACK
-        while self._steering.clock() < end:
+        while self._steering.clock() < end and self._left is None:
             effects = self._machine.step(RecallDue(key, portion, self._steering.clock()))
             recall = next((effect for effect in effects if isinstance(effect, Recall)), None)
             if recall is None:
@@ -447,8 +468,19 @@ def _id(message: ServiceBusReceivedMessage) -> str:
     return text(message.message_id) if message.message_id is not None else ""
 
 
+async def _settle_by_token(link: ServiceBusReceiver, status: str, tokens: list[Any]) -> None:
+    """Settle messages together, or one by one if a lock among them has ended."""
+    try:
+        if tokens:
+            await sdk_internals.settle_by_token(link, status, tokens)
+    except MessageLockLostError:
+        half = len(tokens) // 2
+        for part in (tokens[:half], tokens[half:]) if half else ():
+            await _settle_by_token(link, status, part)
+
+
 async def _close(receiver: ServiceBusReceiver) -> None:
     try:
         await bounded(receiver.close(), CLOSING, "closing a receiver")
-    except (ServiceBusError, OSError, TimeoutError, ValueError, AttributeError):
+    except _BROKEN:
         return  # the SDK fails to close a broken link; its locks end by themselves

@@ -22,6 +22,7 @@ from paired_servicebus.pairing.runtime.deadlines import bounded
 from paired_servicebus.pairing.runtime.pairing_runtime import PairingRuntime
 from paired_servicebus.pairing.syphon.pump_worker import MANAGED
 from servicebus_amqp import ACCEPTED, Error, Modified, Rejected
+from servicebus_amqp.encoding import messaging_types
 from servicebus_amqp.encoding.codec import decode
 from servicebus_amqp.encoding.message_sections import find_in_map, split
 from servicebus_amqp.encoding.messaging_types import DeliveryState
@@ -109,11 +110,18 @@ class DeliveryOwner(Protocol):
 COMPLETED: Final = Outcome.COMPLETED
 DEFERRED: Final = Outcome.DEFERRED
 DEAD_LETTERED: Final = Outcome.DEAD_LETTERED
-STATUSES: Final[dict[Outcome, Status]] = {COMPLETED: "completed", DEFERRED: "defered", DEAD_LETTERED: "suspended"}
+RELEASED: Final = Outcome.RELEASED
+STATUSES: Final[dict[Outcome, Status]] = {
+    COMPLETED: "completed",
+    DEFERRED: "defered",
+    DEAD_LETTERED: "suspended",
+    RELEASED: "abandoned",
+}
 """The service's own words in requests."""
 TOKENS_PER_REQUEST: Final = 250
 """Lock tokens in one request."""
 REASON: Final = "Undeliverable"
+_LEAVES: Final = (COMPLETED, DEAD_LETTERED)
 _ASIDE: Final = Modified(undeliverable_here=True)
 _DEAD_LETTER: Final = "com.microsoft:dead-letter"
 _ONE_OF_THEM: Final = frozenset(
@@ -156,8 +164,8 @@ class Settlement:
 
     def leaving(self) -> int:
         """Return the number of completed and dead-lettered messages without confirmation."""
-        waiting = sum(len(messages) for (how, *_), messages in self._by_token.items() if how != DEFERRED)
-        return waiting + sum(how != DEFERRED for _, how, _ in self._unconfirmed.values())
+        waiting = sum(len(messages) for (how, *_), messages in self._by_token.items() if how in _LEAVES)
+        return waiting + sum(how in _LEAVES for _, how, _ in self._unconfirmed.values())
 
     def numbers(self) -> set[int]:
         """Return the numbers of messages with an unconfirmed settlement."""
@@ -181,6 +189,14 @@ class Settlement:
         self._settle(
             message, DEAD_LETTERED, Rejected(error=Error(condition=_DEAD_LETTER, description=reason, info=info)), reason
         )
+
+    def release(self, message: BacklogMessage) -> None:
+        """Release a message; on a living link the queue confirms nothing."""
+        receiver = message.receiver
+        if receiver is not None and receiver.is_up:
+            receiver.settle(message.delivery_id, messaging_types.RELEASED)
+        else:
+            self._settle(message, RELEASED, messaging_types.RELEASED)
 
     def on_settled(self, event: DispositionReceived) -> None:
         """Handle the queue's answer to an outcome on the link."""
@@ -225,8 +241,10 @@ class Settlement:
     async def finish(self, within: float) -> None:
         """Settle the rest by lock token, for some seconds, after the pairing's tasks have ended."""
         if self._by_token:  # a request cancelled before its first step leaves `_is_requesting` behind
+            pause = min(within, self._wire.pause)
+            await asyncio.sleep(pause)
             try:
-                await bounded(self._settle_by_token(), within, f"settling messages of {self._path}")
+                await bounded(self._settle_by_token(), within - pause, f"settling messages of {self._path}")
             except TimeoutError:
                 return  # their locks end by themselves
 

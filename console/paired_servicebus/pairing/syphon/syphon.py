@@ -202,11 +202,11 @@ class Syphon:
         Raises:
             IllegalEventError: the queue is in use, or is not a backlog queue of this pairing.
         """
-        index = unused_index(path, self._queues)
-        progress = PumpProgress()
+        index, progress = unused_index(path, self._queues), PumpProgress()
+        pump = self._sdk_pump(index, path, progress)
         if self._wires is not None and self._unusable is None:
-            return await empty_queue(self._steering, self._amqp_pump(self._wires, index, path, progress))
-        return await empty_queue(self._steering, self._sdk_pump(index, path, progress))
+            pump = self._amqp_pump(self._wires, index, path, progress)
+        return await empty_queue(self._steering, pump, self._secondary)
 
     # -- status -------------------------------------------------------------------------------------------------------
 
