@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import logging
 import re
-import xml.etree.ElementTree as ET
-from collections.abc import Iterator
-from dataclasses import replace
+from collections import Counter
+from html.parser import HTMLParser
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from paired_servicebus import cli
 from paired_servicebus.core.errors import ConfigurationError
-from paired_servicebus.core.model.pairing_events import Diverted, Event, Record
+from paired_servicebus.core.model.pairing_events import Diverted, Record
 from paired_servicebus.engine.instance.engine_paths import EnginePaths
 from paired_servicebus.engine.instance.logs import FORMAT, MaskingFormatter
 from paired_servicebus.engine.journal import message_trace
 from paired_servicebus.engine.journal.records import encode
 from paired_servicebus.engine.journal.spool import CLOSED
 from paired_servicebus.pipeline.progress_bar import Bar
-from paired_servicebus.pipeline.report.render.document import LONGEST, plain
-from paired_servicebus.pipeline.report.render.svg_plots import plot_files
-from paired_servicebus.pipeline.report.report_command import as_object, as_text, write_report
+from paired_servicebus.pipeline.report.render.pages import LONGEST, WIDTH, Reader
+from paired_servicebus.pipeline.report.report_command import Wording, as_object, as_text, write_report
 from paired_servicebus.pipeline.report.report_queries import last_report
-from paired_servicebus.pipeline.table_store.table_reader import Tables
+from paired_servicebus.pipeline.report.report_values import Report
 from paired_servicebus.printing import print_lines, print_object
 from paired_servicebus.verbs import engine_commands
 from tests.pipeline.report_tables import MemoryTables
-from tests.pipeline.reports import run_report
 from tests.pipeline.test_report import EPISODE, EVENTS, records
 
 STEERING = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f]")
@@ -40,71 +39,106 @@ EVIL = (
 )
 
 
-@pytest.fixture(scope="module")
-def tables(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tables]:
-    """An incident of an entity with a hostile name, for hostile reasons."""
-
-    def foreign(event: Event) -> Event:
-        changes = {name: EVIL for name in ("entity", "why", "reason", "by") if getattr(event, name, None)}
-        return replace(event, **changes) if changes else event
-
-    where = tmp_path_factory.mktemp("tables") / "tables"
-    episode = {**EPISODE, "entity": EVIL, "cause": EVIL, "end_reason": EVIL}
-    MemoryTables(records(*map(foreign, EVENTS)), rows={"episodes": [episode]}).store(where)
-    with Tables.open(where) as opened:
-        yield opened
-
-
-def test_a_report_holds_no_line_heading_tag_or_link_of_a_stranger(tables: Tables) -> None:
-    text = as_text(last_report(tables), "md")
-    assert "alert(1)" in text, "it is shown"
-    assert not STEERING.search(text)
-    assert "<" not in text.replace("&lt;", "")
-    assert not re.search(r"^# Nothing", text, re.MULTILINE)
-    assert len(re.findall(r"^# ", text, re.MULTILINE)) == 1
-    assert not re.search(r"(?<!\\)\]\(", text)
-    assert not re.search(r"(?<!\\)`|https://|\*\*bold", text)
-    tables_of_text = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
-    assert any("alert" in one for one in tables_of_text)
-    for one in tables_of_text:
-        assert len({len(re.split(r"(?<!\\)\|", line)) for line in one.splitlines()}) == 1
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("orders", "orders"),
-        ("order_events-2.eu/west", "order_events-2.eu/west"),
-        ("no send accepted for 10 s (timeout)", "no send accepted for 10 s (timeout)"),
-        ("_all_", r"\_all\_"),
-        ("a < b & c &lt; d", "a &lt; b & c &amp;lt; d"),
-        ("- x", r"\- x"),
-        ("1. x", r"1\. x"),
-        ("two\nlines", "two lines"),
-        ("a\\|b", r"a\\|b"),
-        ("SharedAccessKey=c4n4ry", r"SharedAccessKey=\*\*\*"),
-    ],
-)
-def test_markdown_is_escaped_where_it_has_to_be_and_else_left(text: str, shown: str) -> None:
-    assert plain(text) == shown
+HOSTILE = {
+    "everything at once": EVIL,
+    "a tag": "<script>alert(1)</script><img src=x onerror=alert(1)>",
+    "the end of an attribute": '" onmouseover="alert(1)" x=\'',
+    "the end of a picture": "</text></svg><script>alert(1)</script>",
+    "a comment and its end": "--><script>alert(1)</script><!--",
+    "the end of styles": "</style><script>alert(1)</script>",
+    "a template": "{{ 7 * 7 }}{% include 'page.html' %}{# no #}${7 * 7}",
+    "an entity already": "&lt;script&gt;alert(1)&amp;lt;",
+    "quotes and dollars": 'it\'s "$HOME" $(id) `id` {x}',
+    "a statement": "x'); drop table events; --",
+    "a placeholder": "%s %(entity)s {since} {0} ?",
+    "lines": "orders\nMESSAGES WERE LOST: 7 lost.\r\n!!!!!!\x0b\x85\u2028nothing",
+    "a terminal's orders": "\x1b]52;c;ZXZpbA==\x07\x1b[2J\x9b31m\u202e",
+    "a secret": "Endpoint=sb://x/;SharedAccessKeyName=Root;SharedAccessKey=c4n4ry",
+    "a formula": '=HYPERLINK("https://evil.example")',
+    "length": "x" * 70_000,
+}
+"""Names, ids, reasons and bodies as a stranger may choose them."""
+COLUMNS = {
+    "events": "entity why reason by target text about message_id command failure",
+    "timeline": "entity why reason by target text about command outcome was now",
+    "audit": "entity message_id reason stream",
+    "verdicts": "entity rests_on",
+    "engines": "end_reason primary secondary engine ended",
+    "episodes": "entity cause end_reason engine",
+    "cost": "cause",
+}
+WORDINGS = [Wording(reader=reader, format=format_) for reader in get_args(Reader) for format_ in ("text", "html")]
 
 
-def test_a_name_of_any_length_is_cut() -> None:
-    assert len(plain("x" * 70_000)) == LONGEST
+def hostile_report(text: str) -> tuple[MemoryTables, Report]:
+    """The report of tables in which a stranger chose every text that a stranger can."""
+    tables = MemoryTables(records(*EVENTS), rows={"episodes": [EPISODE]})
+    tables.rows("update made_audit set status = 'lost' where message_id in ('p18', 'p19')")
+    for table, columns in COLUMNS.items():
+        for column in columns.split():
+            tables.rows(f"update made_{table} set \"{column}\" = ? where coalesce(\"{column}\", '') <> ''", [text])
+    for table in ("events", "timeline", "cost"):
+        tables.rows(f"update made_{table} set engine = ?", [text])
+    for table in ("engines", "audit", "verdicts", "episodes"):
+        tables.rows(f"update made_{table} set pairing = ?", [text])
+    return tables, last_report(tables)
 
 
-def test_what_a_report_prints_and_writes_is_harmless(
-    tables: Tables, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for format_ in ("md", "html", "json"):
-        run_report(tables.folder, choose=last_report, format_=format_, out=None, price=None)
-        assert not STEERING.search(capsys.readouterr().out)
-    report = last_report(tables)
-    assert json.loads(as_object(report))["episodes"][0]["entity"] == EVIL
-    for _, _, text in plot_files(report).values():
-        ET.fromstring(text)
-    write_report(report, tmp_path)
-    assert not any(STEERING.search(path.read_text()) for path in tmp_path.iterdir())
+class Page(HTMLParser):
+    """The elements and attributes of a page, and the texts between them."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: Counter[tuple[str, tuple[str, ...]]] = Counter()
+        self.attributes: set[str] = set()
+        self.texts: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements[tag, tuple(name for name, _ in attrs)] += 1
+        self.attributes |= {name for name, _ in attrs}
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_report_only_shows_what_a_stranger_wrote(name: str, tmp_path: Path) -> None:
+    """Every reader's version, as a page and as text: no element, line, order or secret of a stranger."""
+    tables, report = hostile_report(HOSTILE[name])
+    _, usual = hostile_report("harmless")
+    for wording in WORDINGS:
+        text = as_text(report, wording)
+        assert not STEERING.search(text)
+        assert "c4n4ry" not in text
+        if wording.format == "html":
+            page, known = Page(text), Page(as_text(usual, wording))
+            assert set(page.elements) <= set(known.elements) | SHAPES
+            assert page.attributes == known.attributes
+            assert page.elements["h1", ()] == 1
+        else:
+            lost = [line for line in text.splitlines() if line.startswith("MESSAGES WERE LOST")]
+            assert all(line.startswith("MESSAGES WERE LOST: 2") for line in lost)
+            assert len(lost) == 1
+            assert max(map(len, text.splitlines())) <= max(WIDTH, LONGEST)
+    assert not STEERING.search(as_object(report))
+    write_report(tables, report, tmp_path, Wording(format="html"))
+    with (tmp_path / "lost-messages.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["status"] for row in rows] == ["lost", "lost"]
+    assert not any(cell[:1] in ("=", "+", "-", "@") for row in rows for cell in row.values())
+
+
+SHAPES = {("path", ("fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-linejoin", "d"))}
+
+
+def test_a_strangers_text_is_shown_as_it_is() -> None:
+    text = 'it\'s <b>"$HOME"</b> {{ 7 * 7 }} &amp; $(id)'
+    _, report = hostile_report(text)
+    for wording in WORDINGS:
+        shown = as_text(report, wording)
+        assert text in (" ".join(Page(shown).texts) if wording.format == "html" else shown)
+    assert json.loads(as_object(report))["episodes"][0]["entity"] == text
 
 
 def test_a_record_of_the_log_is_no_second_record() -> None:

@@ -22,6 +22,8 @@ EXTRA_OF: Final = {
     "cryptography": "sandbox",
     "deltalake": "publish",
     "duckdb": "console",
+    "jinja2": "console",
+    "markupsafe": "console",
     "rich": "console",
     "textual": "console",
     "pandas": "spark",

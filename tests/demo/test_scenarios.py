@@ -214,7 +214,7 @@ def test_a_demo_without_spark_or_with_a_pipeline_that_fails_is_judged_by_the_pro
     judged = pipeline_audit.judged(result, order)
     by = f"the project's own functions ({pipeline_audit.NOT_INSTALLED})"
     assert judged.audit == JournalAudit(lost=0, unexpected=0, duplicates=0, out_of_order=0, by=by)
-    assert Path(str(judged.report)).read_text().startswith("#")
+    assert Path(str(judged.report)).read_text().startswith("Nothing failed over")
     monkeypatch.setattr(pipeline_audit, "is_installed", lambda: True)
     order.tables.write_text("no folder")
     failed = pipeline_audit.judged(result, order)

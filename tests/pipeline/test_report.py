@@ -31,10 +31,10 @@ from paired_servicebus.core.model.pairing_events import (
 )
 from paired_servicebus.core.model.verdict import FailureKind
 from paired_servicebus.pipeline.report.queries.incident_queries import read_incidents
-from paired_servicebus.pipeline.report.report_command import as_text, chooser, moment
+from paired_servicebus.pipeline.report.report_command import Wording, as_text, chooser, moment
 from paired_servicebus.pipeline.report.report_queries import last_report, report_of, report_since
 from paired_servicebus.pipeline.report.report_values import TOGETHER, IncidentEpisode, Report, incidents, shared_fates
-from paired_servicebus.pipeline.report.sentences import percent, seconds
+from paired_servicebus.pipeline.report.sentences import duration, percent
 from tests.pipeline.report_tables import MemoryTables
 from tests.pipeline.reports import run_report
 
@@ -135,8 +135,8 @@ def report() -> Report:
     return last_report(made())
 
 
-def markdown(report: Report, price: Price | None = None) -> str:
-    return as_text(report, "md", price=price)
+def text_of(report: Report, price: Price | None = None) -> str:
+    return as_text(report, Wording(price=price))
 
 
 # -- figures -------------------------------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ def test_it_begins_before_the_incident_and_ends_after_it(report: Report) -> None
 
 
 def test_callers_are_counted_by_route_kind_and_time(report: Report) -> None:
-    (orders,) = report.callers
+    (orders,) = report.entities
 
     assert (orders.failed, orders.failures, orders.refused) == (8, {"timeout": 8}, 1)
     assert orders.backlog_accepted == 260
@@ -169,7 +169,7 @@ def test_callers_are_counted_by_route_kind_and_time(report: Report) -> None:
 
 
 def test_dwell_is_of_the_messages_that_came_home(report: Report) -> None:
-    (orders,) = report.dwell
+    (orders,) = report.entities
 
     assert (orders.parked, orders.home) == (20, 18)
     assert orders.middle == pytest.approx(28.0)
@@ -192,7 +192,7 @@ def test_the_cost_is_of_the_incident_alone(report: Report) -> None:
 
 
 def test_cost_is_priced_where_a_price_is_known(report: Report) -> None:
-    assert "0.0005 EUR" in markdown(report, Price(million_operations=8.0, currency="EUR"))
+    assert "0.0005 EUR" in text_of(report, Price(million_operations=8.0, currency="EUR"))
 
 
 def test_acts_have_operator_reason_and_outcome(report: Report) -> None:
@@ -206,7 +206,7 @@ def test_acts_have_operator_reason_and_outcome(report: Report) -> None:
 
 def test_a_report_is_chosen_by_its_episode_or_since_a_time() -> None:
     with made() as tables:
-        assert report_of(tables, "e-one-orders-1").entities == ("orders",)
+        assert report_of(tables, "e-one-orders-1").failed_over == ("orders",)
         assert report_since(tables, T + 150).episodes == ()
         with pytest.raises(ConfigurationError, match=r"no episode 'x'.*e-one-orders-1"):
             report_of(tables, "x")
@@ -220,8 +220,8 @@ def test_a_pairing_is_chosen_and_the_others_are_named() -> None:
     tables = MemoryTables([*records(*EVENTS), *other], rows={"episodes": [EPISODE, later]})
     assert last_report(tables).pairings == ("bank",), "the latest incident's"
     shop = last_report(tables, pairing="shop")
-    assert (shop.pairings, shop.others, shop.entities) == (("shop",), ("bank",), ("orders",))
-    assert "bank: choose one with --pairing" in markdown(shop)
+    assert (shop.pairings, shop.others, shop.failed_over) == (("shop",), ("bank",), ("orders",))
+    assert "Not in this report: pairing bank; choose one with --pairing." in text_of(shop)
     assert report_since(tables, T).pairings == ("bank", "shop")
     with pytest.raises(ConfigurationError, match="no pairing 'x'; they have: bank, shop"):
         last_report(tables, pairing="x")
@@ -231,7 +231,7 @@ def test_absent_and_empty_tables_are_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="are empty"):
         last_report(MemoryTables())
     with pytest.raises(NoTablesError, match="paired pipeline --once"):
-        run_report(tmp_path / "none", choose=last_report, format_="md", out=None, price=None)
+        run_report(tmp_path / "none", choose=last_report, wording=Wording(), out=None)
 
 
 def episode(name: str, began: float, ended: float, *, pairing: str = "shop") -> IncidentEpisode:
@@ -298,7 +298,5 @@ def test_impossible_choices_are_refused() -> None:
 def test_a_share_is_never_rounded_up_to_all() -> None:
     assert percent(0.999999) == "99.99 %"
     assert percent(1.0) == "100 %"
-    assert seconds(59.94) == "59.9 s"
-    assert seconds(59.96) == "1 min 00 s"
-    assert seconds(3700) == "1 h 01 min"
-    assert seconds(90_000) == "1 d 01 h"
+    assert duration(9.25) == "9.2 s"
+    assert duration(3700) == "1 h 1 min"

@@ -19,7 +19,7 @@ from paired_servicebus.demo.scenarios import UNNUMBERED
 from paired_servicebus.demo.worker_protocol import PlayRequest
 from paired_servicebus.engine.instance.engine_paths import engine_paths
 from paired_servicebus.pipeline.journal_tables import JournalTables
-from paired_servicebus.pipeline.report.report_command import write_report
+from paired_servicebus.pipeline.report.report_command import Wording, write_report
 from paired_servicebus.pipeline.report.report_queries import report_since
 from paired_servicebus.pipeline.spark_processes import PipelineOrder, start_pipeline
 from paired_servicebus.pipeline.table_store.table_reader import Tables
@@ -48,7 +48,7 @@ def judged(result: DemoResult, order: PlayRequest) -> DemoResult:
         by, tables = _tables(order)
         with tables:
             audit = _audit(tables, by, numbered=result.scenario not in UNNUMBERED)
-            report = write_report(report_since(tables, 0.0), _place(result))
+            report = write_report(tables, report_since(tables, 0.0), _place(result), Wording(zone=None))
     except PairedError as error:
         return _skipped(result, str(error))
     except KeyboardInterrupt:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -272,7 +273,7 @@ def _fetched(done: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
 
 def _print(format_: QueryFormat, names: list[str], rows: Iterator[tuple[Any, ...]], version: Version) -> None:
     if format_ == "csv":
-        _print_csv(names, rows)
+        sys.stdout.writelines(csv_lines(names, rows))
     elif format_ == "json":
         found = [dict(zip(names, map(_plain, row), strict=True)) for row in rows]
         print_object(msgspec.json.encode({"batch": version.manifest.batch, "rows": found}).decode())
@@ -310,16 +311,20 @@ def _counted(count: int) -> str:
     return "1 row" if count == 1 else f"{count:,} rows"
 
 
-def _print_csv(names: list[str], rows: Iterator[tuple[Any, ...]]) -> None:
+def csv_lines(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
+    """Yield lines of CSV; a text that a spreadsheet would take for a formula has an apostrophe before it."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow([_text(name) for name in names])
-    for row in rows:
-        writer.writerow(["" if value is None else _text(value) for value in row])
-        sys.stdout.write(buffer.getvalue())
+    for row in chain((names,), rows):
+        writer.writerow([_cell(value) for value in row])
+        yield buffer.getvalue()
         buffer.seek(0)
         buffer.truncate()
-    sys.stdout.write(buffer.getvalue())
+
+
+def _cell(value: object) -> str:
+    text = "" if value is None else _text(value)
+    return f"'{text}" if isinstance(value, str) and text[:1] in ("=", "+", "-", "@") else text
 
 
 def _text(value: object) -> str:

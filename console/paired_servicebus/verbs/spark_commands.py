@@ -94,7 +94,11 @@ Conf = Annotated[
 ]
 JavaHome = Annotated[Path | None, Parameter(help="A Java to run Spark on; else one is looked for.")]
 ReportFormat = Annotated[
-    Literal["md", "html", "json"], Parameter(help="Markdown, a page in one file, or one JSON object.")
+    Literal["text", "html", "json"], Parameter(help="Text for a terminal, a page in one file, or one JSON object.")
+]
+Reader = Annotated[
+    Literal["boss", "customers", "engineers"],
+    Parameter(name="--for", help="Impact and cost; three sentences and a table; or all that is known."),
 ]
 
 
@@ -211,8 +215,12 @@ def report(
     episode: Annotated[str | None, Parameter(help="The incident of this episode; else the latest.")] = None,
     since: Annotated[str | None, Parameter(help='Everything since: "2h" ago, or "2026-11-21 08:30".')] = None,
     pairing: Annotated[str | None, Parameter(help="Of this pairing, if the tables have several.")] = None,
-    format: ReportFormat = "md",
-    out: Annotated[Path | None, Parameter(help="A folder to write it to, with its plots.")] = None,
+    reader: Reader = "engineers",
+    format: ReportFormat = "text",
+    zone: Annotated[
+        str, Parameter(show_default=False, help="Your time zone, as Europe/Berlin; else this machine's.")
+    ] = "",
+    out: Annotated[Path | None, Parameter(help="A folder to write it to, with the ids of lost messages.")] = None,
     tables: Annotated[Path | None, Parameter(help="The pipeline's tables; else the pairing.toml's.")] = None,
     journal: Annotated[
         tuple[Path, ...],
@@ -226,7 +234,7 @@ def report(
     """Report an incident from the pipeline's tables, or from journals: impact, verdict, cost and timeline."""
     from paired_servicebus.pipeline.ingest.journal_files import refuse_url
     from paired_servicebus.pipeline.journal_tables import JournalTables
-    from paired_servicebus.pipeline.report.report_command import chooser, report_from
+    from paired_servicebus.pipeline.report.report_command import Wording, chooser, reader_zone, report_from
     from paired_servicebus.pipeline.table_store.table_reader import Tables
     from paired_servicebus.ui.shell.preferences import config_folder, load_preferences
 
@@ -237,13 +245,14 @@ def report(
     folder = tables or engine_paths(settings.name if settings else "").tables
     refuse_url("--tables", folder)
     choose = chooser(episode=episode, since=since, pairing=pairing)
+    price = load_preferences(config_folder()).price
+    wording = Wording(reader=reader, format=format, zone=reader_zone(zone), price=price)
     with JournalTables.open(journal) if journal else Tables.open(folder) as source:
         return report_from(
             source,
             choose=choose,
-            format_=format,
+            wording=wording,
             out=out,
-            price=load_preferences(config_folder()).price,
             environments={settings.name: settings.environment} if settings else {},
         )
 

@@ -1,44 +1,62 @@
-"""`paired report`: reads the tables, and prints the report or writes it into a folder with its plots."""
+"""`paired report`: reads the tables, and prints the report or writes it into a folder, with the lost messages' ids."""
 
 from __future__ import annotations
 
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Literal
+from zoneinfo import ZoneInfo
 
 import msgspec
 
 from paired_servicebus.core.accounting.billing import Price
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.text.masking import masked
-from paired_servicebus.core.text.untrusted_text import escape_json
+from paired_servicebus.core.text.untrusted_text import escape_json, repeated
 from paired_servicebus.pipeline.report import sentences
+from paired_servicebus.pipeline.report.queries.message_queries import lost_messages
 from paired_servicebus.pipeline.report.queries.table_source import TableSource
-from paired_servicebus.pipeline.report.render.document import as_html, as_markdown
-from paired_servicebus.pipeline.report.render.svg_plots import page_plots, plot_files
-from paired_servicebus.pipeline.report.report_document import document_of
-from paired_servicebus.pipeline.report.report_queries import Choice, last_report, report_of, report_since
+from paired_servicebus.pipeline.report.render.pages import Reader, Version, rendered
+from paired_servicebus.pipeline.report.report_queries import Choice, last_report, report_of, report_since, scope_of
 from paired_servicebus.pipeline.report.report_values import Report
-from paired_servicebus.pipeline.report.sentences import listed
+from paired_servicebus.pipeline.report.sentences import Clock, listed
+from paired_servicebus.pipeline.report.verdict import verdict_sentence
+from paired_servicebus.pipeline.table_commands import csv_lines
 from paired_servicebus.printing import print_lines, print_object
 from paired_servicebus.settings import seconds_of
 
-Format = Literal["md", "html", "json"]
-FILES: Final[dict[Format, str]] = {"md": "report.md", "html": "report.html", "json": "report.json"}
+Format = Literal["text", "html", "json"]
+SUFFIXES: Final[dict[Format, str]] = {"text": "txt", "html": "html", "json": "json"}
+ID_FILES: Final = {
+    "lost-messages.csv": (("lost", "missing", "expired"), "every message that is lost, missing or expired, by its id"),
+    "unknown-messages.csv": (("unknown", "unexpected"), "every message whose fate is not known, by its id"),
+}
+"""The files beside a report: their messages' fates, and what they have. One without messages is not written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wording:
+    """For whom a report is, and how it is written."""
+
+    reader: Reader = "engineers"
+    format: Format = "text"
+    zone: tzinfo | None = UTC
+    """Of the times in brackets; None: this machine's."""
+    price: Price | None = None
+    """Of a million operations; None: unknown."""
 
 
 def report_from(
     tables: TableSource,
     *,
     choose: Choice,
-    format_: Format,
+    wording: Wording,
     out: Path | None,
-    price: Price | None,
     environments: Mapping[str, str] = MappingProxyType({}),
 ) -> int:
     """Print the report of the tables, or write it into `out` and print where.
@@ -52,51 +70,68 @@ def report_from(
     known = [environments[name] for name in report.pairings if environments.get(name)]
     report = replace(report, environment=listed(known))
     if out is not None:
-        print_lines([str(write_report(report, out, format_=format_, price=price))])
-    elif format_ == "json":
+        print_lines([str(write_report(tables, report, out, wording))])
+    elif wording.format == "json":
         print_object(as_object(report))
     else:
-        print_lines(as_text(report, format_, price=price).splitlines())
+        print_lines(as_text(report, wording).splitlines())
     return 0
 
 
-def write_report(report: Report, out: Path, *, format_: Format = "md", price: Price | None = None) -> Path:
-    """Write the report to `out`, Markdown with its plots beside it; return the report's path.
+def write_report(tables: TableSource, report: Report, out: Path, wording: Wording) -> Path:
+    """Write the report to `out`, and beside it the ids of messages that are lost or unknown; return its path.
 
     Raises ConfigurationError: it cannot be written there.
     """
+    files = {}
     try:
         out.mkdir(parents=True, exist_ok=True)
-        if format_ == "md":
-            for _, name, text in plot_files(report).values():
-                (out / name).write_text(text, "utf-8")
-        path = out / FILES[format_]
-        path.write_text(as_text(report, format_, price=price, with_files=True), "utf-8")
+        for name, (statuses, what) in ID_FILES.items():
+            rows = lost_messages(scope_of(tables, report), statuses)
+            if rows:
+                lines = csv_lines(list(rows[0]), (tuple(row.values()) for row in rows))
+                (out / name).write_text("".join(lines), "utf-8")
+                files[name] = what
+            else:
+                (out / name).unlink(missing_ok=True)
+        path = out / f"report-{wording.reader}.{SUFFIXES[wording.format]}"
+        path.write_text(as_text(report, wording, files=files), "utf-8")
     except OSError as error:
         raise ConfigurationError(f"the report cannot be written to {out}: {error.strerror or error}") from error
     return path
 
 
-def as_text(report: Report, format_: Format, *, price: Price | None = None, with_files: bool = False) -> str:
-    """Return the report in a format. `with_files`: the plots' files are beside the Markdown."""
-    if format_ == "json":
+def as_text(report: Report, wording: Wording, *, files: Mapping[str, str] | None = None) -> str:
+    """Return the report in its format. files: those beside it, each with what it has."""
+    if wording.format == "json":
         return as_object(report) + "\n"
-    document = document_of(report, price=price)
-    if format_ == "html":
-        return as_html(document, page_plots(report))
-    plots = {panel.name: (panel.title, f"{panel.name}.svg") for panel in report.curves.panels} if with_files else {}
-    return as_markdown(document, plots=plots)
+    clock = Clock(report.since, report.until, wording.zone)
+    version = Version(reader=wording.reader, medium=wording.format, clock=clock, price=wording.price, files=files)
+    return rendered(report, version)
 
 
 def as_object(report: Report) -> str:
     """One JSON object: headline, impact and verdict in words, and the report's values by their names."""
-    values = msgspec.to_builtins(report)
+    verdict = verdict_sentence(report.judgement)
     words = {
-        "headline": sentences.headline(report),
+        "headline": f"{sentences.headline(report)}. {verdict}",
         "impact": list(sentences.impact(report)),
-        "verdict": sentences.verdict(report.judgement),
+        "verdict": verdict,
     }
-    return escape_json(masked(msgspec.json.encode({**words, **values}).decode()))
+    return escape_json(masked(msgspec.json.encode({**words, **msgspec.to_builtins(report)}).decode()))
+
+
+def reader_zone(name: str) -> tzinfo | None:
+    """Return the zone of a name such as Europe/Berlin; empty: None, this machine's.
+
+    Raises ConfigurationError: no such zone is known here.
+    """
+    if not name:
+        return None
+    try:
+        return ZoneInfo(name)
+    except (OSError, ValueError, KeyError) as error:  # of a folder, of a path, and of an unknown name
+        raise ConfigurationError(f"--zone is {repeated(name)!r}, a zone that this machine does not know") from error
 
 
 def chooser(*, episode: str | None = None, since: str | None = None, pairing: str | None = None) -> Choice:

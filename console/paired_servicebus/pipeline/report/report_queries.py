@@ -9,18 +9,18 @@ from typing import Final
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.untrusted_text import one_line, repeated
-from paired_servicebus.pipeline.report.queries.curve_queries import read_callers, read_curves, read_dwell
+from paired_servicebus.pipeline.report.queries.curve_queries import read_curves
 from paired_servicebus.pipeline.report.queries.incident_queries import (
     count_recovered,
     read_cost,
     read_engines,
     read_incidents,
-    read_judgement,
     read_pairings,
     read_total,
     read_unknowns,
     recorded_span,
 )
+from paired_servicebus.pipeline.report.queries.message_queries import read_messages
 from paired_servicebus.pipeline.report.queries.table_source import Row, Scope, TableSource
 from paired_servicebus.pipeline.report.report_values import Act, Chain, Report, Source, TimelineEntry, shared_fates
 
@@ -282,6 +282,11 @@ def report_since(tables: TableSource, since: float, *, pairing: str | None = Non
     return _report(chosen, tuple(episodes), max(since, first), last, before=None)
 
 
+def scope_of(tables: TableSource, report: Report) -> Scope:
+    """Return the messages that a report is about."""
+    return Scope(tables=tables, pairings=report.pairings, engines=(), since=report.since, until=report.until)
+
+
 def _known(tables: TableSource, pairing: str | None) -> str | None:
     """Return the pairing. Raises ConfigurationError: the tables do not have it."""
     pairings = read_pairings(tables)
@@ -325,11 +330,11 @@ def _of_chain(tables: TableSource, chains: list[Chain], chain: Chain) -> Report:
 def _report(chosen: _Chosen, episodes: Chain, since: float, until: float, *, before: float | None) -> Report:
     tables, recorded = chosen.tables, chosen.recorded
     scope = Scope(tables=tables, pairings=chosen.pairings, engines=chosen.engines, since=since, until=until)
-    fates, acts = shared_fates(episodes), read_acts(scope)
+    acts = read_acts(scope)
     began = episodes[0].began_at if episodes else since
     ended = max((one.ended_at for one in episodes), default=until)
     timeline, left_out = read_timeline(scope)
-    engines, judgement = read_engines(scope), read_judgement(scope)
+    engines, (entities, judgement) = read_engines(scope), read_messages(scope, episodes)
     more = [f"{plural(left_out, 'event')} of the timeline are left out"] if left_out else []
     return Report(
         source=_source(tables),
@@ -339,16 +344,15 @@ def _report(chosen: _Chosen, episodes: Chain, since: float, until: float, *, bef
         since=since,
         until=until,
         episodes=episodes,
-        fates=fates,
+        fates=shared_fates(episodes),
         recovered=count_recovered(scope),
         engines=engines,
-        callers=read_callers(scope, fates),
-        dwell=read_dwell(scope, fates),
+        entities=entities,
         cost=read_cost(scope, began, min(ended, until), recorded[0], before) if episodes else read_total(scope),
         judgement=judgement,
         acts=acts,
         timeline=timeline,
-        curves=read_curves(scope, fates, episodes, acts, recorded),
+        curves=read_curves(scope, episodes, acts, recorded),
         unknowns=(*read_unknowns(scope, engines, judgement), *more),
     )
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
+
+from paired_servicebus.pipeline.report.verdict import Judgement
 
 # The values of an incident: its episodes, and the groups of entities that shared a fate.
 #
@@ -242,24 +244,37 @@ class EngineBoot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Callers:
-    """The results of sends to entities that shared a fate, or to those that stayed on the primary."""
+class EntityRow:
+    """What senders to one entity met, and how long its messages were parked."""
 
-    entities: tuple[str, ...]
-    stayed: bool
-    """Whether they did not fail over."""
-    primary_accepted: int
-    backlog_accepted: int
-    failed: int
+    entity: str
+    """In lower case."""
+    failed_over_at: float | None = None
+    """The first failover of this report; None: it stayed on the primary."""
+    failed_back_at: float | None = None
+    """The last failback; None: not back yet, or never away."""
+    primary_accepted: int = 0
+    backlog_accepted: int = 0
+    failed: int = 0
     """Attempts, on either route."""
-    failures: dict[str, int]
+    failures: dict[str, int] = field(default_factory=dict)
     """Failed attempts by kind, the most frequent first."""
-    blocked: float
+    blocked: float | None = None
     """Seconds at most, at one engine, from a first failed attempt to the next accepted send, summed up."""
-    longest_without: float | None
+    longest_without: float | None = None
     """Seconds between two accepted sends, at most, while some were tried."""
-    refused: int | None
+    refused: int | None = None
     """Messages whose caller was refused; None: refusals are not recorded without journal = "all"."""
+    parked: int = 0
+    home: int = 0
+    middle: float | None = None
+    """Seconds that half of the parked messages waited at most; `most`: 95 of 100; `longest`: all that are home."""
+    most: float | None = None
+    longest: float | None = None
+    lost: int = 0
+    """Lost or missing; `undelivered`: expired or dead-lettered; `unknown`: also unexpected ones."""
+    undelivered: int = 0
+    unknown: int = 0
 
     @property
     def share(self) -> float | None:
@@ -267,18 +282,11 @@ class Callers:
         accepted = self.primary_accepted + self.backlog_accepted
         return accepted / (accepted + self.failed) if accepted + self.failed else None
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dwell:
-    """How long messages were parked, of those that have come home."""
-
-    entities: tuple[str, ...]
-    parked: int
-    home: int
-    middle: float | None
-    most: float | None
-    """The 95th of a hundred."""
-    longest: float | None
+    @property
+    def is_touched(self) -> bool:
+        """Whether its senders or messages met anything but the usual."""
+        numbers = (self.failed, self.refused, self.parked, self.lost, self.undelivered, self.unknown)
+        return self.failed_over_at is not None or any(numbers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,48 +314,6 @@ class IncidentCost:
     def operations(self) -> int:
         """Caused by the incident."""
         return sum(one.caused for one in self.causes)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """Messages of one fate by name."""
-
-    status: str
-    total: int
-    named: tuple[str, ...]
-    """The oldest, each with its entity."""
-    oldest_age: float | None = None
-    reasons: tuple[str, ...] = ()
-    """Of fates that are unknown or missing, and of dead letters; the most frequent ones."""
-
-
-VerdictWord = Literal["nothing lost", "lost", "unknown", "not judged", "not recorded"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
-    """The verdict on the incident's messages, with its evidence."""
-
-    verdict: VerdictWord
-    incident: dict[str, int]
-    """Messages first seen in the report's time, by status; `accepted`, `direct`, `diverted`, `home`, `duplicates` and
-    `out_of_order` beside."""
-    recorded: dict[str, int]
-    """The same for all that is recorded of these pairings: the sums of table verdicts."""
-    findings: tuple[Finding, ...]
-    """Of the incident."""
-    receivers: tuple[str, ...]
-    """Entities whose receivers report."""
-    silent: tuple[str, ...]
-    """Entities that are judged by the destinations' answers."""
-    rests_on: tuple[str, ...]
-    """A sentence a pairing."""
-    journals: int
-    journals_complete: int
-    complete_to: float | None
-    judged_at: float | None
-    syphon_known: bool
-    """Whether a journal of an engine with a syphon, or of a drain, is here. Others do not show what left it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -444,8 +410,8 @@ class Report:
     """Times that an entity was suspect and recovered without a failover."""
     engines: tuple[EngineBoot, ...]
     """Those with records in this time, and those whose journals are incomplete."""
-    callers: tuple[Callers, ...]
-    dwell: tuple[Dwell, ...]
+    entities: tuple[EntityRow, ...]
+    """Those that failed over first, then those with the most failures."""
     cost: IncidentCost
     judgement: Judgement
     acts: tuple[Act, ...]
@@ -455,11 +421,26 @@ class Report:
     """The facts that the tables lack, with the reasons."""
 
     @property
-    def entities(self) -> tuple[str, ...]:
-        """Those that failed over, in that order."""
+    def failed_over(self) -> tuple[str, ...]:
+        """The entities that failed over, in that order."""
         return tuple(dict.fromkeys(entity for fate in self.fates for entity in fate.entities))
 
     @property
     def open(self) -> bool:
         """Whether a failover is not over."""
         return any(one.open for one in self.episodes)
+
+    @property
+    def began(self) -> float:
+        """When the first episode began; without one, the begin of the report's time."""
+        return min((one.began_at for one in self.episodes), default=self.since)
+
+    @property
+    def ended(self) -> float | None:
+        """When the last entity was back on the primary; None: not all of them are, or how is unknown."""
+        backs = [one.failed_back_at for one in self.episodes if one.failed_back_at is not None]
+        return None if self.open else max(backs, default=None)
+
+    def namespaces(self, role: Literal["primary", "secondary"]) -> tuple[str, ...]:
+        """Return the names of the primary or the secondary namespaces of its engines."""
+        return tuple(dict.fromkeys(name for one in self.engines if (name := getattr(one, role))))

@@ -1,17 +1,21 @@
-"""A report in sentences: the impact first, for a reader who was not there. Texts are not escaped."""
+"""A report in sentences: the impact first, for a reader who was not there. Texts are not escaped: templates do that."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import accumulate
 from math import isfinite
 from typing import Final
 
+from paired_servicebus.core.accounting.billing import Price
+from paired_servicebus.core.text import number_format
 from paired_servicebus.core.text.number_format import plural
 from paired_servicebus.core.text.time_format import DAY, day_and_clock, is_possible, written
 from paired_servicebus.core.text.untrusted_text import one_line
-from paired_servicebus.pipeline.report.report_values import OPEN, Fate, Finding, Judgement, Range, Report
+from paired_servicebus.pipeline.report.report_values import OPEN, Fate, IncidentCost, Range, Report
+from paired_servicebus.pipeline.report.verdict import Finding, Judgement, journals_sentence, verdict_sentence
 
 # The words of a report for times, durations, shares and lists.
 
@@ -26,17 +30,30 @@ ROOM: Final = 120
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Writes times of one report: the time of day in UTC, with the date if the report has several days."""
+    """Writes the times of one report: in UTC, and in brackets in the reader's zone where that differs."""
 
     since: float
     until: float
+    zone: tzinfo | None = UTC
+    """None: this machine's."""
 
-    def __call__(self, at: float | None, *, exact: bool = False) -> str:
-        """Return HH:MM:SS, with the date before it or milliseconds behind it where needed; a dash for None."""
+    def __call__(self, at: float | None) -> str:
+        """Return HH:MM:SS, with the date before it where the report has several days; a dash for None."""
         if at is None:
             return DASH
-        form = "%H:%M:%S" if self.since // DAY == self.until // DAY else "%m-%d %H:%M:%S"
-        return written(at, f"{form}.%f")[:-3] if exact and is_possible(at) else written(at, form)
+        local = self._local(at, self._form)
+        return f"{written(at, self._form)} ({local})" if local else written(at, self._form)
+
+    def moment(self, at: float) -> str:
+        """Return date and time with the names of the zones."""
+        local = self._local(at, "%Y-%m-%d %H:%M:%S %Z")
+        return f"{day_and_clock(at)} UTC" + (f" ({local})" if local else "")
+
+    def period(self, since: float, until: float) -> str:
+        """Return two times, the date once if it is one."""
+        end = written(until, "%H:%M:%S") if since // DAY == until // DAY else day_and_clock(until)
+        first, last = self._local(since, "%Y-%m-%d %H:%M:%S"), self._local(until, "%H:%M:%S %Z")
+        return f"{day_and_clock(since)} to {end} UTC" + (f" ({first} to {last})" if first and last else "")
 
     def span(self, times: Range | None) -> str:
         """Return the earliest and the latest time, or the only one."""
@@ -45,25 +62,28 @@ class Clock:
         first, last = self(times[0]), self(times[1])
         return first if first == last else f"{first}–{last}"
 
+    @property
+    def _form(self) -> str:
+        return "%H:%M:%S" if self.since // DAY == self.until // DAY else "%m-%d %H:%M:%S"
 
-def seconds(value: float | None) -> str:
-    """Return a duration: tenths below a minute, whole minutes and seconds below an hour, then hours and minutes."""
-    if value is None or not isfinite(value):
-        return DASH
-    if value < 59.95:
-        return f"{value:.1f} s"
-    whole = round(value)
-    days, hours, minutes, rest = whole // 86_400, whole // 3600 % 24, whole % 3600 // 60, whole % 60
-    if days:
-        return f"{days} d {hours:02d} h"
-    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
+    def _local(self, at: float, form: str) -> str:
+        """Return a time in the reader's zone; empty where that is UTC's, or no zone can have it."""
+        if not is_possible(at) or written(at, "%Y") == "9999":
+            return ""
+        there = datetime.fromtimestamp(at, UTC).astimezone(self.zone)
+        return there.strftime(form) if there.utcoffset() != timedelta(0) else ""
 
 
-def seconds_span(times: Range | None) -> str:
+def duration(value: float | None) -> str:
+    """Return a length of time in its two largest units; a dash for None."""
+    return DASH if value is None or not isfinite(value) else number_format.duration(value)
+
+
+def durations(times: Range | None) -> str:
     """Return the shortest and the longest duration, or the only one."""
     if times is None:
         return DASH
-    first, last = seconds(times[0]), seconds(times[1])
+    first, last = duration(times[0]), duration(times[1])
     return first if first == last else f"{first} to {last}"
 
 
@@ -90,87 +110,52 @@ def few(names: Sequence[str], most: int = FEW, *, room: int = ROOM) -> str:
     return f"{', '.join(shown[:kept])} and {len(shown) - kept:,} more"
 
 
-def times(count: int) -> str:
-    """Return how often."""
-    return "once" if count == 1 else f"{count:,} times"
-
-
-def count_span(numbers: tuple[int, int]) -> str:
-    """Return the fewest and the most, or the only number."""
-    return f"{numbers[0]:,}" if numbers[0] == numbers[1] else f"{numbers[0]:,} to {numbers[1]:,}"
-
-
-STATUS_WORDS: Final = {
-    "lost": "lost: accepted, and neither received nor in the backlog",
-    "missing": "missing: parked, and no longer in the backlog",
-    "unknown": "unknown for lack of a journal",
-    "in flight": "in flight: accepted, and not received yet",
-    "unexpected": "unexpected: received, though no sender of these journals was told that it was accepted",
-    "dead-lettered": "dead-lettered in the backlog",
-    "parked": "still parked",
-    "in doubt": "in doubt: the last attempt had no answer",
-}
-NAMED: Final = 3
-"""Journals that are named."""
+# The headline and the impact.
 
 
 def headline(report: Report) -> str:
     """Return the subject of the report as one line."""
     if not report.fates:
         return f"Nothing failed over from {day_and_clock(report.since)} to {day_and_clock(report.until)} UTC"
-    began = min(one.began_at for one in report.episodes)
     still = ", not over" if report.open else ""
-    return f"Incident of {day_and_clock(began)} UTC{still}: {few(report.entities, 4, room=60)} failed over"
+    return f"Incident of {day_and_clock(report.began)} UTC{still}: {few(report.failed_over, 4, room=60)} failed over"
 
 
-def source_sentence(report: Report) -> str:
+def source_sentence(report: Report, clock: Clock) -> str:
     """Return the state of the tables that the report is made from."""
     source = report.source
-    folders = [one_line(folder) for folder in source.folders]
     if source.kind == "journal":
-        more = [f"{len(folders) - NAMED:,} more"] if len(folders) > NAMED else []
-        return (
-            f"Made from the journals in {listed([*folders[:NAMED], *more])} by this package alone, without Spark, "
-            f"at {day_and_clock(source.read_at)} UTC."
-        )
-    return (
-        f"Made from batch {source.batch:,} of the tables in {folders[0]}, "
-        f"written {day_and_clock(source.written_at)}, read {day_and_clock(source.read_at)} UTC."
-    )
+        return f"the journals in {few(source.folders, 4)}, without Spark, read {clock.moment(source.read_at)}"
+    return f"batch {source.batch:,} of the tables in {source.folders[0]}, written {clock.moment(source.written_at)}"
 
 
-def impact(report: Report) -> Iterator[str]:
+def impact(report: Report, clock: Clock | None = None) -> Iterator[str]:
     """Yield the impact: the entities, the time, what callers met, the parked messages, and the verdict."""
-    yield _reach(report)
+    yield _reach(report, clock or Clock(report.since, report.until))
     yield from _met(report)
     yield from _parked(report)
-    yield verdict(report.judgement)
+    yield verdict_sentence(report.judgement)
 
 
-def _reach(report: Report) -> str:
-    clock = Clock(report.since, report.until)
+def _reach(report: Report, clock: Clock) -> str:
     pairing = f" of pairing {few(report.pairings)}" if report.pairings else ""
     if not report.fates:
-        again = f", though an entity was suspect {report.recovered:,} times" if report.recovered else ""
-        return (
-            f"No entity{pairing} failed over from {day_and_clock(report.since)} to {day_and_clock(report.until)} "
-            f"UTC{again}."
-        )
-    began = min(one.began_at for one in report.episodes)
-    engines = tuple(dict.fromkeys(one.engine for one in report.episodes))
-    where = f" at {len(engines)} engines" if len(engines) > 1 else ""
-    subject = f"senders to {few(report.entities)}{pairing} {_diversion(report)}{where}"
-    backs = [one.failed_back_at for one in report.episodes if one.failed_back_at is not None]
-    if report.open or not backs:
+        again = f", though an entity was suspect {plural(report.recovered, 'time')}" if report.recovered else ""
+        return f"No entity{pairing} failed over from {clock.period(report.since, report.until)}{again}."
+    engines = len({one.engine for one in report.episodes})
+    where = f" at {engines} engines" if engines > 1 else ""
+    subject = f"senders to {few(report.failed_over)}{pairing} {_diversion(report)}{where}"
+    if report.ended is None:
         end = "It is not over." if report.open else f"How it ended: {_endings(report)}."
-        return f"From {day_and_clock(began)} UTC on, {subject}. {end}"
+        return f"From {clock.moment(report.began)} on, {subject}. {end}"
     often = max(fate.times[1] for fate in report.fates)
     flaps = f", {often:,} failovers" if often > 1 else ""
-    return f"From {day_and_clock(began)} to {clock(max(backs))} UTC ({seconds(max(backs) - began)}{flaps}), {subject}."
+    lasted = duration(report.ended - report.began)
+    return f"From {clock.period(report.began, report.ended)}, for {lasted}{flaps}, {subject}."
 
 
 def _diversion(report: Report) -> str:
-    primary = few(tuple(dict.fromkeys(one.primary for one in report.engines if one.primary)), 2)
+    primary = few(report.namespaces("primary"), 2)
     namespace = f"the primary namespace {primary}" if primary else "the primary"
     forced, number = sum(one.forced for one in report.episodes), len(report.episodes)
     if forced == number:
@@ -184,142 +169,76 @@ def _endings(report: Report) -> str:
 
 
 def _met(report: Report) -> Iterator[str]:
-    met = [one for one in report.callers if not one.stayed] or report.callers
-    if not met:
+    met = [one for one in report.entities if one.failed_over_at is not None] or report.entities
+    failed, refused = sum(one.failed for one in met), [one.refused for one in met if one.refused is not None]
+    if not any(one.share is not None for one in met):
         yield "What callers met is unknown: no sends were counted."
         return
-    failed = sum(one.failed for one in met)
-    if not failed:
+    if not failed and not sum(refused):
         yield "No attempt to send failed."
         return
-    blocked = max(one.blocked for one in met)
-    refused = sum(one.refused or 0 for one in met)
-    known = all(one.refused is not None for one in met)
-    callers = f"; {plural(refused, 'message')} refused" if known else ""
-    slow = f"Callers were refused or slow for {seconds(blocked)} at most" if blocked else "No caller was blocked"
-    yield f"{slow}; {plural(failed, 'attempt')} failed{callers}."
+    blocked = max((one.blocked or 0.0 for one in met), default=0.0)
+    slow = f"; callers were refused or slow for {duration(blocked)} at most" if blocked else ""
+    callers = f"; {plural(sum(refused), 'message')} refused" if refused else "; refused messages are not recorded"
+    yield f"{plural(failed, 'attempt')} failed{slow}{callers}."
 
 
 def _parked(report: Report) -> Iterator[str]:
-    figures = report.judgement.incident
+    counts = report.judgement.incident
     judged = [fate.parked for fate in report.fates if fate.parked is not None]
-    parked = figures.get("diverted") or sum(judged)
+    parked = counts.diverted or sum(judged)
     if not report.fates and not parked:
         return
-    if not figures and not judged:
+    if not counts and not judged:
         yield "How many messages were parked is not judged yet."
         return
-    secondary = few(tuple(dict.fromkeys(one.secondary for one in report.engines if one.secondary)), 2)
+    secondary = few(report.namespaces("secondary"), 2)
+    were = "was" if parked == 1 else "were"
     backlog = f" in the backlog of {secondary}" if secondary else " in the backlog"
-    yield f"{plural(parked, 'message')} were parked{backlog}{_home(report, parked)}."
+    yield f"{plural(parked, 'message')} {were} parked{backlog}{_home(report, parked)}."
 
 
 def _home(report: Report, parked: int) -> str:
     if not parked:
         return ""
-    figures, home = report.judgement.incident, report.judgement.incident.get("home", 0)
-    if home >= parked:
-        emptied = [one.backlog_empty_at for one in report.episodes if one.backlog_empty_at is not None]
-        since = f" since {Clock(report.since, report.until)(max(emptied))} UTC" if emptied else ""
-        return f"; all of them are home{since}"
-    parked_word = "still parked" if report.judgement.syphon_known else "parked and not followed"
-    words = (("parked", parked_word), ("dead_lettered", "dead-lettered"), ("missing", "missing"))
-    rest = [f"{figures[name]:,} {word}" for name, word in words if figures.get(name)]
-    return f"; {home:,} of them are home{', ' + listed(rest) if rest else ''}"
-
-
-def verdict(judgement: Judgement) -> str:
-    """Return the verdict in a sentence."""
-    figures = judgement.incident
-    if judgement.verdict == "not judged":
-        return "Whether anything was lost is not judged yet: paired pipeline --once does it."
-    if judgement.verdict == "not recorded":
-        return 'No message of this time was recorded one by one, so none is judged (journal = "all" records each).'
-    incomplete = judgement.journals - judgement.journals_complete
-    missing = f" {_journals(judgement)}." if incomplete > 0 else ""
-    if judgement.verdict == "lost":
-        found = [f"{figures[name]:,} {name}" for name in ("lost", "missing") if figures.get(name)]
-        more = f", and {figures['unknown']:,} unknown" if figures.get("unknown") else ""
-        return f"MESSAGES WERE LOST: {listed(found)}{more}.{missing}"
-    if judgement.verdict == "unknown":
-        return f"{' '.join(_unknown(judgement))}{missing}"
-    if incomplete > 0:
-        return f"No loss is known, but not every journal is here.{missing}"
-    away = [f"{figures[name]:,} {word}" for name, word in _AWAY if figures.get(name)]
-    none = "Nothing was lost" if figures.get("direct") else "No parked message was lost"
-    direct = "" if figures.get("direct") else " Direct sends are not recorded one by one."
-    so_far = " so far" if away else ""
-    return f"{none}{so_far}, by {_basis(judgement)}{': ' + listed(away) if away else ''}.{direct}"
-
-
-def _unknown(judgement: Judgement) -> Iterator[str]:
-    figures = judgement.incident
-    if figures.get("unknown"):
-        yield f"Whether anything was lost is unknown for {plural(figures['unknown'], 'message')}."
-    if figures.get("parked") and not judgement.syphon_known:
-        yield (
-            f"The fate of {plural(figures['parked'], 'parked message')} is unknown: "
-            "no journal of an engine with a syphon is known."
-        )
-
-
-def _basis(judgement: Judgement) -> str:
-    receivers, entities = len(judgement.receivers), len(judgement.receivers) + len(judgement.silent)
-    if not receivers:
-        return "the namespaces' answers"
-    if receivers == entities:
-        return "the receivers' records"
-    return f"the receivers' records at {receivers:,} of {entities:,} entities and the namespaces' answers at the others"
-
-
-_AWAY: Final = (("in_flight", "in flight"), ("parked", "still parked"), ("in_doubt", "in doubt"))
-
-
-def _journals(judgement: Judgement) -> str:
-    to = f", to {day_and_clock(judgement.complete_to)} UTC" if judgement.complete_to is not None else ""
-    return f"{judgement.journals_complete:,} of {judgement.journals:,} journals are complete{to}"
+    counts = report.judgement.incident
+    if counts.home < parked:
+        return f"; {counts.home:,} of them are home"
+    emptied = [one.backlog_empty_at for one in report.episodes if one.backlog_empty_at is not None]
+    since = f" since {written(max(emptied), '%H:%M:%S')} UTC" if emptied else ""
+    return f"; all of them are home{since}"
 
 
 def evidence(judgement: Judgement) -> Iterator[str]:
-    """Yield the facts that the verdict rests on."""
+    """Yield the facts that the verdict rests on, and why some figures are no loss."""
+    counts = judgement.incident
     yield from judgement.rests_on
     if judgement.journals and not judgement.rests_on:
-        yield f"{_journals(judgement)}."
+        yield f"{journals_sentence(judgement)}."
     if judgement.receivers:
         yield f"Receivers report the messages of {few(judgement.receivers)}: there, delivered means received."
     if judgement.silent:
+        yield f"No receiver reports the messages of {few(judgement.silent)}: there, delivered means accepted."
+    if counts.out_of_order:
         yield (
-            f"No receiver reports the messages of {few(judgement.silent)}: there, delivered means that the "
-            "destination accepted it."
+            f"{plural(counts.out_of_order, 'message')} out of order, which is no loss: while messages wait in the "
+            "backlog, newer ones overtake them on the direct path."
         )
-    if judgement.judged_at is not None:
-        yield f"Judged at {day_and_clock(judgement.judged_at)} UTC."
-
-
-def explanations(judgement: Judgement) -> Iterator[str]:
-    """Yield why some figures are no loss."""
-    figures = judgement.incident
-    if figures.get("out_of_order"):
+    if counts.duplicates:
         yield (
-            f"{plural(figures['out_of_order'], 'message')} out of order, which is no loss: while messages wait in the "
-            "backlog, newer ones overtake them on the direct path. Each of them arrived."
-        )
-    if figures.get("duplicates"):
-        yield (
-            f"{plural(figures['duplicates'], 'duplicate')}: an attempt without an answer is sent again, and the copy "
+            f"{plural(counts.duplicates, 'duplicate')}: an attempt without an answer is sent again, and the copy "
             "keeps its message id. Destinations that detect duplicates drop it."
         )
 
 
 def finding_sentence(finding: Finding) -> str:
-    """Return the messages of a status by name."""
+    """Return the messages of a fate by name."""
     rest = finding.total - len(finding.named)
     more = f" and {rest:,} more" if rest > 0 else ""
-    age = f", the oldest for {seconds(finding.oldest_age)}" if finding.status == "in flight" else ""
-    words = STATUS_WORDS.get(finding.status, finding.status)
-    names = ", ".join(one_line(name, most=400) for name in finding.named)
     reasons = "; ".join(one_line(reason, most=200) for reason in finding.reasons)
-    return f"{finding.total:,} {words}{age}{f' ({reasons})' if reasons else ''}: {names}{more}"
+    age = f", the oldest for {duration(finding.oldest_age)}" if finding.oldest_age is not None else ""
+    names = ", ".join(one_line(name, most=400) for name in finding.named)
+    return f"{finding.total:,} {finding.status}{age}{f' ({reasons})' if reasons else ''}: {names}{more}"
 
 
 def fate_sentence(fate: Fate, clock: Clock, *, several_engines: bool = False) -> str:
@@ -328,8 +247,8 @@ def fate_sentence(fate: Fate, clock: Clock, *, several_engines: bool = False) ->
     if len(fate.engines) > 1:
         engines = f" at {len(fate.engines)} engines ({few(fate.engines, 4)})"
     cause = "an operator forced it" if fate.forced else _cause(fate)
-    since = f", {seconds_span(fate.to_divert)} after the first failure" if fate.to_divert else ""
-    often = f", the first of {count_span(fate.times)} times" if fate.times[1] > 1 else ""
+    since = f", {durations(fate.to_divert)} after the first failure" if fate.to_divert else ""
+    often = f", the first of {plural(fate.times[1], 'time')}" if fate.times[1] > 1 else ""
     parked = "" if fate.parked is None else f" {plural(fate.parked, 'message')} parked."
     back = _return(fate, clock)
     return (
@@ -341,7 +260,7 @@ def fate_sentence(fate: Fate, clock: Clock, *, several_engines: bool = False) ->
 def _cause(fate: Fate) -> str:
     if not fate.causes:
         return "cause not recorded"
-    more = f", and {len(fate.causes) - 1:,} other reasons" if len(fate.causes) > 1 else ""
+    more = f", and {plural(len(fate.causes) - 1, 'other reason')}" if len(fate.causes) > 1 else ""
     return f"{one_line(fate.causes[0], most=160)}{more}"
 
 
@@ -354,3 +273,117 @@ def _return(fate: Fate, clock: Clock) -> str:
     drained = f", backlog empty at {clock.span(fate.backlog_empty_at)}" if fate.backlog_empty_at else ""
     back = "back on the primary" if fate.outcome != "pinned" else "pinned to the primary"
     return f"{back} at {clock.span(fate.failed_back_at)}{reason if fate.outcome == 'pinned' else ''}{drained}"
+
+
+# The cost, the orders and the timeline.
+
+MAX_LINES: Final = 150
+"""Of the timeline."""
+
+
+def cost_sentence(cost: IncidentCost, price: Price | None) -> str:
+    """Return the operations, their bytes and their price."""
+    size = sum(one.bytes for one in cost.causes)
+    money = "the price is not set (console.toml, prices)"
+    if price is not None:
+        money = f"{price.of(cost.operations):,.4f} {price.currency}"
+    return f"{plural(cost.operations, 'billed operation')} and {size / 1e6:,.1f} MB: {money}"
+
+
+def base_sentence(cost: IncidentCost) -> str:
+    """Return what the cost is counted beyond."""
+    length = f"In {plural(cost.minutes, 'minute')}"
+    if not cost.base_minutes:
+        return f"{length}. No time before it is recorded or counted, so nothing is subtracted."
+    return (
+        f"{length}, beyond the rate of the {plural(cost.base_minutes, 'minute')} before. Sends to the primary are not "
+        "counted as caused: the application makes them anyway."
+    )
+
+
+def failures(kinds: dict[str, int]) -> str:
+    """Return the failed attempts by kind."""
+    return listed(f"{count:,} {one_line(kind, most=80)}" for kind, count in kinds.items())
+
+
+def targets(names: Sequence[str]) -> str:
+    """Return what an order was about."""
+    return few([name or "everything" for name in names], 8)
+
+
+def outcomes(found: dict[str, int]) -> str:
+    """Return the outcomes of an order, with their numbers if there are several."""
+    several = len(found) > 1
+    return "; ".join(
+        (f"{number:,} × " if several else "") + one_line(outcome, most=160) for outcome, number in found.items()
+    )
+
+
+def timeline(report: Report, clock: Clock) -> Iterator[str]:
+    """Yield the lines of the timeline."""
+    everywhere = len({engine for entry in report.timeline for engine in entry.engines})
+    for entry in report.timeline[:MAX_LINES]:
+        until = f"–{clock(entry.until)}" if clock(entry.until) != clock(entry.at) else ""
+        about = f"{few(entry.about)} " if entry.about else ""
+        again = f" ({entry.times:,} times)" if entry.times > max(1, len(entry.about)) * len(entry.engines) else ""
+        engines = few(entry.engines, 3) if len(entry.engines) < everywhere else f"all {everywhere} engines"
+        yield f"{clock(entry.at)}{until} {about}{entry.text}{again}{f' – at {engines}' if everywhere > 1 else ''}"
+    if len(report.timeline) > MAX_LINES:
+        yield f"and {len(report.timeline) - MAX_LINES:,} more lines; --format json has them"
+
+
+# For customers: what happened, whose messages were late, and whether any is lost; no word of this house.
+
+
+def customer_sentences(report: Report, clock: Clock) -> tuple[str, str, str]:
+    """Return the three sentences of the version for customers."""
+    return _disturbance(report, clock), _delay(report), _outcome(report.judgement)
+
+
+def _disturbance(report: Report, clock: Clock) -> str:
+    if not report.fates:
+        return f"From {clock.period(report.since, report.until)}, messages took their usual way."
+    names = few(report.failed_over)
+    if report.ended is None:
+        return f"Since {clock.moment(report.began)}, messages for {names} have not taken their usual way."
+    lasted = duration(report.ended - report.began)
+    return f"From {clock.period(report.began, report.ended)}, for {lasted}, messages for {names} were disturbed."
+
+
+def _delay(report: Report) -> str:
+    late = sum(one.parked for one in report.entities)
+    longest = max((one.longest for one in report.entities if one.longest is not None), default=None)
+    refused = [one.refused for one in report.entities if one.refused is not None]
+    by = f", the latest by {duration(longest)}" if longest is not None else ""
+    if not report.judgement.incident:
+        delayed = "How many messages were late is not known"
+    else:
+        delayed = f"{plural(late, 'message')} {'was' if late == 1 else 'were'} late{by}" if late else "None was late"
+    turned_away = f", and {plural(sum(refused), 'message')} could not be sent at once" if sum(refused) else ""
+    return f"{delayed}{turned_away}."
+
+
+def _outcome(judgement: Judgement) -> str:
+    counts = judgement.incident
+    lost, undelivered = counts.lost + counts.missing, counts.expired + counts.dead_lettered
+    under_way = counts.in_flight + counts.parked
+    more = [
+        f"{number:,} {words}"
+        for number, words in (
+            (undelivered, "were not delivered"), (under_way, "are still on their way"),
+            (counts.unknown + counts.unexpected + counts.unsent, "are being looked into"),
+        )
+        if number
+    ]  # fmt: skip
+    beside = f"; {listed(more)}" if more else ""
+    match judgement.verdict:
+        case "lost":
+            return f"MESSAGES WERE LOST: {lost:,}{beside}." if lost else f"MESSAGES WERE LOST at other times{beside}."
+        case "not delivered":
+            return f"MESSAGES WERE NOT DELIVERED: {listed(more)}."
+        case "nothing lost":
+            return "No message was lost." if counts.direct else "None of the late messages was lost."
+        case "open":
+            return f"No message is known to be lost{beside}."
+        case _:
+            return f"It is NOT YET KNOWN whether messages were lost{beside}."

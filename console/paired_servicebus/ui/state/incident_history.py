@@ -178,12 +178,12 @@ def _sentences(report: Report) -> Iterator[str]:
     """Yield the report as paragraphs, without the width of its tables."""
     from paired_servicebus.pipeline.report.sentences import (
         Clock,
+        duration,
+        durations,
         fate_sentence,
         few,
         impact,
         percent,
-        seconds,
-        seconds_span,
     )
 
     yield from impact(report)
@@ -195,13 +195,15 @@ def _sentences(report: Report) -> Iterator[str]:
             ("away for", fate.away),
             ("backlog empty after", fate.to_drain),
         )
-        took = [f"{step} {seconds_span(time)}" for step, time in steps if time is not None]
+        took = [f"{step} {durations(time)}" for step, time in steps if time is not None]
         yield f"{few(fate.entities)}: {', '.join([*took, plural(fate.pings, 'ping')])}"
-    for met in report.callers:
-        without = f", {seconds(met.longest_without)} at most without an accepted send" if met.longest_without else ""
-        yield f"{few(met.entities)}: {percent(met.share)} of attempts accepted, {met.failed:,} failed{without}"
-    for parked in report.dwell:
-        home = f"{parked.home:,} of {parked.parked:,} parked are home"
-        within = f", half within {seconds(parked.middle)}, all within {seconds(parked.longest)}" if parked.home else ""
-        yield f"{few(parked.entities)}: {home}{within}"
+    for met in report.entities:
+        if met.share is not None:
+            without = (
+                f", {duration(met.longest_without)} at most without an accepted send" if met.longest_without else ""
+            )
+            yield f"{met.entity}: {percent(met.share)} of attempts accepted, {met.failed:,} failed{without}"
+        if met.parked:
+            within = f", half within {duration(met.middle)}, all within {duration(met.longest)}" if met.home else ""
+            yield f"{met.entity}: {met.home:,} of {met.parked:,} parked are home{within}"
     yield from report.unknowns

@@ -14,148 +14,17 @@ from typing import Final
 from paired_servicebus.pipeline.report.queries.table_source import Row, Scope, micros
 from paired_servicebus.pipeline.report.report_values import (
     Act,
-    Callers,
     Chain,
     Curves,
-    Dwell,
-    Fate,
     Mark,
     Panel,
     Series,
 )
-
-# The results for callers, and how long messages were parked, for each group of entities.
-
-
-def read_callers(scope: Scope, fates: Sequence[Fate]) -> tuple[Callers, ...]:
-    """Return the results of each fate's entities, then of all entities that stayed on the primary."""
-    rows = scope.rows(_CALLER_SENDS)
-    failures = scope.rows(_FAILURES)
-    refused = _refused(scope)
-    groups = group_entities(fates, [row["entity"] for row in rows])
-    found = []
-    for names, stayed in groups:
-        mine = [row for row in rows if row["entity"] in names]
-        found.append(_callers(names, stayed, mine, failures, refused))
-    return tuple(found)
-
-
-def _callers(
-    names: tuple[str, ...], stayed: bool, rows: list[Row], failures: list[Row], refused: dict[str, int] | None
-) -> Callers:
-    kinds: dict[str, int] = {}
-    for row in failures:
-        if row["entity"] in names:
-            kinds[row["failure"]] = kinds.get(row["failure"], 0) + row["number"]
-    without = [row["longest_without"] for row in rows if row["longest_without"] is not None]
-    return Callers(
-        entities=names,
-        stayed=stayed,
-        primary_accepted=sum(row["primary_accepted"] for row in rows),
-        backlog_accepted=sum(row["backlog_accepted"] for row in rows),
-        failed=sum(row["failed"] for row in rows),
-        failures=dict(sorted(kinds.items(), key=lambda one: (-one[1], one[0]))),
-        blocked=max((row["blocked"] or 0.0 for row in rows), default=0.0),
-        longest_without=max(without, default=None),
-        refused=None if refused is None else sum(refused.get(name, 0) for name in names),
-    )
-
-
-def group_entities(fates: Sequence[Fate], entities: Iterable[str]) -> list[tuple[tuple[str, ...], bool]]:
-    """Return each fate's entities in lower case, then all others, marked as such; no entity is in two groups."""
-    left = dict.fromkeys(entities)
-    groups: list[tuple[tuple[str, ...], bool]] = []
-    for fate in fates:
-        mine = tuple(dict.fromkeys(name for entity in fate.entities if (name := entity.lower()) in left))
-        if mine:
-            groups.append((mine, False))
-        for name in mine:
-            del left[name]
-    return [*groups, *([(tuple(left), True)] if left else [])]
-
-
-def _refused(scope: Scope) -> dict[str, int] | None:
-    """Return the refused messages of each entity; None: neither refusals nor deliveries are recorded one by one."""
-    rows = scope.rows(_REFUSED)
-    if not any(row["recorded"] for row in rows):
-        return None
-    return {row["entity"]: row["number"] for row in rows}
-
-
-def read_dwell(scope: Scope, fates: Sequence[Fate]) -> tuple[Dwell, ...]:
-    """Return how long the messages of each group were parked, of those diverted in the scope's time."""
-    names = [row["entity"] for row in scope.rows(_DIVERTED_ENTITIES)]
-    found = (scope.rows(_PARKED_TIMES, entities=list(group)) for group, _ in group_entities(fates, names))
-    return tuple(
-        Dwell(entities=group, **rows[0])
-        for (group, _), rows in zip(group_entities(fates, names), found, strict=True)
-        if rows and rows[0]["parked"]
-    )
-
-
-_CALLER_SENDS: Final = """
-with counts as (
-    select engine, lower(entity) as entity, epoch_us(event_time) as stop,
-           epoch_us(event_time) - max(least(seconds, 3600) * 1e6)::bigint as start,
-           sum(case when route = 'primary' then accepted else 0 end) as primary_accepted,
-           sum(case when route = 'primary' then 0 else accepted end) as backlog_accepted, sum(failed) as failed
-    from events where kind = 'sends' and trouble is null and {mine} group by engine, lower(entity), event_time
-), good as (
-    select engine, entity, start, stop, lag(stop) over (partition by engine, entity order by stop) as before
-    from counts where primary_accepted + backlog_accepted > 0
-), bad as (
-    select engine, entity, start, stop from counts where primary_accepted + backlog_accepted = 0 and failed > 0
-), placed as (
-    select bad.*, good.start as next_start, good.before from bad asof left join good
-      on bad.engine = good.engine and bad.entity = good.entity and bad.stop <= good.stop
-), blocks as (
-    select engine, entity, greatest(coalesce(next_start, max(stop)) - greatest(min(start), coalesce(before, 0)), 0)
-        as blocked
-    from placed group by engine, entity, next_start, before
-), blocked as (
-    select entity, max(blocked) / 1e6 as blocked
-    from (select engine, entity, sum(blocked) as blocked from blocks group by engine, entity) group by entity
-), longest as (
-    select entity, greatest(max(start - before), 0) / 1e6 as longest_without from good group by entity
-), sums as (
-    select entity, sum(primary_accepted)::bigint as primary_accepted,
-           sum(backlog_accepted)::bigint as backlog_accepted, sum(failed)::bigint as failed
-    from counts group by entity
-)
-select sums.*, longest_without, blocked from sums left join longest using (entity) left join blocked using (entity)
-order by entity
-"""
-"""Failed attempts without an accepted send beside them block until the next accepted one, or until the last of them."""
-_FAILURES: Final = """
-select lower(entity) as entity, failure, sum("count")::bigint as number from events
-where kind = 'failures' and trouble is null and {mine}
-group by all order by number desc, failure
-"""
-_REFUSED: Final = """
-select lower(entity) as entity, count(*) filter (kind = 'refused')::bigint as number,
-       bool_or(kind in ('refused', 'delivered')) as recorded
-from events
-where kind in ('refused', 'delivered') and trouble is null and {mine}
-group by all
-"""
-_DIVERTED_ENTITIES: Final = """
-select distinct lower(entity) as entity from audit
-where {diverted} order by entity
-"""
-_PARKED_TIMES: Final = """
-select count(*)::bigint as parked, count(dwell)::bigint as home, quantile_cont(dwell, 0.5) as middle,
-       quantile_cont(dwell, 0.95) as most, max(dwell) as longest
-from audit
-where {diverted}
-  and list_contains({entities}, lower(entity))
-"""
-
+from paired_servicebus.pipeline.report.sentences import few
 
 MAX_BUCKETS: Final = 240
 LENGTHS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400)
 """Seconds that a bucket may have; longer ones are whole days."""
-MAX_GROUPS: Final = 5
-"""Panels of sends."""
 MAX_QUEUES: Final = 8
 """Curves of depths; the other queues are one sum."""
 ROUTES: Final = ("primary", "backlog", "failed")
@@ -202,15 +71,13 @@ class Buckets:
         return {"begin": begin, "end": begin + length * self.count, "start": begin, "length": length}
 
 
-def read_curves(
-    scope: Scope, fates: Sequence[Fate], episodes: Chain, acts: Sequence[Act], recorded: tuple[float, float]
-) -> Curves:
+def read_curves(scope: Scope, episodes: Chain, acts: Sequence[Act], recorded: tuple[float, float]) -> Curves:
     """Return the data of all plots."""
     buckets = Buckets.of(scope.since, scope.until, recorded)
     away = _away(tuple(one.entity for one in episodes), episodes, scope.until)
     others = (_parked(scope, buckets), _depths(scope, buckets), _syphon(scope, buckets), _dwell(scope, buckets))
     panels = [
-        *_sends(scope, buckets, fates, episodes),
+        *_sends(scope, buckets, episodes),
         *(replace(panel, away=away) for panel in others if panel is not None),
     ]
     return Curves(
@@ -227,36 +94,26 @@ def _name(by: str) -> str:
     return by.partition(" (SHA256:")[0]
 
 
-def _sends(scope: Scope, buckets: Buckets, fates: Sequence[Fate], episodes: Chain) -> list[Panel]:
-    """Return a panel for each group of entities; the groups beyond MAX_GROUPS are one."""
+def _sends(scope: Scope, buckets: Buckets, episodes: Chain) -> list[Panel]:
+    """Return a panel for the entities that failed over, and one for those that stayed on the primary."""
     rows = scope.rows(
         _SENDS, **{**buckets.parameters(), "end": micros(buckets.since + buckets.length * buckets.count + 5)}
     )
-    groups = group_entities(fates, sorted({row["entity"] for row in rows}))
-    if len(groups) > MAX_GROUPS:
-        rest = groups[MAX_GROUPS - 1 :]
-        groups = [*groups[: MAX_GROUPS - 1], (tuple(name for names, _ in rest for name in names), rest[-1][1])]
+    failed = {one.entity.lower() for one in episodes}
+    names = sorted({row["entity"] for row in rows}, key=lambda name: (name not in failed, name))
     found = []
-    for place, (names, stayed) in enumerate(groups):
-        mine = [row for row in rows if row["entity"] in names]
-        curves = tuple(Series(name=name, values=buckets.curve(mine, name, per=buckets.length)) for name in ROUTES)
-        title = _title(names, stayed=stayed)
-        away = () if stayed else _away(names, episodes, scope.until)
-        found.append(
-            Panel(
-                name=f"sends-{place + 1}",
-                title=f"Sends: {title}",
-                unit="messages a second",
-                series=tuple(one for one in curves if any(one.values)),
-                away=away,
-            )
+    for group, stayed in (([name for name in names if name in failed], False), ([*set(names) - failed], True)):
+        mine = [row for row in rows if row["entity"] in group]
+        curves = (Series(name=name, values=buckets.curve(mine, name, per=buckets.length)) for name in ROUTES)
+        panel = Panel(
+            name="stayed" if stayed else "sends",
+            title=f"Sends: {few(sorted(group), 3)}{' (stayed on the primary)' if stayed and failed else ''}",
+            unit="messages a second",
+            series=tuple(one for one in curves if any(one.values)),
+            away=() if stayed else _away(group, episodes, scope.until),
         )
-    return [panel for panel in found if panel.series]
-
-
-def _title(names: Sequence[str], *, stayed: bool) -> str:
-    shown = ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
-    return f"{shown} (stayed on the primary)" if stayed else shown
+        found += [panel] if panel.series else []
+    return found
 
 
 def _away(names: Sequence[str], episodes: Chain, until: float) -> tuple[tuple[float, float], ...]:

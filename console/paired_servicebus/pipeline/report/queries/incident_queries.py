@@ -1,4 +1,4 @@
-"""The verdict and its evidence: the sums of `verdicts`, the incident's own from `audit`, and messages by name."""
+"""Episodes, engines, the cost of an incident, and the facts that the tables lack."""
 
 from __future__ import annotations
 
@@ -15,13 +15,11 @@ from paired_servicebus.pipeline.report.report_values import (
     CauseCost,
     Chain,
     EngineBoot,
-    Finding,
     IncidentCost,
     IncidentEpisode,
-    Judgement,
-    VerdictWord,
     incidents,
 )
+from paired_servicebus.pipeline.report.verdict import Judgement
 
 # Episodes, engines and the recorded time, from the tables `episodes` and `engines`.
 
@@ -150,134 +148,6 @@ where list_contains({engines}, engine) and failed_over_at is null and began_at b
 """
 
 
-SHOWN: Final = 10
-"""Message ids of each status that are named."""
-MAX_REASONS: Final = 3
-FIGURES: Final = (
-    "attempted", "accepted", "refused", "in_doubt", "recovered", "delivered", "dead_lettered", "parked", "in_flight",
-    "missing", "lost", "unknown", "unexpected", "duplicates", "out_of_order",
-)  # fmt: skip
-NAMED: Final = ("lost", "missing", "unknown", "in flight", "unexpected", "dead-lettered", "parked", "in doubt")
-"""Statuses whose messages are named, the worst first."""
-
-
-def read_judgement(scope: Scope) -> Judgement:
-    """Return the verdict on the messages first seen in the scope's time."""
-    whole = scope.rows(_WHOLE)
-    entities = scope.rows(_ENTITIES)
-    incident = _incident(scope)
-    found = scope.rows(_TOTALS, statuses=list(NAMED))
-    findings = tuple(_finding(scope, row) for row in sorted(found, key=lambda row: NAMED.index(row["status"])))
-    journals = sum(row["journals"] or 0 for row in whole)
-    complete = sum(row["journals_complete"] or 0 for row in whole)
-    syphon_known = scope.count(_SYPHONS) > 0
-    return Judgement(
-        verdict=_verdict(scope, whole, incident, syphon_known=syphon_known),
-        incident=incident,
-        recorded={name: sum(int(row[name] or 0) for row in whole) for name in FIGURES} if whole else {},
-        findings=findings,
-        receivers=tuple(row["entity"] for row in entities if row["receivers_told"]),
-        silent=tuple(row["entity"] for row in entities if not row["receivers_told"]),
-        rests_on=tuple(row["rests_on"] for row in whole if row["rests_on"]),
-        journals=journals,
-        journals_complete=complete,
-        complete_to=min((row["complete_to"] for row in whole if row["complete_to"] is not None), default=None),
-        judged_at=min((row["judged_at"] for row in whole if row["judged_at"] is not None), default=None),
-        syphon_known=syphon_known,
-    )
-
-
-def _verdict(scope: Scope, whole: list[Row], incident: dict[str, int], *, syphon_known: bool) -> VerdictWord:
-    if not incident:
-        return "not recorded" if whole or not scope.count(_RECEIPTS) else "not judged"
-    if incident.get("lost", 0) or incident.get("missing", 0):
-        return "lost"
-    adrift = incident.get("parked", 0) and not syphon_known
-    return "unknown" if adrift or incident.get("unknown", 0) else "nothing lost"
-
-
-def _incident(scope: Scope) -> dict[str, int]:
-    """Return the messages of the scope's time by status, and their sums."""
-    rows = scope.rows(_STATUSES)
-    found = {_key(row["status"]): int(row["number"]) for row in rows}
-    sums = {name: sum(int(row[name] or 0) for row in rows) for name in _SUMS}
-    if not rows:
-        return {}
-    unnamed = max(int(row["among_missing"] or 0) for row in rows)
-    if unnamed:  # some of the parked are not in their queues
-        found["parked"] = max(0, found.get("parked", 0) - unnamed)
-        found["missing"] = found.get("missing", 0) + unnamed
-    return {"messages": sum(int(row["number"]) for row in rows), **sums, **found}
-
-
-def _finding(scope: Scope, row: Row) -> Finding:
-    named = scope.rows(_IDS, status=row["status"], most=SHOWN)
-    return Finding(
-        status=row["status"],
-        total=row["number"],
-        named=tuple(f"{one['message_id']} ({one['entity']})" for one in named),
-        oldest_age=row["age"],
-        reasons=tuple(one["reason"] for one in scope.rows(_REASONS, status=row["status"], most=MAX_REASONS)),
-    )
-
-
-def count_receipts_after(scope: Scope, judged_at: float | None) -> int:
-    """Return the receipts in the scope's time that are newer than the judgement."""
-    return 0 if judged_at is None else scope.count(_UNJUDGED, latest=micros(judged_at))
-
-
-def _key(status: str) -> str:
-    return _KEYS.get(status, status).replace(" ", "_")
-
-
-_KEYS: Final = {"accepted": "accepted_only", "dead-lettered": "dead lettered", "undelivered": "lost"}
-"""Statuses whose figures have other names."""
-_SUMS: Final = ("accepted", "direct", "diverted", "home", "refused", "in_doubt", "duplicates", "out_of_order")
-_WHOLE: Final = """
-select *, epoch_us(complete_to) / 1e6 as complete_to, epoch_us(judged_at) / 1e6 as judged_at
-from (select * from verdicts where entity = '' and list_contains({pairings}, pairing))
-""".replace("select *,", "select * exclude (complete_to, judged_at),")
-_ENTITIES: Final = """
-select entity, bool_or(receivers_told) as receivers_told from verdicts
-where entity <> '' and list_contains({pairings}, pairing) group by entity order by entity
-"""
-_STATUSES: Final = """
-select status, count(*)::bigint as number, count(*) filter (answer = 'accepted')::bigint as accepted,
-       count(*) filter (direct > 0)::bigint as direct, count(*) filter (diverted > 0)::bigint as diverted,
-       count(*) filter (diverted > 0 and moved > 0)::bigint as home,
-       count(*) filter (answer = 'refused')::bigint as refused,
-       count(*) filter (answer = 'in doubt')::bigint as in_doubt, sum(duplicates)::bigint as duplicates,
-       count(*) filter (out_of_order)::bigint as out_of_order, max(among_missing) as among_missing
-from audit where {sent} group by status order by status
-"""
-_TOTALS: Final = """
-select status, count(*)::bigint as number, max(age) as age
-from audit where {sent} and list_contains({statuses}, status) group by status
-"""
-_IDS: Final = """
-select message_id, entity from audit where {sent} and status = {status}
-order by first_at, message_id limit {most}
-"""
-_REASONS: Final = """
-select reason from audit where {sent} and status = {status} and coalesce(reason, '') <> ''
-group by reason order by count(*) desc, reason limit {most}
-"""
-_SYPHONS: Final = """
-select count(*) as number from engines
-where list_contains({pairings}, pairing) and (syphon or engine like '%-drain@%')
-"""
-_RECEIPTS: Final = """
-select count(*) as number from events
-where kind in ('delivered', 'diverted', 'in-doubt', 'refused', 'moved', 'dead-lettered', 'received')
-  and trouble is null and {mine}
-"""
-_UNJUDGED: Final = """
-select count(*) as number from events
-where kind in ('delivered', 'diverted', 'in-doubt', 'refused', 'moved', 'dead-lettered', 'received')
-  and trouble is null and event_time > {latest} and {mine}
-"""
-
-
 # The facts that a report cannot have, each with its reason.
 
 MAX_NAMED: Final = 5
@@ -291,9 +161,9 @@ def read_unknowns(scope: Scope, engines: Sequence[EngineBoot], judgement: Judgem
     impossible = scope.count(_IMPOSSIBLE, latest=micros(limit_of(scope.tables)))
     if impossible:
         yield f"{plural(impossible, 'record')} with an impossible time: not in any figure by time"
-    unjudged = count_receipts_after(scope, judgement.judged_at)
-    if unjudged:
-        yield f"{plural(unjudged, 'receipt')} newer than the judgement of {day_and_clock(judgement.judged_at or 0.0)}"
+    if judgement.unjudged:
+        newer = f"newer than the judgement of {day_and_clock(judgement.judged_at or 0.0)} UTC"
+        yield f"{plural(judgement.unjudged, 'receipt')} {newer}"
     if not scope.count(_COUNTS):
         yield "no sends were counted in this time: what callers met is unknown"
     if judgement.incident and judgement.silent:

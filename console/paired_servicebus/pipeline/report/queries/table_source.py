@@ -94,14 +94,14 @@ FRAGMENTS: Final = {
     "{plotted}": "event_time >= {begin} and event_time < {end} and trouble is null "
     "and list_contains({engines}, engine) "
     "and date between cast({begin} as date) and cast({end} as date)",
-    "{sent}": "list_contains({pairings}, pairing) and first_at between {since} and {until} "
-    "and date between cast({since} as date) and cast({until} as date)",
-    "{diverted}": "list_contains({pairings}, pairing) and diverted_at between {since} and {until} "
-    "and date between cast({since} as date) - 2 and cast({until} as date)",
+    "{at_risk}": "list_contains({pairings}, pairing) and first_at <= {until} and date <= cast({until} as date) "
+    "and (first_at >= {since} or (accepted_at < {since} "
+    "and coalesce(received_at, case when receivers_told then null else reached_at end, {until}) >= {since} "
+    "and (status <> 'dead-lettered' or last_at >= {since})))",
 }
-"""Conditions of a scope's events, of its plots' events, and of messages by their first record or their parking.
-
-The date chooses the files; a message's is that of its first record, which may be before its parking."""
+"""Conditions of a scope's events, of its plots' events, and of its messages at risk: those first seen in its time, and
+those accepted before and not received by then. Where no receiver records, a message is received when its destination
+accepted it. The date chooses the files."""
 _TIMES: Final = frozenset({"since", "until", "begin", "end", "latest"})
 
 

@@ -14,8 +14,8 @@ from typing import Final
 from paired_servicebus.core.text.masking import masked
 from paired_servicebus.core.text.time_format import DAY, written
 from paired_servicebus.core.text.untrusted_text import one_line
-from paired_servicebus.pipeline.report.report_values import Curves, Mark, Panel, Report, Series
-from paired_servicebus.pipeline.report.sentences import seconds
+from paired_servicebus.pipeline.report.report_values import Curves, Mark, Panel, Series
+from paired_servicebus.pipeline.report.sentences import duration
 
 # The axes of a plot: times in UTC and values, with ticks at round numbers.
 
@@ -60,7 +60,7 @@ def _duration(value: float) -> str:
     for size, unit in ((DAY, "d"), (3600, "h"), (60, "min")):
         if value and value % size == 0:
             return f"{value / size:g} {unit}"
-    return "0" if not value else f"{value:g} s" if value < 60 else seconds(value)
+    return "0" if not value else f"{value:g} s" if value < 60 else duration(value)
 
 
 def _number(value: float) -> str:
@@ -123,17 +123,9 @@ class _Frame:
         return self.top + HEIGHT * (1 - value / self.highest)
 
 
-def plot_files(report: Report) -> dict[str, tuple[str, str, str]]:
-    """Return the plots of a report by their panels' names: title, file name, and content."""
-    return {
-        panel.name: (panel.title, f"{panel.name}.svg", draw(report.curves, panel)) for panel in report.curves.panels
-    }
-
-
-def page_plots(report: Report) -> dict[str, tuple[str, str]]:
-    """Return the plots of a report by their panels' names, each for wide and for narrow screens."""
-    curves = report.curves
-    return {panel.name: (draw(curves, panel), draw(curves, panel, width=NARROW)) for panel in curves.panels}
+def draw_twice(curves: Curves, panel: Panel) -> tuple[str, str]:
+    """Return one panel for wide and for narrow screens."""
+    return draw(curves, panel), draw(curves, panel, width=NARROW)
 
 
 def draw(curves: Curves, panel: Panel, *, width: int = WIDE) -> str:
