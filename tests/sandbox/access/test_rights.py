@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
@@ -12,7 +11,7 @@ from azure.core.exceptions import ClientAuthenticationError
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
-from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBusAuthorizationError
+from azure.servicebus.exceptions import ServiceBusAuthenticationError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -66,18 +65,6 @@ async def receive(using: ServiceBusClient, queue: str = "orders") -> int:
         return len(await receiver.receive_messages(1, max_wait_time=0.2))
 
 
-async def test_send_sends_and_does_not_listen(namespace: SandboxNamespace) -> None:
-    await send(client(namespace, SENDER))
-    with pytest.raises(ServiceBusAuthorizationError, match="'Listen'"):
-        await receive(client(namespace, SENDER))
-
-
-async def test_listen_listens_and_does_not_send(namespace: SandboxNamespace) -> None:
-    assert await receive(client(namespace, LISTENER)) == 0
-    with pytest.raises(ServiceBusAuthorizationError, match="'Send'"):
-        await send(client(namespace, LISTENER))
-
-
 async def test_both_keys_of_a_rule_are_good(namespace: SandboxNamespace) -> None:
     await send(client(namespace, SENDER, secondary=True))
     await send(client(namespace, OWN, secondary=True))
@@ -122,24 +109,6 @@ async def test_named_key_and_signature_credentials(namespace: SandboxNamespace) 
     text = f"Endpoint={namespace.endpoint};SharedAccessSignature={good};UseDevelopmentEmulator=true"
     await send(ServiceBusClient.from_connection_string(text, retry_total=0))
     assert namespace.node.namespace.queue("orders").counts().active == 3
-
-
-@pytest.mark.parametrize(
-    ("name", "key", "differently"),
-    [
-        ("sender", "sender first", {"expires_in": -1}),
-        ("sender", "sender first", {"path": "other"}),
-        ("sender", "forged", {}),
-        ("nobody", "sender first", {}),
-    ],
-)
-async def test_bad_tokens_are_refused(
-    namespace: SandboxNamespace, name: str, key: str, differently: dict[str, Any]
-) -> None:
-    token = signature(namespace, name, key, **differently)
-    with pytest.raises(ServiceBusAuthenticationError):
-        await send(named_client(namespace, AzureSasCredential(token)))
-    assert namespace.node.namespace.queue("orders").counts().active == 0
 
 
 # ---------------------------------------------------------------------- the judge itself

@@ -5,16 +5,6 @@ from datetime import timedelta
 
 import pytest
 from azure.servicebus import ServiceBusMessage
-from azure.servicebus.exceptions import (
-    MessagingEntityDisabledError,
-    MessagingEntityNotFoundError,
-    OperationTimeoutError,
-    ServiceBusAuthorizationError,
-    ServiceBusConnectionError,
-    ServiceBusError,
-    ServiceBusQuotaExceededError,
-    ServiceBusServerBusyError,
-)
 
 from servicebus_amqp.encoding.message_sections import Sections, write_data
 from servicebus_amqp.encoding.messaging_types import ACCEPTED, Accepted
@@ -156,62 +146,6 @@ def test_terms_that_cannot_be(terms):
 # ---------------------------------------------------------------- what the SDK sees
 
 
-@pytest.mark.parametrize(
-    ("kind", "expected"),
-    [
-        ("disabled", MessagingEntityDisabledError),
-        ("not-found", MessagingEntityNotFoundError),
-        ("unauthorized", ServiceBusAuthorizationError),
-        ("full", ServiceBusQuotaExceededError),
-        ("busy", ServiceBusServerBusyError),
-    ],
-)
-async def test_sending_alone_fails_with_its_condition(port, client, fault, kind, expected):
-    port.namespace.queue("orders").intake.send(messages(1))
-    end = fault(kind, "orders", operations=SEND)
-    with pytest.raises(expected):
-        async with client.get_queue_sender("orders") as sender:
-            await sender.send_messages(ServiceBusMessage("x"))
-    async with client.get_queue_receiver("orders") as receiver:
-        (message,) = await receiver.receive_messages(1, max_wait_time=5)
-        await receiver.complete_message(message)
-    end()
-    async with client.get_queue_sender("orders") as sender:
-        await sender.send_messages(ServiceBusMessage("x"))
-    assert port.counts("orders").active == 1
-
-
-async def test_receiving_alone_fails(port, client, fault):
-    fault("disabled", "orders", operations=RECEIVE)
-    async with client.get_queue_sender("orders") as sender:
-        await sender.send_messages(ServiceBusMessage("x"))
-    with pytest.raises(MessagingEntityDisabledError):
-        async with client.get_queue_receiver("orders") as receiver:
-            await receiver.receive_messages(1, max_wait_time=5)
-    assert port.counts("orders").active == 1
-
-
-async def test_managing_alone_fails(client, fault):
-    fault("busy", operations=MANAGE)
-    async with client.get_queue_sender("orders") as sender, client.get_queue_receiver("orders") as receiver:
-        await sender.send_messages(ServiceBusMessage("x"))
-        with pytest.raises(ServiceBusError):
-            await receiver.peek_messages(1)
-        (message,) = await receiver.receive_messages(1, max_wait_time=5)
-        await receiver.complete_message(message)
-
-
-async def test_an_acknowledgement_is_lost_and_the_message_is_there(port, client, fault):
-    async with client.get_queue_sender("orders") as sender:
-        await sender.send_messages(ServiceBusMessage("1"))
-        fault("acknowledgement-lost", "orders", count=1)
-        with pytest.raises(ServiceBusConnectionError):
-            await sender.send_messages(ServiceBusMessage("2"))
-        assert port.counts("orders").active == 2
-        await sender.send_messages(ServiceBusMessage("2"))
-    assert (port.counts("orders").active, port.node.faults.active()) == (3, [])
-
-
 async def test_a_late_message_is_accepted_and_seen_later(port, client, fault):
     fault("late", "orders", delay_s=600)
     async with client.get_queue_sender("orders") as sender:
@@ -220,20 +154,6 @@ async def test_a_late_message_is_accepted_and_seen_later(port, client, fault):
     port.jump(timedelta(seconds=601))
     (stored,) = port.namespace.queue("orders").messages.peek(0, 10)
     assert 600 <= port.clock() - stored.enqueued_at < 660
-
-
-async def test_half_open_connections_are_dead_and_new_ones_served(port, client, fault):
-    async with client.get_queue_sender("orders") as old, client.get_queue_sender("orders") as new:
-        end = fault("half-open")
-        with pytest.raises(OperationTimeoutError):
-            await old.send_messages(ServiceBusMessage("x"), timeout=0.5)
-        async with port.client() as other, other.get_queue_sender("orders") as fresh:
-            await fresh.send_messages(ServiceBusMessage("y"))
-        end()
-        await new.send_messages(ServiceBusMessage("z"))
-        with pytest.raises(ServiceBusConnectionError):
-            await old.send_messages(ServiceBusMessage("x"))
-    assert port.counts("orders").active == 2
 
 
 async def test_latency_adds_up_in_both_directions(client, fault):

@@ -497,25 +497,6 @@ async def test_closing_the_connection_in_the_same_breath_harms_nobody(port, peer
     assert isinstance(await peer.outcome(sender, MESSAGE), Accepted)
 
 
-async def test_one_who_never_opens_is_dropped(port, monkeypatch):
-    monkeypatch.setattr("servicebus_sandbox.amqp_server.server_protocol.OPENING_SECONDS", 0.05)
-    reader, writer = await asyncio.open_connection("127.0.0.1", port.number)
-    writer.write(b"AMQP\x03\x01\x00\x00")
-    with pytest.raises(ConnectionError):
-        await reader.read()
-    assert not port.node.connections
-    writer.close()
-
-
-async def test_garbage_ends_its_own_connection_only(port, peer, sender):
-    reader, writer = await asyncio.open_connection("127.0.0.1", port.number)
-    writer.write(b"AMQP\x00\x01\x00\x00" + b"\xff" * 64)
-    said = await reader.read()
-    assert b"amqp:connection:framing-error" in said
-    writer.close()
-    assert isinstance(await peer.outcome(sender, MESSAGE), Accepted)
-
-
 # -- Links that are cut for being idle, and settling several messages by one request.
 
 

@@ -380,7 +380,6 @@ async def test_closing_ends_swallowed_requests(port: Port) -> None:
 
 
 MANAGE = FaultTerms(operations=frozenset({Operation.MANAGE}))
-MESSAGING = FaultTerms(operations=frozenset(Operation) - {Operation.MANAGE, Operation.CONTACT})
 
 
 async def ask(sandbox: Sandbox, path: str, seconds: float = 60.0) -> int:
@@ -405,14 +404,6 @@ async def test_management_fails_with_a_status_while_messages_pass(sandbox: Sandb
     assert await send(sandbox) == 1
 
 
-@pytest.mark.parametrize("kind", ["refused", "reset"])
-async def test_management_is_cut_off_while_messages_pass(sandbox: Sandbox, kind: str) -> None:
-    sandbox["primary"].node.faults.add(kind, terms=MANAGE)
-    with pytest.raises(aiohttp.ClientError):
-        await ask(sandbox, "orders")
-    assert await send(sandbox) == 1
-
-
 async def test_management_of_one_entity_is_swallowed_until_that_ends(sandbox: Sandbox) -> None:
     board = sandbox["primary"].node.faults
     fault = board.add("black-holed", entity="orders", terms=MANAGE)
@@ -421,13 +412,6 @@ async def test_management_of_one_entity_is_swallowed_until_that_ends(sandbox: Sa
     assert await ask(sandbox, "payments") == 401
     board.remove(fault.id)
     assert await ask(sandbox, "orders") == 401
-
-
-async def test_messaging_fails_while_management_works(sandbox: Sandbox) -> None:
-    sandbox["primary"].node.faults.add("disabled", terms=MESSAGING)
-    assert await ask(sandbox, "orders") == 401
-    with pytest.raises(Exception, match="Disabled"):
-        await send(sandbox)
 
 
 async def test_a_half_open_management_connection_is_dead_and_a_new_one_served(sandbox: Sandbox) -> None:

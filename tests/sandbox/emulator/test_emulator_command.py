@@ -171,45 +171,46 @@ async def log_of(caplog: pytest.LogCaptureFixture, port: int, request: bytes) ->
     return line
 
 
-async def test_tls_to_amqp(emulator: Emulator, hello: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    line = await log_of(caplog, emulator.amqp_port, hello)
-    assert "turned a connection away: TLS" in line
-    assert f"Port {emulator.amqp_port} serves plain AMQP: add UseDevelopmentEmulator=true" in line
+TLS = "turned a connection away: TLS"
+SCRAM = SASL_HEADER + build_frame(
+    0, write_performative(SaslInit(mechanism="SCRAM-SHA-256", initial_response=b"")), SASL_FRAME
+)
 
 
-async def test_tls_to_http(emulator: Emulator, hello: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    line = await log_of(caplog, emulator.http_port, hello)
-    assert "turned a connection away: TLS" in line
-    assert f"Port {emulator.http_port} serves plain HTTP: use http:// instead of https://" in line
+@pytest.mark.parametrize(
+    ("port", "request_bytes", "parts"),
+    [
+        (
+            "amqp",
+            None,
+            (TLS, "Port {amqp} serves plain AMQP: add UseDevelopmentEmulator=true"),
+        ),
+        (
+            "http",
+            None,
+            (TLS, "Port {http} serves plain HTTP: use http:// instead of https://"),
+        ),
+        ("amqp", HTTP, ("administration and /health are at http://localhost:{http}",)),
+        ("http", AMQP_1_0, ("turned a connection away: AMQP", "AMQP is on port {amqp}")),
+        ("amqp", SSH, ("neither AMQP nor HTTP: the client speaks SSH. Port",)),
+        ("amqp", AMQP_0_9_1, ("as clients of RabbitMQ do: use a client of AMQP 1.0",)),
+        ("amqp", SCRAM, ("SASL mechanism 'SCRAM-SHA-256' was not offered; use one of ", "ANONYMOUS")),
+    ],
+    ids=["TLS to AMQP", "TLS to HTTP", "HTTP to AMQP", "AMQP to HTTP", "SSH", "AMQP 0-9-1", "SASL"],
+)
+async def test_a_wrong_protocol_is_one_line_with_what_would_work(
+    emulator: Emulator, hello: bytes, caplog: pytest.LogCaptureFixture, port: str, request_bytes: bytes | None,
+    parts: tuple[str, ...],
+) -> None:  # fmt: skip
+    ports = {"amqp": emulator.amqp_port, "http": emulator.http_port}
+    line = await log_of(caplog, ports[port], request_bytes or hello)
+    assert [part for part in parts if part.format(**ports) not in line] == []
 
 
-async def test_http_to_amqp(emulator: Emulator, caplog: pytest.LogCaptureFixture) -> None:
-    advice = f"administration and /health are at http://localhost:{emulator.http_port}"
-    assert advice in await log_of(caplog, emulator.amqp_port, HTTP)
+async def test_http_to_amqp_is_answered_with_the_advice(emulator: Emulator) -> None:
     answer = await answer_to(emulator.amqp_port, HTTP)
     assert answer.startswith(b"HTTP/1.1 400 ")
-    assert advice.encode() in answer
-
-
-async def test_amqp_to_http(emulator: Emulator, caplog: pytest.LogCaptureFixture) -> None:
-    line = await log_of(caplog, emulator.http_port, AMQP_1_0)
-    assert "turned a connection away: AMQP" in line
-    assert f"AMQP is on port {emulator.amqp_port}" in line
-
-
-async def test_garbage(emulator: Emulator, caplog: pytest.LogCaptureFixture) -> None:
-    assert "neither AMQP nor HTTP: the client speaks SSH. Port" in await log_of(caplog, emulator.amqp_port, SSH)
-
-
-async def test_an_older_amqp(emulator: Emulator, caplog: pytest.LogCaptureFixture) -> None:
-    assert "as clients of RabbitMQ do: use a client of AMQP 1.0" in await log_of(caplog, emulator.amqp_port, AMQP_0_9_1)
-
-
-async def test_an_unknown_sasl_mechanism(emulator: Emulator, caplog: pytest.LogCaptureFixture) -> None:
-    init = build_frame(0, write_performative(SaslInit(mechanism="SCRAM-SHA-256", initial_response=b"")), SASL_FRAME)
-    line = await log_of(caplog, emulator.amqp_port, SASL_HEADER + init)
-    assert "SASL mechanism 'SCRAM-SHA-256' was not offered; use one of " in line
-    assert "ANONYMOUS" in line
+    assert f"administration and /health are at http://localhost:{emulator.http_port}".encode() in answer
 
 
 async def test_http_to_a_namespace_of_the_sandbox(caplog: pytest.LogCaptureFixture) -> None:
