@@ -17,7 +17,8 @@ from paired_servicebus.ui.screens.messages_screen import MessagesScreen
 from paired_servicebus.ui.screens.pages import BacklogScreen
 from paired_servicebus.ui.state.view import Page
 
-from .conftest import AT
+from .conftest import AT, Console
+from .plays import MADE, Check, Play, fed, feed, holds, lacks, on, play, run, sees
 
 QUEUE = "contoso/x-servicebus-transfer/0"
 UNUSED = "contoso/x-servicebus-transfer/12"
@@ -42,11 +43,105 @@ def page(*rows: MessageRow, kind: MessageKind = MessageKind.ACTIVE, **changes: A
     return replace(base, **changes)
 
 
-def parked(made: Any, **changes: Any) -> Snapshot:
+def parked(**changes: Any) -> Snapshot:
     """Backlog queue 0 with messages, and an unused queue with stranded ones."""
-    queue = replace(made.queues()[0], depth=5, dead_lettered=2, **changes)
-    snapshot: Snapshot = made.snapshot(queues=(queue, *made.queues()[1:]), unused=made.unused())
+    queue = replace(MADE.queues()[0], depth=5, dead_lettered=2, **changes)
+    snapshot: Snapshot = MADE.snapshot(queues=(queue, *MADE.queues()[1:]), unused=MADE.unused())
     return snapshot
+
+
+def dead_page(*numbers: int) -> MessagePage:
+    return page(*map(row, numbers), kind=MessageKind.DEAD)
+
+
+def holding(*found: MessagePage, content: MessageContent | None = None, **by_first: MessagePage) -> Check:
+    """The feed has these pages, the first of their kind; `at_3` is one from number 3 on; and message 1's content."""
+
+    def fill(console: Console) -> None:
+        for one in found:
+            console.feed.pages[one.queue, one.kind.value, 1] = one
+        for name, one in by_first.items():
+            console.feed.pages[one.queue, one.kind.value, int(name.removeprefix("at_"))] = one
+        if content is not None:
+            console.feed.contents[1] = content
+
+    return fill
+
+
+def body(data: bytes, size: int = 0, note: str = "") -> MessageContent:
+    return MessageContent(row=row(1), body=data, body_size=size or len(data), body_note=note)
+
+
+OPEN = ("3", "enter", on(MessagesScreen))
+PARKED = parked()
+EMPTY = replace(PARKED, queues=(replace(PARKED.queues[0], depth=0, parked=0), *PARKED.queues[1:]))
+BEHIND = replace(dead_page(118), next_number=3_000, looked_at=2_001)
+LINES = "\n".join(f"line {number}" for number in range(500)).encode()
+
+PLAYS: dict[str, Play] = {
+    "tab goes through the parts and the stranded": play(
+        PARKED, *OPEN, "tab", "tab", "tab", "tab",
+        holds(lambda console: [look[:2] for look in console.feed.looks] == [
+            (QUEUE, "active"), (QUEUE, "deferred"), (QUEUE, "dead"), (UNUSED, "stranded"), (QUEUE, "active")]),
+    ),
+    "an empty queue with dead letters opens on them": play(
+        EMPTY, holding(page(row(1, reason="too often"), kind=MessageKind.DEAD)), *OPEN,
+        sees("dead letters", "too often"),
+    ),
+    "a queue whose messages are all deferred opens on them": play(
+        parked(set_aside=5), *OPEN, fed(looks=[(QUEUE, "deferred", 1, "")])
+    ),
+    # what nobody here can know is "unknown", never "none"
+    "what is not known is never an empty list": play(
+        PARKED, feed(refusal="unknown: contoso/x-servicebus-transfer/0 cannot be read: timeout"), *OPEN,
+        sees("read: timeout", "not read"), lacks("found none"),
+    ),
+    "pages are turned and turned back": play(
+        PARKED, holding(page(row(1), row(2), next_number=3), at_3=page(row(3))), *OPEN, "right",
+        sees("8f1c-0003", "peek 3–3"), "left", sees("8f1c-0001"),
+    ),
+    "the filter lists only rows with its words, and escape removes it first": play(
+        PARKED, holding(page(row(1), row(2, destination="orders"))), *OPEN, "slash", *"ORD", "enter", sees("8f1c-0002"),
+        lacks("8f1c-0001"), "escape", sees("8f1c-0001"), on(MessagesScreen),
+    ),
+    "a capital letter asks before it redrives the selected dead letter": play(
+        PARKED, holding(dead_page(118, 121)), *OPEN, "R", sees("not possible"), "tab", "tab", "j", "R", on(ArmDialog),
+        fed(armed=[("redrive-letters", ("0/121",))]), sees("letter 121"),
+    ),
+    "marked dead letters are redriven together, the whole queue is the other choice, and escape takes the marks": play(
+        PARKED, holding(dead_page(118, 119, 121)), *OPEN, "tab", "tab", "space", "j", "space", sees("2 marked"),
+        holds(lambda console: re.search(r"^\* +118 ", console.screen(), re.MULTILINE)), "x",
+        sees("118, 121", "re-drive backlog/0"), "escape", "R", fed(armed=[("redrive-letters", ("0/118,121",))]),
+        "escape", "escape", on(MessagesScreen), lacks("marked"), size=(140, 40),
+    ),
+    "active messages are not marked and the menu says why": play(
+        PARKED, holding(page(row(1))), *OPEN, "space", sees("not possible"), "x", sees("not now")
+    ),
+    "dead letters behind too many are refused before the question": play(
+        PARKED, holding(BEHIND, at_3000=dead_page(3_000)), *OPEN, "tab", "tab", "right", "R", fed(armed=[]),
+        sees("2,001 older"),
+    ),
+    "a read-only console looks and redrives nothing": play(
+        PARKED, holding(page(row(1)), dead_page(118)), *OPEN, sees("8f1c-0001"), "tab", "tab", "R", fed(armed=[]),
+        sees("read-only"), read_only=True,
+    ),
+    "a hidden body says that it is hidden": play(
+        PARKED, holding(page(row(1)), content=body(b"", 6, "hidden: by pairing.toml")), *OPEN, "enter",
+        sees("by pairing.toml"),
+    ),
+    "of a large body the screen says what is missing": play(
+        PARKED, holding(page(row(1)), content=body(b"ab" * 32_768, 100_000_000)), *OPEN, "enter",
+        sees("65,536 of 100,000,000"),
+    ),
+    "a long body scrolls to its end": play(
+        PARKED, holding(page(row(1)), content=body(LINES)), *OPEN, "enter", "end", sees("line 499")
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLAYS)
+async def test_messages_are_looked_at_and_redriven(open_console: Any, name: str) -> None:
+    await run(open_console, PLAYS[name])
 
 
 async def opened(console: Any, *pages: MessagePage) -> None:
@@ -56,41 +151,8 @@ async def opened(console: Any, *pages: MessagePage) -> None:
     assert isinstance(console.app.screen, MessagesScreen)
 
 
-async def test_tab_goes_through_the_parts_and_the_stranded(made: Any, open_console: Any) -> None:
-    async with open_console(parked(made)) as console:
-        await opened(console)
-        await console.press("tab", "tab", "tab", "tab")
-        assert [look[:2] for look in console.feed.looks] == [
-            (QUEUE, "active"), (QUEUE, "deferred"), (QUEUE, "dead"), (UNUSED, "stranded"), (QUEUE, "active")
-        ]  # fmt: skip
-
-
-async def test_an_empty_queue_with_dead_letters_opens_on_them(made: Any, open_console: Any) -> None:
-    snapshot = parked(made)
-    snapshot = replace(snapshot, queues=(replace(snapshot.queues[0], depth=0, parked=0), *snapshot.queues[1:]))
-    async with open_console(snapshot) as console:
-        await opened(console, page(row(1, reason="too often"), kind=MessageKind.DEAD))
-        assert "dead letters" in console.screen()
-        assert "too often" in console.screen()
-
-
-async def test_a_queue_whose_messages_are_all_deferred_opens_on_them(made: Any, open_console: Any) -> None:
-    async with open_console(parked(made, set_aside=5)) as console:
-        await opened(console)
-        assert console.feed.looks == [(QUEUE, "deferred", 1, "")]
-
-
-async def test_what_is_not_known_is_never_an_empty_list(made: Any, open_console: Any) -> None:
-    async with open_console(parked(made)) as console:
-        console.feed.refusal = "unknown: contoso/x-servicebus-transfer/0 cannot be read: timeout"
-        await opened(console)
-        assert "read: timeout" in console.screen()
-        assert "not read" in console.screen()
-        assert "found none" not in console.screen()
-
-
 async def test_a_look_without_an_answer_says_so_and_blocks_no_key(made: Any, open_console: Any) -> None:
-    async with open_console(parked(made)) as console:
+    async with open_console(parked()) as console:
         console.feed.hold = asyncio.Event()
         await opened(console)
         assert "asking the" in console.screen()
@@ -98,82 +160,8 @@ async def test_a_look_without_an_answer_says_so_and_blocks_no_key(made: Any, ope
         assert isinstance(console.app.screen, BacklogScreen)
 
 
-async def test_pages_are_turned_and_turned_back(made: Any, open_console: Any) -> None:
-    async with open_console(parked(made)) as console:
-        await opened(console, page(row(1), row(2), next_number=3), page(row(3)))
-        await console.press("right")
-        assert "8f1c-0003" in console.screen()
-        assert "peek 3–3" in console.screen()
-        await console.press("left")
-        assert "8f1c-0001" in console.screen()
-
-
-async def test_the_filter_lists_only_rows_with_its_words(made: Any, open_console: Any) -> None:
-    async with open_console(parked(made)) as console:
-        await opened(console, page(row(1), row(2, destination="orders")))
-        await console.press("slash", *"ORD", "enter")
-        assert "8f1c-0002" in console.screen()
-        assert "8f1c-0001" not in console.screen()
-        await console.press("escape")
-        assert "8f1c-0001" in console.screen()
-        assert isinstance(console.app.screen, MessagesScreen), "escape removes the filter first"
-
-
-def dead_page(*numbers: int) -> MessagePage:
-    return page(*map(row, numbers), kind=MessageKind.DEAD)
-
-
-async def test_a_capital_letter_asks_before_it_redrives_the_selected_dead_letter(made: Any, open_console: Any) -> None:
-    async with open_console(parked(made)) as console:
-        console.feed.pages[QUEUE, "dead", 1] = dead_page(118, 121)
-        await opened(console)
-        await console.press("R")
-        assert "not possible" in console.screen()
-        await console.press("tab", "tab", "j", "R")
-        assert isinstance(console.app.screen, ArmDialog)
-        assert console.feed.armed == [("redrive-letters", ("0/121",))]
-        assert "letter 121" in console.screen()
-
-
-async def test_marked_dead_letters_are_redriven_together(made: Any, open_console: Any) -> None:
-    async with open_console(parked(made), size=(140, 40)) as console:
-        console.feed.pages[QUEUE, "dead", 1] = dead_page(118, 119, 121)
-        await opened(console)
-        await console.press("tab", "tab", "space", "j", "space")
-        shown = console.screen()
-        assert "2 marked" in shown
-        assert re.search(r"^\* +118 ", shown, re.MULTILINE)
-        await console.press("x")
-        assert "118, 121" in console.screen()
-        assert "re-drive backlog/0" in console.screen(), "the whole queue is the other choice"
-        await console.press("escape", "R")
-        assert console.feed.armed == [("redrive-letters", ("0/118,121",))]
-        await console.press("escape", "escape")
-        assert isinstance(console.app.screen, MessagesScreen), "escape takes the marks away first"
-        assert "marked" not in console.screen()
-
-
-async def test_active_messages_are_not_marked_and_the_menu_says_why(made: Any, open_console: Any) -> None:
-    async with open_console(parked(made)) as console:
-        await opened(console, page(row(1)))
-        await console.press("space")
-        assert "not possible" in console.screen()
-        await console.press("x")
-        assert "not now" in console.screen()
-
-
-async def test_dead_letters_behind_too_many_are_refused_before_the_question(made: Any, open_console: Any) -> None:
-    async with open_console(parked(made)) as console:
-        console.feed.pages[QUEUE, "dead", 1] = replace(dead_page(118), next_number=3_000, looked_at=2_001)
-        console.feed.pages[QUEUE, "dead", 3_000] = dead_page(3_000)
-        await opened(console)
-        await console.press("tab", "tab", "right", "R")
-        assert not console.feed.armed
-        assert "2,001 older" in console.screen()
-
-
 async def test_small_letters_order_nothing(made: Any, open_console: Any) -> None:
-    async with open_console(parked(made)) as console:
+    async with open_console(parked()) as console:
         console.feed.contents[1] = MessageContent(row=row(1))
         await opened(console, page(row(1)))
         screen = console.app.screen
@@ -185,41 +173,6 @@ async def test_small_letters_order_nothing(made: Any, open_console: Any) -> None
             assert console.app.screen is screen, key
 
 
-async def test_a_read_only_console_looks_and_redrives_nothing(made: Any, open_console: Any) -> None:
-    async with open_console(parked(made), read_only=True) as console:
-        await opened(console, page(row(1)))
-        assert "8f1c-0001" in console.screen()
-        console.feed.pages[QUEUE, "dead", 1] = dead_page(118)
-        await console.press("tab", "tab", "R")
-        assert not console.feed.armed
-        assert "read-only" in console.screen()
-
-
-async def test_a_hidden_body_says_that_it_is_hidden(made: Any, open_console: Any) -> None:
-    async with open_console(parked(made)) as console:
-        console.feed.contents[1] = MessageContent(row=row(1), body_size=6, body_note="hidden: by pairing.toml")
-        await opened(console, page(row(1)))
-        await console.press("enter")
-        assert "by pairing.toml" in console.screen()
-
-
-async def test_of_a_large_body_the_screen_says_what_is_missing(made: Any, open_console: Any) -> None:
-    async with open_console(parked(made)) as console:
-        console.feed.contents[1] = MessageContent(row=row(1), body=b"ab" * 32_768, body_size=100_000_000)
-        await opened(console, page(row(1)))
-        await console.press("enter")
-        assert "65,536 of 100,000,000" in console.screen()
-
-
-async def test_a_long_body_scrolls_to_its_end(made: Any, open_console: Any) -> None:
-    async with open_console(parked(made)) as console:
-        body = "\n".join(f"line {number}" for number in range(500)).encode()
-        console.feed.contents[1] = MessageContent(row=row(1), body=body, body_size=len(body))
-        await opened(console, page(row(1)))
-        await console.press("enter", "end")
-        assert "line 499" in console.screen()
-
-
 @pytest.mark.parametrize(
     "size", [(60, 20), (140, 40), *(pytest.param(size, marks=pytest.mark.slow) for size in ((80, 24), (200, 50)))]
 )
@@ -228,7 +181,7 @@ async def test_hostile_texts_stay_text(made: Any, open_console: Any, size: tuple
         row(number, destination=text, message_id=text, session=text, reason=text)
         for number, text in enumerate(HOSTILE, start=1)
     ]
-    async with open_console(parked(made), size=size) as console:
+    async with open_console(parked(), size=size) as console:
         pairs = tuple((text, text) for text in HOSTILE)
         body = "\n".join(HOSTILE).encode()
         console.feed.contents[1] = MessageContent(row=rows[0], properties=pairs, body=body, body_size=len(body))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,10 +32,88 @@ from paired_servicebus.ui.state.view import Page, Records
 from tests.alarm_views import remarks
 from tests.gateway_views import PRIMARY, client, many, outage
 
+from .plays import MADE, Play, holds, lacks, on, play, run, sees, told, viewed
+
 SIZES = [(60, 20), (80, 24), (140, 40), (250, 80)]
 KEYS = {page: str(number) for number, page in enumerate(Page, start=1)}
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC).timestamp()
 STRANGE = ["[b]bold[/b]", "\x1b[2Jwiped", "受注" * 20, "\u202eevil", "x" * 200, "a\nb"]
+
+
+def readiness() -> Readiness:
+    """One finding of each verdict, the worst last."""
+    verdicts = (FindingVerdict.OK, FindingVerdict.UNKNOWN, FindingVerdict.WARN, FindingVerdict.NO)
+    return Readiness(
+        at=MADE.AT - 12,
+        findings=tuple(
+            Finding(
+                what=f"finding {number}",
+                verdict=verdict,
+                evidence=f"what is seen of it \x1b[2J, {'in many words, ' * 6}end-of-{verdict}",
+                read_at=MADE.AT - 75 if verdict is not FindingVerdict.UNKNOWN else None,
+                todo="raise backlog_queue_count" if verdict is FindingVerdict.WARN else "",
+            )
+            for number, verdict in enumerate(verdicts)
+        ),
+    )
+
+
+EVIL = client(1, "[bold red]x\x1b[2J", "[/]", {"orders": PRIMARY}, key="\u202eyek")
+BACKLOG, STORY = MADE.backlog(), Records(MADE.records())
+OLD = replace(
+    BACKLOG, queues=tuple(replace(queue, read_at=MADE.at("14:01:00")) for queue in BACKLOG.queues), parked=None
+)
+WARNINGS = [MADE.record(e.Warned(at=MADE.AT, about="a", text=str(number)), number) for number in range(500)]
+TURNED = outage(clients=tuple(reversed(outage().clients)))
+
+PLAYS: dict[str, Play] = {
+    "enter shows the selected entity, two routes in one row, and escape goes back": play(
+        STORY, BACKLOG, "enter",
+        sees("── payments ──", "in 52 s", "✓✗✓✓✓  p50 12", "1,221            2        0.2 %", "14:01:58 failed"),
+        "down", sees("── orders ──"), "escape", on(DashboardScreen),
+    ),
+    "old depths are no base for an outlook": play(MADE.counted(OLD), "3", sees("1m11s ago"), lacks("full 1")),
+    "what is armed on the backlog page is for its selection": play(
+        BACKLOG, "3", *["down"] * 8, viewed(queue="8"), "R", sees("Re-drive: backlog/8")
+    ),
+    "the timeline filters while it is typed and escape undoes it": play(
+        STORY, BACKLOG, "4", "P", "slash", *"pulled", sees("“pulled”"), "escape", sees("── 4 events"),
+        "slash", *"ping-failed", "enter", sees("“ping-failed”"),
+    ),
+    "the timeline goes to a time": play(
+        STORY, BACKLOG, "4", "P", "ctrl+g", *"14:02", "enter", sees("2026-11-20 14:02:01.000 UTC"),
+        "ctrl+g", *"noon", "enter", sees("“noon”"), "end", sees("─ live ─"),
+    ),
+    "a history of thousands is there at once": play(
+        *[Records((warned,)) for warned in WARNINGS], BACKLOG, "4", "home",
+        sees("── 500 events", "▸14:02:11     a             0"),
+    ),
+    # the bug: a minute of an outage became "168,904,865 in 30 days"
+    "nothing counted is projected": play(replace(BACKLOG, started_at=MADE.AT - 60), "5", lacks("30 days")),
+    "a filter lists while it is typed": play(
+        BACKLOG, "slash", *"pay", on(Prompt), sees("1 of 3"), lacks("● orders"), told(BACKLOG), sees("1 of 3"),
+        "enter", "escape", sees("── 3 entities"),
+    ),
+    "the worst finding comes first and escape leads back": play(
+        MADE.snapshot(readiness=readiness()), "exclamation_mark",
+        holds(lambda console: re.findall(r"finding (\d)", console.screen())[:3] == ["3", "2", "1"]),
+        "escape", on(DashboardScreen),
+    ),
+    "1,000 clients are counted and 50 listed": play(
+        MADE.outage(gateway=many(1000)), "8", "end", sees("1,000 clients", "from 127.0.0.1:52050")
+    ),
+    "a stranger's text is no markup": play(
+        MADE.outage(gateway=outage(clients=(EVIL,), count=1)), "8", sees("[bold red]"), lacks("\x1b[2J", "\u202e")
+    ),
+    "a selection follows its client": play(
+        MADE.outage(gateway=outage()), "8", "down", told(MADE.outage(gateway=TURNED)), sees("JavaScript 7.9.5")
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLAYS)
+async def test_a_page_beside_the_dashboard(open_console: Any, name: str) -> None:
+    await run(open_console, PLAYS[name])
 
 
 @pytest.mark.parametrize(
@@ -91,21 +170,6 @@ async def test_names_from_outside_are_harmless_everywhere(open_console: Any, mad
 
 
 # -- an entity ---------------------------------------------------------------------------------------------------
-
-
-async def test_enter_shows_the_selected_entity_and_escape_goes_back(open_console: Any, made: Any) -> None:
-    async with open_console(Records(made.records()), made.backlog()) as console:
-        await console.press("enter")
-        screen = console.screen()
-        assert "── payments ──" in screen
-        assert "in 52 s" in screen
-        assert "✓✗✓✓✓  p50 12" in screen
-        assert "1,221            2        0.2 %" in screen, "two routes in one row"
-        assert "14:01:58 failed" in screen
-        await console.press("down")
-        assert "── orders ──" in console.screen()
-        await console.press("escape")
-        assert isinstance(console.app.screen, DashboardScreen)
 
 
 # -- the backlog -------------------------------------------------------------------------------------------------
@@ -173,52 +237,7 @@ async def test_how_long_the_oldest_message_waits_is_said_with_when_that_was_read
             assert ("oldest" in console.screen()) == bool(words), changes
 
 
-async def test_old_depths_are_no_base_for_an_outlook(open_console: Any, made: Any) -> None:
-    snapshot = made.backlog()
-    old = tuple(replace(queue, read_at=made.at("14:01:00")) for queue in snapshot.queues)
-    async with open_console(made.counted(replace(snapshot, queues=old, parked=None))) as console:
-        await console.press("3")
-        assert "1m11s ago" in console.screen()
-        assert "full 1" not in console.screen()
-
-
-async def test_what_is_armed_on_the_backlog_page_is_for_its_selection(open_console: Any, made: Any) -> None:
-    async with open_console(made.backlog()) as console:
-        await console.press("3", *["down"] * 8)
-        assert console.app.view.queue == "8"
-        await console.press("R")
-        assert "Re-drive: backlog/8" in console.screen()
-
-
 # -- the timeline ------------------------------------------------------------------------------------------------
-
-
-async def test_the_timeline_filters_while_it_is_typed_and_escape_undoes_it(open_console: Any, made: Any) -> None:
-    async with open_console(Records(made.records()), made.backlog()) as console:
-        await console.press("4", "P", "slash", *"pulled")
-        assert "“pulled”" in console.screen()
-        await console.press("escape")
-        assert "── 4 events" in console.screen()
-        await console.press("slash", *"ping-failed", "enter")
-        assert "“ping-failed”" in console.screen()
-
-
-async def test_the_timeline_goes_to_a_time(open_console: Any, made: Any) -> None:
-    async with open_console(Records(made.records()), made.backlog()) as console:
-        await console.press("4", "P", "ctrl+g", *"14:02", "enter")
-        assert "2026-11-20 14:02:01.000 UTC" in console.screen()
-        await console.press("ctrl+g", *"noon", "enter")
-        assert "“noon”" in console.screen()
-        await console.press("end")
-        assert "─ live ─" in console.screen()
-
-
-async def test_a_history_of_thousands_is_there_at_once(open_console: Any, made: Any) -> None:
-    many = [made.record(e.Warned(at=made.AT, about="a", text=str(number)), number) for number in range(500)]
-    async with open_console(*[Records((record,)) for record in many], made.backlog()) as console:
-        await console.press("4", "home")
-        assert "── 500 events" in console.screen()
-        assert "▸14:02:11     a             0" in console.screen()
 
 
 # -- the cost ------------------------------------------------------------------------------------------------------
@@ -240,26 +259,7 @@ def test_a_price_that_cannot_be_used_costs_a_notice(tmp_path: Path, text: str, p
     assert bool(chosen.notice) is (price is None)
 
 
-async def test_nothing_counted_is_projected(open_console: Any, made: Any) -> None:
-    """The bug: a minute of an outage became "168,904,865 in 30 days"."""
-    async with open_console(replace(made.backlog(), started_at=made.AT - 60)) as console:
-        await console.press("5")
-        assert "30 days" not in console.screen()
-
-
 # -- what is chosen -------------------------------------------------------------------------------------------------
-
-
-async def test_a_filter_lists_while_it_is_typed(open_console: Any, made: Any) -> None:
-    async with open_console(made.backlog()) as console:
-        await console.press("slash", *"pay")
-        assert isinstance(console.app.screen, Prompt)
-        assert "1 of 3" in console.screen()
-        assert "● orders" not in console.screen()
-        await console.told(made.backlog())
-        assert "1 of 3" in console.screen()
-        await console.press("enter", "escape")
-        assert "── 3 entities" in console.screen()
 
 
 async def palette_lists(console: Any, text: str) -> None:
@@ -319,29 +319,11 @@ async def test_read_only_is_said_on_every_page(
 KEY = "exclamation_mark"
 
 
-def readiness(made: Any) -> Readiness:
-    """One finding of each verdict, the worst last."""
-    verdicts = (FindingVerdict.OK, FindingVerdict.UNKNOWN, FindingVerdict.WARN, FindingVerdict.NO)
-    return Readiness(
-        at=made.AT - 12,
-        findings=tuple(
-            Finding(
-                what=f"finding {number}",
-                verdict=verdict,
-                evidence=f"what is seen of it \x1b[2J, {'in many words, ' * 6}end-of-{verdict}",
-                read_at=made.AT - 75 if verdict is not FindingVerdict.UNKNOWN else None,
-                todo="raise backlog_queue_count" if verdict is FindingVerdict.WARN else "",
-            )
-            for number, verdict in enumerate(verdicts)
-        ),
-    )
-
-
 @pytest.mark.parametrize("size", [(60, 20), (80, 24), (140, 40)])
 async def test_each_finding_has_verdict_evidence_age_and_remedy(
     open_console: Any, made: Any, size: tuple[int, int]
 ) -> None:
-    async with open_console(made.snapshot(readiness=readiness(made)), size=size) as console:
+    async with open_console(made.snapshot(readiness=readiness()), size=size) as console:
         await console.press(KEY)
         seen = console.screen()
         for _ in range(10):
@@ -355,15 +337,6 @@ async def test_each_finding_has_verdict_evidence_age_and_remedy(
         assert "do: raise" in seen
         assert "not examined" in seen
         assert "\x1b[2J" not in seen
-
-
-async def test_the_worst_comes_first_and_escape_leads_back(open_console: Any, made: Any) -> None:
-    async with open_console(made.snapshot(readiness=readiness(made))) as console:
-        await console.press(KEY)
-        screen = console.screen()
-        assert screen.index("finding 3") < screen.index("finding 2") < screen.index("finding 1")
-        await console.press("escape")
-        assert isinstance(console.app.screen, DashboardScreen)
 
 
 # -- The page of the gateway's clients, in the words that an operator looks for in an outage.
@@ -385,34 +358,6 @@ async def test_the_page_answers_who_with_what_failing_since_when_where_and_what_
         assert "JavaScript 7.9.5" in console.screen()
         await console.press("down")
         assert "backlog: payments" in console.screen()
-
-
-async def test_1000_clients_are_counted_and_50_listed(open_console: Any, made: Any) -> None:
-    async with open_console(made.outage(gateway=many(1000))) as console:
-        await console.press("8", "end")
-        text = console.screen()
-        assert "1,000 clients" in text
-        assert "from 127.0.0.1:52050" in text
-
-
-async def test_a_strangers_text_is_no_markup(open_console: Any, made: Any) -> None:
-    evil = client(1, "[bold red]x\x1b[2J", "[/]", {"orders": PRIMARY}, key="\u202eyek")
-    async with open_console(made.outage(gateway=outage(clients=(evil,), count=1))) as console:
-        await console.press("8")
-        text = console.screen()
-    assert "[bold red]" in text
-    assert "\x1b[2J" not in text
-    assert "\u202e" not in text
-
-
-async def test_a_selection_follows_its_client(open_console: Any, made: Any) -> None:
-    view = outage()
-    async with open_console(made.outage(gateway=view)) as console:
-        await console.press("8", "down")
-        turned = made.outage(gateway=outage(clients=tuple(reversed(view.clients))))
-        console.feed.tell(turned)
-        await console.pilot.pause()
-        assert "JavaScript 7.9.5" in console.screen()
 
 
 @pytest.mark.parametrize("key", ["1", "2"])

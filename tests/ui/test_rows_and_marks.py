@@ -20,42 +20,94 @@ from paired_servicebus.ui.state.row_order import SORTS
 from paired_servicebus.ui.state.view import Page, View, apply_news
 from paired_servicebus.ui.widgets.entity_table import EntityRows, pings_in_a_row
 
+from .plays import MADE, Play, holds, named, on, ordered, play, row, run, sees, table, tabled, told, viewed
+
 SIZES = [
     (60, 20), (80, 24), (140, 40),
     *(pytest.param(size, marks=pytest.mark.slow) for size in ((70, 22), (100, 30), (200, 50))),
 ]  # fmt: skip
 
 
-def named(made: Any, number: int, *failed: int) -> list[Any]:
-    return [
-        made.failed_over(f"queue-{place:03}") if place in failed else made.entity(f"queue-{place:03}")
-        for place in range(number)
-    ]
+STRANDED = UnusedView(
+    queues=tuple(
+        UnusedQueue(path=f"u/{index}", index=index, status="Active", messages=3 if index == 7 else 0, dead_lettered=0)
+        for index in (5, 6, 7)
+    ),
+    read_at=MADE.AT,
+)
+PAUSED = MADE.syphon(SyphonStatus.PAUSED, text="paused by kim")
+
+PLAYS: dict[str, Play] = {
+    "the eighth and the tenth of ten are on the screen when they fail": play(
+        MADE.snapshot(*named(10)), told(MADE.snapshot(*named(10, 7, 9))), tabled("▲ queue-007", "▲ queue-009"),
+        sees("2 failed"),
+    ),
+    "sorting again shows the first rows": play(
+        MADE.snapshot(*named(40, 3)), "end", "s", sees("40 entities, name"),
+        holds(lambda console: "queue-000" in table(console)[0]), "s", sees("of 14:02:11"),
+    ),
+    "arrows on a page without rows move nothing": play(
+        MADE.snapshot(), "5", "down", viewed(selected="orders"), sees("page cost")
+    ),
+    "the page of an entity acts on what it shows, and only the mark of what was ordered is spent": play(
+        MADE.snapshot(), "a", "down", "enter", "F", sees("failover: payments"), *"payments", "enter",
+        ordered("force payments"), viewed(marks={"orders", "audit"}),
+    ),
+    "the title says how many of the marked an order would hit": play(
+        MADE.snapshot(), "a", "slash", *"pay", "enter", sees("on 1 listed"), "F", sees("failover: payments")
+    ),
+    "a reason goes with the order where one is required": play(
+        MADE.outage(require_reason=True), "W", "right", "enter", ordered(), "escape", "W", "shift+tab", *"audit",
+        "enter", "right", "enter", ordered("read-only"), holds(lambda console: console.feed.fired[0].why == "audit"),
+    ),
+    "on the page of queues the selected one is paused or all, and resuming asks nothing": play(
+        MADE.backlog(), "3", *["down"] * 3, "S", sees("Pause backlog/3", "Pause all"), "right", "enter",
+        ordered("pause-syphon 3"),
+        told(MADE.backlog(syphon=MADE.syphon(SyphonStatus.RUNNING, text="moving", paused_queues=(3,)))), "S",
+        ordered("pause-syphon 3", "resume-syphon 3"),
+    ),
+    "a key stands for the act that fits even where none is possible": play(
+        MADE.snapshot(syphon=PAUSED, read_only=True), row(-1, "(S resume"), "S", sees("is read-only")
+    ),
+    "every failed row comes before reasons, and as many reasons as leave them in sight": play(
+        MADE.snapshot(*named(300, *range(6))), tabled("● 294 healthy"),
+        holds(lambda console: sum("▲" in row for row in table(console)) == 6),
+        holds(lambda console: sum("connection lost" in row for row in table(console)) == 2), size=(140, 40),
+    ),
+    "wide screens give every failed entity its reason": play(
+        MADE.snapshot(*named(40, 0, 1, 2, 3)), sees("36 healthy"),
+        holds(lambda console: console.screen().count("connection lost") == 4), size=(140, 40),
+    ),
+}  # fmt: skip
 
 
-def table(console: Any) -> list[str]:
-    """The rows of the table of entities, with what is said to be out of sight."""
-    rows = console.rows()
-    top = next(y for y, row in enumerate(rows) if "worst first ─" in row or ("entities" in row and row[0] == "─"))
-    return rows[top + 2 : next(y for y, row in enumerate(rows) if row.startswith("── last 5 min"))]
+@pytest.mark.parametrize("name", PLAYS)
+async def test_no_failure_goes_unmentioned_and_nothing_unseen_is_hit(open_console: Any, name: str) -> None:
+    await run(open_console, PLAYS[name])
 
 
-# -- rows in sight -----------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("key", "stops"), [("S", "stay where they are"), ("W", "refuses every command")])
+async def test_what_stops_something_asks_first_and_names_it(open_console: Any, key: str, stops: str) -> None:
+    """Cancel is in focus."""
+    asks = on(ConfirmDialog), sees(stops), holds(lambda console: "a restart" in " ".join(console.screen().split()))
+    await run(open_console, play(MADE.outage(), key, *asks, "enter", on(DashboardScreen), ordered()))
 
 
-async def test_the_eighth_and_the_tenth_of_ten_are_on_the_screen_when_they_fail(open_console: Any, made: Any) -> None:
-    async with open_console(made.snapshot(*named(made, 10))) as console:
-        await console.told(made.snapshot(*named(made, 10, 7, 9)))
-        rows = table(console)
-        assert "▲ queue-007" in "".join(rows)
-        assert "▲ queue-009" in "".join(rows)
-        assert "2 failed" in console.screen()
+@pytest.mark.parametrize("word", ["ps", "w", "python -m x", "who", "pwd"])
+async def test_no_word_typed_into_the_wrong_window_stops_anything(open_console: Any, word: str) -> None:
+    await run(open_console, play(MADE.outage(), *word, "enter", ordered()))
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+async def test_stranded_messages_are_said_on_both_pages_at_every_size(open_console: Any, size: tuple[int, int]) -> None:
+    steps = row(2, "queue 7"), "3", sees("3 stranded · 0 dead", "3 messages")
+    await run(open_console, play(MADE.snapshot(unused=STRANDED), *steps, size=size))
 
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 async def test_every_row_is_in_sight_or_counted(open_console: Any, made: Any, size: tuple[int, int]) -> None:
     failed = [5 * place for place in range(55)]
-    async with open_console(made.snapshot(*named(made, 300, *failed)), size=size) as console:
+    async with open_console(made.snapshot(*named(300, *failed)), size=size) as console:
         for keys in ((), ("pagedown",), ("end",), ("home",)):
             await console.press(*keys)
             *rows, last = table(console)
@@ -71,21 +123,12 @@ async def test_every_row_is_in_sight_or_counted(open_console: Any, made: Any, si
 async def test_with_55_of_300_failed_the_window_shows_failed_ones_wherever_the_cursor_is(
     open_console: Any, made: Any
 ) -> None:
-    async with open_console(made.snapshot(*named(made, 300))) as console:
-        await console.told(made.snapshot(*named(made, 300, *range(245, 300))))
+    async with open_console(made.snapshot(*named(300))) as console:
+        await console.told(made.snapshot(*named(300, *range(245, 300))))
         *rows, last = table(console)
         assert all("▲" in row for row in rows if "queue-" in row)
         assert "queue-000" in last
         assert console.app.view.selected == "queue-000", "the selection is not moved under a finger"
-
-
-async def test_sorting_again_shows_the_first_rows(open_console: Any, made: Any) -> None:
-    async with open_console(made.snapshot(*named(made, 40, 3))) as console:
-        await console.press("end", "s")
-        assert "40 entities, name" in console.screen()
-        assert "queue-000" in table(console)[0]
-        await console.press("s")
-        assert "of 14:02:11" in console.screen()
 
 
 # -- what keys act on ----------------------------------------------------------------------------------------------
@@ -101,22 +144,6 @@ async def test_nothing_is_marked_or_sorted_where_there_are_no_such_rows(open_con
         assert (after.marks, after.selected, after.sort) == (before.marks, before.selected, before.sort)
 
 
-async def test_arrows_on_a_page_without_rows_move_nothing(open_console: Any, made: Any) -> None:
-    async with open_console(made.snapshot()) as console:
-        await console.press("5", "down")
-        assert console.app.view.selected == "orders"
-        assert "page cost" in console.screen()
-
-
-async def test_the_page_of_an_entity_acts_on_what_it_shows_whatever_is_marked(open_console: Any, made: Any) -> None:
-    async with open_console(made.snapshot()) as console:
-        await console.press("a", "down", "enter", "F")
-        assert "failover: payments" in console.screen()
-        await console.press(*"payments", "enter")
-        assert console.feed.orders == [("force", "payments", "kim")]
-        assert console.app.view.marks == {"orders", "audit"}, "only the mark of what was ordered is spent"
-
-
 async def test_marks_are_said_wherever_an_order_would_hit_them(open_console: Any, made: Any) -> None:
     async with open_console(made.snapshot()) as console:
         await console.press("a")
@@ -126,66 +153,7 @@ async def test_marks_are_said_wherever_an_order_would_hit_them(open_console: Any
             assert ("3 marked" in console.rows()[0]) == (page is not Page.ENTITY), page
 
 
-async def test_the_title_says_how_many_of_the_marked_an_order_would_hit(open_console: Any, made: Any) -> None:
-    async with open_console(made.snapshot()) as console:
-        await console.press("a", "slash", *"pay", "enter")
-        assert "on 1 listed" in console.screen()
-        await console.press("F")
-        assert "failover: payments" in console.screen()
-
-
 # -- questions -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("key", "stops"), [("S", "stay where they are"), ("W", "refuses every command")])
-async def test_what_stops_something_asks_first_and_names_it(open_console: Any, made: Any, key: str, stops: str) -> None:
-    async with open_console(made.outage()) as console:
-        await console.press(key)
-        assert isinstance(console.app.screen, ConfirmDialog)
-        assert stops in console.screen()
-        assert "a restart" in " ".join(console.screen().split())
-        await console.press("enter")
-        assert isinstance(console.app.screen, DashboardScreen)
-        assert console.feed.orders == [], "Cancel is in focus"
-
-
-@pytest.mark.parametrize("word", ["ps", "w", "python -m x", "who", "pwd"])
-async def test_no_word_typed_into_the_wrong_window_stops_anything(open_console: Any, made: Any, word: str) -> None:
-    keys = ["space" if letter == " " else "minus" if letter == "-" else letter for letter in word]
-    async with open_console(made.outage()) as console:
-        await console.press(*keys, "enter")
-        assert [verb for verb, *_ in console.feed.orders if verb in ("pause-syphon", "read-only")] == []
-
-
-async def test_a_reason_goes_with_the_order(open_console: Any, made: Any) -> None:
-    async with open_console(made.outage(require_reason=True)) as console:
-        await console.press("W", "right", "enter")
-        assert console.feed.orders == [], "a reason is required here"
-        await console.press("escape", "W", "shift+tab", *"audit", "enter")
-        await console.press("right", "enter")
-        assert console.feed.orders == [("read-only", "", "kim")]
-        assert console.feed.fired[0].why == "audit"
-
-
-async def test_on_the_page_of_queues_the_selected_one_is_paused_or_all(open_console: Any, made: Any) -> None:
-    async with open_console(made.backlog()) as console:
-        await console.press("3", *["down"] * 3, "S")
-        assert "Pause backlog/3" in console.screen()
-        assert "Pause all" in console.screen()
-        await console.press("right", "enter")
-        assert console.feed.orders == [("pause-syphon", "3", "kim")]
-        paused = made.syphon(SyphonStatus.RUNNING, text="moving", paused_queues=(3,))
-        await console.told(made.backlog(syphon=paused))
-        await console.press("S")
-        assert console.feed.orders[1:] == [("resume-syphon", "3", "kim")], "resuming asks nothing"
-
-
-async def test_a_key_stands_for_the_act_that_fits_even_where_none_is_possible(open_console: Any, made: Any) -> None:
-    paused = made.syphon(SyphonStatus.PAUSED, text="paused by kim")
-    async with open_console(made.snapshot(syphon=paused, read_only=True)) as console:
-        assert "(S resume" in console.rows()[-1]
-        await console.press("S")
-        assert "is read-only" in console.screen()
 
 
 # -- an engine that does not answer ------------------------------------------------------------------------------------
@@ -241,22 +209,6 @@ async def test_escape_says_that_nothing_was_ordered_and_leaves_the_page(open_con
 # -- the backlog -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-async def test_stranded_messages_are_said_on_both_pages_at_every_size(
-    open_console: Any, made: Any, size: tuple[int, int]
-) -> None:
-    queues = tuple(
-        UnusedQueue(path=f"u/{index}", index=index, status="Active", messages=3 if index == 7 else 0, dead_lettered=0)
-        for index in (5, 6, 7)
-    )
-    unused = UnusedView(queues=queues, read_at=made.AT)
-    async with open_console(made.snapshot(unused=unused), size=size) as console:
-        assert "queue 7" in console.rows()[2]
-        await console.press("3")
-        assert "3 stranded · 0 dead" in console.screen()
-        assert "3 messages" in console.screen()
-
-
 @pytest.mark.parametrize(
     ("changes", "number"),
     [
@@ -269,23 +221,6 @@ async def test_stranded_messages_are_said_on_both_pages_at_every_size(
 )
 def test_pings_in_a_row(made: Any, changes: dict[str, Any], number: int) -> None:
     assert pings_in_a_row(made.failed_over("payments", **changes)) == number
-
-
-async def test_wide_screens_give_every_failed_entity_its_reason(open_console: Any, made: Any) -> None:
-    entities = [
-        made.failed_over(f"queue-{number}") if number < 4 else made.entity(f"queue-{number}") for number in range(40)
-    ]
-    async with open_console(made.snapshot(*entities), size=(140, 40)) as console:
-        assert console.screen().count("connection lost") == 4
-        assert "36 healthy" in console.screen()
-
-
-async def test_every_failed_row_comes_before_reasons(open_console: Any, made: Any) -> None:
-    async with open_console(made.snapshot(*named(made, 300, *range(6))), size=(140, 40)) as console:
-        rows = table(console)
-        assert sum("▲" in row for row in rows) == 6
-        assert sum("connection lost" in row for row in rows) == 2, "as many reasons as leave them in sight"
-        assert any("● 294 healthy" in row for row in rows)
 
 
 async def test_rows_out_of_sight_have_states_and_a_few_names(open_console: Any, made: Any) -> None:
