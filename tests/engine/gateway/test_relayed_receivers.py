@@ -27,7 +27,7 @@ from paired_servicebus.engine.gateway.relay_connection import ATTACHING_SECONDS,
 from paired_servicebus.engine.gateway.relayed_links import SESSION_FILTER
 from paired_servicebus.engine.journal import records
 from paired_servicebus.pairing.amqp_client import ReconnectingConnection
-from paired_servicebus.pairing.amqp_client.client_links import OURS, AttachFields
+from paired_servicebus.pairing.amqp_client.client_connection import OURS, AttachFields
 from paired_servicebus.pairing.paired_receiver import DeliveryReceipts
 from servicebus_amqp.encoding.amqp_types import Int, Symbol, UInt
 from servicebus_amqp.encoding.messaging_types import Modified, Source

@@ -14,8 +14,7 @@ from azure.servicebus.aio import ServiceBusClient
 
 from paired_servicebus.core.errors import WireAuthenticationError, WireUnavailableError
 from paired_servicebus.pairing.amqp_client import Endpoint
-from paired_servicebus.pairing.amqp_client.client_links import JWT, SAS, SCOPE, CbsToken, sign, token_for
-from paired_servicebus.pairing.amqp_client.endpoint import Transport
+from paired_servicebus.pairing.amqp_client.endpoint import JWT, SAS, SCOPE, CbsToken, Transport, sign, token_for
 from servicebus_sandbox.access.authorization import read_token
 
 KEYS = "SharedAccessKeyName=Root;SharedAccessKey=top+secret/="

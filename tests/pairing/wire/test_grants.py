@@ -18,8 +18,8 @@ from paired_servicebus.core.errors import (
     WireTimeoutError,
 )
 from paired_servicebus.core.model.verdict import FailureKind, kind_of
-from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection, WireSender, client_links
-from paired_servicebus.pairing.amqp_client.client_links import SCOPE, sign
+from paired_servicebus.pairing.amqp_client import Endpoint, ReconnectingConnection, WireSender, client_connection
+from paired_servicebus.pairing.amqp_client.endpoint import SCOPE, sign
 from paired_servicebus.pairing.amqp_client.wire_errors import token_failure
 from servicebus_amqp import ACCEPTED
 from servicebus_sandbox import AsyncSandboxCredential
@@ -111,7 +111,7 @@ class Short:
 async def test_a_token_that_ends_is_renewed_before_and_the_links_stay(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_links, "_MIN_CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(client_connection, "_MIN_CHECK_SECONDS", 0.05)
     credential, told = Short(world, 3.0), Told()
     sender = await told.sender(world.wire_to(endpoint(world, credential)))
     began = time.time()
@@ -158,7 +158,7 @@ class Lasting(NamedTuple):
 
 
 async def test_a_renewal_that_fails_is_tried_again_while_the_link_lives_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_links, "_MIN_CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(client_connection, "_MIN_CHECK_SECONDS", 0.05)
     async with listening() as script:
         answers = iter([200, 401, 500])
         script.on_request = lambda _, request: reply_to(request, next(answers, 200))
@@ -210,7 +210,7 @@ async def test_the_next_link_after_a_loss_shows_a_new_token() -> None:
 
 async def test_many_entities_share_the_namespaces_token(monkeypatch: pytest.MonkeyPatch) -> None:
     """The service accepts 1,000 tokens on one connection: an audience of the namespace serves all entities."""
-    monkeypatch.setattr(client_links, "MAX_TOKENS", 2)
+    monkeypatch.setattr(client_connection, "MAX_TOKENS", 2)
     async with listening() as script:
         wire = ReconnectingConnection(script.endpoint)
 

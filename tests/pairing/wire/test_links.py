@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from paired_servicebus.core.errors import WireLinkError
-from paired_servicebus.pairing.amqp_client.client_links import AttachFields
+from paired_servicebus.pairing.amqp_client.client_connection import AttachFields
 from servicebus_amqp import ACCEPTED, RELEASED, Error, Modified, Rejected, Source
 from servicebus_amqp.encoding.amqp_types import Symbol
 from servicebus_amqp.protocol.protocol_events import DeliveryReceived, DispositionReceived, FlowReceived

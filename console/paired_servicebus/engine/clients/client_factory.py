@@ -31,8 +31,7 @@ from paired_servicebus.connection_string import Parts, parts_of
 from paired_servicebus.core.errors import ConfigurationError
 from paired_servicebus.core.model.verdict import CREDENTIALS, Judge, Judgement, judge
 from paired_servicebus.pairing import ArmAdmin
-from paired_servicebus.pairing.amqp_client.client_links import KEY_SECONDS, sign
-from paired_servicebus.pairing.amqp_client.endpoint import tls_context
+from paired_servicebus.pairing.amqp_client.endpoint import KEY_SECONDS, sign, tls_context
 from paired_servicebus.pairing.management.atom_admin import AtomAdmin
 from paired_servicebus.pairing.management.management_port import TopicManagement
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, bounded

@@ -17,9 +17,9 @@ from typing import Any, Final, Protocol, TypeVar
 from paired_servicebus.core.errors import WireConnectionError, WireError, WireLinkError
 from paired_servicebus.core.model.verdict import FailureKind, kind_of
 from paired_servicebus.engine.gateway.send_refusals import refusal_of_send
-from paired_servicebus.pairing.amqp_client.client_connection import ClientConnection
-from paired_servicebus.pairing.amqp_client.client_links import (
+from paired_servicebus.pairing.amqp_client.client_connection import (
     AttachFields,
+    ClientConnection,
     OnDelivery,
     OnLost,
     OnOutcome,

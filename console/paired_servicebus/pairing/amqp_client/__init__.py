@@ -2,16 +2,16 @@
 
     reconnecting       the namespace's connection, shared by all users of its links, and requests to an entity
     endpoint           its address and credential, read from a caller's ServiceBusClient; TLS and sockets
-    client_connection  one connection; client_links has its links, requests and tokens
-    wire_errors        errors
+    client_connection  one connection with its links, requests and tokens
+    wire_errors        replies and errors
 
 The pumps use it for speed and fidelity beyond the SDK's; an application's senders use the SDK. Messages are bytes here.
 """
 
-from paired_servicebus.pairing.amqp_client.client_links import RequestReply, WireReceiver, WireSender
+from paired_servicebus.pairing.amqp_client.client_connection import WireReceiver, WireSender
 from paired_servicebus.pairing.amqp_client.endpoint import Endpoint
 from paired_servicebus.pairing.amqp_client.reconnecting import Backoff, ReconnectingConnection
-from paired_servicebus.pairing.amqp_client.wire_errors import failure_of, is_idle_detach
+from paired_servicebus.pairing.amqp_client.wire_errors import RequestReply, failure_of, is_idle_detach
 
 __all__ = [
     "Backoff",

@@ -12,9 +12,9 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar, Unpack
 from uuid import UUID
 
 from paired_servicebus.core.errors import WireConnectionError, WireError, WireRequestError, WireTimeoutError
@@ -23,20 +23,13 @@ from paired_servicebus.pairing.amqp_client.client_connection import (
     MANAGEMENT,
     AfterRead,
     ClientConnection,
-)
-from paired_servicebus.pairing.amqp_client.client_links import (
-    OURS,
-    AttachFields,
-    OnDelivery,
-    OnLost,
-    OnOutcome,
-    OnRoom,
-    RequestReply,
+    ReceiverOptions,
+    SenderOptions,
     WireReceiver,
     WireSender,
 )
 from paired_servicebus.pairing.amqp_client.endpoint import Endpoint
-from paired_servicebus.pairing.amqp_client.wire_errors import SOCKET_ERROR, is_idle_detach
+from paired_servicebus.pairing.amqp_client.wire_errors import SOCKET_ERROR, RequestReply, is_idle_detach
 from paired_servicebus.pairing.runtime.deadlines import CLOSING, GRACE, bounded, end_all
 from servicebus_amqp.encoding.amqp_types import Array, Int, UInt
 
@@ -183,43 +176,22 @@ class ReconnectingConnection:
         line.will_write = True
         return line
 
-    async def sender(
-        self,
-        path: str,
-        *,
-        on_outcome: OnOutcome,
-        on_lost: OnLost,
-        on_room: OnRoom | None = None,
-        fields: AttachFields = OURS,
-        timeout: float = ATTACHING,
-    ) -> WireSender:
+    async def sender(self, path: str, *, timeout: float = ATTACHING, **options: Unpack[SenderOptions]) -> WireSender:
         """Attach a link to a queue or topic. Raises WireError."""
-
-        async def attach(line: ClientConnection) -> WireSender:
-            await line.authorizer.authorize(path)
-            callbacks: Any = {"on_outcome": on_outcome, "on_lost": on_lost, "on_room": on_room}
-            return await line.attach_sender(path, **callbacks, fields=fields)
-
-        return await self._do(attach, timeout, f"attaching to {path}")
+        return await self._attach_link(path, lambda line: line.attach_sender(path, **options), timeout)
 
     async def receiver(
-        self,
-        path: str,
-        *,
-        on_delivery: OnDelivery,
-        on_lost: OnLost,
-        on_settled: OnOutcome | None = None,
-        fields: AttachFields = OURS,
-        timeout: float = ATTACHING,
+        self, path: str, *, timeout: float = ATTACHING, **options: Unpack[ReceiverOptions]
     ) -> WireReceiver:
         """Attach a peek-lock link from a queue or subscription, without credit. Raises WireError."""
+        return await self._attach_link(path, lambda line: line.attach_receiver(path, **options), timeout)
 
-        async def attach(line: ClientConnection) -> WireReceiver:
+    async def _attach_link(self, path: str, attach: Callable[[ClientConnection], Awaitable[T]], timeout: float) -> T:
+        async def act(line: ClientConnection) -> T:
             await line.authorizer.authorize(path)
-            callbacks: Any = {"on_delivery": on_delivery, "on_lost": on_lost, "on_settled": on_settled}
-            return await line.attach_receiver(path, **callbacks, fields=fields)
+            return await attach(line)
 
-        return await self._do(attach, timeout, f"attaching to {path}")
+        return await self._do(act, timeout, f"attaching to {path}")
 
     async def request(
         self,

@@ -1,6 +1,6 @@
-"""Failures of the wire: as errors of ours with the AMQP condition, and those to connect that no retry mends.
+"""A namespace's answers: replies to requests, and failures as errors of ours, with the AMQP condition.
 
-Each names the action, the entity and the peer's text. The core decides which of them count (verdict).
+Each error names the action, the entity and the peer's text. The core decides which of them count (verdict).
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Iterator
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 from paired_servicebus.core.errors import (
     WireAuthenticationError,
@@ -18,6 +19,7 @@ from paired_servicebus.core.errors import (
     WireOutcomeError,
     WireRequestError,
 )
+from servicebus_amqp.encoding.message_sections import read_map, read_properties, read_value, split
 from servicebus_amqp.encoding.messaging_types import (
     ACCEPTED,
     Accepted,
@@ -27,6 +29,7 @@ from servicebus_amqp.encoding.messaging_types import (
     Rejected,
     Released,
 )
+from servicebus_amqp.protocol_errors import DecodeError
 
 SOCKET_ERROR: Final = "amqp:socket-error"
 DETACH_FORCED: Final = "amqp:link:detach-forced"
@@ -132,3 +135,46 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         yield one
         causes = (getattr(one, name, None) for name in _LINKS)
         left += [cause for cause in causes if isinstance(cause, BaseException)]
+
+
+# -- replies to requests -----------------------------------------------------------------------------------------------
+
+
+_STATUS: Final = ("statusCode", "status-code")
+_DESCRIPTION: Final = ("statusDescription", "status-description")
+_CONDITION: Final = ("errorCondition", "error-condition")
+
+
+@dataclass(frozen=True, slots=True)
+class RequestReply:
+    """status: 200 to 299 for success. condition: AMQP's, or None. body: the value, None for an empty one."""
+
+    status: int
+    description: str
+    condition: str | None
+    body: Any
+
+    @property
+    def is_yes(self) -> bool:
+        return 200 <= self.status < 300
+
+
+def read_reply(payload: bytes) -> tuple[Any, RequestReply]:
+    """Return a reply and the id of its request. Raises DecodeError."""
+    sections = split(payload)
+    properties = read_map(sections.application_properties)
+    status = _first(properties, _STATUS)
+    if not isinstance(status, int):
+        raise DecodeError(f"it carries no status, only {', '.join(map(str, properties)) or 'nothing'}")
+    condition = _first(properties, _CONDITION)
+    reply = RequestReply(
+        status=int(status),
+        description=str(_first(properties, _DESCRIPTION) or ""),
+        condition=None if condition is None else str(condition),
+        body=read_value(sections.body) if sections.body else None,
+    )
+    return read_properties(sections.properties).correlation_id, reply
+
+
+def _first(properties: dict[Any, Any], names: tuple[str, ...]) -> Any:
+    return next((properties[name] for name in names if name in properties), None)

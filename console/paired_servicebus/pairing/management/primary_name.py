@@ -18,8 +18,7 @@ from azure.servicebus.aio import ServiceBusClient
 
 from paired_servicebus.core.errors import WireError
 from paired_servicebus.core.model.namespace_info import first_label
-from paired_servicebus.pairing.amqp_client.client_links import SAS, token_for
-from paired_servicebus.pairing.amqp_client.endpoint import Endpoint, proxy_authorization, tls_context
+from paired_servicebus.pairing.amqp_client.endpoint import SAS, Endpoint, proxy_authorization, tls_context, token_for
 from paired_servicebus.pairing.runtime.deadlines import bounded
 
 NAME_SECONDS: Final = 5.0

@@ -28,6 +28,7 @@ from paired_servicebus.core.operator.failover_readiness import (
     TooLarge,
 )
 from paired_servicebus.pairing import sdk_internals
+from paired_servicebus.pairing.amqp_client.endpoint import SCOPE
 from paired_servicebus.pairing.management.backlog_queues import (
     CALL,
     MB,
@@ -49,7 +50,6 @@ ATTACH_SECONDS: Final = 10.0
 """Seconds in which a backlog queue has to answer."""
 TOKEN_SECONDS: Final = 10.0
 """Seconds in which a credential has to return a token."""
-SCOPE: Final = "https://servicebus.azure.net//.default"
 _SIGNED_UNTIL: Final = re.compile(r"\bse=(\d+)")
 _UNREACHABLE: Final = frozenset({FailureKind.TIMEOUT, FailureKind.CONNECTION, FailureKind.COMMUNICATION})
 
