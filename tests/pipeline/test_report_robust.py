@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import csv
+import html
+import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from paired_servicebus.core.errors import ConfigurationError
+from paired_servicebus.pipeline.report.render.pages import Reader
 from paired_servicebus.pipeline.report.render.svg_plots import draw_twice
-from paired_servicebus.pipeline.report.report_command import Format, Wording, as_text, last_report
+from paired_servicebus.pipeline.report.report_command import (
+    Format,
+    Wording,
+    as_text,
+    last_report,
+    reader_zone,
+    write_report,
+)
 from paired_servicebus.pipeline.report.report_queries import report_since
 from paired_servicebus.pipeline.table_store.table_reader import Tables
 from tests.pipeline.reports import run_report
@@ -88,3 +101,79 @@ def test_the_page_needs_no_network_and_no_script() -> None:
     assert "<script" not in text
     assert "url(" not in text
     assert "@import" not in text
+
+
+@pytest.mark.parametrize("reader", get_args(Reader))
+def test_no_table_of_a_page_is_wider_than_a_phone(reader: Reader) -> None:
+    """A table of more than three columns is a card for each row there; each cell has its head's words."""
+    page = as_text(last_report(made()), Wording(reader=reader, format="html"))
+    tables = re.findall(r"<table class=\"(\w+)[^>]*>(.*?)</table>", page, re.DOTALL)
+    assert tables
+    for kind, text in tables:
+        heads = [html.unescape(head) for head in re.findall(r"<th scope[^>]*>(.*?)</th>", text)]
+        assert kind == ("wide" if len(heads) > 3 else "narrow")
+        for row in re.findall(r"<tr(?: class=\"bad\")?>(<td.*?)</tr>", text):
+            assert [html.unescape(one) for one in re.findall(r"data-head=\"(.*?)\"", row)] == heads
+
+
+HOUSE = (
+    "failover", "failed over", "park", "backlog", "syphon", "home", "engine", "pairing", "episode", "primary",
+    "secondary", "namespace", "journal", "divert", "ping", "fate", "entity", "entities", "dead-letter",
+    "boot", "receipt", "missing",
+)  # fmt: skip
+
+
+def test_customers_read_no_word_of_this_house() -> None:
+    tables = made()
+    tables.rows("update made_audit set status = 'missing' where message_id in ('p18', 'p19')")
+    for report in (last_report(tables), report_since(tables, T + 150)):
+        for format_ in ("text", "html"):
+            page = as_text(report, Wording(reader="customers", format=format_))
+            text = page.partition("<body>")[2] or page
+            assert not [word for word in HOUSE if word in text.lower()]
+
+
+def test_severity_and_owner_are_left_to_people() -> None:
+    for reader in ("boss", "engineers"):
+        page = as_text(last_report(made()), Wording(reader=reader, format="html"))
+        assert re.findall(r"class=\"blank\"[^>]*><span>(Severity|Owner)<", page) == ["Severity", "Owner"]
+
+
+@pytest.mark.parametrize(
+    ("zone", "said"),
+    [
+        ("UTC", "From 2023-11-14 22:14:22 to 22:15:00 UTC, for 38 s"),
+        ("Europe/Berlin", "From 2023-11-14 22:14:22 to 22:15:00 UTC (23:14:22 to 23:15:00 CET), for 38 s"),
+        ("Asia/Kolkata", "UTC (2023-11-15 03:44:22 to 2023-11-15 03:45:00 IST), for 38 s"),
+        ("Europe/London", "From 2023-11-14 22:14:22 to 22:15:00 UTC, for 38 s"),
+    ],
+)
+def test_times_are_in_utc_and_in_the_readers_zone(zone: str, said: str) -> None:
+    for reader in ("boss", "customers", "engineers"):
+        text = as_text(last_report(made()), Wording(reader=reader, zone=reader_zone(zone)))
+        assert said in " ".join(text.split())
+
+
+@pytest.mark.parametrize("zone", ["Europe/Nowhere", "../../etc/passwd", "/etc/passwd", "\x00", "Europe"])
+def test_a_zone_that_is_none_is_one_sentence(zone: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"--zone is .* does not know"):
+        reader_zone(zone)
+
+
+def test_the_ids_of_lost_and_unknown_messages_are_files_beside_the_report(tmp_path: Path) -> None:
+    tables = made()
+    tables.rows("update made_audit set status = 'lost' where message_id in ('p18', 'p19')")
+    tables.rows("update made_audit set status = 'unknown', reason = 'no journal' where message_id = 'p3'")
+    path = write_report(tables, last_report(tables), tmp_path, Wording())
+    assert "lost-messages.csv" in path.read_text()
+    with (tmp_path / "lost-messages.csv").open(newline="") as file:
+        assert [(row["message_id"], row["status"], row["entity"]) for row in csv.DictReader(file)] == [
+            ("p18", "lost", "orders"), ("p19", "lost", "orders"),
+        ]  # fmt: skip
+    with (tmp_path / "unknown-messages.csv").open(newline="") as file:
+        assert [(row["message_id"], row["reason"]) for row in csv.DictReader(file)] == [("p3", "no journal")]
+    calm = made()
+    write_report(calm, last_report(calm), tmp_path, Wording())
+    assert [one.name for one in tmp_path.iterdir()] == ["report-engineers.txt"], (
+        "ids of an earlier report are no longer"
+    )

@@ -46,13 +46,13 @@ class Clock:
 
     def moment(self, at: float) -> str:
         """Return date and time with the names of the zones."""
-        local = self._local(at, "%Y-%m-%d %H:%M:%S %Z")
+        local = self._local(at, self._day(at) + " %Z")
         return f"{day_and_clock(at)} UTC" + (f" ({local})" if local else "")
 
     def period(self, since: float, until: float) -> str:
         """Return two times, the date once if it is one."""
         end = written(until, "%H:%M:%S") if since // DAY == until // DAY else day_and_clock(until)
-        first, last = self._local(since, "%Y-%m-%d %H:%M:%S"), self._local(until, "%H:%M:%S %Z")
+        first, last = self._local(since, self._day(since)), self._local(until, self._day(until) + " %Z")
         return f"{day_and_clock(since)} to {end} UTC" + (f" ({first} to {last})" if first and last else "")
 
     def span(self, times: Range | None) -> str:
@@ -65,6 +65,11 @@ class Clock:
     @property
     def _form(self) -> str:
         return "%H:%M:%S" if self.since // DAY == self.until // DAY else "%m-%d %H:%M:%S"
+
+    def _day(self, at: float) -> str:
+        """Return the form of a local time: with its date, if that is another one than UTC's."""
+        here, there = written(at, "%d"), self._local(at, "%d")
+        return "%H:%M:%S" if there in ("", here) else "%Y-%m-%d %H:%M:%S"
 
     def _local(self, at: float, form: str) -> str:
         """Return a time in the reader's zone; empty where that is UTC's, or no zone can have it."""
@@ -283,11 +288,11 @@ MAX_LINES: Final = 150
 
 def cost_sentence(cost: IncidentCost, price: Price | None) -> str:
     """Return the operations, their bytes and their price."""
-    size = sum(one.bytes for one in cost.causes)
-    money = "the price is not set (console.toml, prices)"
+    size = number_format.size(sum(one.bytes for one in cost.causes))
+    money = "their price is not set (console.toml, prices)"
     if price is not None:
         money = f"{price.of(cost.operations):,.4f} {price.currency}"
-    return f"{plural(cost.operations, 'billed operation')} and {size / 1e6:,.1f} MB: {money}"
+    return f"{plural(cost.operations, 'billed operation')} and {size}: {money}"
 
 
 def base_sentence(cost: IncidentCost) -> str:

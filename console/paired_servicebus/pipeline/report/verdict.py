@@ -15,6 +15,8 @@ from paired_servicebus.core.text.time_format import day_and_clock
 VerdictWord = Literal["lost", "unknown", "not delivered", "open", "nothing lost", "not judged", "not recorded"]
 TONES: Final = {"lost": "loss", "not delivered": "loss", "open": "calm", "nothing lost": "calm"}
 """How a verdict looks; any other is a doubt."""
+LEADS: Final = {"lost": "MESSAGES WERE LOST", "not delivered": "MESSAGES WERE NOT DELIVERED"}
+"""Begins the sentence, and the page's title."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,9 +173,9 @@ def verdict_sentence(judgement: Judgement) -> str:
         case "lost":
             mine = judgement.incident.lost or judgement.incident.missing
             where = "" if mine else ", none of them known in this report"
-            said = f"MESSAGES WERE LOST{where}{f': {numbers}' if numbers else ''}."
+            said = f"{LEADS['lost']}{where}{f': {numbers}' if numbers else ''}."
         case "not delivered":
-            said = f"MESSAGES WERE NOT DELIVERED: {numbers}."
+            said = f"{LEADS['not delivered']}: {numbers}."
         case "unknown":
             said = f"Whether messages were lost is UNKNOWN{f': {numbers}' if numbers else ''}."
         case word:
@@ -231,7 +233,7 @@ class CountRow:
 
 def count_rows(judgement: Judgement) -> list[CountRow]:
     """Return the table of messages: every number of the headline, and those of the good ends."""
-    rows = [(name, words, False) for name, words in GOOD] + [(name, words, True) for name, _, words in FATES]
+    good, bad = [(*row, False) for row in GOOD], [(name, words, name not in OPEN) for name, _, words in FATES]
     return [
         CountRow(
             what=words,
@@ -239,6 +241,6 @@ def count_rows(judgement: Judgement) -> list[CountRow]:
             recorded=None if name in ("diverted", "home") else getattr(judgement.recorded, name),
             is_bad=is_bad,
         )
-        for name, words, is_bad in rows
+        for name, words, is_bad in (*good, *bad)
         if getattr(judgement.incident, name) or getattr(judgement.recorded, name) or name in ALWAYS
     ]

@@ -19,13 +19,13 @@ from markupsafe import Markup
 
 from paired_servicebus.core.accounting.billing import Price
 from paired_servicebus.core.text.masking import masked
-from paired_servicebus.core.text.number_format import plural
+from paired_servicebus.core.text.number_format import plural, size
 from paired_servicebus.core.text.untrusted_text import one_line
 from paired_servicebus.pipeline.report import sentences
 from paired_servicebus.pipeline.report.render.svg_plots import draw_twice
 from paired_servicebus.pipeline.report.report_values import Report
 from paired_servicebus.pipeline.report.sentences import Clock
-from paired_servicebus.pipeline.report.verdict import TONES, count_rows, verdict_sentence
+from paired_servicebus.pipeline.report.verdict import LEADS, TONES, count_rows, verdict_sentence
 
 Reader = Literal["boss", "customers", "engineers"]
 Medium = Literal["html", "text"]
@@ -58,7 +58,8 @@ def rendered(report: Report, version: Version) -> str:
         report=report,
         clock=version.clock,
         price=version.price,
-        files=version.files or {},
+        files=tuple((version.files or {}).items()),
+        lead=LEADS.get(report.judgement.verdict, ""),
         skeleton=_SKELETONS[version.medium],
         words=sentences,
         verdict=verdict_sentence(report.judgement),
@@ -139,7 +140,8 @@ def _environment() -> Environment:
     )
     filters: dict[str, Any] = {
         "few": sentences.few, "duration": sentences.duration, "durations": sentences.durations,
-        "percent": sentences.percent, "plural": plural, "finding": sentences.finding_sentence, "wrapped": wrapped,
+        "percent": sentences.percent, "size": size, "plural": plural, "wrapped": wrapped,
+        "finding": sentences.finding_sentence,
     }  # fmt: skip
     made.filters |= filters
     made.globals |= {"text_table": text_table, "fact": fact, "is_number": lambda cell: isinstance(cell, int)}
